@@ -1,0 +1,36 @@
+# Two commands are enough: `make demo` and `make test`. Both install what is missing (scripts/setup.sh).
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint bench clean
+
+BIN := .venv/bin
+READY := .venv/ready
+# Which bench to run, e.g. `make bench NAME=kernels`, and which tests, e.g. `make test TESTS=tests/routing`.
+NAME ?= all
+TESTS ?= tests
+
+help: ## Show what there is to make
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(READY) ## A skewed stream on unequal executors: fixed routing, then re-routed live (about 5 minutes)
+	$(BIN)/streamtopology demo --report build/demo
+
+test: $(READY) ## Every test, those with real Spark and Kafka included
+	$(BIN)/python -m pytest $(TESTS)
+
+lint: $(READY) ## Style, format, types, and who may import whom
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports --no-logo
+
+bench: $(READY) ## Benchmarks; results in build/bench
+	@mkdir -p build/bench
+	$(BIN)/streamtopology bench $(NAME) --json build/bench/$(NAME).json
+
+clean: ## Remove what was built (not .venv, not the caches in ~/.cache)
+	rm -rf build dist spark-warehouse metastore_db .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -path ./.venv -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(READY): scripts/setup.sh uv.lock pyproject.toml $(wildcard */pyproject.toml)
+	scripts/setup.sh

@@ -1,0 +1,1 @@
+"""Groupings, routing tables, planners and the control loop: pure functions of values, without Spark or Kubernetes."""

@@ -1,0 +1,335 @@
+"""The control loop: observe batches, judge now and then, and re-route when that pays. Pure; the clock is passed in.
+
+Stages (the source and each operator) are barriers, so each is balanced on its own. Quiet at balance by four rules: a
+judgement only every interval and over enough batches of the current epoch; nothing within the tolerance; after a
+re-routing an imbalance must be clear or last; and the seconds saved over the horizon must outweigh the cost.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import numpy as np
+
+from streamtopology.routing.capacity import SOURCE, SlotModel, Turn, estimate, settled_from, turns
+from streamtopology.routing.epoch import Epoch
+from streamtopology.routing.planners.plan import Plan
+from streamtopology.routing.report import LoadReport, SourceReport
+from streamtopology.routing.stages import Remedy, ShareStage, Stage, TableStage
+
+MIN_BATCHES = 4
+"""Batches under the current epoch before it is judged: the fewest with a median that one bad batch does not make."""
+
+MAX_BATCHES = 32
+"""Batches that a window holds at most: medians do not get better by more, and reports take memory."""
+
+CLEAR = 1.5
+"""After a re-routing, an imbalance beyond this many tolerances is answered at once, a smaller one when it lasts."""
+
+LASTING = 2
+"""Judgements in a row that find a stage out of tolerance before a small imbalance counts as lasting."""
+
+HORIZON_INTERVALS = 6
+"""Intervals over which a re-routing must earn its cost."""
+
+SWITCH_SECONDS = 0.1
+"""What a switch costs beside moving state: the first batch of an epoch computes what moves."""
+
+MOVED_BYTES_PER_SECOND = 50e6
+"""How fast state is pulled, on the cautious side."""
+
+DISAPPOINTING = 0.25
+"""A re-routing that gained less than this share of what was predicted puts the next judgement off, longer each time."""
+
+LONGEST_PATIENCE = 4
+"""Intervals that a judgement is put off at most."""
+
+
+class RebalanceSettings(Protocol):
+    """The manifest's `rebalance`, as far as the controller reads it."""
+
+    @property
+    def mode(self) -> str: ...
+    @property
+    def interval_seconds(self) -> float: ...
+    @property
+    def tolerance(self) -> float: ...
+    @property
+    def max_table_entries(self) -> int: ...
+    @property
+    def window_intervals(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class TopologyFacts:
+    """What the controller must know of the topology beside the epoch.
+
+    `declared_cpu`: cores > 0 per slot; instance i lives on slot i mod the number of slots. `planners`: operator -> name
+    of the planner of its table policy. `choosers`: operators whose policy chooses per tuple and takes capacities.
+    Operators in neither are left alone. `source_by_share`: whether source rows can be placed by share per slot.
+    """
+
+    declared_cpu: tuple[float, ...]
+    planners: Mapping[str, str] = field(default_factory=dict[str, str])
+    choosers: frozenset[str] = frozenset()
+    source_by_share: bool = True
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """No change, and why: one sentence for people."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A new epoch with what it changes and is worth. Gain is seconds per batch, cost is seconds once."""
+
+    epoch: Epoch
+    plans: Mapping[str, Plan]
+    source_shares: tuple[float, ...]
+    reason: str
+    predicted_gain_seconds: float
+    cost_seconds: float
+
+
+@dataclass(frozen=True)
+class Recommend(Proposal):
+    """Worth doing, but the mode is Recommend: publish it for people and go on as before."""
+
+
+@dataclass(frozen=True)
+class Reroute(Proposal):
+    """Publish this epoch."""
+
+
+Decision = Nothing | Recommend | Reroute
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a re-routing brought: seconds per batch, predicted and measured (at the batch size after it)."""
+
+    epoch: int
+    predicted_gain_seconds: float
+    measured_gain_seconds: float
+
+
+@dataclass(frozen=True)
+class _Observation:
+    at: float
+    seconds: float
+    epoch: int
+    reports: tuple[LoadReport, ...]
+    turns: tuple[Turn, ...]
+    source_rows: int
+
+    @property
+    def seconds_per_row(self) -> float:
+        return self.seconds / max(self.source_rows, 1)
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """A re-routing that has been decided and not yet been measured."""
+
+    epoch: int
+    decided_at: float
+    predicted_gain_seconds: float
+    seconds_per_row_before: float
+
+
+class Controller:
+    """Feed it every committed batch with `observe`, ask it with `step`. It keeps a bounded window and does no I/O."""
+
+    def __init__(self, settings: RebalanceSettings, clock: Callable[[], float]) -> None:
+        """`clock` gives seconds, monotonic; `settings` may be replaced while running by `configure`."""
+        self._settings = settings
+        self._clock = clock
+        self._window: deque[_Observation] = deque(maxlen=MAX_BATCHES)
+        self._first_of_epoch = -1
+        self._judged_at = clock()
+        self._settling = False
+        self._patience = 1
+        self._out_of_tolerance: Counter[str] = Counter()
+        self._rerouted: set[str] = set()
+        self._trial: _Trial | None = None
+        self._outcomes: list[Outcome] = []
+
+    @property
+    def outcomes(self) -> tuple[Outcome, ...]:
+        """The re-routings whose gain has been measured, in order."""
+        return tuple(self._outcomes)
+
+    def configure(self, settings: RebalanceSettings) -> None:
+        """Other settings from now on; what was observed stays."""
+        self._settings = settings
+
+    def observe(
+        self,
+        batch_number: int,
+        batch_seconds: float,
+        reports: Sequence[LoadReport],
+        source_reports: Sequence[SourceReport],
+        epoch_number: int,
+    ) -> None:
+        """Takes note of a committed batch. The first batch of an epoch moves state or compiles: it is not judged by."""
+        if not reports:
+            return
+        if self._first_of_epoch < epoch_number:
+            self._first_of_epoch = epoch_number
+            return
+        rows = sum(report.rows for report in source_reports) or sum(report.rows for report in reports)
+        seen = turns(reports, source_reports)
+        self._window.append(_Observation(self._clock(), batch_seconds, epoch_number, tuple(reports), seen, rows))
+        self._measure_trial(batch_number)
+
+    def model(self, facts: TopologyFacts) -> SlotModel | None:
+        """The slots as the window shows them; None before the first batch."""
+        window = self._recent()
+        return estimate([seen.turns for seen in window], facts.declared_cpu) if window else None
+
+    def step(self, now: float, current: Epoch, facts: TopologyFacts) -> Decision:
+        """Decides at time `now` under the epoch that batches run under; cheap when it is not time to judge."""
+        waiting = self._reason_to_wait(now, current)
+        if waiting:
+            return Nothing(waiting)
+        window = self._recent()
+        if not self._settling and (start := settled_from([seen.turns for seen in window])):
+            self._settling = True
+            self._forget_all_but(len(window) - start)
+            return Nothing("a capacity has just changed: waiting for batches under the new one")
+        self._settling = False
+        self._judged_at = now
+        judged = self._judge(window, current, facts)
+        proposal = self._proposal(judged, window, current)
+        if isinstance(proposal, Reroute):
+            self._rerouted |= set(judged)
+            self._out_of_tolerance.clear()
+            per_row = float(np.median([seen.seconds_per_row for seen in window if seen.epoch == current.number]))
+            self._trial = _Trial(proposal.epoch.number, now, proposal.predicted_gain_seconds, per_row)
+        return proposal
+
+    def _reason_to_wait(self, now: float, current: Epoch) -> str | None:
+        settings = self._settings
+        if settings.mode == "Off":
+            return "rebalance is off"
+        if self._trial and current.number < self._trial.epoch:
+            if now - self._trial.decided_at < HORIZON_INTERVALS * settings.interval_seconds:
+                return f"epoch {self._trial.epoch} has been published and is not active yet"
+            self._trial = None
+        interval = settings.interval_seconds * self._patience
+        if now - self._judged_at < interval:
+            return f"the next judgement is due in {interval - (now - self._judged_at):.1f} s"
+        seen = sum(observation.epoch == current.number for observation in self._window)
+        if seen < MIN_BATCHES:
+            return f"{seen} of {MIN_BATCHES} batches seen under epoch {current.number}"
+        return None
+
+    def _recent(self) -> list[_Observation]:
+        """The window: the last intervals, but at least the batches that a judgement needs."""
+        span = self._settings.interval_seconds * self._settings.window_intervals
+        newest = self._window[-1].at if self._window else 0.0
+        window = list(self._window)
+        return [seen for i, seen in enumerate(window) if newest - seen.at < span or i >= len(window) - MIN_BATCHES]
+
+    def _forget_all_but(self, newest: int) -> None:
+        while len(self._window) > newest:
+            self._window.popleft()
+
+    def _judge(self, window: list[_Observation], current: Epoch, facts: TopologyFacts) -> dict[str, Remedy]:
+        """What could be done about each stage that can be re-routed."""
+        model = estimate([seen.turns for seen in window], facts.declared_cpu)
+        return {
+            stage.name: stage.remedy(model, self._settings.tolerance, self._settings.max_table_entries)
+            for stage in _stages(window, current, facts)
+            if stage.name in model.rates
+        }
+
+    def _proposal(self, judged: Mapping[str, Remedy], window: list[_Observation], current: Epoch) -> Decision:
+        tolerance = self._settings.tolerance
+        out = {name for name, remedy in judged.items() if remedy.imbalance > tolerance}
+        self._out_of_tolerance = Counter({name: self._out_of_tolerance[name] + 1 for name in out})
+        if not out:
+            worst = max((remedy.imbalance for remedy in judged.values()), default=0.0)
+            return Nothing(f"balanced: imbalance {worst:.1%} is within the tolerance of {tolerance:.1%}")
+        ripe = {name for name in out if self._is_ripe(name, judged[name].imbalance)}
+        if not ripe:
+            return Nothing(f"{_stage_list(sorted(out))} is a little out of balance: waiting whether that lasts")
+        worthwhile = {name: remedy for name, remedy in judged.items() if remedy.gain_seconds > remedy.noise_seconds}
+        if not ripe & worthwhile.keys():
+            return Nothing(f"{_stage_list(sorted(ripe))} is out of balance, but no plan is noticeably better")
+        gain = sum(remedy.gain_seconds for remedy in worthwhile.values())
+        cost = SWITCH_SECONDS + sum(remedy.moved_bytes for remedy in worthwhile.values()) / MOVED_BYTES_PER_SECOND
+        usual = float(np.median([seen.seconds for seen in window]))
+        batches = HORIZON_INTERVALS * self._settings.interval_seconds / max(usual, 1e-3)
+        if gain * batches <= cost:
+            return Nothing(f"not worth it: saves {gain:.3f} s a batch over {batches:.0f} batches, costs {cost:.2f} s")
+        reason = "; ".join(remedy.reason for _, remedy in sorted(worthwhile.items()))
+        epoch = _next_epoch(current, worthwhile, reason)
+        plans = {name: remedy.plan for name, remedy in worthwhile.items() if remedy.plan}
+        kind = Recommend if self._settings.mode == "Recommend" else Reroute
+        return kind(epoch, plans, epoch.source_shares, reason, gain, cost)
+
+    def _is_ripe(self, name: str, imbalance: float) -> bool:
+        clear = imbalance > CLEAR * self._settings.tolerance
+        return name not in self._rerouted or clear or self._out_of_tolerance[name] >= LASTING
+
+    def _measure_trial(self, batch_number: int) -> None:
+        trial = self._trial
+        if trial is None:
+            return
+        after = [seen for seen in self._window if seen.epoch >= trial.epoch]
+        if len(after) < MIN_BATCHES:
+            return
+        rows = float(np.median([seen.source_rows for seen in after]))
+        per_row = float(np.median([seen.seconds_per_row for seen in after]))
+        measured = (trial.seconds_per_row_before - per_row) * rows
+        self._outcomes.append(Outcome(trial.epoch, trial.predicted_gain_seconds, measured))
+        disappointed = measured < DISAPPOINTING * trial.predicted_gain_seconds
+        self._patience = min(2 * self._patience, LONGEST_PATIENCE) if disappointed else 1
+        self._trial = None
+
+
+def _stages(window: Sequence[_Observation], current: Epoch, facts: TopologyFacts) -> list[Stage]:
+    """The stages that may be re-routed, with what the window says of them."""
+    slots = len(facts.declared_cpu)
+    stages: list[Stage] = []
+    if facts.source_by_share:
+        rows = float(np.mean([seen.source_rows for seen in window]))
+        shares = np.array(current.source_shares or np.full(slots, 1 / slots))
+        stages.append(ShareStage(SOURCE, tuple(range(slots)), slots, rows, shares))
+    for name, route in current.routes.items():
+        reports = [report for seen in window for report in seen.reports if report.operator == name]
+        if not reports:
+            continue
+        if name in facts.planners and route.table is not None:
+            under_it = [report for seen in window for report in seen.reports if seen.epoch == current.number]
+            present = [report for report in under_it if report.operator == name]
+            stages.append(TableStage(name, route, slots, reports, present, len(window), facts.planners[name]))
+        elif name in facts.choosers:
+            weights = np.array(route.options.get("capacities") or [1.0] * len(route.instances), np.float64)
+            rows = sum(report.rows for report in reports) / len(window)
+            stages.append(ShareStage(name, route.instances, slots, rows, weights / weights.sum()))
+    return stages
+
+
+def _next_epoch(current: Epoch, remedies: Mapping[str, Remedy], reason: str) -> Epoch:
+    routes = dict(current.routes)
+    source_shares = current.source_shares
+    for name, remedy in remedies.items():
+        if name == SOURCE:
+            source_shares = remedy.shares
+        elif remedy.plan:
+            routes[name] = replace(routes[name], table=remedy.plan.table)
+        else:
+            routes[name] = replace(routes[name], options={**routes[name].options, "capacities": list(remedy.shares)})
+    return Epoch(current.number + 1, routes, source_shares, reason)
+
+
+def _stage_list(names: list[str]) -> str:
+    return "the source" if names == [SOURCE] else ", ".join(names)

@@ -1,0 +1,23 @@
+"""The registry of groupings: a new one is a module and a line here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from streamtopology.routing.groupings.fields import FIELDS
+from streamtopology.routing.groupings.mixed import MIXED
+from streamtopology.routing.groupings.partial_key import PARTIAL_KEY
+from streamtopology.routing.groupings.shuffle import SHUFFLE
+from streamtopology.routing.groupings.spec import Chooser, GroupingError, GroupingSpec, Option, OptionError
+
+__all__ = ["GROUPINGS", "Chooser", "GroupingError", "GroupingSpec", "Option", "OptionError", "get"]
+
+GROUPINGS: Mapping[str, GroupingSpec] = {spec.name: spec for spec in (SHUFFLE, FIELDS, PARTIAL_KEY, MIXED)}
+
+
+def get(name: str) -> GroupingSpec:
+    """The grouping of this name; GroupingError names those that exist."""
+    try:
+        return GROUPINGS[name]
+    except KeyError:
+        raise GroupingError(f"there is no grouping {name!r}; there are {', '.join(GROUPINGS)}") from None

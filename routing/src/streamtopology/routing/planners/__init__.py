@@ -1,0 +1,25 @@
+"""The registry of planners: a new one is a module and a line here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from streamtopology.routing.planners.mixed import minmig, mintable, mixed, simple
+from streamtopology.routing.planners.plan import Plan, PlanError, PlanInput, Planner
+
+__all__ = ["PLANNERS", "Plan", "PlanError", "PlanInput", "Planner", "get"]
+
+PLANNERS: Mapping[str, Planner] = {
+    "mixed": mixed,
+    "mintable": mintable,
+    "minmig": minmig,
+    "simple": simple,
+}
+
+
+def get(name: str) -> Planner:
+    """The planner of this name; `PlanError` names those that exist."""
+    try:
+        return PLANNERS[name]
+    except KeyError:
+        raise PlanError(f"there is no planner {name!r}; there are {', '.join(PLANNERS)}") from None

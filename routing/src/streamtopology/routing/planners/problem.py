@@ -1,0 +1,175 @@
+"""A planner's working view: keys and buckets as one array of items, and the way back from owners to a table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from streamtopology.routing.planners.balance import balanced_seconds, finish_seconds, imbalance
+from streamtopology.routing.planners.llfd import CANDIDATE, Floats, Ints, Owners
+from streamtopology.routing.planners.plan import Plan, PlanInput
+from streamtopology.routing.table import RoutingTable, bucket_of
+
+ROUNDING = 1e-9
+"""Relative slack on limits, so that sums in another order do not make a full instance an overloaded one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Items 0..n_keys-1 are keys (those given, then entries of the table that were not), the others are buckets.
+
+    `owner` int32[n]: position of the instance that owns the item now; CANDIDATE where that instance is not active and
+    the item has a load. `fixed_home` int32[n_keys]: position that the key's bucket has before planning.
+    """
+
+    given: PlanInput
+    key_hashes: npt.NDArray[np.uint64]
+    key_buckets: Ints
+    loads: Floats
+    state: Floats
+    owner: Owners
+    fixed_home: Owners
+    buckets: Owners
+    entries: Ints
+
+    @staticmethod
+    def of(given: PlanInput) -> Problem:
+        """Lays the items out; buckets of instances that are not active are dealt out by capacity first."""
+        current = given.current
+        position = _positions(given)
+        hashes, loads, state = _keys(given)
+        key_buckets = bucket_of(hashes, len(current.buckets))
+        buckets = position[current.buckets]
+        orphaned = np.flatnonzero(buckets == CANDIDATE)
+        buckets[orphaned] = _deal(len(orphaned), given.capacities)
+        home = buckets[key_buckets]
+        owner = position[current.lookup(hashes)]
+        if len(given.bucket_loads):
+            bucket_owner = buckets.copy()
+            bucket_owner[orphaned[given.bucket_loads[orphaned] > 0]] = CANDIDATE
+            owner = np.concatenate([owner, bucket_owner])
+            loads = np.concatenate([loads, given.bucket_loads])
+            state = np.concatenate([state, given.bucket_state])
+        idle = np.flatnonzero((owner[: len(hashes)] == CANDIDATE) & (loads[: len(hashes)] <= 0))
+        owner[idle] = home[idle]
+        entries = np.flatnonzero(np.isin(hashes, current.entry_hashes)) if len(current.entry_hashes) else _no_items()
+        return Problem(given, hashes, key_buckets, loads, state, owner, home, buckets, entries)
+
+    @property
+    def n_keys(self) -> int:
+        return len(self.key_hashes)
+
+    def totals(self, owner: Owners) -> Floats:
+        """Load per instance position, float64[k]; candidates count nowhere."""
+        owned = owner != CANDIDATE
+        return np.bincount(owner[owned], self.loads[owned], len(self.given.instances)).astype(np.float64)
+
+    def limits(self) -> Floats:
+        """Largest load of each instance that the tolerance allows: L_max of the paper where all instances are equal.
+
+        When one key alone outlasts the perfect division, its finish time on the best instance takes the place of that:
+        lighter keys are not moved about for a balance that cannot be had.
+        """
+        given = self.given
+        best = balanced_seconds(float(self.loads.sum()), given.capacities, given.fixed_seconds)
+        heaviest = float(self.loads.max()) if len(self.loads) else 0.0
+        attainable = max(best, float((given.fixed_seconds + heaviest / given.capacities).min()))
+        seconds = attainable * (1 + given.tolerance) * (1 + ROUNDING)
+        return np.maximum(given.capacities * (seconds - given.fixed_seconds), 0.0)
+
+    def homes(self, owner: Owners) -> Owners:
+        """Where each key goes without an entry, under this assignment: int32[n_keys]."""
+        return self._buckets_under(owner)[self.key_buckets]
+
+    def n_entries(self, owner: Owners) -> int:
+        """Size of the routing table that this assignment needs."""
+        return int(np.count_nonzero(owner[: self.n_keys] != self.homes(owner)))
+
+    def within_bound(self, owner: Owners) -> Owners:
+        """The assignment with at most `max_entries` entries: the lightest of them go to their hash destination."""
+        homes = self.homes(owner)
+        entries = np.flatnonzero(owner[: self.n_keys] != homes)
+        if len(entries) <= self.given.max_entries:
+            return owner
+        lightest_first = entries[np.argsort(self.loads[entries], kind="stable")]
+        back = lightest_first[: len(entries) - self.given.max_entries]
+        bounded = owner.copy()
+        bounded[back] = homes[back]
+        return bounded
+
+    def plan(self, owner: Owners, algorithm: str) -> Plan:
+        """The plan that realises an assignment without candidates."""
+        given, current = self.given, self.given.current
+        instances = np.array(given.instances, np.int32)
+        new_buckets = instances[self._buckets_under(owner)]
+        entries = np.flatnonzero(owner[: self.n_keys] != self.homes(owner))
+        entries = entries[np.argsort(self.key_hashes[entries])]
+        table = RoutingTable(
+            entry_hashes=self.key_hashes[entries],
+            entry_instances=instances[owner[entries]],
+            buckets=new_buckets,
+        )
+        moved_keys = instances[owner[: self.n_keys]] != current.lookup(self.key_hashes)
+        moved_buckets = new_buckets != current.buckets
+        per_bucket = given.bucket_keys if len(given.bucket_keys) else np.ones(len(new_buckets))
+        bucket_mode = len(given.bucket_loads) > 0
+        before, after = self.totals(self._owner_before()), self.totals(owner)
+        machines = (given.capacities, given.fixed_seconds)
+        imbalance_after = imbalance(after, *machines)
+        return Plan(
+            table=table,
+            moved_keys_estimate=float(moved_keys.sum() + (per_bucket[moved_buckets].sum() if bucket_mode else 0)),
+            moved_bytes=float(
+                self.state[: self.n_keys][moved_keys].sum()
+                + (given.bucket_state[moved_buckets].sum() if bucket_mode else 0)
+            ),
+            predicted_seconds_before=float(finish_seconds(before, *machines).max()),
+            predicted_seconds_after=float(finish_seconds(after, *machines).max()),
+            imbalance_before=imbalance(before, *machines),
+            imbalance_after=imbalance_after,
+            theta_reached=imbalance_after <= given.tolerance + ROUNDING,
+            algorithm=algorithm,
+        )
+
+    def _owner_before(self) -> Owners:
+        """Owners under the current table; what an inactive instance owns counts nowhere."""
+        position = _positions(self.given)
+        current = self.given.current
+        keys = position[current.lookup(self.key_hashes)]
+        return np.concatenate([keys, position[current.buckets]]) if len(self.given.bucket_loads) else keys
+
+    def _buckets_under(self, owner: Owners) -> Owners:
+        return owner[self.n_keys :] if len(self.given.bucket_loads) else self.buckets
+
+
+def _positions(given: PlanInput) -> Owners:
+    """Instance number -> position among the active ones, CANDIDATE for the others: int32."""
+    known = max(*given.instances, *given.current.instances())
+    position = np.full(known + 1, CANDIDATE, np.int32)
+    position[list(given.instances)] = np.arange(len(given.instances))
+    return position
+
+
+def _keys(given: PlanInput) -> tuple[npt.NDArray[np.uint64], Floats, Floats]:
+    """The keys given and, with neither load nor state, the entries of keys that nobody has seen of late."""
+    silent = given.current.entry_hashes
+    if len(silent):
+        silent = silent[~np.isin(silent, given.key_hashes)]
+    none = np.zeros(len(silent))
+    return (
+        np.concatenate([given.key_hashes, silent]),
+        np.concatenate([given.key_loads, none]).astype(np.float64),
+        np.concatenate([given.key_state, none]).astype(np.float64),
+    )
+
+
+def _deal(count: int, capacities: Floats) -> Owners:
+    """`count` items dealt to positions in proportion to capacity, evenly over their order: int32[count]."""
+    share = np.cumsum(capacities) / capacities.sum()
+    return np.searchsorted(share, (np.arange(count) + 0.5) / max(count, 1)).astype(np.int32)
+
+
+def _no_items() -> Ints:
+    return np.empty(0, np.int64)

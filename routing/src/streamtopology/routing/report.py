@@ -1,0 +1,283 @@
+"""What an instance and a source task did in one batch: the only thing the controller learns of the data plane.
+
+Reports are bounded whatever the stream does: `heavy_*` for the keys that weigh, one total per bucket for all the rest.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from streamtopology.routing.table import bucket_of
+
+WIRE_VERSION = 1
+
+HEAVY_KEYS = 4096
+"""Heavy keys that a merged report keeps: more than `maxTableEntries` by default, so that every entry can be judged."""
+
+MANY = -1
+"""Stands for `instance` or `slot` in a report merged from several of them."""
+
+Hashes = npt.NDArray[np.uint64]
+Counts = npt.NDArray[np.int64]
+Seconds = npt.NDArray[np.float64]
+_Scalar = TypeVar("_Scalar", bound=np.generic)
+
+
+class ReportFormatError(ValueError):
+    """A report's wire form is damaged, incomplete or of a newer version."""
+
+
+def _no_hashes() -> Hashes:
+    return np.empty(0, np.uint64)
+
+
+def _no_counts() -> Counts:
+    return np.empty(0, np.int64)
+
+
+def _no_seconds() -> Seconds:
+    return np.empty(0, np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class LoadReport:
+    """One instance's turn in one batch, or the sum of several turns of one operator (`merge`).
+
+    `busy_seconds` is the time in the operator's own work, `task_seconds` the whole turn. `heavy_*` are parallel arrays
+    of the heaviest keys, sorted by hash, each hash once; `heavy_seconds` is all zeros when the operator does not time
+    its tuples. `bucket_rows` counts, per bucket, the rows of keys that are *not* heavy, so rows = sum of both.
+    """
+
+    operator: str
+    instance: int
+    slot: int
+    rows: int
+    busy_seconds: float
+    task_seconds: float
+    state_keys: int = 0
+    state_bytes: int = 0
+    late_rows: int = 0
+    bad_rows: int = 0
+    heavy_hashes: Hashes = field(default_factory=_no_hashes)
+    heavy_rows: Counts = field(default_factory=_no_counts)
+    heavy_seconds: Seconds = field(default_factory=_no_seconds)
+    heavy_bytes: Counts = field(default_factory=_no_counts)
+    heavy_labels: tuple[str, ...] = ()
+    bucket_rows: Counts = field(default_factory=_no_counts)
+
+    def __post_init__(self) -> None:
+        lengths = {
+            len(self.heavy_hashes),
+            len(self.heavy_rows),
+            len(self.heavy_seconds),
+            len(self.heavy_bytes),
+            len(self.heavy_labels),
+        }
+        if len(lengths) > 1:
+            raise ValueError(f"load report of {self.operator!r}: heavy_* fields differ in length: {sorted(lengths)}")
+
+    @property
+    def times_keys(self) -> bool:
+        """Whether the operator measured what single keys cost; otherwise a key's cost is its rows."""
+        return bool(self.heavy_seconds.any())
+
+    def to_wire(self) -> dict[str, Any]:
+        """JSON-able form, read back by `from_wire`."""
+        return {
+            "version": WIRE_VERSION,
+            "operator": self.operator,
+            "instance": self.instance,
+            "slot": self.slot,
+            "rows": self.rows,
+            "busy_seconds": self.busy_seconds,
+            "task_seconds": self.task_seconds,
+            "state_keys": self.state_keys,
+            "state_bytes": self.state_bytes,
+            "late_rows": self.late_rows,
+            "bad_rows": self.bad_rows,
+            "heavy_hashes": _pack(self.heavy_hashes),
+            "heavy_rows": _pack(self.heavy_rows),
+            "heavy_seconds": _pack(self.heavy_seconds),
+            "heavy_bytes": _pack(self.heavy_bytes),
+            "heavy_labels": list(self.heavy_labels),
+            "bucket_rows": _pack(self.bucket_rows),
+        }
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> LoadReport:
+        """Raises `ReportFormatError` naming what is missing, damaged or too new."""
+        _check_version(wire, "load report")
+        try:
+            return cls(
+                operator=str(wire["operator"]),
+                instance=int(wire["instance"]),
+                slot=int(wire["slot"]),
+                rows=int(wire["rows"]),
+                busy_seconds=float(wire["busy_seconds"]),
+                task_seconds=float(wire["task_seconds"]),
+                state_keys=int(wire["state_keys"]),
+                state_bytes=int(wire["state_bytes"]),
+                late_rows=int(wire["late_rows"]),
+                bad_rows=int(wire["bad_rows"]),
+                heavy_hashes=_unpack(wire, "heavy_hashes", np.uint64),
+                heavy_rows=_unpack(wire, "heavy_rows", np.int64),
+                heavy_seconds=_unpack(wire, "heavy_seconds", np.float64),
+                heavy_bytes=_unpack(wire, "heavy_bytes", np.int64),
+                heavy_labels=tuple(str(label) for label in wire["heavy_labels"]),
+                bucket_rows=_unpack(wire, "bucket_rows", np.int64),
+            )
+        except KeyError as missing:
+            raise ReportFormatError(f"load report: field {missing} is missing") from missing
+        except (TypeError, ValueError) as wrong:
+            raise ReportFormatError(f"load report: {wrong}") from wrong
+
+
+@dataclass(frozen=True)
+class SourceReport:
+    """What one slot read in one batch. `max_event_time`: newest event time seen per source, epoch seconds."""
+
+    slot: int
+    rows: int
+    busy_seconds: float
+    task_seconds: float
+    max_event_time: Mapping[str, float] = field(default_factory=dict[str, float])
+
+    def to_wire(self) -> dict[str, Any]:
+        """JSON-able form, read back by `from_wire`."""
+        return {
+            "version": WIRE_VERSION,
+            "slot": self.slot,
+            "rows": self.rows,
+            "busy_seconds": self.busy_seconds,
+            "task_seconds": self.task_seconds,
+            "max_event_time": dict(self.max_event_time),
+        }
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> SourceReport:
+        """Raises `ReportFormatError` naming what is missing, damaged or too new."""
+        _check_version(wire, "source report")
+        try:
+            return cls(
+                slot=int(wire["slot"]),
+                rows=int(wire["rows"]),
+                busy_seconds=float(wire["busy_seconds"]),
+                task_seconds=float(wire["task_seconds"]),
+                max_event_time={str(name): float(time) for name, time in wire["max_event_time"].items()},
+            )
+        except KeyError as missing:
+            raise ReportFormatError(f"source report: field {missing} is missing") from missing
+        except (AttributeError, TypeError, ValueError) as wrong:
+            raise ReportFormatError(f"source report: {wrong}") from wrong
+
+
+def merge(reports: Sequence[LoadReport], max_heavy: int | None = HEAVY_KEYS) -> LoadReport:
+    """One report for several turns of one operator: instances of a batch, batches of an instance, or both.
+
+    Give them oldest first: work adds up, while state (keys, bytes, labels) is what the last report of each instance
+    says. Over the instances of one batch the heavy keys are exact. Over batches a key that was light in one of them
+    lacks the rows it had there: those are in its bucket. The `max_heavy` keys with most rows stay heavy (None: all),
+    the rows of the others go to their buckets: no row is lost or counted twice.
+    """
+    if not reports:
+        raise ValueError("merge: there is no report to merge")
+    first = reports[0]
+    if strangers := sorted({report.operator for report in reports} - {first.operator}):
+        raise ValueError(f"merge: reports of {first.operator!r} and of {', '.join(strangers)} do not add up")
+    last_of = {report.instance: report for report in reports}
+    heavy = _merge_heavy(reports)
+    bucket_rows = _merge_buckets(reports)
+    if max_heavy is not None and len(heavy.hashes) > max_heavy:
+        heavy, dropped = heavy.split(max_heavy)
+        if len(bucket_rows):
+            np.add.at(bucket_rows, bucket_of(dropped.hashes, len(bucket_rows)), dropped.rows)
+    return LoadReport(
+        operator=first.operator,
+        instance=first.instance if len(last_of) == 1 else MANY,
+        slot=first.slot if len({report.slot for report in reports}) == 1 else MANY,
+        rows=sum(report.rows for report in reports),
+        busy_seconds=sum(report.busy_seconds for report in reports),
+        task_seconds=sum(report.task_seconds for report in reports),
+        state_keys=sum(report.state_keys for report in last_of.values()),
+        state_bytes=sum(report.state_bytes for report in last_of.values()),
+        late_rows=sum(report.late_rows for report in reports),
+        bad_rows=sum(report.bad_rows for report in reports),
+        heavy_hashes=heavy.hashes,
+        heavy_rows=heavy.rows,
+        heavy_seconds=heavy.seconds,
+        heavy_bytes=heavy.state,
+        heavy_labels=heavy.labels,
+        bucket_rows=bucket_rows,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Heavy:
+    """The heavy_* columns of a report, sorted by hash."""
+
+    hashes: Hashes
+    rows: Counts
+    seconds: Seconds
+    state: Counts
+    labels: tuple[str, ...]
+
+    def take(self, index: npt.NDArray[np.int64]) -> _Heavy:
+        labels = tuple(self.labels[i] for i in index.tolist())
+        return _Heavy(self.hashes[index], self.rows[index], self.seconds[index], self.state[index], labels)
+
+    def split(self, size: int) -> tuple[_Heavy, _Heavy]:
+        """The `size` keys with most rows, and the others; ties fall to the smaller hash."""
+        heaviest_first = np.argsort(-self.rows, kind="stable")
+        return self.take(np.sort(heaviest_first[:size])), self.take(np.sort(heaviest_first[size:]))
+
+
+def _merge_heavy(reports: Sequence[LoadReport]) -> _Heavy:
+    all_hashes = np.concatenate([report.heavy_hashes for report in reports])
+    hashes, key = np.unique(all_hashes, return_inverse=True)
+    rows = np.zeros(len(hashes), np.int64)
+    seconds = np.zeros(len(hashes))
+    np.add.at(rows, key, np.concatenate([report.heavy_rows for report in reports]))
+    np.add.at(seconds, key, np.concatenate([report.heavy_seconds for report in reports]))
+    latest = np.empty(len(hashes), np.int64)
+    latest[key] = np.arange(len(key))
+    labels = [label for report in reports for label in report.heavy_labels]
+    state = np.concatenate([report.heavy_bytes for report in reports])
+    return _Heavy(hashes, rows, seconds, state[latest], tuple(labels[i] for i in latest.tolist()))
+
+
+def _merge_buckets(reports: Sequence[LoadReport]) -> Counts:
+    counted = [report.bucket_rows for report in reports if len(report.bucket_rows)]
+    if not counted:
+        return _no_counts()
+    if len({len(rows) for rows in counted}) > 1:
+        raise ValueError(f"merge: reports of {reports[0].operator!r} count different numbers of buckets")
+    return np.sum(counted, axis=0, dtype=np.int64)
+
+
+def _pack(array: npt.NDArray[Any]) -> str:
+    little_endian = array.astype(array.dtype.newbyteorder("<"), copy=False)
+    return base64.b64encode(zlib.compress(little_endian.tobytes(), level=1)).decode("ascii")
+
+
+def _unpack(wire: Mapping[str, Any], name: str, dtype: type[_Scalar]) -> npt.NDArray[_Scalar]:
+    try:
+        raw = zlib.decompress(base64.b64decode(wire[name], validate=True))
+        return np.frombuffer(raw, np.dtype(dtype).newbyteorder("<")).astype(dtype)
+    except (binascii.Error, zlib.error, ValueError, TypeError) as damage:
+        raise ValueError(f"field '{name}' is damaged: {damage}") from damage
+
+
+def _check_version(wire: Mapping[str, Any], what: str) -> None:
+    version = wire.get("version")
+    if version != WIRE_VERSION:
+        raise ReportFormatError(
+            f"{what}: this is format {version!r}, this program reads {WIRE_VERSION}; run the same version everywhere"
+        )

@@ -1,0 +1,136 @@
+"""The stages of a topology as the controller judges them: how far from balance, and what could be done about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from streamtopology.routing import planners
+from streamtopology.routing.capacity import SOURCE, SlotModel
+from streamtopology.routing.demand import as_work, demand
+from streamtopology.routing.epoch import Route
+from streamtopology.routing.planners.balance import balanced_loads, finish_seconds, imbalance
+from streamtopology.routing.planners.plan import Plan, PlanInput
+from streamtopology.routing.report import LoadReport
+
+Floats = npt.NDArray[np.float64]
+
+AIM = 0.25
+"""A plan aims at this share of the tolerance: one that just met it would be out of it again with the next noise."""
+
+NOTICEABLE = 0.5
+"""A gain counts when it is more than this share of the tolerance, relative to the stage's seconds."""
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """What is known about one stage and the best that could be done: a plan for a table, or shares per instance.
+
+    `gain_seconds` per batch; a gain up to `noise_seconds` cannot be told from noise.
+    """
+
+    imbalance: float
+    gain_seconds: float
+    noise_seconds: float
+    moved_bytes: float
+    reason: str
+    plan: Plan | None = None
+    shares: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class ShareStage:
+    """A stage whose rows are divided by shares: the source over slots, or a chooser over its instances.
+
+    `shares` float64[instances], the ones in force, sum 1; `rows` per batch.
+    """
+
+    name: str
+    instances: tuple[int, ...]
+    n_slots: int
+    rows: float
+    shares: Floats
+
+    def remedy(self, model: SlotModel, tolerance: float, max_entries: int) -> Remedy:
+        """Shares by which all instances finish together."""
+        machines = model.of_instances(self.name, np.array(self.instances) % self.n_slots)
+        before = float(finish_seconds(self.rows * self.shares, *machines).max())
+        best = balanced_loads(self.rows, *machines)
+        after = float(finish_seconds(best, *machines).max())
+        off = imbalance(self.rows * self.shares, *machines)
+        what = "source" if self.name == SOURCE else self.name
+        return Remedy(
+            imbalance=off,
+            gain_seconds=before - after,
+            noise_seconds=NOTICEABLE * tolerance * before,
+            moved_bytes=0.0,
+            reason=f"{what}: shares by measured capacity, imbalance {off:.1%}",
+            shares=tuple((best / best.sum()).tolist()) if best.sum() > 0 else tuple(self.shares.tolist()),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class TableStage:
+    """An operator routed by a table that a planner may change.
+
+    `reports` are those of the whole window (`batches` batches): loads of keys do not depend on the epoch. `present` are
+    the ones under the current epoch: loads of instances do.
+    """
+
+    name: str
+    route: Route
+    n_slots: int
+    reports: Sequence[LoadReport]
+    present: Sequence[LoadReport]
+    batches: int
+    planner: str
+
+    def remedy(self, model: SlotModel, tolerance: float, max_entries: int) -> Remedy:
+        """The planner's table, aimed well within the tolerance."""
+        if self.route.table is None:
+            raise ValueError(f"operator {self.name!r} has no routing table to plan")
+        slots = np.array(self.route.instances) % self.n_slots
+        capacities, fixed = model.of_instances(self.name, slots)
+        wanted = demand(self.reports, self.batches, model)
+        plan = planners.get(self.planner)(
+            PlanInput(
+                current=self.route.table,
+                instances=self.route.instances,
+                capacities=capacities,
+                fixed_seconds=fixed,
+                key_hashes=wanted.key_hashes,
+                key_loads=wanted.key_loads,
+                key_state=wanted.key_state,
+                bucket_loads=wanted.bucket_loads,
+                bucket_state=wanted.bucket_state,
+                bucket_keys=wanted.bucket_keys,
+                tolerance=AIM * tolerance,
+                max_entries=max_entries,
+            )
+        )
+        off = imbalance(self._present_loads(model), capacities, fixed)
+        return Remedy(
+            imbalance=off,
+            gain_seconds=plan.predicted_seconds_before - plan.predicted_seconds_after,
+            noise_seconds=NOTICEABLE * tolerance * plan.predicted_seconds_before,
+            moved_bytes=plan.moved_bytes,
+            reason=f"{self.name}: imbalance {off:.1%}, planned {plan.imbalance_after:.1%}",
+            plan=plan,
+        )
+
+    def _present_loads(self, model: SlotModel) -> Floats:
+        """Work per batch of each active instance under the current epoch."""
+        work = dict.fromkeys(self.route.instances, 0.0)
+        reported = dict.fromkeys(self.route.instances, 0)
+        for report in self.present:
+            if report.instance in work:
+                work[report.instance] += as_work(report, model).rows
+                reported[report.instance] += 1
+        batches = max(max(reported.values()), 1)
+        return np.array([work[instance] / batches for instance in self.route.instances])
+
+
+Stage = ShareStage | TableStage

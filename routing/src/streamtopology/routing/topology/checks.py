@@ -1,0 +1,259 @@
+"""What is wrong with a manifest as a whole: names, the graph, policies before state, watermarks, what formats need."""
+
+from __future__ import annotations
+
+import heapq
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from streamtopology.routing.topology.problems import Problem, one_of
+from streamtopology.routing.topology.traits import BUILTINS, Traits
+from streamtopology.routing.topology.values import DESCRIPTOR_FILE_FORMATS, Operator, Source, Topology
+
+_LEAST_MEMORY = 512 * 2**20  # Spark refuses to start a JVM with a heap below 450 MiB
+_NAME = r'(?:[A-Za-z_]\w*|"[^"]+")'
+_NAMED_EXPRESSION = re.compile(rf"\*.*|{_NAME}|.*\sAS\s+{_NAME}", re.DOTALL | re.IGNORECASE)
+
+
+def check(topology: Topology, problems: list[Problem]) -> Topology:
+    """Add what is wrong with a topology that was read with these problems; return it with operators in flow order.
+
+    A problem that only follows from one of reading (a key that could not be read is missing, too) is left out.
+    """
+    unread = [problem.path for problem in problems]
+    order, cycles = _flow(topology.operators)
+    ordered = replace(topology, operators=tuple(topology.operators[index] for index in order))
+    found = [
+        *_duplicates(topology),
+        *(problem for source_check in enumerate(topology.sources) for problem in _source_problems(*source_check)),
+        *_unknown_inputs(topology),
+        *cycles,
+        *_edge_problems(topology.operators),
+        *_policy_problems(topology.operators),
+        *(problem for operator in topology.operators for problem in _builtin_problems(ordered, operator)),
+        *_sink_problems(topology),
+        *_executor_problems(topology),
+    ]
+    problems.extend(problem for problem in found if not any(_related(problem.path, path) for path in unread))
+    return ordered
+
+
+def check_traits(topology: Topology, traits_of: Mapping[str, Traits]) -> list[Problem]:
+    """What does not go together between operators and what they are, for the operators that `traits_of` names.
+
+    `parse` has judged the built-ins; whoever has loaded the users' own classes calls this with theirs.
+    """
+    return [
+        problem
+        for operator in topology.operators
+        if operator.name in traits_of
+        for problem in _traits_problems(topology, operator, traits_of[operator.name])
+    ]
+
+
+def _related(path: str, other: str) -> bool:
+    """Whether one of two paths leads to the other or into it."""
+    shorter, longer = sorted((path, other), key=len)
+    return longer.startswith(shorter) and longer[len(shorter) : len(shorter) + 1] in ("", ".", "[")
+
+
+def _duplicates(topology: Topology) -> Iterator[Problem]:
+    sources = [(f"spec.sources[{index}]", source.name) for index, source in enumerate(topology.sources)]
+    operators = [(operator.path, operator.name) for operator in topology.operators]
+    sinks = [(f"spec.sinks[{index}]", sink.name) for index, sink in enumerate(topology.sinks)]
+    executors = [(f"spec.executors[{index}]", executor.name) for index, executor in enumerate(topology.executors)]
+    for what, named in (
+        ("sources and operators", sources + operators), ("sinks", sinks), ("executor classes", executors)
+    ):  # fmt: skip
+        first: dict[str, str] = {}
+        for path, name in named:
+            if name and name in first:
+                message = f"found {name!r} again, {first[name]} has it; {what} need different names"
+                yield Problem(f"{path}.name", message)
+            first.setdefault(name, path)
+
+
+def _source_problems(index: int, source: Source) -> Iterator[Problem]:
+    path = f"spec.sources[{index}]"
+    if source.format in DESCRIPTOR_FILE_FORMATS and "path" not in source.options:
+        yield Problem(f"{path}.options.path", f"is missing, expected the folder or pattern of {source.format} files")
+    if source.format in ("parquet", "csv", "json") and source.schema is None:
+        yield Problem(f"{path}.schema", "is missing, expected Spark DDL such as `tailnum STRING, arr_delay DOUBLE`")
+    if source.format == "kafka":
+        yield from _missing_options(path, source.options, ("kafka.bootstrap.servers", "subscribe"), "kafka source")
+    for position, expression in enumerate(source.select):
+        if expression and not _NAMED_EXPRESSION.fullmatch(expression.strip()):
+            message = f"found {expression!r}, expected a column or `expression AS name`"
+            yield Problem(f"{path}.select[{position}]", message)
+
+
+def _missing_options(path: str, options: Mapping[str, str], needed: Iterable[str], what: str) -> Iterator[Problem]:
+    for name in needed:
+        if name not in options:
+            yield Problem(f"{path}.options.{name}", f"is missing, a {what} needs it")
+
+
+def _unknown_inputs(topology: Topology) -> Iterator[Problem]:
+    operators = [operator.name for operator in topology.operators]
+    names = [source.name for source in topology.sources] + operators
+    if not all(names):
+        return  # an item whose name could not be read may well be the one that is meant
+    for operator in topology.operators:
+        others = [name for name in names if name != operator.name]
+        for position, edge in enumerate(operator.inputs):
+            if edge.source and edge.source not in names:
+                yield Problem(f"{operator.path}.inputs[{position}]", f"unknown input: {one_of(edge.source, others)}")
+    for index, sink in enumerate(topology.sinks):
+        if sink.input and operators and sink.input not in operators:
+            yield Problem(f"spec.sinks[{index}].input", f"unknown operator: {one_of(sink.input, operators)}")
+
+
+def _flow(operators: tuple[Operator, ...]) -> tuple[list[int], list[Problem]]:
+    """Indices of the operators in an order in which rows flow, as near to the given one as can be, and the cycles."""
+    index_of = {operator.name: index for index, operator in reversed(list(enumerate(operators)))}
+    upstream = [
+        {index_of[edge.source] for edge in operator.inputs if edge.source in index_of and edge.source != operator.name}
+        for operator in operators
+    ]
+    readers: list[list[int]] = [[] for _ in operators]
+    for reader, origins in enumerate(upstream):
+        for origin in origins:
+            readers[origin].append(reader)
+    waiting = {index: len(origins) for index, origins in enumerate(upstream)}
+    ready = [index for index, count in waiting.items() if count == 0]
+    order: list[int] = []
+    problems: list[Problem] = []
+    while waiting:
+        if not ready:
+            cycle = _a_cycle(waiting, upstream)
+            names = " -> ".join(operators[index].name for index in (*cycle, cycle[0]))
+            problems.append(Problem(f"{operators[cycle[0]].path}.inputs", f"the operators form a cycle: {names}"))
+            ready = [cycle[0]]
+        index = heapq.heappop(ready)
+        order.append(index)
+        del waiting[index]
+        for reader in readers[index]:
+            if reader in waiting:
+                waiting[reader] -= 1
+                if waiting[reader] == 0:
+                    heapq.heappush(ready, reader)
+    return order, problems
+
+
+def _a_cycle(waiting: Mapping[int, int], upstream: list[set[int]]) -> list[int]:
+    """A cycle among operators that all wait for another of them: along the flow, from its first in the manifest."""
+    walked = [min(waiting)]
+    while True:
+        origin = min(index for index in upstream[walked[-1]] if index in waiting)
+        if origin in walked:
+            cycle = walked[walked.index(origin) :][::-1]
+            start = cycle.index(min(cycle))
+            return cycle[start:] + cycle[:start]
+        walked.append(origin)
+
+
+def _edge_problems(operators: tuple[Operator, ...]) -> Iterator[Problem]:
+    named = [operator.name for operator in operators]
+    for operator in operators:
+        aliases: set[str] = set()
+        first_key = operator.inputs and (operator.inputs[0].key or operator.grouping.key)
+        for position, edge in enumerate(operator.inputs):
+            path = f"{operator.path}.inputs[{position}]"
+            if edge.source and edge.source == operator.name and named.count(operator.name) == 1:
+                yield Problem(path, f"operator {operator.name!r} reads from itself; rows cannot flow back")
+            if edge.alias and edge.alias in aliases:
+                yield Problem(path, f"found the alias {edge.alias!r} again; tell the inputs apart by `as`")
+            aliases.add(edge.alias)
+            key = edge.key or operator.grouping.key
+            if first_key and key and len(key) != len(first_key):
+                message = f"found {len(key)} key columns, the first input has {len(first_key)}: inputs are keyed alike"
+                yield Problem(f"{path}.key", message)
+
+
+def _policy_problems(operators: tuple[Operator, ...]) -> Iterator[Problem]:
+    from streamtopology.routing.groupings import GROUPINGS  # here: the groupings may want the manifest's values
+
+    for operator in operators:
+        grouping, path = operator.grouping, f"{operator.path}.grouping"
+        spec = GROUPINGS.get(grouping.policy)
+        if spec is None:
+            yield Problem(f"{path}.policy", one_of(grouping.policy, GROUPINGS))
+            continue
+        if spec.needs_key and not _is_keyed(operator):
+            yield Problem(f"{path}.key", f"is missing, expected columns: the policy {grouping.policy!r} routes by key")
+
+
+def _is_keyed(operator: Operator) -> bool:
+    return all(edge.key or operator.grouping.key for edge in operator.inputs)
+
+
+def _builtin_problems(topology: Topology, operator: Operator) -> Iterator[Problem]:
+    if operator.run in BUILTINS:
+        yield from _traits_problems(topology, operator, BUILTINS[operator.run])
+
+
+def _traits_problems(topology: Topology, operator: Operator, traits: Traits) -> Iterator[Problem]:
+    yield from _input_count_problems(operator, traits)
+    yield from _state_problems(operator, traits)
+    yield from _watermark_problems(topology, operator, traits)
+
+
+def _input_count_problems(operator: Operator, traits: Traits) -> Iterator[Problem]:
+    count = len(operator.inputs)
+    most = traits.max_inputs
+    if count and (count < traits.min_inputs or (most is not None and count > most)):
+        allowed = f"{traits.min_inputs} or more" if most is None else f"{traits.min_inputs} to {most}"
+        allowed = str(most) if traits.min_inputs == most else allowed
+        yield Problem(f"{operator.path}.inputs", f"found {count} inputs, {operator.run!r} takes {allowed}")
+
+
+def _state_problems(operator: Operator, traits: Traits) -> Iterator[Problem]:
+    from streamtopology.routing.groupings import GROUPINGS
+
+    spec = GROUPINGS.get(operator.grouping.policy)
+    if spec is None or not traits.stateful:
+        return
+    if not spec.needs_key and not _is_keyed(operator):
+        message = f"is missing, expected columns: {operator.run!r} keeps state per key"
+        yield Problem(f"{operator.path}.grouping.key", message)
+    if spec.splits_keys and not traits.combinable:
+        whole = ", ".join(name for name, other in GROUPINGS.items() if not other.splits_keys)
+        message = (
+            f"found {operator.grouping.policy!r}, which sends one key to several instances, before {operator.run!r}, "
+            f"whose state cannot be combined; allowed: {whole}"
+        )
+        yield Problem(f"{operator.path}.grouping.policy", message)
+
+
+def _watermark_problems(topology: Topology, operator: Operator, traits: Traits) -> Iterator[Problem]:
+    if not traits.windowed:
+        return
+    reaching = topology.sources_of(operator.name)
+    for index, source in enumerate(topology.sources):
+        if source in reaching and source.watermark is None:
+            message = f"is missing, expected column and delay: {operator.name!r} closes windows by this source's time"
+            yield Problem(f"spec.sources[{index}].watermark", message)
+
+
+def _sink_problems(topology: Topology) -> Iterator[Problem]:
+    written: dict[str, str] = {}
+    for index, sink in enumerate(topology.sinks):
+        path = f"spec.sinks[{index}]"
+        if sink.format in ("parquet", "json"):
+            yield from _missing_options(path, sink.options, ("path",), f"{sink.format} sink")
+            folder = sink.options.get("path", "")
+            if folder and folder in written:
+                yield Problem(f"{path}.options.path", f"found {folder!r} again, {written[folder]} writes there already")
+            written.setdefault(folder, path)
+        if sink.format == "kafka":
+            yield from _missing_options(path, sink.options, ("kafka.bootstrap.servers", "topic"), "kafka sink")
+
+
+def _executor_problems(topology: Topology) -> Iterator[Problem]:
+    if topology.executors and topology.replicas == 0:
+        yield Problem("spec.executors", "all classes together have 0 replicas, a topology needs at least one executor")
+    for index, executor in enumerate(topology.executors):
+        if executor.memory_bytes < _LEAST_MEMORY:
+            message = f"found {executor.memory_bytes} bytes, an executor needs at least 512Mi to start its JVM"
+            yield Problem(f"spec.executors[{index}].memory", message)

@@ -1,0 +1,151 @@
+"""What a changed manifest asks of a running topology: most changes never restart it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TypeVar
+
+from streamtopology.routing.topology.quantities import format_cpu, format_duration, format_memory
+from streamtopology.routing.topology.reading import is_list, is_mapping
+from streamtopology.routing.topology.values import ExecutorClass, Input, Operator, Sink, Source, Topology, Watermark
+
+
+class Level(IntEnum):
+    """How deep a change goes; the deepest of all changes decides."""
+
+    IGNORE = 0
+    ROUTE = 1
+    """A new epoch of routing at the next batch."""
+    RESIZE = 2
+    """Other limits for running executors."""
+    SCALE = 3
+    """More or fewer executors or instances, by re-routing."""
+    RESTART = 4
+    """The query starts again from its checkpoint."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """The deepest level of a change and one sentence for each thing that changed."""
+
+    level: Level
+    sentences: tuple[str, ...]
+
+
+_Step = tuple[Level, str]
+_Item = TypeVar("_Item", Source, Operator, Sink, ExecutorClass)
+
+
+def difference(old: Topology, new: Topology) -> Change:
+    """What changes from one topology to the other. The order of sources, operators, sinks and classes means nothing."""
+    steps = [
+        *_value(Level.RESTART, "name", old.name, new.name),
+        *_items("source", old.sources, new.sources, Level.RESTART, _source),
+        *_items("operator", old.operators, new.operators, Level.RESTART, _operator),
+        *_items("sink", old.sinks, new.sinks, Level.RESTART, _sink),
+        *_items("executor class", old.executors, new.executors, Level.SCALE, _executor_class),
+        *_rebalance(old, new),
+        *_trigger(old, new),
+        *_value(Level.RESTART, "checkpoint", old.checkpoint, new.checkpoint),
+        *_value(Level.RESTART, "onBadTuple", old.on_bad_tuple, new.on_bad_tuple),
+    ]
+    return Change(max((level for level, _ in steps), default=Level.IGNORE), tuple(sentence for _, sentence in steps))
+
+
+def _value(level: Level, what: str, old: object, new: object) -> Iterator[_Step]:
+    if old != new:
+        yield level, f"{what}: {_shown(old)} -> {_shown(new)}"
+
+
+def _items(
+    what: str,
+    old: tuple[_Item, ...],
+    new: tuple[_Item, ...],
+    membership: Level,
+    changes: Callable[[str, _Item, _Item], Iterator[_Step]],
+) -> Iterator[_Step]:
+    before = {item.name: item for item in old}
+    after = {item.name: item for item in new}
+    for name in before:
+        if name not in after:
+            yield membership, f"{what} {name} removed"
+    for name, item in after.items():
+        if name in before:
+            yield from changes(f"{what} {name}", before[name], item)
+        else:
+            yield membership, f"{what} {name} added"
+
+
+def _source(what: str, old: Source, new: Source) -> Iterator[_Step]:
+    for name, before, after in (
+        ("format", old.format, new.format),
+        ("schema", old.schema, new.schema),
+        ("options", old.options, new.options),
+        ("select", old.select, new.select),
+        ("where", old.where, new.where),
+        ("watermark", old.watermark, new.watermark),
+    ):
+        yield from _value(Level.RESTART, f"{what} {name}", before, after)
+
+
+def _operator(what: str, old: Operator, new: Operator) -> Iterator[_Step]:
+    for level, name, before, after in (
+        (Level.RESTART, "run", old.run, new.run),
+        (Level.RESTART, "with", old.options, new.options),
+        (Level.RESTART, "inputs", old.inputs, new.inputs),
+        (Level.RESTART, "key", old.grouping.key, new.grouping.key),
+        (Level.RESTART, "aggregateEvery", old.aggregate_every, new.aggregate_every),
+        (Level.SCALE, "parallelism", old.parallelism, new.parallelism),
+        (Level.ROUTE, "policy", old.grouping.policy, new.grouping.policy),
+        (Level.ROUTE, "grouping options", old.grouping.options, new.grouping.options),
+    ):
+        yield from _value(level, f"{what} {name}", before, after)
+
+
+def _sink(what: str, old: Sink, new: Sink) -> Iterator[_Step]:
+    yield from _value(Level.RESTART, f"{what} input", old.input, new.input)
+    yield from _value(Level.RESTART, f"{what} format", old.format, new.format)
+    yield from _value(Level.RESTART, f"{what} options", old.options, new.options)
+
+
+def _executor_class(what: str, old: ExecutorClass, new: ExecutorClass) -> Iterator[_Step]:
+    yield from _value(Level.SCALE, f"{what} replicas", old.replicas, new.replicas)
+    yield from _value(Level.RESIZE, f"{what} cpu", format_cpu(old.cpu), format_cpu(new.cpu))
+    yield from _value(Level.RESIZE, f"{what} memory", format_memory(old.memory_bytes), format_memory(new.memory_bytes))
+
+
+def _rebalance(old: Topology, new: Topology) -> Iterator[_Step]:
+    before, after = old.rebalance, new.rebalance
+    interval_before, interval_after = format_duration(before.interval_seconds), format_duration(after.interval_seconds)
+    yield from _value(Level.ROUTE, "rebalance mode", before.mode, after.mode)
+    yield from _value(Level.ROUTE, "rebalance interval", interval_before, interval_after)
+    yield from _value(Level.ROUTE, "rebalance tolerance", before.tolerance, after.tolerance)
+    yield from _value(Level.ROUTE, "rebalance maxTableEntries", before.max_table_entries, after.max_table_entries)
+    yield from _value(Level.ROUTE, "rebalance windowIntervals", before.window_intervals, after.window_intervals)
+
+
+def _trigger(old: Topology, new: Topology) -> Iterator[_Step]:
+    before, after = old.trigger, new.trigger
+    interval_before, interval_after = format_duration(before.interval_seconds), format_duration(after.interval_seconds)
+    yield from _value(Level.RESTART, "trigger interval", interval_before, interval_after)
+    yield from _value(Level.RESTART, "trigger availableNow", before.available_now, after.available_now)
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Input):
+        alias = f" as {value.alias}" if value.alias != value.source else ""
+        return f"{value.source}{alias}" + (f" key {_shown(value.key)}" if value.key else "")
+    if isinstance(value, Watermark):
+        delay, idle = format_duration(value.delay_seconds), format_duration(value.idle_seconds)
+        return f"{value.column}, delay {delay}, idleTimeout {idle}"
+    if is_mapping(value):
+        return "{" + ", ".join(f"{name}: {_shown(item)}" for name, item in value.items()) + "}"
+    if is_list(value):
+        return "[" + ", ".join(_shown(item) for item in value) + "]"
+    return str(value)

@@ -1,0 +1,240 @@
+"""From a mapping (YAML, JSON, a Kubernetes object) to a Topology, or to every mistake in it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import cast
+
+from streamtopology.routing.topology.checks import check
+from streamtopology.routing.topology.problems import ManifestError, Problem, one_of
+from streamtopology.routing.topology.quantities import parse_cpu, parse_duration, parse_memory
+from streamtopology.routing.topology.reading import Place, is_list, is_mapping
+from streamtopology.routing.topology.schema import SchemaError, columns_of, to_ddl
+from streamtopology.routing.topology.traits import BUILTINS
+from streamtopology.routing.topology.values import (
+    API_VERSION,
+    DESCRIPTOR_FORMATS,
+    KIND,
+    SINK_FORMATS,
+    BadTuple,
+    ExecutorClass,
+    Grouping,
+    Input,
+    Operator,
+    Rebalance,
+    RebalanceMode,
+    Sink,
+    Source,
+    Topology,
+    Trigger,
+    Watermark,
+)
+from streamtopology.routing.topology.yaml_file import read_yaml
+
+MOST_INSTANCES = 1024
+
+_FORMAT = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
+_USER_CLASS = re.compile(r"(?:[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*|[^:]+\.py):[A-Za-z_]\w*")
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+
+
+def load(path: str | Path) -> Topology:
+    """The topology in a YAML file. ManifestError: not one YAML document, or mistakes in it; OSError as of `open`."""
+    return parse(read_yaml(Path(path)), where=str(path))
+
+
+def parse(manifest: object, where: str = "the manifest") -> Topology:
+    """The topology in a manifest as YAML or JSON give it; ManifestError names it by `where` and every mistake in it.
+
+    `status` and whatever Kubernetes keeps in `metadata` are passed over, so that `kubectl get -o yaml` parses, too.
+    """
+    problems: list[Problem] = []
+    top = Place({} if manifest is None else manifest, "", problems).fields(
+        "apiVersion", "kind", "metadata", "spec", "status"
+    )
+    top["apiVersion"].choice([API_VERSION])
+    top["kind"].choice([KIND])
+    topology = _topology(_metadata_name(top["metadata"]), top["spec"])
+    ordered = check(topology, problems)
+    if problems:
+        raise ManifestError(problems, where)
+    return ordered
+
+
+def _metadata_name(metadata: Place) -> str:
+    if not is_mapping(metadata.value):
+        metadata.expected("a mapping with name")
+        return ""
+    return Place(metadata.value.get("name"), "metadata.name", metadata.problems).name()
+
+
+def _topology(name: str, place: Place) -> Topology:
+    spec = place.fields(
+        "sources", "operators", "sinks", "executors", "rebalance", "trigger", "checkpoint", "onBadTuple"
+    )
+    executors = tuple(_executor_class(item) for item in _some(spec["executors"], "executor classes"))
+    replicas = sum(executor.replicas for executor in executors)
+    default_parallelism = min(max(replicas, 1), MOST_INSTANCES)
+    return Topology(
+        name=name,
+        sources=tuple(_source(item) for item in _some(spec["sources"], "sources")),
+        operators=tuple(_operator(item, default_parallelism) for item in _some(spec["operators"], "operators")),
+        sinks=tuple(_sink(item) for item in spec["sinks"].items("sinks")),
+        executors=executors,
+        rebalance=_rebalance(spec["rebalance"]),
+        trigger=_trigger(spec["trigger"]),
+        checkpoint=_checkpoint(spec["checkpoint"]),
+        on_bad_tuple=cast("BadTuple", spec["onBadTuple"].choice(["fail", "deadLetter"], "fail")),
+    )
+
+
+def _some(place: Place, what: str) -> list[Place]:
+    """The items of a list that must have at least one."""
+    items = place.items(what)
+    if place.value is None or place.value == []:
+        place.wrong(f"a topology needs at least one of its {what}, found none")
+    return items
+
+
+def _source(place: Place) -> Source:
+    source = place.fields("name", "format", "schema", "options", "select", "where", "watermark")
+    format_name = source["format"].text("a format: parquet, csv, json, text, kafka, or one that Spark streams, as rate")
+    if format_name and not _FORMAT.fullmatch(format_name):
+        source["format"].expected("the name of a format, such as parquet")
+    lower = format_name.lower()
+    return Source(
+        name=source["name"].name(),
+        format=lower if lower in DESCRIPTOR_FORMATS else format_name,
+        schema=_schema(source["schema"]),
+        options=source["options"].string_options(),
+        select=source["select"].texts("SQL expressions"),
+        where=source["where"].text("a SQL condition") if source["where"].present else None,
+        watermark=_watermark(source["watermark"]) if source["watermark"].present else None,
+    )
+
+
+def _schema(place: Place) -> str | None:
+    if not place.present:
+        return None
+    try:
+        if is_list(place.value):
+            columns = [item.fields("name", "type") for item in place.items("columns, each with name and type")]
+            pairs = [(column["name"].text("a column name"), column["type"].text("a type")) for column in columns]
+            if not all(name and type_text for name, type_text in pairs):
+                return None
+            return to_ddl(columns_of(to_ddl(pairs)))
+        return to_ddl(columns_of(place.value)) if isinstance(place.value, str) else place.expected("Spark DDL")
+    except SchemaError as error:
+        place.wrong(str(error))
+        return None
+
+
+def _watermark(place: Place) -> Watermark:
+    watermark = place.fields("column", "delay", "idleTimeout")
+    return Watermark(
+        column=watermark["column"].text("the column with the time of the event"),
+        delay_seconds=watermark["delay"].quantity(parse_duration, Watermark.delay_seconds),
+        idle_seconds=watermark["idleTimeout"].quantity(parse_duration, Watermark.idle_seconds),
+    )
+
+
+def _operator(place: Place, default_parallelism: int) -> Operator:
+    operator = place.fields("name", "inputs", "parallelism", "grouping", "run", "with", "aggregateEvery")
+    return Operator(
+        name=operator["name"].name(),
+        inputs=tuple(_input(item) for item in _some(operator["inputs"], "inputs")),
+        parallelism=operator["parallelism"].whole(default_parallelism, 1, MOST_INSTANCES),
+        grouping=_grouping(operator["grouping"]),
+        run=_run(operator["run"]),
+        options=operator["with"].free_options(),
+        aggregate_every=operator["aggregateEvery"].whole(1, 1, 1_000_000),
+        path=place.path,
+    )
+
+
+def _input(place: Place) -> Input:
+    if not is_mapping(place.value):
+        name = place.text("the name of a source or operator, or a mapping with from, as, key")
+        return Input(name, name)
+    edge = place.fields("from", "as", "key")
+    origin = edge["from"].text("the name of a source or operator")
+    return Input(origin, edge["as"].text("an alias", origin), edge["key"].texts("columns"))
+
+
+def _grouping(place: Place) -> Grouping:
+    if not place.present:
+        return Grouping("shuffle")
+    grouping = place.fields("policy", "key", "options")
+    policy = grouping["policy"].text("the name of a grouping, such as mixed")
+    return Grouping(policy, grouping["key"].texts("columns"), grouping["options"].free_options())
+
+
+def _run(place: Place) -> str:
+    run = place.text("a built-in operator, module:Class or path/to/file.py:Class")
+    if run and run not in BUILTINS and not _USER_CLASS.fullmatch(run):
+        place.wrong(f"{one_of(run, BUILTINS)} (or module:Class, or path/to/file.py:Class)")
+    return run
+
+
+def _sink(place: Place) -> Sink:
+    sink = place.fields("name", "input", "format", "options")
+    return Sink(
+        name=sink["name"].name(),
+        input=sink["input"].text("the name of an operator"),
+        format=sink["format"].choice(SINK_FORMATS),
+        options=sink["options"].string_options(),
+    )
+
+
+def _executor_class(place: Place) -> ExecutorClass:
+    executor = place.fields("name", "replicas", "cpu", "memory")
+    return ExecutorClass(
+        name=executor["name"].name(),
+        replicas=executor["replicas"].whole(ExecutorClass.replicas, 0, MOST_INSTANCES),
+        cpu=executor["cpu"].quantity(parse_cpu, ExecutorClass.cpu),
+        memory_bytes=executor["memory"].quantity(parse_memory, ExecutorClass.memory_bytes),
+    )
+
+
+def _rebalance(place: Place) -> Rebalance:
+    if not place.present:
+        return Rebalance()
+    rebalance = place.fields("mode", "interval", "tolerance", "maxTableEntries", "windowIntervals")
+    return Rebalance(
+        mode=cast("RebalanceMode", rebalance["mode"].choice(["Auto", "Recommend", "Off"], Rebalance.mode)),
+        interval_seconds=_positive_duration(rebalance["interval"], Rebalance.interval_seconds),
+        tolerance=rebalance["tolerance"].fraction(Rebalance.tolerance),
+        max_table_entries=rebalance["maxTableEntries"].whole(Rebalance.max_table_entries, 0, 10_000_000),
+        window_intervals=rebalance["windowIntervals"].whole(Rebalance.window_intervals, 1, 1000),
+    )
+
+
+def _positive_duration(place: Place, default: float) -> float:
+    seconds = place.quantity(parse_duration, default)
+    if seconds == 0:
+        place.wrong(f"found {place.value!r}, expected a duration above 0 such as 10s")
+    return seconds
+
+
+def _trigger(place: Place) -> Trigger:
+    if not place.present:
+        return Trigger()
+    fields = place.fields("interval", "availableNow")
+    trigger = Trigger(
+        interval_seconds=fields["interval"].quantity(parse_duration, Trigger.interval_seconds),
+        available_now=fields["availableNow"].flag(Trigger.available_now),
+    )
+    if trigger.available_now and trigger.interval_seconds > 0:
+        place.wrong("found interval and availableNow together, allowed is one of them: availableNow does not wait")
+    return trigger
+
+
+def _checkpoint(place: Place) -> str | None:
+    if not place.present:
+        return None
+    uri = place.text("a path or URI, such as /var/lib/flights or s3://bucket/flights")
+    scheme = _SCHEME.match(uri)
+    if scheme and scheme[1] not in ("file", "s3"):
+        place.wrong(f"found the scheme {scheme[1]!r} in {uri!r}, allowed: a path without scheme, file://, s3://")
+    return uri or None

@@ -1,0 +1,41 @@
+"""What the built-in operators are, declared so that a manifest can be judged without Spark or their code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What validation must know of an operator.
+
+    `stateful`: keeps something per key between rows, so each key needs one home.
+    `combinable`: partial results of one key from several instances can be merged, so a policy may split its keys.
+    `windowed`: closes windows by event time, so its sources need a watermark.
+    `min_inputs`, `max_inputs`: how many inputs it takes (None: any number).
+    """
+
+    stateful: bool
+    combinable: bool = False
+    windowed: bool = False
+    min_inputs: int = 1
+    max_inputs: int | None = 1
+    summary: str = ""
+
+
+BUILTINS: Mapping[str, Traits] = {
+    "count": Traits(stateful=True, combinable=True, max_inputs=None, summary="rows per key"),
+    "aggregate": Traits(stateful=True, combinable=True, max_inputs=None, summary="sum, mean, min, max per key"),
+    "top-k": Traits(stateful=True, summary="the k largest rows per key"),
+    "quantiles": Traits(stateful=True, max_inputs=None, summary="quantiles of a column per key"),
+    "map": Traits(stateful=False, max_inputs=None, summary="new columns by SQL expressions"),
+    "filter": Traits(stateful=False, max_inputs=None, summary="the rows for which a SQL expression holds"),
+    "window-aggregate": Traits(
+        stateful=True, combinable=True, windowed=True, max_inputs=None, summary="aggregates per key and window"
+    ),
+    "window-join": Traits(
+        stateful=True, windowed=True, min_inputs=2, max_inputs=None, summary="rows of several inputs in one window"
+    ),
+    "enrich": Traits(stateful=False, max_inputs=None, summary="per-tuple work that depends on the tuple"),
+}

@@ -1,0 +1,58 @@
+"""One YAML document from a file, read the way Kubernetes' own tools read it: no dates, no silent second key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from streamtopology.routing.topology.problems import ManifestError, Problem
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML's safe values, but a date stays text, and a field written twice or an endless number is a mistake."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                continue
+            if key.value in seen:
+                raise yaml.MarkedYAMLError(
+                    problem=f"the field {key.value!r} is written twice", problem_mark=key.start_mark
+                )
+            seen.add(key.value)
+        return node
+
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+        number = super().construct_yaml_int(node)
+        if not -(2**63) <= number < 2**63:
+            problem = f"found {node.value[:40]}, a whole number beyond 64 bits"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+        return number
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def read_yaml(path: Path) -> object:
+    """The file's only document. ManifestError with the line for broken YAML, and for none or several documents."""
+    try:
+        documents = list(yaml.load_all(path.read_text(encoding="utf-8"), Loader=_Loader))
+    except yaml.MarkedYAMLError as error:
+        line = f"line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise ManifestError([Problem(line, f"not YAML: {error.problem or error.context}")], str(path)) from error
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        raise ManifestError([Problem("", f"not YAML: {error}")], str(path)) from error
+    if len(documents) > 1:
+        message = f"found {len(documents)} YAML documents, expected one: write each topology to its own file"
+        raise ManifestError([Problem("", message)], str(path))
+    if not documents or documents[0] is None:
+        raise ManifestError([Problem("", "the file is empty, expected a StreamTopology")], str(path))
+    return documents[0]

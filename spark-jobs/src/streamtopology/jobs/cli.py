@@ -1,0 +1,185 @@
+"""The `streamtopology` command. Exit codes: 0 it held, 1 it ran but a check or the run failed, 2 wrong use."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from streamtopology.routing.topology import ManifestError, load
+
+HELD, FAILED, WRONG_USE = 0, 1, 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    parsed = _parser().parse_args(arguments)
+    try:
+        return parsed.command(parsed)
+    except ManifestError as error:
+        print(error, file=sys.stderr)
+        return WRONG_USE
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return FAILED
+    except tuple(_told_errors()) as error:
+        print(f"streamtopology: {error}", file=sys.stderr)
+        return FAILED
+
+
+def _told_errors() -> list[type[Exception]]:
+    """Errors whose message is written for people; anything else is our mistake and shows its traceback."""
+    from streamtopology.jobs.checkpoint import CheckpointError
+    from streamtopology.jobs.control import NotRunning, Refused
+    from streamtopology.jobs.failures import TopologyFailed
+    from streamtopology.jobs.local.cluster import ClusterError
+    from streamtopology.jobs.local.java import JavaMissing
+    from streamtopology.jobs.server import AddressError
+    from streamtopology.jobs.sinks import SinkError
+    from streamtopology.jobs.sources.descriptors import SourceError
+
+    return [
+        AddressError, CheckpointError, ClusterError, JavaMissing, NotRunning, Refused, SinkError, SourceError,
+        TopologyFailed,
+    ]  # fmt: skip
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="streamtopology", description="Skewed streams on unequal machines, re-routed live.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    run = commands.add_parser("run", help="run a topology on an embedded Spark cluster")
+    run.add_argument("manifest", type=Path)
+    run.add_argument("--batches", type=_positive, help="stop after so many batches")
+    run.add_argument("--duration", help="stop after this time, e.g. 90s or 10m")
+    run.add_argument("--report", type=Path, metavar="DIR", help="write report.json and a picture of the run")
+    run.add_argument("--baseline", metavar="POLICY", help="run the same input under this policy first, and compare")
+    run.add_argument("--port", type=int, default=0, help="port of /metrics and /stats (default: any free one)")
+    run.add_argument("--work-dir", type=Path, default=Path("build/streamtopology"))
+    run.set_defaults(command=_run)
+
+    validate = commands.add_parser("validate", help="name every mistake of a manifest")
+    validate.add_argument("manifest", type=Path)
+    validate.set_defaults(command=_validate)
+
+    apply = commands.add_parser("apply", help="change the routing of a running topology")
+    apply.add_argument("manifest", type=Path)
+    apply.set_defaults(command=_apply)
+
+    resize = commands.add_parser("resize", help="change the CPU of a class of executors while they run")
+    resize.add_argument("executor_class", metavar="CLASS")
+    resize.add_argument("--cpu", required=True, help="cores per executor, e.g. 300m or 1.5")
+    resize.add_argument("--topology", help="which topology, when several run")
+    resize.set_defaults(command=_resize)
+
+    stop = commands.add_parser("stop", help="stop a running topology after its batch at work")
+    stop.add_argument("topology")
+    stop.set_defaults(command=_stop)
+
+    state = commands.add_parser("state", help="look into a topology's state").add_subparsers(required=True)
+    get = state.add_parser("get", help="a key's state and the instance that owns it")
+    get.add_argument("manifest", type=Path)
+    get.add_argument("key", nargs="+", help="the key's value, or one value for each of its columns; NULL for NULL")
+    get.add_argument("--operator", help="which operator (default: the only one that has state)")
+    get.add_argument("--work-dir", type=Path, default=Path("build/streamtopology"))
+    get.set_defaults(command=_state_get)
+
+    demo = commands.add_parser("demo", help="the flights demo: fields against live re-routing")
+    demo.add_argument("--report", type=Path, default=Path("build/demo"), metavar="DIR")
+    demo.add_argument("--batches", type=_positive, default=42)
+    demo.set_defaults(command=_demo)
+
+    bench = commands.add_parser("bench", help="run a benchmark")
+    bench.add_argument("name")
+    bench.add_argument("--json", type=Path, metavar="FILE")
+    bench.add_argument("--runs", type=_positive, default=5)
+    bench.set_defaults(command=_bench)
+    return parser
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
+
+
+def _run(parsed: argparse.Namespace) -> int:
+    from streamtopology.jobs.query import Until
+    from streamtopology.jobs.running import run_manifest
+    from streamtopology.routing.topology import parse_duration
+
+    seconds = None if parsed.duration is None else parse_duration(parsed.duration)
+    _stop_on_signals()
+    return run_manifest(
+        parsed.manifest, Until(parsed.batches, seconds), work_dir=parsed.work_dir, port=parsed.port,
+        report_dir=parsed.report, baseline=parsed.baseline,
+    )  # fmt: skip
+
+
+def _validate(parsed: argparse.Namespace) -> int:
+    from streamtopology.jobs.runner import check_before_start
+
+    topology = load(parsed.manifest)
+    check_before_start(topology, parsed.manifest.resolve().parent)
+    print(f"{parsed.manifest}: topology {topology.name!r} is valid")
+    return HELD
+
+
+def _apply(parsed: argparse.Namespace) -> int:
+    from streamtopology.jobs.control import ask
+
+    topology = load(parsed.manifest)
+    print(ask(topology.name, "apply", path=str(parsed.manifest.resolve())))
+    return HELD
+
+
+def _resize(parsed: argparse.Namespace) -> int:
+    from streamtopology.jobs.control import ask, the_running
+
+    print(ask(parsed.topology or the_running(), "resize", class_name=parsed.executor_class, cpu=parsed.cpu))
+    return HELD
+
+
+def _stop(parsed: argparse.Namespace) -> int:
+    from streamtopology.jobs.control import ask
+
+    print(ask(parsed.topology, "stop"))
+    return HELD
+
+
+def _state_get(parsed: argparse.Namespace) -> int:
+    from streamtopology.jobs.inspect_state import describe_key
+
+    print(describe_key(parsed.manifest, parsed.operator, parsed.key, parsed.work_dir))
+    return HELD
+
+
+def _demo(parsed: argparse.Namespace) -> int:
+    from streamtopology.jobs.demo import run_demo
+
+    _stop_on_signals()
+    return run_demo(parsed.report, parsed.batches)
+
+
+def _bench(parsed: argparse.Namespace) -> int:
+    from streamtopology.jobs.bench import run_bench
+
+    return run_bench(parsed.name, parsed.json, parsed.runs)
+
+
+def _stop_on_signals() -> None:
+    """TERM ends a run as Ctrl-C does: everything is cleaned up."""
+
+    def interrupt(signum: int, _: object) -> None:
+        signal.signal(signum, signal.SIG_DFL)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
+    os.environ.setdefault("PYTHONUNBUFFERED", "1")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

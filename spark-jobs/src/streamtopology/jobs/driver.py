@@ -1,0 +1,243 @@
+"""The micro-batch loop: the story of a batch, from the source's offsets to the commit record.
+
+The batch is the unit of retry. An attempt is recorded before any work, runs as one Spark action, and counts only when
+the one commit record, written last, names it. Everything an attempt leaves that no commit names does not exist.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import numpy as np
+from pyspark.sql import DataFrame, SparkSession
+
+from streamtopology.jobs.batch import Attempt, Plan, place_instances
+from streamtopology.jobs.checkpoint import BatchRecord, Checkpoint, CommitRecord, StateRef
+from streamtopology.jobs.dag import Dag
+from streamtopology.jobs.executors import ExecutorLost, ExecutorWatch
+from streamtopology.jobs.failures import TopologyFailed
+from streamtopology.jobs.pinning import ExecutorInfo
+from streamtopology.jobs.publishing import Publisher
+from streamtopology.jobs.sources.descriptors import Descriptor
+from streamtopology.jobs.sources.split import assign
+from streamtopology.jobs.stages import Results, run_attempt
+from streamtopology.jobs.watermarks import Watermarks
+
+MOST_ATTEMPTS = 20
+
+
+class Router(Protocol):
+    """Where the driver gets its epochs, and whom it tells what a batch did (in-process controller or ConfigMap)."""
+
+    def ready(self) -> Plan:
+        """The newest plan that a batch may run under."""
+        ...
+
+    def must_flush(self) -> bool:
+        """Whether the next batch has to empty its partials, because the plan after it has none."""
+        ...
+
+    def active(self, epoch: int, batch: int) -> None:
+        """`batch` is recorded to run under `epoch`: from now on that epoch can only be superseded."""
+        ...
+
+    def committed(self, done: Committed) -> None: ...
+
+
+@dataclass(frozen=True)
+class Committed:
+    """A batch that counts: what ran, on which slots, how long it took from its start to its commit record."""
+
+    attempt: Attempt
+    results: Results
+    rows: int
+    seconds: float
+    started_at: float
+
+
+@dataclass
+class Driver:
+    """Runs batches one after the other. `home_of` maps an executor's host to its slot; `slots` is their number."""
+
+    spark: SparkSession
+    checkpoint: Checkpoint
+    watch: ExecutorWatch
+    router: Router
+    publisher: Publisher
+    watermarks: Watermarks
+    home_of: Callable[[ExecutorInfo], int]
+    slots: int
+    run: str
+    iterations_per_second: float = 0.0
+    tell: Callable[[str], None] = print
+    _chooser_loads: dict[str, np.ndarray] = field(default_factory=dict)
+    _dags: dict[int, Dag] = field(default_factory=dict)
+    _last: CommitRecord | None = None
+
+    def resume(self) -> CommitRecord | None:
+        """Take up the checkpoint where its newest commit left it, and repeat what may not have reached the sinks."""
+        self._last = self.checkpoint.last_commit()
+        if self._last is not None:
+            self.watermarks.restore(self._last.max_event_times)
+            self.publisher.publish(self._last)
+        return self._last
+
+    def warm_up(self, rounds: int = 3) -> None:
+        """Send empty batches through every stage, so that the first real one finds kernels compiled and plans made."""
+        plan = self.router.ready()
+        for _ in range(rounds):
+            executors = self.watch.await_admitted()
+            attempt = replace(self._attempt(0, 0, plan, executors, (), final=False), dry=True, previous=None)
+            with self.watch.guard([executor.slot for executor in executors]):
+                results = run_attempt(
+                    self.spark, attempt, self._dag(plan).depth, [executor.slot for executor in executors], None
+                )
+            self._stop_on_failures(results)
+
+    def batch(self, descriptors: Sequence[str], frame: DataFrame | None, spark_batch: int, final: bool = False) -> None:
+        """Run the batch that Spark numbers `spark_batch`, until it is committed; a batch that is, is only published.
+
+        Raises TopologyFailed when the input or an operator is at fault: no attempt would do better.
+        """
+        started, started_at = time.perf_counter(), time.time()
+        if self._last is not None and spark_batch <= self._last.spark_batch and not final:
+            self.publisher.publish(self._last)
+            return
+        number = 0 if self._last is None else self._last.batch + 1
+        tried = self.checkpoint.batch_records(number)
+        plan = self._plan_for(tried)
+        first = 1 + max((record.attempt for record in tried), default=0)
+        for attempt_number in range(first, first + MOST_ATTEMPTS):
+            executors = self.watch.await_admitted()
+            attempt = self._attempt(number, attempt_number, plan, executors, descriptors, final)
+            self._record(attempt, spark_batch, len(descriptors))
+            try:
+                with self.watch.guard([executor.slot for executor in executors]):
+                    slots = [executor.slot for executor in executors]
+                    results = run_attempt(self.spark, attempt, self._dag(plan).depth, slots, frame)
+            except ExecutorLost as lost:
+                self.tell(f"batch {number}, attempt {attempt_number}: {lost}; trying again on the executors that are left")
+                continue
+            self._stop_on_failures(results)
+            self._commit(attempt, spark_batch, results)
+            rows = sum(report.rows for report in results.sources)
+            self.router.committed(Committed(attempt, results, rows, time.perf_counter() - started, started_at))
+            return
+        raise TopologyFailed(f"batch {number} lost an executor in each of {MOST_ATTEMPTS} attempts; see the executors' logs")
+
+    def drain(self) -> None:
+        """The input has ended: close all windows, empty all partials, in one last batch without rows."""
+        if self._last is not None:
+            self.batch((), None, self._last.spark_batch, final=True)
+
+    def _plan_for(self, tried: Sequence[BatchRecord]) -> Plan:
+        """The epoch a batch was first recorded with is the epoch it keeps; else the newest that is ready."""
+        if tried:
+            return Plan.from_json(self.checkpoint.read_epoch(tried[-1].epoch))
+        return self.router.ready()
+
+    def _dag(self, plan: Plan) -> Dag:
+        if plan.epoch.number not in self._dags:
+            self._dags = {plan.epoch.number: plan.compile()}
+        return self._dags[plan.epoch.number]
+
+    def _attempt(
+        self, number: int, attempt: int, plan: Plan, executors: Sequence[ExecutorInfo], descriptors: Sequence[str],
+        final: bool,
+    ) -> Attempt:  # fmt: skip
+        homes = tuple(self.home_of(executor) for executor in executors)
+        last = self._last
+        return Attempt(
+            run=self.run, checkpoint=self.checkpoint.uri, number=number, attempt=attempt, epoch=plan.epoch.number,
+            previous_epoch=None if last is None else last.epoch,
+            previous=None if last is None else (last.batch, last.attempt),
+            homes=homes,
+            placement=place_instances(homes, self.slots, max(o.parallelism for o in plan.topology.operators)),
+            watermark=math.inf if final else self.watermarks.current(),
+            flush=self.router.must_flush(), final=final,
+            descriptors=_deal(descriptors, plan.epoch.source_shares, homes, self.slots),
+            chooser_loads=dict(self._chooser_loads), iterations_per_second=self.iterations_per_second,
+            dead_letter=plan.topology.on_bad_tuple == "deadLetter",
+        )  # fmt: skip
+
+    def _record(self, attempt: Attempt, spark_batch: int, descriptors: int) -> None:
+        """The batch record activates the attempt's epoch; it is there before any task works."""
+        self.checkpoint.record(
+            BatchRecord(
+                batch=attempt.number, attempt=attempt.attempt, epoch=attempt.epoch, spark_batch=spark_batch,
+                watermark=attempt.watermark, sources={"descriptors": descriptors},
+                chooser_loads={node: loads.tolist() for node, loads in attempt.chooser_loads.items()},
+            )  # fmt: skip
+        )
+        self.router.active(attempt.epoch, attempt.number)
+
+    def _stop_on_failures(self, results: Results) -> None:
+        if results.failures:
+            first = min(results.failures, key=lambda failure: not failure["known"])
+            detail = "" if first["known"] else f"\n{first['traceback']}"
+            where = "" if first["known"] else f"{first['where']}: "
+            raise TopologyFailed(f"{where}{first['sentence']}{detail}")
+
+    def _commit(self, attempt: Attempt, spark_batch: int, results: Results) -> None:
+        self.watermarks.advance(results.sources)
+        commit = CommitRecord(
+            batch=attempt.number, attempt=attempt.attempt, epoch=attempt.epoch, spark_batch=spark_batch,
+            state=_state_after(self._last, results), outputs=_outputs(results), watermark_after=self.watermarks.current(),
+            max_event_times=self.watermarks.newest(), rows_in=sum(report.rows for report in results.sources),
+            totals={},
+        )  # fmt: skip
+        if not self.checkpoint.commit(commit):
+            raise TopologyFailed(
+                f"batch {attempt.number} was committed by another driver on checkpoint {self.checkpoint.uri}; only one "
+                "driver may run a topology: stop one of the two"
+            )
+        self._last = commit
+        for turned in results.turns:
+            self._count_for_choosers(turned.report.operator, turned.report.instance, turned.report.rows)
+        self.publisher.publish(commit)
+
+    def _count_for_choosers(self, node: str, instance: int, rows: int) -> None:
+        loads = self._chooser_loads.get(node, np.zeros(0))
+        if instance >= len(loads):
+            loads = np.concatenate([loads, np.zeros(instance + 1 - len(loads))])
+        loads[instance] += rows
+        self._chooser_loads[node] = loads
+
+
+def _deal(
+    descriptors: Sequence[str], shares: Sequence[float], homes: Sequence[int], slots: int
+) -> tuple[tuple[str, ...], ...]:
+    """Each place's part of the batch's descriptors, by the plan's shares of the executors that are there."""
+    wanted = [(shares[home] if shares else 1 / slots) for home in homes]
+    if sum(wanted) <= 0:
+        wanted = [1.0] * len(homes)
+    dealt = assign([Descriptor.from_json(text) for text in descriptors], wanted)
+    return tuple(tuple(descriptor.to_json() for descriptor in part) for part in dealt)
+
+
+def _state_after(last: CommitRecord | None, results: Results) -> dict[str, dict[int, StateRef]]:
+    """Every instance's chain of files: what the last commit named, and the delta of this batch if it changed anything."""
+    state = {node: dict(instances) for node, instances in last.state.items()} if last else {}
+    for turned in results.turns:
+        report = turned.report
+        before = state.setdefault(report.operator, {}).get(report.instance, StateRef(None, (), 0, 0))
+        deltas = before.deltas if turned.delta is None else (*before.deltas, turned.delta)
+        state[report.operator][report.instance] = replace(
+            before, deltas=deltas, keys=report.state_keys, bytes=report.state_bytes
+        )
+    return state
+
+
+def _outputs(results: Results) -> dict[str, list[str]]:
+    """Staged files per sink, in the order of instances."""
+    outputs: dict[str, list[str]] = {}
+    for turned in results.turns:
+        for sink, paths in turned.outputs.items():
+            outputs.setdefault(sink, []).extend(paths)
+        if turned.dead_letters is not None:
+            outputs.setdefault("", []).append(turned.dead_letters)
+    return outputs

@@ -1,0 +1,89 @@
+"""The embedded cluster ready for batches: executors up without limits, warmed up, then held to their class's CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Self
+
+from pyspark.sql import SparkSession
+
+from streamtopology.jobs.executors import ExecutorWatch
+from streamtopology.jobs.local.cluster import ExecutorSlot, LocalCluster
+from streamtopology.jobs.pinning import ExecutorInfo, Slot, pin
+from streamtopology.jobs.session import create_local_session
+from streamtopology.jobs.tasks import warm_stage
+from streamtopology.jobs.exchange import BLOB_DDL
+from streamtopology.routing.topology import Topology
+
+_WARM_UP_ROUNDS = 3
+
+
+def executor_slots(topology: Topology) -> tuple[ExecutorSlot, ...]:
+    """One slot per replica, classes in the manifest's order; an executor of more than one core is several slots."""
+    return tuple(
+        ExecutorSlot(f"{executor.name}-{index}", executor.name, executor.cpu, executor.memory_bytes)
+        for executor in topology.executors
+        for index in range(executor.replicas)
+    )
+
+
+class EmbeddedCluster:
+    """Enter it to have the executors of `slots` up, admitted and limited. `progress` gets a sentence for each step."""
+
+    def __init__(self, name: str, slots: tuple[ExecutorSlot, ...], work_dir: Path, progress: Callable[[str], None]) -> None:
+        self._name = name
+        self._slots = slots
+        self._work_dir = work_dir
+        self._progress = progress
+        self._undo = ExitStack()
+        self._cluster: LocalCluster | None = None
+        self._spark: SparkSession | None = None
+        self._watch: ExecutorWatch | None = None
+
+    @property
+    def cluster(self) -> LocalCluster:
+        assert self._cluster is not None, "enter the cluster first"
+        return self._cluster
+
+    @property
+    def spark(self) -> SparkSession:
+        assert self._spark is not None, "enter the cluster first"
+        return self._spark
+
+    @property
+    def watch(self) -> ExecutorWatch:
+        assert self._watch is not None, "enter the cluster first"
+        return self._watch
+
+    def __enter__(self) -> Self:
+        with ExitStack() as undo:
+            self._cluster = undo.enter_context(LocalCluster(self._slots, self._work_dir, self._progress))
+            self._spark = create_local_session(self._cluster, self._name)
+            undo.callback(self._spark.stop)
+            self._progress(f"waiting for {len(self._slots)} executors")
+            self._watch = undo.enter_context(ExecutorWatch(self._spark, self._warm_up, self._progress))
+            self._watch.await_admitted(len(self._slots))
+            self._cluster.limit()
+            self._undo = undo.pop_all()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._undo.close()
+
+    def home_of(self, executor: ExecutorInfo) -> int:
+        """The slot number of an executor: it stays the same when the executor is started anew."""
+        name = self.cluster.slot_at(executor.host).name
+        return next(index for index, slot in enumerate(self._slots) if slot.name == name)
+
+    def declared_cpu(self) -> tuple[float, ...]:
+        """Cores per slot, as the classes are now."""
+        return tuple(slot.cpu for slot in self.cluster.slots)
+
+    def _warm_up(self, executor: ExecutorInfo) -> None:
+        """Start the executor's Python worker and its kernels, with what a batch will run, before it is given work."""
+        slots: list[Slot] = [executor.slot]
+        for _ in range(_WARM_UP_ROUNDS):
+            stage = pin(self.spark.range(0, 1, 1, 1), slots, 1).mapInArrow(warm_stage(), BLOB_DDL)
+            pin(stage.repartitionById(1, "place"), slots, 1).mapInArrow(warm_stage(), BLOB_DDL).toArrow()

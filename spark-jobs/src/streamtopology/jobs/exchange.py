@@ -1,0 +1,129 @@
+"""Routing on the way out of a task: hash -> lookup or choose -> one envelope per place.
+
+An outbox belongs to one task of one attempt. Choosers live as long as it does: each task is a scheduler of its own
+that starts from the loads the driver merged after the last batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamtopology.jobs.batch import Attempt
+from streamtopology.jobs.dag import Dag, Edge, Node
+from streamtopology.jobs.envelope import Envelope, Kind, Section
+from streamtopology.jobs.keys import KeyColumns
+from streamtopology.routing import groupings
+from streamtopology.routing.epoch import Epoch, Route
+from streamtopology.routing.groupings import Chooser
+from streamtopology.routing.table import partition
+
+BLOB_SCHEMA = pa.schema([("place", pa.int32()), ("blob", pa.binary())])
+BLOB_DDL = "place int, blob binary"
+
+
+class Outbox:
+    """All that one task sends, by place; `order` tells its receivers where its rows belong among other tasks' rows."""
+
+    def __init__(self, attempt: Attempt, epoch: Epoch, dag: Dag, order: int) -> None:
+        self._attempt = attempt
+        self._epoch = epoch
+        self._dag = dag
+        self._order = order
+        self._envelopes = [Envelope() for _ in range(attempt.places)]
+        self._choosers: dict[str, Chooser] = {}
+
+    def send(self, producer: str, batch: pa.RecordBatch) -> None:
+        """Route `batch` along every edge that leaves `producer`."""
+        if batch.num_rows == 0 and not self._attempt.dry:
+            return
+        for edge in self._dag.edges_from(producer):
+            self._send_along(edge, batch)
+
+    def send_state(self, node: str, instance: int, batch: pa.RecordBatch) -> None:
+        """Hand state over to `instance`, its new owner."""
+        place = self._attempt.place_of(instance)
+        self._envelopes[place].add_batch(Kind.MOVED, node, instance, self._order, batch)
+
+    def report(self, place: int, payload: bytes) -> None:
+        """Something for the driver; it rides along at the place that wrote it until the last stage."""
+        self._envelopes[place].add_bytes(Kind.REPORT, "", 0, self._order, payload)
+
+    def forward(self, place: int, section: Section) -> None:
+        self._envelopes[place].forward(section)
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        """Exactly one row per place, as the pinning of the next stage needs it."""
+        for place, envelope in enumerate(self._envelopes):
+            yield blob_row(place, envelope.seal())
+
+    def last_row(self, place: int) -> pa.RecordBatch:
+        """What the last stage returns to the driver: the reports gathered at `place`."""
+        return blob_row(place, self._envelopes[place].seal())
+
+    def _send_along(self, edge: Edge, batch: pa.RecordBatch) -> None:
+        node = self._dag.node(edge.consumer)
+        instances = self._targets(node, edge, batch)
+        order, bounds = partition(instances, node.parallelism)
+        # A dry attempt sends empty pieces, so that every instance sees the real schema and compiles its kernels.
+        receivers = range(node.parallelism) if self._attempt.dry else np.flatnonzero(np.diff(bounds)).tolist()
+        for instance in receivers:
+            piece = take(batch, order[bounds[instance] : bounds[instance + 1]])
+            place = self._attempt.place_of(instance)
+            target = f"{edge.consumer}/{edge.alias}"
+            self._envelopes[place].add_batch(Kind.ROWS, target, instance, self._order, piece)
+
+    def _targets(self, node: Node, edge: Edge, batch: pa.RecordBatch) -> np.ndarray:
+        """int32[n]: the instance of every row."""
+        route = self._epoch.routes[node.name]
+        spec = groupings.get(node.policy)
+        hashes = KeyColumns.from_arrow(batch, edge.key).hashes if edge.key else None
+        if spec.kind == "table":
+            if route.table is None or hashes is None:
+                raise ValueError(f"{node.name!r} is routed by a table but has none, or no key")
+            return route.table.lookup(hashes)
+        return self._chooser(node, edge, route).choose(hashes, batch.num_rows)
+
+    def _chooser(self, node: Node, edge: Edge, route: Route) -> Chooser:
+        """One chooser for all inputs of a node: its load estimates are about instances, not edges."""
+        if node.name not in self._choosers:
+            active = np.asarray(route.instances, np.int32)
+            loads = self._attempt.chooser_loads.get(node.name)
+            self._choosers[node.name] = groupings.get(node.policy).chooser(
+                active,
+                np.zeros(len(active)) if loads is None else loads[active].astype(np.float64),
+                seed=self._attempt.number * 1_000_003 + self._order,
+                options=route.options,
+            )
+        return self._choosers[node.name]
+
+
+def take(batch: pa.RecordBatch, indices: np.ndarray) -> pa.RecordBatch:
+    """Rows of `batch` at `indices`; fixed-width columns without NULLs take numpy's faster path."""
+    columns = [_take_column(column, indices) for column in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def _take_column(column: pa.Array, indices: np.ndarray) -> pa.Array:
+    kind = column.type
+    if column.null_count == 0 and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        return pa.array(np.take(column.to_numpy(), indices), kind)
+    return pc.take(column, pa.array(indices))
+
+
+def blob_row(place: int, blob: pa.Buffer) -> pa.RecordBatch:
+    """One row of BLOB_SCHEMA around `blob` without copying it."""
+    offsets = pa.py_buffer(np.array([0, blob.size], np.int32))
+    column = pa.Array.from_buffers(pa.binary(), 1, [None, offsets, blob])
+    return pa.RecordBatch.from_arrays([pa.array([place], pa.int32()), column], schema=BLOB_SCHEMA)
+
+
+def blobs(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Buffer]:
+    """The blobs of incoming rows as buffers, copied nowhere."""
+    for batch in batches:
+        column = batch.column(batch.schema.get_field_index("blob"))
+        for index in range(len(column)):
+            yield column[index].as_buffer()

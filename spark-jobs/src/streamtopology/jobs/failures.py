@@ -1,0 +1,29 @@
+"""Errors of a running topology, as sentences: what is wrong, where, what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+class TopologyFailed(Exception):  # noqa: N818 - the name a person reads first
+    """The run stops; the checkpoint is good and the same command goes on from the last committed batch."""
+
+
+class TupleFailed(TopologyFailed):
+    """An operator raised on one tuple."""
+
+    def __init__(
+        self, operator: str, batch: int, instance: int, key: Mapping[str, Any], row: Mapping[str, Any], reason: str
+    ) -> None:
+        super().__init__(operator, batch, instance, key, row, reason)
+        self.operator, self.batch, self.instance = operator, batch, instance
+        self.key, self.row, self.reason = key, row, reason
+
+    def __str__(self) -> str:
+        key = ", ".join(f"{name}={value!r}" for name, value in self.key.items()) or "none"
+        return (
+            f"operator {self.operator!r} failed on one tuple in batch {self.batch} at instance {self.instance}, key {key}: "
+            f"{self.reason}. The tuple: {dict(self.row)}. Nothing of this batch was committed. Correct the operator and "
+            "start again, or set spec.onBadTuple: deadLetter to set such tuples aside and go on."
+        )

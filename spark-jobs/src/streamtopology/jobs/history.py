@@ -1,0 +1,137 @@
+"""What a run has done so far: one value per committed batch and per re-routing.
+
+The driver appends; the live view, the metrics, the report and the picture only read. Nothing here decides anything.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from streamtopology.routing.report import LoadReport, SourceReport
+
+
+@dataclass(frozen=True)
+class SlotInfo:
+    """One executor slot of the run; `index` is the slot number that instances are placed on."""
+
+    index: int
+    executor: str
+    class_name: str
+    cpu: float
+
+
+@dataclass(frozen=True)
+class BatchOutcome:
+    """One committed batch.
+
+    `seconds` is the wall time from taking the batch to its commit record, failed attempts included; `rows` the source
+    rows read; `capacities` rows/s per operator and instance as the controller estimated them when the batch was done.
+    """
+
+    number: int
+    attempt: int
+    epoch: int
+    rows: int
+    seconds: float
+    committed_at: float
+    reports: tuple[LoadReport, ...]
+    source_reports: tuple[SourceReport, ...]
+    capacities: dict[tuple[str, int], float] = field(default_factory=dict)
+    imbalance: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Reconfiguration:
+    """One re-routing of one operator, as `report.json` lists it (seconds, bytes; gains as shares of batch time)."""
+
+    epoch: int
+    batch: int
+    operator: str
+    reason: str
+    keys_moved: int
+    bytes_moved: int
+    plan_seconds: float
+    published_to_active_seconds: float
+    predicted_gain: float
+    measured_gain: float | None = None
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something a person should read: an executor lost, a plan not executed and why, a bad tuple set aside."""
+
+    at: float
+    batch: int
+    text: str
+
+
+Listener = Callable[["History"], None]
+
+
+class History:
+    """The record of one run; safe to read from other threads."""
+
+    def __init__(self, topology: str, slots: tuple[SlotInfo, ...], policies: dict[str, str]) -> None:
+        self.topology = topology
+        self.slots = slots
+        self.policies = dict(policies)
+        self.phase = "starting"
+        self._batches: list[BatchOutcome] = []
+        self._reconfigurations: list[Reconfiguration] = []
+        self._events: list[Event] = []
+        self._lock = threading.Lock()
+        self._listeners: list[Listener] = []
+
+    def listen(self, listener: Listener) -> None:
+        """Call `listener(history)` after every change, in the driver's thread."""
+        self._listeners.append(listener)
+
+    @property
+    def batches(self) -> tuple[BatchOutcome, ...]:
+        with self._lock:
+            return tuple(self._batches)
+
+    @property
+    def reconfigurations(self) -> tuple[Reconfiguration, ...]:
+        with self._lock:
+            return tuple(self._reconfigurations)
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        with self._lock:
+            return tuple(self._events)
+
+    def enter(self, phase: str) -> None:
+        """Name what the run is doing now: `starting executors`, `warming up`, `running`, `draining`, `done`."""
+        self.phase = phase
+        self._changed()
+
+    def batch_done(self, outcome: BatchOutcome) -> None:
+        with self._lock:
+            self._batches.append(outcome)
+        self._changed()
+
+    def rerouted(self, change: Reconfiguration) -> None:
+        with self._lock:
+            self._reconfigurations.append(change)
+        self._changed()
+
+    def gain_measured(self, epoch: int, gain: float) -> None:
+        """Fill in the measured gain of the re-routing that `epoch` was, once enough batches ran under it."""
+        with self._lock:
+            self._reconfigurations = [
+                Reconfiguration(**{**vars(change), "measured_gain": gain}) if change.epoch == epoch else change
+                for change in self._reconfigurations
+            ]
+        self._changed()
+
+    def event(self, at: float, batch: int, text: str) -> None:
+        with self._lock:
+            self._events.append(Event(at, batch, text))
+        self._changed()
+
+    def _changed(self) -> None:
+        for listener in self._listeners:
+            listener(self)

@@ -1,0 +1,256 @@
+"""A real Spark standalone cluster on this machine, one worker process per executor, each held to its executor class's CPU.
+
+    slots = [ExecutorSlot("large-0", "large", cpu=0.45, memory_bytes=2 << 30), ExecutorSlot("small-0", "small", 0.135, 1 << 30)]
+    with LocalCluster(slots, Path("build/cluster"), print) as cluster:
+        spark = create_local_session(cluster)    # executors start unlimited: they warm up in a third of the time
+        cluster.limit()
+        cluster.resize("small", 0.3)
+
+Nothing leaves the loopback interface, and nothing is left behind, however this process ends (see `supervisor`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from streamtopology.jobs.local.cgroups import cgroup_parents
+from streamtopology.jobs.local.claim import CLUSTER_MARK, SLOT_MARK, Claim, claim_name, members, sweep_the_dead
+from streamtopology.jobs.local.java import find_java
+from streamtopology.jobs.local.limiting import CpuLimiter, best_limiter
+from streamtopology.jobs.local.sparkprocess import SPARK_HOME, master_command, worker_command
+from streamtopology.jobs.local.subnet import Subnet
+
+MEBIBYTE = 1 << 20
+SMALLEST_HEAP_BYTES = 512 * MEBIBYTE  # Spark refuses executors below 450 MiB
+LARGEST_HEAP_BYTES = 4096 * MEBIBYTE
+HEAP_SHARE = 0.4  # the operators' state lives in the Python worker, not in the JVM
+START_SECONDS = 120.0
+SUPERVISOR_SECONDS = 30.0
+
+_MASTER_READY = re.compile(r"Starting Spark master at (spark://[\d.]+:\d+)")
+_JOIN_GROUPS_THEN_EXEC = 'while [ "$1" != -- ]; do echo $$ > "$1" || exit 1; shift; done; shift; exec "$@"'
+_serials = itertools.count(1)
+
+
+class ClusterError(Exception):
+    """The embedded cluster cannot start, or has lost a process that it cannot do without."""
+
+
+@dataclass(frozen=True)
+class ExecutorSlot:
+    """One executor: a name unique in the cluster, its class, its CPU limit in cores, its memory (JVM and Python) in bytes."""
+
+    name: str
+    class_name: str
+    cpu: float
+    memory_bytes: int
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", self.name):
+            raise ValueError(f"executor name {self.name!r}: letters, digits, '.', '_' and '-' only")
+        if not self.cpu > 0:
+            raise ValueError(f"executor {self.name}: cpu must be more than 0 cores, not {self.cpu}")
+
+
+class LocalCluster:
+    """Master and workers as a context manager; see the module's example.
+
+    `work_dir` is created when missing; the cluster keeps everything in one folder of its own below it. `progress` gets
+    a sentence for every step. `limiter` makes what enforces CPU limits, given the cluster's name and a place for warnings.
+    Starting raises `JavaMissing` or `ClusterError`.
+    """
+
+    master: str
+    _limiter: CpuLimiter
+
+    def __init__(
+        self,
+        executors: Sequence[ExecutorSlot],
+        work_dir: Path,
+        progress: Callable[[str], None],
+        limiter: Callable[[str, Callable[[str], None]], CpuLimiter] = best_limiter,
+    ) -> None:
+        if not 0 < len(executors) <= Subnet.MOST_HOSTS:
+            raise ValueError(f"a local cluster has 1 to {Subnet.MOST_HOSTS} executors, not {len(executors)}")
+        if len({slot.name for slot in executors}) < len(executors):
+            raise ValueError(f"executor names must be unique: {[slot.name for slot in executors]}")
+        self.name = claim_name(next(_serials))
+        self.directory = work_dir.absolute() / self.name
+        self.secret = secrets.token_hex(32)
+        self._slots = {slot.name: slot for slot in executors}
+        self._progress = progress
+        self._make_limiter = limiter
+        self._limited: set[str] = set()
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._hosts: dict[str, str] = {}
+        self._undo = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+    @property
+    def slots(self) -> tuple[ExecutorSlot, ...]:
+        """The executors in the order given, each with its class's present CPU."""
+        return tuple(self._slots.values())
+
+    @property
+    def heap_bytes(self) -> int:
+        """The JVM heap of every executor: Spark knows one size per application, so the smallest executor decides."""
+        smallest = min(slot.memory_bytes for slot in self.slots)
+        return max(SMALLEST_HEAP_BYTES, min(LARGEST_HEAP_BYTES, int(smallest * HEAP_SHARE)))
+
+    @property
+    def limits(self) -> str:
+        """What enforces the CPU limits, in words."""
+        return self._limiter.kind
+
+    def host(self, slot: str) -> str:
+        """The loopback address at which the slot's executor shows up in Spark."""
+        return self._hosts[slot]
+
+    def slot_at(self, host: str) -> ExecutorSlot:
+        """The slot whose executor shows up at `host`."""
+        return next(self._slots[name] for name, address in self._hosts.items() if address == host)
+
+    def processes(self, slot: str) -> list[int]:
+        """Process ids of the slot: the worker, its executor, the Python daemon and workers."""
+        return members(self.name, slot)
+
+    def start(self) -> Self:
+        """Start the master and all workers; returns when the master listens and every worker process runs."""
+        java = find_java()
+        self.directory.parent.mkdir(parents=True, exist_ok=True)
+        for name in sweep_the_dead(self.directory.parent, cgroup_parents()):
+            self._progress(f"removed what a process that died had left behind: {name}")
+        with ExitStack() as undo:
+            subnet = undo.enter_context(Subnet.take())
+            self._limiter = self._make_limiter(self.name, self._progress)
+            claim = Claim(self.name, self.directory, self._limiter.roots)
+            self._start_supervisor(claim, undo)
+            undo.callback(self._end, claim)
+            undo.callback(self._limiter.close)
+            self.directory.mkdir(mode=0o700)
+            properties = self._write_properties()
+            self._progress("starting the Spark master")
+            self._spawn("master", master_command(java, properties, subnet.master), {"SPARK_LOCAL_IP": subnet.master})
+            self.master = self._await_master()
+            self._progress(f"starting {len(self._slots)} executors' workers (CPU limits: {self._limiter.kind})")
+            for slot, host in zip(self.slots, subnet.hosts, strict=False):
+                self._hosts[slot.name] = host
+                memory = max(slot.memory_bytes, self.heap_bytes) // MEBIBYTE
+                command = worker_command(java, properties, host, memory, self.directory / slot.name, self.master)
+                self._spawn(slot.name, command, _worker_environment(slot, host, self.directory), self._limiter.add(slot.name))
+            self._undo = undo.pop_all()
+        return self
+
+    def stop(self) -> None:
+        """End every process of the cluster and remove its cgroups and folder. May be called again."""
+        self._undo.close()
+
+    def check(self) -> None:
+        """Raise `ClusterError` with the end of its log when the master or a worker has died."""
+        for name, process in self._processes.items():
+            if process.poll() is not None:
+                log = (self.directory / f"{name}.log").read_text(errors="replace").splitlines()
+                raise ClusterError("\n".join([f"the Spark process {name} ended with code {process.returncode}:", *log[-15:]]))
+
+    def limit(self, slot: str | None = None) -> None:
+        """Hold the slot (or every slot) to its class's CPU from now on: call it after the warm-up."""
+        for name in self._slots if slot is None else (slot,):
+            self._limiter.limit(name, self._slots[name].cpu)
+            self._limited.add(name)
+
+    def lift(self, slot: str) -> None:
+        """Let the slot run unlimited until `limit` is called again: for an executor that has to start anew."""
+        self._limiter.limit(slot, None)
+        self._limited.discard(slot)
+
+    def resize(self, class_name: str, cpu: float) -> None:
+        """Change the CPU of every executor of a class, at once where the limit is in force. Raises ValueError."""
+        if class_name not in {slot.class_name for slot in self.slots}:
+            known = ", ".join(sorted({slot.class_name for slot in self.slots}))
+            raise ValueError(f"no executor class {class_name!r}; there are: {known}")
+        for name, slot in self._slots.items():
+            if slot.class_name == class_name:
+                self._slots[name] = replace(slot, cpu=cpu)
+                if name in self._limited:
+                    self._limiter.limit(name, cpu)
+
+    def cpu_seconds(self, slot: str) -> float:
+        """CPU seconds used by all processes of the slot so far (NaN where nothing can count them)."""
+        return self._limiter.cpu_seconds(slot)
+
+    def _start_supervisor(self, claim: Claim, undo: ExitStack) -> None:
+        roots = [str(root) for root in claim.cgroups]
+        command = [sys.executable, "-m", "streamtopology.jobs.local.supervisor", str(os.getpid()), claim.name]
+        supervisor = subprocess.Popen([*command, str(claim.directory), *roots], stdin=subprocess.PIPE, start_new_session=True)
+        undo.callback(supervisor.wait, SUPERVISOR_SECONDS)
+        assert supervisor.stdin is not None
+        undo.callback(supervisor.stdin.close)
+
+    def _end(self, claim: Claim) -> None:
+        claim.sweep()
+        for process in self._processes.values():
+            process.wait()
+
+    def _write_properties(self) -> Path:
+        """Settings of master and workers; the secret is in this file (ours alone to read) and in no command line."""
+        settings = {
+            "spark.authenticate": "true",
+            "spark.authenticate.secret": self.secret,
+            "spark.deploy.maxExecutorRetries": "-1",  # a lost executor is started again however often it happens
+            "spark.worker.cleanup.enabled": "false",
+        }
+        path = self.directory / "spark.properties"
+        path.touch(mode=0o600)
+        path.write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
+        return path
+
+    def _spawn(self, name: str, command: Sequence[str], environment: dict[str, str], groups: Sequence[Path] = ()) -> None:
+        """Start a process that bears the cluster's and the slot's mark and joins the slot's groups before it does anything else."""
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith(("SPARK_", "PYSPARK_"))}
+        marks = {CLUSTER_MARK: self.name, SLOT_MARK: name}
+        with (self.directory / f"{name}.log").open("wb") as log:
+            self._processes[name] = subprocess.Popen(
+                ["/bin/sh", "-c", _JOIN_GROUPS_THEN_EXEC, "sh", *map(str, groups), "--", *command],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**inherited, **environment, **marks, "SPARK_HOME": str(SPARK_HOME)},
+                start_new_session=True,
+            )
+
+    def _await_master(self) -> str:
+        """The master's URL, which it tells in its log because it takes a free port."""
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            ready = _MASTER_READY.search((self.directory / "master.log").read_text(errors="replace"))
+            if ready:
+                return ready[1]
+            self.check()
+            time.sleep(0.02)
+        raise ClusterError(f"the Spark master did not start within {START_SECONDS:.0f} s")
+
+
+def _worker_environment(slot: ExecutorSlot, host: str, directory: Path) -> dict[str, str]:
+    return {
+        "SPARK_LOCAL_IP": host,
+        "SPARK_LOCAL_DIRS": str(directory / slot.name),
+        "SPARK_EXECUTOR_ATTRIBUTE_CLASS": slot.class_name,
+        "SPARK_EXECUTOR_ATTRIBUTE_SLOT": slot.name,
+    }

@@ -1,0 +1,117 @@
+"""The driver's Prometheus metrics, fed from a run's history; own registry, so that two runs in a process stay apart."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter as Tally
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from streamtopology.jobs.history import BatchOutcome, History, Reconfiguration
+from streamtopology.jobs.measures import imbalance
+
+_INSTANCE = ("operator", "instance")
+_SECONDS = (0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1, 1.5, 2.5, 5, 10, 20, 60)
+
+
+class Metrics:
+    """Keeps `registry` up to date with `history`; every batch and re-routing is counted once.
+
+    Counters start at 0 with the process, as Prometheus expects: a restarted driver is a counter reset.
+    """
+
+    def __init__(self, history: History) -> None:
+        self.registry = CollectorRegistry()
+        self._define(self.registry)
+        self._last_batch = -1
+        self._shown_instances: set[tuple[str, int]] = set()
+        self._counted_changes: set[tuple[int, str]] = set()
+        self._update(history)
+        history.listen(self._update)
+
+    def _define(self, registry: CollectorRegistry) -> None:
+        def counter(name: str, text: str, labels: tuple[str, ...] = ()) -> Counter:
+            return Counter(f"streamtopology_{name}", text, labels, registry=registry)
+
+        def gauge(name: str, text: str, labels: tuple[str, ...] = ()) -> Gauge:
+            return Gauge(f"streamtopology_{name}", text, labels, registry=registry)
+
+        def seconds(name: str, text: str) -> Histogram:
+            return Histogram(f"streamtopology_{name}", text, registry=registry, buckets=_SECONDS)
+
+        self._batches = counter("batches_total", "Committed batches.")
+        self._source_rows = counter("source_rows_total", "Rows read from the sources in committed batches.")
+        self._rows = counter("rows_total", "Rows processed by an instance in committed batches.", _INSTANCE)
+        self._late_rows = counter("late_rows_total", "Rows that came after their window was closed.", ("operator",))
+        self._bad_rows = counter("bad_rows_total", "Rows set aside because the operator raised on them.", ("operator",))
+        self._batch_seconds = seconds("batch_seconds", "From taking a batch to its commit record, retries included.")
+        self._busy = gauge("instance_busy_seconds", "Time in the operator's work, last committed batch.", _INSTANCE)
+        self._capacity = gauge(
+            "instance_capacity_rows_per_second", "Capacity of an instance as estimated from what it did.", _INSTANCE
+        )
+        self._imbalance = gauge(
+            "imbalance_ratio", "Max load/capacity of an operator's instances over the mean, minus 1.", ("operator",)
+        )
+        self._state_bytes = gauge("state_bytes", "State an instance holds in memory.", _INSTANCE)
+        self._state_keys = gauge("state_keys", "Keys an instance holds state for.", _INSTANCE)
+        self._epoch = gauge("epoch", "Number of the epoch of the last committed batch.")
+        self._executors = gauge("executors", "Executors of the run.", ("class",))
+        self._reroutings = counter("reroutings_total", "Re-routings of a running operator.", ("operator", "reason"))
+        self._keys_moved = counter("keys_moved_total", "Keys whose state moved to another instance.", ("operator",))
+        self._bytes_moved = counter("bytes_moved_total", "State moved to another instance.", ("operator",))
+        self._reconfigure = seconds("time_to_reconfigure_seconds", "From publishing an epoch to its first batch.")
+
+    def _update(self, history: History) -> None:
+        new = [batch for batch in history.batches if batch.number > self._last_batch]
+        for batch in new:
+            self._count(batch)
+        if new:
+            self._show(new[-1])
+        for change in history.reconfigurations:
+            self._count_change(change)
+        executors = {slot.executor: slot.class_name for slot in history.slots}
+        for class_name, number in Tally(executors.values()).items():
+            self._executors.labels(class_name).set(number)
+
+    def _count(self, batch: BatchOutcome) -> None:
+        self._last_batch = batch.number
+        self._batches.inc()
+        self._source_rows.inc(batch.rows)
+        self._batch_seconds.observe(batch.seconds)
+        for report in batch.reports:
+            self._rows.labels(report.operator, report.instance).inc(report.rows)
+            self._late_rows.labels(report.operator).inc(report.late_rows)
+            self._bad_rows.labels(report.operator).inc(report.bad_rows)
+
+    def _show(self, batch: BatchOutcome) -> None:
+        self._epoch.set(batch.epoch)
+        active = {(report.operator, report.instance) for report in batch.reports}
+        for drained in self._shown_instances - active:  # its last figures are not true any more
+            for gauge in (self._busy, self._state_bytes, self._state_keys, self._capacity):
+                gauge.remove(*drained)
+        self._shown_instances = active
+        for report in batch.reports:
+            instance = (report.operator, report.instance)
+            self._busy.labels(*instance).set(report.busy_seconds)
+            self._state_bytes.labels(*instance).set(report.state_bytes)
+            self._state_keys.labels(*instance).set(report.state_keys)
+            self._capacity.labels(*instance).set(batch.capacities.get(instance, math.nan))
+        for operator in {report.operator for report in batch.reports}:
+            ratio = imbalance(batch, operator)
+            if ratio is not None:
+                self._imbalance.labels(operator).set(ratio)
+
+    def _count_change(self, change: Reconfiguration) -> None:
+        identity = (change.epoch, change.operator)
+        if identity in self._counted_changes:
+            return
+        self._counted_changes.add(identity)
+        self._reroutings.labels(change.operator, _reason_label(change.reason)).inc()
+        self._keys_moved.labels(change.operator).inc(change.keys_moved)
+        self._bytes_moved.labels(change.operator).inc(change.bytes_moved)
+        self._reconfigure.observe(change.published_to_active_seconds)
+
+
+def _reason_label(reason: str) -> str:
+    """The kind of reason, before a colon: figures after it would make a new time series for every re-routing."""
+    return reason.partition(":")[0].strip()

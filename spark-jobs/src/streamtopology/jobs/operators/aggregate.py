@@ -1,0 +1,183 @@
+"""aggregate: sum, mean, min, max and count of columns, per key."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from streamtopology.jobs.operators.base import OptionError, Rows, require_column
+from streamtopology.jobs.operators.columns import NUMBERS, countable, numbers
+from streamtopology.jobs.operators.kernels import count_at, max_at, min_at, sum_at, sum_int_at
+from streamtopology.jobs.operators.keyed import KeyedAggregate
+from streamtopology.jobs.state import Field, KeyedState
+
+FUNCTIONS = ("count", "sum", "mean", "min", "max")
+_CALL = re.compile(r"\s*(\w+)\s*\(\s*(\*|\w*)\s*\)\s*")
+_ROWS = "agg_rows"
+
+
+@dataclass(frozen=True)
+class Call:
+    """`function(column)` under the name `name`; column "" is count()."""
+
+    name: str
+    function: str
+    column: str
+
+
+def parse_calls(aggregates: Any) -> tuple[Call, ...]:
+    """`{total: sum(amount), trips: count()}` as calls. Raises OptionError."""
+    if not isinstance(aggregates, Mapping) or not aggregates:
+        raise OptionError(f"option 'aggregates' is {aggregates!r}; allowed: names with calls, {{total: sum(amount)}}")
+    calls = []
+    for name, text in aggregates.items():
+        match = _CALL.fullmatch(text) if isinstance(text, str) else None
+        if match is None or match[1] not in FUNCTIONS or (match[1] != "count" and match[2] in ("", "*")):
+            allowed = ", ".join(f"{function}(column)" for function in FUNCTIONS)
+            raise OptionError(f"aggregate {name!r} is {text!r}; allowed: count(), {allowed}; a map computes expressions")
+        calls.append(Call(str(name), match[1], "" if match[2] == "*" else match[2]))
+    return tuple(calls)
+
+
+class Aggregates:
+    """The fields, folding and results of a set of calls, for keys of any kind.
+
+    NULL and NaN values are left out: sum, mean, min and max of nothing are NULL, count(column) counts the rest.
+    """
+
+    def __init__(self, calls: tuple[Call, ...], inputs: Mapping[str, pa.Schema]) -> None:
+        self.calls = calls
+        self._types = {call.column: _common_type(call, inputs) for call in calls if call.column}
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """One count per column, and what the calls need of it."""
+        needed: dict[str, Field] = {}
+        for call in self.calls:
+            counter = _count_field(call.column)
+            needed[counter] = Field(counter, np.dtype(np.int64), merge="sum")
+            if call.function == "count":
+                continue
+            kind = _state_kind(call.function)
+            field = _field(kind, call.column)
+            dtype = _dtype(self._types[call.column])
+            needed[field] = Field(field, dtype, initial=_initial(kind, dtype), merge=kind)
+        return tuple(needed.values())
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([(call.name, self._result_type(call)) for call in self.calls])
+
+    def fold(self, rows: Rows, slots: np.ndarray, state: KeyedState) -> None:
+        """Add tuple i to slot slots[i]. Raises OverflowError when a sum of integers leaves 64 bits."""
+        if any(not call.column for call in self.calls):
+            count_at(state.column(_ROWS), slots)
+        for column in self._types:
+            kinds = {_state_kind(call.function) for call in self.calls if call.column == column} - {"count"}
+            values, counts = numbers(rows.column(column)) if kinds else (None, countable(rows.column(column)))
+            at = slots if counts is None else slots[counts]
+            count_at(state.column(_count_field(column)), at)
+            if values is not None:
+                values = values if counts is None else values[counts]
+                for kind in kinds:
+                    self._fold_one(kind, column, at, values, state)
+
+    def results(self, slots: np.ndarray, state: KeyedState) -> list[pa.Array]:
+        return [self._result(call, slots, state) for call in self.calls]
+
+    def _fold_one(self, kind: str, column: str, slots: np.ndarray, values: np.ndarray, state: KeyedState) -> None:
+        target = state.column(_field(kind, column))
+        if kind == "sum" and values.dtype == np.int64:
+            if sum_int_at(target, slots, values) >= 0:
+                raise OverflowError(f"sum({column}) of a key does not fit into 64 bits; cast the column to DOUBLE in a map")
+            return
+        {"sum": sum_at, "min": min_at, "max": max_at}[kind](target, slots, values)
+
+    def _result(self, call: Call, slots: np.ndarray, state: KeyedState) -> pa.Array:
+        counted = state.column(_count_field(call.column))[slots]
+        if call.function == "count":
+            return pa.array(counted)
+        nothing = counted == 0
+        values = state.column(_field(_state_kind(call.function), call.column))[slots]
+        if call.function == "mean":
+            return pa.array(values / np.where(nothing, 1, counted), pa.float64(), mask=nothing)
+        values = np.where(nothing, 0, values)
+        return _as_type(pa.array(values, mask=nothing), self._result_type(call))
+
+    def _result_type(self, call: Call) -> pa.DataType:
+        if call.function == "count":
+            return pa.int64()
+        if call.function == "mean":
+            return pa.float64()
+        kind = self._types[call.column]
+        return kind if call.function in ("min", "max") else pa.from_numpy_dtype(_dtype(kind))
+
+
+class Aggregate(KeyedAggregate):
+    """`aggregates`: result column -> call, e.g. `{total: sum(amount), trips: count(), last: max(at)}`."""
+
+    def __init__(self, aggregates: Mapping[str, str], **common: Any) -> None:
+        super().__init__(**common)
+        self.calls = parse_calls(aggregates)
+
+    def fields_for(self, inputs: Mapping[str, pa.Schema]) -> tuple[Field, ...]:
+        self.aggregates = Aggregates(self.calls, inputs)
+        return self.aggregates.fields
+
+    def result_schema(self) -> pa.Schema:
+        return self.aggregates.schema
+
+    def fold(self, rows: Rows, slots: np.ndarray, state: KeyedState) -> None:
+        self.aggregates.fold(rows, slots, state)
+
+    def results(self, slots: np.ndarray, state: KeyedState) -> list[pa.Array]:
+        return self.aggregates.results(slots, state)
+
+
+def _field(kind: str, column: str) -> str:
+    return f"agg_{kind}_{column}"
+
+
+def _state_kind(function: str) -> str:
+    return "sum" if function == "mean" else function
+
+
+def _count_field(column: str) -> str:
+    return f"agg_count_{column}" if column else _ROWS
+
+
+def _dtype(kind: pa.DataType) -> np.dtype:
+    return np.dtype(np.float64 if pa.types.is_floating(kind) else np.int64)
+
+
+def _initial(kind: str, dtype: np.dtype) -> float:
+    if kind == "sum":
+        return 0
+    low, high = (-np.inf, np.inf) if dtype.kind == "f" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    return high if kind == "min" else low
+
+
+def _as_type(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    if pa.types.is_temporal(kind):
+        storage = pa.int32() if kind.bit_width == 32 else pa.int64()
+        return values.cast(storage).view(kind)
+    return values.cast(kind)
+
+
+def _common_type(call: Call, inputs: Mapping[str, pa.Schema]) -> pa.DataType:
+    """The type of a column, the same in every input."""
+    kinds = [require_column(inputs, call.column, alias).type for alias in inputs]
+    if any(kind != kinds[0] for kind in kinds):
+        raise OptionError(f"column {call.column!r} is {', '.join(map(str, kinds))} in different inputs; cast it in a map")
+    kind = kinds[0]
+    number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
+    ordered = pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_time(kind) or pa.types.is_duration(kind)
+    if number or call.function == "count" or (ordered and call.function in ("min", "max")):
+        return kind
+    allowed = NUMBERS + (", a time or a date" if call.function in ("min", "max") else "")
+    raise OptionError(f"{call.function}({call.column}) of {kind}; allowed: {allowed}; a map can cast it")

@@ -1,0 +1,368 @@
+"""What a person writes to put work into a topology.
+
+An operator gets the tuples of its keys as Arrow batches (`process`), keeps what it must remember in keyed state, and
+speaks once more when the batch has ended (`finish`). `TupleOperator` is the same one tuple at a time.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from streamtopology.jobs import work
+from streamtopology.jobs.keys import KeyColumns, key_types
+from streamtopology.jobs.operators.kernels import combine_into
+from streamtopology.jobs.state import Field, KeyedState, KeyedStateSchema, StateSchema
+
+Output: TypeAlias = pa.RecordBatch | pa.Table | None
+
+COMMON_OPTIONS = ("costPerTuple",)
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|ms|s|m|h|d)")
+_UNIT_SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+class OptionError(ValueError):
+    """An option, or a column it names, does not fit; the sentence says what was found and what is allowed."""
+
+
+class BadTuple(Exception):  # noqa: N818 - it names a tuple, not a fault of the program
+    """Some tuples cannot be processed. Raise it before touching the state, so that the others can go on.
+
+    `rows` are their places within the Rows at hand (int64[b]).
+    """
+
+    def __init__(self, rows: int | Sequence[int] | np.ndarray, reason: str) -> None:
+        super().__init__(reason)
+        self.rows = np.atleast_1d(np.asarray(rows, np.int64))
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Tuples of one input for one instance. `keys` is None when the operator has no key."""
+
+    batch: pa.RecordBatch
+    input: str
+    keys: KeyColumns | None = None
+
+    def __len__(self) -> int:
+        return self.batch.num_rows
+
+    def column(self, name: str) -> pa.Array:
+        return self.batch.column(self.batch.schema.get_field_index(name))
+
+    def take(self, places: np.ndarray) -> Rows:
+        """The rows at `places` (int64[m])."""
+        keys = None if self.keys is None else self.keys.take(places)
+        return Rows(self.batch.take(pa.array(places)), self.input, keys)
+
+
+@dataclass(frozen=True)
+class BatchInfo:
+    """The micro-batch at work.
+
+    `watermark`: epoch seconds; tuples with an event time at or below it are late. None: no event time seen yet.
+    `final`: the input has ended, every window closes.  `flush`: partial operators hand over what they gathered.
+    """
+
+    number: int
+    watermark: float | None = None
+    final: bool = False
+    flush: bool = True
+
+
+@dataclass(frozen=True)
+class SetAside:
+    """Tuples that an operator could not process, and why."""
+
+    batch: pa.RecordBatch
+    input: str
+    reason: str
+
+
+class _OptionChecking(type):
+    """Makes a forgotten option an OptionError instead of Python's TypeError about arguments."""
+
+    def __call__(cls, *args: Any, **options: Any) -> Any:
+        try:
+            inspect.signature(cls.__init__).bind(None, *args, **options)
+        except TypeError as error:
+            raise OptionError(f"{error} (allowed: {', '.join(option_names(cls))})") from None
+        return super().__call__(*args, **options)
+
+
+class Operator(metaclass=_OptionChecking):
+    """Override `process`, and whatever else of this class you need.
+
+    The manifest's `with` arrives as keyword arguments: `def __init__(self, limit=3, **common)`, then
+    `super().__init__(**common)`. Objects are made anew in each worker, so remember things between batches only in the
+    state; what you keep on `self` during a batch, reset in `begin` (a failed batch is tried again).
+    """
+
+    fields: tuple[Field, ...] = ()
+    """What is remembered per key; override `prepare` when it depends on options or columns."""
+    output: pa.Schema | None = None
+    """What `process` and `finish` return, both; None: nothing."""
+    combinable: ClassVar[bool] = False
+    """True: a key's state may be gathered in parts and combined, so a grouping may split keys over instances."""
+    state: StateSchema | None = None
+    base_dir: Path = Path()
+    """The manifest's folder, for files that options name; set before `prepare`."""
+
+    def __init__(self, **options: Any) -> None:
+        unknown = sorted(set(options) - set(COMMON_OPTIONS))
+        if unknown:
+            allowed = ", ".join(option_names(type(self)))
+            raise OptionError(f"unknown option {unknown[0]!r} of {type(self).__name__}; allowed: {allowed}")
+        self.cost_per_tuple = seconds_of(options.get("costPerTuple", 0), "costPerTuple")
+        self.iterations_per_second = 0.0
+        self.batch = BatchInfo(-1)
+        self.late_rows = 0
+        self.set_aside: list[SetAside] = []
+        self.last_tuple_seconds: np.ndarray | None = None
+
+    # What an operator may override ------------------------------------------------------------------------------------
+
+    def prepare(self, inputs: Mapping[str, pa.Schema], key: tuple[str, ...]) -> pa.Schema | None:
+        """Check columns, set `self.state`, return the schema of what is emitted. Raises OptionError."""
+        if self.fields:
+            self.state = KeyedStateSchema(self.fields, key_schema(inputs, key))
+        return self.output
+
+    def begin(self, batch: BatchInfo) -> None:
+        """Before the first tuple of every attempt at a batch."""
+        self.batch = batch
+        self.late_rows = 0
+        self.set_aside = []
+
+    def process(self, rows: Rows, state: Any) -> Output:
+        """Work on tuples of one input; called any number of times per batch."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how to process tuples")
+
+    def finish(self, batch: BatchInfo, state: Any) -> Output:
+        """Once after the last tuple of a batch."""
+        return None
+
+    def combine(self, state: KeyedState, slots: np.ndarray, partial: pa.RecordBatch) -> None:
+        """Fold `partial` (one column per field, row i for state slot `slots[i]`) into the state.
+
+        The default follows the fields' `merge`: sum, min or max.
+        """
+        for field in _keyed(self.state).fields:
+            if field.merge is None:
+                raise TypeError(f"field {field.name!r} of {type(self).__name__} has no merge function; override combine()")
+            combine_into(state.column(field.name), slots, field_values(partial, field), field.merge)
+
+    def tuple_weights(self, rows: Rows) -> np.ndarray | None:
+        """float64[n]: how much of the work each tuple caused, relative to the others; None: all the same."""
+        return None
+
+    # What the runtime calls -------------------------------------------------------------------------------------------
+
+    def declare_cost(self, iterations_per_second: float) -> None:
+        """Turn declared CPU seconds into loop turns, the same on every executor; see `work.iterations_for(1.0)`."""
+        self.iterations_per_second = iterations_per_second
+
+    @property
+    def iterations_per_tuple(self) -> int:
+        return round(self.cost_per_tuple * self.iterations_per_second)
+
+    def accept(self, rows: Rows, state: Any, dead_letter: bool = False) -> Output:
+        """Do the declared work, then `process`; sets `last_tuple_seconds` (float64[n]) where tuples differ in cost.
+
+        A BadTuple ends the batch, or, with `dead_letter`, goes to `self.set_aside` and the others are processed.
+        """
+        self.last_tuple_seconds = None
+        started = time.perf_counter()
+        work.burn(len(rows), self.iterations_per_tuple)
+        try:
+            emitted = self.process(rows, state)
+        except BadTuple as bad:
+            good = np.setdiff1d(np.arange(len(rows)), bad.rows)
+            if not dead_letter or len(good) == len(rows):
+                raise
+            self._put_aside(rows, bad.rows, bad.reason)
+            return self.process(rows.take(good), state) if len(good) else None
+        weights = self.tuple_weights(rows)
+        if weights is not None and len(rows):
+            share = weights / weights.sum() if weights.sum() > 0 else np.full(len(rows), 1 / len(rows))
+            self.last_tuple_seconds = share * (time.perf_counter() - started)
+        return emitted
+
+    def _put_aside(self, rows: Rows, places: np.ndarray, reason: str) -> None:
+        self.set_aside.append(SetAside(rows.batch.take(pa.array(places)), rows.input, reason))
+
+
+class TupleState:
+    """The fields of one key: `state["count"] += 1`; a field with a shape is a numpy view, changed in place."""
+
+    def __init__(self, state: KeyedState, slot: int) -> None:
+        self._state = state
+        self._slot = slot
+
+    def __getitem__(self, field: str) -> Any:
+        value = self._state.column(field)[self._slot]
+        return value if isinstance(value, np.ndarray) else value.item()
+
+    def __setitem__(self, field: str, value: Any) -> None:
+        self._state.column(field)[self._slot] = value
+
+
+class TupleOperator(Operator):
+    """An operator that works on one tuple at a time; each tuple is timed.
+
+    Simple and slow (some microseconds a tuple). A tuple that raises leaves its key's state as it was.
+    """
+
+    def process_tuple(self, row: dict[str, Any], state: TupleState | None) -> Iterable[dict[str, Any]] | dict[str, Any] | None:
+        """`state` is the key's own; None when the operator declares no fields. Returned dicts are emitted."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how to process a tuple")
+
+    def prepare(self, inputs: Mapping[str, pa.Schema], key: tuple[str, ...]) -> pa.Schema | None:
+        self._key = key
+        return super().prepare(inputs, key)
+
+    def accept(self, rows: Rows, state: Any, dead_letter: bool = False) -> Output:
+        return self._each_tuple(rows, state, dead_letter)
+
+    def process(self, rows: Rows, state: Any) -> Output:
+        return self._each_tuple(rows, state, dead_letter=False)
+
+    def _each_tuple(self, rows: Rows, state: KeyedState | None, dead_letter: bool) -> Output:
+        """Sets `last_tuple_seconds` (float64[n], seconds in process_tuple, the declared cost included)."""
+        slots = None if state is None else _slots(state, rows)
+        nanoseconds = np.zeros(len(rows), np.int64)
+        emitted: list[dict[str, Any]] = []
+        for place, row in enumerate(rows.batch.to_pylist()):
+            one = None if slots is None or state is None else TupleState(state, int(slots[place]))
+            before = None if slots is None or state is None else self._copy_of(state, slots[place])
+            started = time.perf_counter_ns()
+            try:
+                work.burn(1, self.iterations_per_tuple)
+                emitted.extend(_as_rows(self.process_tuple(row, one)))
+            except Exception as error:
+                if before is not None and state is not None and slots is not None:
+                    self._put_back(state, slots[place], before)
+                reason = f"{type(self).__name__} raised {type(error).__name__}: {error} on the tuple with {self._named(row)}"
+                if not dead_letter:
+                    raise BadTuple(place, reason) from error
+                self._put_aside(rows, np.array([place]), reason)
+            nanoseconds[place] = time.perf_counter_ns() - started
+        self.last_tuple_seconds = nanoseconds * 1e-9
+        return self._as_batch(emitted)
+
+    def _as_batch(self, emitted: list[dict[str, Any]]) -> Output:
+        if not emitted:
+            return None
+        if self.output is None:
+            raise TypeError(f"{type(self).__name__} returns tuples but declares no `output` schema")
+        return pa.RecordBatch.from_pylist(emitted, schema=self.output)
+
+    def _copy_of(self, state: KeyedState, slot: int) -> list[Any]:
+        return [np.copy(state.column(field.name)[slot]) for field in _keyed(self.state).fields]
+
+    def _put_back(self, state: KeyedState, slot: int, before: list[Any]) -> None:
+        for field, value in zip(_keyed(self.state).fields, before, strict=True):
+            state.column(field.name)[slot] = value
+
+    def _named(self, row: dict[str, Any]) -> str:
+        return "key " + ", ".join(f"{name}={row[name]!r}" for name in self._key if name in row) if self._key else repr(row)
+
+
+# Shared by operators --------------------------------------------------------------------------------------------------
+
+
+def option_names(cls: type) -> list[str]:
+    """The names that `with` may carry for `cls`, its own first."""
+    own = [
+        name
+        for kind in cls.__mro__
+        if "__init__" in vars(kind) and kind is not object
+        for name, parameter in inspect.signature(vars(kind)["__init__"]).parameters.items()
+        if name != "self" and parameter.kind is not inspect.Parameter.VAR_KEYWORD
+    ]
+    return list(dict.fromkeys([*own, *COMMON_OPTIONS]))
+
+
+def key_schema(inputs: Mapping[str, pa.Schema], key: tuple[str, ...]) -> pa.Schema:
+    """Names and types of the key columns, which must be the same in every input."""
+    if not key:
+        raise OptionError("an operator that remembers something per key needs a key; name it in grouping.key")
+    found: pa.Schema | None = None
+    for alias, schema in inputs.items():
+        for name in key:
+            require_column(inputs, name, alias)
+        types = key_types(schema, key)
+        if found is not None and types != found:
+            raise OptionError(f"the key of input {alias!r} is {_described(types)}, of another input {_described(found)}")
+        found = types
+    if found is None:
+        raise OptionError("an operator needs at least one input")
+    return found
+
+
+def _described(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)
+
+
+def require_column(inputs: Mapping[str, pa.Schema], name: str, alias: str) -> pa.Field:
+    """The column `name` of input `alias`; OptionError names what the input has instead."""
+    schema = inputs[alias]
+    places = schema.get_all_field_indices(name)
+    if len(places) != 1:
+        what = "is there more than once" if places else "does not exist"
+        raise OptionError(f"column {name!r} {what} in input {alias!r}, which has {', '.join(schema.names)}")
+    return schema.field(places[0])
+
+
+def one_of(value: Any, allowed: Sequence[str], option: str) -> str:
+    if value not in allowed:
+        raise OptionError(f"option {option!r} is {value!r}; allowed: {', '.join(allowed)}")
+    return str(value)
+
+
+def seconds_of(value: Any, option: str) -> float:
+    """Seconds of `10us`, `1.5 s`, `2m` ...; a plain number is seconds."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf"):
+        return float(value)
+    match = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None:
+        raise OptionError(f"option {option!r} is {value!r}; allowed: a duration such as 10us, 5ms, 30s, 10m, 1h or 1d")
+    return float(match[1]) * _UNIT_SECONDS[match[2]]
+
+
+def field_values(partial: pa.RecordBatch, field: Field) -> np.ndarray:
+    """Field `field` of `partial` as an array of shape (n, *field.shape)."""
+    return field.to_numpy(partial.column(partial.schema.get_field_index(field.name)))
+
+
+def _as_rows(returned: Iterable[dict[str, Any]] | dict[str, Any] | None) -> Iterable[dict[str, Any]]:
+    if returned is None:
+        return ()
+    return (returned,) if isinstance(returned, dict) else returned
+
+
+def _slots(state: KeyedState, rows: Rows) -> np.ndarray:
+    if rows.keys is None:
+        raise ValueError("keyed state needs the rows' keys")
+    return state.slots(rows.keys)
+
+
+def _keyed(schema: StateSchema | None) -> KeyedStateSchema:
+    if not isinstance(schema, KeyedStateSchema):
+        raise TypeError("this operator has no keyed state; declare `fields` or set self.state in prepare()")
+    return schema
+
+
+__all__ = [
+    "BadTuple", "BatchInfo", "Field", "Operator", "OptionError", "Output", "Rows", "SetAside", "StateSchema", "TupleOperator",
+    "TupleState",
+]  # fmt: skip

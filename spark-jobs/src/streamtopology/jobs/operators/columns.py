@@ -1,0 +1,63 @@
+"""Arrow columns as the kernels want them: int64 or float64 values, and which of them count."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamtopology.jobs.operators.base import OptionError, require_column
+
+NUMBERS = "a number (integer or floating point)"
+
+
+def require_number(inputs: Mapping[str, pa.Schema], name: str, alias: str) -> pa.DataType:
+    """The type of column `name`, which must be an integer or a float."""
+    kind = require_column(inputs, name, alias).type
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        raise OptionError(f"column {name!r} of input {alias!r} is {kind}; allowed: {NUMBERS}; a map can cast it")
+    return kind
+
+
+def countable(column: pa.Array) -> np.ndarray | None:
+    """bool[n]: which values are neither NULL nor NaN; None: all."""
+    if pa.types.is_floating(column.type):
+        return numbers(column)[1]
+    return None if column.null_count == 0 else pc.is_valid(column).to_numpy(zero_copy_only=False)
+
+
+def numbers(column: pa.Array) -> tuple[np.ndarray, np.ndarray | None]:
+    """(int64[n] or float64[n], bool[n] which of them count or None for all): NULL and NaN do not count.
+
+    Times and dates are their number of units since 1970. What does not count has some finite value.
+    """
+    kind = column.type
+    if pa.types.is_floating(kind):
+        values = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
+        real = ~np.isnan(values)
+        return (values, None) if real.all() else (np.where(real, values, 0.0), real)
+    valid = countable(column)
+    whole = _as_int64(column)
+    return (whole if valid is None else whole.fill_null(0)).to_numpy(zero_copy_only=False), valid
+
+
+def event_micros(column: pa.Array) -> tuple[np.ndarray, np.ndarray | None]:
+    """(int64[n] microseconds since 1970, bool[n] or None): timestamps and dates, or numbers as epoch seconds."""
+    if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
+        zone = column.type.tz if pa.types.is_timestamp(column.type) else None
+        return numbers(column.cast(pa.timestamp("us", zone), safe=False))
+    values, valid = numbers(column)
+    if values.dtype == np.float64:
+        return np.floor(values * 1e6).astype(np.int64), valid
+    return values * 1_000_000, valid
+
+
+def _as_int64(column: pa.Array) -> pa.Array:
+    kind = column.type
+    if pa.types.is_temporal(kind):
+        column = column.view(pa.int32() if kind.bit_width == 32 else pa.int64())
+    elif pa.types.is_boolean(kind):
+        column = column.cast(pa.int8())
+    return column.cast(pa.int64())

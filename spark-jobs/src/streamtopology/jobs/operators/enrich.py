@@ -1,0 +1,91 @@
+"""enrich: adds columns to each tuple, at a cost in CPU that may depend on the tuple. No state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from streamtopology.jobs import expressions, work
+from streamtopology.jobs.operators.base import Operator, OptionError, Output, Rows
+from streamtopology.jobs.operators.columns import numbers
+from streamtopology.jobs.operators.lookup import Lookup
+
+_COST = "tuple_cost_us"
+
+
+class Enrich(Operator):
+    """`add`: new column -> SQL expression. `lookup`: a small table read from a file; see `Lookup`.
+
+    `cost`: a SQL expression giving microseconds of CPU for a tuple, burnt for real, on top of `costPerTuple`; NULL, NaN
+    and negative costs are 0.
+    """
+
+    def __init__(
+        self,
+        add: Mapping[str, str] | None = None,
+        lookup: Mapping[str, Any] | None = None,
+        cost: str | None = None,
+        **common: Any,
+    ) -> None:
+        super().__init__(**common)
+        if add is not None and not isinstance(add, Mapping):
+            raise OptionError(f"option 'add' is {add!r}; allowed: new columns with SQL expressions, {{km: miles * 1.609}}")
+        if not (add or lookup or cost):
+            raise OptionError("enrich has nothing to do; give at least one of the options add, lookup, cost")
+        self.add = dict(add or {})
+        self.lookup_options = lookup
+        self.lookup: Lookup | None = None
+        self.cost = cost
+        self._cost_of_last: tuple[Rows, np.ndarray] | None = None
+
+    def prepare(self, inputs: Mapping[str, pa.Schema], key: tuple[str, ...]) -> pa.Schema | None:
+        if self.lookup_options is not None:
+            self.lookup = Lookup.from_options(self.lookup_options, self.base_dir)
+        schemas = [self._output_of(schema, alias) for alias, schema in inputs.items()]
+        if any(not schema.equals(schemas[0]) for schema in schemas):
+            raise OptionError(f"the inputs {', '.join(inputs)} give different columns; give each an enrich of its own")
+        self.output = schemas[0]
+        return self.output
+
+    def process(self, rows: Rows, state: Any) -> Output:
+        if self.cost is not None:
+            self._cost_of_last = (rows, self._micros(rows))
+            work.burn_each(np.rint(self._cost_of_last[1] * (self.iterations_per_second / 1e6)).astype(np.int64))
+        batch = rows.batch
+        if self.lookup is not None:
+            batch = self.lookup.join(batch)
+        return expressions.project(batch, self._select) if self.add else batch
+
+    def tuple_weights(self, rows: Rows) -> np.ndarray | None:
+        """Microseconds declared for each tuple, both costs together."""
+        if self.cost is None:
+            return None
+        last = self._cost_of_last
+        micros = last[1] if last is not None and last[0] is rows else self._micros(rows)
+        return micros + self.cost_per_tuple * 1e6
+
+    @property
+    def _select(self) -> list[str]:
+        return ["*", *(f"({expression}\n) AS {_quoted(name)}" for name, expression in self.add.items())]
+
+    def _output_of(self, schema: pa.Schema, alias: str) -> pa.Schema:
+        if self.cost is not None:
+            kind = expressions.output_schema(schema, [f"({self.cost}\n) AS {_COST}"]).field(_COST).type
+            if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+                raise OptionError(f"option 'cost' gives {kind}; allowed: a SQL expression that gives microseconds as a number")
+        if self.lookup is not None:
+            schema = self.lookup.output_schema(schema, alias)
+        return expressions.output_schema(schema, self._select) if self.add else schema
+
+    def _micros(self, rows: Rows) -> np.ndarray:
+        """float64[n]: the tuple's own cost."""
+        column = expressions.project(rows.batch, [f"CAST(({self.cost}\n) AS DOUBLE) AS {_COST}"]).column(0)
+        micros, _ = numbers(column)
+        return np.maximum(micros, 0.0)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

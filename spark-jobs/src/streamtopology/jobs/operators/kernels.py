@@ -1,0 +1,185 @@
+"""Loops over tuples, compiled: fold a column of values into state arrays at each tuple's slot."""
+
+from __future__ import annotations
+
+import math
+
+import numba as nb
+import numpy as np
+
+
+@nb.njit(cache=True, nogil=True)
+def count_at(target: np.ndarray, slots: np.ndarray) -> None:
+    """target[slots[i]] += 1."""
+    for i in range(slots.shape[0]):
+        target[slots[i]] += 1
+
+
+@nb.njit(cache=True, nogil=True)
+def count_bins(target: np.ndarray, slots: np.ndarray, bins: np.ndarray) -> None:
+    """target[slots[i], bins[i]] += 1; a negative bin is left out."""
+    for i in range(slots.shape[0]):
+        if bins[i] >= 0:
+            target[slots[i], bins[i]] += 1
+
+
+@nb.njit(cache=True, nogil=True)
+def sum_at(target: np.ndarray, slots: np.ndarray, values: np.ndarray) -> None:
+    for i in range(slots.shape[0]):
+        target[slots[i]] += values[i]
+
+
+@nb.njit(cache=True, nogil=True)
+def sum_int_at(target: np.ndarray, slots: np.ndarray, values: np.ndarray) -> int:
+    """Like sum_at for int64; returns the first row whose sum does not fit into 64 bits, or -1."""
+    for i in range(slots.shape[0]):
+        before = target[slots[i]]
+        after = before + values[i]
+        if ((before ^ after) & (values[i] ^ after)) < 0:
+            return i
+        target[slots[i]] = after
+    return -1
+
+
+@nb.njit(cache=True, nogil=True)
+def min_at(target: np.ndarray, slots: np.ndarray, values: np.ndarray) -> None:
+    for i in range(slots.shape[0]):
+        if values[i] < target[slots[i]]:
+            target[slots[i]] = values[i]
+
+
+@nb.njit(cache=True, nogil=True)
+def max_at(target: np.ndarray, slots: np.ndarray, values: np.ndarray) -> None:
+    for i in range(slots.shape[0]):
+        if values[i] > target[slots[i]]:
+            target[slots[i]] = values[i]
+
+
+@nb.njit(cache=True, nogil=True)
+def _sum_rows(target: np.ndarray, slots: np.ndarray, values: np.ndarray) -> None:
+    for i in range(slots.shape[0]):
+        for j in range(values.shape[1]):
+            target[slots[i], j] += values[i, j]
+
+
+@nb.njit(cache=True, nogil=True)
+def _min_rows(target: np.ndarray, slots: np.ndarray, values: np.ndarray) -> None:
+    for i in range(slots.shape[0]):
+        for j in range(values.shape[1]):
+            target[slots[i], j] = min(target[slots[i], j], values[i, j])
+
+
+@nb.njit(cache=True, nogil=True)
+def _max_rows(target: np.ndarray, slots: np.ndarray, values: np.ndarray) -> None:
+    for i in range(slots.shape[0]):
+        for j in range(values.shape[1]):
+            target[slots[i], j] = max(target[slots[i], j], values[i, j])
+
+
+_FOLDS = {"sum": (sum_at, _sum_rows), "min": (min_at, _min_rows), "max": (max_at, _max_rows)}
+
+
+def combine_into(target: np.ndarray, slots: np.ndarray, values: np.ndarray, merge: str) -> None:
+    """Fold `values` (n, *shape) into `target` (capacity, *shape) at `slots` (int64[n], may repeat) by sum, min or max."""
+    flat, rows = _FOLDS[merge]
+    if values.ndim == 1:
+        flat(target, slots, values)
+    elif len(values):
+        rows(target.reshape(len(target), -1), slots, np.ascontiguousarray(values.reshape(len(values), -1)))
+
+
+@nb.njit(cache=True, nogil=True)
+def log_steps(values: np.ndarray, low: float, high: float, bounds: np.ndarray) -> np.ndarray:
+    """int64[n]: in which step of `bounds` (growing by one factor) each clipped magnitude lies; negative for values < 0.
+
+    The logarithm only guesses; comparing with the bounds decides, so that a value has one step on every machine.
+    """
+    per_step = 1.0 / math.log(bounds[1] / bounds[0])
+    offset = math.log(bounds[0])
+    steps = np.zeros(values.shape[0], np.int64)
+    for i in range(values.shape[0]):
+        value = min(max(values[i], low), high)
+        magnitude = abs(value)
+        if magnitude < bounds[0]:
+            continue
+        step = max(int((math.log(magnitude) - offset) * per_step), 1)
+        while step > 1 and magnitude <= bounds[step - 1]:
+            step -= 1
+        while magnitude > bounds[step]:
+            step += 1
+        steps[i] = -step if value < 0 else step
+    return steps
+
+
+@nb.njit(cache=True, nogil=True)
+def quantile_bins(
+    histograms: np.ndarray, slots: np.ndarray, numerators: np.ndarray, denominators: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Per slot (int64[n] counts, int64[n, q] bins): a bin holds the element of rank ceil(count * q), at least the first.
+
+    histograms: int64[capacity, bins]; quantile j is numerators[j] / denominators[j]. The bins of an empty slot are -1.
+    """
+    counts = np.zeros(slots.shape[0], np.int64)
+    found = np.full((slots.shape[0], numerators.shape[0]), -1, np.int64)
+    for i in range(slots.shape[0]):
+        histogram = histograms[slots[i]]
+        counts[i] = histogram.sum()
+        if counts[i] == 0:
+            continue
+        for j in range(numerators.shape[0]):
+            left = max((counts[i] * numerators[j] + denominators[j] - 1) // denominators[j], 1)
+            b = 0
+            while left > histogram[b]:
+                left -= histogram[b]
+                b += 1
+            found[i, j] = b
+    return counts, found
+
+
+@nb.njit(cache=True, nogil=True)
+def keep_largest(
+    values: np.ndarray, ids: np.ndarray, used: np.ndarray, slots: np.ndarray, new_values: np.ndarray, new_ids: np.ndarray
+) -> None:
+    """Per slot the k ids with the largest values, best first; among equal values the smaller id wins.
+
+    values: (capacity, k); ids: uint8 or int64 (capacity, k, width); used: int64[capacity], how many of k are filled.
+    An id that is there already keeps the larger of its values.
+    """
+    k, width = values.shape[1], ids.shape[2]
+    for i in range(slots.shape[0]):
+        slot, value = slots[i], new_values[i]
+        filled = used[slot]
+        place = filled
+        for j in range(filled):
+            same = True
+            for w in range(width):
+                if ids[slot, j, w] != new_ids[i, w]:
+                    same = False
+                    break
+            if same:
+                place = j
+                break
+        if place < filled and value <= values[slot, place]:
+            continue
+        if place == filled and filled == k:
+            place = k - 1
+            if not _before(value, new_ids[i], values[slot, place], ids[slot, place]):
+                continue
+        elif place == filled:
+            used[slot] = filled + 1
+        while place > 0 and _before(value, new_ids[i], values[slot, place - 1], ids[slot, place - 1]):
+            values[slot, place] = values[slot, place - 1]
+            ids[slot, place] = ids[slot, place - 1]
+            place -= 1
+        values[slot, place] = value
+        ids[slot, place] = new_ids[i]
+
+
+@nb.njit(cache=True, nogil=True)
+def _before(value: float, name: np.ndarray, other_value: float, other_name: np.ndarray) -> bool:
+    if value != other_value:
+        return value > other_value
+    for w in range(name.shape[0]):
+        if name[w] != other_name[w]:
+            return name[w] < other_name[w]
+    return False

@@ -1,0 +1,89 @@
+"""A small table beside the stream: its columns are added to tuples that match."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.json
+import pyarrow.parquet
+
+from streamtopology.jobs.operators.base import OptionError, require_column
+
+_READERS = {".csv": pyarrow.csv.read_csv, ".json": pyarrow.json.read_json, ".parquet": pyarrow.parquet.read_table}
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """`{file: airports.csv, on: dest, key: faa, columns: [name, lat]}`.
+
+    The tuple's column `on` is looked up in the file's column `key` (default: the same name); `columns` (default: all
+    others) are added, NULL where nothing matches.
+    """
+
+    table: pa.Table
+    on: str
+    key: str
+    columns: tuple[str, ...]
+    file: str
+
+    @staticmethod
+    def from_options(options: Mapping[str, Any], base_dir: Path) -> Lookup:
+        """Read the file, which is relative to `base_dir`. Raises OptionError naming what is wrong with the options or the file."""
+        allowed = {"file", "on", "key", "columns"}
+        unknown = sorted(set(options) - allowed)
+        missing = sorted({"file", "on"} - set(options))
+        if unknown or missing:
+            what = f"unknown option lookup.{unknown[0]}" if unknown else f"option lookup.{missing[0]} is missing"
+            raise OptionError(f"{what}; allowed: {', '.join(sorted(allowed))}")
+        file, on = str(options["file"]), str(options["on"])
+        table, key = _read(base_dir / file), str(options.get("key", on))
+        columns = tuple(options.get("columns") or (name for name in table.column_names if name != key))
+        for name in (key, *columns):
+            if name not in table.column_names:
+                raise OptionError(f"lookup file {file} has no column {name!r}; it has {', '.join(table.column_names)}")
+        keys = table.column(key)
+        if keys.null_count or len(pc.unique(keys)) < len(keys):
+            raise OptionError(f"column {key!r} of lookup file {file} has a value twice or an empty one; it must tell rows apart")
+        return Lookup(table, on, key, columns, file)
+
+    def output_schema(self, schema: pa.Schema, alias: str) -> pa.Schema:
+        on = require_column({alias: schema}, self.on, alias)
+        both = sorted(set(schema.names) & set(self.columns))
+        if both:
+            raise OptionError(f"lookup file {self.file} and input {alias!r} both have a column {both[0]!r}; choose columns")
+        if _family(on.type) != _family(self.table.schema.field(self.key).type):
+            found = self.table.schema.field(self.key).type
+            raise OptionError(f"lookup compares {self.on!r} ({on.type}) with {self.key!r} ({found}) of {self.file}: other types")
+        added = [pa.field(name, self.table.schema.field(name).type) for name in self.columns]
+        return pa.schema([*schema, *added])
+
+    def join(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """`batch` with the columns of the matching row."""
+        keys = self.table.column(self.key).combine_chunks()
+        wanted = batch.column(batch.schema.get_field_index(self.on)).cast(keys.type)
+        places = pc.index_in(wanted, value_set=keys)
+        added = [self.table.column(name).combine_chunks().take(places) for name in self.columns]
+        schema = pa.schema([*batch.schema, *(pa.field(name, a.type) for name, a in zip(self.columns, added, strict=True))])
+        return pa.RecordBatch.from_arrays([*batch.columns, *added], schema=schema)
+
+
+def _read(path: Path) -> pa.Table:
+    reader = _READERS.get(path.suffix)
+    if reader is None:
+        raise OptionError(f"lookup file {path} is of no known kind; allowed: {', '.join(_READERS)}")
+    try:
+        return reader(path)
+    except (OSError, pa.ArrowException) as error:
+        raise OptionError(f"lookup file {path.resolve()} cannot be read: {error}") from error
+
+
+def _family(kind: pa.DataType) -> str:
+    if pa.types.is_integer(kind):
+        return "integer"
+    return "text" if pa.types.is_string(kind) or pa.types.is_large_string(kind) else str(kind)

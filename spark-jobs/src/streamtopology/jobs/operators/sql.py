@@ -1,0 +1,46 @@
+"""map and filter: SQL expressions on each tuple, no state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from streamtopology.jobs import expressions
+from streamtopology.jobs.operators.base import Operator, OptionError, Output, Rows
+
+
+class _Expressions(Operator):
+    """Applies `_select` and `_where` to the tuples of its one input."""
+
+    _select: tuple[str, ...] = ()
+    _where: str | None = None
+
+    def prepare(self, inputs: Mapping[str, pa.Schema], key: tuple[str, ...]) -> pa.Schema | None:
+        schemas = [expressions.output_schema(schema, self._select, self._where) for schema in inputs.values()]
+        if any(not schema.equals(schemas[0]) for schema in schemas):
+            raise OptionError(f"the inputs {', '.join(inputs)} give different columns; give each a map of its own")
+        self.output = schemas[0]
+        return self.output
+
+    def process(self, rows: Rows, state: Any) -> Output:
+        return expressions.project(rows.batch, self._select, self._where)
+
+
+class Map(_Expressions):
+    """`select`: SQL expressions that make the output's columns; `where`: which tuples go on."""
+
+    def __init__(self, select: list[str], where: str | None = None, **common: Any) -> None:
+        super().__init__(**common)
+        if not isinstance(select, list) or not select:
+            raise OptionError(f"option 'select' is {select!r}; allowed: a list of SQL expressions such as 'x * 2 AS y'")
+        self._select, self._where = tuple(select), where
+
+
+class Filter(_Expressions):
+    """`where`: the SQL condition for tuples to go on; false and NULL leave them out."""
+
+    def __init__(self, where: str, **common: Any) -> None:
+        super().__init__(**common)
+        self._where = where

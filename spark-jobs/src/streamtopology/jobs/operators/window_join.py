@@ -1,0 +1,169 @@
+"""window-join: tuples of two or more inputs with the same key that are near each other in event time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from streamtopology.jobs import expressions
+from streamtopology.jobs.keys import key_types
+from streamtopology.jobs.operators.base import BatchInfo, Operator, OptionError, Output, Rows, require_column
+from streamtopology.jobs.operators.windows import check_time_column, closed_until, duration_micros, on_time
+from streamtopology.jobs.state import RowStateSchema
+
+if TYPE_CHECKING:
+    from streamtopology.jobs.state import RowState
+
+_AT, _WINDOW, _KEY = "_join_at", "_join_window", "_join_key_"
+_OWN = "_join_"
+
+
+class WindowJoin(Operator):
+    """Inner join of all inputs on the key, for tuples in one tumbling window of `size`, or `within` a time of each other.
+
+    `time`: the event-time column, or {input: column}. `where`: a SQL condition on the tuples, `select`: the SQL columns
+    of the result, both naming columns as input.column; without `select`: the key, then input_column for all others.
+    Every combination is emitted exactly once, in the batch its last tuple arrives in.
+    """
+
+    def __init__(
+        self,
+        time: str | Mapping[str, str],
+        size: str | float | None = None,
+        within: str | float | None = None,
+        select: list[str] | None = None,
+        where: str | None = None,
+        **common: Any,
+    ) -> None:
+        super().__init__(**common)
+        self.time = time
+        if (size is None) == (within is None):
+            raise OptionError("window-join needs either size (tumbling windows) or within (a distance in time), not both")
+        self.size = None if size is None else duration_micros(size, "size")
+        self.within = None if within is None else duration_micros(within, "within", least=0)
+        self.select, self.where = select, where
+        self._arrived: dict[str, list[pa.RecordBatch]] = {}
+
+    def prepare(self, inputs: Mapping[str, pa.Schema], key: tuple[str, ...]) -> pa.Schema | None:
+        if len(inputs) < 2:
+            raise OptionError(
+                f"window-join needs two inputs or more, found {', '.join(inputs)}; to join a stream with itself, name "
+                "it twice under different aliases"
+            )
+        self._times = {alias: self._time_column(inputs, alias) for alias in inputs}
+        own_keys = _keys_of_inputs(inputs, key)
+        self._kept = {alias: _kept_schema(schema, own_keys[alias]) for alias, schema in inputs.items()}
+        self.state = RowStateSchema(self._kept)
+        self._columns = self.select or _all_columns(inputs, key)
+        self._join = self._sql(list(inputs), len(key))
+        empty = {_table(alias): schema.empty_table() for alias, schema in self._kept.items()}
+        self.output = expressions.query_schema(empty, self._join)
+        names = self.output.names
+        if any(name.startswith(_OWN) for name in names) or len(set(names)) < len(names):
+            raise OptionError(f"option 'select' must give each column a name of its own, without *; it gives {', '.join(names)}")
+        return self.output
+
+    def begin(self, batch: BatchInfo) -> None:
+        super().begin(batch)
+        self._arrived = {alias: [] for alias in self._kept}
+
+    def process(self, rows: Rows, state: RowState) -> Output:
+        if rows.keys is None:
+            raise ValueError("window-join needs the rows' keys")
+        places, times = on_time(rows.column(self._times[rows.input]), self.batch)
+        self.late_rows += len(rows) - len(places)
+        kept = rows if len(places) == len(rows) else rows.take(places)
+        assert kept.keys is not None
+        windows = times if self.size is None else times // self.size
+        schema = self._kept[rows.input]
+        columns = [*kept.batch.columns, *kept.keys.decode(), pa.array(times), pa.array(windows)]
+        columns = [column.cast(field.type) for column, field in zip(columns, schema, strict=True)]
+        self._arrived[rows.input].append(pa.RecordBatch.from_arrays(columns, schema=schema))
+        return None
+
+    def finish(self, batch: BatchInfo, state: RowState) -> Output:
+        """Each input's new tuples meet what is kept of the others, the new tuples of the inputs before it included."""
+        found = []
+        for alias, batches in self._arrived.items():
+            new = pa.Table.from_batches(batches, self._kept[alias])
+            if new.num_rows:
+                tables = {_table(other): state.rows(other) for other in self._kept if other != alias}
+                found.append(expressions.query({**tables, _table(alias): new}, self._join))
+                state.append(alias, new)
+        self._expire(batch, state)
+        joined = pa.concat_tables(found) if found else None
+        return joined if joined is not None and joined.num_rows else None
+
+    def _expire(self, batch: BatchInfo, state: RowState) -> None:
+        """Forget tuples that no tuple after the watermark can meet."""
+        until = closed_until(batch)
+        if until is None:
+            return
+        if batch.final:
+            state.expire(np.inf)
+        elif self.size is not None:
+            state.expire(until // self.size * self.size / 1e6)
+        elif self.within is not None:
+            state.expire((until - self.within) / 1e6)
+
+    def _time_column(self, inputs: Mapping[str, pa.Schema], alias: str) -> str:
+        name = self.time if isinstance(self.time, str) else self.time.get(alias)
+        if name is None:
+            raise OptionError(f"option 'time' has no column for input {alias!r}; it has {dict(self.time)}")
+        check_time_column(name, require_column(inputs, name, alias).type)
+        return name
+
+    def _sql(self, aliases: list[str], keys: int) -> str:
+        first, *others = aliases
+        conditions = [
+            f"{_quoted(first)}.{_KEY}{i} IS NOT DISTINCT FROM {_quoted(other)}.{_KEY}{i}"
+            for other in others for i in range(keys)
+        ]  # fmt: skip
+        if self.size is not None:
+            conditions += [f"{_quoted(first)}.{_WINDOW} = {_quoted(other)}.{_WINDOW}" for other in others]
+        else:
+            conditions += [
+                f"abs({_quoted(one)}.{_AT} - {_quoted(other)}.{_AT}) <= {self.within}"
+                for place, one in enumerate(aliases) for other in aliases[place + 1 :]
+            ]  # fmt: skip
+        if self.where is not None:
+            conditions.append(f"({self.where}\n)")
+        tables = ", ".join(f"{_quoted(_table(alias))} AS {_quoted(alias)}" for alias in aliases)
+        columns = "\n, ".join(self._columns)
+        return f"SELECT {columns}\nFROM {tables}\nWHERE {' AND '.join(conditions)}"
+
+
+def _keys_of_inputs(inputs: Mapping[str, pa.Schema], key: tuple[str, ...]) -> dict[str, pa.Schema]:
+    """Types of each input's key columns; an input that calls them otherwise has them by the grouping's names, too."""
+    if not key:
+        raise OptionError("window-join needs a key; name it in grouping.key")
+    for alias in inputs:
+        for name in key:
+            require_column(inputs, name, alias)
+    return {alias: key_types(schema, key) for alias, schema in inputs.items()}
+
+
+def _kept_schema(schema: pa.Schema, keys: pa.Schema) -> pa.Schema:
+    """The input's columns, its canonical key, event time and window in microseconds."""
+    own = [pa.field(f"{_KEY}{i}", field.type) for i, field in enumerate(keys)]
+    return pa.schema([*schema, *own, pa.field(_AT, pa.int64()), pa.field(_WINDOW, pa.int64())])
+
+
+def _all_columns(inputs: Mapping[str, pa.Schema], key: tuple[str, ...]) -> list[str]:
+    first = next(iter(inputs))
+    columns = [f"{_quoted(first)}.{_quoted(name)}" for name in key]
+    for alias, schema in inputs.items():
+        others = [name for name in schema.names if name not in key]
+        columns += [f"{_quoted(alias)}.{_quoted(name)} AS {_quoted(f'{alias}_{name}')}" for name in others]
+    return columns
+
+
+def _table(alias: str) -> str:
+    return f"tuples of {alias}"
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,135 @@
+"""The one streaming query of a topology: Structured Streaming gives offsets, replay and the rhythm; we run the batch."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from streamtopology.jobs.driver import Driver
+from streamtopology.jobs.sources import spark_source
+from streamtopology.jobs.sources.descriptors import SourceSpec
+from streamtopology.jobs.sources.stream import descriptor_stream
+from streamtopology.routing.topology import Topology
+
+_DESCRIPTORS = "__descriptors"
+
+
+@dataclass(frozen=True)
+class Until:
+    """When to stop: after `batches`, after `seconds`, or (both None) when told or when the input has ended."""
+
+    batches: int | None = None
+    seconds: float | None = None
+
+
+class _Enough(Exception):  # noqa: N818 - not an error: keeps Spark from counting a batch that we did not run
+    pass
+
+
+class TopologyQuery:
+    """Feeds a driver with batches. `stop()` may be called from any thread; the batch at work is finished first."""
+
+    def __init__(
+        self, spark: SparkSession, topology: Topology, frames: Mapping[str, DataFrame], folder: Path, driver: Driver
+    ) -> None:
+        self._spark = spark
+        self._trigger = topology.trigger
+        self._folder = folder
+        self._driver = driver
+        self._reads_descriptors = any(source.reads_descriptors for source in topology.sources)
+        self._spark_sources = [source.name for source in topology.sources if not source.reads_descriptors]
+        self._frame = _together(spark, topology, frames, folder / "files")
+        self._stopping = threading.Event()
+        self._at_work = threading.Lock()
+        self._batches_left: int | None = None
+        self._failure: BaseException | None = None
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    def run(self, until: Until, clock: Callable[[], float] = time.monotonic) -> None:
+        """Process the stream until `until`; raises what the driver raised. At the end of the input the topology drains."""
+        self._batches_left = until.batches
+        deadline = None if until.seconds is None else clock() + until.seconds
+        query = self._start()
+        try:
+            while query.isActive and not self._stopping.is_set():
+                if deadline is not None and clock() >= deadline:
+                    break
+                query.awaitTermination(0.2)
+        except StreamingQueryException as error:
+            if self._failure is None and not self._stopping.is_set():
+                raise self._plainly(error) from None
+        ended_by_itself = not query.isActive and self._failure is None and not self._stopping.is_set()
+        self._stopping.set()
+        self._end(query)
+        if self._failure is not None:
+            raise self._failure
+        if ended_by_itself and self._trigger.available_now:
+            self._driver.drain()
+
+    def _start(self) -> StreamingQuery:
+        writer = self._frame.writeStream.foreachBatch(self._batch).option("checkpointLocation", str(self._folder / "spark"))
+        if self._trigger.available_now:
+            writer = writer.trigger(availableNow=True)
+        else:
+            writer = writer.trigger(processingTime=f"{self._trigger.interval_seconds} seconds")
+        return writer.start()
+
+    def _batch(self, frame: DataFrame, spark_batch: int) -> None:
+        """Called by Spark. Every way out but a normal return keeps Spark from counting the batch as done."""
+        with self._at_work:
+            if self._stopping.is_set():
+                raise _Enough
+            try:
+                descriptors, rows = self._split(frame)
+                self._driver.batch(descriptors, rows, spark_batch)
+            except BaseException as error:
+                self._failure = error
+                raise
+            if self._batches_left is not None:
+                self._batches_left -= 1
+                if self._batches_left == 0:
+                    self._stopping.set()
+
+    def _split(self, frame: DataFrame) -> tuple[Sequence[str], DataFrame | None]:
+        """(descriptors, rows that Spark reads) of one batch."""
+        if not self._spark_sources:
+            return [row.descriptor for row in frame.collect()], None
+        if not self._reads_descriptors:
+            return (), frame
+        ours = frame.where(frame[spark_source.TAG] == _DESCRIPTORS).select(f"{_DESCRIPTORS}.descriptor")
+        theirs = frame.where(frame[spark_source.TAG] != _DESCRIPTORS).drop(_DESCRIPTORS)
+        return [row.descriptor for row in ours.collect()], theirs
+
+    def _end(self, query: StreamingQuery) -> None:
+        with self._at_work:  # Spark's stop would cancel the batch at work; none begins once we are stopping
+            if query.isActive:
+                query.stop()
+
+    def _plainly(self, error: StreamingQueryException) -> Exception:
+        """Spark's message without the plan that follows it."""
+        return RuntimeError(f"the streaming query failed: {str(error).split('=== Streaming Query ===')[0].strip()}")
+
+
+def source_frames(spark: SparkSession, topology: Topology) -> dict[str, DataFrame]:
+    """The frames of the sources that Spark reads itself."""
+    return {s.name: spark_source.load(spark, s) for s in topology.sources if not s.reads_descriptors}
+
+
+def _together(spark: SparkSession, topology: Topology, frames: Mapping[str, DataFrame], log: Path) -> DataFrame:
+    """One frame for all sources: plain when there is one, else their tagged union."""
+    ours = [SourceSpec.of(source) for source in topology.sources if source.reads_descriptors]
+    together = dict(frames)
+    if ours:
+        together[_DESCRIPTORS] = descriptor_stream(spark, ours, log)
+    if len(together) == 1:
+        return next(iter(together.values()))
+    return spark_source.tagged_union(together)

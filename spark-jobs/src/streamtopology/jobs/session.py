@@ -1,0 +1,131 @@
+"""The Spark session of a topology: the settings that make pinned micro-batches fast and failures visible at once.
+
+Each setting was measured or has its reason beside it; a user's own settings win over them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark import SparkConf, SparkContext
+from pyspark.sql import SparkSession
+
+from streamtopology.jobs.local.cluster import MEBIBYTE, LocalCluster
+from streamtopology.jobs.local.java import find_java
+from streamtopology.jobs.local.sparkprocess import SPARK_HOME
+
+DRIVER_MEMORY = "2g"
+WORKER_ENVIRONMENT = {  # one task slot per executor: libraries that start threads would fight for its one core
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "NUMBA_NUM_THREADS": "1",
+}
+
+
+def spark_conf(slots: int, executor_memory_bytes: int, *, python: str, python_path: Sequence[str] = ()) -> dict[str, str]:
+    """Spark settings of a topology on `slots` one-slot executors whose JVM heaps have `executor_memory_bytes` each.
+
+    `python` is the interpreter of the executors' workers, `python_path` further folders they import from.
+    """
+    return {
+        **_resources(slots, executor_memory_bytes),
+        **_PLACEMENT,
+        **_FAILURES,
+        **_DATA_PATH,
+        **_python(python, python_path),
+        "spark.sql.shuffle.partitions": str(slots),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+    }
+
+
+def create_session(name: str, master: str, conf: Mapping[str, str]) -> SparkSession:
+    """A session on `master` under `conf`. A secret in `conf` reaches the driver's JVM by py4j, never by a command line."""
+    start_driver_jvm(conf)
+    if SparkContext._active_spark_context is not None:
+        raise RuntimeError("this process has a Spark session already; stop it first")
+    settings = SparkConf()
+    settings.setMaster(master).setAppName(name).setAll(list(conf.items()))
+    return SparkSession.builder.config(conf=settings).getOrCreate()
+
+
+def create_local_session(cluster: LocalCluster, name: str, extra: Mapping[str, str] | None = None) -> SparkSession:
+    """A session on the embedded cluster; `extra` settings win over ours."""
+    loopback = {
+        "spark.authenticate": "true",
+        "spark.authenticate.secret": cluster.secret,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.local.dir": str(cluster.directory / "driver"),
+        "spark.sql.warehouse.dir": str(cluster.directory / "warehouse"),
+    }
+    measured = spark_conf(len(cluster.slots), cluster.heap_bytes, python=sys.executable)
+    return create_session(name, cluster.master, {**measured, **loopback, **(extra or {})})
+
+
+def start_driver_jvm(conf: Mapping[str, str] = {}) -> None:  # noqa: B006 (read only)
+    """Start this process's driver JVM unless it runs; it may be started early, beside the cluster, as it takes seconds."""
+    if SparkContext._gateway is not None:
+        return
+    os.environ["JAVA_HOME"] = str(find_java().home)
+    os.environ["SPARK_HOME"] = str(SPARK_HOME)
+    os.environ["SPARK_LOCAL_IP"] = conf.get("spark.driver.bindAddress", "127.0.0.1")
+    launch = SparkConf(loadDefaults=False)
+    launch.set("spark.driver.memory", conf.get("spark.driver.memory", DRIVER_MEMORY))
+    SparkContext._ensure_initialized(conf=launch)
+
+
+def _resources(slots: int, executor_memory_bytes: int) -> dict[str, str]:
+    return {
+        "spark.driver.memory": DRIVER_MEMORY,
+        "spark.executor.memory": f"{executor_memory_bytes // MEBIBYTE}m",
+        "spark.executor.cores": "1",
+        "spark.cores.max": str(slots),
+        "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData",
+        "spark.scheduler.minRegisteredResourcesRatio": "0",  # we wait for executors ourselves, and say so
+    }
+
+
+_PLACEMENT = {
+    "spark.locality.wait": "30s",  # a pinned task waits for its executor; the watch cancels it when the executor is gone
+    "spark.locality.wait.node": "0s",
+    "spark.locality.wait.rack": "0s",
+    "spark.shuffle.reduceLocality.enabled": "false",  # would bring its own preferences to reduce tasks
+    "spark.sql.adaptive.enabled": "false",  # would merge or split partitions: instance i is partition i
+}
+
+_FAILURES = {  # the batch is the unit of retry: Spark must give up at once, and say so at once
+    "spark.task.maxFailures": "1",
+    "spark.stage.maxConsecutiveAttempts": "1",
+    "spark.shuffle.io.maxRetries": "1",
+    "spark.shuffle.io.retryWait": "100ms",
+    "spark.shuffle.io.connectionTimeout": "2s",
+    "spark.executor.heartbeatInterval": "1s",
+    "spark.python.task.killTimeout": "30s",  # a cancelled task's Python worker holds state: let it finish its turn and live on
+    "spark.excludeOnFailure.enabled": "false",
+}
+
+_DATA_PATH = {
+    "spark.shuffle.compress": "false",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "1000000",
+    "spark.python.unix.domain.socket.enabled": "true",
+}
+
+
+def _python(python: str, python_path: Sequence[str]) -> dict[str, str]:
+    environment: dict[str, Any] = {**WORKER_ENVIRONMENT}
+    if python_path:
+        environment["PYTHONPATH"] = os.pathsep.join(python_path)
+    return {
+        "spark.pyspark.python": python,
+        "spark.python.daemon.module": "streamtopology.jobs.daemon",
+        "spark.python.worker.reuse": "true",
+        **{f"spark.executorEnv.{key}": value for key, value in environment.items()},
+    }

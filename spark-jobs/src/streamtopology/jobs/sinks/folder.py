@@ -1,0 +1,123 @@
+"""Sinks that are folders of files: parquet and JSON lines, one file per batch, with a manifest of published batches.
+
+A batch is written beside its final name and then moved there, so that readers see all of it or nothing; then it is
+entered in `_manifest`. Names that start with `_` or `.` are no data to Spark, DuckDB's globs and Arrow's datasets.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from streamtopology.jobs.sinks.base import SinkError, Writer, staged_table
+from streamtopology.jobs.sinks.json_rows import json_rows
+
+_OWNER = "owner.json"
+
+
+def write_parquet(table: pa.Table, path: Path) -> None:
+    pq.write_table(table, path)
+
+
+def write_json_lines(table: pa.Table, path: Path) -> None:
+    with path.open("wb") as out:
+        for batch in table.to_batches():
+            out.writelines(row + b"\n" for row in json_rows(batch).cast(pa.binary()).to_pylist())
+
+
+class FolderSink:
+    """Publishes `batch-000000012.parquet`, or a folder `batch-000000012` with a file per task (`parts`).
+
+    With `parts` the batch's folder is moved into place as one, too. Opening a folder that another run has written
+    raises `SinkError`: batch numbers start again with a new checkpoint and would be taken for published ones.
+    """
+
+    def __init__(
+        self, folder: Path, suffix: str, write: Callable[[pa.Table, Path], None], writer: Writer, parts: bool = False
+    ) -> None:
+        self._folder = folder
+        self._suffix = suffix
+        self._write = write
+        self._parts = parts
+        self._manifest = folder / "_manifest"
+        self._manifest.mkdir(parents=True, exist_ok=True)
+        self._claim(writer)
+
+    def publish(self, batch: int, files: Sequence[Path]) -> None:
+        entry = self._manifest / f"{batch:09d}.json"
+        if entry.exists():
+            return
+        rows = self._place_parts(batch, files) if self._parts else self._place_file(batch, files)
+        _write_whole(entry, json.dumps({"batch": batch, "rows": rows}))
+
+    def published(self) -> dict[int, int]:
+        """Rows per published batch."""
+        entries = [json.loads(path.read_text()) for path in sorted(self._manifest.glob("[0-9]*.json"))]
+        return {entry["batch"]: entry["rows"] for entry in entries}
+
+    def close(self) -> None:
+        pass
+
+    def _place_file(self, batch: int, files: Sequence[Path]) -> int:
+        table = staged_table(files)
+        if table is None or not table.num_rows:
+            return 0
+        final = self._folder / f"batch-{batch:09d}{self._suffix}"
+        draft = self._folder / f".{final.name}"
+        self._write(table, draft)
+        _sync(draft)
+        os.replace(draft, final)
+        return table.num_rows
+
+    def _place_parts(self, batch: int, files: Sequence[Path]) -> int:
+        final = self._folder / f"batch-{batch:09d}"
+        draft = self._folder / f".{final.name}"
+        draft.mkdir(exist_ok=True)
+        rows = 0
+        for part, file in enumerate(files):
+            table = staged_table([file])
+            if table is not None and table.num_rows:
+                path = draft / f"part-{part:05d}{self._suffix}"
+                self._write(table, path)
+                _sync(path)
+                rows += table.num_rows
+        if final.exists():  # moved into place by a run that died before the manifest's entry
+            for path in draft.iterdir():
+                path.unlink()
+            draft.rmdir()
+        else:
+            os.replace(draft, final)
+        return rows
+
+    def _claim(self, writer: Writer) -> None:
+        mine = {"topology": writer.topology, "run": writer.run}
+        owner = self._manifest / _OWNER
+        if not owner.exists():
+            _write_whole(owner, json.dumps(mine))
+        found = json.loads(owner.read_text())
+        if found != mine:
+            raise SinkError(
+                f"folder {self._folder} holds the output of topology {found['topology']!r}, checkpoint {found['run']}; "
+                f"this is {writer.topology!r}, checkpoint {writer.run}: name another path, delete the folder, or "
+                "continue with its checkpoint"
+            )
+
+
+def _write_whole(path: Path, text: str) -> None:
+    draft = path.with_name(f".{path.name}")
+    draft.write_text(text)
+    _sync(draft)
+    os.replace(draft, path)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,135 @@
+"""Exactly-once output to Kafka: one transaction per batch, with the batch's number committed inside it.
+
+The number is a consumer-group offset sent with the transaction (the batch to publish next): Kafka commits it together
+with the rows or not at all, and reading it back after a restart is one request, whatever else is in the topic.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+from streamtopology.jobs.sinks.base import SinkError, Writer, staged_table
+from streamtopology.jobs.sinks.json_rows import json_rows
+
+BATCH_HEADER = "streamtopology-batch"
+_TIMEOUT_SECONDS = 30.0
+_COMMIT_SECONDS = 120.0
+
+
+class KafkaSink:
+    """Publishes each batch once to `topic`; a read_committed consumer sees whole batches.
+
+    Messages have the columns `key` and `value` when the rows have a `value`, else the row as JSON; header
+    `streamtopology-batch` is the batch number. The transactional id is the topology's and the sink's, so a second
+    process of the same topology fences the first. The marker group is also the run's: a new checkpoint counts its
+    batches anew. Brokers forget it after offsets.retention.minutes (7 days) without a batch.
+    """
+
+    def __init__(self, name: str, topic: str, settings: Mapping[str, str], writer: Writer) -> None:
+        self._name = name
+        self._topic = topic
+        self._settings = dict(settings)
+        self._transactional_id = f"streamtopology-{writer.topology}-{name}"
+        self._marker_group = f"{self._transactional_id}-{writer.run}"
+        self._producer: Producer | None = None
+        self._next_batch = 0
+
+    def publish(self, batch: int, files: Sequence[Path]) -> None:
+        table = staged_table(files)
+        try:
+            producer = self._connected()
+            if table is None or not table.num_rows or batch < self._next_batch:
+                return
+            producer.begin_transaction()
+            self._produce(producer, batch, table)
+            self._commit(producer, batch)
+        except (KafkaException, BufferError) as error:
+            self._producer = None  # the next attempt's init_transactions ends whatever this transaction was
+            raise SinkError(f"sink {self._name!r}: batch {batch} not sent to topic {self._topic}: {error}") from error
+        self._next_batch = batch + 1
+
+    def close(self) -> None:
+        self._producer = None
+
+    def _connected(self) -> Producer:
+        """The producer, after it has fenced older ones and their open transactions are aborted or complete."""
+        if self._producer is None:
+            # The order matters: the marker is only final once no older transaction is open.
+            producer = Producer(
+                {"linger.ms": "5", "queue.buffering.max.messages": "1000000"}
+                | self._settings
+                | {"transactional.id": self._transactional_id}
+            )
+            producer.init_transactions(_TIMEOUT_SECONDS)
+            self._next_batch = self._read_marker()
+            self._producer = producer
+        return self._producer
+
+    def _produce(self, producer: Producer, batch: int, table: pa.Table) -> None:
+        headers: dict[str, str | bytes | None] = {BATCH_HEADER: str(batch).encode("ascii")}
+        failures: list[KafkaError] = []
+
+        def delivered(error: KafkaError | None, _message: object) -> None:
+            if error is not None:
+                failures.append(error)
+
+        for rows in table.to_batches():
+            for key, value in zip(*_messages(rows), strict=True):
+                while True:
+                    try:
+                        producer.produce(self._topic, value, key, headers=headers, on_delivery=delivered)
+                        break
+                    except BufferError:
+                        producer.poll(1.0)  # the local queue is full: let the broker take some
+            producer.poll(0)
+        if producer.flush(_COMMIT_SECONDS) or failures:
+            raise KafkaException(failures[0] if failures else KafkaError(KafkaError._TIMED_OUT))
+
+    def _commit(self, producer: Producer, batch: int) -> None:
+        marker = [TopicPartition(self._topic, 0, batch + 1)]
+        consumer = Consumer(self._marker_settings())
+        try:
+            producer.send_offsets_to_transaction(marker, consumer.consumer_group_metadata(), _TIMEOUT_SECONDS)
+        finally:
+            consumer.close()
+        deadline = time.monotonic() + _COMMIT_SECONDS
+        while True:
+            try:
+                producer.commit_transaction(_TIMEOUT_SECONDS)
+                return
+            except KafkaException as error:
+                if not error.args[0].retriable() or time.monotonic() > deadline:
+                    raise
+
+    def _read_marker(self) -> int:
+        consumer = Consumer(self._marker_settings())
+        try:
+            (marker,) = consumer.committed([TopicPartition(self._topic, 0)], timeout=_TIMEOUT_SECONDS)
+        finally:
+            consumer.close()
+        return max(marker.offset, 0)
+
+    def _marker_settings(self) -> dict[str, str]:
+        own = {"group.id": self._marker_group, "enable.auto.commit": "false", "isolation.level": "read_committed"}
+        return self._settings | own
+
+
+def _messages(rows: pa.RecordBatch) -> tuple[Sequence[bytes | None], Sequence[bytes | None]]:
+    """Keys and values of the messages of `rows`."""
+    names = rows.schema.names
+    if "value" not in names:
+        return [None] * rows.num_rows, json_rows(rows).cast(pa.binary()).to_pylist()
+    keys = rows.column("key") if "key" in names else pa.nulls(rows.num_rows)
+    return _as_bytes(keys), _as_bytes(rows.column("value"))
+
+
+def _as_bytes(column: pa.Array) -> list[bytes | None]:
+    """Binary and text as they are, numbers and the like as text."""
+    if not pa.types.is_binary(column.type):
+        column = column.cast(pa.string()).cast(pa.binary())
+    return column.to_pylist()

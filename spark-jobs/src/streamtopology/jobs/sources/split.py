@@ -1,0 +1,72 @@
+"""Dealing a batch's descriptors to slots in proportion to the plan's shares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from streamtopology.jobs.sources.descriptors import Descriptor
+
+TOLERANCE = 0.05
+_DIVISIBLE = ("parquet", "kafka")
+
+
+@dataclass
+class _Bin:
+    """What one slot is given: `pieces` are (position in the batch, descriptor)."""
+
+    share: float
+    pieces: list[tuple[int, Descriptor]] = field(default_factory=list)
+    rows: int = 0
+
+    def add(self, position: int, descriptor: Descriptor) -> None:
+        self.pieces.append((position, descriptor))
+        self.rows += descriptor.rows
+
+    def finish(self, more: int = 0) -> float:
+        return (self.rows + more) / self.share if self.share > 0 else float("inf")
+
+
+def assign(descriptors: Iterable[Descriptor], shares: Sequence[float]) -> list[list[Descriptor]]:
+    """One list of descriptors per slot, rows in proportion to `shares` (any scale; a slot of share 0 gets none).
+
+    Largest first to the slot that would finish first. Only when that leaves a slot more than 5 % above its part are
+    row groups and offset ranges cut: both readers of a cut row group decode it, so whole ones are better. Every row
+    of every descriptor is given out once, in the batch's order within a slot; the same input gives the same answer.
+    """
+    if not shares or min(shares) < 0 or sum(shares) <= 0:
+        raise ValueError(f"source shares must be 0 or more and not all 0, not {list(shares)}")
+    bins = [_Bin(share / sum(shares)) for share in shares]
+    order = sorted(enumerate(descriptors), key=lambda piece: (-piece[1].rows, piece[0]))
+    for position, descriptor in order:
+        min(bins, key=lambda bin_: bin_.finish(descriptor.rows)).add(position, descriptor)
+    _even_out(bins)
+    return [[d for _, d in sorted(b.pieces, key=lambda piece: (piece[0], piece[1].start))] for b in bins]
+
+
+def _even_out(bins: list[_Bin]) -> None:
+    """Move whole or cut pieces from slots above their part to the slots furthest below theirs."""
+    total = sum(bin_.rows for bin_ in bins)
+    for donor in sorted(bins, key=lambda bin_: bin_.rows - bin_.share * total, reverse=True):
+        if donor.rows <= (1 + TOLERANCE) * donor.share * total:
+            continue
+        while (excess := int(donor.rows - donor.share * total)) > 0:
+            taker = max(bins, key=lambda bin_: bin_.share * total - bin_.rows)
+            room = int(taker.share * total - taker.rows)
+            divisible = [piece for piece in donor.pieces if piece[1].kind in _DIVISIBLE and piece[1].rows > 0]
+            if room < 1 or not divisible:
+                break
+            position, largest = max(divisible, key=lambda piece: (piece[1].rows, -piece[0], -piece[1].start))
+            donor.pieces.remove((position, largest))
+            donor.rows -= largest.rows
+            kept, given = _cut(largest, min(excess, room))
+            for bin_, part in ((donor, kept), (taker, given)):
+                if part.rows:
+                    bin_.add(position, part)
+
+
+def _cut(descriptor: Descriptor, rows: int) -> tuple[Descriptor, Descriptor]:
+    """A descriptor without its last `rows` rows, and these; all of it is given when it has no more."""
+    middle = max(descriptor.start, descriptor.end - rows)
+    head = replace(descriptor, end=middle, rows=middle - descriptor.start)
+    return head, replace(descriptor, start=middle, rows=descriptor.end - middle)

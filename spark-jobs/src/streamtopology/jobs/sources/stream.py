@@ -1,0 +1,107 @@
+"""One Spark streaming source that hands out the descriptors of all descriptor sources of a topology.
+
+Spark's public Python Data Source API gives offsets, checkpoints and replay; the rows it moves are a few descriptors.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import quote
+
+from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
+from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+from pyspark.sql.types import StringType, StructField, StructType
+
+from streamtopology.jobs.sources.descriptors import Descriptor, SourceSpec
+from streamtopology.jobs.sources.files import FileLog, FileStream
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FORMAT = "streamtopology-descriptors"
+SCHEMA = StructType([StructField("source", StringType(), False), StructField("descriptor", StringType(), False)])
+
+
+def descriptor_stream(spark: SparkSession, specs: Iterable[SourceSpec], log: Path) -> DataFrame:
+    """The streaming frame of the descriptors of `specs`: columns source, descriptor (JSON, see `Descriptor`).
+
+    `log` is a folder of the checkpoint, on storage that the driver and the executors share.
+    """
+    spark.dataSource.register(DescriptorDataSource)
+    sources = json.dumps([spec.to_wire() for spec in specs])
+    return spark.readStream.format(FORMAT).option("sources", sources).option("log", str(log)).load()
+
+
+class OffsetStream(Protocol):
+    """One source behind the stream. Offsets are JSON values; the same two offsets always give the same descriptors."""
+
+    def initial_offset(self) -> Any: ...
+
+    def close_listing(self) -> None:
+        """Never advance beyond what is there now (trigger availableNow)."""
+        ...
+
+    def advance(self, start: Any) -> Any:
+        """The end of the batch that begins at `start`; `start` itself when there is nothing new."""
+        ...
+
+    def between(self, start: Any, end: Any) -> Iterator[Descriptor]: ...
+
+
+def open_stream(spec: SourceSpec, log: Path) -> OffsetStream:
+    """The offsets and descriptors of one source; its log is the folder of its name under `log`."""
+    folder = log / quote(spec.name, safe="")
+    if spec.format == "kafka":
+        from streamtopology.jobs.sources.kafka import KafkaStream  # keeps librdkafka out of topologies without Kafka
+
+        return KafkaStream(spec, folder)
+    return FileStream(spec, FileLog(folder))
+
+
+class DescriptorDataSource(DataSource):
+    """Options: `sources` (JSON list of `SourceSpec.to_wire()`) and `log` (folder of the checkpoint)."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> StructType:
+        return SCHEMA
+
+    def simpleStreamReader(self, schema: StructType) -> DescriptorStreamReader:  # noqa: N802 - Spark's name
+        specs = [SourceSpec.from_wire(wire) for wire in json.loads(self.options["sources"])]
+        return DescriptorStreamReader(specs, Path(self.options["log"]))
+
+
+class DescriptorStreamReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Offsets are `{source name: offset of that source}`; the names of its methods are Spark's."""
+
+    def __init__(self, specs: Iterable[SourceSpec], log: Path) -> None:
+        self._streams = {spec.name: open_stream(spec, log) for spec in specs}
+
+    def initialOffset(self) -> dict:  # noqa: N802
+        return {name: stream.initial_offset() for name, stream in self._streams.items()}
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        for stream in self._streams.values():
+            stream.close_listing()
+
+    def read(self, start: dict) -> tuple[Iterator[tuple], dict]:
+        end = {name: stream.advance(self._start_of(name, start)) for name, stream in self._streams.items()}
+        return self.readBetweenOffsets(start, end), end
+
+    def readBetweenOffsets(self, start: dict, end: dict) -> Iterator[tuple]:  # noqa: N802
+        rows = [
+            (name, descriptor.to_json())
+            for name, stream in self._streams.items()
+            if name in end
+            for descriptor in stream.between(self._start_of(name, start), end[name])
+        ]
+        return iter(rows)
+
+    def _start_of(self, name: str, start: dict) -> Any:
+        """A source that was added since the checkpoint begins at its beginning."""
+        return start[name] if name in start else self._streams[name].initial_offset()

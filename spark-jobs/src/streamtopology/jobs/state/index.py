@@ -1,0 +1,214 @@
+"""Which slot holds which key: the index, the keys themselves and the slots that are free.
+
+It knows nothing of values. Slots are dense and reused; a slot freed in a batch is not given out again before the batch
+is committed, so that a rollback finds its key and its values where they were.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from streamtopology.jobs.key_kernels import gather_bytes
+from streamtopology.jobs.keys import NO_NULLS, KeyColumns, key_kind
+from streamtopology.jobs.state import kernels
+from streamtopology.jobs.state.kernels import ARENA_USED, FREE, FREE_SLOTS, LENGTH_BITS, LONGEST, NULL_SLOT, SIZE
+from streamtopology.jobs.state.schema import StateError
+from streamtopology.routing.hashing import hash_int64
+
+GROWTH = 1.5
+FEWEST_SLOTS = 512
+FEWEST_ARENA_BYTES = 16 * 1024
+LARGEST_ARENA = 1 << (63 - LENGTH_BITS)
+FULLEST = 0.6
+"""Share of the index entries that may be taken; linear probing stays short up to here."""
+
+NO_SLOTS = np.empty(0, dtype=np.int64)
+
+
+class KeyIndex:
+    """Slots of keys of one kind. `stamps` (int32[capacity]) is the caller's: FREE, or a mark of when a slot was touched."""
+
+    def __init__(self, key_types: pa.Schema) -> None:
+        self._types = key_types
+        self._is_bytes = key_kind(key_types) == "bytes"
+        self._codes = np.empty(FEWEST_SLOTS, dtype=np.uint64)
+        self._places = np.empty(FEWEST_SLOTS if self._is_bytes else 0, dtype=np.int64)
+        self._arena = np.empty(FEWEST_ARENA_BYTES if self._is_bytes else 0, dtype=np.uint8)
+        self._dead_bytes = 0
+        self._free = np.empty(0, dtype=np.int32)
+        self._counters = np.array([0, 0, -1, 0], dtype=np.int64)
+        self._index = _no_entries(2 * FEWEST_SLOTS)
+        self.stamps = np.full(FEWEST_SLOTS, FREE, dtype=np.int32)
+
+    @property
+    def capacity(self) -> int:
+        """How many slots the arrays have room for."""
+        return self._codes.size
+
+    @property
+    def taken(self) -> int:
+        """How many slots are given out and not released."""
+        return int(self._counters[SIZE] - self._counters[FREE_SLOTS])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of every array held, room to grow included."""
+        arrays = (self._codes, self._places, self._arena, self._free, self._index, self.stamps)
+        return sum(array.nbytes for array in arrays)
+
+    def upsert(self, keys: KeyColumns, stamp: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Slots of the keys (int64[n]), which of them got the stamp just now, which are new (int32[], stamp + 1)."""
+        codes, valid = self._codes_of(keys), _flags(keys)
+        slots = np.empty(len(keys), dtype=np.int64)
+        touched, inserted = np.empty(len(keys), dtype=np.int32), np.empty(len(keys), dtype=np.int32)
+        row = n_touched = n_inserted = 0
+        while True:
+            row, more_touched, more_inserted = kernels.upsert(
+                codes, keys.offsets, keys.data, valid, self._is_bytes, row, self._most_keys, stamp,
+                self._index, self._shift, self._codes, self._places, self._arena, self.stamps, self._free,
+                self._counters, slots, touched[n_touched:], inserted[n_inserted:],
+            )  # fmt: skip
+            n_touched += more_touched
+            n_inserted += more_inserted
+            if row == len(keys):
+                return slots, touched[:n_touched].copy(), inserted[:n_inserted].copy()
+            self._grow(int(keys.offsets[row + 1] - keys.offsets[row]) if self._is_bytes else 0)
+
+    def find(self, keys: KeyColumns) -> np.ndarray:
+        """Slots of the keys (int64[n]), -1 where there is none."""
+        slots = np.empty(len(keys), dtype=np.int64)
+        kernels.find(
+            self._codes_of(keys), keys.offsets, keys.data, _flags(keys), self._is_bytes,
+            self._index, self._shift, self._codes, self._places, self._arena, self.stamps, self._counters, slots,
+        )  # fmt: skip
+        return slots
+
+    def unlink(self, slots: np.ndarray) -> None:
+        """Make the keys of these slots unknown; keys and slots stay as they are."""
+        kernels.unlink(self._index, self._shift, self._codes, slots, self._counters[NULL_SLOT])
+        if self._counters[NULL_SLOT] >= 0 and np.any(slots == self._counters[NULL_SLOT]):
+            self._counters[NULL_SLOT] = -1
+
+    def mark(self) -> np.ndarray:
+        """What `rewind` needs to forget the slots given out from now on."""
+        return self._counters.copy()
+
+    def rewind(self, mark: np.ndarray, unlinked: np.ndarray) -> None:
+        """Give back every slot taken since `mark` (they are unlinked already) and make `unlinked` keys known again."""
+        self._counters[:] = mark
+        kernels.link(self._index, self._shift, self._codes, unlinked, self._counters[NULL_SLOT])
+
+    def release(self, slots: np.ndarray) -> None:
+        """Let unlinked slots be given out again."""
+        used = int(self._counters[FREE_SLOTS])
+        if used + slots.size > self._free.size:
+            self._free = _grown(self._free, max(used + slots.size, int(used * GROWTH)), used)
+        self._free[used : used + slots.size] = slots
+        self._counters[FREE_SLOTS] += slots.size
+        if self._is_bytes:
+            self._dead_bytes += int((self._places[slots] & LONGEST).sum())
+            if self._dead_bytes > max(FEWEST_ARENA_BYTES, self._counters[ARENA_USED] // 2):
+                self._compact_arena()
+
+    def live(self) -> np.ndarray:
+        """int64[]: the slots that hold a key, ascending."""
+        return np.flatnonzero(self.stamps[: self._counters[SIZE]] != FREE)
+
+    def keys(self, slots: np.ndarray) -> KeyColumns:
+        """The keys in these slots."""
+        null_slot = self._counters[NULL_SLOT]
+        valid = slots != null_slot if null_slot >= 0 else None
+        if not self._is_bytes:
+            return KeyColumns.of_values(self._types, self._codes[slots].view(np.int64), valid)
+        offsets, data = self._bytes_of(slots)
+        return KeyColumns.of_bytes(self._types, offsets, data, valid).with_hashes(self._codes[slots])
+
+    def hashes(self, slots: np.ndarray) -> np.ndarray:
+        """uint64[]: the hash of the key in each of these slots."""
+        if self._is_bytes:
+            return self._codes[slots]
+        null_slot = self._counters[NULL_SLOT]
+        return hash_int64(self._codes[slots].view(np.int64), slots != null_slot if null_slot >= 0 else None)
+
+    def reserve(self, keys: int, key_bytes: int) -> None:
+        """Make room for `keys` more keys of `key_bytes` in all, as when their number is known from a file."""
+        slots = int(self._counters[SIZE]) + keys
+        if slots > self.capacity:
+            self._grow_slots(slots)
+        while keys + self.taken > self._most_keys:
+            self._double_index()
+        if self._is_bytes:
+            self._grow_arena(key_bytes)
+
+    @property
+    def _most_keys(self) -> int:
+        return int(self._index.size * FULLEST)
+
+    @property
+    def _shift(self) -> int:
+        return 65 - self._index.size.bit_length()
+
+    def _codes_of(self, keys: KeyColumns) -> np.ndarray:
+        return keys.hashes if self._is_bytes else keys.values.view(np.uint64)
+
+    def _grow(self, key_bytes: int) -> None:
+        if self.taken >= self._most_keys:
+            self._double_index()
+        if self._counters[FREE_SLOTS] == 0 and self._counters[SIZE] == self.capacity:
+            self._grow_slots(int(self.capacity * GROWTH))
+        if self._is_bytes:
+            self._grow_arena(key_bytes)
+
+    def _grow_slots(self, capacity: int) -> None:
+        size = int(self._counters[SIZE])
+        self._codes = _grown(self._codes, capacity, size)
+        self.stamps = _grown(self.stamps, capacity, size)
+        if self._is_bytes:
+            self._places = _grown(self._places, capacity, size)
+
+    def _grow_arena(self, more: int) -> None:
+        used = int(self._counters[ARENA_USED])
+        if more > LONGEST or used + more > LARGEST_ARENA:
+            raise StateError(
+                f"a key of {more:,} bytes does not fit beside {used:,} bytes of other keys: an instance holds "
+                f"{LARGEST_ARENA:,} bytes of keys, each at most {LONGEST:,}; raise `parallelism` or key by something shorter"
+            )
+        if used + more > self._arena.size:
+            self._arena = _grown(self._arena, max(used + more, int(self._arena.size * GROWTH)), used)
+
+    def _double_index(self) -> None:
+        self._index = _no_entries(2 * self._index.size)
+        kernels.link(self._index, self._shift, self._codes, self.live(), self._counters[NULL_SLOT])
+
+    def _bytes_of(self, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        offsets = np.zeros(slots.size + 1, dtype=np.int64)
+        places = self._places[slots]
+        np.cumsum(places & LONGEST, out=offsets[1:])
+        data = np.empty(int(offsets[-1]), dtype=np.uint8)
+        gather_bytes(places >> LENGTH_BITS, offsets, self._arena, data)
+        return offsets, data
+
+    def _compact_arena(self) -> None:
+        slots = self.live()
+        offsets, self._arena = self._bytes_of(slots)
+        self._places[slots] = offsets[:-1] << LENGTH_BITS | np.diff(offsets)
+        self._counters[ARENA_USED] = self._arena.size
+        self._dead_bytes = 0
+
+
+def _flags(keys: KeyColumns) -> np.ndarray:
+    return NO_NULLS if keys.valid is None else keys.valid
+
+
+def _grown(array: np.ndarray, capacity: int, used: int) -> np.ndarray:
+    larger = np.empty(capacity, dtype=array.dtype)
+    larger[:used] = array[:used]
+    return larger
+
+
+def _no_entries(size: int) -> np.ndarray:
+    # Not np.zeros: only np.empty asks for huge pages, and lookups at random are six times as fast on them.
+    index = np.empty(size, dtype=np.int32)
+    index.fill(0)
+    return index

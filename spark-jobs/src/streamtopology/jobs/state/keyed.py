@@ -1,0 +1,268 @@
+"""The keyed state of one instance, with the changes of the batch that is not yet committed kept apart.
+
+The first touch of a slot in a batch copies its values (the before-image); so a batch is undone, or written as a delta, in
+time proportional to the keys it touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from streamtopology.jobs.keys import KeyColumns, key_kind
+from streamtopology.jobs.state import kernels
+from streamtopology.jobs.state.index import NO_SLOTS, KeyIndex
+from streamtopology.jobs.state.kernels import FREE
+from streamtopology.jobs.state.schema import DELETED, ROUTING, KeyedStateSchema, StateError
+
+HashMask = Callable[[np.ndarray], np.ndarray]
+"""uint64[n] routing hashes -> bool[n]: which of them are meant."""
+
+
+class KeyedState:
+    """Fields of fixed size for each key. Not thread-safe: one instance, one batch at a time.
+
+    Use: `slots = state.slots(keys)`, then read and write `state.column(name)[slots]`. Take `column` anew after `slots`,
+    `insert` or `touch`: the arrays move when they grow. A batch ends with `commit` or `rollback`.
+    """
+
+    def __init__(self, schema: KeyedStateSchema) -> None:
+        self.schema = schema
+        self._reset()
+
+    def _reset(self) -> None:
+        self._index = KeyIndex(self.schema.key_types)
+        self._columns = {
+            field.name: np.full((self._index.capacity, *field.shape), field.initial, dtype=field.dtype)
+            for field in self.schema.fields
+        }
+        self._routing: np.ndarray | None = None
+        self._stamp = 2
+        self._begin()
+
+    def _begin(self) -> None:
+        self._mark = self._index.mark()
+        self._images: list[tuple[np.ndarray, list[np.ndarray]]] = []
+        self._inserted: list[np.ndarray] = []
+        self._tombstones: list[np.ndarray] = []
+        self._dropped: list[np.ndarray] = []
+        self._deleted_count = 0
+
+    # --- reading and writing ---
+
+    def __len__(self) -> int:
+        return self._index.taken - self._deleted_count
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of every array held: values, keys, index, room to grow, before-images."""
+        pending = [*self._inserted, *self._tombstones, *self._dropped]
+        for slots, values in self._images:
+            pending += [slots, *values]
+        routing = 0 if self._routing is None else self._routing.nbytes
+        columns = sum(column.nbytes for column in self._columns.values())
+        return self._index.nbytes + columns + routing + sum(array.nbytes for array in pending)
+
+    def slots(self, keys: KeyColumns, routing_hashes: np.ndarray | None = None) -> np.ndarray:
+        """Slots of the keys (int64[n]), with new keys at their initial values; all of them count as touched.
+
+        routing_hashes: uint64[n], when a key is routed by something else than itself, e.g. by its first column. Given
+        always or never.
+        """
+        self._check_keys(keys)
+        slots, touched, inserted = self._index.upsert(keys, self._stamp)
+        self._keep_images(touched)
+        self._grow_columns()
+        if inserted.size:
+            for field in self.schema.fields:
+                self._columns[field.name][inserted] = field.initial
+            self._inserted.append(inserted)
+            self._keep_routing(slots, routing_hashes)
+        return slots
+
+    def find(self, keys: KeyColumns) -> np.ndarray:
+        """Slots of the keys (int64[n]), -1 where the key has no state. Touches nothing: to write, `touch` the slots."""
+        self._check_keys(keys)
+        return self._index.find(keys)
+
+    def touch(self, slots: np.ndarray) -> None:
+        """Say that the values in these slots (int64[], -1 is passed over) are about to change."""
+        touched = np.empty(slots.size, dtype=np.int32)
+        n = kernels.touch(slots, self._index.stamps, self._stamp, touched)
+        self._keep_images(touched[:n].copy())
+
+    def column(self, name: str) -> np.ndarray:
+        """The values of a field, dtype[capacity, *shape], by slot: a view, to be written in place."""
+        return self._columns[name]
+
+    def live(self) -> np.ndarray:
+        """int64[]: all slots that hold a key."""
+        return self._index.live()
+
+    def touched(self) -> np.ndarray:
+        """int64[]: slots touched in this batch that still hold a key, each once."""
+        slots = _joined([*(slots for slots, _ in self._images), *self._inserted])
+        return slots[self._index.stamps[slots] != FREE]
+
+    def delete(self, slots: np.ndarray) -> None:
+        """Forget the keys in these slots (int64[]; repeated, deleted or -1 slots are passed over)."""
+        self.touch(slots)
+        had_value, had_none = np.empty(slots.size, dtype=np.int64), np.empty(slots.size, dtype=np.int64)
+        counts = kernels.free_slots(slots, self._index.stamps, self._stamp, self._stamp + 1, had_value, had_none)
+        self._tombstones.append(had_value[: counts[0]].astype(np.int32))
+        self._dropped.append(had_none[: counts[1]].astype(np.int32))
+        self._index.unlink(_joined([self._tombstones[-1], self._dropped[-1]]))
+        self._deleted_count += sum(counts)
+
+    def keys(self, slots: np.ndarray) -> list[pa.Array]:
+        """The key columns of these slots."""
+        return self._index.keys(slots).decode()
+
+    def hashes(self, slots: np.ndarray) -> np.ndarray:
+        """uint64[]: the hash that routes the key in each of these slots."""
+        return self._index.hashes(slots) if self._routing is None else self._routing[slots]
+
+    # --- the batch's changes ---
+
+    def delta(self) -> pa.RecordBatch:
+        """What changed since the last commit: key columns, fields, `__deleted`. Deletions come first and apply first."""
+        tombstones = _joined(self._tombstones)
+        written = self.touched()
+        rows = self._rows(np.concatenate([tombstones, written]), blank=tombstones.size)
+        deleted = np.arange(rows.num_rows) < tombstones.size
+        return rows.append_column(DELETED, pa.array(deleted))
+
+    def commit(self) -> None:
+        """Make the batch's changes final."""
+        self._index.release(_joined([*self._tombstones, *self._dropped]))
+        self._stamp += 2
+        self._begin()
+
+    def rollback(self) -> None:
+        """Undo everything since the last commit."""
+        stamps = self._index.stamps
+        inserted, tombstones = _joined(self._inserted), _joined(self._tombstones)
+        self._index.unlink(inserted[stamps[inserted] != FREE])
+        stamps[inserted] = FREE
+        stamps[tombstones] = 0
+        self._index.rewind(self._mark, tombstones)
+        for slots, values in self._images:
+            for field, before in zip(self.schema.fields, values, strict=True):
+                self._columns[field.name][slots] = before
+        self._stamp += 2
+        self._begin()
+
+    # --- whole states, and parts that move ---
+
+    def snapshot(self) -> pa.RecordBatch:
+        """Every key with its values: key columns and fields."""
+        return self._rows(self._index.live())
+
+    def restore(self, snapshot: pa.RecordBatch) -> None:
+        """Become what `snapshot` says, whatever was here before; nothing is left to commit. Raises StateError."""
+        self._check_rows(snapshot)
+        self._reset()
+        key_columns = snapshot.select(self.schema.key_types.names)
+        self._index.reserve(snapshot.num_rows, 0 if key_kind(self.schema.key_types) == "int64" else key_columns.nbytes)
+        self._put(snapshot)
+        self.commit()
+
+    def apply(self, delta: pa.RecordBatch) -> None:
+        """Take over a delta that another state committed; nothing is left to commit. Raises StateError."""
+        if self._images or self._inserted or self._tombstones or self._dropped:
+            raise StateError("a delta cannot be applied over changes that are not committed")
+        if DELETED not in delta.schema.names:
+            raise StateError(f"a delta of keyed state has a column {DELETED!r}; this has {delta.schema.names}")
+        self._check_rows(delta)
+        deleted = delta.column(DELETED)
+        gone = KeyColumns.from_arrow(delta.filter(deleted), self.schema.key_types.names)
+        self.delete(self._index.find(gone))
+        self._put(delta.filter(pa.array(~deleted.to_numpy(zero_copy_only=False))))
+        self.commit()
+
+    def extract(self, mask_of: HashMask) -> pa.RecordBatch:
+        """The keys whose routing hash is meant, with their values, in the form of a snapshot."""
+        return self._rows(self._meant(mask_of))
+
+    def remove(self, mask_of: HashMask) -> None:
+        """Delete the keys whose routing hash is meant: a change of this batch."""
+        self.delete(self._meant(mask_of))
+
+    def insert(self, rows: pa.RecordBatch) -> None:
+        """Take in keys and values from `extract` of another instance: a change of this batch. Raises StateError."""
+        self._check_rows(rows)
+        self._put(rows)
+
+    # --- how ---
+
+    def _meant(self, mask_of: HashMask) -> np.ndarray:
+        slots = self._index.live()
+        return slots[mask_of(self.hashes(slots))]
+
+    def _keep_images(self, slots: np.ndarray) -> None:
+        if slots.size:
+            self._images.append((slots, [self._columns[field.name][slots] for field in self.schema.fields]))
+
+    def _grow_columns(self) -> None:
+        capacity = self._index.capacity
+        for name, column in self._columns.items():
+            if len(column) < capacity:
+                self._columns[name] = _grown(column, capacity)
+        if self._routing is not None and self._routing.size < capacity:
+            self._routing = _grown(self._routing, capacity)
+
+    def _keep_routing(self, slots: np.ndarray, hashes: np.ndarray | None) -> None:
+        if hashes is not None and self._routing is None and self._index.taken == self._inserted[-1].size:
+            self._routing = np.empty(self._index.capacity, dtype=np.uint64)
+        if (hashes is None) != (self._routing is None):
+            raise StateError("routing_hashes must be given with every key of a state, or with none")
+        if self._routing is not None:
+            self._routing[slots] = hashes
+
+    def _rows(self, slots: np.ndarray, blank: int = 0) -> pa.RecordBatch:
+        """A batch of keys and values; the values of the first `blank` rows are zero, since no one will read them."""
+        arrays, names = self.keys(slots), list(self.schema.key_types.names)
+        for field in self.schema.fields:
+            values = self._columns[field.name][slots]
+            values[:blank] = 0
+            arrays.append(field.to_arrow(values))
+            names.append(field.name)
+        if self._routing is not None:
+            arrays.append(pa.array(self._routing[slots]))
+            names.append(ROUTING)
+        return pa.RecordBatch.from_arrays(arrays, names=names)
+
+    def _put(self, rows: pa.RecordBatch) -> None:
+        routing = rows.column(ROUTING).to_numpy() if ROUTING in rows.schema.names else None
+        slots = self.slots(KeyColumns.from_arrow(rows, self.schema.key_types.names), routing)
+        for field in self.schema.fields:
+            self._columns[field.name][slots] = field.to_numpy(rows.column(field.name))
+
+    def _check_keys(self, keys: KeyColumns) -> None:
+        mine = self.schema.key_types
+        if keys.kind != key_kind(mine) or len(keys.types) != len(mine):
+            raise StateError(f"state keyed by ({_types(mine)}) was asked for keys of ({_types(keys.types)})")
+
+    def _check_rows(self, rows: pa.RecordBatch) -> None:
+        expected = [*self.schema.key_types, *(pa.field(f.name, f.arrow_type) for f in self.schema.fields)]
+        found = {field.name: field.type for field in rows.schema}
+        wrong = [field for field in expected if found.get(field.name) != field.type]
+        unknown = set(found) - {field.name for field in expected} - {DELETED, ROUTING}
+        if wrong or unknown:
+            raise StateError(f"rows of ({_types(rows.schema)}) do not fit state of ({_types(expected)})")
+
+
+def _types(schema: Sequence[pa.Field] | pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)
+
+
+def _joined(chunks: Sequence[np.ndarray]) -> np.ndarray:
+    return np.concatenate(chunks).astype(np.int64) if chunks else NO_SLOTS
+
+
+def _grown(array: np.ndarray, capacity: int) -> np.ndarray:
+    larger = np.empty((capacity, *array.shape[1:]), dtype=array.dtype)
+    larger[: len(array)] = array
+    return larger

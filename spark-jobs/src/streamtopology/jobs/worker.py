@@ -1,0 +1,117 @@
+"""What a Python worker keeps between tasks: compiled plans and the state of the instances it runs.
+
+Everything here can be lost at any time (Spark ends idle workers) and is read again from the checkpoint. State in
+memory carries the version it is at; only a version that the newest commit names is ever built upon.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from streamtopology.jobs.batch import Attempt, Plan
+from streamtopology.jobs.checkpoint import Checkpoint, CommitRecord
+from streamtopology.jobs.dag import Dag, Node
+from streamtopology.jobs.operators.base import Operator
+from streamtopology.jobs.state import KeyedState, RowState, new_state
+
+State = KeyedState | RowState
+Version = tuple[int, int]  # (batch, attempt)
+
+
+@dataclass
+class Held:
+    """One instance's state; `base` is its committed version, `pending` the attempt whose changes lie on top."""
+
+    state: State
+    base: Version | None
+    pending: Version | None = None
+
+
+class Worker:
+    """The memory of one worker process."""
+
+    def __init__(self) -> None:
+        self._checkpoints: dict[str, Checkpoint] = {}
+        self._plans: dict[tuple[str, int], tuple[Plan, Dag]] = {}
+        self._held: dict[tuple[str, str, int], Held] = {}
+        self._operators: dict[tuple[str, int, str, int], Operator] = {}
+        self._commits: dict[tuple[str, int], CommitRecord] = {}
+
+    def checkpoint(self, attempt: Attempt) -> Checkpoint:
+        if attempt.checkpoint not in self._checkpoints:
+            self._checkpoints[attempt.checkpoint] = Checkpoint.attach(attempt.checkpoint)
+        return self._checkpoints[attempt.checkpoint]
+
+    def plan(self, attempt: Attempt, epoch: int) -> tuple[Plan, Dag]:
+        """The plan of `epoch` and its DAG, compiled once."""
+        known = (attempt.run, epoch)
+        if known not in self._plans:
+            plan = Plan.from_json(self.checkpoint(attempt).read_epoch(epoch))
+            self._plans = {key: value for key, value in self._plans.items() if key[0] != attempt.run or key[1] > epoch - 4}
+            self._plans[known] = (plan, plan.compile())
+        return self._plans[known]
+
+    def state(self, attempt: Attempt, node: Node, instance: int) -> State | None:
+        """The state of `instance` as the newest commit has it, whatever was tried on top of it before."""
+        if node.state is None:
+            return None
+        if attempt.dry:
+            return new_state(node.state)
+        held = self._held.get((attempt.run, node.name, instance))
+        if held is not None and held.pending is not None:
+            if held.pending == attempt.previous:
+                held.state.commit()
+                held.base = held.pending
+            else:
+                held.state.rollback()
+            held.pending = None
+        if held is None or held.base != attempt.previous:
+            held = Held(self._load(attempt, node, instance), attempt.previous)
+            self._held[attempt.run, node.name, instance] = held
+        return held.state
+
+    def touched(self, attempt: Attempt, node: Node, instance: int) -> None:
+        """This attempt is about to change the state of `instance`."""
+        if node.state is not None and not attempt.dry:
+            self._held[attempt.run, node.name, instance].pending = (attempt.number, attempt.attempt)
+
+    def operator(self, attempt: Attempt, node: Node, instance: int) -> Operator:
+        """The operator object of `instance` under the attempt's epoch; all it remembers between batches is state."""
+        known = (attempt.run, attempt.epoch, node.name, instance)
+        if known not in self._operators:
+            self._operators = {key: value for key, value in self._operators.items() if key[:2] == known[:2]}
+            self._operators[known] = node.make()
+        operator = self._operators[known]
+        operator.declare_cost(attempt.iterations_per_second)
+        return operator
+
+    def discard_operator(self, attempt: Attempt, node: Node, instance: int) -> None:
+        """An operator that raised may be in any condition: the next pass gets a new one."""
+        self._operators.pop((attempt.run, attempt.epoch, node.name, instance), None)
+
+    def forget_elsewhere(self, attempt: Attempt, place: int) -> None:
+        """Drop state of instances that now run at other places: it would only grow stale."""
+        self._held = {
+            key: held
+            for key, held in self._held.items()
+            if key[0] != attempt.run or attempt.place_of(key[2]) == place
+        }
+
+    def _load(self, attempt: Attempt, node: Node, instance: int) -> State:
+        assert node.state is not None
+        if attempt.previous is None:
+            return new_state(node.state)
+        reference = self._commit(attempt).state.get(node.name, {}).get(instance)
+        if reference is None:
+            return new_state(node.state)
+        return self.checkpoint(attempt).load_state(reference, node.state)
+
+    def _commit(self, attempt: Attempt) -> CommitRecord:
+        assert attempt.previous is not None
+        known = (attempt.run, attempt.previous[0])
+        if known not in self._commits:
+            self._commits = {known: self.checkpoint(attempt).read_commit(attempt.previous[0])}
+        return self._commits[known]
+
+
+THIS_WORKER = Worker()

@@ -1,0 +1,257 @@
+"""Kafka in and out against a real broker: every committed batch once, whenever the process dies."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer
+from support.kafka import Broker
+
+from streamtopology.jobs.sinks import SinkError, Writer, open_sink, stage
+from streamtopology.jobs.sinks.kafka import BATCH_HEADER
+from streamtopology.jobs.sources.descriptors import Descriptor, SourceError, SourceSpec
+from streamtopology.jobs.sources.reading import KAFKA_SCHEMA, read
+from streamtopology.jobs.sources.stream import DescriptorStreamReader
+from streamtopology.routing import topology
+
+pytest_plugins = ("support.kafka",)
+pytestmark = pytest.mark.kafka
+
+WRITER = Writer(topology="flights", run="run-1")
+
+
+def spec(broker: Broker, topic: str, **options: str) -> SourceSpec:
+    given = {"kafka.bootstrap.servers": broker.servers, "subscribe": topic, "startingOffsets": "earliest"} | options
+    return SourceSpec.of(topology.Source("in", "kafka", None, given))
+
+
+def step(reader: DescriptorStreamReader, start: dict) -> tuple[list[Descriptor], dict]:
+    rows, end = reader.read(start)
+    return [Descriptor.from_json(text) for _, text in rows], end
+
+
+def values(descriptors: list[Descriptor], source: SourceSpec) -> list[bytes]:
+    return [value for d in descriptors for batch in read(d, source) for value in batch.column("value").to_pylist()]
+
+
+# --- source
+
+
+def test_offset_ranges_are_read_once_and_replayed(kafka_broker: Broker, tmp_path: Path) -> None:
+    topic = kafka_broker.topic(partitions=2)
+    sent = [b"value-%d" % n for n in range(2500)]
+    kafka_broker.send(topic, sent[:1500], partition=0)
+    kafka_broker.send(topic, sent[1500:], partition=1)
+    source = spec(kafka_broker, topic, maxOffsetsPerTrigger="1000")
+    reader = DescriptorStreamReader([source], tmp_path)
+    offset, batches = reader.initialOffset(), []
+    while (found := step(reader, offset))[1] != offset:
+        batches.append((offset, *found))
+        offset = found[1]
+    assert [sum(d.rows for d in descriptors) for _, descriptors, _ in batches] == [1000, 1000, 500]
+    restarted = DescriptorStreamReader([source], tmp_path)
+    for start, descriptors, end in batches:
+        replayed = [Descriptor.from_json(text) for _, text in restarted.readBetweenOffsets(start, end)]
+        assert replayed == descriptors
+    assert sorted(v for _, descriptors, _ in batches for v in values(descriptors, source)) == sorted(sent)
+
+
+def test_rows_have_sparks_columns(kafka_broker: Broker, tmp_path: Path) -> None:
+    topic = kafka_broker.topic()
+    kafka_broker.send(topic, [b"12345"])
+    source = spec(kafka_broker, topic)
+    reader = DescriptorStreamReader([source], tmp_path)
+    descriptors, _ = step(reader, reader.initialOffset())
+    (batch,) = read(descriptors[0], source)
+    assert batch.schema == KAFKA_SCHEMA
+    (row,) = batch.to_pylist()
+    assert (row["key"], row["value"], row["topic"], row["partition"], row["offset"]) == (b"1234", b"12345", topic, 0, 0)
+    assert row["timestamp"].year >= 2024
+
+
+def test_aborted_transactions_are_not_rows(kafka_broker: Broker, tmp_path: Path) -> None:
+    """Transaction marks take offsets but are no messages: a range that ends with them must end, too."""
+    topic = kafka_broker.topic()
+    producer = Producer({"bootstrap.servers": kafka_broker.servers, "transactional.id": topic})
+    producer.init_transactions()
+    for text, commits in ((b"one", True), (b"not this", False), (b"two", True), (b"nor this", False)):
+        producer.begin_transaction()
+        producer.produce(topic, text)
+        producer.flush()
+        producer.commit_transaction() if commits else producer.abort_transaction()
+    source = spec(kafka_broker, topic)
+    reader = DescriptorStreamReader([source], tmp_path)
+    descriptors, _ = step(reader, reader.initialOffset())
+    assert values(descriptors, source) == [b"one", b"two"]
+
+
+def test_latest_means_the_first_start(kafka_broker: Broker, tmp_path: Path) -> None:
+    topic = kafka_broker.topic()
+    kafka_broker.send(topic, [b"before"])
+    source = spec(kafka_broker, topic, startingOffsets="latest")
+    first = DescriptorStreamReader([source], tmp_path).initialOffset()
+    kafka_broker.send(topic, [b"after"])
+    restarted = DescriptorStreamReader([source], tmp_path)
+    assert restarted.initialOffset() == first
+    assert values(step(restarted, first)[0], source) == [b"after"]
+
+
+def test_new_partitions_are_read_from_their_beginning(kafka_broker: Broker, tmp_path: Path) -> None:
+    topic = kafka_broker.topic()
+    source = spec(kafka_broker, topic)
+    reader = DescriptorStreamReader([source], tmp_path)
+    start = reader.initialOffset()
+    kafka_broker.add_partitions(topic, 2)
+    kafka_broker.send(topic, [b"new"], partition=1)
+    descriptors, end = step(reader, start)
+    assert values(descriptors, source) == [b"new"]
+    assert end == {"in": {topic: {"0": 0, "1": 1}}}
+
+
+def test_available_now_ends_at_the_offsets_that_were_there(kafka_broker: Broker, tmp_path: Path) -> None:
+    topic = kafka_broker.topic()
+    kafka_broker.send(topic, [b"there"])
+    source = spec(kafka_broker, topic)
+    reader = DescriptorStreamReader([source], tmp_path)
+    reader.prepareForTriggerAvailableNow()
+    kafka_broker.send(topic, [b"later"])
+    descriptors, end = step(reader, reader.initialOffset())
+    assert values(descriptors, source) == [b"there"]
+    assert step(reader, end) == ([], end)
+
+
+def test_lost_offsets_are_refused(kafka_broker: Broker, tmp_path: Path) -> None:
+    topic = kafka_broker.topic()
+    reader = DescriptorStreamReader([spec(kafka_broker, topic)], tmp_path)
+    with pytest.raises(SourceError, match="partition 0 holds offsets 0 to 0, but the stream is at 7"):
+        reader.read({"in": {topic: {"0": 7}}})
+
+
+def test_a_topic_that_does_not_exist_is_named(kafka_broker: Broker, tmp_path: Path) -> None:
+    reader = DescriptorStreamReader(
+        [spec(kafka_broker, "no-such-topic", **{"kafka.allow.auto.create.topics": "false"})], tmp_path
+    )
+    with pytest.raises(SourceError, match="topic no-such-topic at .* cannot be read"):
+        reader.initialOffset()
+
+
+# --- sink
+
+
+def sink_of(broker: Broker, topic: str) -> topology.Sink:
+    return topology.Sink(f"out-{topic}", "counts", "kafka", {"kafka.bootstrap.servers": broker.servers, "topic": topic})
+
+
+def staged(folder: Path, batch: int, rows: int = 3) -> list[Path]:
+    """Two staged files; the rows say which batch they are of."""
+    paths = [folder / f"staged-{batch}-{part}.arrow" for part in range(2)]
+    for path in paths:
+        table = pa.record_batch({"batch": [batch] * rows, "part": [path.name] * rows, "n": list(range(rows))})
+        stage(path, table.schema, [table])
+    return paths
+
+
+def batches_seen(broker: Broker, topic: str) -> list[int]:
+    return [int(dict(message.headers() or [])[BATCH_HEADER]) for message in broker.committed(topic)]
+
+
+def test_each_batch_is_sent_once(kafka_broker: Broker, tmp_path: Path) -> None:
+    topic = kafka_broker.topic()
+    for last in (1, 2):  # the second sink is a restarted process: it begins with the last committed batch
+        sink = open_sink(sink_of(kafka_broker, topic), WRITER)
+        for batch in range(last + 1):
+            sink.publish(batch, staged(tmp_path, batch))
+            sink.publish(batch, staged(tmp_path, batch))
+        sink.close()
+    assert batches_seen(kafka_broker, topic) == [0] * 6 + [1] * 6 + [2] * 6
+    first = kafka_broker.committed(topic)[0]
+    assert first.value() == b'{"batch":0,"part":"staged-0-0.arrow","n":0}'
+    assert first.key() is None
+
+
+def test_columns_key_and_value_are_the_message(kafka_broker: Broker, tmp_path: Path) -> None:
+    topic = kafka_broker.topic()
+    rows = pa.record_batch({"value": ["a", None], "key": [1, 2]})
+    stage(tmp_path / "rows.arrow", rows.schema, [rows])
+    open_sink(sink_of(kafka_broker, topic), WRITER).publish(0, [tmp_path / "rows.arrow"])
+    assert [(m.key(), m.value()) for m in kafka_broker.committed(topic)] == [(b"1", b"a"), (b"2", None)]
+
+
+def test_another_checkpoint_counts_its_batches_anew(kafka_broker: Broker, tmp_path: Path) -> None:
+    topic = kafka_broker.topic()
+    for run in ("run-1", "run-2"):
+        open_sink(sink_of(kafka_broker, topic), Writer("flights", run)).publish(0, staged(tmp_path, 0))
+    assert batches_seen(kafka_broker, topic) == [0] * 12
+
+
+def test_a_second_process_fences_the_first(kafka_broker: Broker, tmp_path: Path) -> None:
+    topic = kafka_broker.topic()
+    first = open_sink(sink_of(kafka_broker, topic), WRITER)
+    first.publish(0, staged(tmp_path, 0))
+    open_sink(sink_of(kafka_broker, topic), WRITER).publish(1, staged(tmp_path, 1))
+    with pytest.raises(SinkError, match="batch 2 not sent"):
+        first.publish(2, staged(tmp_path, 2))
+    assert batches_seen(kafka_broker, topic) == [0] * 6 + [1] * 6
+
+
+_DIES = """
+import os, sys
+from pathlib import Path
+from confluent_kafka import Producer
+from streamtopology.jobs.sinks import Writer, open_sink
+from streamtopology.jobs.sinks.kafka import KafkaSink
+from streamtopology.routing import topology
+
+servers, topic, step, *files = sys.argv[1:]
+sink = open_sink(topology.Sink("out-" + topic, "counts", "kafka", {"kafka.bootstrap.servers": servers, "topic": topic}),
+                 Writer("flights", "run-1"))
+sink.publish(0, [Path(file) for file in files[:2]])
+commit = KafkaSink._commit
+def die_before(self, producer, batch):
+    os._exit(9)
+def die_after(self, producer, batch):
+    commit(self, producer, batch)
+    os._exit(9)
+KafkaSink._commit = die_before if step == "before" else die_after
+sink.publish(1, [Path(file) for file in files[2:]])
+"""
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_crash_around_the_commit_loses_and_doubles_nothing(kafka_broker: Broker, tmp_path: Path, when: str) -> None:
+    """The process ends (no clean-up runs) with all rows sent: once before the commit, once just after it."""
+    topic = kafka_broker.topic()
+    files = [*staged(tmp_path, 0), *staged(tmp_path, 1)]
+    died = subprocess.run(
+        [sys.executable, "-c", _DIES, kafka_broker.servers, topic, when, *map(str, files)], check=False, timeout=60
+    )
+    assert died.returncode == 9
+    restarted = open_sink(sink_of(kafka_broker, topic), WRITER)
+    for batch in (1, 2):
+        restarted.publish(batch, staged(tmp_path, batch))
+    assert batches_seen(kafka_broker, topic) == [0] * 6 + [1] * 6 + [2] * 6
+
+
+def test_a_batch_that_failed_can_be_sent_again(
+    kafka_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All rows are sent, then the commit fails: nothing of the attempt may be seen."""
+    from confluent_kafka import KafkaError, KafkaException
+
+    from streamtopology.jobs.sinks.kafka import KafkaSink
+
+    def fail(*_: object) -> None:
+        raise KafkaException(KafkaError(KafkaError._FAIL))
+
+    topic = kafka_broker.topic()
+    sink = open_sink(sink_of(kafka_broker, topic), WRITER)
+    with monkeypatch.context() as failing:
+        failing.setattr(KafkaSink, "_commit", fail)
+        with pytest.raises(SinkError, match="batch 0 not sent to topic"):
+            sink.publish(0, staged(tmp_path, 0))
+    sink.publish(0, staged(tmp_path, 0))
+    assert batches_seen(kafka_broker, topic) == [0] * 6

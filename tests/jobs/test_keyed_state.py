@@ -1,0 +1,276 @@
+"""Keyed state against a dictionary: batches of changes, committed or undone, and their deltas replayed elsewhere."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from streamtopology.jobs.keys import KeyColumns
+from streamtopology.jobs.state import Field, KeyedState, KeyedStateSchema, StateError
+
+FIELDS = (Field("count", np.dtype("i8")), Field("spread", np.dtype("f4"), shape=(2, 3), initial=-1))
+
+KEY_SPACES: dict[str, tuple[pa.Schema, list[tuple[object, ...]]]] = {
+    "int": (pa.schema({"k": pa.int32()}), [(n,) for n in range(-6, 6)] + [(None,)]),
+    "string": (pa.schema({"k": pa.string()}), [("x" * n,) for n in range(8)] + [("y",), ("z",), (None,)]),
+    "pair": (
+        pa.schema({"k": pa.string(), "window": pa.timestamp("us")}),
+        [(k, w) for k in ("a", "", None) for w in (0, 60, None)],
+    ),
+}
+
+Values = tuple[int, tuple[float, ...]]
+
+
+def key_columns(types: pa.Schema, rows: list[tuple[object, ...]]) -> KeyColumns:
+    arrays = [pa.array([row[i] for row in rows], type=field.type) for i, field in enumerate(types)]
+    return KeyColumns.from_arrays(arrays, types.names, len(rows))
+
+
+def routing_hashes(types: pa.Schema, rows: list[tuple[object, ...]]) -> np.ndarray | None:
+    """A pair is routed by its first column; a single key by itself."""
+    if len(types) == 1:
+        return None
+    return key_columns(pa.schema([types.field(0)]), [row[:1] for row in rows]).hashes
+
+
+def contents(state: KeyedState) -> dict[tuple[object, ...], Values]:
+    slots = state.live()
+    keys = zip(*(array.cast(pa.int64()).to_pylist() if pa.types.is_timestamp(array.type) else array.to_pylist()
+                 for array in state.keys(slots)), strict=True)  # fmt: skip
+    values = zip(state.column("count")[slots].tolist(), state.column("spread")[slots].reshape(-1, 6).tolist(), strict=True)
+    found = list(zip(keys, values, strict=True))
+    assert len(dict(found)) == len(found), "a key has two slots"
+    return {key: (count, tuple(spread)) for key, (count, spread) in found}
+
+
+class KeyedStateAgainstDictionary(RuleBasedStateMachine):
+    """`model` is what the state must hold now, `committed` what it must go back to."""
+
+    @initialize(space=st.sampled_from(sorted(KEY_SPACES)))
+    def start(self, space: str) -> None:
+        self.types, self.keys = KEY_SPACES[space]
+        self.schema = KeyedStateSchema(FIELDS, self.types)
+        self.state, self.replica = KeyedState(self.schema), KeyedState(self.schema)
+        self.model: dict[tuple[object, ...], Values] = {}
+        self.committed: dict[tuple[object, ...], Values] = {}
+        self.changed: set[tuple[object, ...]] = set()
+
+    def some_keys(self, picks: list[int]) -> list[tuple[object, ...]]:
+        return [self.keys[pick % len(self.keys)] for pick in picks]
+
+    @rule(picks=st.lists(st.integers(0, 50), max_size=8), amount=st.integers(1, 9))
+    def add(self, picks: list[int], amount: int) -> None:
+        rows = self.some_keys(picks)
+        slots = self.state.slots(key_columns(self.types, rows), routing_hashes(self.types, rows))
+        np.add.at(self.state.column("count"), slots, amount)
+        self.state.column("spread")[slots, 1, 2] = amount
+        for row in rows:
+            count, spread = self.model.get(row, (0, (-1.0,) * 6))
+            self.model[row] = (count + amount, (*spread[:5], float(amount)))
+        self.changed |= set(rows)
+
+    @rule(picks=st.lists(st.integers(0, 50), max_size=5))
+    def overwrite_what_is_there(self, picks: list[int]) -> None:
+        rows = self.some_keys(picks)
+        slots = self.state.find(key_columns(self.types, rows))
+        assert [slot >= 0 for slot in slots] == [row in self.model for row in rows]
+        self.state.touch(slots)
+        self.state.column("count")[slots[slots >= 0]] = 100
+        present = [row for row in rows if row in self.model]
+        self.model |= {row: (100, self.model[row][1]) for row in present}
+        self.changed |= set(present)
+
+    @rule(picks=st.lists(st.integers(0, 50), max_size=5))
+    def delete(self, picks: list[int]) -> None:
+        rows = self.some_keys(picks)
+        self.state.delete(self.state.find(key_columns(self.types, rows)))
+        for row in rows:
+            self.model.pop(row, None)
+
+    @rule(bit=st.integers(0, 7))
+    def hand_over_and_take_back(self, bit: int) -> None:
+        """Moved keys are gone here, complete there, and complete here again."""
+
+        def meant(hashes: np.ndarray) -> np.ndarray:
+            return (hashes >> np.uint64(bit)) & np.uint64(1) == 1
+
+        before = contents(self.state)
+        moved = self.state.extract(meant)
+        self.state.remove(meant)
+        other = KeyedState(self.schema)
+        other.insert(moved)
+        stays, goes = contents(self.state), contents(other)
+        assert {**stays, **goes} == before
+        assert not stays.keys() & goes.keys()
+        assert meant(other.hashes(other.live())).all()
+        assert not meant(self.state.hashes(self.state.live())).any()
+        self.state.insert(moved)
+        self.changed |= goes.keys()
+
+    @rule()
+    def commit(self) -> None:
+        delta = self.state.delta()
+        assert set(self.changed) & self.model.keys() == {
+            key for key, gone in zip(self.keys_of(delta), delta.column("__deleted").to_pylist(), strict=True) if not gone
+        }
+        self.state.commit()
+        self.replica.apply(delta)
+        self.committed = dict(self.model)
+        self.changed = set()
+        assert contents(self.replica) == self.committed
+        assert len(self.state.touched()) == 0
+        assert self.state.delta().num_rows == 0
+
+    def keys_of(self, rows: pa.RecordBatch) -> list[tuple[object, ...]]:
+        columns = [rows.column(name) for name in self.types.names]
+        plain = [c.cast(pa.int64()) if pa.types.is_timestamp(c.type) else c for c in columns]
+        return list(zip(*(column.to_pylist() for column in plain), strict=True))
+
+    @rule()
+    def rollback(self) -> None:
+        self.state.rollback()
+        self.model = dict(self.committed)
+        self.changed = set()
+
+    @rule()
+    def continue_from_a_snapshot(self) -> None:
+        if self.model == self.committed and not self.changed:
+            restored = KeyedState(self.schema)
+            restored.restore(self.state.snapshot())
+            self.state.rollback()
+            self.state = restored
+
+    @invariant()
+    def holds_what_the_model_holds(self) -> None:
+        assert contents(self.state) == self.model
+        assert len(self.state) == len(self.model)
+
+
+TestKeyedStateAgainstDictionary = KeyedStateAgainstDictionary.TestCase
+TestKeyedStateAgainstDictionary.settings = settings(max_examples=120, stateful_step_count=30, deadline=None)
+
+
+def counts(key_types: dict[str, pa.DataType]) -> KeyedState:
+    return KeyedState(KeyedStateSchema((Field("count", np.dtype("i8")),), pa.schema(key_types)))
+
+
+def test_keys_with_one_hash_keep_their_own_counts() -> None:
+    state = counts({"k": pa.string()})
+    words = [f"word{i % 40}" for i in range(400)] + [None, ""]
+    batch = pa.record_batch({"k": pa.array(words, type=pa.string())})
+    keys = KeyColumns.from_arrow(batch, ["k"])
+    keys = keys.with_hashes(np.full(len(keys), 7, dtype=np.uint64))
+    np.add.at(state.column("count"), state.slots(keys), 1)
+    assert len(state) == 42
+    found = state.find(keys)
+    assert state.column("count")[found].tolist() == [10] * 400 + [1, 1]
+
+    state.commit()
+    state.delete(found[:20])
+    assert (state.find(keys)[20:40] == found[20:40]).all()
+    assert (state.find(keys)[:20] == -1).all()
+    state.rollback()
+    assert (state.find(keys) == found).all()
+
+
+@pytest.mark.parametrize("kind", ["int64", "string"])
+def test_growth_in_the_middle_of_a_batch_is_undone_with_it(kind: str) -> None:
+    numbers = np.random.default_rng(5).permutation(40_000)
+    array = pa.array(numbers) if kind == "int64" else pa.array([f"key-{n}" for n in numbers])
+    batch = pa.record_batch({"k": array})
+    state = counts({"k": array.type})
+    first, rest = (KeyColumns.from_arrow(part, ["k"]) for part in (batch.slice(0, 300), batch.slice(300)))
+    slots = state.slots(first)
+    state.column("count")[slots] = numbers[:300]
+    state.commit()
+    before = state.snapshot()
+
+    state.delete(slots[:100])
+    slots = state.slots(rest)
+    state.column("count")[slots] = numbers[300:]
+    assert len(state) == 39_900
+    assert (state.column("count")[state.find(rest)] == numbers[300:]).all()
+    state.rollback()
+    assert state.snapshot().equals(before)
+    assert (state.find(rest) == -1).all()
+
+
+def test_slots_and_key_bytes_are_used_again() -> None:
+    state = counts({"k": pa.string()})
+    for round_ in range(60):
+        names = pa.array([f"a rather long key, number {round_}-{i}" for i in range(500)])
+        keys = KeyColumns.from_arrow(pa.record_batch({"k": names}), ["k"])
+        state.slots(keys)
+        state.commit()
+        assert state.keys(state.find(keys))[0].equals(names)
+        if round_ == 5:
+            settled = state.nbytes
+        state.delete(state.live())
+        state.commit()
+        assert len(state) == 0
+    assert state.nbytes <= 1.5 * settled
+
+
+def test_a_million_integer_keys_take_at_most_64_bytes_each() -> None:
+    state = counts({"k": pa.int64()})
+    values = np.random.default_rng(1).permutation(1_000_000) * 97
+    for part in np.array_split(values, 10):
+        keys = KeyColumns.from_arrow(pa.record_batch({"k": part}), ["k"])
+        state.column("count")[state.slots(keys)] = 1
+        state.commit()
+    assert len(state) == 1_000_000
+    assert state.nbytes / len(state) <= 64
+    everything = KeyColumns.from_arrow(pa.record_batch({"k": values}), ["k"])
+    state.column("count")[state.slots(everything)] += 1
+    assert state.nbytes / len(state) <= 64
+
+
+def test_nbytes_counts_every_array() -> None:
+    state = counts({"k": pa.string()})
+    rows = pa.record_batch({"k": [f"{i}" for i in range(5_000)]})
+    keys = KeyColumns.from_arrow(rows, ["k"])
+    state.slots(keys, keys.hashes)
+    state.commit()
+    state.delete(state.slots(keys, keys.hashes)[:2_000])
+    assert state.nbytes == reachable_array_bytes(state)
+
+
+def reachable_array_bytes(root: object) -> int:
+    arrays: dict[int, int] = {}
+    to_visit: list[object] = [root]
+    while to_visit:
+        thing = to_visit.pop()
+        if isinstance(thing, np.ndarray):
+            owner = thing if thing.base is None else thing.base
+            arrays[id(owner)] = owner.nbytes
+        elif isinstance(thing, list | tuple):
+            to_visit.extend(thing)
+        elif isinstance(thing, dict):
+            to_visit.extend(thing.values())
+        elif type(thing).__module__.startswith("streamtopology.jobs.state"):
+            to_visit.extend(vars(thing).values())
+    counters = 2 * 4 * 8
+    return sum(arrays.values()) - counters
+
+
+def test_wrong_use_is_told() -> None:
+    state = counts({"k": pa.int64()})
+    text = KeyColumns.from_arrow(pa.record_batch({"k": ["a"]}), ["k"])
+    with pytest.raises(StateError, match=r"keyed by \(k int64\) was asked for keys of \(k string\)"):
+        state.slots(text)
+    number = KeyColumns.from_arrow(pa.record_batch({"k": [1]}), ["k"])
+    state.slots(number)
+    with pytest.raises(StateError, match="not committed"):
+        state.apply(state.delta())
+    other = KeyColumns.from_arrow(pa.record_batch({"k": [2]}), ["k"])
+    with pytest.raises(StateError, match="every key of a state, or with none"):
+        state.slots(other, other.hashes)
+    with pytest.raises(StateError, match=r"do not fit state of \(k int64, count int64\)"):
+        KeyedState(state.schema).restore(pa.record_batch({"k": pa.array([1], pa.int64()), "total": [1]}))
+    with pytest.raises(StateError, match="declared twice"):
+        KeyedStateSchema((Field("k", np.dtype("i8")),), pa.schema({"k": pa.int64()}))

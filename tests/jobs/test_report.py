@@ -1,0 +1,173 @@
+"""`report.json` has exactly the shape that other tools read, and its figures are what docs/report.md defines."""
+
+from __future__ import annotations
+
+import json
+from statistics import median
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.histories import CAPACITIES, HASHED, SLOTS, load_report, outcome, reconfiguration, run
+
+from streamtopology.jobs.history import History
+from streamtopology.jobs.measures import heaviest_operators, imbalance, imbalance_before_and_after, relative_loads
+from streamtopology.jobs.report import Check, build_report, summary_text
+
+NUMBER, INTEGER, TEXT, TRUTH = (int, float), int, str, bool
+MAYBE = (int, float, type(None))
+INSTANCE = {"executor": TEXT, "class": TEXT, "rows": INTEGER, "busy_seconds": NUMBER, "capacity": MAYBE}
+SCHEMA = {
+    "topology": TEXT,
+    "batches": INTEGER,
+    "rows": INTEGER,
+    "seconds": NUMBER,
+    "throughput": {
+        "baseline": MAYBE,
+        "rerouted": MAYBE,
+        "rerouted_whole_run": MAYBE,
+        "ratio": MAYBE,
+        "unit": TEXT,
+        "warmup_batches": INTEGER,
+    },
+    "capacity": {"bound": MAYBE, "reached": MAYBE},
+    "imbalance": {"before": MAYBE, "after": MAYBE},
+    "operators": [{"name": TEXT, "policy": TEXT, "instances": [INSTANCE]}],
+    "reconfigurations": [
+        {
+            "epoch": INTEGER,
+            "batch": INTEGER,
+            "operator": TEXT,
+            "reason": TEXT,
+            "keys_moved": INTEGER,
+            "bytes_moved": INTEGER,
+            "plan_seconds": NUMBER,
+            "published_to_active_seconds": NUMBER,
+            "predicted_gain": NUMBER,
+            "measured_gain": MAYBE,
+        }
+    ],
+    "check": {"rows_expected": INTEGER, "rows_seen": INTEGER, "lost": INTEGER, "duplicated": INTEGER, "equal": TRUTH},
+}
+
+
+def mismatches(value: object, schema: object, path: str = "report") -> list[str]:
+    """Where `value` differs from the schema: keys missing or too many, wrong types."""
+    if isinstance(schema, dict):
+        if not isinstance(value, dict) or value.keys() != schema.keys():
+            return [f"{path}: {value!r}"]
+        return [wrong for key in schema for wrong in mismatches(value[key], schema[key], f"{path}.{key}")]
+    if isinstance(schema, list):
+        if not isinstance(value, list):
+            return [f"{path}: {value!r}"]
+        return [wrong for i, item in enumerate(value) for wrong in mismatches(item, schema[0], f"{path}[{i}]")]
+    return [] if isinstance(value, schema) else [f"{path}: {value!r}"]  # type: ignore[arg-type]
+
+
+def read_back(report: dict) -> dict:
+    return json.loads(json.dumps(report, allow_nan=False))
+
+
+EQUAL = Check(rows_expected=800_000, rows_seen=800_000, lost=0, duplicated=0, equal=True)
+
+
+def test_a_full_report_has_the_shape_of_the_design():
+    rerouted = run(20, reroute_at=8, operators=("tail", "destination"), noise=0.05)
+    report = build_report(rerouted, baseline=run(20, policy="fields"), bound=110_000.0, check=EQUAL)
+    assert mismatches(read_back(report), SCHEMA) == []
+    assert [operator["name"] for operator in report["operators"]] == ["tail", "destination"]
+    assert len(report["reconfigurations"]) == 1
+
+
+@settings(max_examples=25, deadline=None)
+@given(batches=st.integers(0, 12), reroute_at=st.none() | st.integers(0, 12), rows=st.sampled_from([0, 40_000]))
+def test_any_run_has_a_report_and_a_summary(batches, reroute_at, rows):
+    report = read_back(build_report(run(batches, reroute_at=reroute_at, rows=rows)))
+    assert report["check"] is None
+    assert mismatches(report, {**SCHEMA, "check": type(None)}) == []
+    assert "flights" in summary_text(report)
+
+
+def test_throughput_leaves_out_the_first_three_batches_and_the_whole_run_does_not():
+    history = History("flights", SLOTS, {"tail": "mixed"})
+    for number, rows in enumerate((1, 1, 1, 70_000, 30_000)):
+        history.batch_done(outcome(number, {"tail": HASHED}, rows=rows))
+    seconds = [batch.seconds for batch in history.batches]
+    figures = build_report(history)["throughput"]
+    assert figures["rerouted"] == pytest.approx(100_000 / sum(seconds[3:]))
+    assert figures["rerouted_whole_run"] == pytest.approx(100_003 / sum(seconds))
+    assert figures["baseline"] is None
+    assert figures["ratio"] is None
+
+
+def test_ratio_and_share_of_the_bound_compare_the_throughput_after_warm_up():
+    report = build_report(run(20, reroute_at=0), baseline=run(20), bound=132_000.0)
+    figures = report["throughput"]
+    assert figures["ratio"] == pytest.approx(figures["rerouted"] / figures["baseline"])
+    assert figures["ratio"] > 1.5
+    assert report["capacity"] == {"bound": 132_000.0, "reached": figures["rerouted"] / 132_000.0}
+
+
+def test_imbalance_is_that_of_the_heaviest_operator_before_the_first_rerouting_and_in_the_last_third():
+    history = run(12, reroute_at=6, operators=("tail", "destination"))
+    assert heaviest_operators(history) == ("tail",)
+    before, after = imbalance_before_and_after(history)
+    assert before == pytest.approx(median(imbalance(batch, "tail") for batch in history.batches[:6]))
+    loads = [share / capacity for share, capacity in zip(HASHED, CAPACITIES, strict=True)]
+    assert before == pytest.approx(max(loads) / (sum(loads) / 4) - 1, abs=1e-3)
+    assert after == pytest.approx(0.0, abs=0.01)
+
+
+def test_imbalance_without_rerouting_is_the_same_before_and_after():
+    before, after = imbalance_before_and_after(run(12))
+    assert before == pytest.approx(after)
+
+
+def test_relative_load_falls_back_to_busy_seconds_until_every_capacity_is_known():
+    known = outcome(0, {"tail": HASHED})
+    unknown = outcome(0, {"tail": HASHED}, capacities=None)
+    assert dict(relative_loads(unknown, "tail")) == pytest.approx(dict(relative_loads(known, "tail")), rel=1e-3)
+
+
+def test_rows_and_busy_seconds_add_up_over_the_run_and_capacity_is_the_newest():
+    history = run(3)
+    history.batch_done(outcome(3, {"tail": HASHED}, capacities=(1.0, 2.0, 3.0, 4.0)))
+    instances = build_report(history)["operators"][0]["instances"]
+    assert sum(instance["rows"] for instance in instances) == 4 * 40_000
+    assert [instance["capacity"] for instance in instances] == [1.0, 2.0, 3.0, 4.0]
+    assert [instance["executor"] for instance in instances] == ["large-0", "large-1", "large-2", "small-0"]
+    assert instances[3]["busy_seconds"] == pytest.approx(4 * 40_000 * HASHED[3] / CAPACITIES[3])
+
+
+def test_an_instance_that_never_had_a_capacity_estimate_has_none():
+    history = History("flights", SLOTS, {"tail": "fields"})
+    history.batch_done(outcome(0, {"tail": HASHED}, capacities=None))
+    assert [i["capacity"] for i in build_report(history)["operators"][0]["instances"]] == [None] * 4
+
+
+def test_the_summary_says_all_that_the_demo_promises():
+    rerouted = run(20, reroute_at=8)
+    rerouted.rerouted(reconfiguration(epoch=3, batch=15, keys_moved=88, published_to_active_seconds=0.3))
+    text = summary_text(build_report(rerouted, baseline=run(20), bound=110_000.0, check=EQUAL))
+    for promised in ("x", "of 110 k rows/s", "imbalance", "500 keys", "2.40 MB", "longest 900 ms", "0 lost", "equal"):
+        assert promised in text
+
+
+def test_the_summary_does_not_hide_a_failed_check():
+    check = Check(rows_expected=10, rows_seen=11, lost=1, duplicated=2, equal=False)
+    text = summary_text(build_report(run(5), check=check))
+    assert "NOT EQUAL" in text
+    assert "1 lost, 2 counted twice" in text
+
+
+def test_operators_without_a_policy_are_reported_after_those_of_the_topology():
+    history = History("flights", SLOTS, {"tail": "mixed"})
+    history.batch_done(outcome(0, {"merge": HASHED, "tail": HASHED}))
+    assert [o["name"] for o in build_report(history)["operators"]] == ["tail", "merge"]
+
+
+def test_reports_of_merged_operators_do_not_leak_into_each_other():
+    assert load_report("tail", 0, 10, 1.0).operator == "tail"
+    history = run(4, operators=("tail", "destination"))
+    rows = {o["name"]: sum(i["rows"] for i in o["instances"]) for o in build_report(history)["operators"]}
+    assert rows == {"tail": 160_000, "destination": 160_000}

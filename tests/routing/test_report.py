@@ -1,0 +1,134 @@
+"""Load reports add up without losing a row, stay bounded, and survive the wire."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamtopology.routing.report import MANY, LoadReport, ReportFormatError, SourceReport, merge
+from streamtopology.routing.table import bucket_of
+
+N_BUCKETS = 16
+
+
+def report_of(rows_per_key: dict[int, int], instance: int = 0, heavy: int = 3, state: int = 100) -> LoadReport:
+    """The report that an instance would make of these rows: the `heavy` largest keys by name, the others by bucket."""
+    largest = sorted(sorted(rows_per_key), key=lambda key: -rows_per_key[key])[:heavy]
+    hashes = np.array(sorted(largest), np.uint64)
+    bucket_rows = np.zeros(N_BUCKETS, np.int64)
+    for key, rows in rows_per_key.items():
+        if key not in largest:
+            bucket_rows[bucket_of(np.array([key], np.uint64), N_BUCKETS)[0]] += rows
+    return LoadReport(
+        operator="count",
+        instance=instance,
+        slot=instance,
+        rows=sum(rows_per_key.values()),
+        busy_seconds=0.25,
+        task_seconds=0.5,
+        state_keys=len(rows_per_key),
+        state_bytes=state,
+        heavy_hashes=hashes,
+        heavy_rows=np.array([rows_per_key[int(key)] for key in hashes], np.int64),
+        heavy_seconds=np.zeros(len(hashes)),
+        heavy_bytes=np.full(len(hashes), state, np.int64),
+        heavy_labels=tuple(f"key {key}" for key in hashes),
+        bucket_rows=bucket_rows,
+    )
+
+
+keys = st.integers(0, 2**64 - 1)
+loads = st.dictionaries(keys, st.integers(1, 50), max_size=12)
+
+
+@settings(max_examples=80, deadline=None)
+@given(batches=st.lists(loads, min_size=1, max_size=6), max_heavy=st.integers(0, 8))
+def test_merging_keeps_every_row_and_the_bound(batches, max_heavy):
+    merged = merge([report_of(rows) for rows in batches], max_heavy)
+    assert merged.rows == sum(sum(rows.values()) for rows in batches)
+    assert merged.heavy_rows.sum() + merged.bucket_rows.sum() == merged.rows
+    assert len(merged.heavy_hashes) <= max_heavy
+    assert (merged.heavy_hashes[1:] > merged.heavy_hashes[:-1]).all()
+
+
+@settings(max_examples=50, deadline=None)
+@given(rows=loads)
+def test_heavy_keys_are_exact_over_the_instances_of_a_batch(rows):
+    owned = [{key: n for key, n in rows.items() if key % 3 == i} for i in range(3)]
+    merged = merge([report_of(of_instance, i, heavy=4) for i, of_instance in enumerate(owned)], None)
+    assert {int(h): int(n) for h, n in zip(merged.heavy_hashes, merged.heavy_rows, strict=True)} == {
+        key: n
+        for of_instance in owned
+        for key, n in sorted(sorted(of_instance.items()), key=lambda item: -item[1])[:4]
+    }
+
+
+def test_state_is_the_last_of_each_instance_and_work_adds_up():
+    merged = merge(
+        [report_of({1: 5}, 0, state=100), report_of({2: 5}, 1, state=70), report_of({1: 5, 3: 1}, 0, state=130)]
+    )
+    assert (merged.state_bytes, merged.state_keys) == (200, 3)
+    assert (merged.instance, merged.slot) == (MANY, MANY)
+    assert (merged.busy_seconds, merged.task_seconds) == (0.75, 1.5)
+    assert merged.heavy_bytes.tolist() == [130, 70, 130]
+    assert merged.heavy_labels == ("key 1", "key 2", "key 3")
+
+
+def test_merging_one_instance_over_batches_stays_that_instance():
+    merged = merge([report_of({1: 5}, 2), report_of({1: 6}, 2)])
+    assert (merged.instance, merged.slot, merged.heavy_rows.tolist()) == (2, 2, [11])
+
+
+def test_reports_that_do_not_add_up_are_refused():
+    with pytest.raises(ValueError, match="no report"):
+        merge([])
+    with pytest.raises(ValueError, match="'sum'"):
+        merge([LoadReport("sum", 0, 0, 1, 0.0, 0.0), report_of({1: 1})])
+    with pytest.raises(ValueError, match="different numbers of buckets"):
+        merge([report_of({1: 1}), LoadReport("count", 0, 0, 0, 0.0, 0.0, bucket_rows=np.zeros(8, np.int64))])
+    with pytest.raises(ValueError, match="differ in length"):
+        LoadReport("count", 0, 0, 0, 0.0, 0.0, heavy_hashes=np.zeros(2, np.uint64))
+
+
+@settings(max_examples=40, deadline=None)
+@given(rows=loads)
+def test_a_load_report_survives_the_wire(rows):
+    report = report_of(rows, instance=3)
+    back = LoadReport.from_wire(json.loads(json.dumps(report.to_wire())))
+    for name, value in vars(report).items():
+        returned = getattr(back, name)
+        assert np.array_equal(returned, value) if isinstance(value, np.ndarray) else returned == value
+        assert type(returned) is type(value)
+
+
+def test_a_source_report_survives_the_wire():
+    report = SourceReport(2, 1000, 0.5, 0.75, {"flights": 1e9, "idle": -np.inf})
+    assert SourceReport.from_wire(json.loads(json.dumps(report.to_wire()))) == report
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"version": 2}, "format 2"),
+        ({"heavy_rows": "not base64!"}, "'heavy_rows' is damaged"),
+        ({"bucket_rows": "AAAA"}, "'bucket_rows' is damaged"),
+        ({"rows": "many"}, "many"),
+        ({"heavy_labels": ["one too many", "and another"]}, "differ in length"),
+    ],
+)
+def test_damaged_reports_are_refused_with_the_reason(change, message):
+    with pytest.raises(ReportFormatError, match=message):
+        LoadReport.from_wire({**report_of({1: 1}).to_wire(), **change})
+
+
+def test_missing_fields_are_named():
+    wire = report_of({1: 1}).to_wire()
+    del wire["slot"]
+    with pytest.raises(ReportFormatError, match="'slot' is missing"):
+        LoadReport.from_wire(wire)
+    with pytest.raises(ReportFormatError, match="'rows' is missing"):
+        SourceReport.from_wire({"version": 1, "slot": 0})

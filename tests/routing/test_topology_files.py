@@ -1,0 +1,66 @@
+"""Manifests as files: YAML as Kubernetes' tools read it, and the examples that the repository ships."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from streamtopology.routing.topology import ManifestError, load, parse, to_manifest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SHIPPED = sorted(EXAMPLES.glob("*.yaml"))
+
+def _written(folder: Path, text: str) -> Path:
+    path = folder / "topology.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def _flights_with(options: object) -> str:
+    """The flights example with these options of its first operator."""
+    manifest: Any = yaml.safe_load((EXAMPLES / "flights.yaml").read_text(encoding="utf-8"))
+    manifest["spec"]["operators"][0]["with"] = options
+    return yaml.safe_dump(manifest)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("a: 1\nb: [1, 2\nc: 3\n", "line 3: not YAML: "),
+        ("a: 1\n---\nb: 2\n", "found 2 YAML documents, expected one"),
+        ("", "the file is empty"),
+        ("a: 1\nb:\n  c: 1\n  c: 2\n", "line 4: not YAML: the field 'c' is written twice"),
+        ("a: 0x" + "f" * 5000, "line 1: not YAML: found 0xffff.*beyond 64 bits"),
+        ("a: !!python/object:os.system x\n", "line 1: not YAML: could not determine a constructor"),
+        ("a: " + "[" * 1200, "not YAML: "),
+    ],
+)
+def test_broken_yaml_says_where(tmp_path: Path, text: str, problem: str) -> None:
+    path = _written(tmp_path, text)
+    with pytest.raises(ManifestError, match=problem) as raised:
+        load(path)
+    assert str(raised.value).startswith(f"{path} has 1 problem:")
+
+
+def test_a_file_loads_with_dates_as_text_and_merged_fields(tmp_path: Path) -> None:
+    text = _flights_with({"since": "DATE", "k": 3}).replace("DATE", "2013-01-01").replace("k: 3", "<<: {k: 1}\n      k: 3")
+    assert load(_written(tmp_path, text)).operators[0].options == {"since": "2013-01-01", "k": 3}
+
+
+def test_an_alias_that_contains_itself_is_a_problem(tmp_path: Path) -> None:
+    text = _flights_with("ITSELF").replace("ITSELF", "&loop {again: *loop}")
+    with pytest.raises(ManifestError, match="is nested deeper than 16 levels"):
+        load(_written(tmp_path, text))
+
+
+def test_a_missing_file_is_an_os_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        load(tmp_path / "nowhere.yaml")
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
+def test_the_examples_are_valid(path: Path) -> None:
+    topology = load(path)
+    assert parse(to_manifest(topology)) == topology

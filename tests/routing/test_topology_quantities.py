@@ -1,0 +1,103 @@
+"""CPU, memory and durations: read as Kubernetes and people write them, written so that they are read back."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from streamtopology.routing.topology import (
+    QuantityError,
+    format_cpu,
+    format_duration,
+    format_memory,
+    parse_cpu,
+    parse_duration,
+    parse_memory,
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "cores"),
+    [("450m", 0.45), (0.45, 0.45), (1, 1.0), ("2", 2.0), ("0.135", 0.135), ("1500m", 1.5), (1.0, 1.0), (" 1 ", 1.0)],
+)
+def test_cpu(value: object, cores: float) -> None:
+    assert parse_cpu(value) == cores
+
+
+@pytest.mark.parametrize(
+    ("value", "amount"),
+    [("1Gi", 2**30), ("512Mi", 2**29), ("1.5G", 1_500_000_000), (2**30, 2**30), ("64Ki", 2**16), ("2k", 2000), (1e9, 10**9)],
+)
+def test_memory(value: object, amount: int) -> None:
+    assert parse_memory(value) == amount
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [("10us", 1e-5), ("250ms", 0.25), ("1.5s", 1.5), ("10m", 600.0), ("1h", 3600.0), ("0", 0.0), (0, 0.0), ("8µs", 8e-6), ("0s", 0.0)],
+)  # fmt: skip
+def test_durations(value: object, seconds: float) -> None:
+    assert parse_duration(value) == seconds
+
+
+CPU = "a positive number of cores such as 450m, 0.45 or 2"
+MEMORY = "an amount of memory such as 512Mi, 1Gi or 2G"
+DURATION = "a duration such as 10us, 250ms, 10s, 5m, 1h or 0"
+
+
+@pytest.mark.parametrize(
+    ("parser", "value", "sentence"),
+    [
+        (parse_cpu, 0, f"found 0, expected {CPU}: an executor without CPU does no work"),
+        (parse_cpu, "0m", f"found '0m', expected {CPU}: an executor without CPU does no work"),
+        (parse_cpu, "1.5m", f"found '1.5m', expected {CPU}: nothing is finer than 1m"),
+        (parse_cpu, 1e-7, f"found 1e-07, expected {CPU}: nothing is finer than 1m"),
+        (parse_cpu, "2c", f"found '2c', expected {CPU}: the only unit is m, a thousandth of a core"),
+        (parse_cpu, -1, f"found -1, expected {CPU}: it is negative"),
+        (parse_cpu, 5000, f"found 5000, expected {CPU}: at most 1024 cores"),
+        (parse_cpu, True, f"found True, expected {CPU}"),
+        (parse_cpu, float("nan"), f"found nan, expected {CPU}"),
+        (parse_cpu, [1], f"found [1], expected {CPU}"),
+        (parse_memory, "1GB", f"found '1GB', expected {MEMORY}: the units are k, M, G, T, Ki, Mi, Gi, Ti"),
+        (parse_memory, "1.5", f"found '1.5', expected {MEMORY}: this is not a whole number of bytes"),
+        (parse_memory, "2000Ti", f"found '2000Ti', expected {MEMORY}: at most 1024Ti"),
+        (parse_memory, "lots", f"found 'lots', expected {MEMORY}"),
+        (parse_duration, 10, f"found 10, expected {DURATION}: a number alone has no unit"),
+        (parse_duration, "10", f"found '10', expected {DURATION}: a number alone has no unit"),
+        (parse_duration, "3 days", f"found '3 days', expected {DURATION}: the units are us, ms, s, m, h"),
+        (parse_duration, "-1s", f"found '-1s', expected {DURATION}: it is negative"),
+        (parse_duration, "0.0001us", f"found '0.0001us', expected {DURATION}: nothing is finer than 0.001us"),
+        (parse_duration, "99999h", f"found '99999h', expected {DURATION}: at most a year, 8784h"),
+    ],
+)
+def test_a_quantity_that_cannot_be_says_why(parser: object, value: object, sentence: str) -> None:
+    assert callable(parser)
+    with pytest.raises(QuantityError) as raised:
+        parser(value)
+    assert str(raised.value) == sentence
+
+
+@given(st.integers(1, 1_024_000))
+def test_cpu_is_written_as_it_is_read(millicores: int) -> None:
+    assert parse_cpu(format_cpu(millicores / 1000)) == millicores / 1000
+
+
+@given(st.integers(0, 2**50))
+def test_memory_is_written_as_it_is_read(amount: int) -> None:
+    assert parse_memory(format_memory(amount)) == amount
+
+
+@given(st.integers(0, 366 * 24 * 3600 * 10**9))
+def test_durations_are_written_as_they_are_read(nanoseconds: int) -> None:
+    seconds = float(Fraction(nanoseconds, 10**9))
+    assert parse_duration(format_duration(seconds)) == seconds
+
+
+def test_the_largest_unit_without_a_fraction_is_written() -> None:
+    assert [format_duration(seconds) for seconds in (0.0, 1e-5, 0.25, 90.0, 600.0, 7200.0, 5e-7)] == [
+        "0s", "10us", "250ms", "90s", "10m", "2h", "0.0000005s"
+    ]  # fmt: skip
+    assert [format_memory(amount) for amount in (2**30, 3 * 2**29, 1000)] == ["1Gi", "1536Mi", "1000"]
+    assert [format_cpu(cores) for cores in (0.45, 2.0, 1.5)] == ["450m", "2", "1500m"]

@@ -1,0 +1,1 @@
+"""What several test rooms build their cases from."""

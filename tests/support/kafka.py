@@ -1,0 +1,186 @@
+"""A real single-node Kafka broker (KRaft) for tests: its jars come once from Maven Central, its data goes away."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+VERSION = "3.9.1"
+_START_SECONDS = 60
+_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>streamtopology</groupId><artifactId>kafka-for-tests</artifactId><version>1</version>
+  <dependencies>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{VERSION}</version></dependency>
+  </dependencies>
+</project>
+"""
+
+
+@dataclass(frozen=True)
+class Broker:
+    """A running broker; topics are made with `topic`, messages written and read with plain clients."""
+
+    servers: str
+
+    def topic(self, partitions: int = 1) -> str:
+        """A new topic of that many partitions."""
+        name = f"t-{uuid.uuid4().hex[:12]}"
+        admin = AdminClient({"bootstrap.servers": self.servers})
+        for made in admin.create_topics([NewTopic(name, partitions)]).values():
+            made.result(timeout=30)
+        return name
+
+    def add_partitions(self, topic: str, total: int) -> None:
+        admin = AdminClient({"bootstrap.servers": self.servers})
+        for made in admin.create_partitions([NewPartitions(topic, total)]).values():
+            made.result(timeout=30)
+
+    def send(self, topic: str, values: list[bytes], partition: int = 0) -> None:
+        producer = Producer({"bootstrap.servers": self.servers})
+        for value in values:
+            producer.produce(topic, value, value[:4], partition)
+        assert producer.flush(30) == 0
+
+    def committed(self, topic: str, partition: int = 0) -> list[Message]:
+        """Every message of a partition that a read_committed consumer sees, from the beginning."""
+        consumer = Consumer(
+            {"bootstrap.servers": self.servers, "group.id": uuid.uuid4().hex, "isolation.level": "read_committed",
+             "enable.partition.eof": True, "enable.auto.commit": False}
+        )  # fmt: skip
+        consumer.assign([TopicPartition(topic, partition, 0)])
+        seen: list[Message] = []
+        try:
+            while True:
+                message = consumer.poll(30)
+                assert message is not None, "no message and no end of partition in 30 s"
+                if message.error() is not None:
+                    return seen
+                seen.append(message)
+        finally:
+            consumer.close()
+
+
+@pytest.fixture(scope="session")
+def kafka_broker() -> Iterator[Broker]:
+    """One broker for the test session."""
+    home = Path(tempfile.mkdtemp(prefix="kafka-"))
+    broker_port, controller_port = _free_ports(2)
+    settings = home / "server.properties"
+    settings.write_text(_properties(home / "data", broker_port, controller_port))
+    classpath = f"{kafka_jars()}/*"
+    log = (home / "broker.log").open("wb")
+    java = _java()
+    subprocess.run(
+        [java, "-Xmx256m", "-cp", classpath, "kafka.tools.StorageTool", "format", "-t", "c3RyZWFtdG9wb2xvZ3kxMQ",
+         "-c", str(settings)], check=True, stdout=log, stderr=log,
+    )  # fmt: skip
+    process = subprocess.Popen(
+        [java, "-Xmx512m", "-Xms128m", "-XX:+UseSerialGC", "-cp", classpath, "kafka.Kafka", str(settings)],
+        stdout=log, stderr=log,
+    )  # fmt: skip
+    try:
+        broker = Broker(f"127.0.0.1:{broker_port}")
+        _wait_until_up(broker, process, home / "broker.log")
+        yield broker
+    finally:
+        process.terminate()
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        log.close()
+        shutil.rmtree(home)
+
+
+def kafka_jars() -> Path:
+    """The folder of the broker's jars, downloaded on first use (about 50 MB)."""
+    cache = Path.home() / ".cache" / "streamtopology" / f"kafka-{VERSION}"
+    jars, complete = cache / "jars", cache / "complete"
+    if not complete.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        (cache / "pom.xml").write_text(_POM)
+        subprocess.run(
+            [_maven(), "-q", "-B", "-f", str(cache / "pom.xml"), "dependency:copy-dependencies",
+             f"-DoutputDirectory={jars}", "-DincludeScope=runtime"], check=True,
+        )  # fmt: skip
+        complete.touch()
+    return jars
+
+
+def _maven() -> str:
+    if shutil.which("mvn") is None:
+        if os.geteuid() != 0 or shutil.which("apt-get") is None:
+            pytest.fail("the Kafka tests download a broker with Maven: install it (Debian: apt-get install maven)")
+        subprocess.run(["apt-get", "update", "-qq"], check=True)
+        subprocess.run(["apt-get", "install", "-y", "-qq", "maven"], check=True)
+    return shutil.which("mvn") or "mvn"
+
+
+def _java() -> str:
+    """A Java 17: what the broker of this version is tested with."""
+    candidates = [os.environ.get("JAVA_HOME", ""), *map(str, Path("/usr/lib/jvm").glob("*17*")), "/usr"]
+    for home in candidates:
+        java = Path(home) / "bin" / "java"
+        if java.is_file():
+            version = subprocess.run([str(java), "-version"], capture_output=True, text=True, check=True).stderr
+            if re.search(r'version "17\.', version):
+                return str(java)
+    pytest.fail("the Kafka tests need Java 17: install it (Debian: apt-get install openjdk-17-jre-headless)")
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+def _properties(data: Path, broker_port: int, controller_port: int) -> str:
+    return f"""
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller_port}
+listeners=PLAINTEXT://127.0.0.1:{broker_port},CONTROLLER://127.0.0.1:{controller_port}
+advertised.listeners=PLAINTEXT://127.0.0.1:{broker_port}
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+log.dirs={data}
+num.partitions=1
+offsets.topic.num.partitions=1
+offsets.topic.replication.factor=1
+transaction.state.log.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+group.initial.rebalance.delay.ms=0
+"""
+
+
+def _wait_until_up(broker: Broker, process: subprocess.Popen, log: Path) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.servers, "log_level": 0})
+    deadline = time.monotonic() + _START_SECONDS
+    while True:
+        if process.poll() is not None or time.monotonic() > deadline:
+            pytest.fail(f"Kafka did not come up:\n{log.read_text(errors='replace')[-3000:]}")
+        try:
+            admin.list_topics(timeout=2)
+            return
+        except KafkaException:
+            continue
