@@ -5,8 +5,8 @@ SHELL := /bin/bash
 
 BIN := .venv/bin
 READY := .venv/ready
-# Which bench to run, e.g. `make bench NAME=kernels`, and which tests, e.g. `make test TESTS=tests/routing`.
-NAME ?= all
+# One bench: `make bench BENCHES=kernels`. One room's tests: `make test TESTS=tests/routing`.
+BENCHES ?= kernels planners dataplane latency heterogeneous reconfigure
 TESTS ?= tests
 
 help: ## Show what there is to make
@@ -26,7 +26,7 @@ lint: $(READY) ## Style, format, types, and who may import whom
 
 bench: $(READY) ## Benchmarks; results in build/bench
 	@mkdir -p build/bench
-	$(BIN)/streamtopology bench $(NAME) --json build/bench/$(NAME).json
+	set -e; for bench in $(BENCHES); do $(BIN)/streamtopology bench $$bench --json build/bench/$$bench.json; done
 
 clean: ## Remove what was built (not .venv, not the caches in ~/.cache)
 	rm -rf build dist spark-warehouse metastore_db .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -68,7 +68,8 @@ PYTHON
 python="$(find_python)" || fail "Python 3.11 or newer is needed, found $(python3 --version 2>&1 || true)"
 find_uv
 say "$("${uv[@]}" --version), $("$python" --version)"
-"${uv[@]}" sync --quiet --frozen --all-packages --all-extras --python "$python"
+say "locked packages into .venv (some minutes the first time)"
+"${uv[@]}" sync --frozen --all-packages --all-extras --python "$python"
 if ! check_java 2>/dev/null; then
     if may_install; then
         install_package openjdk-17-jre-headless || install_package openjdk-21-jre-headless

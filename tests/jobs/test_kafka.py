@@ -5,11 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
-from support.kafka import Broker
 
 from streamtopology.jobs.sinks import SinkError, Writer, open_sink, stage
 from streamtopology.jobs.sinks.kafka import BATCH_HEADER
@@ -17,6 +17,9 @@ from streamtopology.jobs.sources.descriptors import Descriptor, SourceError, Sou
 from streamtopology.jobs.sources.reading import KAFKA_SCHEMA, read
 from streamtopology.jobs.sources.stream import DescriptorStreamReader
 from streamtopology.routing import topology
+
+if TYPE_CHECKING:  # the plugin is imported by pytest, which then explains its assertions
+    from support.kafka import Broker
 
 pytest_plugins = ("support.kafka",)
 pytestmark = pytest.mark.kafka
@@ -135,8 +138,17 @@ def test_a_topic_that_does_not_exist_is_named(kafka_broker: Broker, tmp_path: Pa
     reader = DescriptorStreamReader(
         [spec(kafka_broker, "no-such-topic", **{"kafka.allow.auto.create.topics": "false"})], tmp_path
     )
-    with pytest.raises(SourceError, match="topic no-such-topic at .* cannot be read"):
+    with pytest.raises(SourceError, match=r"topic no-such-topic at .* cannot be read"):
         reader.initialOffset()
+
+
+def test_an_unknown_client_setting_is_named(kafka_broker: Broker, tmp_path: Path) -> None:
+    typo = {"kafka.security.protocoll": "SSL"}
+    with pytest.raises(SourceError, match=r"source 'in': .*security\.protocoll.*correct its kafka\.\* options"):
+        DescriptorStreamReader([spec(kafka_broker, "t", **typo)], tmp_path)
+    options = {"kafka.bootstrap.servers": kafka_broker.servers, "topic": "t"} | typo
+    with pytest.raises(SinkError, match=r"sink 'out': .*security\.protocoll.*correct its kafka\.\* options"):
+        open_sink(topology.Sink("out", "counts", "kafka", options), WRITER)
 
 
 # --- sink

@@ -38,12 +38,16 @@ def routing_hashes(types: pa.Schema, rows: list[tuple[object, ...]]) -> np.ndarr
     return key_columns(pa.schema([types.field(0)]), [row[:1] for row in rows]).hashes
 
 
+def plain(columns: list[pa.Array]) -> list[tuple[object, ...]]:
+    """Keys as the tuples in KEY_SPACES."""
+    numbers = [column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column for column in columns]
+    return list(zip(*(column.to_pylist() for column in numbers), strict=True))
+
+
 def contents(state: KeyedState) -> dict[tuple[object, ...], Values]:
     slots = state.live()
-    keys = zip(*(array.cast(pa.int64()).to_pylist() if pa.types.is_timestamp(array.type) else array.to_pylist()
-                 for array in state.keys(slots)), strict=True)  # fmt: skip
-    values = zip(state.column("count")[slots].tolist(), state.column("spread")[slots].reshape(-1, 6).tolist(), strict=True)
-    found = list(zip(keys, values, strict=True))
+    count, spread = state.column("count")[slots].tolist(), state.column("spread")[slots].reshape(-1, 6).tolist()
+    found = list(zip(plain(state.keys(slots)), zip(count, spread, strict=True), strict=True))
     assert len(dict(found)) == len(found), "a key has two slots"
     return {key: (count, tuple(spread)) for key, (count, spread) in found}
 
@@ -115,9 +119,8 @@ class KeyedStateAgainstDictionary(RuleBasedStateMachine):
     @rule()
     def commit(self) -> None:
         delta = self.state.delta()
-        assert set(self.changed) & self.model.keys() == {
-            key for key, gone in zip(self.keys_of(delta), delta.column("__deleted").to_pylist(), strict=True) if not gone
-        }
+        written = delta.filter(pa.array(~delta["__deleted"].to_numpy(zero_copy_only=False)))
+        assert self.changed & self.model.keys() == set(plain([written[name] for name in self.types.names]))
         self.state.commit()
         self.replica.apply(delta)
         self.committed = dict(self.model)
@@ -125,11 +128,6 @@ class KeyedStateAgainstDictionary(RuleBasedStateMachine):
         assert contents(self.replica) == self.committed
         assert len(self.state.touched()) == 0
         assert self.state.delta().num_rows == 0
-
-    def keys_of(self, rows: pa.RecordBatch) -> list[tuple[object, ...]]:
-        columns = [rows.column(name) for name in self.types.names]
-        plain = [c.cast(pa.int64()) if pa.types.is_timestamp(c.type) else c for c in columns]
-        return list(zip(*(column.to_pylist() for column in plain), strict=True))
 
     @rule()
     def rollback(self) -> None:
@@ -221,12 +219,13 @@ def test_a_million_integer_keys_take_at_most_64_bytes_each() -> None:
     values = np.random.default_rng(1).permutation(1_000_000) * 97
     for part in np.array_split(values, 10):
         keys = KeyColumns.from_arrow(pa.record_batch({"k": part}), ["k"])
-        state.column("count")[state.slots(keys)] = 1
+        slots = state.slots(keys)
+        state.column("count")[slots] = 1
         state.commit()
     assert len(state) == 1_000_000
     assert state.nbytes / len(state) <= 64
     everything = KeyColumns.from_arrow(pa.record_batch({"k": values}), ["k"])
-    state.column("count")[state.slots(everything)] += 1
+    state.slots(everything)
     assert state.nbytes / len(state) <= 64
 
 
@@ -256,6 +255,15 @@ def reachable_array_bytes(root: object) -> int:
             to_visit.extend(vars(thing).values())
     counters = 2 * 4 * 8
     return sum(arrays.values()) - counters
+
+
+def test_writing_to_a_column_taken_before_it_grew_is_an_error() -> None:
+    state = counts({"k": pa.int64()})
+    stale = state.column("count")
+    keys = KeyColumns.from_arrow(pa.record_batch({"k": np.arange(10_000)}), ["k"])
+    slots = state.slots(keys)
+    with pytest.raises(ValueError, match="read-only"):
+        stale[slots[:10]] = 1
 
 
 def test_wrong_use_is_told() -> None:

@@ -43,7 +43,8 @@ def parquet_numbers(folder: Path) -> list[int]:
 
 
 def json_numbers(folder: Path) -> list[int]:
-    return [json.loads(line)["n"] for path in sorted(folder.glob("**/*.jsonl")) for line in path.read_text().split()]
+    visible = [path for path in folder.rglob("*.jsonl") if not any(part.startswith(".") for part in path.parts)]
+    return [json.loads(line)["n"] for path in visible for line in path.read_text().split()]
 
 
 FOLDERS = [

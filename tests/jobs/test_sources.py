@@ -1,9 +1,9 @@
-"""Descriptors are replayed alike, reading gives what the files hold, and shares are kept."""
+"""Descriptors are replayed alike, wrong sources are refused, and shares are kept."""
 
 from __future__ import annotations
 
-import json
-import os
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,95 +11,16 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark.sql import DataFrame, SparkSession
+from support.streams import Stream, parquet_file, rows_of, spec
 
-from streamtopology.jobs.bench.flights_data import FLIGHTS_DDL, FLIGHTS_SCHEMA, key_shares, make_flights, make_keys
+from streamtopology.jobs.bench.flights_data import key_shares, make_flights, make_keys
 from streamtopology.jobs.sources.checks import check
-from streamtopology.jobs.sources.conform import SchemaMismatchError
-from streamtopology.jobs.sources.ddl import SchemaError, ddl_to_arrow
 from streamtopology.jobs.sources.descriptors import Descriptor, SourceError, SourceSpec
-from streamtopology.jobs.sources.reading import read
-from streamtopology.jobs.sources.spark_source import untag
+from streamtopology.jobs.sources.spark_source import load, tagged_union, untag
 from streamtopology.jobs.sources.split import TOLERANCE, assign
-from streamtopology.jobs.sources.stream import DescriptorStreamReader
+from streamtopology.jobs.sources.stream import descriptor_stream
 from streamtopology.routing.topology import Source
-
-
-def parquet_file(folder: Path, name: str, values: list[int], mtime: int, row_group_size: int = 2) -> None:
-    folder.mkdir(exist_ok=True)
-    pq.write_table(pa.table({"key": pa.array(values, pa.int64())}), folder / name, row_group_size=row_group_size)
-    os.utime(folder / name, (mtime, mtime))
-
-
-def spec(folder: Path, format_: str = "parquet", schema: str | None = "key BIGINT", **options: str) -> SourceSpec:
-    return SourceSpec.of(Source("s", format_, schema, {"path": str(folder)} | options))
-
-
-def rows_of(descriptors: list[Descriptor], source: SourceSpec) -> list[dict]:
-    return [row for d in descriptors for batch in read(d, source) for row in batch.to_pylist()]
-
-
-class Stream:
-    """The reader as Spark drives it, with the offsets passed through JSON."""
-
-    def __init__(self, log: Path, *specs: SourceSpec) -> None:
-        self.reader = DescriptorStreamReader(specs, log)
-
-    def start(self) -> dict:
-        return json.loads(json.dumps(self.reader.initialOffset()))
-
-    def read(self, start: dict) -> tuple[list[Descriptor], dict]:
-        rows, end = self.reader.read(start)
-        return [Descriptor.from_json(text) for _, text in rows], json.loads(json.dumps(end))
-
-    def replay(self, start: dict, end: dict) -> list[Descriptor]:
-        return [Descriptor.from_json(text) for _, text in self.reader.readBetweenOffsets(start, end)]
-
-
-# --- schemas
-
-
-@pytest.mark.parametrize(
-    ("ddl", "expected"),
-    [
-        ("a INT, b string", {"a": pa.int32(), "b": pa.string()}),
-        ("a: bigint, `odd name` double COMMENT 'it''s'", {"a": pa.int64(), "odd name": pa.float64()}),
-        ("struct<a: date, t: timestamp>", {"a": pa.date32(), "t": pa.timestamp("us", "UTC")}),
-        ("n timestamp_ntz, d DECIMAL( 12 , 2 ), e decimal", {
-            "n": pa.timestamp("us"), "d": pa.decimal128(12, 2), "e": pa.decimal128(10, 0)}),
-        ("x ARRAY<STRUCT<a: INT, b: MAP<STRING, DOUBLE>>>", {
-            "x": pa.list_(pa.struct([("a", pa.int32()), ("b", pa.map_(pa.string(), pa.float64()))]))}),
-        ("v varchar(10), c CHAR(3), y BINARY, z tinyint", {
-            "v": pa.string(), "c": pa.string(), "y": pa.binary(), "z": pa.int8()}),
-    ],
-)  # fmt: skip
-def test_ddl_becomes_an_arrow_schema(ddl: str, expected: dict[str, pa.DataType]) -> None:
-    assert ddl_to_arrow(ddl) == pa.schema(list(expected.items()))
-
-
-def test_not_null_is_kept() -> None:
-    schema = ddl_to_arrow("a INT NOT NULL, b INT")
-    assert [field.nullable for field in schema] == [False, True]
-
-
-@pytest.mark.parametrize(
-    ("ddl", "complaint"),
-    [
-        ("", "ends too early"),
-        ("a", "'a' has no type"),
-        ("a INT,", "ends too early"),
-        ("a INTT", "unknown type 'INTT'; known are BOOLEAN"),
-        ("a INT b INT", "unexpected 'b'"),
-        ("a INT, a INT", "declared twice"),
-        ("a ARRAY<INT", "ends too early"),
-        ("a DECIMAL(50)", "precision <= 38"),
-        ("a INT; b INT", "unexpected '; b INT'"),
-    ],
-)
-def test_a_wrong_ddl_is_named(ddl: str, complaint: str) -> None:
-    with pytest.raises(SchemaError, match=".*") as raised:
-        ddl_to_arrow(ddl)
-    assert complaint in str(raised.value)
-
 
 # --- descriptors and replay
 
@@ -220,8 +141,10 @@ def test_several_sources_share_one_offset(tmp_path: Path) -> None:
 def test_an_offset_of_another_checkpoint_is_refused(tmp_path: Path) -> None:
     parquet_file(tmp_path / "in", "a.parquet", [1], mtime=1)
     stream = Stream(tmp_path / "log", spec(tmp_path / "in"))
-    with pytest.raises(SourceError, match="file log holds 0"):
+    with pytest.raises(SourceError, match="at file number 5 but its file log holds 0"):
         stream.replay({"s": 0}, {"s": 5})
+    with pytest.raises(SourceError, match="at file number 5 but its file log holds 0"):
+        stream.read({"s": 5})
 
 
 def test_a_file_that_is_no_parquet_is_named(tmp_path: Path) -> None:
@@ -230,174 +153,6 @@ def test_a_file_that_is_no_parquet_is_named(tmp_path: Path) -> None:
     stream = Stream(tmp_path / "log", spec(tmp_path / "in"))
     with pytest.raises(SourceError, match=r"half\.parquet is no readable parquet file"):
         stream.read(stream.start())
-
-
-# --- reading
-
-
-def only_file(folder: Path, source: SourceSpec) -> Descriptor:
-    stream = Stream(folder.parent / "log", source)
-    (descriptor,), _ = stream.read(stream.start())
-    return descriptor
-
-
-def write_input(tmp_path: Path, name: str, text: str) -> Path:
-    folder = tmp_path / "in"
-    folder.mkdir()
-    (folder / name).write_bytes(text.encode())
-    return folder
-
-
-def test_reading_flights_equals_plain_pyarrow(tmp_path: Path) -> None:
-    files = make_flights(tmp_path / "in", batches=2, rows_per_batch=1000, row_groups=3)
-    source = spec(tmp_path / "in", schema=FLIGHTS_DDL)
-    stream = Stream(tmp_path / "log", source)
-    descriptors, _ = stream.read(stream.start())
-    assert len(descriptors) == 6
-    read_rows = pa.Table.from_batches([b for d in descriptors for b in read(d, source)])
-    assert read_rows == pa.concat_tables(pq.read_table(file) for file in files)
-    assert read_rows.schema == FLIGHTS_SCHEMA
-
-
-def test_select_where_and_columns_apply(tmp_path: Path) -> None:
-    make_flights(tmp_path / "in", batches=1, rows_per_batch=500, row_groups=1)
-    options = {"path": str(tmp_path / "in")}
-    source = SourceSpec.of(
-        Source("s", "parquet", FLIGHTS_DDL, options, ("dest", "arr_delay * 2 AS twice", "seq"), "arr_delay > 0")
-    )
-    expected = [
-        {"dest": row["dest"], "twice": row["arr_delay"] * 2, "seq": row["seq"]}
-        for row in pq.read_table(tmp_path / "in").to_pylist() if row["arr_delay"] is not None and row["arr_delay"] > 0
-    ]  # fmt: skip
-    descriptor = only_file(tmp_path / "in", source)
-    assert rows_of([descriptor], source) == expected
-    (batch,) = read(descriptor, source, columns=["seq"])
-    assert batch.to_pylist() == [{"seq": row["seq"]} for row in expected]
-
-
-def test_part_of_a_row_group(tmp_path: Path) -> None:
-    parquet_file(tmp_path / "in", "a.parquet", list(range(10)), mtime=1, row_group_size=10)
-    source = spec(tmp_path / "in")
-    part = Descriptor("s", "parquet", str(tmp_path / "in" / "a.parquet"), 0, 3, 7, 4)
-    assert [row["key"] for row in rows_of([part], source)] == [3, 4, 5, 6]
-
-
-@pytest.mark.parametrize("options", [{}, {"header": "true"}, {"sep": ";"}])
-def test_csv(tmp_path: Path, options: dict[str, str]) -> None:
-    header = "key,at,name\n" if "header" in options else ""
-    text = header + '1,2024-01-01 10:00:00,"a,b"\n,2024-01-01T10:00:00+02:00,\n3,,""\n'
-    if "sep" in options:
-        text = text.replace(",", ";")
-    folder = write_input(tmp_path, "a.csv", text)
-    source = spec(folder, "csv", "key INT, at TIMESTAMP, name STRING", **options)
-    rows = rows_of([only_file(folder, source)], source)
-    hours = [row["at"] and row["at"].hour for row in rows]
-    assert [row["key"] for row in rows] == [1, None, 3]
-    assert hours == [10, 8, None]
-    assert [row["name"] for row in rows] == ["a;b" if "sep" in options else "a,b", None, ""]
-
-
-def test_csv_columns_by_header_name(tmp_path: Path) -> None:
-    folder = write_input(tmp_path, "a.csv", "name,ignored,key\nx,?,1\n")
-    source = spec(folder, "csv", "key INT, name STRING", header="true")
-    assert rows_of([only_file(folder, source)], source) == [{"key": 1, "name": "x"}]
-
-
-def test_json_lines(tmp_path: Path) -> None:
-    lines = '{"key": 1, "t": {"a": [1, 2]}, "extra": 0, "at": "2024-01-01T00:00:01Z"}\n{"key": null}\n'
-    folder = write_input(tmp_path, "a.json", lines)
-    source = spec(folder, "json", "key BIGINT, t STRUCT<a: ARRAY<INT>>, at TIMESTAMP_NTZ")
-    first, second = rows_of([only_file(folder, source)], source)
-    assert (first["key"], first["t"], first["at"].second) == (1, {"a": [1, 2]}, 1)
-    assert second == {"key": None, "t": None, "at": None}
-
-
-@settings(max_examples=50, deadline=None)
-@given(
-    text=st.text(st.sampled_from("ab\u00e4\r\n \u4e16"), max_size=40).map(lambda t: t.encode()),
-    block=st.integers(1, 9),
-)
-def test_lines_are_those_of_a_plain_split(text: bytes, block: int) -> None:
-    from streamtopology.jobs.sources.lines import lines
-
-    whole = text[:-1] if text.endswith(b"\n") else text
-    expected = [line.removesuffix(b"\r").decode() for line in whole.split(b"\n")] if text else []
-    if text and not text.endswith(b"\n"):
-        expected[-1:] = [whole.split(b"\n")[-1].removesuffix(b"\r").decode()]
-    found = [v for array in lines(pa.BufferReader(text), block, "here") for v in array.to_pylist()]
-    assert found == expected
-
-
-@pytest.mark.parametrize(
-    ("format_", "text", "schema", "complaint"),
-    [
-        ("csv", "1,x\n2,y\n", "key INT, n DOUBLE", r"a\.csv: column 'n' is declared double but holds 'x'"),
-        ("csv", "1\n2\n", "key INT, n DOUBLE", r"a\.csv: CSV parse error: Row #1: Expected 2 columns, got 1"),
-        ("csv", "1,2024-13-01\n", "key INT, t TIMESTAMP", r"a\.csv: column 't' is declared timestamp.*2024-13-01"),
-        ("json", '{"key": "one"}\n', "key INT", r"a\.json: column 'key' is declared int32: .*string"),
-        ("json", "{nothing\n", "key INT", r"a\.json: JSON parse error"),
-        ("text", "\x00", None, None),
-    ],
-)
-def test_text_that_does_not_fit_its_schema_is_named(
-    tmp_path: Path, format_: str, text: str, schema: str | None, complaint: str | None
-) -> None:
-    folder = write_input(tmp_path, f"a.{format_}", text)
-    source = spec(folder, format_, schema)
-    descriptor = only_file(folder, source)
-    if complaint is None:
-        Path(descriptor.path).write_bytes(b"\xff\xfe\n")
-        complaint = "is text in UTF-8 but the file is not"
-    with pytest.raises(SchemaMismatchError, match=complaint):
-        rows_of([descriptor], source)
-
-
-@pytest.mark.parametrize(
-    ("found", "declared", "fits"),
-    [
-        (pa.array([1, None], pa.int32()), "BIGINT", True),
-        (pa.array([1, None], pa.int32()), "DOUBLE", True),
-        (pa.array([1, None], pa.uint32()), "BIGINT", True),
-        (pa.array([1, None], pa.int64()), "INT", False),
-        (pa.array([1, None], pa.int64()), "DOUBLE", False),
-        (pa.array([1.0], pa.float32()), "DOUBLE", True),
-        (pa.array([1.0], pa.float64()), "FLOAT", False),
-        (pa.array(["a"]).dictionary_encode(), "STRING", True),
-        (pa.array(["1"]), "INT", False),
-        (pa.array([0], pa.timestamp("ms")), "TIMESTAMP", True),
-        (pa.array([0], pa.timestamp("ms", "UTC")), "TIMESTAMP_NTZ", False),
-        (pa.array([None], pa.null()), "INT", True),
-        (pa.array([None, 1], pa.int32()), "INT NOT NULL", False),
-        (pa.array([[1]], pa.list_(pa.int8())), "ARRAY<INT>", True),
-    ],
-)
-def test_parquet_columns_widen_but_never_lose(tmp_path: Path, found: pa.Array, declared: str, fits: bool) -> None:
-    folder = tmp_path / "in"
-    folder.mkdir()
-    pq.write_table(pa.table({"key": found}), folder / "a.parquet")
-    source = spec(folder, schema=f"key {declared}")
-    descriptor = only_file(folder, source)
-    if not fits:
-        with pytest.raises(SchemaMismatchError, match=r"a\.parquet: column 'key' "):
-            rows_of([descriptor], source)
-        return
-    (batch,) = read(descriptor, source)
-    assert batch.schema == ddl_to_arrow(f"key {declared}")
-    assert batch.num_rows == len(found)
-
-
-def test_a_missing_parquet_column_is_named(tmp_path: Path) -> None:
-    parquet_file(tmp_path / "in", "a.parquet", [1], mtime=1)
-    source = spec(tmp_path / "in", schema="key BIGINT, kee INT")
-    with pytest.raises(SchemaMismatchError, match="column 'kee' is declared int32 but the file has no such column"):
-        rows_of([only_file(tmp_path / "in", source)], source)
-
-
-@pytest.mark.parametrize(("format_", "name"), [("csv", "a.csv"), ("json", "a.json"), ("text", "a.txt")])
-def test_empty_files_have_no_rows(tmp_path: Path, format_: str, name: str) -> None:
-    folder = write_input(tmp_path, name, "")
-    source = spec(folder, format_, None if format_ == "text" else "key INT")
-    assert rows_of([only_file(folder, source)], source) == []
 
 
 # --- checks before start
@@ -487,6 +242,72 @@ def test_untag_gives_each_source_its_rows() -> None:
         ("a", [{"x": 1}, {"x": 2}]),
         ("b", [{"y": "t"}]),
     ]
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("PYSPARK_PYTHON", sys.executable)
+        session = (
+            SparkSession.builder.master("local[1]")
+            .config("spark.ui.enabled", "false")
+            .config("spark.driver.bindAddress", "127.0.0.1")
+            .getOrCreate()
+        )
+        yield session
+        session.stop()
+
+
+@pytest.mark.spark
+def test_spark_streams_the_descriptors_and_goes_on_after_a_restart(spark: SparkSession, tmp_path: Path) -> None:
+    data, seen = tmp_path / "in", []
+    for number in range(3):
+        parquet_file(data, f"{number}.parquet", [number, 10, 20], mtime=100)
+    source = spec(data, maxFilesPerTrigger="2")
+
+    def take(batch: DataFrame, number: int) -> None:
+        seen.append((number, [Descriptor.from_json(row.descriptor) for row in batch.collect()]))
+
+    def run() -> None:
+        stream = descriptor_stream(spark, [source], tmp_path / "log").writeStream.foreachBatch(take)
+        query = stream.option("checkpointLocation", str(tmp_path / "spark")).trigger(availableNow=True).start()
+        query.awaitTermination()
+
+    run()
+    parquet_file(data, "late.parquet", [9], mtime=1)
+    run()
+    names = [(number, [(Path(d.path).name, d.part) for d in descriptors]) for number, descriptors in seen]
+    assert names == [
+        (0, [("0.parquet", 0), ("0.parquet", 1), ("1.parquet", 0), ("1.parquet", 1)]),
+        (1, [("2.parquet", 0), ("2.parquet", 1)]),
+        (2, [("late.parquet", 0)]),
+    ]
+    # Spark forgets that batch 2 was committed, as when the driver dies: the same rows must come again.
+    (tmp_path / "spark" / "commits" / "2").unlink()
+    (tmp_path / "spark" / "commits" / ".2.crc").unlink()
+    run()
+    assert seen[3] == seen[2]
+
+
+@pytest.mark.spark
+def test_tagged_union_and_untag_are_inverse(spark: SparkSession) -> None:
+    frames = {
+        "numbers": spark.createDataFrame([(1, "x"), (2, None)], "a INT, `odd name` STRING"),
+        "words": spark.createDataFrame([("w",)], "word STRING"),
+    }
+    batches = tagged_union(frames).toArrow().to_batches()
+    found = {name: rows.to_pylist() for batch in batches for name, rows in untag(batch)}
+    assert found == {
+        "numbers": [{"a": 1, "odd name": "x"}, {"a": 2, "odd name": None}],
+        "words": [{"word": "w"}],
+    }
+
+
+@pytest.mark.spark
+def test_any_spark_format_is_loaded_with_its_select_and_where(spark: SparkSession) -> None:
+    frame = load(spark, Source("r", "rate", None, {"rowsPerSecond": "5"}, ("value * 2 AS twice",), "value > 3"))
+    assert frame.isStreaming
+    assert [(field.name, field.dataType.simpleString()) for field in frame.schema] == [("twice", "bigint")]
 
 
 # --- benchmark data

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import re
 
 import pytest
@@ -88,7 +89,7 @@ def test_a_log_gets_at_most_a_line_a_second_and_all_the_news(steps):
             printed.append((now, line))
     if line := lines.next(now, last=True):
         told = [line]
-    gaps = [later - earlier for (earlier, _), (later, _) in zip(printed, printed[1:], strict=False)]
+    gaps = [later - earlier for (earlier, _), (later, _) in itertools.pairwise(printed)]
     assert all(gap >= LINE_SECONDS for gap in gaps)
     log = "\n".join([line for _, line in printed] + told)
     for event in history.events:

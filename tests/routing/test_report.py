@@ -61,9 +61,7 @@ def test_heavy_keys_are_exact_over_the_instances_of_a_batch(rows):
     owned = [{key: n for key, n in rows.items() if key % 3 == i} for i in range(3)]
     merged = merge([report_of(of_instance, i, heavy=4) for i, of_instance in enumerate(owned)], None)
     assert {int(h): int(n) for h, n in zip(merged.heavy_hashes, merged.heavy_rows, strict=True)} == {
-        key: n
-        for of_instance in owned
-        for key, n in sorted(sorted(of_instance.items()), key=lambda item: -item[1])[:4]
+        key: n for of_instance in owned for key, n in sorted(sorted(of_instance.items()), key=lambda item: -item[1])[:4]
     }
 
 

@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 
 from streamtopology.routing.sketches.space_saving import SpaceSaving
 
-batches = st.lists(
-    st.lists(st.tuples(st.integers(0, 30), st.integers(0, 20)), max_size=25), min_size=1, max_size=8
-)
+batches = st.lists(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 20)), max_size=25), min_size=1, max_size=8)
 capacities = st.integers(1, 12)
 
 

@@ -21,7 +21,6 @@ from streamtopology.routing.topology import (
     Rebalance,
     Sink,
     Source,
-    Topology,
     Traits,
     Trigger,
     Watermark,
@@ -54,14 +53,15 @@ spec:
       inputs: [{from: clean, as: rows}]
       parallelism: 6
       grouping: {policy: mixed, key: city}
-      run: top-k
-      with: {k: 3, by: doubled}
+      run: quantiles
+      with: {column: doubled, min: 0, max: 500, emit: tuples}
     - name: pairs
       inputs:
-        - {from: clean, as: left, key: id}
+        - {from: clean, as: left}
         - {from: rides, as: right, key: [id]}
-      grouping: {policy: fields}
+      grouping: {policy: fields, key: id}
       run: window-join
+      with: {time: at, size: 10m}
   sinks:
     - {name: out, input: per-city, format: parquet, options: {path: build/out}}
   executors:
@@ -105,7 +105,7 @@ def test_a_manifest_becomes_typed_values() -> None:
     assert topology.operator("clean") == Operator(
         "clean", (Input("rides", "rides"),), 4, Grouping("shuffle"), "filter", {"where": "city IS NOT NULL"}
     )
-    assert topology.operator("pairs").key_of("right") == ("id",)
+    assert [topology.operator("pairs").key_of(alias) for alias in ("left", "right")] == [("id",), ("id",)]
     assert topology.operator("per-city").key_of("rows") == ("city",)
     assert topology.sinks == (Sink("out", "per-city", "parquet", {"path": "build/out"}),)
     assert topology.executors == (ExecutorClass("large", 3, 0.45, 2**30), ExecutorClass("small", 1, 0.135, 2**30))
@@ -166,19 +166,24 @@ MISTAKES: list[tuple[str, object, str, str]] = [
     ("spec.operators[0].inputs[0]", "clean", "", "operator 'clean' reads from itself"),
     ("spec.operators[0].inputs[0]", "per-city", "spec.operators[0].inputs", "form a cycle: clean -> per-city -> clean"),
     ("spec.operators[2].inputs[1].as", "left", "spec.operators[2].inputs[1]", "found the alias 'left' again"),
-    ("spec.operators[2].inputs[1].key", ["id", "city"], "", "found 2 key columns, the first input has 1"),
-    ("spec.operators[2].inputs", [{"from": "clean", "key": "id"}], "", "found 1 inputs, 'window-join' takes 2 or more"),
+    ("spec.operators[2].inputs[1].key", ["id", "city"], "", "found 2 columns, grouping.key has 1: one for each"),
+    ("spec.operators[2].inputs", ["clean"], "", "found 1 inputs, 'window-join' takes 2 or more"),
     ("spec.operators[1].parallelism", 0, "", "found 0, expected a whole number from 1 to 1024"),
     ("spec.operators[1].parallelism", 1025, "", "found 1025, expected a whole number from 1 to 1024"),
     ("spec.operators[1].parallelism", True, "", "found true, expected a whole number"),
     ("spec.operators[1].grouping.policy", "mixd", "", "found 'mixd', allowed: .*mixed.*; did you mean 'mixed'"),
     ("spec.operators[1].grouping.policy", "partial-key", "",
-     "found 'partial-key', which sends one key to several instances, before 'top-k', whose state cannot be combined; "
+     "found 'partial-key', which sends one key to several instances, before 'quantiles', with emit: tuples, which .*; "
      "allowed: .*mixed"),
+    ("spec.operators[2].grouping.policy", "partial-key", "",
+     "found 'partial-key', which .*, before 'window-join', whose state cannot be combined; allowed: .*mixed"),
+    ("spec.operators[1].grouping.options", {"bta": 1}, "spec.operators[1].grouping.options.bta",
+     "is no option of the grouping 'mixed'; allowed: beta"),
     ("spec.operators[1].grouping.key", GONE, "", "is missing, expected columns: the policy 'mixed' routes by key"),
     ("spec.operators[0].run", "count", "spec.operators[0].grouping.key",
      "is missing, expected columns: 'count' keeps state per key"),
-    ("spec.operators[1].run", "top_k", "", "found 'top_k', allowed: count, .*; did you mean 'top-k'.*or module:Class"),
+    ("spec.operators[1].run", "quantile", "",
+     "found 'quantile', allowed: count, .*; did you mean 'quantiles'.*or module:Class"),
     ("spec.operators[1].run", GONE, "", "is missing, expected a built-in operator, module:Class"),
     ("spec.operators[1].with", "k=3", "", "found 'k=3', expected a mapping of options"),
     ("spec.operators[1].aggregateEvery", 0, "", "found 0, expected a whole number from 1"),
@@ -253,8 +258,9 @@ def test_two_cycles_are_both_named() -> None:
     def reading(name: str, *inputs: str) -> dict[str, object]:
         return {"name": name, "inputs": list(inputs), "run": "map", "with": {"select": ["id"]}}
 
+    edges = (("a", "rides", "c"), ("b", "a"), ("c", "b"), ("d", "e"), ("e", "d"))
     manifest = changed(
-        ("spec.operators", [reading(*names) for names in ("a rides c".split(), "ba", "cb", "de", "ed")]),
+        ("spec.operators", [reading(*names) for names in edges]),
         ("spec.sinks", []),
     )
     assert [str(problem) for problem in problems_of(manifest)] == [
@@ -284,12 +290,18 @@ def test_kafka_says_which_options_are_missing() -> None:
 
 def test_traits_of_a_users_own_class_are_judged_like_a_builtins() -> None:
     topology = parse(
-        changed(("spec.operators[1].run", "ride.py:Latest"), ("spec.operators[1].grouping.policy", "partial-key"))
+        changed(
+            ("spec.operators[1].run", "ride.py:Latest"),
+            ("spec.operators[1].with", {}),
+            ("spec.operators[1].grouping.policy", "partial-key"),
+        )
     )
     assert check_traits(topology, {"per-city": Traits(stateful=True, combinable=True)}) == []
     [problem] = check_traits(topology, {"per-city": Traits(stateful=True)})
     assert problem.path == "spec.operators[1].grouping.policy"
     assert "before 'ride.py:Latest', whose state cannot be combined" in problem.message
+    [problem] = check_traits(topology, {"per-city": Traits(stateful=True, combinable=True, min_inputs=2, max_inputs=2)})
+    assert str(problem) == "spec.operators[1].inputs: found 1 inputs, 'ride.py:Latest' takes 2"
 
 
 def test_what_kubernetes_adds_to_a_manifest_is_no_problem() -> None:

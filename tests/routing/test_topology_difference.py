@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
 from streamtopology.routing.topology import (
     ExecutorClass,
     Grouping,

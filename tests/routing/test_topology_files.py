@@ -7,10 +7,15 @@ from typing import Any
 
 import pytest
 import yaml
-from streamtopology.routing.topology import ManifestError, load, parse, to_manifest
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+from streamtopology.routing.groupings import GROUPINGS
+from streamtopology.routing.topology import BUILTINS, ManifestError, load, parse, to_manifest
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+REFERENCE = (ROOT / "docs" / "manifest.md").read_text(encoding="utf-8")
 SHIPPED = sorted(EXAMPLES.glob("*.yaml"))
+
 
 def _written(folder: Path, text: str) -> Path:
     path = folder / "topology.yaml"
@@ -45,7 +50,9 @@ def test_broken_yaml_says_where(tmp_path: Path, text: str, problem: str) -> None
 
 
 def test_a_file_loads_with_dates_as_text_and_merged_fields(tmp_path: Path) -> None:
-    text = _flights_with({"since": "DATE", "k": 3}).replace("DATE", "2013-01-01").replace("k: 3", "<<: {k: 1}\n      k: 3")
+    text = (
+        _flights_with({"since": "DATE", "k": 3}).replace("DATE", "2013-01-01").replace("k: 3", "<<: {k: 1}\n      k: 3")
+    )
     assert load(_written(tmp_path, text)).operators[0].options == {"since": "2013-01-01", "k": 3}
 
 
@@ -64,3 +71,25 @@ def test_a_missing_file_is_an_os_error(tmp_path: Path) -> None:
 def test_the_examples_are_valid(path: Path) -> None:
     topology = load(path)
     assert parse(to_manifest(topology)) == topology
+
+
+def _fields(value: object, path: str = "") -> set[str]:
+    """Paths of all fields in `value`, items of a list as one; maps whose names are the user's own are not entered."""
+    if isinstance(value, list):
+        return {field for item in value for field in _fields(item, path)}
+    if not isinstance(value, dict) or path.endswith((".options", ".with")):
+        return {path}
+    return {path, *(field for name, item in value.items() for field in _fields(item, f"{path}.{name}"))}
+
+
+def test_the_reference_has_a_complete_manifest_with_the_defaults_it_claims(tmp_path: Path) -> None:
+    text = REFERENCE.split("```yaml\n")[1].split("```")[0]
+    topology = load(_written(tmp_path, text))
+    assert _fields(to_manifest(topology)) == _fields(yaml.safe_load(text))
+    without_defaults = "\n".join(line for line in text.splitlines() if "# default" not in line)
+    assert load(_written(tmp_path, without_defaults)) == topology
+
+
+def test_the_reference_names_every_grouping_and_builtin() -> None:
+    for name in (*GROUPINGS, *BUILTINS):
+        assert f"| `{name}` |" in REFERENCE

@@ -130,7 +130,7 @@ def reconfiguration(epoch: int = 2, batch: int = 8, operator: str = "tail", **ch
         "epoch": epoch,
         "batch": batch,
         "operator": operator,
-        "reason": "imbalance: 142 % is above 8 %",
+        "reason": "tail: imbalance 142.0%, planned 2.1%",
         "keys_moved": 412,
         "bytes_moved": 1_200_000,
         "plan_seconds": 0.04,

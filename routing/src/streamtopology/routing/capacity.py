@@ -99,6 +99,8 @@ def estimate(batches: Sequence[Sequence[Turn]], declared_cpu: Sequence[float]) -
     Medians over the window, so a few bad batches do not matter. Stages without a measurable turn are not in the model.
     """
     n_slots = len(declared_cpu)
+    if not n_slots or min(declared_cpu) <= 0:
+        raise ValueError(f"declared_cpu: every slot needs a CPU limit > 0 cores; found {tuple(declared_cpu)}")
     cells = _by_cell(batches)
     stages = tuple(dict.fromkeys(stage for stage, _ in cells))
     measured = {
@@ -150,9 +152,7 @@ class Bound:
 
 def bound(model: SlotModel, rows_per_source_row: Mapping[str, float]) -> Bound:
     """The bound of a chain; `rows_per_source_row` says how many rows each stage gets per source row (the source: 1)."""
-    seconds = {
-        stage: rows / float(model.rates[stage].sum()) for stage, rows in rows_per_source_row.items() if rows > 0
-    }
+    seconds = {stage: rows / float(model.rates[stage].sum()) for stage, rows in rows_per_source_row.items() if rows > 0}
     total = sum(seconds.values())
     return Bound(1 / total if total > 0 else 0.0, seconds)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from streamtopology.routing.capacity import SOURCE, SlotModel, Turn, estimate, settled_from, turns
 from streamtopology.routing.epoch import Epoch
@@ -301,8 +302,7 @@ def _stages(window: Sequence[_Observation], current: Epoch, facts: TopologyFacts
     stages: list[Stage] = []
     if facts.source_by_share:
         rows = float(np.mean([seen.source_rows for seen in window]))
-        shares = np.array(current.source_shares or np.full(slots, 1 / slots))
-        stages.append(ShareStage(SOURCE, tuple(range(slots)), slots, rows, shares))
+        stages.append(ShareStage(SOURCE, tuple(range(slots)), slots, rows, _shares(current.source_shares, slots)))
     for name, route in current.routes.items():
         reports = [report for seen in window for report in seen.reports if report.operator == name]
         if not reports:
@@ -312,10 +312,16 @@ def _stages(window: Sequence[_Observation], current: Epoch, facts: TopologyFacts
             present = [report for report in under_it if report.operator == name]
             stages.append(TableStage(name, route, slots, reports, present, len(window), facts.planners[name]))
         elif name in facts.choosers:
-            weights = np.array(route.options.get("capacities") or [1.0] * len(route.instances), np.float64)
             rows = sum(report.rows for report in reports) / len(window)
-            stages.append(ShareStage(name, route.instances, slots, rows, weights / weights.sum()))
+            shares = _shares(route.options.get("capacities"), len(route.instances))
+            stages.append(ShareStage(name, route.instances, slots, rows, shares))
     return stages
+
+
+def _shares(weights: object, count: int) -> npt.NDArray[np.float64]:
+    """Published weights as shares; equal ones where none have been published for this many."""
+    published = np.asarray(weights or (), np.float64)
+    return published / published.sum() if len(published) == count else np.full(count, 1 / count)
 
 
 def _next_epoch(current: Epoch, remedies: Mapping[str, Remedy], reason: str) -> Epoch:

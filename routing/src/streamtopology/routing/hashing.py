@@ -70,7 +70,8 @@ def canonical_float(values: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.int
     numbers = np.asarray(values)
     if numbers.dtype.kind != "f":
         raise TypeError(f"canonical_float takes floats, not {numbers.dtype}; integers are canonical as they are")
-    bits = (numbers.astype(np.float64) + 0.0).view(np.int64)
+    with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN like any other
+        bits = (numbers.astype(np.float64) + 0.0).view(np.int64)
     bits[np.isnan(numbers)] = CANONICAL_NAN
     return bits
 

@@ -230,7 +230,7 @@ class _Heavy:
     labels: tuple[str, ...]
 
     def take(self, index: npt.NDArray[np.int64]) -> _Heavy:
-        labels = tuple(self.labels[i] for i in index.tolist())
+        labels = tuple(self.labels[int(i)] for i in index)
         return _Heavy(self.hashes[index], self.rows[index], self.seconds[index], self.state[index], labels)
 
     def split(self, size: int) -> tuple[_Heavy, _Heavy]:
@@ -250,7 +250,7 @@ def _merge_heavy(reports: Sequence[LoadReport]) -> _Heavy:
     latest[key] = np.arange(len(key))
     labels = [label for report in reports for label in report.heavy_labels]
     state = np.concatenate([report.heavy_bytes for report in reports])
-    return _Heavy(hashes, rows, seconds, state[latest], tuple(labels[i] for i in latest.tolist()))
+    return _Heavy(hashes, rows, seconds, state[latest], tuple(labels[int(i)] for i in latest))
 
 
 def _merge_buckets(reports: Sequence[LoadReport]) -> Counts:
@@ -259,7 +259,7 @@ def _merge_buckets(reports: Sequence[LoadReport]) -> Counts:
         return _no_counts()
     if len({len(rows) for rows in counted}) > 1:
         raise ValueError(f"merge: reports of {reports[0].operator!r} count different numbers of buckets")
-    return np.sum(counted, axis=0, dtype=np.int64)
+    return np.stack(counted).sum(axis=0)
 
 
 def _pack(array: npt.NDArray[Any]) -> str:

@@ -235,11 +235,10 @@ def _quotas(counts: npt.NDArray[np.int64], active: Instances, before: Instances)
     weights = np.where(np.isin(active, before), counts[active], n_buckets / len(before))
     if np.ptp(counts[before]) <= 1 or not weights.any():
         weights = np.ones(len(active))
-    shares = weights * (n_buckets / weights.sum())
+    shares: npt.NDArray[np.float64] = weights * (n_buckets / weights.sum())
     quotas = np.floor(shares + 1e-9).astype(np.int64)
     # Where two have the same claim to a bucket that is left over, the one that has more now keeps it.
-    shortfall: npt.NDArray[np.float64] = np.round(shares - quotas, 9)
-    claims = np.lexsort((-counts[active], -shortfall))
+    claims = np.lexsort((-counts[active], np.round(quotas - shares, 9)))
     quotas[claims[: n_buckets - int(quotas.sum())]] += 1
     return quotas
 

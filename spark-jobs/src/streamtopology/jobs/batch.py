@@ -32,7 +32,7 @@ class Plan:
         """As the checkpoint keeps it: one file per epoch, all that a worker needs to run it."""
         schemas = {name: base64.b64encode(schema.serialize()).decode() for name, schema in self.sources.items()}
         wire = {
-            "manifest": to_manifest(self.topology), "epoch": json.loads(self.epoch.to_json()), "sources": schemas,
+            "manifest": to_manifest(self.topology), "epoch": self.epoch.to_wire(), "sources": schemas,
             "baseDir": str(self.base_dir),
         }  # fmt: skip
         return json.dumps(wire)
@@ -43,8 +43,7 @@ class Plan:
         schemas = {
             name: pa.ipc.read_schema(pa.py_buffer(base64.b64decode(schema))) for name, schema in wire["sources"].items()
         }
-        epoch = Epoch.from_json(json.dumps(wire["epoch"]))
-        return Plan(parse(wire["manifest"]), epoch, schemas, Path(wire["baseDir"]))
+        return Plan(parse(wire["manifest"]), Epoch.from_wire(wire["epoch"]), schemas, Path(wire["baseDir"]))
 
 
 @dataclass(frozen=True)

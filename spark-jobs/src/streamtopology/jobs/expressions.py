@@ -69,7 +69,7 @@ def project(batch: pa.RecordBatch, select: Sequence[str] = (), where: str | None
 
 
 def output_schema(schema: pa.Schema, select: Sequence[str] = (), where: str | None = None) -> pa.Schema:
-    """The schema of `project` for batches of `schema`. Raises ExpressionError, also for what mixes rows (aggregates)."""
+    """The schema of `project` for batches of `schema`. Raises ExpressionError, also for aggregates and the like."""
     return _output_schema(schema, tuple(select), where)
 
 
@@ -103,11 +103,11 @@ def query(tables: Mapping[str, pa.Table | pa.RecordBatch], sql: str) -> pa.Table
 
 
 def query_schema(tables: Mapping[str, pa.Table], sql: str) -> pa.Schema:
-    """The schema of `query`; refuses what looks at more than one combination of rows at once. Raises ExpressionError."""
+    """The schema of `query`; refuses aggregates and the like, too. Raises ExpressionError."""
     try:
         mixing = _mixing_steps(tables, sql, _ACROSS_ROWS)
         if mixing:
-            raise ExpressionError(f"{sql} looks at several results at once ({mixing[0]}); let an operator after it do so")
+            raise ExpressionError(f"{sql} looks at several results at once ({mixing[0]}); let a later operator do so")
         return _run(tables, sql).schema
     except duckdb.Error as error:
         raise ExpressionError(f"{_first_line(error)} in {sql}") from error
@@ -150,8 +150,8 @@ def _check_row_by_row(empty: pa.Table, select: Sequence[str], where: str | None)
     mixing = _mixing_steps({INPUT: empty}, _sql(select, where), _ACROSS_ROWS + _OTHER_TABLES)
     if mixing:
         raise ExpressionError(
-            f"{_shown(select, where)} looks at several rows at once ({mixing[0]}); an expression sees one tuple at a time, "
-            "aggregates are operators of their own"
+            f"{_shown(select, where)} looks at several rows at once ({mixing[0]}); an expression sees one tuple at a "
+            "time, aggregates are operators of their own"
         )
 
 
@@ -177,7 +177,8 @@ def _named(
         try:
             _run({INPUT: rows}, _sql(one, condition))
         except duckdb.Error as again:
-            return ExpressionError(f"expression {condition or one[0]!r}: {_first_line(again)} (columns: {', '.join(rows.schema.names)})")
+            columns = ", ".join(rows.schema.names)
+            return ExpressionError(f"expression {condition or one[0]!r}: {_first_line(again)} (columns: {columns})")
     return ExpressionError(f"{_shown(select, where)}: {_first_line(error)}")
 
 

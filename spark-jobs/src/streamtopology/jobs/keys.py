@@ -1,8 +1,8 @@
 """Key columns as the kernels want them: Arrow columns in, canonical int64 values or canonical bytes out, and back.
 
 One numeric-like column becomes int64 values; a string, binary or decimal column its bytes; several columns the tagged
-bytes of `key_kernels`. Equal canonical keys are equal keys: int32 5 is int64 5, every NaN is one key, -0.0 is 0.0, NULL is
-a key of its own and not the empty string.
+bytes of `key_kernels`. Equal canonical keys are equal keys: int32 5 is int64 5, every NaN is one key, -0.0 is 0.0, NULL
+is a key of its own and not the empty string.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ def _canonical(array: pa.Array) -> _Column:
 def _validity(array: pa.Array) -> np.ndarray | None:
     if array.null_count == 0:
         return None
-    return pc.is_valid(array).to_numpy(zero_copy_only=False)
+    return array.is_valid().to_numpy(zero_copy_only=False)
 
 
 def _buffer(array: pa.Array, index: int, dtype: np.dtype, per_row: int = 1) -> np.ndarray:

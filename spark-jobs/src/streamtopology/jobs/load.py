@@ -40,10 +40,10 @@ def measure_keys(keys: KeyColumns | None, row_seconds: np.ndarray | None) -> Key
         return NOTHING
     hashes = keys.hashes
     candidates, first = _candidates(hashes)
-    index = RoutingTable(candidates, np.arange(len(candidates), dtype=np.int32), np.full(BUCKETS, -1, np.int32))
-    which = index.lookup(hashes)
-    light = which < 0
-    heavy = which[~light]
+    numbers = np.arange(1, len(candidates) + 1, dtype=np.int32)
+    which = RoutingTable(candidates, numbers, np.zeros(BUCKETS, np.int32)).lookup(hashes)  # 0: none of them
+    light = which == 0
+    heavy = which[~light] - 1
     rows = np.bincount(heavy, minlength=len(candidates))
     weights = np.zeros(len(heavy)) if row_seconds is None else row_seconds[~light]
     seconds = np.bincount(heavy, weights=weights, minlength=len(candidates))

@@ -21,6 +21,7 @@ from matplotlib.transforms import blended_transform_factory
 from streamtopology.jobs import wording
 from streamtopology.jobs.history import History, Reconfiguration
 from streamtopology.jobs.measures import after_warmup, heaviest_operators, reports_of, throughput
+from streamtopology.routing.capacity import SOURCE
 
 _Color = tuple[float, float, float]
 _Entry = tuple[str, str | _Color, Literal["-", "--"]]
@@ -96,7 +97,7 @@ def _draw_busy(panel: Axes, history: History, operator: str) -> None:
         color = _shade(colors[class_of[instance]], peers.index(instance), len(peers))
         panel.plot(numbers, seconds[instance], color=color, linewidth=1.7, marker="o", markersize=2.4)
     top = float(every.max()) or 1.0
-    changes = [change for change in history.reconfigurations if change.operator == operator]
+    changes = [change for change in history.reconfigurations if change.operator in (operator, SOURCE)]
     _style(panel, f"{operator}: busy time of each instance", "seconds in a batch", "batch")
     panel.set_ylim(0, top * (1.06 + 0.09 * min(_LABEL_ROWS, len(changes))))
     panel.set_xlim(numbers[0] - 0.5, numbers[-1] + 0.5)
@@ -113,8 +114,7 @@ def _mark_reroutings(panel: Axes, changes: Sequence[Reconfiguration]) -> None:
         at = change.batch - 0.5
         panel.axvline(at, color=_MARK, linewidth=1.1, linestyle=(0, (4, 3)), alpha=0.8)
         if index < _MOST_LABELS:
-            moved = f"{wording.count(change.keys_moved)} keys, {wording.size(change.bytes_moved)} moved"
-            text = f"epoch {change.epoch}: {moved}"
+            text = f"epoch {change.epoch}: {change.operator} {wording.moved(change)}"
             in_right_half = at > (left + right) / 2
             panel.text(
                 at,
@@ -136,7 +136,7 @@ def _draw_rates(panel: Axes, history: History, baseline: History | None, bound: 
         if run and run.batches:
             highest = max(highest, _draw_rate(panel, run, color))
             entries.append((f"{name}: {wording.rate(throughput(after_warmup(run.batches)))}", color, "-"))
-    if bound is not None:
+    if bound:
         panel.axhline(bound, color=_INK, linewidth=1.3, linestyle="--")
         entries.append((f"capacity bound: {wording.rate(bound)}", _INK, "--"))
     begin = _start(history)

@@ -59,8 +59,8 @@ def pin(df: DataFrame, slots: Sequence[Slot], rows_per_partition: int) -> DataFr
     rows = df._jdf.queryExecution().toRdd()
     if rows.getNumPartitions() != len(slots):
         raise ValueError(f"cannot pin {rows.getNumPartitions()} partitions to {len(slots)} executors: one slot per partition")
-    zipped = _anchors(spark.sparkContext, tuple(slots), rows_per_partition).zip(rows, _class_tag(jvm, "java.lang.Object"))
     any_tag = _class_tag(jvm, "java.lang.Object")
+    zipped = _anchors(spark.sparkContext, tuple(slots), rows_per_partition).zip(rows, any_tag)
     values = jvm.org.apache.spark.api.java.JavaPairRDD(zipped, any_tag, any_tag).values().rdd()
     return DataFrame(spark._jsparkSession.internalCreateDataFrame(values, df._jdf.schema(), False), spark)
 
@@ -90,8 +90,8 @@ def executors(spark: SparkSession) -> list[ExecutorInfo]:
     summaries = spark.sparkContext._jsc.sc().statusStore().executorList(True)
     for index in range(summaries.size()):
         summary = summaries.apply(index)
-        if summary.id() != "driver":
-            host = summary.hostPort().rpartition(":")[0]
+        host = summary.hostPort().rpartition(":")[0]
+        if host and summary.id() != "driver":  # one that has just registered has no address yet
             found.append(ExecutorInfo(summary.id(), host, _to_dict(spark, summary.attributes())))
     return sorted(found, key=lambda executor: (_host_order(executor.host), executor.id))
 

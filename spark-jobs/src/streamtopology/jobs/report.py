@@ -36,7 +36,8 @@ def build_report(
 ) -> dict[str, Any]:
     """The content of `report.json` for the re-routed run `history`.
 
-    `bound` is the capacity bound in source rows/s. What was not measured (no baseline, no bound, no check) is None.
+    `bound` is the capacity bound in source rows/s; 0 means that no capacity is known yet. What was not measured (no
+    baseline, no bound, no check) is None.
     """
     batches = history.batches
     rerouted = throughput(after_warmup(batches))
@@ -55,7 +56,7 @@ def build_report(
             "unit": "rows/s",
             "warmup_batches": WARMUP_BATCHES,
         },
-        "capacity": {"bound": bound, "reached": _ratio(rerouted, bound)},
+        "capacity": {"bound": bound or None, "reached": _ratio(rerouted, bound)},
         "imbalance": {"before": before, "after": after},
         "operators": [
             {"name": name, "policy": history.policies.get(name, ""), "instances": _instances(history, name)}

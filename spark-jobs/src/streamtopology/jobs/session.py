@@ -51,6 +51,7 @@ def create_session(name: str, master: str, conf: Mapping[str, str]) -> SparkSess
     start_driver_jvm(conf)
     if SparkContext._active_spark_context is not None:
         raise RuntimeError("this process has a Spark session already; stop it first")
+    os.environ["PYSPARK_PYTHON"] = conf.get("spark.pyspark.python", sys.executable)  # PySpark itself heeds no setting here
     settings = SparkConf()
     settings.setMaster(master).setAppName(name).setAll(list(conf.items()))
     return SparkSession.builder.config(conf=settings).getOrCreate()

@@ -25,6 +25,7 @@ from streamtopology.jobs.keys import KeyColumns
 from streamtopology.jobs.operators.base import Rows
 from streamtopology.jobs.source_reader import SourceReader
 from streamtopology.jobs.sources.ddl import SchemaError
+from streamtopology.jobs.state.schema import ROUTING
 from streamtopology.jobs.turn import Turn
 from streamtopology.jobs.worker import THIS_WORKER, Worker
 from streamtopology.routing.epoch import Epoch
@@ -171,12 +172,19 @@ def _hand_over(attempt: Attempt, worker: Worker, dag: Dag, epoch: Epoch, place: 
             state = worker.state(attempt, node, instance)
             if state is None or len(state) == 0:
                 continue
-            leaving, hashes = state.extract(lambda h, i=instance, t=table: t.lookup(h) != i)
-            owners = table.lookup(hashes)
+            leaving = state.extract(lambda hashes, i=instance, t=table: t.lookup(hashes) != i)
+            owners = table.lookup(routing_hashes(leaving, node.key))
             for owner in np.unique(owners).tolist():
                 outbox.send_state(node.name, owner, take(leaving, np.flatnonzero(owners == owner)))
             moved.append((node.name, leaving.num_rows, leaving.nbytes))
     outbox.report(place, MOVED + json.dumps(moved).encode())
+
+
+def routing_hashes(rows: pa.RecordBatch, key: tuple[str, ...]) -> np.ndarray:
+    """uint64[n]: what routes each row of extracted state; only state with a longer key of its own carries it along."""
+    if ROUTING in rows.schema.names:
+        return rows.column(ROUTING).to_numpy()
+    return KeyColumns.from_arrow(rows, key).hashes
 
 
 @contextmanager

@@ -20,8 +20,8 @@ from streamtopology.jobs.dag import Node
 from streamtopology.jobs.failures import TupleFailed
 from streamtopology.jobs.load import measure_keys
 from streamtopology.jobs.operators.base import BadTuple, BatchInfo, Operator, Output, Rows, SetAside
-from streamtopology.jobs.state import KeyedState, RowState
-from streamtopology.jobs.worker import State, Worker
+from streamtopology.jobs.state import State
+from streamtopology.jobs.worker import Worker
 from streamtopology.routing.epoch import Epoch
 from streamtopology.routing.report import LoadReport
 
@@ -157,7 +157,7 @@ class Turn:
         if state is None or self.attempt.dry:
             return None
         delta = state.delta()
-        if delta is None:
+        if delta.num_rows == 0:
             return None
         return self.checkpoint.write_delta(
             self.node.name, self.instance, self.attempt.number, self.attempt.attempt, delta
@@ -208,9 +208,7 @@ class Turn:
 
 
 def _bytes_per_key(state: State | None) -> int:
-    if isinstance(state, KeyedState | RowState) and len(state):
-        return state.nbytes // len(state)
-    return 0
+    return state.nbytes // len(state) if state is not None and len(state) else 0
 
 
 def _batches(output: Output) -> list[pa.RecordBatch]:

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from streamtopology.jobs import wording
-from streamtopology.jobs.history import BatchOutcome, History
+from streamtopology.jobs.history import BatchOutcome, Event, History
 from streamtopology.jobs.measures import (
     heaviest_operators,
     imbalance,
@@ -247,8 +247,12 @@ def _news(history: History) -> list[RenderableType]:
         lines += [_news_line(wording.rerouting(change), "") for change in history.reconfigurations[-_NEWS_LINES:]]
     if history.events:
         lines.append(Text("\nevents", "bold"))
-        lines += [_news_line(f"batch {event.batch}: {event.text}", "yellow") for event in history.events[-_NEWS_LINES:]]
+        lines += [_news_line(_told(event), "yellow") for event in history.events[-_NEWS_LINES:]]
     return lines
+
+
+def _told(event: Event) -> str:
+    return f"batch {event.batch}: {event.text}" if event.batch >= 0 else event.text
 
 
 def _news_line(text: str, style: str) -> Text:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
+
 from streamtopology.jobs.history import Reconfiguration
 
 
 def count(value: float) -> str:
     """412, 15.3 k, 1.70 M: three figures are what a person compares."""
-    return _scaled(value, 1000, ("", " k", " M", " G", " T"))
+    return _scaled(value, ("", " k", " M", " G", " T"))
 
 
 def size(value: float) -> str:
     """Bytes in decimal units: 412 B, 1.20 MB."""
-    return _scaled(value, 1000, (" B", " kB", " MB", " GB", " TB"))
+    return _scaled(value, (" B", " kB", " MB", " GB", " TB"))
 
 
 def tick(value: float) -> str:
@@ -33,30 +35,36 @@ def percent(value: float | None) -> str:
 
 def duration(seconds: float) -> str:
     """85 ms, 3.2 s, 41 s, 2 min 05 s."""
-    if seconds < 1:
+    if round(1000 * seconds) < 1000:
         return f"{1000 * seconds:.0f} ms"
-    if seconds < 10:
+    if round(seconds, 1) < 10:
         return f"{seconds:.1f} s"
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    return f"{int(seconds) // 60} min {int(seconds) % 60:02d} s"
+    whole = round(seconds)
+    return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60:02d} s"
+
+
+def moved(change: Reconfiguration) -> str:
+    """What a re-routing moved; that of the sources, or before any state, moves shares of rows only."""
+    if not change.keys_moved:
+        return "moved no keys"
+    return f"moved {count(change.keys_moved)} keys, {size(change.bytes_moved)}"
 
 
 def rerouting(change: Reconfiguration) -> str:
     """One re-routing in a line: `epoch 3 at batch 14: tail moved 412 keys, 1.20 MB, predicted gain 38 %`."""
     text = (
-        f"epoch {change.epoch} at batch {change.batch}: {change.operator} moved {count(change.keys_moved)} keys, "
-        f"{size(change.bytes_moved)}, predicted gain {percent(change.predicted_gain)}"
+        f"epoch {change.epoch} at batch {change.batch}: {change.operator} {moved(change)}, "
+        f"predicted gain {percent(change.predicted_gain)}"
     )
     return text if change.measured_gain is None else f"{text}, measured {percent(change.measured_gain)}"
 
 
-def _scaled(value: float, step: int, units: tuple[str, ...]) -> str:
-    magnitude = 0
-    while abs(value) >= step and magnitude < len(units) - 1:
-        value /= step
-        magnitude += 1
-    if magnitude == 0:
+def _scaled(value: float, units: tuple[str, ...]) -> str:
+    """Three figures and the unit of the thousand that they are in after rounding."""
+    if round(value) < 1000:
         return f"{value:.0f}{units[0]}"
-    decimals = 2 if abs(value) < 10 else 1 if abs(value) < 100 else 0
+    value = float(f"{value:.3g}")
+    magnitude = min(len(units) - 1, int(math.log10(value)) // 3)
+    value /= 1000**magnitude
+    decimals = 2 if value < 10 else 1 if value < 100 else 0
     return f"{value:.{decimals}f}{units[magnitude]}"

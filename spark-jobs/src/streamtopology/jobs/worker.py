@@ -12,9 +12,8 @@ from streamtopology.jobs.batch import Attempt, Plan
 from streamtopology.jobs.checkpoint import Checkpoint, CommitRecord
 from streamtopology.jobs.dag import Dag, Node
 from streamtopology.jobs.operators.base import Operator
-from streamtopology.jobs.state import KeyedState, RowState, new_state
+from streamtopology.jobs.state import State, new_state
 
-State = KeyedState | RowState
 Version = tuple[int, int]  # (batch, attempt)
 
 

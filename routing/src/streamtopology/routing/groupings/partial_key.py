@@ -1,7 +1,8 @@
 """`partial-key`: of the two instances that a key's hash names, each tuple takes the one with less load.
 
 Nasir et al., The Power of Both Choices (ICDE 2015); as PKG in Consistent Grouping, section II. Load is measured in the
-time that an instance needs for it: rows over capacity.
+time that an instance needs for it, rows over capacity, counted in ticks: whole numbers compare and add in a cycle each,
+and every tuple waits for the sums of the one before.
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ from streamtopology.routing.hashing import kernel_input, mix64
 
 _HALF = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
+_TICKS_PER_ROW = 1 << 16
+"""Ticks that a row takes on the fastest instance: capacities are told apart to 1 in 65,536."""
+_MOST_TICKS_PER_ROW = 1 << 40
+_MOST_TICKS_BEHIND = 1 << 60
 
 
 class PartialKeyChooser(Chooser):
@@ -34,9 +39,11 @@ class PartialKeyChooser(Chooser):
         self, instances: Instances, loads: Floats, seed: int, options: Mapping[str, object] | None = None
     ) -> None:
         super().__init__(instances, loads, seed, options)
-        finish = self.loads / self.capacities
-        self._finish = finish - finish.min()
-        self._cost = 1.0 / self.capacities
+        slowness = self.capacities.max() / self.capacities
+        cost = np.minimum(_TICKS_PER_ROW * slowness, _MOST_TICKS_PER_ROW)
+        finish = self.loads * cost
+        self._cost = np.rint(cost).astype(np.int64)
+        self._finish = np.minimum(finish - finish.min(), _MOST_TICKS_BEHIND).astype(np.int64)
 
     def choose(self, hashes: Hashes | None, n: int) -> Instances:
         if hashes is None or len(hashes) != n:
@@ -52,15 +59,16 @@ class PartialKeyChooser(Chooser):
 
 @njit(cache=True, nogil=True)
 def _choose(hashes: Any, instances: Any, finish: Any, cost: Any, chosen: Any) -> None:
-    """At least two instances; `finish` (when each is done with what it has) is carried on."""
+    """At least two instances; `finish` (the tick at which each is done with what it has) is carried on."""
     k = np.uint64(len(instances))
     for i in range(len(hashes)):
         mixed = mix64(hashes[i])
         first = ((mixed >> _HALF) * k) >> _HALF
         second = ((mixed & _LOW) * (k - np.uint64(1))) >> _HALF
         second += np.uint64(second >= first)
-        # Arithmetic, not a jump: which of the two it is cannot be predicted.
-        choice = first + (second - first) * np.uint64(finish[second] < finish[first])
+        # All ones where the second is done earlier; a jump here could not be predicted.
+        prefers_second = np.uint64((finish[second] - finish[first]) >> np.int64(63))
+        choice = first ^ ((first ^ second) & prefers_second)
         finish[choice] += cost[choice]
         chosen[i] = instances[choice]
 

@@ -73,9 +73,7 @@ def _rebalance(problem: Problem, owner: Owners, by_load: Ints, by_priority: Ints
     _assign(problem, owner, by_load, by_priority, totals, limits)
 
 
-def _assign(
-    problem: Problem, owner: Owners, by_load: Ints, by_priority: Ints, totals: Floats, limits: Floats
-) -> None:
+def _assign(problem: Problem, owner: Owners, by_load: Ints, by_priority: Ints, totals: Floats, limits: Floats) -> None:
     machines = (problem.given.capacities, problem.given.fixed_seconds)
     assign(problem.loads, owner, by_load, by_priority, totals, limits, *machines)
 

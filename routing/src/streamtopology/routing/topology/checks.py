@@ -157,7 +157,6 @@ def _edge_problems(operators: tuple[Operator, ...]) -> Iterator[Problem]:
     named = [operator.name for operator in operators]
     for operator in operators:
         aliases: set[str] = set()
-        first_key = operator.inputs and (operator.inputs[0].key or operator.grouping.key)
         for position, edge in enumerate(operator.inputs):
             path = f"{operator.path}.inputs[{position}]"
             if edge.source and edge.source == operator.name and named.count(operator.name) == 1:
@@ -165,9 +164,8 @@ def _edge_problems(operators: tuple[Operator, ...]) -> Iterator[Problem]:
             if edge.alias and edge.alias in aliases:
                 yield Problem(path, f"found the alias {edge.alias!r} again; tell the inputs apart by `as`")
             aliases.add(edge.alias)
-            key = edge.key or operator.grouping.key
-            if first_key and key and len(key) != len(first_key):
-                message = f"found {len(key)} key columns, the first input has {len(first_key)}: inputs are keyed alike"
+            if edge.key and len(edge.key) != len(operator.grouping.key):
+                message = f"found {len(edge.key)} columns, grouping.key has {len(operator.grouping.key)}: one for each"
                 yield Problem(f"{path}.key", message)
 
 
@@ -180,12 +178,10 @@ def _policy_problems(operators: tuple[Operator, ...]) -> Iterator[Problem]:
         if spec is None:
             yield Problem(f"{path}.policy", one_of(grouping.policy, GROUPINGS))
             continue
-        if spec.needs_key and not _is_keyed(operator):
+        if spec.needs_key and not grouping.key:
             yield Problem(f"{path}.key", f"is missing, expected columns: the policy {grouping.policy!r} routes by key")
-
-
-def _is_keyed(operator: Operator) -> bool:
-    return all(edge.key or operator.grouping.key for edge in operator.inputs)
+        for name, message in spec.option_problems(grouping.options).items():
+            yield Problem(f"{path}.options.{name}", message)
 
 
 def _builtin_problems(topology: Topology, operator: Operator) -> Iterator[Problem]:
@@ -214,14 +210,20 @@ def _state_problems(operator: Operator, traits: Traits) -> Iterator[Problem]:
     spec = GROUPINGS.get(operator.grouping.policy)
     if spec is None or not traits.stateful:
         return
-    if not spec.needs_key and not _is_keyed(operator):
+    if not spec.needs_key and not operator.grouping.key:
         message = f"is missing, expected columns: {operator.run!r} keeps state per key"
         yield Problem(f"{operator.path}.grouping.key", message)
-    if spec.splits_keys and not traits.combinable:
+    passes_tuples = operator.options.get("emit") == "tuples"
+    if spec.splits_keys and (passes_tuples or not traits.combinable):
         whole = ", ".join(name for name, other in GROUPINGS.items() if not other.splits_keys)
+        why = (
+            "with emit: tuples, which cannot wait for partial results"
+            if passes_tuples
+            else "whose state cannot be combined"
+        )
         message = (
             f"found {operator.grouping.policy!r}, which sends one key to several instances, before {operator.run!r}, "
-            f"whose state cannot be combined; allowed: {whole}"
+            f"{why}; allowed: {whole}"
         )
         yield Problem(f"{operator.path}.grouping.policy", message)
 

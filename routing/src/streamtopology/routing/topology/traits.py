@@ -25,17 +25,17 @@ class Traits:
 
 
 BUILTINS: Mapping[str, Traits] = {
-    "count": Traits(stateful=True, combinable=True, max_inputs=None, summary="rows per key"),
-    "aggregate": Traits(stateful=True, combinable=True, max_inputs=None, summary="sum, mean, min, max per key"),
-    "top-k": Traits(stateful=True, summary="the k largest rows per key"),
-    "quantiles": Traits(stateful=True, max_inputs=None, summary="quantiles of a column per key"),
+    "count": Traits(stateful=True, combinable=True, max_inputs=None, summary="tuples per key"),
+    "aggregate": Traits(stateful=True, combinable=True, max_inputs=None, summary="sum, mean, min, max, count per key"),
+    "top-k": Traits(
+        stateful=True, combinable=True, max_inputs=None, summary="the k ids with the largest values per key"
+    ),
+    "quantiles": Traits(stateful=True, combinable=True, max_inputs=None, summary="quantiles of a column per key"),
     "map": Traits(stateful=False, max_inputs=None, summary="new columns by SQL expressions"),
-    "filter": Traits(stateful=False, max_inputs=None, summary="the rows for which a SQL expression holds"),
-    "window-aggregate": Traits(
-        stateful=True, combinable=True, windowed=True, max_inputs=None, summary="aggregates per key and window"
-    ),
+    "filter": Traits(stateful=False, max_inputs=None, summary="the tuples for which a SQL condition holds"),
+    "window-aggregate": Traits(stateful=True, windowed=True, max_inputs=None, summary="aggregates per key and window"),
     "window-join": Traits(
-        stateful=True, windowed=True, min_inputs=2, max_inputs=None, summary="rows of several inputs in one window"
+        stateful=True, windowed=True, min_inputs=2, max_inputs=None, summary="tuples of several inputs near in time"
     ),
-    "enrich": Traits(stateful=False, max_inputs=None, summary="per-tuple work that depends on the tuple"),
+    "enrich": Traits(stateful=False, max_inputs=None, summary="more columns, at a cost that may depend on the tuple"),
 }

@@ -49,7 +49,10 @@ class Source:
 
 @dataclass(frozen=True)
 class Input:
-    """An edge into an operator: from which source or operator, under which alias, keyed by which columns."""
+    """An edge into an operator: from which source or operator, and under which alias.
+
+    `key`: what this input calls the columns of the grouping's key, where it does not call them the same.
+    """
 
     source: str
     alias: str
@@ -58,7 +61,7 @@ class Input:
 
 @dataclass(frozen=True)
 class Grouping:
-    """How tuples find their instance. An empty `key` is allowed where neither the policy nor the operator needs one."""
+    """How tuples find their instance. `key` is empty only where neither the policy nor the operator needs one."""
 
     policy: str
     key: tuple[str, ...] = ()

@@ -1,0 +1,43 @@
+"""Benchmarks that anyone can run again: `streamtopology bench NAME`. A benchmark is a module with `run(runs) -> dict`."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+BENCHMARKS: Mapping[str, str] = {
+    "kernels": "hashing, table lookup and choosers, beside numpy take",
+    "planners": "how long a plan takes, from 10 thousand to 1 million keys",
+    "dataplane": "two chained stateful operators, against Spark's own row exchange",
+    "latency": "1,000 rows a batch, against a foreachBatch with one pinned Python stage",
+    "heterogeneous": "one executor of four at 30 %: re-routing against fields, and against plain Spark",
+    "reconfigure": "moving a tenth of a million keys: when, and how long the switching batch takes",
+}
+
+
+def run_bench(name: str, json_file: Path | None, runs: int) -> int:
+    """Run a benchmark, print its table, write its JSON; 2 when there is none of that name."""
+    if name not in BENCHMARKS:
+        print(f"there is no benchmark {name!r}; there are:")
+        for known, what in BENCHMARKS.items():
+            print(f"  {known:14} {what}")
+        return 2
+    result = importlib.import_module(f"streamtopology.jobs.bench.{name}").run(runs)
+    print(table(result))
+    if json_file is not None:
+        json_file.parent.mkdir(parents=True, exist_ok=True)
+        json_file.write_text(json.dumps(result, indent=2) + "\n")
+    return 0
+
+
+def table(result: Mapping[str, Any]) -> str:
+    """The results as a table for a terminal: a line a case, with its ratios to other cases."""
+    lines = [f"{result['name']} on {result['machine']}"]
+    for row in result["results"]:
+        ratios = "  ".join(f"{ratio:.2f}x {case}" for case, ratio in row.get("ratio_to", {}).items())
+        figures = f"{row['min']:>12.4g} {row['median']:>12.4g} {row['max']:>12.4g}"
+        lines.append(f"  {row['case']:34} {row['metric']:18} {figures} {row['unit']:10} {ratios}")
+    return "\n".join(lines)

@@ -29,7 +29,7 @@ from streamtopology.jobs.local.cgroups import cgroup_parents
 from streamtopology.jobs.local.claim import CLUSTER_MARK, SLOT_MARK, Claim, claim_name, members, sweep_the_dead
 from streamtopology.jobs.local.java import find_java
 from streamtopology.jobs.local.limiting import CpuLimiter, best_limiter
-from streamtopology.jobs.local.sparkprocess import SPARK_HOME, master_command, worker_command
+from streamtopology.jobs.local.sparkprocess import SPARK_ENVIRONMENT, master_command, worker_command
 from streamtopology.jobs.local.subnet import Subnet
 
 MEBIBYTE = 1 << 20
@@ -213,7 +213,6 @@ class LocalCluster:
         settings = {
             "spark.authenticate": "true",
             "spark.authenticate.secret": self.secret,
-            "spark.deploy.maxExecutorRetries": "-1",  # a lost executor is started again however often it happens
             "spark.worker.cleanup.enabled": "false",
         }
         path = self.directory / "spark.properties"
@@ -231,7 +230,7 @@ class LocalCluster:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env={**inherited, **environment, **marks, "SPARK_HOME": str(SPARK_HOME)},
+                env={**inherited, **environment, **marks, **SPARK_ENVIRONMENT},
                 start_new_session=True,
             )
 

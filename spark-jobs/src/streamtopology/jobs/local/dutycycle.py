@@ -17,6 +17,7 @@ from pathlib import Path
 
 PERIOD_SECONDS = 0.1
 LOOK_SECONDS = 0.005
+SAVED_PERIODS = 5  # budget that a busy machine kept a slot from using may be used this much later, then it is lost
 MEMBERS_SECONDS = 0.5  # how often the list of a slot's processes is read anew
 
 
@@ -109,10 +110,10 @@ class DutyCycle:
 
 
 def _enforce(budget: _Budget, cpu: float, periods: int) -> None:
-    """Grant the budget of the periods that began since the last look (what was not used is lost), then stop or continue."""
+    """Grant the budget of the periods that began since the last look, then stop or continue."""
     quota = cpu * PERIOD_SECONDS
     if periods:
-        budget.left = min(budget.left + quota * periods, quota)
+        budget.left = min(budget.left + quota * periods, quota * SAVED_PERIODS)
     if budget.left > 0:
         _resume(budget)
     else:

@@ -9,6 +9,7 @@ import pyspark
 from streamtopology.jobs.local.java import Java
 
 SPARK_HOME = Path(pyspark.__file__).parent
+SPARK_ENVIRONMENT = {"SPARK_HOME": str(SPARK_HOME), "SPARK_SCALA_VERSION": "2.13"}  # a worker builds its executors' commands with them
 LIGHT_JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
 
 # What spark-class adds: org.apache.spark.launcher.JavaModuleOptions of Spark 4.3.

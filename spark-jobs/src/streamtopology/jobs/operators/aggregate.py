@@ -10,12 +10,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamtopology.jobs.operators.base import OptionError, Rows, require_column
+from streamtopology.jobs.operators.base import Rows
 from streamtopology.jobs.operators.columns import NUMBERS, countable, numbers
-from streamtopology.jobs.operators.kernels import count_at, max_at, min_at, sum_at, sum_int_at
+from streamtopology.jobs.operators.kernels import combine_into, count_at
 from streamtopology.jobs.operators.keyed import KeyedAggregate
+from streamtopology.jobs.operators.options import OptionError, require_column
 from streamtopology.jobs.state import Field, KeyedState
+from streamtopology.jobs.state.schema import Merge
 
+_KEPT: Mapping[str, Merge] = {"sum": "sum", "mean": "sum", "min": "min", "max": "max"}
+"""What the state keeps for a function besides the count."""
 FUNCTIONS = ("count", "sum", "mean", "min", "max")
 _CALL = re.compile(r"\s*(\w+)\s*\(\s*(\*|\w*)\s*\)\s*")
 _ROWS = "agg_rows"
@@ -39,7 +43,7 @@ def parse_calls(aggregates: Any) -> tuple[Call, ...]:
         match = _CALL.fullmatch(text) if isinstance(text, str) else None
         if match is None or match[1] not in FUNCTIONS or (match[1] != "count" and match[2] in ("", "*")):
             allowed = ", ".join(f"{function}(column)" for function in FUNCTIONS)
-            raise OptionError(f"aggregate {name!r} is {text!r}; allowed: count(), {allowed}; a map computes expressions")
+            raise OptionError(f"aggregate {name!r} is {text!r}; allowed: count(), {allowed}")
         calls.append(Call(str(name), match[1], "" if match[2] == "*" else match[2]))
     return tuple(calls)
 
@@ -61,12 +65,11 @@ class Aggregates:
         for call in self.calls:
             counter = _count_field(call.column)
             needed[counter] = Field(counter, np.dtype(np.int64), merge="sum")
-            if call.function == "count":
-                continue
-            kind = _state_kind(call.function)
-            field = _field(kind, call.column)
-            dtype = _dtype(self._types[call.column])
-            needed[field] = Field(field, dtype, initial=_initial(kind, dtype), merge=kind)
+            kind = _KEPT.get(call.function)
+            if kind is not None:
+                field = _field(kind, call.column)
+                dtype = _dtype(self._types[call.column])
+                needed[field] = Field(field, dtype, initial=_initial(kind, dtype), merge=kind)
         return tuple(needed.values())
 
     @property
@@ -78,32 +81,24 @@ class Aggregates:
         if any(not call.column for call in self.calls):
             count_at(state.column(_ROWS), slots)
         for column in self._types:
-            kinds = {_state_kind(call.function) for call in self.calls if call.column == column} - {"count"}
+            kinds = {_KEPT[c.function] for c in self.calls if c.column == column and c.function in _KEPT}
             values, counts = numbers(rows.column(column)) if kinds else (None, countable(rows.column(column)))
             at = slots if counts is None else slots[counts]
             count_at(state.column(_count_field(column)), at)
             if values is not None:
                 values = values if counts is None else values[counts]
                 for kind in kinds:
-                    self._fold_one(kind, column, at, values, state)
+                    combine_into(state.column(_field(kind, column)), at, values, kind)
 
     def results(self, slots: np.ndarray, state: KeyedState) -> list[pa.Array]:
         return [self._result(call, slots, state) for call in self.calls]
-
-    def _fold_one(self, kind: str, column: str, slots: np.ndarray, values: np.ndarray, state: KeyedState) -> None:
-        target = state.column(_field(kind, column))
-        if kind == "sum" and values.dtype == np.int64:
-            if sum_int_at(target, slots, values) >= 0:
-                raise OverflowError(f"sum({column}) of a key does not fit into 64 bits; cast the column to DOUBLE in a map")
-            return
-        {"sum": sum_at, "min": min_at, "max": max_at}[kind](target, slots, values)
 
     def _result(self, call: Call, slots: np.ndarray, state: KeyedState) -> pa.Array:
         counted = state.column(_count_field(call.column))[slots]
         if call.function == "count":
             return pa.array(counted)
         nothing = counted == 0
-        values = state.column(_field(_state_kind(call.function), call.column))[slots]
+        values = state.column(_field(_KEPT[call.function], call.column))[slots]
         if call.function == "mean":
             return pa.array(values / np.where(nothing, 1, counted), pa.float64(), mask=nothing)
         values = np.where(nothing, 0, values)
@@ -143,10 +138,6 @@ def _field(kind: str, column: str) -> str:
     return f"agg_{kind}_{column}"
 
 
-def _state_kind(function: str) -> str:
-    return "sum" if function == "mean" else function
-
-
 def _count_field(column: str) -> str:
     return f"agg_count_{column}" if column else _ROWS
 
@@ -173,10 +164,11 @@ def _common_type(call: Call, inputs: Mapping[str, pa.Schema]) -> pa.DataType:
     """The type of a column, the same in every input."""
     kinds = [require_column(inputs, call.column, alias).type for alias in inputs]
     if any(kind != kinds[0] for kind in kinds):
-        raise OptionError(f"column {call.column!r} is {', '.join(map(str, kinds))} in different inputs; cast it in a map")
+        found = ", ".join(map(str, kinds))
+        raise OptionError(f"column {call.column!r} is {found} in different inputs; cast it in a map")
     kind = kinds[0]
     number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
-    ordered = pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_time(kind) or pa.types.is_duration(kind)
+    ordered = pa.types.is_temporal(kind) and not pa.types.is_interval(kind)
     if number or call.function == "count" or (ordered and call.function in ("min", "max")):
         return kind
     allowed = NUMBERS + (", a time or a date" if call.function in ("min", "max") else "")

@@ -7,30 +7,24 @@ speaks once more when the batch has ended (`finish`). `TupleOperator` is the sam
 from __future__ import annotations
 
 import inspect
-import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias, cast
 
 import numpy as np
 import pyarrow as pa
 
 from streamtopology.jobs import work
-from streamtopology.jobs.keys import KeyColumns, key_types
+from streamtopology.jobs.keys import KeyColumns
 from streamtopology.jobs.operators.kernels import combine_into
+from streamtopology.jobs.operators.options import OptionError, key_schema, seconds_of
 from streamtopology.jobs.state import Field, KeyedState, KeyedStateSchema, StateSchema
 
 Output: TypeAlias = pa.RecordBatch | pa.Table | None
 
 COMMON_OPTIONS = ("costPerTuple",)
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|ms|s|m|h|d)")
-_UNIT_SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-
-
-class OptionError(ValueError):
-    """An option, or a column it names, does not fit; the sentence says what was found and what is allowed."""
 
 
 class BadTuple(Exception):  # noqa: N818 - it names a tuple, not a fault of the program
@@ -158,7 +152,7 @@ class Operator(metaclass=_OptionChecking):
         """
         for field in _keyed(self.state).fields:
             if field.merge is None:
-                raise TypeError(f"field {field.name!r} of {type(self).__name__} has no merge function; override combine()")
+                raise TypeError(f"field {field.name!r} of {type(self).__name__} has no merge; override combine()")
             combine_into(state.column(field.name), slots, field_values(partial, field), field.merge)
 
     def tuple_weights(self, rows: Rows) -> np.ndarray | None:
@@ -222,8 +216,8 @@ class TupleOperator(Operator):
     Simple and slow (some microseconds a tuple). A tuple that raises leaves its key's state as it was.
     """
 
-    def process_tuple(self, row: dict[str, Any], state: TupleState | None) -> Iterable[dict[str, Any]] | dict[str, Any] | None:
-        """`state` is the key's own; None when the operator declares no fields. Returned dicts are emitted."""
+    def process_tuple(self, row: dict[str, Any], state: Any) -> Iterable[dict[str, Any]] | dict[str, Any] | None:
+        """`state` is the TupleState of its key, None when no fields are declared. Returned dicts are emitted."""
         raise NotImplementedError(f"{type(self).__name__} does not say how to process a tuple")
 
     def prepare(self, inputs: Mapping[str, pa.Schema], key: tuple[str, ...]) -> pa.Schema | None:
@@ -251,7 +245,7 @@ class TupleOperator(Operator):
             except Exception as error:
                 if before is not None and state is not None and slots is not None:
                     self._put_back(state, slots[place], before)
-                reason = f"{type(self).__name__} raised {type(error).__name__}: {error} on the tuple with {self._named(row)}"
+                reason = f"{type(self).__name__} raised {type(error).__name__}: {error} on {self._named(row)}"
                 if not dead_letter:
                     raise BadTuple(place, reason) from error
                 self._put_aside(rows, np.array([place]), reason)
@@ -274,10 +268,8 @@ class TupleOperator(Operator):
             state.column(field.name)[slot] = value
 
     def _named(self, row: dict[str, Any]) -> str:
-        return "key " + ", ".join(f"{name}={row[name]!r}" for name in self._key if name in row) if self._key else repr(row)
-
-
-# Shared by operators --------------------------------------------------------------------------------------------------
+        """The tuple's key, or all of it when there is none."""
+        return "key " + ", ".join(f"{name}={row.get(name)!r}" for name in self._key) if self._key else repr(row)
 
 
 def option_names(cls: type) -> list[str]:
@@ -292,53 +284,6 @@ def option_names(cls: type) -> list[str]:
     return list(dict.fromkeys([*own, *COMMON_OPTIONS]))
 
 
-def key_schema(inputs: Mapping[str, pa.Schema], key: tuple[str, ...]) -> pa.Schema:
-    """Names and types of the key columns, which must be the same in every input."""
-    if not key:
-        raise OptionError("an operator that remembers something per key needs a key; name it in grouping.key")
-    found: pa.Schema | None = None
-    for alias, schema in inputs.items():
-        for name in key:
-            require_column(inputs, name, alias)
-        types = key_types(schema, key)
-        if found is not None and types != found:
-            raise OptionError(f"the key of input {alias!r} is {_described(types)}, of another input {_described(found)}")
-        found = types
-    if found is None:
-        raise OptionError("an operator needs at least one input")
-    return found
-
-
-def _described(schema: pa.Schema) -> str:
-    return ", ".join(f"{field.name} {field.type}" for field in schema)
-
-
-def require_column(inputs: Mapping[str, pa.Schema], name: str, alias: str) -> pa.Field:
-    """The column `name` of input `alias`; OptionError names what the input has instead."""
-    schema = inputs[alias]
-    places = schema.get_all_field_indices(name)
-    if len(places) != 1:
-        what = "is there more than once" if places else "does not exist"
-        raise OptionError(f"column {name!r} {what} in input {alias!r}, which has {', '.join(schema.names)}")
-    return schema.field(places[0])
-
-
-def one_of(value: Any, allowed: Sequence[str], option: str) -> str:
-    if value not in allowed:
-        raise OptionError(f"option {option!r} is {value!r}; allowed: {', '.join(allowed)}")
-    return str(value)
-
-
-def seconds_of(value: Any, option: str) -> float:
-    """Seconds of `10us`, `1.5 s`, `2m` ...; a plain number is seconds."""
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf"):
-        return float(value)
-    match = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
-    if match is None:
-        raise OptionError(f"option {option!r} is {value!r}; allowed: a duration such as 10us, 5ms, 30s, 10m, 1h or 1d")
-    return float(match[1]) * _UNIT_SECONDS[match[2]]
-
-
 def field_values(partial: pa.RecordBatch, field: Field) -> np.ndarray:
     """Field `field` of `partial` as an array of shape (n, *field.shape)."""
     return field.to_numpy(partial.column(partial.schema.get_field_index(field.name)))
@@ -346,8 +291,8 @@ def field_values(partial: pa.RecordBatch, field: Field) -> np.ndarray:
 
 def _as_rows(returned: Iterable[dict[str, Any]] | dict[str, Any] | None) -> Iterable[dict[str, Any]]:
     if returned is None:
-        return ()
-    return (returned,) if isinstance(returned, dict) else returned
+        return []
+    return cast("Iterable[dict[str, Any]]", [returned] if isinstance(returned, dict) else returned)
 
 
 def _slots(state: KeyedState, rows: Rows) -> np.ndarray:
@@ -363,6 +308,6 @@ def _keyed(schema: StateSchema | None) -> KeyedStateSchema:
 
 
 __all__ = [
-    "BadTuple", "BatchInfo", "Field", "Operator", "OptionError", "Output", "Rows", "SetAside", "StateSchema", "TupleOperator",
-    "TupleState",
+    "BadTuple", "BatchInfo", "Field", "Operator", "OptionError", "Output", "Rows", "SetAside", "StateSchema",
+    "TupleOperator", "TupleState",
 ]  # fmt: skip

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from streamtopology.jobs.operators.base import OptionError, require_column
+from streamtopology.jobs.operators.options import OptionError, require_column
 
 NUMBERS = "a number (integer or floating point)"
 
@@ -25,7 +24,7 @@ def countable(column: pa.Array) -> np.ndarray | None:
     """bool[n]: which values are neither NULL nor NaN; None: all."""
     if pa.types.is_floating(column.type):
         return numbers(column)[1]
-    return None if column.null_count == 0 else pc.is_valid(column).to_numpy(zero_copy_only=False)
+    return None if column.null_count == 0 else column.is_valid().to_numpy(zero_copy_only=False)
 
 
 def numbers(column: pa.Array) -> tuple[np.ndarray, np.ndarray | None]:

@@ -9,9 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from streamtopology.jobs import expressions, work
-from streamtopology.jobs.operators.base import Operator, OptionError, Output, Rows
+from streamtopology.jobs.operators.base import Operator, Output, Rows
 from streamtopology.jobs.operators.columns import numbers
 from streamtopology.jobs.operators.lookup import Lookup
+from streamtopology.jobs.operators.options import OptionError
 
 _COST = "tuple_cost_us"
 
@@ -32,7 +33,7 @@ class Enrich(Operator):
     ) -> None:
         super().__init__(**common)
         if add is not None and not isinstance(add, Mapping):
-            raise OptionError(f"option 'add' is {add!r}; allowed: new columns with SQL expressions, {{km: miles * 1.609}}")
+            raise OptionError(f"option 'add' is {add!r}; allowed: columns with SQL expressions, {{km: miles * 1.609}}")
         if not (add or lookup or cost):
             raise OptionError("enrich has nothing to do; give at least one of the options add, lookup, cost")
         self.add = dict(add or {})
@@ -75,7 +76,7 @@ class Enrich(Operator):
         if self.cost is not None:
             kind = expressions.output_schema(schema, [f"({self.cost}\n) AS {_COST}"]).field(_COST).type
             if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
-                raise OptionError(f"option 'cost' gives {kind}; allowed: a SQL expression that gives microseconds as a number")
+                raise OptionError(f"option 'cost' gives {kind}; allowed: SQL that gives microseconds as a number")
         if self.lookup is not None:
             schema = self.lookup.output_schema(schema, alias)
         return expressions.output_schema(schema, self._select) if self.add else schema

@@ -1,7 +1,7 @@
 """A histogram of fixed shape whose counts can be added in any order: the state behind `quantiles`.
 
-Its bins follow DDSketch (Masson, Rim, Lee: "DDSketch", VLDB 2019, section 2): logarithmic, so that a bin's middle is within a relative
-accuracy of all values in it. A small range of integers gets one bin a value instead and is exact.
+Its bins follow DDSketch (Masson, Rim, Lee, VLDB 2019, section 2): logarithmic, so that a bin's middle is within a
+relative accuracy of all values in it. A small range of integers gets one bin a value instead and is exact.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class LogHistogram:
 
     @cached_property
     def bounds(self) -> np.ndarray:
-        """float64[]: bounds[i - 1] < magnitude <= bounds[i] is in step i (from 1; the first holds the resolution, too)."""
+        """float64[]: step i has bounds[i - 1] < magnitude <= bounds[i], from 1; the first holds the resolution, too."""
         log_gamma = math.log((1 + self.accuracy) / (1 - self.accuracy))
         steps = math.ceil(math.log(max(abs(self.low), abs(self.high)) / self.resolution) / log_gamma) + 1
         return self.resolution * np.exp(log_gamma * np.arange(steps + 1))

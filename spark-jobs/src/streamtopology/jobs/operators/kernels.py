@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numba as nb
 import numpy as np
@@ -24,14 +25,14 @@ def count_bins(target: np.ndarray, slots: np.ndarray, bins: np.ndarray) -> None:
 
 
 @nb.njit(cache=True, nogil=True)
-def sum_at(target: np.ndarray, slots: np.ndarray, values: np.ndarray) -> None:
+def _sum_at(target: np.ndarray, slots: np.ndarray, values: np.ndarray) -> None:
     for i in range(slots.shape[0]):
         target[slots[i]] += values[i]
 
 
 @nb.njit(cache=True, nogil=True)
-def sum_int_at(target: np.ndarray, slots: np.ndarray, values: np.ndarray) -> int:
-    """Like sum_at for int64; returns the first row whose sum does not fit into 64 bits, or -1."""
+def _sum_int_at(target: np.ndarray, slots: np.ndarray, values: np.ndarray) -> int:
+    """Like _sum_at for int64; returns the first row whose sum does not fit into 64 bits, or -1."""
     for i in range(slots.shape[0]):
         before = target[slots[i]]
         after = before + values[i]
@@ -42,14 +43,14 @@ def sum_int_at(target: np.ndarray, slots: np.ndarray, values: np.ndarray) -> int
 
 
 @nb.njit(cache=True, nogil=True)
-def min_at(target: np.ndarray, slots: np.ndarray, values: np.ndarray) -> None:
+def _min_at(target: np.ndarray, slots: np.ndarray, values: np.ndarray) -> None:
     for i in range(slots.shape[0]):
         if values[i] < target[slots[i]]:
             target[slots[i]] = values[i]
 
 
 @nb.njit(cache=True, nogil=True)
-def max_at(target: np.ndarray, slots: np.ndarray, values: np.ndarray) -> None:
+def _max_at(target: np.ndarray, slots: np.ndarray, values: np.ndarray) -> None:
     for i in range(slots.shape[0]):
         if values[i] > target[slots[i]]:
             target[slots[i]] = values[i]
@@ -76,13 +77,19 @@ def _max_rows(target: np.ndarray, slots: np.ndarray, values: np.ndarray) -> None
             target[slots[i], j] = max(target[slots[i], j], values[i, j])
 
 
-_FOLDS = {"sum": (sum_at, _sum_rows), "min": (min_at, _min_rows), "max": (max_at, _max_rows)}
+_FOLDS = {"sum": (_sum_at, _sum_rows), "min": (_min_at, _min_rows), "max": (_max_at, _max_rows)}
 
 
 def combine_into(target: np.ndarray, slots: np.ndarray, values: np.ndarray, merge: str) -> None:
-    """Fold `values` (n, *shape) into `target` (capacity, *shape) at `slots` (int64[n], may repeat) by sum, min or max."""
+    """Fold `values` (n, *shape) into `target` (capacity, *shape) at `slots` (int64[n], may repeat) by `merge`.
+
+    Raises OverflowError when a sum of int64 numbers leaves 64 bits.
+    """
     flat, rows = _FOLDS[merge]
-    if values.ndim == 1:
+    if merge == "sum" and values.ndim == 1 and values.dtype == np.int64:
+        if _sum_int_at(target, slots, values) >= 0:
+            raise OverflowError("a sum of integers does not fit into 64 bits; cast the column to DOUBLE in a map")
+    elif values.ndim == 1:
         flat(target, slots, values)
     elif len(values):
         rows(target.reshape(len(target), -1), slots, np.ascontiguousarray(values.reshape(len(values), -1)))
@@ -115,7 +122,7 @@ def log_steps(values: np.ndarray, low: float, high: float, bounds: np.ndarray) -
 def quantile_bins(
     histograms: np.ndarray, slots: np.ndarray, numerators: np.ndarray, denominators: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Per slot (int64[n] counts, int64[n, q] bins): a bin holds the element of rank ceil(count * q), at least the first.
+    """Per slot (int64[n] counts, int64[n, q] bins): the bin of the element of rank ceil(count * q), at least 1.
 
     histograms: int64[capacity, bins]; quantile j is numerators[j] / denominators[j]. The bins of an empty slot are -1.
     """
@@ -138,7 +145,12 @@ def quantile_bins(
 
 @nb.njit(cache=True, nogil=True)
 def keep_largest(
-    values: np.ndarray, ids: np.ndarray, used: np.ndarray, slots: np.ndarray, new_values: np.ndarray, new_ids: np.ndarray
+    values: np.ndarray,
+    ids: np.ndarray,
+    used: np.ndarray,
+    slots: np.ndarray,
+    new_values: np.ndarray,
+    new_ids: np.ndarray,
 ) -> None:
     """Per slot the k ids with the largest values, best first; among equal values the smaller id wins.
 
@@ -176,7 +188,8 @@ def keep_largest(
 
 
 @nb.njit(cache=True, nogil=True)
-def _before(value: float, name: np.ndarray, other_value: float, other_name: np.ndarray) -> bool:
+def _before(value: Any, name: np.ndarray, other_value: Any, other_name: np.ndarray) -> bool:
+    """Whether (value, name) ranks before the other: by the larger value, then by the smaller name."""
     if value != other_value:
         return value > other_value
     for w in range(name.shape[0]):

@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from streamtopology.jobs import expressions
-from streamtopology.jobs.operators.base import BatchInfo, Operator, OptionError, Output, Rows, key_schema, one_of
+from streamtopology.jobs.operators.base import BatchInfo, Operator, Output, Rows
+from streamtopology.jobs.operators.options import OptionError, key_schema, one_of
 from streamtopology.jobs.state import Field, KeyedState, KeyedStateSchema
 
 EMITS = ("updates", "tuples", "nothing")
@@ -30,6 +31,7 @@ class KeyedAggregate(Operator):
         if select and self.emit != "tuples":
             raise OptionError("option 'select' narrows the tuples that pass; it needs emit: tuples")
         self.select = tuple(select or ())
+        self._updated = np.zeros(0, np.bool_)
 
     # What an aggregate says about itself
 
@@ -55,9 +57,10 @@ class KeyedAggregate(Operator):
         keys = key_schema(inputs, key)
         self.state = KeyedStateSchema(self.fields_for(inputs), keys)
         if self.emit == "updates":
+            names = [*keys.names, *self.result_schema().names]
+            if len(set(names)) < len(names):
+                raise OptionError(f"two columns of the result have one name: {', '.join(names)}")
             self.output = pa.schema([*keys, *self.result_schema()])
-            if len(set(self.output.names)) < len(self.output.names):
-                raise OptionError(f"a result has the name of a key column: {', '.join(self.output.names)}")
         elif self.emit == "tuples":
             self.output = self._tuple_schema(inputs)
         return self.output
@@ -68,16 +71,34 @@ class KeyedAggregate(Operator):
             raise TypeError(f"{type(self).__name__} is not prepared")
         return self.state.fields
 
+    def begin(self, batch: BatchInfo) -> None:
+        super().begin(batch)
+        self._updated = np.zeros(0, np.bool_)
+
+    def mark(self, slots: np.ndarray) -> None:
+        """Remember which slots had tuples; a key that only moved here in this batch had none and gives no update."""
+        if len(slots):
+            missing = int(slots.max()) + 1 - len(self._updated)
+            if missing > 0:
+                self._updated = np.concatenate([self._updated, np.zeros(missing, np.bool_)])
+            self._updated[slots] = True
+
+    def combine(self, state: KeyedState, slots: np.ndarray, partial: pa.RecordBatch) -> None:
+        super().combine(state, slots, partial)
+        self.mark(slots)
+
     def process(self, rows: Rows, state: KeyedState) -> Output:
         if rows.keys is None:
             raise ValueError(f"{type(self).__name__} needs the rows' keys")
-        self.fold(rows, state.slots(rows.keys), state)
+        slots = state.slots(rows.keys)
+        self.fold(rows, slots, state)
+        self.mark(slots)
         return expressions.project(rows.batch, self.select) if self.emit == "tuples" else None
 
     def finish(self, batch: BatchInfo, state: KeyedState) -> Output:
         if self.emit != "updates":
             return None
-        return self.updates(state.touched(), state)
+        return self.updates(np.flatnonzero(self._updated), state)
 
     def updates(self, slots: np.ndarray, state: KeyedState) -> Output:
         """One row per slot: key columns, then results."""

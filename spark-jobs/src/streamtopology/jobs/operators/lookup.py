@@ -13,7 +13,7 @@ import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet
 
-from streamtopology.jobs.operators.base import OptionError, require_column
+from streamtopology.jobs.operators.options import OptionError, require_column
 
 _READERS = {".csv": pyarrow.csv.read_csv, ".json": pyarrow.json.read_json, ".parquet": pyarrow.parquet.read_table}
 
@@ -34,7 +34,7 @@ class Lookup:
 
     @staticmethod
     def from_options(options: Mapping[str, Any], base_dir: Path) -> Lookup:
-        """Read the file, which is relative to `base_dir`. Raises OptionError naming what is wrong with the options or the file."""
+        """Read the file, which is relative to `base_dir`. Raises OptionError."""
         allowed = {"file", "on", "key", "columns"}
         unknown = sorted(set(options) - allowed)
         missing = sorted({"file", "on"} - set(options))
@@ -48,18 +48,24 @@ class Lookup:
             if name not in table.column_names:
                 raise OptionError(f"lookup file {file} has no column {name!r}; it has {', '.join(table.column_names)}")
         keys = table.column(key)
-        if keys.null_count or len(pc.unique(keys)) < len(keys):
-            raise OptionError(f"column {key!r} of lookup file {file} has a value twice or an empty one; it must tell rows apart")
+        if keys.null_count or len(keys.unique()) < len(keys):
+            raise OptionError(
+                f"column {key!r} of lookup file {file} has a value twice or none; it must tell rows apart"
+            )
         return Lookup(table, on, key, columns, file)
 
     def output_schema(self, schema: pa.Schema, alias: str) -> pa.Schema:
         on = require_column({alias: schema}, self.on, alias)
         both = sorted(set(schema.names) & set(self.columns))
         if both:
-            raise OptionError(f"lookup file {self.file} and input {alias!r} both have a column {both[0]!r}; choose columns")
+            raise OptionError(
+                f"lookup file {self.file} and input {alias!r} both have {both[0]!r}; choose others with lookup.columns"
+            )
         if _family(on.type) != _family(self.table.schema.field(self.key).type):
-            found = self.table.schema.field(self.key).type
-            raise OptionError(f"lookup compares {self.on!r} ({on.type}) with {self.key!r} ({found}) of {self.file}: other types")
+            raise OptionError(
+                f"lookup compares column {self.on!r}, {on.type}, with {self.key!r} of {self.file}, "
+                f"{self.table.schema.field(self.key).type}; cast it in a map"
+            )
         added = [pa.field(name, self.table.schema.field(name).type) for name in self.columns]
         return pa.schema([*schema, *added])
 
@@ -67,9 +73,11 @@ class Lookup:
         """`batch` with the columns of the matching row."""
         keys = self.table.column(self.key).combine_chunks()
         wanted = batch.column(batch.schema.get_field_index(self.on)).cast(keys.type)
-        places = pc.index_in(wanted, value_set=keys)
+        places = pc.call_function("index_in", [wanted], pc.SetLookupOptions(value_set=keys))
         added = [self.table.column(name).combine_chunks().take(places) for name in self.columns]
-        schema = pa.schema([*batch.schema, *(pa.field(name, a.type) for name, a in zip(self.columns, added, strict=True))])
+        schema = pa.schema(
+            [*batch.schema, *(pa.field(name, a.type) for name, a in zip(self.columns, added, strict=True))]
+        )
         return pa.RecordBatch.from_arrays([*batch.columns, *added], schema=schema)
 
 

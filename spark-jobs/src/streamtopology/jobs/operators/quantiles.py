@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamtopology.jobs.operators.base import OptionError, Rows
+from streamtopology.jobs.operators.base import Rows
 from streamtopology.jobs.operators.columns import numbers, require_number
 from streamtopology.jobs.operators.histogram import MAX_EXACT_BINS, ExactHistogram, Histogram, LogHistogram
 from streamtopology.jobs.operators.kernels import count_bins, quantile_bins
 from streamtopology.jobs.operators.keyed import KeyedAggregate
+from streamtopology.jobs.operators.options import OptionError
 from streamtopology.jobs.state import Field, KeyedState
 
 DEFAULT_ACCURACY = 0.02
@@ -51,7 +52,9 @@ class Quantiles(KeyedAggregate):
         self.accuracy = accuracy
         self.resolution = resolution
         if resolution is not None and not 0 < _number(resolution, "resolution") < np.abs(self.range).max():
-            raise OptionError(f"option 'resolution' is {resolution!r}; allowed: above 0 and below the largest magnitude")
+            raise OptionError(
+                f"option 'resolution' is {resolution!r}; allowed: above 0 and below the largest magnitude"
+            )
 
     def fields_for(self, inputs: Mapping[str, pa.Schema]) -> tuple[Field, ...]:
         kinds = {require_number(inputs, self.column, alias) for alias in inputs}

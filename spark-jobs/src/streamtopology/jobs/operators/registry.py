@@ -73,7 +73,9 @@ def _from_module(name: str, run: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is None or not (name == error.name or name.startswith(error.name + ".")):
             raise LoadError(f"run {run!r}: module {name} needs {error.name}, which is not installed") from error
-        raise LoadError(f"run {run!r}: there is no module {name}; a file is named with its ending, path/file.py:Class") from error
+        raise LoadError(
+            f"run {run!r}: there is no module {name}; a file is named with its ending, path/file.py:Class"
+        ) from error
     except Exception as error:
         raise LoadError(f"run {run!r}: module {name} does not load: {type(error).__name__}: {error}") from error
 

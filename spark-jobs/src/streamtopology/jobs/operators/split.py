@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamtopology.jobs.operators.base import BatchInfo, Operator, OptionError, Output, Rows
+from streamtopology.jobs.operators.base import BatchInfo, Operator, Output, Rows
 from streamtopology.jobs.operators.keyed import KeyedAggregate
+from streamtopology.jobs.operators.options import OptionError
 from streamtopology.jobs.state import KeyedState, KeyedStateSchema
 
 
@@ -61,7 +62,7 @@ class PartialOperator(Operator):
 
 
 class MergeOperator(Operator):
-    """Combines what partial operators hand over into the state of `inner` (prepared), which speaks at the batch's end."""
+    """Combines what partial operators hand over into the state of `inner` (prepared), which speaks at the end."""
 
     def __init__(self, inner: Operator) -> None:
         super().__init__()

@@ -8,7 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from streamtopology.jobs import expressions
-from streamtopology.jobs.operators.base import Operator, OptionError, Output, Rows
+from streamtopology.jobs.operators.base import Operator, Output, Rows
+from streamtopology.jobs.operators.options import OptionError
 
 
 class _Expressions(Operator):

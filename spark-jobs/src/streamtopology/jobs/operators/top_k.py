@@ -9,10 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamtopology.jobs.operators.base import BadTuple, OptionError, Rows, field_values, require_column
+from streamtopology.jobs.operators.base import BadTuple, Rows, field_values
 from streamtopology.jobs.operators.columns import countable, numbers, require_number
 from streamtopology.jobs.operators.kernels import keep_largest
 from streamtopology.jobs.operators.keyed import KeyedAggregate
+from streamtopology.jobs.operators.options import OptionError, require_column
 from streamtopology.jobs.state import Field, KeyedState
 
 MOST = 1000
@@ -36,7 +37,7 @@ class TopK(KeyedAggregate):
         by = {require_number(inputs, self.by, alias) for alias in inputs}
         ids = {require_column(inputs, self.id, alias).type for alias in inputs}
         if len(by) > 1 or len(ids) > 1:
-            raise OptionError(f"columns {self.by!r} and {self.id!r} have other types in different inputs; cast them in a map")
+            raise OptionError(f"{self.by!r} and {self.id!r} have other types in different inputs; cast them in a map")
         self._by_type, self._id_type = by.pop(), ids.pop()
         self._ids_are_text = pa.types.is_string(self._id_type) or pa.types.is_large_string(self._id_type)
         if not (self._ids_are_text or pa.types.is_integer(self._id_type)):
@@ -68,6 +69,7 @@ class TopK(KeyedAggregate):
         values, ids = field_values(partial, values_field), field_values(partial, ids_field)
         row, place = np.nonzero(np.arange(self.k) < field_values(partial, used_field)[:, None])
         self._keep(state, slots[row], values[row, place], ids[row, place])
+        self.mark(slots)
 
     def results(self, slots: np.ndarray, state: KeyedState) -> list[pa.Array]:
         used = state.column("top_used")[slots]
@@ -78,14 +80,14 @@ class TopK(KeyedAggregate):
         return [pa.ListArray.from_arrays(offsets, ids), pa.ListArray.from_arrays(offsets, values)]
 
     def _keep(self, state: KeyedState, slots: np.ndarray, values: np.ndarray, ids: np.ndarray) -> None:
-        columns = [state.column(name) for name in ("top_values", "top_ids", "top_used")]
-        keep_largest(*columns, slots, values, np.ascontiguousarray(ids))
+        kept_values, kept_ids, used = (state.column(name) for name in ("top_values", "top_ids", "top_used"))
+        keep_largest(kept_values, kept_ids, used, slots, values, np.ascontiguousarray(ids))
 
     def _encoded(self, names: pa.Array) -> np.ndarray:
         """int64[n, 1], or uint8[n, idBytes] filled up with zero bytes."""
         if not self._ids_are_text:
             return numbers(names)[0][:, None]
-        long = np.flatnonzero(pc.binary_length(names).to_numpy() > self.id_bytes)
+        long = np.flatnonzero(pc.call_function("binary_length", [names]).to_numpy() > self.id_bytes)
         if len(long):
             raise BadTuple(long, f"the id {names[int(long[0])].as_py()!r} is longer than idBytes: {self.id_bytes}")
         padded = np.zeros((len(names), self.id_bytes), np.uint8)

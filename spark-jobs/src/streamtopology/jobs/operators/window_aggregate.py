@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from streamtopology.jobs.keys import KeyColumns
 from streamtopology.jobs.operators.aggregate import Aggregates, parse_calls
-from streamtopology.jobs.operators.base import BatchInfo, Operator, OptionError, Output, Rows, key_schema, require_column
+from streamtopology.jobs.operators.base import BatchInfo, Operator, Output, Rows
+from streamtopology.jobs.operators.options import OptionError, key_schema, require_column
 from streamtopology.jobs.operators.windows import Windows, check_time_column, closed_until, duration_micros, on_time
 from streamtopology.jobs.state import Field, KeyedState, KeyedStateSchema
 
@@ -26,7 +27,12 @@ class WindowAggregate(Operator):
     """
 
     def __init__(
-        self, time: str, size: str | float, aggregates: Mapping[str, str], slide: str | float | None = None, **common: Any
+        self,
+        time: str,
+        size: str | float,
+        aggregates: Mapping[str, str],
+        slide: str | float | None = None,
+        **common: Any,
     ) -> None:
         super().__init__(**common)
         self.time = time
@@ -40,15 +46,18 @@ class WindowAggregate(Operator):
         keys = key_schema(inputs, key)
         bounds = {check_time_column(self.time, require_column(inputs, self.time, alias).type) for alias in inputs}
         if len(bounds) > 1:
-            raise OptionError(f"time column {self.time!r} has a time zone in one input and none in another; cast it in a map")
+            raise OptionError(
+                f"time column {self.time!r} has different time zones in different inputs; cast it in a map"
+            )
         self._bound = bounds.pop()
         self.aggregates = Aggregates(self.calls, inputs)
         self._window_keys = pa.schema([*keys, (START, self._bound)])
         fields = (Field(_CLOSES, np.dtype(np.int64)), *self.aggregates.fields)
         self.state = KeyedStateSchema(fields, self._window_keys)
+        names = [*self._window_keys.names, END, *self.aggregates.schema.names]
+        if len(set(names)) < len(names):
+            raise OptionError(f"two columns of the result have one name: {', '.join(names)}")
         self.output = pa.schema([*self._window_keys, (END, self._bound), *self.aggregates.schema])
-        if len(set(self.output.names)) < len(self.output.names):
-            raise OptionError(f"two columns of the result have one name: {', '.join(self.output.names)}")
         return self.output
 
     def process(self, rows: Rows, state: KeyedState) -> Output:

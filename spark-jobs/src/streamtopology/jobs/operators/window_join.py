@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from streamtopology.jobs import expressions
-from streamtopology.jobs.keys import key_types
-from streamtopology.jobs.operators.base import BatchInfo, Operator, OptionError, Output, Rows, require_column
+from streamtopology.jobs.operators.base import BatchInfo, Operator, Output, Rows
+from streamtopology.jobs.operators.options import OptionError, key_schema, require_column
 from streamtopology.jobs.operators.windows import check_time_column, closed_until, duration_micros, on_time
-from streamtopology.jobs.state import RowStateSchema
-
-if TYPE_CHECKING:
-    from streamtopology.jobs.state import RowState
+from streamtopology.jobs.state import RowState, RowStateSchema
 
 _AT, _WINDOW, _KEY = "_join_at", "_join_window", "_join_key_"
 _OWN = "_join_"
 
 
 class WindowJoin(Operator):
-    """Inner join of all inputs on the key, for tuples in one tumbling window of `size`, or `within` a time of each other.
+    """Inner join of all inputs on the key: tuples in one tumbling window of `size`, or `within` a time of each other.
 
     `time`: the event-time column, or {input: column}. `where`: a SQL condition on the tuples, `select`: the SQL columns
     of the result, both naming columns as input.column; without `select`: the key, then input_column for all others.
@@ -41,7 +38,9 @@ class WindowJoin(Operator):
         super().__init__(**common)
         self.time = time
         if (size is None) == (within is None):
-            raise OptionError("window-join needs either size (tumbling windows) or within (a distance in time), not both")
+            raise OptionError(
+                "window-join needs either size (tumbling windows) or within (a distance in time), not both"
+            )
         self.size = None if size is None else duration_micros(size, "size")
         self.within = None if within is None else duration_micros(within, "within", least=0)
         self.select, self.where = select, where
@@ -54,17 +53,17 @@ class WindowJoin(Operator):
                 "it twice under different aliases"
             )
         self._times = {alias: self._time_column(inputs, alias) for alias in inputs}
-        own_keys = _keys_of_inputs(inputs, key)
-        self._kept = {alias: _kept_schema(schema, own_keys[alias]) for alias, schema in inputs.items()}
-        self.state = RowStateSchema(self._kept)
-        self._columns = self.select or _all_columns(inputs, key)
-        self._join = self._sql(list(inputs), len(key))
+        keys = key_schema(inputs, key)
+        self._kept = {alias: _kept_schema(schema, keys) for alias, schema in inputs.items()}
+        self.state = RowStateSchema(self._kept, tuple(f"{_KEY}{i}" for i in range(len(key))), _AT)
+        self._join = self._sql(list(inputs), self.select or _all_columns(inputs, key), len(key))
         empty = {_table(alias): schema.empty_table() for alias, schema in self._kept.items()}
-        self.output = expressions.query_schema(empty, self._join)
-        names = self.output.names
-        if any(name.startswith(_OWN) for name in names) or len(set(names)) < len(names):
-            raise OptionError(f"option 'select' must give each column a name of its own, without *; it gives {', '.join(names)}")
-        return self.output
+        output = expressions.query_schema(empty, self._join)
+        if any(name.startswith(_OWN) for name in output.names) or len(set(output.names)) < len(output.names):
+            names = ", ".join(output.names)
+            raise OptionError(f"option 'select' must give each column a name of its own, without *; it gives {names}")
+        self.output = output
+        return output
 
     def begin(self, batch: BatchInfo) -> None:
         super().begin(batch)
@@ -104,19 +103,20 @@ class WindowJoin(Operator):
             return
         if batch.final:
             state.expire(np.inf)
-        elif self.size is not None:
-            state.expire(until // self.size * self.size / 1e6)
-        elif self.within is not None:
-            state.expire((until - self.within) / 1e6)
+            return
+        needed_from = until if self.size is not None else until - (self.within or 0)
+        state.expire(
+            (needed_from - 0.5) * 1e-6
+        )  # half a microsecond earlier: seconds are rounded, no tuple lies between
 
     def _time_column(self, inputs: Mapping[str, pa.Schema], alias: str) -> str:
-        name = self.time if isinstance(self.time, str) else self.time.get(alias)
+        name = self.time.get(alias) if isinstance(self.time, Mapping) else self.time
         if name is None:
-            raise OptionError(f"option 'time' has no column for input {alias!r}; it has {dict(self.time)}")
+            raise OptionError(f"option 'time' is {self.time!r}; it has no column for input {alias!r}")
         check_time_column(name, require_column(inputs, name, alias).type)
         return name
 
-    def _sql(self, aliases: list[str], keys: int) -> str:
+    def _sql(self, aliases: list[str], select: list[str], keys: int) -> str:
         first, *others = aliases
         conditions = [
             f"{_quoted(first)}.{_KEY}{i} IS NOT DISTINCT FROM {_quoted(other)}.{_KEY}{i}"
@@ -132,18 +132,8 @@ class WindowJoin(Operator):
         if self.where is not None:
             conditions.append(f"({self.where}\n)")
         tables = ", ".join(f"{_quoted(_table(alias))} AS {_quoted(alias)}" for alias in aliases)
-        columns = "\n, ".join(self._columns)
+        columns = "\n, ".join(select)
         return f"SELECT {columns}\nFROM {tables}\nWHERE {' AND '.join(conditions)}"
-
-
-def _keys_of_inputs(inputs: Mapping[str, pa.Schema], key: tuple[str, ...]) -> dict[str, pa.Schema]:
-    """Types of each input's key columns; an input that calls them otherwise has them by the grouping's names, too."""
-    if not key:
-        raise OptionError("window-join needs a key; name it in grouping.key")
-    for alias in inputs:
-        for name in key:
-            require_column(inputs, name, alias)
-    return {alias: key_types(schema, key) for alias, schema in inputs.items()}
 
 
 def _kept_schema(schema: pa.Schema, keys: pa.Schema) -> pa.Schema:
@@ -154,7 +144,7 @@ def _kept_schema(schema: pa.Schema, keys: pa.Schema) -> pa.Schema:
 
 def _all_columns(inputs: Mapping[str, pa.Schema], key: tuple[str, ...]) -> list[str]:
     first = next(iter(inputs))
-    columns = [f"{_quoted(first)}.{_quoted(name)}" for name in key]
+    columns = [f"{_quoted(first)}.{_KEY}{i} AS {_quoted(name)}" for i, name in enumerate(key)]
     for alias, schema in inputs.items():
         others = [name for name in schema.names if name not in key]
         columns += [f"{_quoted(alias)}.{_quoted(name)} AS {_quoted(f'{alias}_{name}')}" for name in others]

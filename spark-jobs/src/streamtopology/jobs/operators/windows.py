@@ -1,7 +1,7 @@
 """Event time, lateness and windows: the same rules for every windowed operator.
 
-Windows are [start, start + size), aligned to 1970. A tuple is late when its event time is at or below the watermark; it
-is counted and left out, whether or not one of its windows is still open, so that a window has all of a tuple or nothing.
+Windows are [start, start + size), aligned to 1970. A tuple is late when its event time is at or below the watermark;
+it is counted and left out, whether or not one of its windows is still open: all its windows have it, or none.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamtopology.jobs.operators.base import BatchInfo, OptionError, seconds_of
+from streamtopology.jobs.operators.base import BatchInfo
 from streamtopology.jobs.operators.columns import event_micros
+from streamtopology.jobs.operators.options import OptionError, seconds_of
 
 EVERYTHING_CLOSED = np.iinfo(np.int64).max
 

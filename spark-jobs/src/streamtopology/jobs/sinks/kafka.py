@@ -7,8 +7,9 @@ with the rows or not at all, and reading it back after a restart is one request,
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -18,7 +19,16 @@ from streamtopology.jobs.sinks.json_rows import json_rows
 
 BATCH_HEADER = "streamtopology-batch"
 _TIMEOUT_SECONDS = 30.0
-_COMMIT_SECONDS = 120.0
+_RETRY_SECONDS = 120.0
+_PAUSE_SECONDS = 0.1
+_PASSING = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.CONCURRENT_TRANSACTIONS,
+)
+
+T = TypeVar("T")
 
 
 class KafkaSink:
@@ -35,7 +45,7 @@ class KafkaSink:
         self._topic = topic
         self._settings = dict(settings)
         self._transactional_id = f"streamtopology-{writer.topology}-{name}"
-        self._marker_group = f"{self._transactional_id}-{writer.run}"
+        self._markers = self._marker_reader(f"{self._transactional_id}-{writer.run}")
         self._producer: Producer | None = None
         self._next_batch = 0
 
@@ -55,6 +65,14 @@ class KafkaSink:
 
     def close(self) -> None:
         self._producer = None
+        self._markers.close()
+
+    def _marker_reader(self, group: str) -> Consumer:
+        own = {"group.id": group, "enable.auto.commit": "false", "isolation.level": "read_committed"}
+        try:
+            return Consumer(self._settings | own)
+        except KafkaException as error:  # a setting librdkafka does not know or take
+            raise SinkError(f"sink {self._name!r}: {error.args[0].str()}; correct its kafka.* options") from error
 
     def _connected(self) -> Producer:
         """The producer, after it has fenced older ones and their open transactions are aborted or complete."""
@@ -65,7 +83,7 @@ class KafkaSink:
                 | self._settings
                 | {"transactional.id": self._transactional_id}
             )
-            producer.init_transactions(_TIMEOUT_SECONDS)
+            _retried(lambda: producer.init_transactions(_TIMEOUT_SECONDS))
             self._next_batch = self._read_marker()
             self._producer = producer
         return self._producer
@@ -87,36 +105,37 @@ class KafkaSink:
                     except BufferError:
                         producer.poll(1.0)  # the local queue is full: let the broker take some
             producer.poll(0)
-        if producer.flush(_COMMIT_SECONDS) or failures:
+        if producer.flush(_RETRY_SECONDS) or failures:
             raise KafkaException(failures[0] if failures else KafkaError(KafkaError._TIMED_OUT))
 
     def _commit(self, producer: Producer, batch: int) -> None:
         marker = [TopicPartition(self._topic, 0, batch + 1)]
-        consumer = Consumer(self._marker_settings())
-        try:
-            producer.send_offsets_to_transaction(marker, consumer.consumer_group_metadata(), _TIMEOUT_SECONDS)
-        finally:
-            consumer.close()
-        deadline = time.monotonic() + _COMMIT_SECONDS
-        while True:
-            try:
-                producer.commit_transaction(_TIMEOUT_SECONDS)
-                return
-            except KafkaException as error:
-                if not error.args[0].retriable() or time.monotonic() > deadline:
-                    raise
+        group = self._markers.consumer_group_metadata()
+        _retried(lambda: producer.send_offsets_to_transaction(marker, group, _TIMEOUT_SECONDS))
+        _retried(lambda: producer.commit_transaction(_TIMEOUT_SECONDS))
 
     def _read_marker(self) -> int:
-        consumer = Consumer(self._marker_settings())
-        try:
-            (marker,) = consumer.committed([TopicPartition(self._topic, 0)], timeout=_TIMEOUT_SECONDS)
-        finally:
-            consumer.close()
-        return max(marker.offset, 0)
+        def read() -> int:
+            (marker,) = self._markers.committed([TopicPartition(self._topic, 0)], timeout=_TIMEOUT_SECONDS)
+            if marker.error is not None:
+                raise KafkaException(marker.error)
+            return max(marker.offset, 0)
 
-    def _marker_settings(self) -> dict[str, str]:
-        own = {"group.id": self._marker_group, "enable.auto.commit": "false", "isolation.level": "read_committed"}
-        return self._settings | own
+        return _retried(read)
+
+
+def _retried(call: Callable[[], T]) -> T:
+    """The result of `call`, tried again while its error says that the brokers are only busy finding themselves."""
+    deadline = time.monotonic() + _RETRY_SECONDS
+    while True:
+        try:
+            return call()
+        except KafkaException as error:
+            kafka_error = error.args[0]
+            passing = kafka_error.retriable() or kafka_error.code() in _PASSING
+            if not passing or time.monotonic() > deadline:
+                raise
+            time.sleep(_PAUSE_SECONDS)
 
 
 def _messages(rows: pa.RecordBatch) -> tuple[Sequence[bytes | None], Sequence[bytes | None]]:

@@ -1,0 +1,1 @@
+"""Where rows come from: descriptors that pinned tasks read themselves, and any other Spark streaming source."""

@@ -93,8 +93,7 @@ class FileStream:
 
     def advance(self, start: int) -> int:
         """The offset after the next batch: files the log holds beyond `start`, else new ones, up to the limit."""
-        if start > len(self._log.files):
-            self._log.refresh()
+        self._require(start)
         if start == len(self._log.files):
             self._hand_out()
         end = len(self._log.files)
@@ -102,15 +101,18 @@ class FileStream:
 
     def between(self, start: int, end: int) -> Iterator[Descriptor]:
         """The descriptors of files `start` to `end`, from the log alone."""
-        if end > len(self._log.files):
-            self._log.refresh()
-        if end > len(self._log.files):
-            raise SourceError(
-                f"source {self._spec.name!r}: the checkpoint asks for files up to number {end} but its file log holds "
-                f"{len(self._log.files)}: the log was deleted or belongs to another checkpoint; start with a new one"
-            )
+        self._require(end)
         for file in self._log.files[start:end]:
             yield from _descriptors(self._spec, file)
+
+    def _require(self, offset: int) -> None:
+        if offset > len(self._log.files):
+            self._log.refresh()
+        if offset > len(self._log.files):
+            raise SourceError(
+                f"source {self._spec.name!r}: the checkpoint stands at file number {offset} but its file log holds "
+                f"{len(self._log.files)}: the log was deleted or belongs to another checkpoint; start with a new one"
+            )
 
     def _hand_out(self) -> None:
         if not self._waiting and not self._listing_closed:

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal, cast
 
+import numpy as np
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -19,7 +20,7 @@ Offsets = dict[str, dict[str, int]]
 """Topic -> partition (JSON keys are strings) -> next offset to read."""
 
 _TIMEOUT_SECONDS = 30.0
-_POLL_MESSAGES = 50_000
+_TABLE_ROWS = 50_000
 
 
 def starting_offsets(spec: SourceSpec) -> Literal["earliest", "latest"] | Offsets:
@@ -50,7 +51,10 @@ class KafkaStream:
         self._topics = [topic.strip() for topic in spec.options["subscribe"].split(",")]
         self._limit = positive_option(spec, "maxOffsetsPerTrigger")
         self._fails_on_loss = spec.options.get("failOnDataLoss", "true").lower() == "true"
-        self._consumer = _consumer(_settings(spec))
+        try:
+            self._consumer = Consumer(_settings(spec))
+        except KafkaException as error:  # a setting librdkafka does not know or take
+            raise SourceError(f"source {spec.name!r}: {error.args[0].str()}; correct its kafka.* options") from error
         self._closed_at: Offsets | None = None
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -141,63 +145,76 @@ def _limited(begin: Offsets, available: Offsets, limit: int) -> Offsets:
 
 
 def read_range(descriptor: Descriptor, spec: SourceSpec) -> Iterator[pa.Table]:
-    """The committed messages of an offset range, columns of `KAFKA_SCHEMA`; aborted ones and gaps are left out."""
-    consumer = _consumer(_settings(spec))
-    consumer.assign([TopicPartition(descriptor.path, descriptor.part, descriptor.start)])
+    """The committed messages of an offset range, columns of `KAFKA_SCHEMA`; aborted ones and gaps are left out.
+
+    One range of a source at a time: ranges share the process's consumer.
+    """
+    consumer = _consumer(tuple(sorted(_settings(spec).items())))
+    reached, rows = descriptor.start, list[Message]()
     try:
-        reached = descriptor.start
+        consumer.assign([TopicPartition(descriptor.path, descriptor.part, descriptor.start)])
         while reached < descriptor.end:
-            messages = consumer.consume(_POLL_MESSAGES, timeout=_TIMEOUT_SECONDS)
-            if not messages:
-                raise SourceError(
-                    f"source {spec.name!r}: topic {descriptor.path}, partition {descriptor.part}: no message in "
-                    f"{_TIMEOUT_SECONDS:.0f} s while reading offsets {reached} to {descriptor.end}; is the broker up?"
-                )
-            rows: list[Message] = []
-            for message in messages:
-                reached = max(reached, _position_after(message, descriptor, spec))
-                if message.error() is None and _offset(message) < descriptor.end:
-                    rows.append(message)
-            if rows:
-                yield _table(rows)
-    except KafkaException as error:
-        raise _unreachable(spec, descriptor.path, error) from error
+            fetched = _fetched(consumer, descriptor.end - reached)
+            marks = [message for message in fetched if message.error() is not None]
+            reached = max(_position_after(message, descriptor, spec) for message in [*marks, fetched[-1]])
+            rows += fetched if not marks else [message for message in fetched if message.error() is None]
+            if len(rows) >= _TABLE_ROWS:
+                yield _table(rows, descriptor)
+                rows = []
+    except (KafkaException, TimeoutError) as error:
+        raise _unreachable(spec, f"{descriptor.path}, partition {descriptor.part}, offset {reached},", error) from error
     finally:
         consumer.unassign()
+    if rows:
+        yield _table(rows, descriptor)
+
+
+def _fetched(consumer: Consumer, wanted: int) -> list[Message]:
+    """The next message, waited for, and those that came with it: `consume` alone would wait until it has them all."""
+    first = consumer.poll(_TIMEOUT_SECONDS)
+    if first is None:
+        raise TimeoutError(f"no message in {_TIMEOUT_SECONDS:.0f} s")
+    return [first, *consumer.consume(min(wanted, _TABLE_ROWS), timeout=0)]
 
 
 def _position_after(message: Message, descriptor: Descriptor, spec: SourceSpec) -> int:
     """The offset reached with `message`; the end-of-partition event is behind transaction marks, which are no rows."""
+    offset = cast(int, message.offset())  # a fetched message has one
     error = message.error()
     if error is None:
-        return _offset(message) + 1
+        return offset + 1
     if error.code() == KafkaError._PARTITION_EOF:
-        return _offset(message)
+        return offset
     raise _unreachable(spec, descriptor.path, KafkaException(error))
 
 
-def _offset(message: Message) -> int:
-    return cast(int, message.offset())  # a fetched message has one
+def _table(messages: list[Message], descriptor: Descriptor) -> pa.Table:
+    """The messages below the descriptor's end as rows."""
+    offsets = np.array([message.offset() for message in messages], dtype=np.int64)
+    inside = messages[: int(np.searchsorted(offsets, descriptor.end))]
+    milliseconds = pa.array([message.timestamp()[1] for message in inside], pa.timestamp("ms", tz="UTC"))
+    return pa.table(
+        [
+            pa.array([message.key() for message in inside], pa.binary()),
+            pa.array([message.value() for message in inside], pa.binary()),
+            pa.repeat(descriptor.path, len(inside)),
+            pa.repeat(pa.scalar(descriptor.part, pa.int32()), len(inside)),
+            pa.array(offsets[: len(inside)]),
+            milliseconds.cast(KAFKA_SCHEMA.field("timestamp").type),
+        ],
+        schema=KAFKA_SCHEMA,
+    )
 
 
-def _table(messages: list[Message]) -> pa.Table:
-    columns = [
-        [message.key() for message in messages],
-        [message.value() for message in messages],
-        [message.topic() for message in messages],
-        [message.partition() for message in messages],
-        [message.offset() for message in messages],
-    ]
-    milliseconds = pa.array([message.timestamp()[1] for message in messages], pa.timestamp("ms", tz="UTC"))
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, list(KAFKA_SCHEMA)[:-1], strict=True)]
-    return pa.table([*arrays, milliseconds.cast(KAFKA_SCHEMA.field("timestamp").type)], schema=KAFKA_SCHEMA)
-
-
-def _settings(spec: SourceSpec) -> tuple[tuple[str, str], ...]:
-    own = {"group.id": f"streamtopology-{spec.name}", "enable.auto.commit": "false", "enable.partition.eof": "true",
-           "auto.offset.reset": "error", "isolation.level": "read_committed"}  # fmt: skip
-    given = {n.removeprefix("kafka."): str(v) for n, v in spec.options.items() if n.startswith("kafka.")}
-    return tuple(sorted((own | given | {"enable.auto.commit": "false", "enable.partition.eof": "true"}).items()))
+def _settings(spec: SourceSpec) -> dict[str, str]:
+    defaults = {
+        "group.id": f"streamtopology-{spec.name}",
+        "auto.offset.reset": "error",
+        "isolation.level": "read_committed",
+        "reconnect.backoff.ms": "1000",  # librdkafka logs every try, 20 a second by default
+    }
+    given = {name.removeprefix("kafka."): str(v) for name, v in spec.options.items() if name.startswith("kafka.")}
+    return defaults | given | {"enable.auto.commit": "false", "enable.partition.eof": "true"}
 
 
 @cache
@@ -206,6 +223,6 @@ def _consumer(settings: tuple[tuple[str, str], ...]) -> Consumer:
     return Consumer(dict(settings))
 
 
-def _unreachable(spec: SourceSpec, topic: str, error: KafkaException) -> SourceError:
+def _unreachable(spec: SourceSpec, topic: str, error: Exception) -> SourceError:
     servers = spec.options.get("kafka.bootstrap.servers")
     return SourceError(f"source {spec.name!r}: topic {topic} at {servers} cannot be read: {error}")

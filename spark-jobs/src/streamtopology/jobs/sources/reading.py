@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
@@ -82,13 +84,19 @@ def _finish(batch: pa.RecordBatch, spec: SourceSpec, columns: Sequence[str] | No
 
 def _read_parquet(descriptor: Descriptor, spec: SourceSpec, declared: pa.Schema) -> Iterator[pa.Table]:
     place = _place(descriptor, spec)
-    with pq.ParquetFile(descriptor.path, memory_map=True) as file:
-        present = set(file.schema_arrow.names)
-        names = [name for name in declared.names if name in present]
-        if len(names) < len(declared):
-            conform(file.schema_arrow.empty_table(), declared, place)  # says which column is missing
-        table = file.read_row_group(descriptor.part, columns=names, use_threads=False)
+    file = _parquet_file(descriptor.path, os.stat(descriptor.path).st_mtime_ns)
+    present = set(file.schema_arrow.names)
+    names = [name for name in declared.names if name in present]
+    if len(names) < len(declared):
+        conform(file.schema_arrow.empty_table(), declared, place)  # says which column is missing
+    table = file.read_row_group(descriptor.part, columns=names, use_threads=False)
     yield conform(table.slice(descriptor.start, descriptor.end - descriptor.start), declared, place)
+
+
+@lru_cache(maxsize=4)
+def _parquet_file(path: str, _mtime: int) -> pq.ParquetFile:
+    """Kept open for the file's next row group: opening and its footer cost more than a small row group."""
+    return pq.ParquetFile(path, memory_map=True)
 
 
 def _read_csv(descriptor: Descriptor, spec: SourceSpec, declared: pa.Schema) -> Iterator[pa.Table]:

@@ -27,7 +27,7 @@ NO_SLOTS = np.empty(0, dtype=np.int64)
 
 
 class KeyIndex:
-    """Slots of keys of one kind. `stamps` (int32[capacity]) is the caller's: FREE, or a mark of when a slot was touched."""
+    """Slots of keys of one kind. `stamps` (int32[capacity]) is the caller's: FREE, or when the slot was touched."""
 
     def __init__(self, key_types: pa.Schema) -> None:
         self._types = key_types
@@ -38,6 +38,7 @@ class KeyIndex:
         self._dead_bytes = 0
         self._free = np.empty(0, dtype=np.int32)
         self._counters = np.array([0, 0, -1, 0], dtype=np.int64)
+        self._marked = self._counters.copy()
         self._index = _no_entries(2 * FEWEST_SLOTS)
         self.stamps = np.full(FEWEST_SLOTS, FREE, dtype=np.int32)
 
@@ -90,13 +91,13 @@ class KeyIndex:
         if self._counters[NULL_SLOT] >= 0 and np.any(slots == self._counters[NULL_SLOT]):
             self._counters[NULL_SLOT] = -1
 
-    def mark(self) -> np.ndarray:
-        """What `rewind` needs to forget the slots given out from now on."""
-        return self._counters.copy()
+    def mark(self) -> None:
+        """Begin a batch: what `rewind` goes back to."""
+        self._marked = self._counters.copy()
 
-    def rewind(self, mark: np.ndarray, unlinked: np.ndarray) -> None:
+    def rewind(self, unlinked: np.ndarray) -> None:
         """Give back every slot taken since `mark` (they are unlinked already) and make `unlinked` keys known again."""
-        self._counters[:] = mark
+        self._counters[:] = self._marked
         kernels.link(self._index, self._shift, self._codes, unlinked, self._counters[NULL_SLOT])
 
     def release(self, slots: np.ndarray) -> None:
@@ -117,8 +118,7 @@ class KeyIndex:
 
     def keys(self, slots: np.ndarray) -> KeyColumns:
         """The keys in these slots."""
-        null_slot = self._counters[NULL_SLOT]
-        valid = slots != null_slot if null_slot >= 0 else None
+        valid = self._valid(slots)
         if not self._is_bytes:
             return KeyColumns.of_values(self._types, self._codes[slots].view(np.int64), valid)
         offsets, data = self._bytes_of(slots)
@@ -128,8 +128,7 @@ class KeyIndex:
         """uint64[]: the hash of the key in each of these slots."""
         if self._is_bytes:
             return self._codes[slots]
-        null_slot = self._counters[NULL_SLOT]
-        return hash_int64(self._codes[slots].view(np.int64), slots != null_slot if null_slot >= 0 else None)
+        return hash_int64(self._codes[slots].view(np.int64), self._valid(slots))
 
     def reserve(self, keys: int, key_bytes: int) -> None:
         """Make room for `keys` more keys of `key_bytes` in all, as when their number is known from a file."""
@@ -148,6 +147,11 @@ class KeyIndex:
     @property
     def _shift(self) -> int:
         return 65 - self._index.size.bit_length()
+
+    def _valid(self, slots: np.ndarray) -> np.ndarray | None:
+        """Which slots do not hold NULL; a NULL deleted in this batch is still NULL to whoever writes its tombstone."""
+        now, before = self._counters[NULL_SLOT], self._marked[NULL_SLOT]
+        return None if now < 0 and before < 0 else (slots != now) & (slots != before)
 
     def _codes_of(self, keys: KeyColumns) -> np.ndarray:
         return keys.hashes if self._is_bytes else keys.values.view(np.uint64)
@@ -171,8 +175,8 @@ class KeyIndex:
         used = int(self._counters[ARENA_USED])
         if more > LONGEST or used + more > LARGEST_ARENA:
             raise StateError(
-                f"a key of {more:,} bytes does not fit beside {used:,} bytes of other keys: an instance holds "
-                f"{LARGEST_ARENA:,} bytes of keys, each at most {LONGEST:,}; raise `parallelism` or key by something shorter"
+                f"a key of {more:,} bytes does not fit beside {used:,} bytes of other keys: an instance holds at most "
+                f"{LARGEST_ARENA:,} bytes of keys, {LONGEST:,} a key; raise `parallelism` or use a shorter key"
             )
         if used + more > self._arena.size:
             self._arena = _grown(self._arena, max(used + more, int(self._arena.size * GROWTH)), used)
@@ -209,6 +213,6 @@ def _grown(array: np.ndarray, capacity: int, used: int) -> np.ndarray:
 
 def _no_entries(size: int) -> np.ndarray:
     # Not np.zeros: only np.empty asks for huge pages, and lookups at random are six times as fast on them.
-    index = np.empty(size, dtype=np.int32)
+    index = np.empty(size, dtype=np.uint64)
     index.fill(0)
     return index

@@ -1,9 +1,10 @@
 """The index of keyed state: open addressing with linear probing from a key to its slot.
 
-An entry is slot + 1, 0 is free, so that an index costs 4 bytes an entry and the keys stay in slot order. Every slot has a
-64-bit *code*: the value of an int64 key, the hash of a bytes key. Equal codes of bytes keys are confirmed in the arena of
-key bytes, so two keys with one hash stay two keys. Removal shifts later entries back, so there are no tombstones to clean.
-The NULL key is not in the index; its slot is a counter.
+Every slot has a 64-bit *code*: the value of an int64 key, the hash of a bytes key. An entry of the index is 32 bits of
+the mixed code (the tag) and slot + 1; 0 is free. So probing reads the index alone, and keys stay in slot order. A tag
+is confirmed by the code, and the code of a bytes key by its bytes in the arena: two keys with one hash stay two keys.
+Removal shifts later entries back, so there are no tombstones to clean. The NULL key is not in the index; its slot is
+a counter.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ LONGEST = (1 << LENGTH_BITS) - 1
 """A key's place in the arena is start << LENGTH_BITS | length: keys up to 2 GB in an arena up to 4 GB."""
 
 AHEAD = 32
-"""Rows whose lookups are under way at once: enough to hide a cache miss, few enough to stay in the first-level cache."""
+"""Rows whose lookups are under way at once: enough to hide cache misses, few enough for the first-level cache."""
 
 Int64s = types.Array(types.int64, 1, "C", readonly=True)
 UInt64s = types.Array(types.uint64, 1, "C", readonly=True)
@@ -33,14 +34,38 @@ UInt64sOut = types.Array(types.uint64, 1, "C")
 Int32sOut = types.Array(types.int32, 1, "C")
 BytesOut = types.Array(types.uint8, 1, "C")
 
+_SLOT = np.uint64(0xFFFFFFFF)
+_TAG_SHIFT = np.uint64(32)
+_FACTOR_1 = np.uint64(0x9E3779B97F4A7C15)
+_FACTOR_2 = np.uint64(0xBF58476D1CE4E5B9)
 
-@njit(types.int64(types.uint64, types.int64), cache=True, nogil=True, inline="always")
-def _home(code, shift):
-    code ^= code >> np.uint64(32)
-    code *= np.uint64(0x9E3779B97F4A7C15)
-    code ^= code >> np.uint64(29)
-    code *= np.uint64(0xBF58476D1CE4E5B9)
-    return np.int64(code >> np.uint64(shift))
+
+@njit(cache=True, nogil=True, inline="always")
+def _mixed(code):
+    """The top bits are a key's home in the index, the low 32 its tag."""
+    code = (code ^ (code >> np.uint64(32))) * _FACTOR_1
+    code = (code ^ (code >> np.uint64(29))) * _FACTOR_2
+    return code ^ (code >> np.uint64(32))
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _slot_of(entry):
+    return np.int64(entry & _SLOT) - 1
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _entry(mixed, slot):
+    return (mixed << _TAG_SHIFT) | np.uint64(slot + 1)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _next_like(index, position, mixed):
+    """The first position from `position` on whose entry has the tag or is free."""
+    while True:
+        entry = index[position]
+        if entry == 0 or (entry >> _TAG_SHIFT) == (mixed & _SLOT):
+            return position
+        position = (position + 1) & (index.size - 1)
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -48,52 +73,56 @@ def _same_bytes(data, start, length, arena, place):
     if length != place & LONGEST:
         return False
     arena_start = place >> LENGTH_BITS
-    for byte in range(length):
+    for byte in range(length):  # noqa: SIM110 (a generator is not for numba)
         if data[start + byte] != arena[arena_start + byte]:
             return False
     return True
 
 
+@njit(cache=True, nogil=True)
+def _look_ahead(row_codes, row, is_bytes, index, shift, codes, places, arena, stamps, ahead):
+    """Find for the next AHEAD rows the likely position in the index (ahead[0]) and read what its lookup will need.
+
+    A lookup is a chain of reads that each miss the cache, with branches between that are hard to foresee; here the
+    reads of many rows run side by side. Only ahead[0] is used again, as a hint: entries may be added meanwhile.
+    """
+    rows = min(AHEAD, row_codes.size - row)
+    for j in range(rows):
+        ahead[0, j] = np.int64(_mixed(row_codes[row + j]) >> np.uint64(shift))
+        ahead[1, j] = np.int64(index[ahead[0, j]])
+    for j in range(rows):
+        ahead[0, j] = _next_like(index, ahead[0, j], _mixed(row_codes[row + j]))
+        ahead[1, j] = max(_slot_of(index[ahead[0, j]]), 0)
+    for j in range(rows):
+        ahead[2, j] = np.int64(codes[ahead[1, j]])
+        ahead[3, j] = stamps[ahead[1, j]]
+    if is_bytes:
+        for j in range(rows):
+            ahead[2, j] = places[ahead[1, j]]
+        for j in range(rows):
+            start = ahead[2, j] >> LENGTH_BITS
+            if 0 <= start < arena.size:
+                ahead[3, j] = arena[start]
+
+
 @njit(cache=True, nogil=True, inline="always")
-def _probe(index, shift, codes, code, is_bytes, data, start, length, arena, places):
-    """The position of the key's entry, or of the free entry where it belongs."""
-    mask = index.size - 1
-    position = _home(code, shift)
+def _probe(index, position, code, is_bytes, codes, data, start, length, arena, places):
+    """The position of the key's entry, or of the free entry where it belongs, from a position not past it."""
+    mixed = _mixed(code)
     while True:
-        slot = index[position] - 1
+        position = _next_like(index, position, mixed)
+        slot = _slot_of(index[position])
         if slot < 0:
             return position
         if codes[slot] == code and (not is_bytes or _same_bytes(data, start, length, arena, places[slot])):
             return position
-        position = (position + 1) & mask
-
-
-@njit(cache=True, nogil=True)
-def _look_ahead(row_codes, row, is_bytes, index, shift, codes, places, arena, stamps, ahead):
-    """Read for the next rows what their lookup will need.
-
-    A lookup is a chain of reads that each miss the cache, with branches between that are hard to foresee; this does the
-    reads of AHEAD rows side by side. ahead[0] = the likely slot, [1] = its code, [2] = its place, [3] = stamp, key byte.
-    """
-    rows = min(AHEAD, row_codes.size - row)
-    for j in range(rows):
-        ahead[0, j] = index[_home(row_codes[row + j], shift)] - 1
-    for j in range(rows):
-        slot = max(ahead[0, j], 0)
-        ahead[1, j] = np.int64(codes[slot])
-        ahead[3, j] = stamps[slot]
-    if is_bytes:
-        for j in range(rows):
-            ahead[2, j] = places[max(ahead[0, j], 0)]
-        for j in range(rows):
-            if ahead[0, j] >= 0 and ahead[2, j] & LONGEST > 0:
-                ahead[3, j] = arena[ahead[2, j] >> LENGTH_BITS]
+        position = (position + 1) & (index.size - 1)
 
 
 @njit(
     types.UniTuple(types.int64, 3)(
         UInt64s, Int64s, Bytes, Flags, types.boolean, types.int64, types.int64, types.int32,
-        Int32sOut, types.int64, UInt64sOut, Int64sOut, BytesOut, Int32sOut, Int32sOut,
+        UInt64sOut, types.int64, UInt64sOut, Int64sOut, BytesOut, Int32sOut, Int32sOut,
         Int64sOut, Int64sOut, Int32sOut, Int32sOut,
     ),
     cache=True, nogil=True,
@@ -123,20 +152,15 @@ def upsert(
             _look_ahead(row_codes, row, is_bytes, index, shift, codes, places, arena, stamps, ahead)
         is_null = has_nulls and not valid[row]
         code = row_codes[row]
-        position = np.int64(-1)
-        slot = ahead[0, j]
         if is_bytes:
             start = offsets[row]
             length = np.int64(0) if is_null else offsets[row + 1] - start
+        position = ahead[0, j]
         if is_null:
             slot = counters[NULL_SLOT]
-        elif (
-            slot < 0
-            or ahead[1, j] != np.int64(code)
-            or (is_bytes and not _same_bytes(data, start, length, arena, ahead[2, j]))
-        ):
-            position = _probe(index, shift, codes, code, is_bytes, data, start, length, arena, places)
-            slot = np.int64(index[position]) - 1
+        else:
+            position = _probe(index, position, code, is_bytes, codes, data, start, length, arena, places)
+            slot = _slot_of(index[position])
         if slot < 0:
             reuse = counters[FREE_SLOTS] > 0
             if counters[SIZE] - counters[FREE_SLOTS] >= most_keys or not (reuse or counters[SIZE] < codes.size):
@@ -159,7 +183,7 @@ def upsert(
             if is_null:
                 counters[NULL_SLOT] = slot
             else:
-                index[position] = slot + 1
+                index[position] = _entry(_mixed(code), slot)
             stamps[slot] = stamp + 1
             inserted[n_inserted] = slot
             n_inserted += 1
@@ -175,7 +199,7 @@ def upsert(
 @njit(
     types.void(
         UInt64s, Int64s, Bytes, Flags, types.boolean,
-        Int32sOut, types.int64, UInt64sOut, Int64sOut, BytesOut, Int32sOut, Int64sOut, Int64sOut,
+        UInt64sOut, types.int64, UInt64sOut, Int64sOut, BytesOut, Int32sOut, Int64sOut, Int64sOut,
     ),
     cache=True, nogil=True,
 )  # fmt: skip
@@ -198,39 +222,32 @@ def find(
         if is_bytes:
             start = offsets[row]
             length = offsets[row + 1] - start
-        slot = ahead[0, j]
-        if (
-            slot < 0
-            or ahead[1, j] != np.int64(row_codes[row])
-            or (is_bytes and not _same_bytes(data, start, length, arena, ahead[2, j]))
-        ):
-            position = _probe(index, shift, codes, row_codes[row], is_bytes, data, start, length, arena, places)
-            slot = np.int64(index[position]) - 1
-        slots[row] = slot
+        position = _probe(index, ahead[0, j], row_codes[row], is_bytes, codes, data, start, length, arena, places)
+        slots[row] = _slot_of(index[position])
 
 
-@njit(types.void(Int32sOut, types.int64, UInt64sOut, Int64s, types.int64), cache=True, nogil=True)
+@njit(types.void(UInt64sOut, types.int64, UInt64sOut, Int64s, types.int64), cache=True, nogil=True)
 def link(index, shift, codes, slots, null_slot):
     """Enter slots whose keys are known to be absent from the index."""
-    mask = index.size - 1
     for slot in slots:
         if slot == null_slot:
             continue
-        position = _home(codes[slot], shift)
+        mixed = _mixed(codes[slot])
+        position = np.int64(mixed >> np.uint64(shift))
         while index[position] != 0:
-            position = (position + 1) & mask
-        index[position] = slot + 1
+            position = (position + 1) & (index.size - 1)
+        index[position] = _entry(mixed, slot)
 
 
-@njit(types.void(Int32sOut, types.int64, UInt64sOut, Int64s, types.int64), cache=True, nogil=True)
+@njit(types.void(UInt64sOut, types.int64, UInt64sOut, Int64s, types.int64), cache=True, nogil=True)
 def unlink(index, shift, codes, slots, null_slot):
     """Take slots out of the index; later entries of the same run move back so that no probe ends too early."""
     mask = index.size - 1
     for slot in slots:
         if slot == null_slot:
             continue
-        hole = _home(codes[slot], shift)
-        while index[hole] != slot + 1:
+        hole = np.int64(_mixed(codes[slot]) >> np.uint64(shift))
+        while _slot_of(index[hole]) != slot:
             hole = (hole + 1) & mask
         position = hole
         while True:
@@ -238,18 +255,18 @@ def unlink(index, shift, codes, slots, null_slot):
             other = index[position]
             if other == 0:
                 break
-            if ((position - _home(codes[other - 1], shift)) & mask) >= ((position - hole) & mask):
+            home = np.int64(_mixed(codes[_slot_of(other)]) >> np.uint64(shift))
+            if ((position - home) & mask) >= ((position - hole) & mask):
                 index[hole] = other
                 hole = position
         index[hole] = 0
 
 
 @njit(
-    types.UniTuple(types.int64, 2)(Int64s, Int32sOut, types.int32, types.int32, Int64sOut, Int64sOut),
-    cache=True,
-    nogil=True,
-)
-def free_slots(slots, stamps, stamp, stamp_inserted, had_value, had_none):
+    types.UniTuple(types.int64, 2)(Int64s, Int32sOut, types.int32, Int64sOut, Int64sOut),
+    cache=True, nogil=True,
+)  # fmt: skip
+def free_slots(slots, stamps, stamp_inserted, had_value, had_none):
     """Stamp slots FREE, each once; tell those that had a value before this batch from those that had none.
 
     Negative slots (keys that `find` did not find) and slots that are free already are passed over.

@@ -1,7 +1,7 @@
 """The keyed state of one instance, with the changes of the batch that is not yet committed kept apart.
 
-The first touch of a slot in a batch copies its values (the before-image); so a batch is undone, or written as a delta, in
-time proportional to the keys it touched.
+The first touch of a slot in a batch copies its values (the before-image); so a batch is undone, or written as a delta,
+in time proportional to the keys it touched.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class KeyedState:
         self._begin()
 
     def _begin(self) -> None:
-        self._mark = self._index.mark()
+        self._index.mark()
         self._images: list[tuple[np.ndarray, list[np.ndarray]]] = []
         self._inserted: list[np.ndarray] = []
         self._tombstones: list[np.ndarray] = []
@@ -110,7 +110,7 @@ class KeyedState:
         """Forget the keys in these slots (int64[]; repeated, deleted or -1 slots are passed over)."""
         self.touch(slots)
         had_value, had_none = np.empty(slots.size, dtype=np.int64), np.empty(slots.size, dtype=np.int64)
-        counts = kernels.free_slots(slots, self._index.stamps, self._stamp, self._stamp + 1, had_value, had_none)
+        counts = kernels.free_slots(slots, self._index.stamps, self._stamp + 1, had_value, had_none)
         self._tombstones.append(had_value[: counts[0]].astype(np.int32))
         self._dropped.append(had_none[: counts[1]].astype(np.int32))
         self._index.unlink(_joined([self._tombstones[-1], self._dropped[-1]]))
@@ -127,7 +127,7 @@ class KeyedState:
     # --- the batch's changes ---
 
     def delta(self) -> pa.RecordBatch:
-        """What changed since the last commit: key columns, fields, `__deleted`. Deletions come first and apply first."""
+        """What changed since the last commit: key columns, fields, `__deleted`. Deletions apply before the rest."""
         tombstones = _joined(self._tombstones)
         written = self.touched()
         rows = self._rows(np.concatenate([tombstones, written]), blank=tombstones.size)
@@ -147,7 +147,7 @@ class KeyedState:
         self._index.unlink(inserted[stamps[inserted] != FREE])
         stamps[inserted] = FREE
         stamps[tombstones] = 0
-        self._index.rewind(self._mark, tombstones)
+        self._index.rewind(tombstones)
         for slots, values in self._images:
             for field, before in zip(self.schema.fields, values, strict=True):
                 self._columns[field.name][slots] = before
@@ -210,6 +210,8 @@ class KeyedState:
         for name, column in self._columns.items():
             if len(column) < capacity:
                 self._columns[name] = _grown(column, capacity)
+                # Whoever still writes to the array from before the growth gets an error instead of losing the write.
+                column.flags.writeable = False
         if self._routing is not None and self._routing.size < capacity:
             self._routing = _grown(self._routing, capacity)
 

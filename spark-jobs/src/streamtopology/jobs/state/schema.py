@@ -74,9 +74,24 @@ class KeyedStateSchema:
 
 @dataclass(frozen=True)
 class RowStateSchema:
-    """State that keeps rows: the Arrow schema of each input's rows, by the input's alias."""
+    """State that keeps rows of several inputs until they expire.
+
+    inputs: the Arrow schema of the kept rows, by the input's alias. key: the columns, in every input, whose hash routes
+    a row. time: the column, in every input, with the event time: a timestamp or int64 microseconds.
+    """
 
     inputs: Mapping[str, pa.Schema]
+    key: tuple[str, ...]
+    time: str
+
+    def __post_init__(self) -> None:
+        for alias, schema in self.inputs.items():
+            for name in (*self.key, self.time):
+                if name not in schema.names:
+                    raise StateError(f"rows of input {alias!r} have no column {name!r}; they have {schema.names}")
+            type_ = schema.field(self.time).type
+            if not (pa.types.is_timestamp(type_) or pa.types.is_int64(type_)):
+                raise StateError(f"event time {self.time!r} of input {alias!r} is {type_}, not a timestamp or int64")
 
 
 StateSchema = KeyedStateSchema | RowStateSchema

@@ -1,0 +1,114 @@
+"""What routing costs a tuple: each kernel beside a numpy `take` of as many numbers, in turns within one run."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable
+
+import numba
+import numpy as np
+
+from streamtopology.routing import groupings
+from streamtopology.routing.hashing import hash_bytes, hash_int64
+from streamtopology.routing.table import BUCKETS, RoutingTable, bucket_of
+
+ENTRIES = 3_000
+INSTANCES = 8
+DISTINCT_KEYS = 1_000_000
+ZIPF_EXPONENT = 1.2
+SEED = 1
+BASELINE = "take"
+
+
+def run(runs: int = 5, size: int = 10_000_000) -> dict[str, object]:
+    """Time per tuple of each case over `size` tuples, `runs` times in turns, as the design's bench JSON.
+
+    Before each measurement stands one of `take`, and `ratio_to` is the median of the ratios between the two: other work
+    on the machine slows both. Keys are Zipf; the heaviest have the entries.
+    """
+    cases = _cases(size)
+    for work in cases.values():
+        work()
+    take = cases.pop(BASELINE)
+    pairs: dict[str, list[tuple[float, float]]] = {case: [] for case in cases}
+    for _ in range(runs):
+        for case, work in cases.items():
+            pairs[case].append((_seconds(take), _seconds(work)))
+    takes = [beside for measured in pairs.values() for beside, _ in measured]
+    results = [_result(BASELINE, [(seconds, seconds) for seconds in takes], size)]
+    results += [_result(case, measured, size) for case, measured in pairs.items()]
+    return {"name": "kernels", "machine": _machine(), "results": results}
+
+
+def _cases(size: int) -> dict[str, Callable[[], object]]:
+    """Every case as a call that does its work once. `take` gathers int64 from an array as long as there are buckets."""
+    keys = _zipf_keys(size, np.random.default_rng(SEED))
+    hashes = hash_int64(keys)
+    offsets, text = _as_text(keys)
+    entries = hash_int64(np.arange(ENTRIES, dtype=np.int64))
+    table = RoutingTable.uniform(range(INSTANCES)).with_entries(entries, np.arange(ENTRIES, dtype=np.int32) % INSTANCES)
+    numbers, indices = np.arange(BUCKETS, dtype=np.int64), bucket_of(hashes, BUCKETS)
+    active, no_loads = np.arange(INSTANCES, dtype=np.int32), np.zeros(INSTANCES)
+    partial_key = groupings.get("partial-key").chooser(active, no_loads, SEED)
+    shuffle = groupings.get("shuffle").chooser(active, no_loads, SEED)
+    return {
+        BASELINE: lambda: np.take(numbers, indices),
+        "hash_int64": lambda: hash_int64(keys),
+        "table_lookup": lambda: table.lookup(hashes),
+        "partial_key": lambda: partial_key.choose(hashes, size),
+        "shuffle": lambda: shuffle.choose(None, size),
+        "hash_bytes": lambda: hash_bytes(offsets, text),
+    }
+
+
+def _zipf_keys(size: int, random: np.random.Generator) -> np.ndarray:
+    """int64[size] in 0..DISTINCT_KEYS-1, key 0 the heaviest."""
+    weights = np.arange(1, DISTINCT_KEYS + 1) ** -ZIPF_EXPONENT
+    cumulated = np.cumsum(weights / weights.sum())
+    return np.minimum(np.searchsorted(cumulated, random.random(size)), DISTINCT_KEYS - 1).astype(np.int64)
+
+
+def _as_text(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Keys as ten bytes each, such as a flight's tail number: offsets int64[n + 1] and data uint8[10 n]."""
+    labels = np.char.zfill(np.arange(DISTINCT_KEYS).astype("S10"), 10)
+    return np.arange(len(keys) + 1, dtype=np.int64) * 10, labels[keys].view(np.uint8)
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def _result(case: str, measured: list[tuple[float, float]], size: int) -> dict[str, object]:
+    """The figures of one case from its pairs (seconds of the take before it, its own seconds)."""
+    nanoseconds = [seconds / size * 1e9 for _, seconds in measured]
+    ratio = statistics.median(seconds / beside for beside, seconds in measured)
+    return {
+        "case": case,
+        "metric": "time per tuple",
+        "unit": "ns",
+        "min": min(nanoseconds),
+        "median": statistics.median(nanoseconds),
+        "max": max(nanoseconds),
+        "runs": len(nanoseconds),
+        "ratio_to": {BASELINE: ratio},
+    }
+
+
+def _machine() -> dict[str, object]:
+    return {
+        "cores": os.cpu_count(),
+        "processor": platform.processor() or platform.machine(),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "numba": numba.__version__,
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(run(), indent=2))

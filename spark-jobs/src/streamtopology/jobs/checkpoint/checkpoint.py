@@ -1,0 +1,195 @@
+"""The checkpoint as the driver and its tasks use it.
+
+header.json                                     whose checkpoint it is
+epochs/<number>.json                            plans; the one a batch record names is active
+batches/<batch>-<attempt>.json                  attempts, recorded before their work
+commits/<batch>.json                            one a batch, written last: only files that it names exist
+state/<node>/<instance>/<batch>-<attempt>.delta     what a batch changed
+state/<node>/<instance>/<batch>-<attempt>.snapshot  the state after that delta
+outputs/<node>/<batch>-<attempt>-<instance>.arrow   rows for the sinks
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+
+import pyarrow as pa
+
+from streamtopology.jobs.checkpoint import records, retention
+from streamtopology.jobs.checkpoint.records import BatchRecord, CommitRecord, Header, StateRef
+from streamtopology.jobs.checkpoint.store import CheckpointError, Store, open_store
+from streamtopology.jobs.state import State, StateError, StateFileError, StateSchema, decode, encode, new_state
+
+HEADER = "header.json"
+
+
+class Checkpoint:
+    """One topology's checkpoint. All methods raise CheckpointError when files cannot be read or written."""
+
+    def __init__(self, store: Store, header: Header) -> None:
+        self._store = store
+        self._header = header
+        self._exist: set[str] = set()
+
+    @staticmethod
+    def open(uri: str, topology: str) -> Checkpoint:
+        """The topology's checkpoint at `uri`, made if there is none; another topology's is refused."""
+        store = open_store(uri)
+        store.create(HEADER, records.to_bytes(Header(topology, uuid.uuid4().hex)))
+        checkpoint = Checkpoint.attach(uri)
+        found = checkpoint._header.topology
+        if found != topology:
+            raise CheckpointError(
+                f"checkpoint {uri} is that of topology {found!r}, not of {topology!r}; name another `checkpoint`, or "
+                "delete this one if that topology is no longer wanted"
+            )
+        return checkpoint
+
+    @staticmethod
+    def attach(uri: str) -> Checkpoint:
+        """The checkpoint that is at `uri`, whoever's it is."""
+        store = open_store(uri)
+        if not store.exists(HEADER):
+            raise CheckpointError(f"there is no checkpoint at {uri}; it is made by the first `streamtopology run`")
+        return Checkpoint(store, records.header_from(store.read(HEADER), f"{uri}/{HEADER}"))
+
+    @property
+    def uri(self) -> str:
+        return self._store.uri
+
+    @property
+    def run(self) -> str:
+        """A name that no other checkpoint has."""
+        return self._header.run
+
+    def local_path(self, path: str) -> Path:
+        """Where a file that a record names can be read on this machine."""
+        return self._store.local_path(path)
+
+    # --- epochs ---
+
+    def epochs(self) -> list[int]:
+        """Numbers of all epochs that are kept, ascending."""
+        return sorted(retention.number_of(path) for path in self._complete("epochs"))
+
+    def write_epoch(self, number: int, text: str) -> bool:
+        """Keep an epoch (JSON); False when it is there. An epoch never changes: another text is refused."""
+        path = f"epochs/{number}.json"
+        if self._store.create(path, text.encode()):
+            return True
+        if json.loads(self.read_epoch(number)) != json.loads(text):
+            raise CheckpointError(
+                f"{self.local_path(path)} holds another epoch {number}: a new one needs the number after the highest, "
+                f"{max(self.epochs())}"
+            )
+        return False
+
+    def read_epoch(self, number: int) -> str:
+        return self._store.read(f"epochs/{number}.json").decode()
+
+    # --- batches ---
+
+    def record(self, record: BatchRecord) -> bool:
+        """Record an attempt before its work; False when that attempt is recorded already."""
+        return self._store.create(f"batches/{record.batch}-{record.attempt}.json", records.to_bytes(record))
+
+    def batch_records(self, batch: int) -> list[BatchRecord]:
+        """All attempts at a batch, in order."""
+        paths = [path for path in self._complete("batches") if retention.number_of(path) == batch]
+        found = [records.batch_record_from(self._store.read(path), str(self.local_path(path))) for path in paths]
+        return sorted(found, key=lambda record: record.attempt)
+
+    def commit(self, record: CommitRecord) -> bool:
+        """Decide a batch; False when it is decided already. Refused when a file that the record names is not there."""
+        paths = record.paths()
+        for path in sorted(paths - self._exist):
+            if not self._store.exists(path):
+                raise CheckpointError(
+                    f"batch {record.batch} cannot be committed: {self.local_path(path)} is not there; do driver and "
+                    f"executors share the storage of {self.uri}?"
+                )
+        self._exist = paths
+        return self._store.create(f"commits/{record.batch}.json", records.to_bytes(record))
+
+    def read_commit(self, batch: int) -> CommitRecord:
+        path = f"commits/{batch}.json"
+        return records.commit_record_from(self._store.read(path), str(self.local_path(path)))
+
+    def last_commit(self) -> CommitRecord | None:
+        batches = self._commits()
+        return self.read_commit(batches[-1]) if batches else None
+
+    # --- state and outputs ---
+
+    def write_delta(self, node: str, instance: int, batch: int, attempt: int, delta: pa.RecordBatch) -> str:
+        """Write what a batch changed in an instance's state; returns the path for the commit record."""
+        path = f"state/{node}/{instance}/{batch}-{attempt}.delta"
+        self._store.write_new(path, encode(delta))
+        return path
+
+    def stage_output(
+        self, node: str, instance: int, batch: int, attempt: int, batches: Sequence[pa.RecordBatch]
+    ) -> str:
+        """Write rows for the sinks, a plain Arrow file; returns the path for the commit record."""
+        path = f"outputs/{node}/{batch}-{attempt}-{instance}.arrow"
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, batches[0].schema) as writer:
+            for rows in batches:
+                writer.write_batch(rows)
+        self._store.write_new(path, sink.getvalue().to_pybytes())
+        return path
+
+    def load_state(self, reference: StateRef, schema: StateSchema) -> State:
+        """State of its own, as the files say. Raises StateFileError naming a file that is damaged or does not fit."""
+        state = new_state(schema)
+        for path in reference.paths:
+            where = str(self.local_path(path))
+            rows = decode(self._store.read(path), where)
+            try:
+                if path == reference.snapshot:
+                    state.restore(rows)
+                else:
+                    state.apply(rows)
+            except StateFileError:
+                raise
+            except StateError as error:
+                raise StateFileError(
+                    f"state file {where} is of another operator or of other options of it: {error}; go back to the "
+                    "operator that wrote it, or start with an empty checkpoint"
+                ) from error
+        return state
+
+    def compact(self, node: str, instance: int, reference: StateRef, schema: StateSchema) -> str:
+        """Write one snapshot of the files that `reference` names; `StateRef.compacted` puts it into the next commit.
+
+        Anyone can do it at any time while batches run: it reads files that never change. Done twice, it is one file.
+        """
+        if not reference.deltas:
+            raise ValueError(f"there is nothing to compact in {reference}")
+        path = str(PurePosixPath(reference.deltas[-1]).with_suffix(".snapshot"))
+        if not self._store.exists(path):
+            self._store.create(path, encode(self.load_state(reference, schema).snapshot()))
+        return path
+
+    def collect_garbage(self, keep_commits: int = 3) -> list[str]:
+        """Delete what no one can need: files older than the last `keep_commits` commits that none of these names.
+
+        Files of batches that are still to be committed are never older, so an attempt at work loses nothing. Returns
+        the paths deleted. Called by the driver, between batches.
+        """
+        kept = [self.read_commit(batch) for batch in self._commits()[-keep_commits:]]
+        if not kept:
+            return []
+        garbage = retention.garbage(self._store.list(""), kept)
+        for path in garbage:
+            self._store.delete(path)
+        return garbage
+
+    def _commits(self) -> list[int]:
+        return sorted(retention.number_of(path) for path in self._complete("commits"))
+
+    def _complete(self, folder: str) -> list[str]:
+        return [path for path in self._store.list(folder) if not retention.is_partial(path)]

@@ -1,0 +1,137 @@
+"""The records of a checkpoint and how they are written: two lines of JSON, what it is and then what it says."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, TypeVar
+
+from streamtopology.jobs.checkpoint.store import CheckpointError
+
+FORMAT_VERSION = 1
+
+Record = TypeVar("Record")
+
+
+@dataclass(frozen=True)
+class Header:
+    """Whose checkpoint it is. run: a name of its own for this checkpoint, made when it was first opened."""
+
+    topology: str
+    run: str
+
+
+@dataclass(frozen=True)
+class StateRef:
+    """The files that are an instance's state: a snapshot, if any, and the deltas after it in order.
+
+    keys and bytes: how large the state is in memory.
+    """
+
+    snapshot: str | None
+    deltas: tuple[str, ...]
+    keys: int
+    bytes: int
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        return self.deltas if self.snapshot is None else (self.snapshot, *self.deltas)
+
+    def compacted(self, snapshot: str, covered: StateRef) -> StateRef:
+        """This state with `snapshot` in place of the files that `covered` named when the compaction began."""
+        if self.snapshot != covered.snapshot or self.deltas[: len(covered.deltas)] != covered.deltas:
+            raise ValueError(f"snapshot {snapshot} covers {covered.paths}, which {self.paths} does not begin with")
+        return replace(self, snapshot=snapshot, deltas=self.deltas[len(covered.deltas) :])
+
+
+@dataclass(frozen=True)
+class BatchRecord:
+    """An attempt at a batch, recorded before any work; it makes its epoch active.
+
+    watermark: epoch seconds. sources: what the batch reads. chooser_loads: cumulative rows per instance, by node.
+    """
+
+    batch: int
+    attempt: int
+    epoch: int
+    spark_batch: int
+    watermark: float | None
+    sources: Mapping[str, object]
+    chooser_loads: Mapping[str, list[float]]
+
+
+@dataclass(frozen=True)
+class CommitRecord:
+    """The attempt at a batch that counts, and all files that exist after it.
+
+    state: by node and instance. outputs: staged files by sink. watermark_after, max_event_times (by source): epoch
+    seconds.
+    """
+
+    batch: int
+    attempt: int
+    epoch: int
+    spark_batch: int
+    state: Mapping[str, Mapping[int, StateRef]]
+    outputs: Mapping[str, Sequence[str]]
+    watermark_after: float | None
+    max_event_times: Mapping[str, float]
+    rows_in: int
+    totals: Mapping[str, object]
+
+    def paths(self) -> set[str]:
+        """Every state and output file it names."""
+        state = {path for references in self.state.values() for ref in references.values() for path in ref.paths}
+        return state.union(*self.outputs.values())
+
+
+def to_bytes(record: Header | BatchRecord | CommitRecord) -> bytes:
+    """The record as the content of one file."""
+    body = json.dumps(asdict(record))
+    what = {"record": type(record).__name__, "format": FORMAT_VERSION, "crc32": zlib.crc32(body.encode())}
+    return f"{json.dumps(what)}\n{body}\n".encode()
+
+
+def header_from(data: bytes, path: str) -> Header:
+    return _read(data, path, "Header", lambda wire: Header(**wire))
+
+
+def batch_record_from(data: bytes, path: str) -> BatchRecord:
+    return _read(data, path, "BatchRecord", lambda wire: BatchRecord(**wire))
+
+
+def commit_record_from(data: bytes, path: str) -> CommitRecord:
+    return _read(data, path, "CommitRecord", _commit_record)
+
+
+def _commit_record(wire: dict[str, Any]) -> CommitRecord:
+    state = {
+        node: {int(instance): _state_ref(reference) for instance, reference in references.items()}
+        for node, references in wire["state"].items()
+    }
+    return CommitRecord(**{**wire, "state": state})
+
+
+def _state_ref(wire: dict[str, Any]) -> StateRef:
+    return StateRef(**{**wire, "deltas": tuple(wire["deltas"])})
+
+
+def _read(data: bytes, path: str, kind: str, make: Callable[[dict[str, Any]], Record]) -> Record:
+    """The record in `data`; CheckpointError names `path` when it is damaged, of another kind or of a newer format."""
+    try:
+        first, body = data.decode().removesuffix("\n").split("\n")
+        what = json.loads(first)
+        if what["format"] > FORMAT_VERSION:
+            raise CheckpointError(
+                f"{path} has format {what['format']}; this version reads up to {FORMAT_VERSION}: "
+                "use the version of streamtopology that wrote it, or a newer one"
+            )
+        if what["record"] != kind or what["crc32"] != zlib.crc32(body.encode()):
+            raise ValueError(f"not the {kind} that was written")
+        return make(json.loads(body))
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(
+            f"{path} is damaged ({error}); put it back from a copy of the checkpoint, or start with an empty checkpoint"
+        ) from error

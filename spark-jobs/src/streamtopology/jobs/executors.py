@@ -1,0 +1,201 @@
+"""Knows which executors may be given work: it cancels the job of one that is lost, and admits a new one once it is warm.
+
+Everything is level-triggered: each tick looks at what is there and does again what is still called for, so that no
+missed event leaves a batch hanging.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Self
+
+from py4j.protocol import Py4JError
+from pyspark import InheritableThread
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from streamtopology.jobs.pinning import ExecutorInfo, Slot, executor_ids, executors
+
+TICK_SECONDS = 0.05
+LOSS_SECONDS = 1.0  # by when the scheduler knows that an executor is gone whose loss made a job fail
+ADMISSION_SECONDS = 300.0
+MOST_WARM_UPS = 2  # tries on one living executor
+
+_tags = itertools.count(1)
+
+
+class ExecutorLost(Exception):
+    """An executor of the attempt has died; the same work can be tried again on those that are left."""
+
+    def __init__(self, ids: Sequence[str]) -> None:
+        super().__init__(f"lost executor{'s' if len(ids) > 1 else ''} {', '.join(ids)}")
+        self.ids = tuple(ids)
+
+
+class ExecutorsUnusable(Exception):
+    """Executors do not come, or they live but cannot run a warm-up job."""
+
+
+def _nothing(executor: ExecutorInfo) -> None:
+    return
+
+
+def _well() -> None:
+    return
+
+
+class ExecutorWatch:
+    """Watches the executors of `spark` from a thread of its own between `__enter__` and `__exit__`.
+
+    `warm_up(executor)` runs jobs pinned to a new executor, in a thread of its own; only then is it admitted. `tell` gets
+    a sentence for each change. `lost` and `admitted` are called with the executor from the watch's threads. `check`
+    raises when no executor can ever come (the cluster's master is dead).
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        warm_up: Callable[[ExecutorInfo], None],
+        tell: Callable[[str], None],
+        lost: Callable[[ExecutorInfo], None] = _nothing,
+        admitted: Callable[[ExecutorInfo], None] = _nothing,
+        check: Callable[[], None] = _well,
+    ) -> None:
+        self._spark = spark
+        self._warm_up = warm_up
+        self._tell = tell
+        self._on_lost = lost
+        self._on_admitted = admitted
+        self._check = check
+        self._changed = threading.Condition()
+        self._present: dict[str, ExecutorInfo] = {}
+        self._admitted: dict[str, ExecutorInfo] = {}
+        self._guarded: dict[str, frozenset[str]] = {}
+        self._failure: Exception | None = None
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="executor-watch", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._closing.set()
+        self._thread.join()
+
+    def admitted(self) -> list[ExecutorInfo]:
+        """The executors that may be given work now, in the order of their hosts."""
+        with self._changed:
+            admitted = set(self._admitted)
+        return [executor for executor in executors(self._spark) if executor.id in admitted]
+
+    def await_admitted(self, count: int = 1, timeout_seconds: float = ADMISSION_SECONDS) -> list[ExecutorInfo]:
+        """Wait until at least `count` executors are admitted; all of them, as `admitted`. Raises `ExecutorsUnusable`."""
+        deadline = time.monotonic() + timeout_seconds
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._failure or len(self._admitted) >= count, timeout=1.0)
+                if self._failure:
+                    raise ExecutorsUnusable(str(self._failure)) from self._failure
+                here = len(self._admitted)
+            admitted = self.admitted()
+            if len(admitted) >= count:
+                return admitted
+            self._check()
+            if time.monotonic() > deadline:
+                raise ExecutorsUnusable(f"{here} of {count} executors came within {timeout_seconds:.0f} s; see the cluster's logs")
+
+    @contextmanager
+    def guard(self, slots: Sequence[Slot], tag: str | None = None) -> Iterator[None]:
+        """Run a Spark action on `slots` from the calling thread; it is cancelled when one of their executors is lost.
+
+        Raises `ExecutorLost` in place of whatever the loss made the action raise. The job tag is added to the thread's
+        own, so that the action may be part of a streaming query's batch.
+        """
+        tag = tag or f"streamtopology-{next(_tags)}"
+        watched = frozenset(slot.executor_id for slot in slots)
+        context = self._spark.sparkContext
+        context.addJobTag(tag)
+        with self._changed:
+            self._guarded[tag] = watched
+        try:
+            yield
+        except (Py4JError, PySparkException) as failure:
+            if lost := self._lost_among(watched):
+                raise ExecutorLost(lost) from failure
+            raise
+        finally:
+            with self._changed:
+                del self._guarded[tag]
+            context.removeJobTag(tag)
+
+    def _lost_among(self, watched: frozenset[str]) -> list[str]:
+        """Which of `watched` are gone; the job's failure may be here a moment before the scheduler knows why."""
+        deadline = time.monotonic() + LOSS_SECONDS
+        while not (lost := watched - executor_ids(self._spark)) and time.monotonic() < deadline:
+            time.sleep(TICK_SECONDS)
+        return sorted(lost)
+
+    def _run(self) -> None:
+        while not self._closing.wait(TICK_SECONDS):
+            try:
+                self._look()
+            except (Py4JError, PySparkException, OSError) as failure:
+                self._fail(failure)
+                return
+
+    def _look(self) -> None:
+        alive = executor_ids(self._spark)
+        with self._changed:
+            gone = [self._present.pop(id) for id in self._present.keys() - alive]
+            for executor in gone:
+                self._admitted.pop(executor.id, None)
+            doomed = [tag for tag, watched in self._guarded.items() if not watched <= alive]
+        for tag in doomed:
+            self._spark.sparkContext.cancelJobsWithTag(tag)
+        for executor in gone:
+            self._tell(f"executor {executor.id} at {executor.host} is lost")
+            self._on_lost(executor)
+        if alive - self._present.keys():
+            self._welcome(alive)
+
+    def _welcome(self, alive: frozenset[str]) -> None:
+        for executor in executors(self._spark):
+            if executor.id in alive and executor.id not in self._present:
+                self._present[executor.id] = executor
+                name = f"warm-up-{executor.id}"
+                InheritableThread(target=self._admit, args=(executor,), name=name, daemon=True).start()
+
+    def _admit(self, executor: ExecutorInfo) -> None:
+        for remaining in reversed(range(MOST_WARM_UPS)):
+            try:
+                with self.guard([executor.slot]):
+                    self._warm_up(executor)
+            except ExecutorLost:
+                return
+            except (Py4JError, PySparkException) as failure:
+                if self._closing.is_set():
+                    return
+                if not remaining:
+                    self._fail(failure)
+            else:
+                break
+        else:
+            return
+        self._on_admitted(executor)
+        with self._changed:
+            if executor.id not in self._present:
+                return
+            self._admitted[executor.id] = executor
+            self._changed.notify_all()
+        self._tell(f"executor {executor.id} at {executor.host} is warm and admitted")
+
+    def _fail(self, failure: Exception) -> None:
+        with self._changed:
+            self._failure = failure
+            self._changed.notify_all()

@@ -1,0 +1,65 @@
+"""State as bytes: an Arrow stream behind a small header that tells a damaged or newer file from a good one.
+
+Header, little-endian: 8 bytes magic, uint16 format version, uint16 zero, uint64 length of the stream, uint32 CRC-32 of
+all the rest. Not compressed: counts and hashes hardly shrink, and a delta is on the batch's path.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+import pyarrow as pa
+
+from streamtopology.jobs.state.schema import StateError
+
+MAGIC = b"STstate\n"
+FORMAT_VERSION = 1
+_HEAD = struct.Struct("<8sHHQ")
+_CHECKSUM = struct.Struct("<I")
+_HEADER_BYTES = _HEAD.size + _CHECKSUM.size
+
+_WHAT_TO_DO = (
+    "put the file back from a copy of the checkpoint, or start with an empty checkpoint (the sources are read from "
+    "their start again)"
+)
+
+
+class StateFileError(StateError):
+    """A state file cannot be used; the message names it, says why and what can be done."""
+
+
+def encode(rows: pa.RecordBatch) -> bytes:
+    """A snapshot or delta as the content of one file."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_batch(rows)
+    body = sink.getvalue()
+    head = _HEAD.pack(MAGIC, FORMAT_VERSION, 0, body.size)
+    return b"".join((head, _CHECKSUM.pack(zlib.crc32(body, zlib.crc32(head))), body))
+
+
+def decode(data: bytes, name: str) -> pa.RecordBatch:
+    """The snapshot or delta that `encode` was given, sharing the memory of `data`. StateFileError says what is wrong."""
+    if len(data) < _HEADER_BYTES:
+        raise _unusable(name, f"is cut short: {len(data)} bytes, less than its header")
+    magic, version, _, length = _HEAD.unpack_from(data)
+    if magic != MAGIC:
+        raise _unusable(name, "is not a state file, or its first bytes are damaged")
+    if version > FORMAT_VERSION:
+        raise StateFileError(
+            f"state file {name} has format {version}; this version reads up to {FORMAT_VERSION}: "
+            "use the version of streamtopology that wrote it, or a newer one"
+        )
+    body = memoryview(data)[_HEADER_BYTES:]
+    if len(body) != length:
+        raise _unusable(name, f"holds {len(body):,} bytes of state where its header says {length:,}")
+    (checksum,) = _CHECKSUM.unpack_from(data, _HEAD.size)
+    if zlib.crc32(body, zlib.crc32(data[: _HEAD.size])) != checksum:
+        raise _unusable(name, "is damaged: its checksum does not fit its content")
+    with pa.ipc.open_stream(pa.py_buffer(body)) as reader:
+        return reader.read_next_batch()
+
+
+def _unusable(name: str, what: str) -> StateFileError:
+    return StateFileError(f"state file {name} {what}; {_WHAT_TO_DO}")

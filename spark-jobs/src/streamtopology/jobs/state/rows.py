@@ -1,0 +1,259 @@
+"""Rows that an instance keeps for a while, input by input, as a windowed join does.
+
+Rows are kept in chunks, each the Arrow stream that goes into a delta or snapshot as it is. Chunks are never changed,
+so that a rollback only has to remember which ones there were. The batch's changes are a journal, and that is the delta.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamtopology.jobs.keys import KeyColumns
+from streamtopology.jobs.state.keyed import HashMask
+from streamtopology.jobs.state.schema import RowStateSchema, StateError
+
+LARGEST_MERGED_CHUNK = 65_536
+"""Rows up to which small neighbouring chunks are made one; larger ones stay, and expire as a whole."""
+
+MICROSECONDS = 1_000_000
+
+CHANGES = pa.schema(
+    [
+        pa.field("change", pa.string()),
+        pa.field("input", pa.string()),
+        pa.field("before", pa.float64()),
+        pa.field("payload", pa.large_binary()),
+    ]
+)
+"""A delta or snapshot, one change a row, in order: "append" (input, payload: Arrow stream of rows), "expire" (before:
+epoch seconds), "remove" (payload: uint64 routing hashes, little-endian)."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Chunk:
+    """Rows and the Arrow stream whose memory they share; oldest and newest event time in microseconds."""
+
+    payload: bytes
+    rows: pa.Table
+    oldest: int
+    newest: int
+
+
+@dataclass(frozen=True)
+class _Change:
+    change: str
+    input: str | None = None
+    before: float | None = None
+    payload: bytes | None = None
+
+
+class RowState:
+    """Rows by input alias. Not thread-safe. A batch ends with `commit` or `rollback`."""
+
+    def __init__(self, schema: RowStateSchema) -> None:
+        self.schema = schema
+        self._chunks: dict[str, list[_Chunk]] = {alias: [] for alias in schema.inputs}
+        self._before: dict[str, list[_Chunk]] | None = None
+        self._journal: list[_Change] = []
+
+    # --- reading and writing ---
+
+    def __len__(self) -> int:
+        return sum(chunk.rows.num_rows for chunks in self._chunks.values() for chunk in chunks)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all rows held, those a rollback would bring back and the journal included."""
+        held = [payload for chunks in self._chunks.values() for payload in (chunk.payload for chunk in chunks)]
+        held += [chunk.payload for chunks in (self._before or {}).values() for chunk in chunks]
+        held += [change.payload for change in self._journal if change.payload is not None]
+        return sum({id(payload): len(payload) for payload in held}.values())
+
+    def append(self, alias: str, rows: pa.RecordBatch | pa.Table) -> None:
+        """Keep rows of an input; they are copied. Raises StateError when they are not of the declared schema."""
+        table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
+        if table.num_rows:
+            self._append(alias, _chunk(table, self.schema.time))
+
+    def rows(self, alias: str) -> pa.Table:
+        """All rows kept of an input."""
+        return pa.concat_tables([self._of(alias).empty_table(), *(chunk.rows for chunk in self._chunks[alias])])
+
+    def expire(self, before: float) -> None:
+        """Forget rows with an event time before `before` (epoch seconds; infinity forgets all) or with none."""
+        self._change(_Change("expire", before=before))
+        bound = before * MICROSECONDS
+
+        def kept_of(chunk: _Chunk) -> np.ndarray:
+            if chunk.oldest >= bound or chunk.newest < bound:
+                return np.array(chunk.oldest >= bound)
+            return _microseconds(chunk.rows, self.schema.time) >= bound
+
+        self._keep(kept_of)
+
+    # --- the batch's changes ---
+
+    def delta(self) -> pa.RecordBatch:
+        """What was done since the last commit, in order."""
+        return _batch(self._journal)
+
+    def commit(self) -> None:
+        """Make the batch's changes final."""
+        for chunks in self._chunks.values():
+            _merge_small(chunks, self.schema.time)
+        self._before, self._journal = None, []
+
+    def rollback(self) -> None:
+        """Undo everything since the last commit."""
+        if self._before is not None:
+            self._chunks = self._before
+        self._before, self._journal = None, []
+
+    # --- whole states, and parts that move ---
+
+    def snapshot(self) -> pa.RecordBatch:
+        """All rows."""
+        return _batch([_appended(alias, chunk) for alias, chunks in self._chunks.items() for chunk in chunks])
+
+    def restore(self, snapshot: pa.RecordBatch) -> None:
+        """Become what `snapshot` says, whatever was here before; nothing is left to commit. Raises StateError."""
+        _check(snapshot)
+        self._chunks = {alias: [] for alias in self.schema.inputs}
+        self._replay(snapshot)
+        self.commit()
+
+    def apply(self, delta: pa.RecordBatch) -> None:
+        """Take over a delta that another state committed; nothing is left to commit. Raises StateError."""
+        if self._journal:
+            raise StateError("a delta cannot be applied over changes that are not committed")
+        self._replay(delta)
+        self.commit()
+
+    def extract(self, mask_of: HashMask) -> pa.RecordBatch:
+        """The rows whose key's routing hash is meant, in the form of a snapshot."""
+        moving = []
+        for alias, chunks in self._chunks.items():
+            parts = [chunk.rows.filter(pa.array(mask_of(self._hashes(chunk)))) for chunk in chunks]
+            rows = pa.concat_tables([self._of(alias).empty_table(), *parts])
+            if rows.num_rows:
+                moving.append(_appended(alias, _chunk(rows, self.schema.time)))
+        return _batch(moving)
+
+    def remove(self, mask_of: HashMask) -> None:
+        """Forget the rows whose key's routing hash is meant: a change of this batch."""
+        removed = [np.empty(0, dtype=np.uint64)]
+
+        def kept_of(chunk: _Chunk) -> np.ndarray:
+            hashes = self._hashes(chunk)
+            meant = mask_of(hashes)
+            removed.append(np.unique(hashes[meant]))
+            return ~meant
+
+        self._begin()
+        self._keep(kept_of)
+        hashes = np.unique(np.concatenate(removed))
+        if hashes.size:
+            self._journal.append(_Change("remove", payload=hashes.astype("<u8").tobytes()))
+
+    def insert(self, rows: pa.RecordBatch) -> None:
+        """Take in rows from `extract` of another instance: a change of this batch. Raises StateError."""
+        self._replay(rows)
+
+    # --- how ---
+
+    def _of(self, alias: str) -> pa.Schema:
+        if alias not in self.schema.inputs:
+            raise StateError(f"state keeps rows of {', '.join(self.schema.inputs)}; there is no input {alias!r}")
+        return self.schema.inputs[alias]
+
+    def _begin(self) -> None:
+        if self._before is None:
+            self._before = {alias: list(chunks) for alias, chunks in self._chunks.items()}
+
+    def _change(self, change: _Change) -> None:
+        self._begin()
+        self._journal.append(change)
+
+    def _append(self, alias: str, chunk: _Chunk) -> None:
+        if not chunk.rows.schema.equals(self._of(alias)):
+            raise StateError(f"rows of input {alias!r} do not fit: {chunk.rows.schema} instead of {self._of(alias)}")
+        self._change(_appended(alias, chunk))
+        self._chunks[alias].append(chunk)
+
+    def _replay(self, changes: pa.RecordBatch) -> None:
+        _check(changes)
+        for row in changes.to_pylist():
+            if row["change"] == "append":
+                self._append(row["input"], _read_chunk(row["payload"], self.schema.time))
+            elif row["change"] == "expire":
+                self.expire(row["before"])
+            else:
+                gone = np.frombuffer(row["payload"], dtype="<u8")
+                self.remove(lambda hashes, gone=gone: np.isin(hashes, gone))
+
+    def _keep(self, kept_of: Callable[[_Chunk], np.ndarray]) -> None:
+        """Keep the rows that `kept_of` says: bool[rows of the chunk], or one bool for all of them."""
+        for alias, chunks in self._chunks.items():
+            kept = []
+            for chunk in chunks:
+                mask = kept_of(chunk)
+                if mask.all():
+                    kept.append(chunk)
+                elif mask.any():
+                    kept.append(_chunk(chunk.rows.filter(pa.array(mask)), self.schema.time))
+            self._chunks[alias] = kept
+
+    def _hashes(self, chunk: _Chunk) -> np.ndarray:
+        parts = [KeyColumns.from_arrow(batch, self.schema.key).hashes for batch in chunk.rows.to_batches()]
+        return np.concatenate(parts)
+
+
+def _chunk(rows: pa.Table, time: str) -> _Chunk:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows.combine_chunks())
+    return _read_chunk(sink.getvalue().to_pybytes(), time)
+
+
+def _read_chunk(payload: bytes, time: str) -> _Chunk:
+    with pa.ipc.open_stream(pa.py_buffer(payload)) as reader:
+        rows = reader.read_all()
+    times = _microseconds(rows, time)
+    return _Chunk(payload, rows, int(times.min()), int(times.max()))
+
+
+def _microseconds(rows: pa.Table, time: str) -> np.ndarray:
+    """int64[n] event times; a row without one is older than all others."""
+    column = rows.column(time)
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("us", column.type.tz), safe=False).cast(pa.int64())
+    return pc.fill_null(column, np.iinfo(np.int64).min).to_numpy()
+
+
+def _merge_small(chunks: list[_Chunk], time: str) -> None:
+    """Merge from the end while a chunk is less than twice its successor: few chunks, and no row is copied often."""
+    while len(chunks) > 1:
+        last, before = chunks[-1].rows, chunks[-2].rows
+        if before.num_rows >= 2 * last.num_rows or before.num_rows + last.num_rows > LARGEST_MERGED_CHUNK:
+            return
+        chunks[-2:] = [_chunk(pa.concat_tables([before, last]), time)]
+
+
+def _appended(alias: str, chunk: _Chunk) -> _Change:
+    return _Change("append", input=alias, payload=chunk.payload)
+
+
+def _batch(changes: list[_Change]) -> pa.RecordBatch:
+    columns = zip(*((c.change, c.input, c.before, c.payload) for c in changes), strict=True) if changes else ([],) * 4
+    arrays = [pa.array(column, type=field.type) for column, field in zip(columns, CHANGES, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=CHANGES)
+
+
+def _check(changes: pa.RecordBatch) -> None:
+    if not changes.schema.equals(CHANGES):
+        raise StateError(f"changes of row state have the columns {CHANGES.names}, not {changes.schema.names}")

@@ -1,0 +1,75 @@
+"""One embedded cluster for all tests of this room that need one: starting it takes most of a minute on a busy machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from streamtopology.jobs.executors import ExecutorWatch
+from streamtopology.jobs.local.cluster import ExecutorSlot, LocalCluster
+from streamtopology.jobs.pinning import ExecutorInfo, Slot, executors, pin
+from streamtopology.jobs.session import create_local_session
+
+MEMORY_BYTES = 768 << 20
+SLOTS = [ExecutorSlot(f"large-{i}", "large", 1.0, MEMORY_BYTES) for i in range(3)] + [
+    ExecutorSlot("small-0", "small", 1.0, MEMORY_BYTES)
+]
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """Four executors (three `large`, one `small`), all with a whole core; not limited until a test limits them."""
+    with LocalCluster(SLOTS, tmp_path_factory.mktemp("cluster"), print) as running:
+        yield running
+        if SparkContext._active_spark_context is not None:
+            SparkContext._active_spark_context.stop()
+
+
+@pytest.fixture
+def spark(cluster: LocalCluster) -> SparkSession:
+    """The session on the cluster with all four executors there; made anew only when a test has stopped it."""
+    session = SparkSession.getActiveSession()
+    if session is None or session.sparkContext.master != cluster.master:
+        if session is not None:
+            session.stop()
+        session = create_local_session(cluster, "tests")
+    with ExecutorWatch(session, partial(start_python_worker, session), print, check=cluster.check) as watch:
+        watch.await_admitted(len(SLOTS))
+    return session
+
+
+@pytest.fixture
+def slots(spark: SparkSession) -> list[Slot]:
+    return [executor.slot for executor in executors(spark)]
+
+
+@pytest.fixture
+def kill_executor(cluster: LocalCluster) -> Callable[[str], None]:
+    """kill -9 of the named slot's executor and its Python processes, not of the worker that will start another."""
+
+    def kill(slot: str) -> None:
+        for pid in cluster.processes(slot):
+            command = Path("/proc", str(pid), "cmdline").read_bytes()
+            if b"CoarseGrainedExecutorBackend" in command or b"streamtopology.jobs.daemon" in command:
+                os.kill(pid, signal.SIGKILL)
+
+    return kill
+
+
+def start_python_worker(session: SparkSession, executor: ExecutorInfo) -> None:
+    pin(session.range(0, 1, 1, 1), [executor.slot], 1).mapInArrow(lambda batches: batches, "id long").collect()
+
+
+@pytest.fixture
+def watch(spark: SparkSession, cluster: LocalCluster) -> Iterator[ExecutorWatch]:
+    """A watch that has admitted all four executors."""
+    with ExecutorWatch(spark, partial(start_python_worker, spark), print, check=cluster.check) as watch:
+        watch.await_admitted(len(SLOTS))
+        yield watch

@@ -1,0 +1,162 @@
+"""Executors get the CPU of their class and no more; bounds are wide, because the machine under the tests is shared."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from streamtopology.jobs.executors import ExecutorWatch
+from streamtopology.jobs.local.cgroups import CgroupsUnavailable, make_cpu_cgroups
+from streamtopology.jobs.local.claim import CLUSTER_MARK, SLOT_MARK, Claim, claim_name, members
+from streamtopology.jobs.local.cluster import LocalCluster
+from streamtopology.jobs.local.dutycycle import DutyCycle
+from streamtopology.jobs.local.limiting import CpuLimiter
+from streamtopology.jobs.pinning import Slot, pin
+
+FULL, THIRD = 0.09, 0.03  # cores; small, so that the limit binds even on a crowded machine
+BURNERS = """
+import subprocess, sys
+burn = [sys.executable, "-c", "while True: pass"]
+subprocess.Popen(burn, start_new_session=True)
+subprocess.run(burn)
+"""
+
+
+def duty_cycle(name: str) -> CpuLimiter:
+    return DutyCycle(lambda slot: members(name, slot))
+
+
+def cgroups(name: str) -> CpuLimiter:
+    try:
+        return make_cpu_cgroups(name)
+    except CgroupsUnavailable as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture(params=[cgroups, duty_cycle])
+def burning(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[CpuLimiter, list[int]]]:
+    """Two slots, `a` and `b`, each a process tree that would use more than a core; the limiter and their process ids."""
+    name = claim_name(hash(request.node.name) % 10_000 + 1000)
+    limiter: CpuLimiter = request.param(name)
+    claim = Claim(name, tmp_path / name, limiter.roots)
+    join = 'while [ "$1" != -- ]; do echo $$ > "$1"; shift; done; shift; exec "$@"'
+    try:
+        started = [
+            subprocess.Popen(
+                ["/bin/sh", "-c", join, "sh", *map(str, limiter.add(slot)), "--", sys.executable, "-c", BURNERS],
+                env={CLUSTER_MARK: name, SLOT_MARK: slot},
+            )
+            for slot in "ab"
+        ]
+        while any(len(members(name, slot)) < 3 for slot in "ab"):
+            time.sleep(0.01)
+        yield limiter, [process.pid for process in started]
+    finally:
+        limiter.close()
+        claim.sweep()
+    for process in started:
+        process.wait()
+
+
+def rates(seconds_of: Callable[[str], float], slots: tuple[str, str], wall_seconds: float = 3.0) -> tuple[float, float]:
+    """Cores that two slots use within the same stretch of time."""
+    start, before = time.monotonic(), [seconds_of(slot) for slot in slots]
+    time.sleep(wall_seconds)
+    now, after = time.monotonic(), [seconds_of(slot) for slot in slots]
+    first, second = ((b - a) / (now - start) for a, b in zip(before, after, strict=True))
+    return first, second
+
+
+def test_limits_hold_for_whole_process_trees_and_can_be_changed(burning: tuple[CpuLimiter, list[int]]) -> None:
+    limiter, _ = burning
+    limiter.limit("a", FULL)
+    limiter.limit("b", THIRD)
+    a, b = rates(limiter.cpu_seconds, ("a", "b"))
+    assert a < 1.4 * FULL
+    assert b < 1.4 * THIRD
+    assert a > 1.5 * b
+    limiter.limit("b", FULL)
+    _, raised = rates(limiter.cpu_seconds, ("a", "b"))
+    assert 1.5 * b < raised < 1.4 * FULL
+    limiter.limit("b", None)
+    a, b = rates(limiter.cpu_seconds, ("a", "b"))
+    assert b > a
+
+
+def test_what_a_duty_cycle_stopped_goes_on_when_it_is_closed(tmp_path: Path) -> None:
+    name = claim_name(2000)
+    limiter = duty_cycle(name)
+    limiter.add("a")
+    process = subprocess.Popen(
+        [sys.executable, "-c", "while True: pass"], env={CLUSTER_MARK: name, SLOT_MARK: "a"}
+    )
+    try:
+        limiter.limit("a", 0.001)
+        while state(process.pid) != "T":
+            time.sleep(0.01)
+        limiter.close()
+        assert state(process.pid) == "R"
+    finally:
+        Claim(name, tmp_path / name, ()).sweep()
+        process.wait()
+
+
+def state(pid: int) -> str:
+    return Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[0]
+
+
+@pytest.mark.spark
+def test_executors_get_their_classes_cpu_and_resizing_takes_effect_at_once(
+    spark: SparkSession, cluster: LocalCluster, watch: ExecutorWatch, tmp_path: Path
+) -> None:
+    release, started = tmp_path / "release", tmp_path / "started"
+    started.mkdir()
+    slots = [executor.slot for executor in watch.admitted()]
+    job = threading.Thread(target=burn, args=(spark, slots, started, release))
+    job.start()
+    try:
+        while len(list(started.iterdir())) < len(slots):
+            time.sleep(0.02)
+        cluster.resize("large", FULL)
+        cluster.resize("small", THIRD)
+        cluster.limit()
+        large, small = rates(cluster.cpu_seconds, ("large-0", "small-0"))
+        assert large < 1.4 * FULL
+        assert small < 1.4 * THIRD
+        assert large > 1.5 * small
+        cluster.resize("small", FULL)
+        _, raised = rates(cluster.cpu_seconds, ("large-0", "small-0"))
+        assert 1.5 * small < raised < 1.4 * FULL
+        with pytest.raises(ValueError, match="no executor class 'medium'; there are: large, small"):
+            cluster.resize("medium", 1.0)
+        with pytest.raises(ValueError, match="more than 0 cores"):
+            cluster.resize("small", 0)
+    finally:
+        for class_name in ("large", "small"):
+            cluster.resize(class_name, 1.0)
+        for slot in cluster.slots:
+            cluster.lift(slot.name)
+        release.touch()
+        job.join()
+
+
+def burn(spark: SparkSession, slots: list[Slot], started: Path, release: Path) -> None:
+    """Use all the CPU that each executor can get until `release` is there."""
+
+    def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import os
+
+        (started / str(os.getpid())).touch()
+        while not release.exists():
+            sum(range(100_000))
+        yield from batches
+
+    pin(spark.range(0, len(slots), 1, len(slots)), slots, 1).mapInArrow(stage, "id long").collect()

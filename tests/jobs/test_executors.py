@@ -1,0 +1,150 @@
+"""A lost executor costs one attempt, whatever runs, and its successor is let in only when it is warm."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from streamtopology.jobs.executors import ExecutorLost, ExecutorsUnusable, ExecutorWatch
+from streamtopology.jobs.local.cluster import LocalCluster
+from streamtopology.jobs.pinning import ExecutorInfo, Slot, pin
+
+pytestmark = pytest.mark.spark
+
+Stage = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def wait_for(file: Path, started: Path) -> Stage:
+    """A stage that says that it has started and does not end before `file` is there."""
+
+    def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import os
+        import time
+
+        rows = list(batches)
+        (started / str(os.getpid())).touch()
+        while not file.exists():
+            time.sleep(0.02)
+        yield from rows
+
+    return stage
+
+
+def pinned(spark: SparkSession, slots: list[Slot], stage: Stage) -> DataFrame:
+    return pin(spark.range(0, len(slots), 1, len(slots)), slots, 1).mapInArrow(stage, "id long")
+
+
+class Killer(threading.Thread):
+    """Kills the executor of `slot` as soon as `tasks` tasks have started, and lets the others end a little later."""
+
+    def __init__(self, kill: Callable[[str], None], slot: str, started: Path, tasks: int, release: Path) -> None:
+        super().__init__()
+        self.arguments = kill, slot, started, tasks, release
+
+    def run(self) -> None:
+        kill, slot, started, tasks, release = self.arguments
+        while len(list(started.iterdir())) < tasks:
+            time.sleep(0.02)
+        kill(slot)
+        time.sleep(0.5)
+        release.touch()
+
+
+def attempts_until_done(
+    spark: SparkSession, watch: ExecutorWatch, release: Path, started: Path
+) -> tuple[list[int], list[int]]:
+    """What a driver does: run on the executors there are, again when one is lost. Executors per attempt, and the rows."""
+    executors_per_attempt: list[int] = []
+    while True:
+        slots = [executor.slot for executor in watch.await_admitted()]
+        executors_per_attempt.append(len(slots))
+        try:
+            with watch.guard(slots):
+                rows = pinned(spark, slots, wait_for(release, started)).collect()
+        except ExecutorLost:
+            continue
+        return executors_per_attempt, [row.id for row in rows]
+
+
+def test_a_lost_executor_costs_one_attempt_and_the_next_one_is_admitted(
+    spark: SparkSession, cluster: LocalCluster, watch: ExecutorWatch, kill_executor: Callable[[str], None], tmp_path: Path
+) -> None:
+    started, release = tmp_path / "started", tmp_path / "release"
+    started.mkdir()
+    before = {executor.id for executor in watch.admitted()}
+    killer = Killer(kill_executor, "large-1", started, 4, release)
+    killer.start()
+    attempts, rows = attempts_until_done(spark, watch, release, started)
+    killer.join()
+    assert attempts == [4, 3]
+    assert rows == [0, 1, 2]
+    after = watch.await_admitted(4)
+    (newcomer,) = [executor for executor in after if executor.id not in before]
+    assert cluster.slot_at(newcomer.host).name == "large-1"
+    with watch.guard([executor.slot for executor in after]):
+        pinned(spark, [executor.slot for executor in after], wait_for(release, started)).collect()
+
+
+def test_the_job_of_a_streaming_batch_is_cancelled_too(
+    spark: SparkSession, cluster: LocalCluster, watch: ExecutorWatch, kill_executor: Callable[[str], None], tmp_path: Path
+) -> None:
+    started, release = tmp_path / "started", tmp_path / "release"
+    started.mkdir()
+    done: list[tuple[list[int], list[int]]] = []
+
+    def batch(frame: DataFrame, number: int) -> None:
+        done.append(attempts_until_done(frame.sparkSession, watch, release, started))
+
+    source = spark.readStream.format("rate").option("rowsPerSecond", 1).load()
+    query = source.writeStream.foreachBatch(batch).option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    try:
+        Killer(kill_executor, "small-0", started, 4, release).run()
+        while not done and query.isActive:
+            time.sleep(0.05)
+    finally:
+        query.stop()
+    assert done[0] == ([4, 3], [0, 1, 2])
+    watch.await_admitted(4)
+
+
+def test_an_executor_lost_before_the_action_starts_is_found_out(
+    spark: SparkSession, cluster: LocalCluster, watch: ExecutorWatch, kill_executor: Callable[[str], None], tmp_path: Path
+) -> None:
+    """The pinned task of a dead executor would wait half a minute for its host: the watch must not."""
+    slots = [executor.slot for executor in watch.admitted()]
+    kill_executor("large-0")
+    with pytest.raises(ExecutorLost) as lost, watch.guard(slots):
+        for _ in range(20):  # the driver may learn of the loss a moment after the first
+            pinned(spark, slots, lambda batches: batches).collect()
+    assert lost.value.ids == (slots[0].executor_id,)
+    watch.await_admitted(4)
+
+
+def test_a_failure_of_the_job_itself_stays_what_it_is(spark: SparkSession, watch: ExecutorWatch) -> None:
+    def fail(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        raise ZeroDivisionError("the operator's own fault")
+        yield
+
+    slots = [executor.slot for executor in watch.admitted()]
+    with pytest.raises(Exception, match="the operator's own fault") as failure, watch.guard(slots):
+        pinned(spark, slots, fail).collect()
+    assert not isinstance(failure.value, ExecutorLost)
+    assert [executor.slot for executor in watch.admitted()] == slots
+
+
+def test_an_executor_that_cannot_warm_up_is_not_admitted_and_says_why(spark: SparkSession) -> None:
+    def fail(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        raise ImportError("no module named topology_of_theirs")
+        yield
+
+    def warm_up(executor: ExecutorInfo) -> None:
+        pinned(spark, [executor.slot], fail).collect()
+
+    with ExecutorWatch(spark, warm_up, print) as watch, pytest.raises(ExecutorsUnusable, match="topology_of_theirs"):
+        watch.await_admitted(1)

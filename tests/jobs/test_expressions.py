@@ -1,0 +1,111 @@
+"""SQL on one tuple at a time: what it gives, what it refuses, and that it reaches nothing outside the batch."""
+
+from __future__ import annotations
+
+import datetime
+import os
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamtopology.jobs.expressions import ExpressionError, output_schema, project
+
+AT = datetime.datetime(2013, 1, 1, 5, 30, tzinfo=datetime.UTC)
+SCHEMA = pa.schema(
+    [
+        ("x", pa.int32()),
+        ("f", pa.float64()),
+        ("s", pa.string()),
+        ("t", pa.timestamp("us", "UTC")),
+        ("l", pa.list_(pa.int64())),
+    ]
+)
+BATCH = pa.RecordBatch.from_pylist(
+    [
+        {"x": 1, "f": 0.5, "s": "a b", "t": AT, "l": [1]},
+        {"x": None, "f": float("nan"), "s": None, "t": None, "l": None},
+        {"x": 3, "f": None, "s": "", "t": AT + datetime.timedelta(days=1), "l": []},
+    ],
+    schema=SCHEMA,
+)
+
+
+@given(st.lists(st.one_of(st.none(), st.integers(-5, 5))), st.integers(-5, 5))
+@settings(max_examples=25, deadline=None)
+def test_select_and_where_are_pythons_comprehension(values, least):
+    batch = pa.RecordBatch.from_pydict({"x": pa.array(values, pa.int64())})
+    expected = [value for value in values if value is not None and value >= least]
+    assert project(batch, (), f"x >= {least}").column("x").to_pylist() == expected
+    doubled = project(batch, ["x", "x * 2 AS y"], f"x >= {least}")
+    assert doubled.to_pylist() == [{"x": value, "y": 2 * value} for value in expected]
+    assert doubled.schema == output_schema(batch.schema, ["x", "x * 2 AS y"], f"x >= {least}")
+
+
+def test_types_stay_and_times_are_utc():
+    assert project(BATCH, ["*"]).schema == SCHEMA == output_schema(SCHEMA, ["*"])
+    assert project(BATCH) is BATCH
+    row = project(BATCH, ["t", "extract(hour FROM t) AS hour", "t + INTERVAL 1 DAY AS next", "l"]).to_pylist()[0]
+    assert row == {"t": AT, "hour": 5, "next": AT + datetime.timedelta(days=1), "l": [1]}
+
+
+def test_a_filter_keeps_columns_as_they_are():
+    dictionary = pa.RecordBatch.from_arrays(
+        [pa.array(["a", "b"]).dictionary_encode(), pa.array([1, 2], pa.uint8())], ["d", "u"]
+    )
+    kept = project(dictionary, (), "d = 'b'")
+    assert kept.schema == dictionary.schema
+    assert kept.to_pylist() == [{"d": "b", "u": 2}]
+
+
+def test_a_tuple_may_become_several():
+    words = project(BATCH, ["unnest(string_split(s, ' ')) AS word", "x"], "s IS NOT NULL")
+    assert [(row["word"], row["x"]) for row in words.to_pylist()] == [("a", 1), ("b", 1), ("", 3)]
+
+
+def test_an_empty_batch_gives_an_empty_one():
+    assert project(BATCH.slice(0, 0), ["x + 1 AS y"]).schema == pa.schema([("y", pa.int32())])
+
+
+@pytest.mark.parametrize(
+    ("select", "where", "told"),
+    [
+        (["x", "nosuch + 1 AS y"], None, r"expression 'nosuch \+ 1 AS y'.*columns: x, f, s, t, l"),
+        (["x"], "x >", "expression 'x >'"),
+        (["x", "f AS x"], None, "a column 'x'; name them with AS"),
+        (["sum(x) AS total"], None, r"expression 'sum\(x\) AS total' looks at several rows"),
+        (["lag(x) OVER () AS y"], None, "looks at several rows"),
+        (["DISTINCT x"], None, "looks at several rows"),
+        (["x"], "x = (SELECT max(x) FROM input)", "looks at several rows"),
+        (["x FROM input; SELECT 1 AS x"], None, "several statements"),
+        ([""], None, "is not a SQL text"),
+        (["x"], 5, "is not a SQL text"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_name(select, where, told):
+    with pytest.raises(ExpressionError, match=told):
+        output_schema(SCHEMA, select, where)
+
+
+def test_a_value_that_does_not_convert_names_the_expression():
+    with pytest.raises(ExpressionError, match=r"'CAST\(s AS INTEGER\) AS n'.*'a b'"):
+        project(BATCH, ["x", "CAST(s AS INTEGER) AS n"])
+
+
+@pytest.mark.parametrize(
+    "select",
+    ["(SELECT count(*) FROM read_csv('/etc/passwd')) AS n", "(SELECT content FROM read_text('/etc/passwd')) AS n",
+     "(SELECT 1 FROM '/etc/passwd') AS n", "getenv('HOME') AS n", "(SELECT x FROM BATCH) AS n"],
+)  # fmt: skip
+def test_nothing_outside_the_batch_can_be_reached(select):
+    with pytest.raises(ExpressionError, match=r"disabled|not exist"):
+        project(BATCH, [select])
+
+
+def test_a_forked_worker_gets_a_connection_of_its_own():
+    project(BATCH, ["x"])
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if project(BATCH, ["x + 1 AS y"]).column("y").to_pylist() == [2, None, 4] else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

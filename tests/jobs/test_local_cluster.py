@@ -1,0 +1,192 @@
+"""The embedded cluster finds its Java, keeps its secret, and leaves nothing behind, however its owner ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from streamtopology.jobs.local.cgroups import cgroup_parents
+from streamtopology.jobs.local.claim import CLUSTER_MARK, claim_name, members, owner_is_dead, sweep_the_dead
+from streamtopology.jobs.local.cluster import ExecutorSlot, LocalCluster
+from streamtopology.jobs.local.java import JavaMissing, find_java
+from streamtopology.jobs.local.subnet import Subnet
+
+OWNER = """
+import sys, time
+from pathlib import Path
+from streamtopology.jobs.local.cluster import ExecutorSlot, LocalCluster
+slots = [ExecutorSlot(f"e-{i}", "small", 0.5, 512 << 20) for i in range(2)]
+with LocalCluster(slots, Path(sys.argv[1]), lambda _: None) as cluster:
+    cluster.limit()
+    print(cluster.name, flush=True)
+    if sys.argv[2] == "raise":
+        raise RuntimeError("the owner's own mistake")
+    time.sleep(600)
+"""
+
+
+def a_java(home: Path, version: str, modules: str = "java.base jdk.incubator.vector") -> Path:
+    (home / "bin").mkdir(parents=True)
+    (home / "bin" / "java").touch(mode=0o755)
+    (home / "release").write_text(f'JAVA_VERSION="{version}"\nMODULES="{modules}"\n')
+    return home
+
+
+def test_java_home_is_taken_when_it_fits(tmp_path: Path) -> None:
+    a_java(tmp_path / "jvm" / "a", "17.0.1")
+    home = a_java(tmp_path / "mine", "21.0.2")
+    java = find_java({"JAVA_HOME": str(home), "PATH": ""}, [tmp_path / "jvm"])
+    assert (java.home, java.version) == (home, 21)
+
+
+def test_a_java_that_spark_does_not_know_is_passed_over(tmp_path: Path) -> None:
+    newer = a_java(tmp_path / "mine", "25.0.3")
+    for name, version in [("jdk-25", "25"), ("jdk-21", "21.0.1"), ("jdk-17", "17.0.9"), ("jdk-8", "1.8.0_392")]:
+        a_java(tmp_path / "jvm" / name, version)
+    java = find_java({"JAVA_HOME": str(newer), "PATH": str(newer / "bin")}, [tmp_path / "jvm"])
+    assert (java.home.name, java.version) == ("jdk-17", 17)
+
+
+@pytest.mark.parametrize(
+    ("version", "modules", "named"),
+    [("25.0.3", "java.base jdk.incubator.vector", "Java 25"), ("17.0.2", "java.base", "without jdk.incubator.vector")],
+)
+def test_without_a_fitting_java_one_line_says_what_to_install(
+    tmp_path: Path, version: str, modules: str, named: str
+) -> None:
+    a_java(tmp_path / "jvm" / "only", version, modules)
+    with pytest.raises(JavaMissing, match=f"(?s)^Spark needs Java 17 or 21.*{named}.*install") as missing:
+        find_java({"PATH": ""}, [tmp_path / "jvm"])
+    assert "\n" not in str(missing.value)
+
+
+def test_live_clusters_have_different_addresses() -> None:
+    taken = [Subnet.take() for _ in range(50)]
+    try:
+        assert len({subnet.master for subnet in taken} | {subnet.hosts[0] for subnet in taken}) == 100
+    finally:
+        for subnet in taken:
+            subnet.close()
+
+
+def test_a_wrong_cluster_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="1 to 240 executors, not 0"):
+        LocalCluster([], tmp_path, print)
+    with pytest.raises(ValueError, match="unique"):
+        LocalCluster([ExecutorSlot("a", "x", 1, 1 << 30)] * 2, tmp_path, print)
+    with pytest.raises(ValueError, match="more than 0 cores"):
+        ExecutorSlot("a", "x", 0, 1 << 30)
+    with pytest.raises(ValueError, match="letters"):
+        ExecutorSlot("../a", "x", 1, 1 << 30)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_remains_of_the_dead_are_removed_and_the_living_are_left_alone(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", "from streamtopology.jobs.local.claim import claim_name; print(claim_name(1))"],
+        stdout=subprocess.PIPE,
+        check=True,
+        text=True,
+    )
+    dead, living = ended.stdout.strip(), claim_name(999)
+    assert owner_is_dead(dead)
+    assert not owner_is_dead(living)
+    sleepers = {
+        name: subprocess.Popen(["sleep", "300"], env={CLUSTER_MARK: name, "PATH": os.defpath}, start_new_session=True)
+        for name in (dead, living)
+    }
+    for name in (dead, living):
+        (tmp_path / name / "below").mkdir(parents=True)
+    (tmp_path / "somebody-elses").mkdir()
+    try:
+        assert sweep_the_dead(tmp_path, ()) == [dead]
+        assert sleepers[dead].wait() == -signal.SIGKILL
+        assert sleepers[living].poll() is None
+        assert {path.name for path in tmp_path.iterdir()} == {living, "somebody-elses"}
+    finally:
+        sleepers[living].kill()
+        sleepers[living].wait()
+
+
+def remains(name: str, work_dir: Path) -> list[str]:
+    """Everything of a cluster that is still there."""
+    folders = [folder / name for folder in (work_dir, *cgroup_parents())]
+    return [*(f"process {pid}" for pid in members(name)), *(str(path) for path in folders if path.exists())]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [
+        (lambda owner: owner.send_signal(signal.SIGKILL), -signal.SIGKILL),
+        (lambda owner: owner.send_signal(signal.SIGTERM), -signal.SIGTERM),
+        (lambda owner: owner.send_signal(signal.SIGINT), -signal.SIGINT),
+        (None, 1),
+    ],
+    ids=["kill-9", "terminate", "ctrl-c", "exception"],
+)
+def test_nothing_is_left_behind(tmp_path: Path, end: Callable[[subprocess.Popen[str]], None] | None, code: int) -> None:
+    command = [sys.executable, "-c", OWNER, str(tmp_path), "raise" if end is None else "wait"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        name = owner.stdout.readline().strip()
+        if end is not None:
+            assert len(members(name)) >= 3
+            assert len(remains(name, tmp_path)) > len(members(name))
+            end(owner)
+        assert owner.wait() == code
+    while left := remains(name, tmp_path):  # pytest's timeout ends it, and then says what was left
+        time.sleep(0.05)
+    assert left == []
+
+
+@pytest.mark.spark
+def test_the_secret_is_in_no_command_line_and_nothing_listens_beyond_loopback(cluster: LocalCluster, spark: object) -> None:
+    ours = members(cluster.name)
+    command_lines = [Path("/proc", str(pid), "cmdline").read_text() for pid in ours]
+    assert len(ours) > 2 * len(cluster.slots)
+    assert not any(cluster.secret in line for line in command_lines)
+    assert {address for pid in ours for address in listening_addresses(pid) if not is_loopback(address)} == set()
+
+
+@pytest.mark.spark
+def test_a_stranger_without_the_secret_is_not_let_in(cluster: LocalCluster, tmp_path: Path) -> None:
+    stranger = """
+import sys
+from pyspark import SparkConf, SparkContext
+conf = SparkConf().setMaster(sys.argv[1]).setAppName("stranger").set("spark.ui.enabled", "false")
+SparkContext(conf=conf)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", stranger, cluster.master],
+        env={**os.environ, "JAVA_HOME": str(find_java().home), "SPARK_LOCAL_IP": "127.0.0.1"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode != 0
+    assert "Expected SaslMessage" in done.stderr or "All masters are unresponsive" in done.stderr
+
+
+def listening_addresses(pid: int) -> set[str]:
+    """Local addresses (hexadecimal, as the kernel prints them) of the process's listening TCP sockets."""
+    sockets = {os.readlink(fd) for fd in Path("/proc", str(pid), "fd").iterdir() if fd.exists() or fd.is_symlink()}
+    found: set[str] = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path("/proc", str(pid), "net", table).read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and f"socket:[{fields[9]}]" in sockets:
+                found.add(fields[1].partition(":")[0])
+    return found
+
+
+def is_loopback(address: str) -> bool:
+    """127.*.*.* as `tcp` prints it (bytes reversed), or mapped into IPv6 as `tcp6` does, or ::1."""
+    return address[-2:] == "7F" if len(address) == 8 else address[-2:] == "7F" or address == "0" * 24 + "01000000"

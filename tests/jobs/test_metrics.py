@@ -1,0 +1,117 @@
+"""Prometheus metrics: real names and units, and every batch, row and moved key counted exactly once."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+from support.histories import BY_CAPACITY, CAPACITIES, HASHED, SLOTS, load_report, outcome, reconfiguration, run
+
+from streamtopology.jobs.history import BatchOutcome, History
+from streamtopology.jobs.measures import imbalance
+from streamtopology.jobs.metrics import Metrics
+
+PROMISED = {
+    "streamtopology_batches_total": set(),
+    "streamtopology_source_rows_total": set(),
+    "streamtopology_rows_total": {"operator", "instance"},
+    "streamtopology_batch_seconds_bucket": {"le"},
+    "streamtopology_instance_busy_seconds": {"operator", "instance"},
+    "streamtopology_instance_capacity_rows_per_second": {"operator", "instance"},
+    "streamtopology_imbalance_ratio": {"operator"},
+    "streamtopology_epoch": set(),
+    "streamtopology_reroutings_total": {"operator", "reason"},
+    "streamtopology_keys_moved_total": {"operator"},
+    "streamtopology_bytes_moved_total": {"operator"},
+    "streamtopology_time_to_reconfigure_seconds_bucket": {"le"},
+    "streamtopology_late_rows_total": {"operator"},
+    "streamtopology_bad_rows_total": {"operator"},
+    "streamtopology_state_bytes": {"operator", "instance"},
+    "streamtopology_state_keys": {"operator", "instance"},
+    "streamtopology_executors": {"class"},
+}
+
+
+def value(metrics: Metrics, name: str, **labels: str) -> float | None:
+    return metrics.registry.get_sample_value(f"streamtopology_{name}", labels)
+
+
+def test_every_promised_metric_is_exposed_with_its_labels_and_a_help_text():
+    metrics = Metrics(run(10, reroute_at=5))
+    families = list(text_string_to_metric_families(generate_latest(metrics.registry).decode()))
+    exposed = {sample.name: set(sample.labels) for family in families for sample in family.samples}
+    assert {name: exposed.get(name) for name in PROMISED} == PROMISED
+    assert all(family.documentation for family in families)
+
+
+@settings(max_examples=20, deadline=None)
+@given(before=st.integers(0, 4), after=st.integers(0, 4), events=st.integers(0, 3))
+def test_batches_and_rows_are_counted_once_whenever_the_listening_began(before, after, events):
+    history = run(before)
+    metrics = Metrics(history)
+    for number in range(before, before + after):
+        history.batch_done(outcome(number, {"tail": HASHED}))
+        for _ in range(events):  # changes of other kinds must not count a batch again
+            history.event(0.0, number, "something")
+    batches = before + after
+    assert value(metrics, "batches_total") == batches
+    assert value(metrics, "source_rows_total") == 40_000 * batches
+    assert value(metrics, "batch_seconds_count") == batches
+    rows = [value(metrics, "rows_total", operator="tail", instance=str(i)) or 0 for i in range(4)]
+    assert rows == [40_000 * batches * share for share in HASHED]
+
+
+def test_gauges_say_what_the_last_batch_did():
+    history = run(3)
+    history.batch_done(outcome(3, {"tail": BY_CAPACITY}, epoch=7))
+    metrics = Metrics(history)
+    assert value(metrics, "epoch") == 7
+    assert value(metrics, "imbalance_ratio", operator="tail") == imbalance(history.batches[-1], "tail")
+    for instance, report in enumerate(history.batches[-1].reports):
+        labels = {"operator": "tail", "instance": str(instance)}
+        assert value(metrics, "instance_busy_seconds", **labels) == report.busy_seconds
+        assert value(metrics, "instance_capacity_rows_per_second", **labels) == CAPACITIES[instance]
+        assert value(metrics, "state_bytes", **labels) == report.state_bytes
+        assert value(metrics, "state_keys", **labels) == report.state_keys
+    assert value(metrics, "executors", **{"class": "large"}) == 3
+    assert value(metrics, "executors", **{"class": "small"}) == 1
+
+
+def test_an_instance_that_was_drained_has_no_gauges_any_more_but_keeps_its_count():
+    history = run(1)
+    metrics = Metrics(history)
+    history.batch_done(outcome(1, {"tail": HASHED[:3]}))
+    drained = {"operator": "tail", "instance": "3"}
+    for gauge in ("instance_busy_seconds", "state_bytes", "state_keys", "instance_capacity_rows_per_second"):
+        assert value(metrics, gauge, **drained) is None
+    assert value(metrics, "rows_total", **drained) == 40_000 * HASHED[3]
+
+
+def test_a_rerouting_is_counted_once_also_when_its_gain_is_filled_in_later():
+    history = run(3)
+    metrics = Metrics(history)
+    history.rerouted(reconfiguration(epoch=2, batch=3))
+    history.gain_measured(2, 0.4)
+    history.rerouted(reconfiguration(epoch=3, batch=4, reason="operator tail: policy fields -> mixed"))
+    assert value(metrics, "reroutings_total", operator="tail", reason="imbalance") == 1
+    assert value(metrics, "reroutings_total", operator="tail", reason="applied") == 1
+    assert value(metrics, "keys_moved_total", operator="tail") == 824
+    assert value(metrics, "bytes_moved_total", operator="tail") == 2_400_000
+    assert value(metrics, "time_to_reconfigure_seconds_count") == 2
+
+
+def test_late_and_bad_rows_add_up_over_instances_and_batches():
+    history = run(0)
+    metrics = Metrics(history)
+    for number in range(2):
+        reports = tuple(load_report("tail", i, 10, 0.1, late_rows=i, bad_rows=1) for i in range(3))
+        history.batch_done(BatchOutcome(number, 1, 1, 30, 0.5, 0.0, reports, ()))
+    assert value(metrics, "late_rows_total", operator="tail") == 6
+    assert value(metrics, "bad_rows_total", operator="tail") == 6
+
+
+def test_two_runs_in_one_process_do_not_share_their_metrics():
+    one, other = Metrics(run(2)), Metrics(History("words", SLOTS, {}))
+    assert value(one, "batches_total") == 2
+    assert value(other, "batches_total") == 0

@@ -1,0 +1,118 @@
+"""The driver's HTTP server over real sockets: what a scraper, a controller and a prober get, and a taken port."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import numpy as np
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from support.histories import CAPACITIES, HASHED, SLOTS, outcome, run
+
+from streamtopology.jobs.history import History
+from streamtopology.jobs.metrics import Metrics
+from streamtopology.jobs.server import AddressError, StatusServer
+from streamtopology.jobs.stats import build_stats
+from streamtopology.routing.report import LoadReport, SourceReport
+
+
+@pytest.fixture
+def history() -> History:
+    return run(6, reroute_at=4)
+
+
+@pytest.fixture
+def server(history: History) -> Iterator[StatusServer]:
+    with StatusServer(Metrics(history).registry, lambda: build_stats(history)) as running:
+        yield running
+
+
+def get(url: str, accept: str = "*/*") -> tuple[str, str]:
+    with urlopen(Request(url, headers={"Accept": accept}), timeout=10) as answer:
+        return answer.headers["Content-Type"], answer.read().decode()
+
+
+def test_metrics_are_in_the_format_of_prometheus_and_up_to_date(server: StatusServer, history: History):
+    for batches in (6, 7):
+        content_type, text = get(f"{server.url}/metrics")
+        assert content_type.startswith("text/plain")
+        samples = {s.name: s.value for family in text_string_to_metric_families(text) for s in family.samples}
+        assert samples["streamtopology_batches_total"] == batches
+        history.batch_done(outcome(batches, {"tail": HASHED}))
+
+
+def test_metrics_in_openmetrics_for_who_asks_for_it(server: StatusServer):
+    content_type, text = get(f"{server.url}/metrics", "application/openmetrics-text; version=1.0.0")
+    assert content_type.startswith("application/openmetrics-text")
+    assert text.endswith("# EOF\n")
+
+
+def test_stats_are_what_a_controller_needs(server: StatusServer, history: History):
+    content_type, text = get(f"{server.url}/stats")
+    stats = json.loads(text)
+    assert content_type == "application/json"
+    assert (stats["version"], stats["topology"], stats["phase"]) == (1, "flights", "running")
+    assert (stats["epoch"], stats["batch"]) == (2, 5)
+    assert stats["policies"] == {"tail": "mixed"}
+    assert stats["slots"][3] == {"index": 3, "executor": "small-0", "class": "small", "cpu": 0.3}
+    last = stats["last_batch"]
+    assert last["capacities"] == [
+        {"operator": "tail", "instance": i, "rows_per_second": rate} for i, rate in enumerate(CAPACITIES)
+    ]
+    assert last["imbalance"].keys() == {"tail"}
+    truth = history.batches[-1]
+    for wire, report in zip(last["reports"], truth.reports, strict=True):
+        read = LoadReport.from_wire(wire)
+        assert (read.operator, read.instance, read.rows) == (report.operator, report.instance, report.rows)
+        assert np.array_equal(read.bucket_rows, report.bucket_rows)
+    assert [SourceReport.from_wire(wire) for wire in last["source_reports"]] == list(truth.source_reports)
+
+
+def test_stats_before_the_first_batch_tell_the_phase():
+    history = History("flights", SLOTS, {"tail": "mixed"})
+    history.enter("starting executors 2/4")
+    stats = json.loads(json.dumps(build_stats(history), allow_nan=False))
+    assert stats["phase"] == "starting executors 2/4"
+    assert stats["last_batch"] is stats["epoch"] is stats["batch"] is stats["rows_per_second"] is None
+
+
+def test_healthz_answers_and_another_path_names_what_there_is(server: StatusServer):
+    assert get(f"{server.url}/healthz")[1] == "ok\n"
+    with pytest.raises(HTTPError) as refused:
+        get(f"{server.url}/metric")
+    assert refused.value.code == 404
+    assert "/metrics, /stats and /healthz" in refused.value.read().decode()
+
+
+def test_a_taken_port_is_said_clearly(server: StatusServer, history: History):
+    with pytest.raises(AddressError, match=rf"127\.0\.0\.1:{server.port}: the port is taken; choose another"):
+        StatusServer(Metrics(history).registry, dict, port=server.port)
+
+
+def test_port_zero_takes_free_ports_only_on_this_machine(server: StatusServer, history: History):
+    with StatusServer(Metrics(history).registry, dict) as other:
+        assert other.port not in {0, server.port}
+        assert other.url.startswith("http://127.0.0.1:")
+
+
+def test_the_port_is_free_again_after_the_end_and_no_thread_stays(history: History):
+    with StatusServer(Metrics(history).registry, dict) as server:
+        assert get(f"{server.url}/healthz")
+    with socket.socket() as again:
+        again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        again.bind((server.host, server.port))
+    assert "status-server" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_an_asker_that_hangs_up_disturbs_nobody(server: StatusServer, capfd: pytest.CaptureFixture[str]):
+    for _ in range(5):
+        with socket.create_connection((server.host, server.port), timeout=10) as asker:
+            asker.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")  # reset on close
+            asker.sendall(b"GET /stats HTTP/1.0\r\n\r\n")
+    assert get(f"{server.url}/healthz")[1] == "ok\n"
+    assert capfd.readouterr().err == ""

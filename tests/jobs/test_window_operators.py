@@ -1,0 +1,244 @@
+"""Windowed operators against brute force: out-of-order event times, a watermark that moves, any cut into batches."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamtopology.jobs.keys import KeyColumns
+from streamtopology.jobs.operators import load
+from streamtopology.jobs.operators.base import BatchInfo, Operator, OptionError, Rows
+from streamtopology.jobs.state import new_state
+
+FEW = settings(max_examples=40, deadline=None)
+SCHEMA = pa.schema([("k", pa.string()), ("t", pa.timestamp("us", "UTC")), ("v", pa.int64())])
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+row = st.fixed_dictionaries(
+    {
+        "k": st.sampled_from([None, "a", "a"]),
+        "t": st.one_of(st.none(), st.integers(-4, 16)),  # seconds from the batch's watermark
+        "v": st.one_of(st.none(), st.integers(-3, 3)),
+    }
+)
+steps = st.lists(st.tuples(st.lists(row, max_size=8), st.integers(0, 8)), min_size=1, max_size=6)
+
+
+def seconds(at: int) -> datetime.datetime:
+    return EPOCH + datetime.timedelta(seconds=at)
+
+
+def timed(value: Mapping[str, Any]) -> dict[str, Any]:
+    return {**value, "t": None if value["t"] is None else seconds(value["t"])}
+
+
+def arrival(rows: Sequence[Mapping[str, Any]], alias: str) -> Rows:
+    batch = pa.RecordBatch.from_pylist([timed(value) for value in rows], schema=SCHEMA)
+    return Rows(batch, alias, KeyColumns.from_arrow(batch, ("k",)))
+
+
+def prepared(run: str, aliases: Sequence[str], **options: Any) -> Operator:
+    operator = load(run, Path())(**options)
+    operator.prepare(dict.fromkeys(aliases, SCHEMA), ("k",))
+    return operator
+
+
+def batches(steps: Sequence[tuple[Any, int]]) -> list[tuple[BatchInfo, Any]]:
+    """The batches, under a watermark that starts unknown and moves on by each step; the last ends the input."""
+    watermark = itertools.accumulate((step for _, step in steps), initial=-20)
+    return [
+        (BatchInfo(n, None if n == 0 else float(at), final=n == len(steps) - 1), [later(row, at) for row in rows])
+        for n, ((rows, _), at) in enumerate(zip(steps, watermark, strict=False))
+    ]
+
+
+def later(value: Mapping[str, Any], seconds: int) -> dict[str, Any]:
+    return {**value, "t": None if value["t"] is None else value["t"] + seconds}
+
+
+def is_late(value: Mapping[str, Any], info: BatchInfo) -> bool:
+    return value["t"] is None or (info.watermark is not None and value["t"] <= info.watermark)
+
+
+@FEW
+@given(steps, st.integers(1, 25), st.integers(1, 25))
+def test_every_window_is_emitted_once_when_it_closes(steps, size, slide):
+    slide = min(size, slide)
+    operator = prepared(
+        "window-aggregate", ["in"], time="t", size=f"{size}s", slide=f"{slide}s",
+        aggregates={"rows": "count()", "total": "sum(v)", "least": "min(v)"},
+    )  # fmt: skip
+    state = new_state(operator.state)
+    windows: dict[tuple[Any, int], list[Any]] = defaultdict(list)
+    for info, rows in batches(steps):
+        operator.begin(info)
+        for part in (rows[::2], rows[1::2]):
+            assert operator.accept(arrival(part, "in"), state) is None
+        emitted = operator.finish(info, state)
+        state.commit()
+        assert operator.late_rows == sum(is_late(value, info) for value in rows)
+        for value in rows:
+            if not is_late(value, info):
+                newest = value["t"] // slide * slide
+                for start in range(newest, value["t"] - size, -slide):
+                    windows[value["k"], start].append(value["v"])
+        closed = {
+            window: windows.pop(window)
+            for window in list(windows)
+            if info.final or (info.watermark is not None and window[1] + size <= info.watermark)
+        }
+        found = [] if emitted is None else emitted.to_pylist()
+        assert len(found) == len(closed)
+        assert {(one["k"], one["window_start"]): one for one in found} == {
+            (key, seconds(start)): expected_row(key, start, size, values) for (key, start), values in closed.items()
+        }
+        assert len(state) == len(windows)
+
+
+def expected_row(key: Any, start: int, size: int, values: Sequence[Any]) -> dict[str, Any]:
+    known = [value for value in values if value is not None]
+    return {
+        "k": key, "window_start": seconds(start), "window_end": seconds(start + size), "rows": len(values),
+        "total": sum(known) if known else None, "least": min(known) if known else None,
+    }  # fmt: skip
+
+
+def joined(operator: Operator, aliases: Sequence[str], steps: Sequence[Any]) -> tuple[list[Any], dict[str, list[Any]]]:
+    """(emitted rows, the tuples of each input that were not late), tuples dealt to inputs in turn."""
+    state = new_state(operator.state)
+    emitted, kept = [], {alias: [] for alias in aliases}
+    for info, rows in batches(steps):
+        operator.begin(info)
+        for turn in range(2 * len(aliases)):
+            alias, part = aliases[turn % len(aliases)], rows[turn :: 2 * len(aliases)]
+            assert operator.accept(arrival(part, alias), state) is None
+            kept[alias] += [value for value in part if not is_late(value, info)]
+        output = operator.finish(info, state)
+        emitted += [] if output is None else output.to_pylist()
+        state.commit()
+    assert len(state) == 0, "the end of the input forgets everything"
+    return emitted, kept
+
+
+@FEW
+@given(steps, st.integers(0, 20), st.sampled_from([("a", "b"), ("a", "b", "c")]))
+def test_an_interval_join_gives_each_combination_once(steps, within, aliases):
+    emitted, kept = joined(prepared("window-join", aliases, time="t", within=f"{within}s"), aliases, steps)
+    near = combinations(kept, aliases, lambda group: max(v["t"] for v in group) - min(v["t"] for v in group) <= within)
+    assert counted(emitted) == counted(near)
+
+
+@FEW
+@given(steps, st.integers(1, 20), st.sampled_from([("a", "b"), ("a", "b", "c")]))
+def test_a_tumbling_join_gives_each_combination_once(steps, size, aliases):
+    emitted, kept = joined(prepared("window-join", aliases, time="t", size=f"{size}s"), aliases, steps)
+    together = combinations(kept, aliases, lambda group: len({v["t"] // size for v in group}) == 1)
+    assert counted(emitted) == counted(together)
+
+
+def combinations(kept: Mapping[str, Any], aliases: Sequence[str], near: Any) -> list[dict[str, Any]]:
+    return [
+        {"k": group[0]["k"]}
+        | {f"{alias}_t": seconds(value["t"]) for alias, value in zip(aliases, group, strict=True)}
+        | {f"{alias}_v": value["v"] for alias, value in zip(aliases, group, strict=True)}
+        for group in itertools.product(*(kept[alias] for alias in aliases))
+        if len({value["k"] for value in group}) == 1 and near(group)
+    ]
+
+
+def counted(rows: Sequence[Mapping[str, Any]]) -> Counter:
+    return Counter(tuple(sorted(row.items(), key=lambda item: item[0])) for row in rows)
+
+
+def test_a_self_join_pairs_a_stream_with_itself():
+    operator = prepared(
+        "window-join", ["one", "other"], time={"one": "t", "other": "t"}, within="5s",
+        where="one.v < other.v", select=["one.k", "one.v AS low", "other.v AS high"],
+    )  # fmt: skip
+    state = new_state(operator.state)
+    rows = [{"k": "a", "t": 1, "v": 1}, {"k": "a", "t": 3, "v": 2}, {"k": "a", "t": 20, "v": 3}]
+    operator.begin(BatchInfo(0))
+    for alias in ("one", "other"):
+        operator.accept(arrival(rows, alias), state)
+    assert operator.finish(BatchInfo(0), state).to_pylist() == [{"k": "a", "low": 1, "high": 2}]
+
+
+def test_a_batch_that_is_tried_again_gives_the_same():
+    operator = prepared("window-join", ["a", "b"], time="t", within="5s")
+    state = new_state(operator.state)
+    outputs = []
+    for _ in range(2):
+        operator.begin(BatchInfo(0))
+        for alias in ("a", "b"):
+            operator.accept(arrival([{"k": "x", "t": 1, "v": 1}], alias), state)
+        outputs.append(operator.finish(BatchInfo(0), state).to_pylist())
+        state.rollback()
+    assert outputs[0] == outputs[1]
+    assert len(outputs[0]) == 1
+
+
+@pytest.mark.parametrize("run", ["window-aggregate", "window-join"])
+def test_what_moves_to_another_instance_goes_on_there(run):
+    """Half of the keys move between two batches; together the instances say what one would have said."""
+    options = {"time": "t", "size": "10s"} | ({"aggregates": {"total": "sum(v)"}} if run == "window-aggregate" else {})
+    aliases = ["in"] if run == "window-aggregate" else ["a", "b"]
+    first = [{"k": key, "t": 1, "v": 1} for key in "abcdefgh"]
+    second = [{"k": key, "t": 2, "v": 2} for key in "abcdefgh"]
+    moved = KeyColumns.from_arrow(arrival(first, "in").batch, ("k",)).hashes[::2]
+    mine, other = (prepared(run, aliases, **options) for _ in range(2))
+    old, new = new_state(mine.state), new_state(other.state)
+    take_in(mine, old, 0, first, aliases)
+    old.commit()
+    new.insert(old.extract(lambda hashes: np.isin(hashes, moved)))
+    old.remove(lambda hashes: np.isin(hashes, moved))
+    apart = take_in(mine, old, 1, second[1::2], aliases) + take_in(other, new, 1, second[::2], aliases)
+    whole = prepared(run, aliases, **options)
+    state = new_state(whole.state)
+    take_in(whole, state, 0, first, aliases)
+    assert counted(apart) == counted(take_in(whole, state, 1, second, aliases))
+    assert len(apart) == (8 if run == "window-aggregate" else 24)
+
+
+def take_in(operator: Operator, state: Any, number: int, rows: Sequence[Any], aliases: Sequence[str]) -> list[Any]:
+    info = BatchInfo(number, final=number == 1)
+    operator.begin(info)
+    for alias in aliases:
+        operator.accept(arrival(rows, alias), state)
+    output = operator.finish(info, state)
+    return [] if output is None else output.to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("run", "aliases", "options", "told"),
+    [
+        ("window-aggregate", "a", {"time": "v", "size": "0s", "aggregates": {"n": "count()"}}, "at least 1 us"),
+        (
+            "window-aggregate",
+            "a",
+            {"time": "t", "size": "5s", "slide": "9s", "aggregates": {"n": "count()"}},
+            "at most",
+        ),
+        ("window-aggregate", "a", {"time": "k", "size": "5s", "aggregates": {"n": "count()"}}, "allowed: a timestamp"),
+        ("window-aggregate", "a", {"time": "t", "size": "5s", "aggregates": {"k": "count()"}}, "have one name"),
+        ("window-join", "a", {"time": "t", "size": "5s"}, "two inputs or more.*different aliases"),
+        ("window-join", "ab", {"time": "t"}, "either size"),
+        ("window-join", "ab", {"time": "t", "size": "5s", "within": "5s"}, "either size"),
+        ("window-join", "ab", {"time": {"a": "t"}, "size": "5s"}, "no column for input 'b'"),
+        ("window-join", "ab", {"time": "t", "size": "5s", "select": ["a.*"]}, "without \\*"),
+        ("window-join", "ab", {"time": "t", "size": "5s", "select": ["sum(a.v) AS s"]}, "several results"),
+        ("window-join", "ab", {"time": "t", "size": "5s", "where": "a.nosuch > 1"}, "nosuch"),
+    ],
+)
+def test_option_errors_say_what_is_allowed(run, aliases, options, told):
+    with pytest.raises((OptionError, ValueError), match=told):
+        prepared(run, list(aliases), **options)

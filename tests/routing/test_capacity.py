@@ -1,0 +1,158 @@
+"""Slot models are recovered from noisy turns whose truth is known, and the declared CPU fills the gaps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamtopology.routing.capacity import SOURCE, Turn, bound, estimate, settled_from, turns
+from streamtopology.routing.demand import as_work, demand
+from streamtopology.routing.report import LoadReport, SourceReport
+
+SPEEDS = np.array([1.0, 1.0, 1.0, 0.3])
+BASES = {SOURCE: 400_000.0, "count": 100_000.0}
+FIXED = 0.05
+
+
+def window(
+    n_batches: int, *, noise: float, seed: int = 0, speeds: np.ndarray = SPEEDS, idle: tuple[tuple[str, int], ...] = ()
+) -> list[list[Turn]]:
+    """Turns of 10,000 rows a slot and stage; the `idle` ones had none."""
+    rng = np.random.default_rng(seed)
+    return [
+        [
+            Turn(stage, slot, rows, busy := rows / (base * speeds[slot]) * rng.lognormal(0, noise), busy + FIXED)
+            for stage, base in BASES.items()
+            for slot in range(len(speeds))
+            for rows in [0 if (stage, slot) in idle else 10_000]
+        ]
+        for _ in range(n_batches)
+    ]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    speeds=st.lists(st.floats(0.1, 1.0), min_size=2, max_size=6),
+    outliers=st.integers(0, 3),
+)
+def test_speeds_rates_and_fixed_seconds_are_recovered_in_spite_of_outliers(seed, speeds, outliers):
+    truth = np.array(speeds)
+    batches = window(10, noise=0.03, seed=seed, speeds=truth)
+    for i in range(outliers):
+        batches[i] = [Turn(t.stage, t.slot, t.rows, 20 * t.busy_seconds, 30 * t.task_seconds) for t in batches[i]]
+    model = estimate(batches, [1.0] * len(truth))
+    for stage, base in BASES.items():
+        np.testing.assert_allclose(model.rates[stage], base * truth, rtol=0.15)
+        np.testing.assert_allclose(model.fixed_seconds[stage], FIXED, rtol=0.2)
+    np.testing.assert_allclose(model.speeds / model.speeds[0], truth / truth[0], rtol=0.15)
+
+
+def test_a_slot_that_a_stage_has_not_used_is_judged_by_its_speed_at_the_other():
+    model = estimate(window(8, noise=0.0, idle=(("count", 3),)), [1.0, 1.0, 1.0, 1.0])
+    assert model.rates["count"][3] == pytest.approx(30_000, rel=1e-3)
+
+
+def test_a_slot_that_nobody_has_used_is_guessed_from_its_declared_cpu():
+    idle = (("count", 3), (SOURCE, 3))
+    model = estimate(window(8, noise=0.0, idle=idle), [1.0, 1.0, 1.0, 0.5])
+    assert model.rates["count"] == pytest.approx([100_000, 100_000, 100_000, 50_000], rel=1e-3)
+
+
+def test_measured_speed_overrules_what_was_declared():
+    model = estimate(window(8, noise=0.0), [1.0, 1.0, 0.1, 1.0])
+    assert model.rates["count"] == pytest.approx(100_000 * SPEEDS)
+    assert model.speeds / model.speeds[0] == pytest.approx(SPEEDS, rel=1e-3)
+
+
+def test_a_window_without_rows_knows_nothing_but_the_declared_cpu():
+    model = estimate([[Turn("count", 0, 0, 0.0, 0.1)]], [2.0, 1.0])
+    assert not model.rates
+    assert model.speeds == pytest.approx([1.0, 0.5])
+
+
+def test_instances_that_share_a_slot_share_its_rate():
+    model = estimate(window(4, noise=0.0), [1.0] * 4)
+    capacities, fixed = model.of_instances("count", np.array([0, 1, 2, 3, 0]))
+    assert capacities == pytest.approx([50_000, 100_000, 100_000, 30_000, 50_000])
+    assert fixed == pytest.approx([FIXED] * 5)
+
+
+def test_a_change_of_capacity_is_noticed_and_noise_is_not():
+    slower = SPEEDS * [1, 0.5, 1, 1]
+    before, after = window(6, noise=0.05), window(2, noise=0.05, seed=1, speeds=slower)
+    assert settled_from(before) == 0
+    assert settled_from(before + after) == 6
+    assert settled_from(after) == 0
+
+
+def test_turns_add_up_the_instances_of_a_slot():
+    reports = [LoadReport("count", i, i % 2, 100, 0.5, 0.75) for i in range(3)]
+    seen = {(turn.stage, turn.slot): turn for turn in turns(reports, [SourceReport(1, 300, 0.25, 0.5)])}
+    assert seen["count", 0] == Turn("count", 0, 200, 1.0, 1.5)
+    assert seen["count", 1] == Turn("count", 1, 100, 0.5, 0.75)
+    assert seen[SOURCE, 1] == Turn(SOURCE, 1, 300, 0.25, 0.5)
+
+
+def test_the_bound_is_all_capacity_over_the_cost_of_a_row_through_the_chain():
+    model = estimate(window(4, noise=0.0), [1.0] * 4)
+    chain = bound(model, {SOURCE: 1.0, "count": 0.5})
+    assert chain.rows_per_second == pytest.approx(SPEEDS.sum() / (1 / 400_000 + 0.5 / 100_000))
+    assert chain.seconds_per_row["count"] == pytest.approx(0.5 / (100_000 * SPEEDS.sum()))
+
+
+def timed_report(slot: int, speed: float) -> LoadReport:
+    """Of 1,000 rows a slot, the one heavy key's 100 take ten times as long as the others."""
+    heavy, light = 100 * 1e-3 / speed, 900 * 1e-4 / speed
+    return LoadReport(
+        operator="enrich",
+        instance=slot,
+        slot=slot,
+        rows=1000,
+        busy_seconds=heavy + light,
+        task_seconds=heavy + light,
+        state_keys=11,
+        state_bytes=1100,
+        heavy_hashes=np.array([slot + 1], np.uint64),
+        heavy_rows=np.array([100]),
+        heavy_seconds=np.array([heavy]),
+        heavy_bytes=np.array([100]),
+        heavy_labels=("heavy",),
+        bucket_rows=np.full(10, 90, np.int64),
+    )
+
+
+def test_a_timed_key_weighs_what_it_costs_wherever_it_was_measured():
+    reports = [timed_report(0, 1.0), timed_report(1, 0.5)]
+    model = estimate([turns(reports, [SourceReport(0, 1000, 0.1, 0.1), SourceReport(1, 1000, 0.2, 0.2)])], [1.0, 1.0])
+    fast, slow = (as_work(report, model) for report in reports)
+    assert fast.heavy_rows[0] == pytest.approx(slow.heavy_rows[0], rel=0.01)
+    assert fast.heavy_rows[0] / fast.bucket_rows.sum() == pytest.approx(100 / 90, rel=0.05)
+
+
+def test_demand_is_per_batch_and_spreads_the_state_of_light_keys_over_the_buckets():
+    report = LoadReport(
+        operator="count",
+        instance=0,
+        slot=0,
+        rows=60,
+        busy_seconds=0.1,
+        task_seconds=0.1,
+        state_keys=9,
+        state_bytes=500,
+        heavy_hashes=np.array([7], np.uint64),
+        heavy_rows=np.array([20]),
+        heavy_seconds=np.zeros(1),
+        heavy_bytes=np.array([100]),
+        heavy_labels=("7",),
+        bucket_rows=np.array([30, 10], np.int64),
+    )
+    model = estimate([turns([report], [])], [1.0])
+    wanted = demand([report, report], 2, model)
+    assert wanted.key_loads.tolist() == [20]
+    assert wanted.key_state.tolist() == [100]
+    assert wanted.bucket_loads.tolist() == [30, 10]
+    assert wanted.bucket_state.tolist() == [200, 200]
+    assert wanted.bucket_keys.tolist() == [4, 4]

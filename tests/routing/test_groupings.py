@@ -1,0 +1,195 @@
+"""Each grouping keeps its promise: two instances a key, equal turns, shares by capacity; and options are checked."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamtopology.routing import groupings
+from streamtopology.routing.groupings import Chooser, GroupingError
+from streamtopology.routing.hashing import hash_int64
+from streamtopology.routing.table import RoutingTable
+
+SEED = 11
+
+
+def chooser(
+    name: str, instances: list[int], loads: list[float] | None = None, seed: int = SEED, **options: object
+) -> Chooser:
+    counted = np.zeros(len(instances)) if loads is None else np.array(loads, np.float64)
+    return groupings.get(name).chooser(np.array(instances, np.int32), counted, seed, options)
+
+
+def zipf_hashes(n: int, exponent: float, keys: int = 100_000) -> np.ndarray:
+    weights = np.arange(1, keys + 1) ** -exponent
+    drawn = np.random.default_rng(5).choice(keys, n, p=weights / weights.sum())
+    return hash_int64(drawn)
+
+
+def imbalance(instances: np.ndarray, k: int, capacities: list[float] | None = None) -> float:
+    finish = np.bincount(instances, minlength=k) / np.array(capacities or [1.0] * k)
+    return float(finish.max() / (len(instances) / sum(capacities or [1.0] * k))) - 1
+
+
+def test_the_registry_knows_each_grouping_by_its_name() -> None:
+    assert all(spec.name == name for name, spec in groupings.GROUPINGS.items())
+    tables = {name for name, spec in groupings.GROUPINGS.items() if spec.kind == "table"}
+    splitting = {name for name, spec in groupings.GROUPINGS.items() if spec.splits_keys}
+    assert {"fields", "mixed"} <= tables
+    assert {"shuffle", "partial-key"} <= splitting
+    assert not tables & splitting
+    assert groupings.get("mixed").planner == "mixed"
+    assert groupings.get("fields").planner is None
+    assert not groupings.get("shuffle").needs_key
+
+
+def test_unknown_groupings_and_choosers_of_tables_are_refused() -> None:
+    with pytest.raises(GroupingError, match=r"no grouping 'random'; there are shuffle, fields"):
+        groupings.get("random")
+    with pytest.raises(GroupingError, match="no chooser"):
+        chooser("fields", [0, 1])
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "sentence"),
+    [
+        ("fields", {"beta": 1}, "no option of the grouping 'fields'; allowed: none at all"),
+        ("mixed", {"beta": "much"}, "beta: found 'much', expected a finite number"),
+        ("mixed", {"beta": True, "alpha": 1}, "beta: .*alpha: is no option"),
+        ("shuffle", {"capacities": 3}, "expected a list of numbers"),
+        ("shuffle", {"capacities": [1, -1]}, "found -1"),
+        ("shuffle", {"capacities": [0, 0.0]}, "at least one capacity"),
+        ("partial-key", {"capacities": [float("nan")]}, "finite"),
+    ],
+)
+def test_every_wrong_option_is_named(name: str, options: dict[str, object], sentence: str) -> None:
+    with pytest.raises(GroupingError, match=sentence):
+        groupings.get(name).check_options(options)
+
+
+def test_options_left_out_have_their_default() -> None:
+    assert groupings.get("mixed").check_options({}) == {"beta": 1.5}
+    assert groupings.get("shuffle").check_options({"capacities": [1, 2]}) == {"capacities": (1.0, 2.0)}
+
+
+@pytest.mark.parametrize("name", ["shuffle", "partial-key"])
+def test_a_chooser_needs_a_load_and_a_capacity_for_each_instance(name: str) -> None:
+    with pytest.raises(GroupingError, match="3 capacities for 2 active instances"):
+        chooser(name, [0, 1], capacities=[1, 1, 1])
+    with pytest.raises(GroupingError, match="a load for each"):
+        chooser(name, [0, 1], loads=[1.0])
+    with pytest.raises(GroupingError, match="active instances"):
+        chooser(name, [])
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(1, 9), st.lists(st.integers(0, 40), min_size=1, max_size=6), st.integers(0, 2**40))
+def test_shuffle_differs_by_at_most_one_over_any_batches(k: int, batches: list[int], seed: int) -> None:
+    shuffle = chooser("shuffle", list(range(k)), seed=seed)
+    chosen = np.concatenate([shuffle.choose(None, n) for n in batches])
+    for end in range(len(chosen) + 1):
+        counts = np.bincount(chosen[:end], minlength=k)
+        assert counts.max() - counts.min() <= 1
+
+
+def test_shuffle_starts_elsewhere_with_another_seed() -> None:
+    first = {int(chooser("shuffle", [0, 1, 2, 3], seed=seed).choose(None, 1)[0]) for seed in range(4)}
+    assert first == {0, 1, 2, 3}
+
+
+def test_shuffle_gives_by_capacity_all_along() -> None:
+    capacities = [1.0, 1.0, 1.0, 0.3]
+    chosen = chooser("shuffle", [4, 5, 6, 9], capacities=capacities).choose(None, 100_000)
+    shares = np.array(capacities) / sum(capacities)
+    got = np.stack([np.cumsum(chosen == instance) for instance in (4, 5, 6, 9)], axis=1)
+    due = np.arange(1, len(chosen) + 1)[:, None] * shares
+    assert np.abs(got - due).max() < 3 + 1e-3 * len(chosen)
+    assert np.abs(got[:1000] - due[:1000]).max() < 3
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 12), st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=20), st.integers(0, 2**32))
+def test_partial_key_uses_the_same_two_instances_per_key_in_every_router(k: int, keys: list[int], seed: int) -> None:
+    hashes = np.repeat(np.array(keys, np.uint64), 30)
+    np.random.default_rng(1).shuffle(hashes)
+    instances = list(range(3, 3 + k))
+    ahead = [float(instance) for instance in instances]
+    routers = [chooser("partial-key", instances, seed=seed), chooser("partial-key", instances, ahead)]
+    chosen = np.concatenate([router.choose(hashes, len(hashes)) for router in routers])
+    twice = np.concatenate([hashes, hashes])
+    assert set(chosen.tolist()) <= set(instances)
+    for key in keys:
+        assert len(set(chosen[twice == np.uint64(key)].tolist())) <= 2
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.sampled_from([0.3, 0.5, 1.0, 2.0]), min_size=2, max_size=6),
+    st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=40),
+)
+def test_partial_key_takes_the_choice_that_is_done_first(capacities: list[float], keys: list[int]) -> None:
+    k = len(capacities)
+    hashes = np.array(keys * 5, np.uint64)
+    loads = [float(3 * i) for i in range(k)]
+    chosen = chooser("partial-key", list(range(k)), loads, capacities=capacities).choose(hashes, len(hashes))
+    choices: dict[int, set[int]] = {}
+    for key, instance in zip(hashes.tolist(), chosen.tolist(), strict=True):
+        choices.setdefault(key, set()).add(instance)
+    done = [load / capacity for load, capacity in zip(loads, capacities, strict=True)]
+    for key, instance in zip(hashes.tolist(), chosen.tolist(), strict=True):
+        assert done[instance] <= min(done[other] for other in choices[key]) + 1e-3
+        done[instance] += 1 / capacities[instance]
+
+
+def test_partial_key_spreads_its_choices_over_all_pairs() -> None:
+    router = chooser("partial-key", list(range(5)))
+    keys = np.repeat(hash_int64(np.arange(2000)), 40)
+    chosen = router.choose(keys, len(keys)).reshape(2000, 40)
+    pairs = {tuple(sorted(set(row.tolist()))) for row in chosen}
+    assert {pair for pair in pairs if len(pair) == 2} == {(a, b) for a in range(5) for b in range(a + 1, 5)}
+
+
+@pytest.mark.parametrize("exponent", [0.8, 1.0])
+def test_partial_key_balances_a_skewed_stream_that_hashing_does_not(exponent: float) -> None:
+    k, hashes = 8, zipf_hashes(200_000, exponent)
+    hashed = imbalance(RoutingTable.uniform(range(k)).lookup(hashes), k)
+    split = imbalance(chooser("partial-key", list(range(k))).choose(hashes, len(hashes)), k)
+    # The heaviest key (8 % at exponent 1) is below 2/k of the stream, so two choices suffice (Nasir et al., section 5).
+    assert split < 0.01
+    assert hashed > 5 * split + 0.05
+
+
+def test_partial_key_gives_a_slow_instance_its_share() -> None:
+    capacities = [1.0, 1.0, 1.0, 0.3]
+    hashes = zipf_hashes(200_000, 0.8)
+    chosen = chooser("partial-key", [0, 1, 2, 3], capacities=capacities).choose(hashes, len(hashes))
+    assert imbalance(chosen, 4, capacities) < 0.01
+
+
+@pytest.mark.parametrize("name", ["shuffle", "partial-key"])
+def test_an_instance_without_capacity_gets_nothing(name: str) -> None:
+    hashes = zipf_hashes(1_000, 0.5)
+    assert set(chooser(name, [2, 4, 6], capacities=[1, 0, 1]).choose(hashes, 1_000).tolist()) == {2, 6}
+
+
+def test_partial_key_catches_up_on_the_loads_it_is_given() -> None:
+    hashes = hash_int64(np.arange(1_000))
+    chosen = chooser("partial-key", [0, 1], [1_000.0, 0.0]).choose(hashes, 1_000)
+    assert (chosen == 1).all()
+
+
+def test_partial_key_carries_its_loads_from_batch_to_batch() -> None:
+    hashes = zipf_hashes(10_000, 1.0)
+    whole = chooser("partial-key", [0, 1, 2]).choose(hashes, 10_000)
+    router = chooser("partial-key", [0, 1, 2])
+    parts = [router.choose(hashes[start : start + 1_000], 1_000) for start in range(0, 10_000, 1_000)]
+    assert (np.concatenate(parts) == whole).all()
+
+
+def test_partial_key_without_keys_is_refused() -> None:
+    with pytest.raises(GroupingError, match="5 tuples need 5 key hashes, found none"):
+        chooser("partial-key", [0, 1]).choose(None, 5)
+    with pytest.raises(GroupingError, match="found 2"):
+        chooser("partial-key", [0, 1]).choose(np.zeros(2, np.uint64), 5)
