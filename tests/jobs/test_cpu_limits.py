@@ -95,9 +95,7 @@ def test_what_a_duty_cycle_stopped_goes_on_when_it_is_closed(tmp_path: Path) -> 
     name = claim_name(2000)
     limiter = duty_cycle(name)
     limiter.add("a")
-    process = subprocess.Popen(
-        [sys.executable, "-c", "while True: pass"], env={CLUSTER_MARK: name, SLOT_MARK: "a"}
-    )
+    process = subprocess.Popen([sys.executable, "-c", "while True: pass"], env={CLUSTER_MARK: name, SLOT_MARK: "a"})
     try:
         limiter.limit("a", 0.001)
         while state(process.pid) != "T":

@@ -56,9 +56,7 @@ class Killer(threading.Thread):
         release.touch()
 
 
-def attempts_until_done(
-    spark: SparkSession, watch: ExecutorWatch, release: Path, started: Path
-) -> tuple[list[int], list[int]]:
+def attempts_until_done(spark: SparkSession, watch: ExecutorWatch, release: Path, started: Path) -> tuple[list[int], list[int]]:
     """What a driver does: run on the executors there are, again when one is lost. Executors per attempt, and the rows."""
     executors_per_attempt: list[int] = []
     while True:
@@ -119,9 +117,14 @@ def test_an_executor_lost_before_the_action_starts_is_found_out(
     """The pinned task of a dead executor would wait half a minute for its host: the watch must not."""
     slots = [executor.slot for executor in watch.admitted()]
     kill_executor("large-0")
-    with pytest.raises(ExecutorLost) as lost, watch.guard(slots):
-        for _ in range(20):  # the driver may learn of the loss a moment after the first
-            pinned(spark, slots, lambda batches: batches).collect()
+
+    def collect_until_it_is_noticed() -> None:
+        with watch.guard(slots):
+            while True:
+                pinned(spark, slots, lambda batches: batches).collect()
+
+    with pytest.raises(ExecutorLost) as lost:
+        collect_until_it_is_noticed()
     assert lost.value.ids == (slots[0].executor_id,)
     watch.await_admitted(4)
 

@@ -248,9 +248,7 @@ def test_a_crash_around_the_commit_loses_and_doubles_nothing(kafka_broker: Broke
     assert batches_seen(kafka_broker, topic) == [0] * 6 + [1] * 6 + [2] * 6
 
 
-def test_a_batch_that_failed_can_be_sent_again(
-    kafka_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_that_failed_can_be_sent_again(kafka_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All rows are sent, then the commit fails: nothing of the attempt may be seen."""
     from confluent_kafka import KafkaError, KafkaException
 

@@ -198,6 +198,22 @@ def test_growth_in_the_middle_of_a_batch_is_undone_with_it(kind: str) -> None:
     assert (state.find(rest) == -1).all()
 
 
+def test_deleting_hides_no_other_key_of_a_crowded_index() -> None:
+    """600 keys take 0.59 of the smallest index, so that most share a run of entries with others."""
+    rng = np.random.default_rng(3)
+    state = counts({"k": pa.int64()})
+    for _ in range(5):
+        values = rng.integers(0, 2**60, 600)
+        keys = KeyColumns.from_arrow(pa.record_batch({"k": values}), ["k"])
+        slots = state.slots(keys)
+        state.commit()
+        for part in np.array_split(rng.permutation(600), 12):
+            state.delete(slots[part])
+            slots[part] = -1
+            assert (state.find(keys) == slots).all()
+        state.commit()
+
+
 def test_slots_and_key_bytes_are_used_again() -> None:
     state = counts({"k": pa.string()})
     for round_ in range(60):

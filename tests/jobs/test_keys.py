@@ -138,9 +138,7 @@ def test_columns_do_not_run_into_each_other() -> None:
 
 def test_dictionaries_are_their_values() -> None:
     plain = pa.array(["x", "y", None, "x"])
-    encoded = keys_of([], pa.string()).concat(
-        [KeyColumns.from_arrow(pa.record_batch({"k": plain.dictionary_encode()}), ["k"])]
-    )
+    encoded = keys_of([], pa.string()).concat([KeyColumns.from_arrow(pa.record_batch({"k": plain.dictionary_encode()}), ["k"])])
     assert canonical_bytes(encoded) == [b"x", b"y", None, b"x"]
     assert encoded.decode()[0].equals(plain)
 

@@ -16,6 +16,7 @@ from streamtopology.jobs.local.cgroups import cgroup_parents
 from streamtopology.jobs.local.claim import CLUSTER_MARK, claim_name, members, owner_is_dead, sweep_the_dead
 from streamtopology.jobs.local.cluster import ExecutorSlot, LocalCluster
 from streamtopology.jobs.local.java import JavaMissing, find_java
+from streamtopology.jobs.local.sparkprocess import SPARK_ENVIRONMENT, worker_command
 from streamtopology.jobs.local.subnet import Subnet
 
 OWNER = """
@@ -58,9 +59,7 @@ def test_a_java_that_spark_does_not_know_is_passed_over(tmp_path: Path) -> None:
     ("version", "modules", "named"),
     [("25.0.3", "java.base jdk.incubator.vector", "Java 25"), ("17.0.2", "java.base", "without jdk.incubator.vector")],
 )
-def test_without_a_fitting_java_one_line_says_what_to_install(
-    tmp_path: Path, version: str, modules: str, named: str
-) -> None:
+def test_without_a_fitting_java_one_line_says_what_to_install(tmp_path: Path, version: str, modules: str, named: str) -> None:
     a_java(tmp_path / "jvm" / "only", version, modules)
     with pytest.raises(JavaMissing, match=f"(?s)^Spark needs Java 17 or 21.*{named}.*install") as missing:
         find_java({"PATH": ""}, [tmp_path / "jvm"])
@@ -158,21 +157,14 @@ def test_the_secret_is_in_no_command_line_and_nothing_listens_beyond_loopback(cl
 
 @pytest.mark.spark
 def test_a_stranger_without_the_secret_is_not_let_in(cluster: LocalCluster, tmp_path: Path) -> None:
-    stranger = """
-import sys
-from pyspark import SparkConf, SparkContext
-conf = SparkConf().setMaster(sys.argv[1]).setAppName("stranger").set("spark.ui.enabled", "false")
-SparkContext(conf=conf)
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", stranger, cluster.master],
-        env={**os.environ, "JAVA_HOME": str(find_java().home), "SPARK_LOCAL_IP": "127.0.0.1"},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode != 0
-    assert "Expected SaslMessage" in done.stderr or "All masters are unresponsive" in done.stderr
+    (tmp_path / "open.properties").write_text("spark.authenticate false\n")
+    command = worker_command(find_java(), tmp_path / "open.properties", "127.0.0.1", 512, tmp_path, cluster.master)
+    environment = {**os.environ, **SPARK_ENVIRONMENT, "SPARK_LOCAL_IP": "127.0.0.1"}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as stranger:
+        assert stranger.stdout is not None
+        answer = next(line for line in stranger.stdout if "Expected SaslMessage" in line or "registered with master" in line)
+        stranger.kill()
+    assert "Expected SaslMessage" in answer
 
 
 def listening_addresses(pid: int) -> set[str]:

@@ -65,9 +65,7 @@ def cut(rows: Sequence[Any], places: Sequence[int]) -> list[Sequence[Any]]:
     return [rows[a:b] for a, b in itertools.pairwise(bounds)]
 
 
-def prepared(
-    run: str, options: Mapping[str, Any], schema: pa.Schema = SCHEMA, key: tuple[str, ...] = ("k",)
-) -> Operator:
+def prepared(run: str, options: Mapping[str, Any], schema: pa.Schema = SCHEMA, key: tuple[str, ...] = ("k",)) -> Operator:
     operator = load(run, Path())(**options)
     operator.prepare({"in": schema}, key)
     return operator
@@ -96,9 +94,7 @@ def stream(operator: Operator, batches: Sequence[Sequence[Mapping[str, Any]]], s
     return last_updates([output for output in outputs if output is not None])
 
 
-def split_stream(
-    make: Any, batches: Sequence[Sequence[Mapping[str, Any]]], owners: Sequence[int], flush_every: int
-) -> dict:
+def split_stream(make: Any, batches: Sequence[Sequence[Mapping[str, Any]]], owners: Sequence[int], flush_every: int) -> dict:
     """The same through three partial operators, tuple i at owners[i], and one merge operator."""
     partials = [PartialOperator(make()) for _ in range(3)]
     states = [KeyedState(partial.state) for partial in partials]
@@ -122,9 +118,7 @@ def split_stream(
     return last_updates([output for output in outputs if output is not None])
 
 
-def everywhere(
-    run: str, options: Mapping[str, Any], rows: Sequence[Any], places: Sequence[int], owners: Sequence[int]
-) -> dict:
+def everywhere(run: str, options: Mapping[str, Any], rows: Sequence[Any], places: Sequence[int], owners: Sequence[int]) -> dict:
     """The result of one instance and of split instances, which must agree."""
     whole = stream(prepared(run, options), cut(rows, places))
     for flush_every in (1, 2):
@@ -218,9 +212,7 @@ def test_a_histogram_bin_is_near_its_values_and_in_range(value, accuracy, bounds
     histogram = LogHistogram(*bounds, accuracy, resolution=0.01)
     bin_ = int(histogram.bin_of(np.array([value]))[0])
     assert 0 <= bin_ < histogram.bins == len(histogram.middles)
-    assert histogram.middles[bin_] == pytest.approx(
-        min(max(value, bounds[0]), bounds[1]), rel=accuracy + 1e-9, abs=0.01
-    )
+    assert histogram.middles[bin_] == pytest.approx(min(max(value, bounds[0]), bounds[1]), rel=accuracy + 1e-9, abs=0.01)
 
 
 @FEW
@@ -250,9 +242,7 @@ def test_null_nan_and_negative_zero_keys_follow_one_rule():
     schema = pa.schema([("k", pa.float64())])
     operator = prepared("count", {}, schema)
     weird = np.array([0x7FF8000000000001, 0xFFF8000000000000], np.uint64).view(np.float64).tolist()
-    found = stream(
-        operator, [[{"k": None}, {"k": 0.0}, {"k": -0.0}], [{"k": value} for value in [*weird, NAN, None]]], schema
-    )
+    found = stream(operator, [[{"k": None}, {"k": 0.0}, {"k": -0.0}], [{"k": value} for value in [*weird, NAN, None]]], schema)
     counts = {"nan" if isinstance(key, float) and math.isnan(key) else key: row["count"] for key, row in found.items()}
     assert counts == {None: 2, 0.0: 2, "nan": 3}
 
@@ -261,9 +251,7 @@ def test_times_and_dates_keep_their_type_in_min_and_max():
     at, day = datetime.datetime(2013, 1, 1, 5, tzinfo=datetime.UTC), datetime.date(1969, 7, 20)
     schema = pa.schema([("k", pa.string()), ("at", pa.timestamp("us", "UTC")), ("day", pa.date32())])
     operator = prepared("aggregate", {"aggregates": {"last": "max(at)", "first": "min(day)"}}, schema)
-    found = stream(
-        operator, [[{"k": "a", "at": at, "day": day}, {"k": "a", "at": None, "day": None}], [{"k": "b"}]], schema
-    )
+    found = stream(operator, [[{"k": "a", "at": at, "day": day}, {"k": "a", "at": None, "day": None}], [{"k": "b"}]], schema)
     assert found == {"a": {"k": "a", "last": at, "first": day}, "b": {"k": "b", "last": None, "first": None}}
 
 
@@ -299,9 +287,7 @@ def test_map_filter_and_enrich_do_what_their_sql_says(tmp_path):
     assert mapped.to_pylist() == [{"k": 3, "j": 10}]
     assert prepared("filter", {"where": "i > 3"}).accept(arrival(batch, ()), None).equals(batch.slice(2))
     (tmp_path / "names.csv").write_text("code,name\na,Alpha\nc,Gamma\n")
-    operator = load("enrich", tmp_path)(
-        lookup={"file": "names.csv", "on": "s", "key": "code"}, add={"n": "upper(name)"}
-    )
+    operator = load("enrich", tmp_path)(lookup={"file": "names.csv", "on": "s", "key": "code"}, add={"n": "upper(name)"})
     operator.base_dir = tmp_path
     schema = operator.prepare({"in": SCHEMA}, ())
     enriched = operator.accept(arrival(batch, ()), None)
@@ -342,13 +328,13 @@ def test_a_tuple_operator_times_tuples_and_undoes_the_one_that_fails():
     operator = Alternating()
     operator.prepare({"in": SCHEMA}, ("k",))
     state = KeyedState(operator.state)
-    rows = arrival(batch_of([{"k": 1, "i": 1}, {"k": 1, "i": -1}, {"k": 2, "i": 1}, {"k": 1, "i": 1}]))
+    rows = arrival(batch_of([{"k": 1, "i": 1}, {"k": 1, "i": -1}, {"k": 2, "i": -1}, {"k": 1, "i": 1}]))
     emitted = operator.accept(rows, state, dead_letter=True)
     assert emitted.to_pylist() == [{"k": 1, "seen": 2}]
     assert len(operator.last_tuple_seconds) == 4
-    [aside] = operator.set_aside
-    assert aside.batch.to_pylist()[0]["i"] == -1
-    assert "key k=1" in aside.reason
+    assert [aside.batch.to_pylist()[0]["k"] for aside in operator.set_aside] == [1, 2]
+    assert "key k=1" in operator.set_aside[0].reason
+    assert state.snapshot().to_pylist() == [{"k": 1, "seen": 2}]
     with pytest.raises(BadTuple, match="Alternating raised ValueError: negative"):
         operator.accept(rows, state)
 
@@ -378,6 +364,22 @@ def test_operators_of_ones_own_load_from_a_file_or_a_module(tmp_path):
         loaded(time=3)
 
 
+def test_the_operators_of_the_documentation_work(capsys):
+    text = (Path(__file__).parents[2] / "docs" / "write-your-own.md").read_text()
+    readings = [{"sensor": 1, "celsius": 20.5}, {"sensor": 1, "celsius": 1.0}, {"sensor": 2, "celsius": 3.0}]
+    schema = pa.schema([("sensor", pa.int32()), ("celsius", pa.float64())])
+    names: dict[str, Any] = {"batch": batch_of(readings, schema)}
+    for block in text.split("```python\n")[1:]:
+        exec(block.split("```")[0], names)
+    assert "{'sensor': 1, 'total': 21.5}" in capsys.readouterr().out
+    alarm = names["Alarm"](limit=2, times=2)
+    alarm.prepare({"in": schema}, ("sensor",))
+    state = KeyedState(alarm.state)
+    assert alarm.accept(arrival(batch_of(readings, schema), ("sensor",)), state) is None
+    alarmed = alarm.accept(arrival(batch_of(readings, schema), ("sensor",)), state)
+    assert alarmed.to_pylist() == [{"sensor": 1, "celsius": 20.5}, {"sensor": 2, "celsius": 3.0}]
+
+
 @pytest.mark.parametrize(
     ("run", "options", "told"),
     [
@@ -393,6 +395,9 @@ def test_operators_of_ones_own_load_from_a_file_or_a_module(tmp_path):
             {"column": "nosuch", "min": 0, "max": 1},
             "'nosuch' does not exist in input 'in', which has k, i, f, s",
         ),
+        ("quantiles", {"column": "i", "min": 0, "max": 1, "quantiles": 0.5}, "a list of different numbers"),
+        ("count", {"emit": "tuples", "select": "k"}, "a list of SQL expressions"),
+        ("enrich", {"lookup": "x.csv"}, "file: airports.csv"),
         ("aggregate", {"aggregates": {"x": "median(i)"}}, "allowed: count"),
         ("aggregate", {"aggregates": {"x": "sum(s)"}}, "sum.s. of string; allowed: a number"),
         ("aggregate", {"aggregates": {"k": "sum(i)"}}, "have one name"),

@@ -22,7 +22,7 @@ from streamtopology.jobs.pinning import (
 pytestmark = pytest.mark.spark
 
 Stage = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-PLACED = "partition int, host string, worker int, total long"
+PLACED = "partition long, host string, worker long, total long"
 
 
 def where_it_runs() -> Stage:
@@ -47,7 +47,9 @@ def dealt(partitions: int) -> Stage:
 
     def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         first = sum(batch.column(0)[0].as_py() for batch in batches)
-        yield pa.RecordBatch.from_pylist([{"place": p, "value": 1000 * p + first} for p in range(partitions)])
+        schema = pa.schema([("place", pa.int32()), ("value", pa.int64())])
+        rows = [{"place": p, "value": 1000 * p + first} for p in range(partitions)]
+        yield pa.RecordBatch.from_pylist(rows, schema=schema)
 
     return stage
 

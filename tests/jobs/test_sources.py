@@ -188,9 +188,9 @@ def test_a_good_source_has_no_problems(tmp_path: Path) -> None:
 # --- shares
 
 
-descriptors_of_sizes = st.lists(
-    st.tuples(st.integers(0, 5000), st.sampled_from(["parquet", "csv", "kafka"])), max_size=20
-).map(lambda sizes: [Descriptor("s", kind, f"f{i}", 0, 10, 10 + n, n) for i, (n, kind) in enumerate(sizes)])
+descriptors_of_sizes = st.lists(st.tuples(st.integers(0, 5000), st.sampled_from(["parquet", "csv", "kafka"])), max_size=20).map(
+    lambda sizes: [Descriptor("s", kind, f"f{i}", 0, 10, 10 + n, n) for i, (n, kind) in enumerate(sizes)]
+)
 some_shares = st.lists(st.floats(0, 10), min_size=1, max_size=6).filter(lambda shares: sum(shares) > 0.1)
 
 

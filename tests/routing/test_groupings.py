@@ -15,9 +15,7 @@ from streamtopology.routing.table import RoutingTable
 SEED = 11
 
 
-def chooser(
-    name: str, instances: list[int], loads: list[float] | None = None, seed: int = SEED, **options: object
-) -> Chooser:
+def chooser(name: str, instances: list[int], loads: list[float] | None = None, seed: int = SEED, **options: object) -> Chooser:
     counted = np.zeros(len(instances)) if loads is None else np.array(loads, np.float64)
     return groupings.get(name).chooser(np.array(instances, np.int32), counted, seed, options)
 

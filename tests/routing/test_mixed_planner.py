@@ -42,9 +42,7 @@ def plan_input(
     hashes = keys_in(homes)
     explicit = np.array([i for i, (at, home) in enumerate(zip(owners, homes, strict=True)) if at != home], np.int64)
     explicit = explicit[np.argsort(hashes[explicit])]
-    table = RoutingTable(
-        hashes[explicit], np.array(owners, np.int32)[explicit], (np.arange(N_BUCKETS) % k).astype(np.int32)
-    )
+    table = RoutingTable(hashes[explicit], np.array(owners, np.int32)[explicit], (np.arange(N_BUCKETS) % k).astype(np.int32))
     defaults: dict[str, object] = {
         "capacities": np.ones(k),
         "fixed_seconds": np.zeros(k),

@@ -66,9 +66,7 @@ def test_heavy_keys_are_exact_over_the_instances_of_a_batch(rows):
 
 
 def test_state_is_the_last_of_each_instance_and_work_adds_up():
-    merged = merge(
-        [report_of({1: 5}, 0, state=100), report_of({2: 5}, 1, state=70), report_of({1: 5, 3: 1}, 0, state=130)]
-    )
+    merged = merge([report_of({1: 5}, 0, state=100), report_of({2: 5}, 1, state=70), report_of({1: 5, 3: 1}, 0, state=130)])
     assert (merged.state_bytes, merged.state_keys) == (200, 3)
     assert (merged.instance, merged.slot) == (MANY, MANY)
     assert (merged.busy_seconds, merged.task_seconds) == (0.75, 1.5)

@@ -126,9 +126,7 @@ def fewest_moves(buckets: list[int], active: list[int]) -> int:
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.sets(st.integers(0, 12), min_size=1), min_size=2, max_size=6), st.integers(1, 300))
-def test_a_uniform_table_stays_uniform_and_moves_as_few_buckets_as_possible(
-    scales: list[set[int]], n_buckets: int
-) -> None:
+def test_a_uniform_table_stays_uniform_and_moves_as_few_buckets_as_possible(scales: list[set[int]], n_buckets: int) -> None:
     table = RoutingTable.uniform(sorted(scales[0]), n_buckets)
     for active in scales[1:]:
         before, table = table, table.rescaled(sorted(active))
@@ -145,9 +143,7 @@ def is_even(table: RoutingTable) -> bool:
 
 @settings(max_examples=100, deadline=None)
 @given(tables(), st.data())
-def test_removing_instances_moves_their_buckets_only_and_drops_their_entries(
-    table: RoutingTable, data: st.DataObject
-) -> None:
+def test_removing_instances_moves_their_buckets_only_and_drops_their_entries(table: RoutingTable, data: st.DataObject) -> None:
     staying = data.draw(st.sets(st.sampled_from(table.instances()), min_size=1))
     shrunk = table.rescaled(sorted(staying))
     assert set(shrunk.buckets.tolist()) <= staying

@@ -242,9 +242,7 @@ def test_two_mistakes_are_two_problems_in_one_message() -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    st.lists(st.sampled_from([mistake for mistake in MISTAKES if mistake[0].count(".") > 1]), min_size=2, max_size=2)
-)
+@given(st.lists(st.sampled_from([mistake for mistake in MISTAKES if mistake[0].count(".") > 1]), min_size=2, max_size=2))
 def test_any_two_mistakes_in_different_items_are_both_named(pair: list[tuple[str, object, str, str]]) -> None:
     places = [re.match(r"spec\.\w+(\[\d\])?", path) for path, *_ in pair]
     kinds = {place[0].split("[")[0] for place in places if place}

@@ -50,9 +50,7 @@ def test_broken_yaml_says_where(tmp_path: Path, text: str, problem: str) -> None
 
 
 def test_a_file_loads_with_dates_as_text_and_merged_fields(tmp_path: Path) -> None:
-    text = (
-        _flights_with({"since": "DATE", "k": 3}).replace("DATE", "2013-01-01").replace("k: 3", "<<: {k: 1}\n      k: 3")
-    )
+    text = _flights_with({"since": "DATE", "k": 3}).replace("DATE", "2013-01-01").replace("k: 3", "<<: {k: 1}\n      k: 3")
     assert load(_written(tmp_path, text)).operators[0].options == {"since": "2013-01-01", "k": 3}
 
 

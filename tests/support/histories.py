@@ -78,8 +78,7 @@ def outcome(
             seconds = taken / CAPACITIES[instance] / (1 + 2 * weight) * (1 + noise * random.standard_normal())
             reports.append(load_report(operator, instance, taken, seconds))
     seconds = FIXED_SECONDS + max(
-        sum(report.busy_seconds for report in reports if report.instance == instance)
-        for instance in range(len(CAPACITIES))
+        sum(report.busy_seconds for report in reports if report.instance == instance) for instance in range(len(CAPACITIES))
     )
     return BatchOutcome(
         number=number,
@@ -117,9 +116,7 @@ def run(
         split = BY_CAPACITY if balanced else HASHED
         if number == reroute_at:
             history.rerouted(reconfiguration(epoch=2, batch=number, operator=operators[0]))
-        batch = outcome(
-            number, dict.fromkeys(operators, split), rows=rows, epoch=2 if balanced else 1, at=at, noise=noise
-        )
+        batch = outcome(number, dict.fromkeys(operators, split), rows=rows, epoch=2 if balanced else 1, at=at, noise=noise)
         at = batch.committed_at
         history.batch_done(batch)
     return history

@@ -110,8 +110,7 @@ def estimate(batches: Sequence[Sequence[Turn]], declared_cpu: Sequence[float]) -
     }
     timed = {stage for (stage, _), of_cell in cells.items() if any(turn.timed for turn in of_cell)}
     weights = {
-        cell: sum(turn.busy_seconds for turn in cells[cell]) * (TIMED_WEIGHT if cell[0] in timed else 1.0)
-        for cell in measured
+        cell: sum(turn.busy_seconds for turn in cells[cell]) * (TIMED_WEIGHT if cell[0] in timed else 1.0) for cell in measured
     }
     known = tuple(stage for stage in stages if any(cell[0] == stage for cell in measured))
     speeds, bases = _speeds_and_bases(measured, weights, known, np.asarray(declared_cpu, np.float64))

@@ -48,9 +48,7 @@ def entry_index(hashes: Hashes, instances: Instances) -> EntryIndex:
 
 
 @njit(cache=True, nogil=True)
-def lookup_entries(
-    keys: Any, salts: Any, slot_hashes: Any, slot_instances: Any, shift: Any, buckets: Any, owners: Any
-) -> None:
+def lookup_entries(keys: Any, salts: Any, slot_hashes: Any, slot_instances: Any, shift: Any, buckets: Any, owners: Any) -> None:
     """owners[i] = the instance of the entry for keys[i], else of its bucket."""
     n_buckets, group_mask = np.uint64(len(buckets)), np.uint64(len(salts) - 1)
     for i in range(len(keys)):

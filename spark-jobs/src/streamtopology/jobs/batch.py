@@ -40,9 +40,7 @@ class Plan:
     @staticmethod
     def from_json(text: str) -> Plan:
         wire = json.loads(text)
-        schemas = {
-            name: pa.ipc.read_schema(pa.py_buffer(base64.b64decode(schema))) for name, schema in wire["sources"].items()
-        }
+        schemas = {name: pa.ipc.read_schema(pa.py_buffer(base64.b64decode(schema))) for name, schema in wire["sources"].items()}
         return Plan(parse(wire["manifest"]), Epoch.from_wire(wire["epoch"]), schemas, Path(wire["baseDir"]))
 
 

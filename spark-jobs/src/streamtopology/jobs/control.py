@@ -17,11 +17,11 @@ Handler = Callable[..., str]
 _ANSWER_SECONDS = 60.0
 
 
-class NotRunning(Exception):  # noqa: N818
+class NotRunning(Exception):
     """No topology of that name runs on this machine under this user."""
 
 
-class Refused(Exception):  # noqa: N818
+class Refused(Exception):
     """The running topology said no, and why."""
 
 
@@ -70,7 +70,9 @@ class ControlServer:
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self._path.exists():
             if _answers(self._path):
-                raise Refused(f"topology {self._topology!r} runs here already; stop it first: streamtopology stop {self._topology}")
+                raise Refused(
+                    f"topology {self._topology!r} runs here already; stop it first: streamtopology stop {self._topology}"
+                )
             self._path.unlink()
         handlers = self._handlers
 

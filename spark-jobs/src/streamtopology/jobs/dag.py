@@ -106,9 +106,7 @@ def compile_dag(topology: Topology, sources: Mapping[str, pa.Schema], base_dir: 
     return Dag(tuple(nodes), dict(sources))
 
 
-def _nodes_of(
-    operator: Operator, schemas: Mapping[str, pa.Schema], levels: Mapping[str, int], base_dir: Path
-) -> list[Node]:
+def _nodes_of(operator: Operator, schemas: Mapping[str, pa.Schema], levels: Mapping[str, int], base_dir: Path) -> list[Node]:
     policy = operator.grouping.policy
     cls = load(operator.run, base_dir)
     key = operator.grouping.key
@@ -119,13 +117,15 @@ def _nodes_of(
         if missing:
             raise ValueError(f"key column {missing[0]!r} is not in input {alias!r}, which has {inputs[alias].names}")
 
-    def make() -> RunningOperator:
+    def prepared() -> tuple[RunningOperator, pa.Schema | None]:
         running = cls(**operator.options)
-        running.prepare(inputs, key)
-        return running
+        running.base_dir = base_dir
+        return running, running.prepare(inputs, key)
 
-    running = cls(**operator.options)
-    output = running.prepare(inputs, key)
+    def make() -> RunningOperator:
+        return prepared()[0]
+
+    running, output = prepared()
     level = 1 + max(levels[given.source] for given in operator.inputs)
     splits = running.state is not None and groupings.get(policy).splits_keys
     if not splits:

@@ -25,6 +25,7 @@ from streamtopology.jobs.publishing import Publisher
 from streamtopology.jobs.sources.descriptors import Descriptor
 from streamtopology.jobs.sources.split import assign
 from streamtopology.jobs.stages import Results, run_attempt
+from streamtopology.jobs.upkeep import Upkeep
 from streamtopology.jobs.watermarks import Watermarks
 
 MOST_ATTEMPTS = 20
@@ -68,6 +69,7 @@ class Driver:
     watch: ExecutorWatch
     router: Router
     publisher: Publisher
+    upkeep: Upkeep
     watermarks: Watermarks
     home_of: Callable[[ExecutorInfo], int]
     slots: int
@@ -123,7 +125,7 @@ class Driver:
                 self.tell(f"batch {number}, attempt {attempt_number}: {lost}; trying again on the executors that are left")
                 continue
             self._stop_on_failures(results)
-            self._commit(attempt, spark_batch, results)
+            self.upkeep.after(self._commit(attempt, spark_batch, results), self._dag(plan))
             rows = sum(report.rows for report in results.sources)
             self.router.committed(Committed(attempt, results, rows, time.perf_counter() - started, started_at))
             return
@@ -168,10 +170,14 @@ class Driver:
         """The batch record activates the attempt's epoch; it is there before any task works."""
         self.checkpoint.record(
             BatchRecord(
-                batch=attempt.number, attempt=attempt.attempt, epoch=attempt.epoch, spark_batch=spark_batch,
-                watermark=attempt.watermark, sources={"descriptors": descriptors},
+                batch=attempt.number,
+                attempt=attempt.attempt,
+                epoch=attempt.epoch,
+                spark_batch=spark_batch,
+                watermark=attempt.watermark,
+                sources={"descriptors": descriptors},
                 chooser_loads={node: loads.tolist() for node, loads in attempt.chooser_loads.items()},
-            )  # fmt: skip
+            )
         )
         self.router.active(attempt.epoch, attempt.number)
 
@@ -182,11 +188,11 @@ class Driver:
             where = "" if first["known"] else f"{first['where']}: "
             raise TopologyFailed(f"{where}{first['sentence']}{detail}")
 
-    def _commit(self, attempt: Attempt, spark_batch: int, results: Results) -> None:
+    def _commit(self, attempt: Attempt, spark_batch: int, results: Results) -> CommitRecord:
         self.watermarks.advance(results.sources)
         commit = CommitRecord(
             batch=attempt.number, attempt=attempt.attempt, epoch=attempt.epoch, spark_batch=spark_batch,
-            state=_state_after(self._last, results), outputs=_outputs(results), watermark_after=self.watermarks.current(),
+            state=self.upkeep.adopt(_state_after(self._last, results)), outputs=_outputs(results), watermark_after=self.watermarks.current(),
             max_event_times=self.watermarks.newest(), rows_in=sum(report.rows for report in results.sources),
             totals={},
         )  # fmt: skip
@@ -199,6 +205,7 @@ class Driver:
         for turned in results.turns:
             self._count_for_choosers(turned.report.operator, turned.report.instance, turned.report.rows)
         self.publisher.publish(commit)
+        return commit
 
     def _count_for_choosers(self, node: str, instance: int, rows: int) -> None:
         loads = self._chooser_loads.get(node, np.zeros(0))
@@ -208,9 +215,7 @@ class Driver:
         self._chooser_loads[node] = loads
 
 
-def _deal(
-    descriptors: Sequence[str], shares: Sequence[float], homes: Sequence[int], slots: int
-) -> tuple[tuple[str, ...], ...]:
+def _deal(descriptors: Sequence[str], shares: Sequence[float], homes: Sequence[int], slots: int) -> tuple[tuple[str, ...], ...]:
     """Each place's part of the batch's descriptors, by the plan's shares of the executors that are there."""
     wanted = [(shares[home] if shares else 1 / slots) for home in homes]
     if sum(wanted) <= 0:

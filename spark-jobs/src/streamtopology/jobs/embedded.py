@@ -9,12 +9,12 @@ from typing import Self
 
 from pyspark.sql import SparkSession
 
+from streamtopology.jobs.exchange import BLOB_DDL
 from streamtopology.jobs.executors import ExecutorWatch
 from streamtopology.jobs.local.cluster import ExecutorSlot, LocalCluster
 from streamtopology.jobs.pinning import ExecutorInfo, Slot, pin
 from streamtopology.jobs.session import create_local_session
 from streamtopology.jobs.tasks import warm_stage
-from streamtopology.jobs.exchange import BLOB_DDL
 from streamtopology.routing.topology import Topology
 
 _WARM_UP_ROUNDS = 3

@@ -57,7 +57,7 @@ class Envelope:
         self._align(measure.size())
 
     def add_bytes(self, kind: Kind, target: str, instance: int, order: int, payload: bytes | pa.Buffer) -> None:
-        size = payload.size if isinstance(payload, pa.Buffer) else len(payload)
+        size = memoryview(payload).nbytes
         self._head(kind, target, instance, order, size)
         self._stream.write(payload)
         self._align(size)

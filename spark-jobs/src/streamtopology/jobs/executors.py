@@ -108,7 +108,9 @@ class ExecutorWatch:
                 return admitted
             self._check()
             if time.monotonic() > deadline:
-                raise ExecutorsUnusable(f"{here} of {count} executors came within {timeout_seconds:.0f} s; see the cluster's logs")
+                raise ExecutorsUnusable(
+                    f"{here} of {count} executors came within {timeout_seconds:.0f} s; see the cluster's logs"
+                )
 
     @contextmanager
     def guard(self, slots: Sequence[Slot], tag: str | None = None) -> Iterator[None]:

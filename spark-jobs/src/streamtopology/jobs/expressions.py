@@ -168,9 +168,7 @@ def _steps(plan: list[dict[str, Any]]) -> Iterator[str]:
         yield from _steps(step.get("children", []))
 
 
-def _named(
-    rows: pa.RecordBatch | pa.Table, select: Sequence[str], where: str | None, error: duckdb.Error
-) -> ExpressionError:
+def _named(rows: pa.RecordBatch | pa.Table, select: Sequence[str], where: str | None, error: duckdb.Error) -> ExpressionError:
     """Say which expression it was: the one that fails on `rows` alone, too, or all of them."""
     alone = [([text], None) for text in select] + ([] if where is None else [(["1"], where)])
     for one, condition in alone:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 
-class TopologyFailed(Exception):  # noqa: N818 - the name a person reads first
+class TopologyFailed(Exception):
     """The run stops; the checkpoint is good and the same command goes on from the last committed batch."""
 
 

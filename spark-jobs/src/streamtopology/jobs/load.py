@@ -63,4 +63,4 @@ def _candidates(hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _labels(keys: KeyColumns) -> tuple[str, ...]:
     columns = [column.to_pylist() for column in keys.decode()]
-    return tuple("/".join("NULL" if part is None else str(part)[:40] for part in row) for row in zip(*columns))
+    return tuple("/".join("NULL" if part is None else str(part)[:40] for part in row) for row in zip(*columns, strict=True))

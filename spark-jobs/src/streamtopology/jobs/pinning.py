@@ -55,19 +55,22 @@ def pin(df: DataFrame, slots: Sequence[Slot], rows_per_partition: int) -> DataFr
     `row_counts_explained` to have a breach of the latter told in plain words.
     """
     spark = df.sparkSession
-    jvm = _jvm(spark)
-    rows = df._jdf.queryExecution().toRdd()
+    jvm = _jvm(spark.sparkContext)
+    java_frame: Any = df._jdf
+    java_session: Any = spark._jsparkSession
+    rows = java_frame.queryExecution().toRdd()
     if rows.getNumPartitions() != len(slots):
         raise ValueError(f"cannot pin {rows.getNumPartitions()} partitions to {len(slots)} executors: one slot per partition")
     any_tag = _class_tag(jvm, "java.lang.Object")
     zipped = _anchors(spark.sparkContext, tuple(slots), rows_per_partition).zip(rows, any_tag)
     values = jvm.org.apache.spark.api.java.JavaPairRDD(zipped, any_tag, any_tag).values().rdd()
-    return DataFrame(spark._jsparkSession.internalCreateDataFrame(values, df._jdf.schema(), False), spark)
+    return DataFrame(java_session.internalCreateDataFrame(values, java_frame.schema(), False), spark)
 
 
 def partition_count(df: DataFrame) -> int:
     """Number of partitions that `df` will be computed in: the number of map tasks when it is shuffled."""
-    return df._jdf.queryExecution().toRdd().getNumPartitions()
+    java_frame: Any = df._jdf
+    return java_frame.queryExecution().toRdd().getNumPartitions()
 
 
 @contextmanager
@@ -87,7 +90,7 @@ def row_counts_explained() -> Iterator[None]:
 def executors(spark: SparkSession) -> list[ExecutorInfo]:
     """The application's live executors, sorted by host."""
     found: list[ExecutorInfo] = []
-    summaries = spark.sparkContext._jsc.sc().statusStore().executorList(True)
+    summaries = _scala_context(spark.sparkContext).statusStore().executorList(True)
     for index in range(summaries.size()):
         summary = summaries.apply(index)
         host = summary.hostPort().rpartition(":")[0]
@@ -98,7 +101,7 @@ def executors(spark: SparkSession) -> list[ExecutorInfo]:
 
 def executor_ids(spark: SparkSession) -> frozenset[str]:
     """Ids of the executors that the scheduler believes alive; one cheap call, for looking often."""
-    ids = spark.sparkContext._jsc.sc().getExecutorIds().mkString(",")
+    ids = _scala_context(spark.sparkContext).getExecutorIds().mkString(",")
     return frozenset(filter(None, ids.split(",")))
 
 
@@ -118,7 +121,7 @@ def _anchors(context: SparkContext, slots: tuple[Slot, ...], rows: int) -> Any:
 
 
 def _make_anchors(context: SparkContext, slots: tuple[Slot, ...], rows: int) -> Any:
-    jvm: Any = context._jvm
+    jvm = _jvm(context)
     to_seq = jvm.org.apache.spark.api.python.PythonUtils.toSeq
     elements = jvm.java.util.ArrayList()
     preferences = jvm.java.util.HashMap()
@@ -130,12 +133,17 @@ def _make_anchors(context: SparkContext, slots: tuple[Slot, ...], rows: int) -> 
             elements.add(b"")
     as_map = jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(preferences)
     return jvm.org.apache.spark.rdd.ParallelCollectionRDD(
-        context._jsc.sc(), to_seq(elements), len(slots), as_map, _class_tag(jvm, "[B")
+        _scala_context(context), to_seq(elements), len(slots), as_map, _class_tag(jvm, "[B")
     )
 
 
-def _jvm(spark: SparkSession) -> Any:
-    return spark.sparkContext._jvm
+def _jvm(context: SparkContext) -> Any:
+    return context._jvm
+
+
+def _scala_context(context: SparkContext) -> Any:
+    java_context: Any = context._jsc
+    return java_context.sc()
 
 
 def _class_tag(jvm: Any, name: str) -> Any:
@@ -143,7 +151,7 @@ def _class_tag(jvm: Any, name: str) -> Any:
 
 
 def _to_dict(spark: SparkSession, scala_map: Any) -> dict[str, str]:
-    entries = _jvm(spark).scala.jdk.javaapi.CollectionConverters.asJava(scala_map)
+    entries = _jvm(spark.sparkContext).scala.jdk.javaapi.CollectionConverters.asJava(scala_map)
     return {str(name): str(entries[name]) for name in entries}
 
 

@@ -13,12 +13,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streamtopology.jobs.driver import Driver
+from streamtopology.jobs.failures import TopologyFailed
 from streamtopology.jobs.sources import spark_source
 from streamtopology.jobs.sources.descriptors import SourceSpec
 from streamtopology.jobs.sources.stream import descriptor_stream
 from streamtopology.routing.topology import Topology
 
 _DESCRIPTORS = "__descriptors"
+_LOOK_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class Until:
     seconds: float | None = None
 
 
-class _Enough(Exception):  # noqa: N818 - not an error: keeps Spark from counting a batch that we did not run
+class _Enough(Exception):
     pass
 
 
@@ -59,20 +61,19 @@ class TopologyQuery:
         self._batches_left = until.batches
         deadline = None if until.seconds is None else clock() + until.seconds
         query = self._start()
-        try:
-            while query.isActive and not self._stopping.is_set():
-                if deadline is not None and clock() >= deadline:
-                    break
-                query.awaitTermination(0.2)
-        except StreamingQueryException as error:
-            if self._failure is None and not self._stopping.is_set():
-                raise self._plainly(error) from None
-        ended_by_itself = not query.isActive and self._failure is None and not self._stopping.is_set()
+        while query.isActive and not self._stopping.is_set():
+            if deadline is not None and clock() >= deadline:
+                break
+            self._stopping.wait(_LOOK_SECONDS)
+        ended_by_itself = not query.isActive and not self._stopping.is_set()
         self._stopping.set()
         self._end(query)
         if self._failure is not None:
             raise self._failure
-        if ended_by_itself and self._trigger.available_now:
+        if ended_by_itself:
+            failure = query.exception()
+            if failure is not None:
+                raise TopologyFailed(_plainly(failure))
             self._driver.drain()
 
     def _start(self) -> StreamingQuery:
@@ -114,9 +115,10 @@ class TopologyQuery:
             if query.isActive:
                 query.stop()
 
-    def _plainly(self, error: StreamingQueryException) -> Exception:
-        """Spark's message without the plan that follows it."""
-        return RuntimeError(f"the streaming query failed: {str(error).split('=== Streaming Query ===')[0].strip()}")
+
+def _plainly(failure: StreamingQueryException) -> str:
+    """Spark's message without the plan that follows it."""
+    return f"the streaming query failed: {str(failure).split('=== Streaming Query ===')[0].strip()}"
 
 
 def source_frames(spark: SparkSession, topology: Topology) -> dict[str, DataFrame]:

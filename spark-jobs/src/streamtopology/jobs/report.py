@@ -70,8 +70,7 @@ def build_report(
 def summary_text(report: Mapping[str, Any]) -> str:
     """A report in about ten lines for a terminal; lines about what was not measured are left out."""
     lines = [
-        f"{report['topology']}: {report['batches']} batches, {report['rows']:,} rows "
-        f"in {wording.duration(report['seconds'])}",
+        f"{report['topology']}: {report['batches']} batches, {report['rows']:,} rows in {wording.duration(report['seconds'])}",
         *_throughput_lines(report["throughput"], report["capacity"]),
         *_imbalance_lines(report["imbalance"]),
         *_reconfiguration_lines(report["reconfigurations"]),

@@ -111,7 +111,8 @@ class InProcessRouter:
         self._history.batch_done(_outcome(done, model))
         self._note_first_batch_under(done)
         self._note_gains()
-        self._let_waiting_go()
+        if self._let_waiting_go():
+            return
         started = self._clock()
         decision = self._controller.step(started, self._active.epoch, self._facts())
         if isinstance(decision, Reroute):
@@ -132,7 +133,7 @@ class InProcessRouter:
         plan = replace(self._ready, topology=topology)
         dag = plan.compile()
         routes = first_routes(dag, topology, self._ready.epoch.routes)
-        number = self._ready.epoch.number + 1
+        number = 1 + max(self._checkpoint.epochs())
         epoch = Epoch(number, routes, self._ready.epoch.source_shares, why)
         self._publish(topology, epoch, 0.0, {})
         return number
@@ -157,10 +158,13 @@ class InProcessRouter:
             else:
                 self._waiting = published
 
-    def _let_waiting_go(self) -> None:
+    def _let_waiting_go(self) -> bool:
+        """The partials have handed over: the plan that waited for that is ready."""
         with self._lock:
+            waited = self._waiting is not None
             if self._waiting is not None:
                 self._ready, self._waiting = self._waiting.plan, None
+            return waited
 
     def _facts(self) -> TopologyFacts:
         routes = self._ready.epoch.routes
@@ -191,11 +195,16 @@ class InProcessRouter:
         for operator in sorted(changed):
             self._history.rerouted(
                 Reconfiguration(
-                    epoch=epoch, batch=done.attempt.number, operator=operator, reason=published.reason,
-                    keys_moved=done.results.keys_moved.get(operator, 0), bytes_moved=done.results.bytes_moved.get(operator, 0),
-                    plan_seconds=published.plan_seconds, published_to_active_seconds=published.active_after or 0.0,
+                    epoch=epoch,
+                    batch=done.attempt.number,
+                    operator=operator,
+                    reason=published.reason,
+                    keys_moved=done.results.keys_moved.get(operator, 0),
+                    bytes_moved=done.results.bytes_moved.get(operator, 0),
+                    plan_seconds=published.plan_seconds,
+                    published_to_active_seconds=published.active_after or 0.0,
                     predicted_gain=published.predicted_gain.get(operator, 0.0),
-                )  # fmt: skip
+                )
             )
 
     def _note_gains(self) -> None:

@@ -31,11 +31,18 @@ from streamtopology.jobs.sources.checks import check as check_source
 from streamtopology.jobs.sources.descriptors import SourceSpec
 from streamtopology.jobs.sources.reading import declared_schema
 from streamtopology.jobs.stats import build_stats
+from streamtopology.jobs.upkeep import Upkeep
 from streamtopology.jobs.watermarks import Watermarks
 from streamtopology.routing.controller import Controller
 from streamtopology.routing.epoch import Epoch
 from streamtopology.routing.topology import (
-    Level, ManifestError, Problem, Topology, difference, load, parse_cpu,
+    Level,
+    ManifestError,
+    Problem,
+    Topology,
+    difference,
+    load,
+    parse_cpu,
 )  # fmt: skip
 
 _MANIFEST_POLL_SECONDS = 0.5
@@ -59,9 +66,7 @@ def new_history(topology: Topology) -> History:
 def check_before_start(topology: Topology, base_dir: Path) -> None:
     """Everything that can be found wrong without Spark; raises ManifestError with all of it."""
     problems = [Problem("spec.sinks", sentence) for sink in topology.sinks for sentence in check(sink)]
-    problems += [
-        Problem("spec.sources", sentence) for source in topology.sources for sentence in check_source(source)
-    ]
+    problems += [Problem("spec.sources", sentence) for source in topology.sources for sentence in check_source(source)]
     if problems:
         raise ManifestError(problems)
     if all(source.reads_descriptors for source in topology.sources):
@@ -105,7 +110,7 @@ class TopologyRun:
         self._driver = Driver(
             spark=spark, checkpoint=self.checkpoint, watch=embedded.watch, router=self._router, publisher=self._publisher,
             watermarks=Watermarks(topology.sources, time.time), home_of=embedded.home_of,
-            slots=len(embedded.cluster.slots), run=f"{self.checkpoint.run}/{uuid.uuid4().hex[:8]}",
+            upkeep=Upkeep(self.checkpoint), slots=len(embedded.cluster.slots), run=f"{self.checkpoint.run}/{uuid.uuid4().hex[:8]}",
             iterations_per_second=work.iterations_for(1.0), tell=self._tell,
         )  # fmt: skip
         self._query = TopologyQuery(spark, topology, frames, folder, self._driver)
@@ -117,10 +122,9 @@ class TopologyRun:
         metrics = Metrics(self._history)
         with ExitStack() as undo:
             undo.callback(self._publisher.close)
+            undo.callback(self._driver.upkeep.close)
             undo.enter_context(ControlServer(topology.name, handlers))
-            undo.enter_context(
-                StatusServer(metrics.registry, lambda: build_stats(self._history), port=self._options.port)
-            )
+            undo.enter_context(StatusServer(metrics.registry, lambda: build_stats(self._history), port=self._options.port))
             self._driver.warm_up()
             self._driver.resume()
             self._history.enter("running")
@@ -208,9 +212,10 @@ def _first_plan(topology: Topology, schemas: Mapping[str, pa.Schema], base_dir: 
         return Plan(topology, Epoch(number, first_routes(dag, topology, {}), (), "the first epoch"), schemas, base_dir)
     before = Plan.from_json(checkpoint.read_epoch(last.epoch))
     change = difference(before.topology, topology)
-    if change.level == Level.IGNORE and dict(before.sources) == dict(schemas):
+    newest = max(checkpoint.epochs())
+    if change.level == Level.IGNORE and dict(before.sources) == dict(schemas) and before.epoch.number == newest:
         return before
     routes = first_routes(dag, topology, before.epoch.routes)
     shares = before.epoch.source_shares if len(before.epoch.source_shares) == topology.replicas else ()
-    epoch = Epoch(1 + max(checkpoint.epochs()), routes, shares, "; ".join(change.sentences) or "restarted")
+    epoch = Epoch(newest + 1, routes, shares, "; ".join(change.sentences) or "restarted")
     return Plan(topology, epoch, schemas, base_dir)

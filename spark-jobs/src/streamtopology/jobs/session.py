@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from pyspark import SparkConf, SparkContext
@@ -71,13 +70,15 @@ def create_local_session(cluster: LocalCluster, name: str, extra: Mapping[str, s
     return create_session(name, cluster.master, {**measured, **loopback, **(extra or {})})
 
 
-def start_driver_jvm(conf: Mapping[str, str] = {}) -> None:  # noqa: B006 (read only)
+def start_driver_jvm(conf: Mapping[str, str]) -> None:
     """Start this process's driver JVM unless it runs; it may be started early, beside the cluster, as it takes seconds."""
     if SparkContext._gateway is not None:
         return
     os.environ["JAVA_HOME"] = str(find_java().home)
     os.environ["SPARK_HOME"] = str(SPARK_HOME)
-    os.environ["SPARK_LOCAL_IP"] = conf.get("spark.driver.bindAddress", "127.0.0.1")
+    if "spark.driver.bindAddress" in conf:
+        os.environ["PYSPARK_PYTHON"] = sys.executable  # the driver's own Python data source starts its reader with it
+    os.environ["SPARK_LOCAL_IP"] = conf["spark.driver.bindAddress"]
     launch = SparkConf(loadDefaults=False)
     launch.set("spark.driver.memory", conf.get("spark.driver.memory", DRIVER_MEMORY))
     SparkContext._ensure_initialized(conf=launch)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamtopology.jobs.batch import Plan
 from streamtopology.jobs.sources.descriptors import Descriptor, SourceSpec
-from streamtopology.jobs.sources.reading import read
+from streamtopology.jobs.sources.reading import read_all
 from streamtopology.jobs.sources.spark_source import TAG, untag
 
 
@@ -24,12 +24,13 @@ class SourceReader:
         self.rows = 0
         self.max_event_time: dict[str, float] = {}
 
-    def read(self, descriptor: str) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """(source, rows) of one descriptor in its JSON form."""
-        wanted = Descriptor.from_json(descriptor)
-        for batch in read(wanted, self._specs[wanted.source]):
-            self._note(wanted.source, batch)
-            yield wanted.source, batch
+    def read(self, descriptors: Iterable[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """(source, rows) of descriptors in their JSON form, source by source."""
+        wanted = [Descriptor.from_json(text) for text in descriptors]
+        for name, spec in self._specs.items():
+            for batch in read_all([descriptor for descriptor in wanted if descriptor.source == name], spec):
+                self._note(name, batch)
+                yield name, batch
 
     def untag(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         """(source, rows) of a batch that Spark read: tagged when there are several sources."""
@@ -50,7 +51,7 @@ class SourceReader:
         watermark = self._topology.source(source).watermark
         if watermark is None or batch.num_rows == 0:
             return
-        newest = pc.max(batch.column(watermark.column))
+        newest = pc.call_function("max", [batch.column(watermark.column)])
         if newest.is_valid:
             seconds = epoch_seconds(newest)
             self.max_event_time[source] = max(seconds, self.max_event_time.get(source, seconds))

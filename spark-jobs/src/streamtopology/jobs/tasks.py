@@ -46,9 +46,8 @@ def read_stage(attempt: Attempt) -> Stage:
         outbox = Outbox(attempt, plan.epoch, dag, order=place)
         reader = SourceReader(plan)
         with _telling_the_driver(outbox, place, "reading"):
-            for descriptor in attempt.descriptors[place] if attempt.descriptors else ():
-                for source, batch in reader.read(descriptor):
-                    outbox.send(source, batch)
+            for source, batch in reader.read(attempt.descriptors[place] if attempt.descriptors else ()):
+                outbox.send(source, batch)
         if attempt.dry:
             for source, schema in dag.sources.items():
                 outbox.send(source, _empty(schema))

@@ -159,16 +159,12 @@ class Turn:
         delta = state.delta()
         if delta.num_rows == 0:
             return None
-        return self.checkpoint.write_delta(
-            self.node.name, self.instance, self.attempt.number, self.attempt.attempt, delta
-        )
+        return self.checkpoint.write_delta(self.node.name, self.instance, self.attempt.number, self.attempt.attempt, delta)
 
     def _stage_outputs(self, emitted: Sequence[pa.RecordBatch]) -> dict[str, list[str]]:
         if not self.sinks or not emitted or self.attempt.dry:
             return {}
-        path = self.checkpoint.stage_output(
-            self.node.name, self.instance, self.attempt.number, self.attempt.attempt, emitted
-        )
+        path = self.checkpoint.stage_output(self.node.name, self.instance, self.attempt.number, self.attempt.attempt, emitted)
         return {sink: [path] for sink in self.sinks}
 
     def _stage_dead_letters(self) -> str | None:

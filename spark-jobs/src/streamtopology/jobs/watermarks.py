@@ -45,7 +45,9 @@ class Watermarks:
     def _move(self) -> None:
         now = self._clock()
         counted = [
-            name for name, mark in self._delays.items() if now - self._heard[name] <= mark.idle_seconds or len(self._delays) == 1
+            name
+            for name, mark in self._delays.items()
+            if now - self._heard[name] <= mark.idle_seconds or len(self._delays) == 1
         ]
         if not counted or any(name not in self._newest for name in counted):
             return

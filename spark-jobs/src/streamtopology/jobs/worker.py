@@ -91,9 +91,7 @@ class Worker:
     def forget_elsewhere(self, attempt: Attempt, place: int) -> None:
         """Drop state of instances that now run at other places: it would only grow stale."""
         self._held = {
-            key: held
-            for key, held in self._held.items()
-            if key[0] != attempt.run or attempt.place_of(key[2]) == place
+            key: held for key, held in self._held.items() if key[0] != attempt.run or attempt.place_of(key[2]) == place
         }
 
     def _load(self, attempt: Attempt, node: Node, instance: int) -> State:

@@ -11,8 +11,6 @@ MIXED = GroupingSpec(
     splits_keys=False,
     needs_key=True,
     summary="every tuple of a key goes to one instance; heavy keys have a table entry, re-planned while running",
-    options={
-        "beta": Option(1.5, read_number, "weight of a key's load against its state size when choosing what moves")
-    },
+    options={"beta": Option(1.5, read_number, "weight of a key's load against its state size when choosing what moves")},
     planner="mixed",
 )

@@ -35,9 +35,7 @@ _MOST_TICKS_BEHIND = 1 << 60
 class PartialKeyChooser(Chooser):
     """Two choices per key, the same in every router; between them, the instance that would be done first."""
 
-    def __init__(
-        self, instances: Instances, loads: Floats, seed: int, options: Mapping[str, object] | None = None
-    ) -> None:
+    def __init__(self, instances: Instances, loads: Floats, seed: int, options: Mapping[str, object] | None = None) -> None:
         super().__init__(instances, loads, seed, options)
         slowness = self.capacities.max() / self.capacities
         cost = np.minimum(_TICKS_PER_ROW * slowness, _MOST_TICKS_PER_ROW)

@@ -15,9 +15,7 @@ _TURNS_PER_INSTANCE = 512
 class ShuffleChooser(Chooser):
     """Goes round a fixed cycle of instances, from a place that depends on the seed."""
 
-    def __init__(
-        self, instances: Instances, loads: Floats, seed: int, options: Mapping[str, object] | None = None
-    ) -> None:
+    def __init__(self, instances: Instances, loads: Floats, seed: int, options: Mapping[str, object] | None = None) -> None:
         super().__init__(instances, loads, seed, options)
         self._cycle = self.instances[_fair_cycle(self.capacities)]
         self._position = seed % len(self._cycle)

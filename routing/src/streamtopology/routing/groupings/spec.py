@@ -32,9 +32,7 @@ class Chooser(ABC):
     `check_options` of its grouping returns them. An instance with capacity 0 is given nothing.
     """
 
-    def __init__(
-        self, instances: Instances, loads: Floats, seed: int, options: Mapping[str, object] | None = None
-    ) -> None:
+    def __init__(self, instances: Instances, loads: Floats, seed: int, options: Mapping[str, object] | None = None) -> None:
         active = np.asarray(instances, np.int32)
         capacities = _capacities(cast("Sequence[float] | None", (options or {}).get("capacities")), len(active))
         if not len(active) or len(loads) != len(active):
@@ -96,13 +94,9 @@ class GroupingSpec:
         problems = self.option_problems(given)
         if problems:
             raise GroupingError("; ".join(f"{name}: {message}" for name, message in problems.items()))
-        return {
-            name: option.read(given[name]) if name in given else option.default for name, option in self.options.items()
-        }
+        return {name: option.read(given[name]) if name in given else option.default for name, option in self.options.items()}
 
-    def chooser(
-        self, instances: Instances, loads: Floats, seed: int, options: Mapping[str, object] | None = None
-    ) -> Chooser:
+    def chooser(self, instances: Instances, loads: Floats, seed: int, options: Mapping[str, object] | None = None) -> Chooser:
         """A new chooser of this grouping. GroupingError for a table grouping and for options it does not take."""
         if self.make_chooser is None:
             raise GroupingError(f"the grouping {self.name!r} looks instances up in a table; it has no chooser")

@@ -13,7 +13,7 @@ from streamtopology.routing.planners.llfd import CANDIDATE, Floats, Ints, Owners
 from streamtopology.routing.planners.plan import Plan, PlanInput
 from streamtopology.routing.planners.problem import Problem
 
-LITERAL_TRIALS = 4
+LITERAL_TRIALS = 16
 """Trials of Mixed that move back just as many more entries as the last had too many; then the number doubles."""
 
 SMALLEST_STATE = 1.0

@@ -122,8 +122,7 @@ class Problem:
             table=table,
             moved_keys_estimate=float(moved_keys.sum() + (per_bucket[moved_buckets].sum() if bucket_mode else 0)),
             moved_bytes=float(
-                self.state[: self.n_keys][moved_keys].sum()
-                + (given.bucket_state[moved_buckets].sum() if bucket_mode else 0)
+                self.state[: self.n_keys][moved_keys].sum() + (given.bucket_state[moved_buckets].sum() if bucket_mode else 0)
             ),
             predicted_seconds_before=float(finish_seconds(before, *machines).max()),
             predicted_seconds_after=float(finish_seconds(after, *machines).max()),

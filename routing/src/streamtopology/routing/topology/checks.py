@@ -216,11 +216,7 @@ def _state_problems(operator: Operator, traits: Traits) -> Iterator[Problem]:
     passes_tuples = operator.options.get("emit") == "tuples"
     if spec.splits_keys and (passes_tuples or not traits.combinable):
         whole = ", ".join(name for name, other in GROUPINGS.items() if not other.splits_keys)
-        why = (
-            "with emit: tuples, which cannot wait for partial results"
-            if passes_tuples
-            else "whose state cannot be combined"
-        )
+        why = "with emit: tuples, which cannot wait for partial results" if passes_tuples else "whose state cannot be combined"
         message = (
             f"found {operator.grouping.policy!r}, which sends one key to several instances, before {operator.run!r}, "
             f"{why}; allowed: {whole}"

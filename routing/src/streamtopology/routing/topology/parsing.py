@@ -50,9 +50,7 @@ def parse(manifest: object, where: str = "the manifest") -> Topology:
     `status` and whatever Kubernetes keeps in `metadata` are passed over, so that `kubectl get -o yaml` parses, too.
     """
     problems: list[Problem] = []
-    top = Place({} if manifest is None else manifest, "", problems).fields(
-        "apiVersion", "kind", "metadata", "spec", "status"
-    )
+    top = Place({} if manifest is None else manifest, "", problems).fields("apiVersion", "kind", "metadata", "spec", "status")
     top["apiVersion"].choice([API_VERSION])
     top["kind"].choice([KIND])
     topology = _topology(_metadata_name(top["metadata"]), top["spec"])
@@ -70,9 +68,7 @@ def _metadata_name(metadata: Place) -> str:
 
 
 def _topology(name: str, place: Place) -> Topology:
-    spec = place.fields(
-        "sources", "operators", "sinks", "executors", "rebalance", "trigger", "checkpoint", "onBadTuple"
-    )
+    spec = place.fields("sources", "operators", "sinks", "executors", "rebalance", "trigger", "checkpoint", "onBadTuple")
     executors = tuple(_executor_class(item) for item in _some(spec["executors"], "executor classes"))
     replicas = sum(executor.replicas for executor in executors)
     default_parallelism = min(max(replicas, 1), MOST_INSTANCES)

@@ -20,9 +20,7 @@ class _Loader(yaml.SafeLoader):
             if not isinstance(key, yaml.ScalarNode):
                 continue
             if key.value in seen:
-                raise yaml.MarkedYAMLError(
-                    problem=f"the field {key.value!r} is written twice", problem_mark=key.start_mark
-                )
+                raise yaml.MarkedYAMLError(problem=f"the field {key.value!r} is written twice", problem_mark=key.start_mark)
             seen.add(key.value)
         return node
 

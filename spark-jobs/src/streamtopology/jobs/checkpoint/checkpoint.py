@@ -130,9 +130,7 @@ class Checkpoint:
         self._store.write_new(path, encode(delta))
         return path
 
-    def stage_output(
-        self, node: str, instance: int, batch: int, attempt: int, batches: Sequence[pa.RecordBatch]
-    ) -> str:
+    def stage_output(self, node: str, instance: int, batch: int, attempt: int, batches: Sequence[pa.RecordBatch]) -> str:
         """Write rows for the sinks, a plain Arrow file; returns the path for the commit record."""
         path = f"outputs/{node}/{batch}-{attempt}-{instance}.arrow"
         sink = pa.BufferOutputStream()

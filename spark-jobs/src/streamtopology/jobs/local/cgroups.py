@@ -24,7 +24,10 @@ class Hierarchy:
 
 
 class CpuCgroupsV1:
-    """Version 1: a `cpu` hierarchy limits, a `cpuacct` hierarchy (often the same) counts; groups are `<own group>/<cluster>/<slot>`."""
+    """Version 1: a `cpu` hierarchy limits, a `cpuacct` hierarchy (often the same) counts.
+
+    Groups are `<our own group>/<cluster>/<slot>`, here and in version 2.
+    """
 
     kind = "cgroup v1"
 
@@ -129,7 +132,7 @@ def make_cpu_cgroups(name: str) -> CpuCgroupsV1 | CpuCgroupsV2:
 
 
 def _hand_on_cpu(group: Path) -> None:
-    """Give the group's children the cpu controller; OSError where the group lacks it, is not ours, or has processes of its own."""
+    """Give the group's children the cpu controller. OSError: the group lacks it, is not ours, or has processes of its own."""
     if "cpu" not in (group / "cgroup.controllers").read_text().split():
         raise OSError(f"{group} has no cpu controller (not delegated)")
     if "cpu" in (group / "cgroup.subtree_control").read_text().split():

@@ -1,4 +1,4 @@
-"""What a cluster holds in the system (processes, cgroups, a folder), found by its name alone and removed however its owner ended.
+"""What a cluster holds in the system (processes, cgroups, a folder): found by its name alone, removed however its owner ended.
 
 The name says who owns it, so that whoever comes later can tell the remains of the dead from the belongings of the
 living without any register. Only the standard library is imported: the supervisor must start at once.
@@ -12,6 +12,7 @@ import shutil
 import signal
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,7 +42,7 @@ def owner_is_dead(name: str) -> bool:
 
 
 def members(name: str, slot: str | None = None) -> list[int]:
-    """Process ids whose environment carries the claim's mark (and the slot's): children inherit it, whatever their group or session."""
+    """Process ids whose environment has the claim's mark (and the slot's): children inherit it, whatever their session."""
     wanted = f"{CLUSTER_MARK}={name}".encode()
     wanted_slot = None if slot is None else f"{SLOT_MARK}={slot}".encode()
     found: list[int] = []
@@ -78,10 +79,7 @@ class Claim:
 
     def _processes(self) -> set[int]:
         inside = {
-            int(pid)
-            for cgroup in self.cgroups
-            for procs in cgroup.glob("**/cgroup.procs")
-            for pid in _read(procs).split()
+            int(pid) for cgroup in self.cgroups for procs in cgroup.glob("**/cgroup.procs") for pid in _read(procs).split()
         }
         return inside.union(members(self.name))
 
@@ -137,14 +135,10 @@ def _read(path: Path) -> str:
 
 
 def _kill(pid: int) -> None:
-    try:
+    with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
 
 
 def _remove_cgroup(cgroup: Path) -> None:
-    try:
+    with suppress(OSError):  # gone already, or still busy: the caller looks again
         cgroup.rmdir()
-    except OSError:  # gone already, or still busy: the caller looks again
-        pass

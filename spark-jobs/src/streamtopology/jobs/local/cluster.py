@@ -221,7 +221,7 @@ class LocalCluster:
         return path
 
     def _spawn(self, name: str, command: Sequence[str], environment: dict[str, str], groups: Sequence[Path] = ()) -> None:
-        """Start a process that bears the cluster's and the slot's mark and joins the slot's groups before it does anything else."""
+        """Start a process that bears the cluster's and the slot's mark and joins the slot's groups before anything else."""
         inherited = {key: value for key, value in os.environ.items() if not key.startswith(("SPARK_", "PYSPARK_"))}
         marks = {CLUSTER_MARK: self.name, SLOT_MARK: name}
         with (self.directory / f"{name}.log").open("wb") as log:

@@ -1,4 +1,4 @@
-"""Chooses what holds executors to their CPU on this machine: cgroups where we may make them, else the duty cycle, else nothing."""
+"""Chooses what holds executors to their CPU here: cgroups where we may make them, else the duty cycle, else nothing."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Unlimited:
 
 
 def best_limiter(cluster: str, warn: Callable[[str], None]) -> CpuLimiter:
-    """The most exact limiter to be had for the processes of the cluster named `cluster`; `warn` gets a sentence when it is a lesser one."""
+    """The most exact limiter to be had for the cluster of that name; `warn` gets a sentence when it is a lesser one."""
     try:
         return make_cpu_cgroups(cluster)
     except CgroupsUnavailable as reason:

@@ -1,4 +1,4 @@
-"""Command lines of Spark's standalone master and worker, started without `spark-class`: its launcher is one JVM more per process."""
+"""Command lines of Spark's standalone master and worker, without `spark-class`: its launcher is one JVM more per process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyspark
 from streamtopology.jobs.local.java import Java
 
 SPARK_HOME = Path(pyspark.__file__).parent
-SPARK_ENVIRONMENT = {"SPARK_HOME": str(SPARK_HOME), "SPARK_SCALA_VERSION": "2.13"}  # a worker builds its executors' commands with them
+SPARK_ENVIRONMENT = {"SPARK_HOME": str(SPARK_HOME), "SPARK_SCALA_VERSION": "2.13"}  # for the commands that workers build
 LIGHT_JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
 
 # What spark-class adds: org.apache.spark.launcher.JavaModuleOptions of Spark 4.3.
@@ -41,17 +41,17 @@ _MODULE_OPTIONS = (
 
 def master_command(java: Java, properties: Path, host: str) -> list[str]:
     """A master at `host` on a free port, its web page on another."""
-    return [*_java(java, "org.apache.spark.deploy.master.Master", properties), "--host", host, "--port", "0", "--webui-port", "0"]
+    where = ["--host", host, "--port", "0", "--webui-port", "0"]
+    return [*_java(java, "org.apache.spark.deploy.master.Master", properties), *where]
 
 
 def worker_command(java: Java, properties: Path, host: str, memory_mebibytes: int, work_dir: Path, master: str) -> list[str]:
     """A worker at `host` that offers one core, which makes room for one executor."""
-    offer = ["--cores", "1", "--memory", f"{memory_mebibytes}m", "--work-dir", str(work_dir)]
-    return [*_java(java, "org.apache.spark.deploy.worker.Worker", properties), "--host", host, "--webui-port", "0", *offer, master]
+    where = ["--host", host, "--webui-port", "0", "--work-dir", str(work_dir)]
+    offer = ["--cores", "1", "--memory", f"{memory_mebibytes}m"]
+    return [*_java(java, "org.apache.spark.deploy.worker.Worker", properties), *where, *offer, master]
 
 
 def _java(java: Java, main: str, properties: Path) -> list[str]:
-    memory = ("-Xms32m", "-Xmx256m")
-    return [
-        str(java.binary), *LIGHT_JVM, *memory, *_MODULE_OPTIONS, "-cp", f"{SPARK_HOME / 'jars'}/*", main, "--properties-file", str(properties)
-    ]  # fmt: skip
+    options = [*LIGHT_JVM, "-Xms32m", "-Xmx256m", *_MODULE_OPTIONS]
+    return [str(java.binary), *options, "-cp", f"{SPARK_HOME / 'jars'}/*", main, "--properties-file", str(properties)]

@@ -1,4 +1,4 @@
-"""Loopback addresses of a cluster's own, 127.x.y.*, so that several clusters run side by side and each executor has its own host."""
+"""Loopback addresses of a cluster's own, 127.x.y.*: clusters run side by side, and each executor has its own host."""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
     python -m streamtopology.jobs.local.supervisor OWNER_PID NAME DIRECTORY [CGROUP ...]
 
-It waits for its standard input to close or for the owner to die, whichever is first (a fork of the owner may hold the pipe open).
+It waits for its standard input to close or for the owner to die, whichever is first: a fork of the owner may hold the pipe
+open.
 """
 
 from __future__ import annotations

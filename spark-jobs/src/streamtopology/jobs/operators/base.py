@@ -27,7 +27,7 @@ Output: TypeAlias = pa.RecordBatch | pa.Table | None
 COMMON_OPTIONS = ("costPerTuple",)
 
 
-class BadTuple(Exception):  # noqa: N818 - it names a tuple, not a fault of the program
+class BadTuple(Exception):
     """Some tuples cannot be processed. Raise it before touching the state, so that the others can go on.
 
     `rows` are their places within the Rows at hand (int64[b]).
@@ -209,6 +209,14 @@ class TupleState:
     def __setitem__(self, field: str, value: Any) -> None:
         self._state.column(field)[self._slot] = value
 
+    def values(self) -> dict[str, Any]:
+        """A copy of all fields."""
+        return {field.name: np.copy(self._state.column(field.name)[self._slot]) for field in self._state.schema.fields}
+
+    def update(self, values: Mapping[str, Any]) -> None:
+        for field, value in values.items():
+            self[field] = value
+
 
 class TupleOperator(Operator):
     """An operator that works on one tuple at a time; each tuple is timed.
@@ -224,48 +232,54 @@ class TupleOperator(Operator):
         self._key = key
         return super().prepare(inputs, key)
 
-    def accept(self, rows: Rows, state: Any, dead_letter: bool = False) -> Output:
-        return self._each_tuple(rows, state, dead_letter)
-
     def process(self, rows: Rows, state: Any) -> Output:
-        return self._each_tuple(rows, state, dead_letter=False)
+        return self.accept(rows, state)
 
-    def _each_tuple(self, rows: Rows, state: KeyedState | None, dead_letter: bool) -> Output:
-        """Sets `last_tuple_seconds` (float64[n], seconds in process_tuple, the declared cost included)."""
-        slots = None if state is None else _slots(state, rows)
+    def accept(self, rows: Rows, state: Any, dead_letter: bool = False) -> Output:
+        """Tuple by tuple; sets `last_tuple_seconds` (float64[n], the declared cost included)."""
+        if state is None:
+            emitted, _ = self._each_tuple(rows, [None] * len(rows), dead_letter)
+            return self._as_batch(emitted)
+        if rows.keys is None:
+            raise ValueError(f"{type(self).__name__} keeps state per key and needs the rows' keys")
+        is_new = state.find(rows.keys) < 0
+        slots = state.slots(rows.keys)
+        emitted, failed = self._each_tuple(rows, [TupleState(state, slot) for slot in slots.tolist()], dead_letter)
+        if failed.any():
+            state.delete(np.setdiff1d(slots[failed & is_new], slots[~failed]))
+        return self._as_batch(emitted)
+
+    def _each_tuple(
+        self, rows: Rows, states: Sequence[TupleState | None], dead_letter: bool
+    ) -> tuple[list[dict[str, Any]], np.ndarray]:
+        """What is emitted, and bool[n]: which tuples were set aside."""
         nanoseconds = np.zeros(len(rows), np.int64)
+        failed = np.zeros(len(rows), np.bool_)
         emitted: list[dict[str, Any]] = []
-        for place, row in enumerate(rows.batch.to_pylist()):
-            one = None if slots is None or state is None else TupleState(state, int(slots[place]))
-            before = None if slots is None or state is None else self._copy_of(state, slots[place])
+        for place, (row, state) in enumerate(zip(rows.batch.to_pylist(), states, strict=True)):
+            before = {} if state is None else state.values()
             started = time.perf_counter_ns()
             try:
                 work.burn(1, self.iterations_per_tuple)
-                emitted.extend(_as_rows(self.process_tuple(row, one)))
+                emitted.extend(_as_rows(self.process_tuple(row, state)))
             except Exception as error:
-                if before is not None and state is not None and slots is not None:
-                    self._put_back(state, slots[place], before)
+                if state is not None:
+                    state.update(before)
                 reason = f"{type(self).__name__} raised {type(error).__name__}: {error} on {self._named(row)}"
                 if not dead_letter:
                     raise BadTuple(place, reason) from error
                 self._put_aside(rows, np.array([place]), reason)
+                failed[place] = True
             nanoseconds[place] = time.perf_counter_ns() - started
         self.last_tuple_seconds = nanoseconds * 1e-9
-        return self._as_batch(emitted)
+        return emitted, failed
 
     def _as_batch(self, emitted: list[dict[str, Any]]) -> Output:
         if not emitted:
             return None
         if self.output is None:
-            raise TypeError(f"{type(self).__name__} returns tuples but declares no `output` schema")
+            raise TypeError(f"{type(self).__name__} returns tuples; set `output`, their schema")
         return pa.RecordBatch.from_pylist(emitted, schema=self.output)
-
-    def _copy_of(self, state: KeyedState, slot: int) -> list[Any]:
-        return [np.copy(state.column(field.name)[slot]) for field in _keyed(self.state).fields]
-
-    def _put_back(self, state: KeyedState, slot: int, before: list[Any]) -> None:
-        for field, value in zip(_keyed(self.state).fields, before, strict=True):
-            state.column(field.name)[slot] = value
 
     def _named(self, row: dict[str, Any]) -> str:
         """The tuple's key, or all of it when there is none."""
@@ -293,12 +307,6 @@ def _as_rows(returned: Iterable[dict[str, Any]] | dict[str, Any] | None) -> Iter
     if returned is None:
         return []
     return cast("Iterable[dict[str, Any]]", [returned] if isinstance(returned, dict) else returned)
-
-
-def _slots(state: KeyedState, rows: Rows) -> np.ndarray:
-    if rows.keys is None:
-        raise ValueError("keyed state needs the rows' keys")
-    return state.slots(rows.keys)
 
 
 def _keyed(schema: StateSchema | None) -> KeyedStateSchema:

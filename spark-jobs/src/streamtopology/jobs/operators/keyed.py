@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from streamtopology.jobs import expressions
 from streamtopology.jobs.operators.base import BatchInfo, Operator, Output, Rows
-from streamtopology.jobs.operators.options import OptionError, key_schema, one_of
+from streamtopology.jobs.operators.options import OptionError, expressions_of, key_schema, one_of
 from streamtopology.jobs.state import Field, KeyedState, KeyedStateSchema
 
 EMITS = ("updates", "tuples", "nothing")
@@ -28,9 +28,9 @@ class KeyedAggregate(Operator):
     def __init__(self, emit: str = "updates", select: list[str] | None = None, **common: Any) -> None:
         super().__init__(**common)
         self.emit = one_of(emit, EMITS, "emit")
-        if select and self.emit != "tuples":
+        if select is not None and self.emit != "tuples":
             raise OptionError("option 'select' narrows the tuples that pass; it needs emit: tuples")
-        self.select = tuple(select or ())
+        self.select = () if select is None else expressions_of(select, "select")
         self._updated = np.zeros(0, np.bool_)
 
     # What an aggregate says about itself

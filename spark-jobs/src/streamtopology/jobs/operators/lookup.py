@@ -35,6 +35,8 @@ class Lookup:
     @staticmethod
     def from_options(options: Mapping[str, Any], base_dir: Path) -> Lookup:
         """Read the file, which is relative to `base_dir`. Raises OptionError."""
+        if not isinstance(options, Mapping):
+            raise OptionError(f"option 'lookup' is {options!r}; allowed: {{file: airports.csv, on: dest, key: faa}}")
         allowed = {"file", "on", "key", "columns"}
         unknown = sorted(set(options) - allowed)
         missing = sorted({"file", "on"} - set(options))
@@ -49,9 +51,7 @@ class Lookup:
                 raise OptionError(f"lookup file {file} has no column {name!r}; it has {', '.join(table.column_names)}")
         keys = table.column(key)
         if keys.null_count or len(keys.unique()) < len(keys):
-            raise OptionError(
-                f"column {key!r} of lookup file {file} has a value twice or none; it must tell rows apart"
-            )
+            raise OptionError(f"column {key!r} of lookup file {file} has a value twice or none; it must tell rows apart")
         return Lookup(table, on, key, columns, file)
 
     def output_schema(self, schema: pa.Schema, alias: str) -> pa.Schema:
@@ -75,9 +75,7 @@ class Lookup:
         wanted = batch.column(batch.schema.get_field_index(self.on)).cast(keys.type)
         places = pc.call_function("index_in", [wanted], pc.SetLookupOptions(value_set=keys))
         added = [self.table.column(name).combine_chunks().take(places) for name in self.columns]
-        schema = pa.schema(
-            [*batch.schema, *(pa.field(name, a.type) for name, a in zip(self.columns, added, strict=True))]
-        )
+        schema = pa.schema([*batch.schema, *(pa.field(name, a.type) for name, a in zip(self.columns, added, strict=True))])
         return pa.RecordBatch.from_arrays([*batch.columns, *added], schema=schema)
 
 

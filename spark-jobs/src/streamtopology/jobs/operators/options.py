@@ -60,6 +60,13 @@ def one_of(value: Any, allowed: Sequence[str], option: str) -> str:
     return str(value)
 
 
+def expressions_of(value: Any, option: str) -> tuple[str, ...]:
+    """A list of SQL expressions, at least one."""
+    if not isinstance(value, list | tuple) or not value or not all(isinstance(text, str) for text in value):
+        raise OptionError(f"option {option!r} is {value!r}; allowed: a list of SQL expressions such as 'x * 2 AS y'")
+    return tuple(value)
+
+
 def seconds_of(value: Any, option: str) -> float:
     """Seconds of `10us`, `1.5 s`, `2m` ...; a plain number is seconds."""
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf"):

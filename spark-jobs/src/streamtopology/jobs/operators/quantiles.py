@@ -44,17 +44,16 @@ class Quantiles(KeyedAggregate):
         self.range = (_number(min, "min"), _number(max, "max"))
         if self.range[0] >= self.range[1]:
             raise OptionError(f"option 'min' is {min}, 'max' is {max}; allowed: min smaller than max")
-        self.quantiles = [_quantile(q) for q in quantiles]
-        if not self.quantiles or len(set(self.quantiles)) < len(self.quantiles):
-            raise OptionError(f"option 'quantiles' is {list(quantiles)!r}; allowed: different numbers, at least one")
+        listed = quantiles if isinstance(quantiles, list | tuple) else []
+        self.quantiles = [_quantile(q) for q in listed]
+        if not listed or len(set(self.quantiles)) < len(listed):
+            raise OptionError(f"option 'quantiles' is {quantiles!r}; allowed: a list of different numbers, at least one")
         if accuracy is not None and not 0.0005 <= _number(accuracy, "accuracy") <= 0.5:
             raise OptionError(f"option 'accuracy' is {accuracy!r}; allowed: from 0.0005 to 0.5")
         self.accuracy = accuracy
         self.resolution = resolution
         if resolution is not None and not 0 < _number(resolution, "resolution") < np.abs(self.range).max():
-            raise OptionError(
-                f"option 'resolution' is {resolution!r}; allowed: above 0 and below the largest magnitude"
-            )
+            raise OptionError(f"option 'resolution' is {resolution!r}; allowed: above 0 and below the largest magnitude")
 
     def fields_for(self, inputs: Mapping[str, pa.Schema]) -> tuple[Field, ...]:
         kinds = {require_number(inputs, self.column, alias) for alias in inputs}
@@ -86,9 +85,15 @@ class Quantiles(KeyedAggregate):
         whole = integers and low == int(low) and high == int(high)
         if whole and self.accuracy is None and self.resolution is None and high - low < MAX_EXACT_BINS:
             return ExactHistogram(int(low), int(high))
+        return LogHistogram(low, high, self.accuracy or DEFAULT_ACCURACY, self.resolution or self._resolution(integers))
+
+    def _resolution(self, integers: bool) -> float:
+        """The smallest magnitude worth telling from 0."""
+        low, high = self.range
+        if low > 0 or high < 0:
+            return min(abs(low), abs(high))
         largest = max(abs(low), abs(high))
-        resolution = self.resolution or (1.0 if integers and largest > 1 else largest * 1e-6)
-        return LogHistogram(low, high, self.accuracy or DEFAULT_ACCURACY, resolution)
+        return 1.0 if integers and largest > 1 else largest * 1e-6
 
 
 def _number(value: Any, option: str) -> float:

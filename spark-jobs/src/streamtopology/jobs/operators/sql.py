@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from streamtopology.jobs import expressions
 from streamtopology.jobs.operators.base import Operator, Output, Rows
-from streamtopology.jobs.operators.options import OptionError
+from streamtopology.jobs.operators.options import OptionError, expressions_of
 
 
 class _Expressions(Operator):
@@ -34,9 +34,7 @@ class Map(_Expressions):
 
     def __init__(self, select: list[str], where: str | None = None, **common: Any) -> None:
         super().__init__(**common)
-        if not isinstance(select, list) or not select:
-            raise OptionError(f"option 'select' is {select!r}; allowed: a list of SQL expressions such as 'x * 2 AS y'")
-        self._select, self._where = tuple(select), where
+        self._select, self._where = expressions_of(select, "select"), where
 
 
 class Filter(_Expressions):

@@ -46,9 +46,7 @@ class WindowAggregate(Operator):
         keys = key_schema(inputs, key)
         bounds = {check_time_column(self.time, require_column(inputs, self.time, alias).type) for alias in inputs}
         if len(bounds) > 1:
-            raise OptionError(
-                f"time column {self.time!r} has different time zones in different inputs; cast it in a map"
-            )
+            raise OptionError(f"time column {self.time!r} has different time zones in different inputs; cast it in a map")
         self._bound = bounds.pop()
         self.aggregates = Aggregates(self.calls, inputs)
         self._window_keys = pa.schema([*keys, (START, self._bound)])
@@ -66,7 +64,7 @@ class WindowAggregate(Operator):
         places, times = on_time(rows.column(self.time), self.batch)
         self.late_rows += len(rows) - len(places)
         which, starts = self.windows.of(times)
-        members = rows.take(places[which])
+        members = rows if len(rows) == len(places) and self.windows.tumbling else rows.take(places[which])
         assert members.keys is not None
         bounds = pa.array(starts, pa.int64()).cast(pa.timestamp("us")).cast(self._bound)
         keys = KeyColumns.from_arrays([*members.keys.decode(), bounds], self._window_keys.names, len(members))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from streamtopology.jobs import expressions
 from streamtopology.jobs.operators.base import BatchInfo, Operator, Output, Rows
-from streamtopology.jobs.operators.options import OptionError, key_schema, require_column
+from streamtopology.jobs.operators.options import OptionError, expressions_of, key_schema, require_column
 from streamtopology.jobs.operators.windows import check_time_column, closed_until, duration_micros, on_time
 from streamtopology.jobs.state import RowState, RowStateSchema
 
@@ -38,12 +38,11 @@ class WindowJoin(Operator):
         super().__init__(**common)
         self.time = time
         if (size is None) == (within is None):
-            raise OptionError(
-                "window-join needs either size (tumbling windows) or within (a distance in time), not both"
-            )
+            raise OptionError("window-join needs either size (tumbling windows) or within (a distance in time), not both")
         self.size = None if size is None else duration_micros(size, "size")
         self.within = None if within is None else duration_micros(within, "within", least=0)
-        self.select, self.where = select, where
+        self.select = None if select is None else expressions_of(select, "select")
+        self.where = where
         self._arrived: dict[str, list[pa.RecordBatch]] = {}
 
     def prepare(self, inputs: Mapping[str, pa.Schema], key: tuple[str, ...]) -> pa.Schema | None:
@@ -104,10 +103,8 @@ class WindowJoin(Operator):
         if batch.final:
             state.expire(np.inf)
             return
-        needed_from = until if self.size is not None else until - (self.within or 0)
-        state.expire(
-            (needed_from - 0.5) * 1e-6
-        )  # half a microsecond earlier: seconds are rounded, no tuple lies between
+        needed_from = until // self.size * self.size if self.size is not None else until - (self.within or 0)
+        state.expire((needed_from - 0.5) * 1e-6)  # half a microsecond earlier: seconds are rounded, no tuple lies between
 
     def _time_column(self, inputs: Mapping[str, pa.Schema], alias: str) -> str:
         name = self.time.get(alias) if isinstance(self.time, Mapping) else self.time
@@ -116,7 +113,7 @@ class WindowJoin(Operator):
         check_time_column(name, require_column(inputs, name, alias).type)
         return name
 
-    def _sql(self, aliases: list[str], select: list[str], keys: int) -> str:
+    def _sql(self, aliases: list[str], select: Sequence[str], keys: int) -> str:
         first, *others = aliases
         conditions = [
             f"{_quoted(first)}.{_KEY}{i} IS NOT DISTINCT FROM {_quoted(other)}.{_KEY}{i}"

@@ -66,9 +66,16 @@ class Windows:
     size: int
     slide: int
 
+    @property
+    def tumbling(self) -> bool:
+        """Each time lies in exactly one window."""
+        return self.slide == self.size
+
     def of(self, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(int64[m] which of `times`, int64[m] window start), one entry for each window a time lies in."""
         newest = times // self.slide * self.slide
+        if self.tumbling:
+            return np.arange(len(times)), newest
         steps = np.arange(-(-self.size // self.slide), dtype=np.int64) * self.slide
         starts = newest[:, None] - steps
         which, step = np.nonzero(starts > times[:, None] - self.size)

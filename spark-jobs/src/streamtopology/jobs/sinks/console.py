@@ -28,8 +28,7 @@ class ConsoleSink:
         self._last = batch
         shown = table.slice(0, self._rows)
         columns = [
-            [name, *map(self._cell, column.to_pylist())]
-            for name, column in zip(table.column_names, shown.columns, strict=True)
+            [name, *map(self._cell, column.to_pylist())] for name, column in zip(table.column_names, shown.columns, strict=True)
         ]
         widths = [max(map(len, cells)) for cells in columns]
         print(f"{self._name}, batch {batch}: {table.num_rows} rows", file=self._out)

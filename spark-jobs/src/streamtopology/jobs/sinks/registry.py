@@ -96,9 +96,7 @@ def _open_kafka(sink: topology.Sink, writer: Writer, out: TextIO) -> Sink:
     from streamtopology.jobs.sinks.kafka import KafkaSink  # keeps librdkafka out of topologies without Kafka
 
     settings = {
-        name.removeprefix(KAFKA_PREFIX): str(value)
-        for name, value in sink.options.items()
-        if name.startswith(KAFKA_PREFIX)
+        name.removeprefix(KAFKA_PREFIX): str(value) for name, value in sink.options.items() if name.startswith(KAFKA_PREFIX)
     }
     return KafkaSink(sink.name, sink.options["topic"], settings, writer)
 

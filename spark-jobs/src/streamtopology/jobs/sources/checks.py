@@ -48,9 +48,7 @@ def _option_problems(spec: SourceSpec) -> list[str]:
             problems.append(f"source {spec.name!r}: format {spec.format} needs option {name}")
     for name, value in spec.options.items():
         if name not in known and not (spec.format == "kafka" and name.startswith("kafka.")):
-            problems.append(
-                f"source {spec.name!r}: format {spec.format} has no option {name!r}; it has: {', '.join(known)}"
-            )
+            problems.append(f"source {spec.name!r}: format {spec.format} has no option {name!r}; it has: {', '.join(known)}")
         if name in _BOOLEAN_OPTIONS and str(value).lower() not in ("true", "false"):
             problems.append(f"source {spec.name!r}: option {name} must be true or false, not {value!r}")
     for name in ("maxFilesPerTrigger", "maxOffsetsPerTrigger"):

@@ -38,9 +38,7 @@ def _column(table: pa.Table, field: pa.Field, place: str) -> pa.ChunkedArray:
         )
     column = table.column(field.name)
     if not field.nullable and column.null_count:
-        raise SchemaMismatchError(
-            f"{place}: column {field.name!r} is declared NOT NULL but holds {column.null_count} NULLs"
-        )
+        raise SchemaMismatchError(f"{place}: column {field.name!r} is declared NOT NULL but holds {column.null_count} NULLs")
     if column.type == field.type:
         return column
     if not widens(column.type, field.type):

@@ -173,9 +173,7 @@ class _Parser:
             self.expect(">")
             return pa.struct(fields)
         if word not in _SIMPLE_TYPES:
-            raise SchemaError(
-                f"schema {self._ddl!r}: column {column!r} has unknown type {word!r}; known are {_TYPE_NAMES}"
-            )
+            raise SchemaError(f"schema {self._ddl!r}: column {column!r} has unknown type {word!r}; known are {_TYPE_NAMES}")
         if word in ("VARCHAR", "CHAR", "CHARACTER") and self.peek() == "(":
             self._numbers()
         return _SIMPLE_TYPES[word]

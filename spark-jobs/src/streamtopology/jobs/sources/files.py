@@ -167,9 +167,7 @@ def _measure(spec: SourceSpec, path: str) -> LoggedFile:
             f"source {spec.name!r}: {path} is no readable parquet file ({error}); write files elsewhere and move them "
             "into the folder when they are complete"
         ) from error
-    return LoggedFile(
-        path, os.path.getsize(path), tuple(footer.row_group(i).num_rows for i in range(footer.num_row_groups))
-    )
+    return LoggedFile(path, os.path.getsize(path), tuple(footer.row_group(i).num_rows for i in range(footer.num_row_groups)))
 
 
 def _estimate_rows(path: str) -> int:

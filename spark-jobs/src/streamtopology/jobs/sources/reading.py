@@ -6,7 +6,7 @@ import csv
 import io
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 
 import pyarrow as pa
@@ -41,22 +41,38 @@ def declared_schema(spec: SourceSpec) -> pa.Schema:
     if spec.format == "text":
         return TEXT_SCHEMA
     if spec.schema is None:
-        raise SourceError(
-            f"source {spec.name!r}: format {spec.format} needs a schema, e.g. schema: key BIGINT, v DOUBLE"
-        )
+        raise SourceError(f"source {spec.name!r}: format {spec.format} needs a schema, e.g. schema: key BIGINT, v DOUBLE")
     return ddl_to_arrow(spec.schema)
 
 
 def read(descriptor: Descriptor, spec: SourceSpec, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-    """The rows of a descriptor after the source's select and where, at most `MAX_BATCH_ROWS` a batch.
+    """The rows of one descriptor; see `read_all`."""
+    return read_all([descriptor], spec, columns)
 
-    `columns` are the columns wanted of the result (None: all of them); columns that nothing needs are not decoded
-    where the format allows it. Raises `SourceError`, and `SchemaMismatchError` with file, column, found and
-    declared type.
+
+def read_all(
+    descriptors: Iterable[Descriptor], spec: SourceSpec, columns: Sequence[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a source's descriptors after its select and where, in order, about `MAX_BATCH_ROWS` read for each batch.
+
+    Small parts are put together first: an expression costs milliseconds a batch, whatever its size. `columns` are the
+    columns wanted of the result (None: all of them); columns that nothing needs are not decoded where the format allows
+    it. Raises `SourceError`, and `SchemaMismatchError` with file, column, found and declared type.
     """
     declared = needed_columns(declared_schema(spec), spec, columns)
-    for table in _READERS[spec.format](descriptor, spec, declared):
-        for batch in table.combine_chunks().to_batches(max_chunksize=MAX_BATCH_ROWS):
+    gathered: list[pa.Table] = []
+    for descriptor in descriptors:
+        for table in _READERS[spec.format](descriptor, spec, declared):
+            gathered.append(table)
+            if sum(part.num_rows for part in gathered) >= MAX_BATCH_ROWS:
+                yield from _together(gathered, spec, columns)
+                gathered = []
+    yield from _together(gathered, spec, columns)
+
+
+def _together(tables: Sequence[pa.Table], spec: SourceSpec, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+    if tables:
+        for batch in pa.concat_tables(tables).combine_chunks().to_batches(max_chunksize=MAX_BATCH_ROWS):
             yield _finish(batch, spec, columns)
 
 
@@ -114,9 +130,7 @@ def _read_csv(descriptor: Descriptor, spec: SourceSpec, declared: pa.Schema) -> 
         with _open(descriptor) as stream:
             reader = pa_csv.open_csv(
                 stream,
-                pa_csv.ReadOptions(
-                    use_threads=False, block_size=_BLOCK_BYTES, column_names=names, skip_rows=int(has_header)
-                ),
+                pa_csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES, column_names=names, skip_rows=int(has_header)),
                 pa_csv.ParseOptions(delimiter=separator, quote_char=spec.options.get("quote", '"')),
                 pa_csv.ConvertOptions(
                     column_types={field.name: _parsed_as(field.type) for field in declared},

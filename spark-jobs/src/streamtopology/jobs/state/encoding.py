@@ -40,7 +40,7 @@ def encode(rows: pa.RecordBatch) -> bytes:
 
 
 def decode(data: bytes, name: str) -> pa.RecordBatch:
-    """The snapshot or delta that `encode` was given, sharing the memory of `data`. StateFileError says what is wrong."""
+    """The snapshot or delta that `encode` was given; shares the memory of `data`. Raises StateFileError naming it."""
     if len(data) < _HEADER_BYTES:
         raise _unusable(name, f"is cut short: {len(data)} bytes, less than its header")
     magic, version, _, length = _HEAD.unpack_from(data)

@@ -22,7 +22,7 @@ LENGTH_BITS = 31
 LONGEST = (1 << LENGTH_BITS) - 1
 """A key's place in the arena is start << LENGTH_BITS | length: keys up to 2 GB in an arena up to 4 GB."""
 
-AHEAD = 32
+AHEAD = 256
 """Rows whose lookups are under way at once: enough to hide cache misses, few enough for the first-level cache."""
 
 Int64s = types.Array(types.int64, 1, "C", readonly=True)
@@ -65,7 +65,7 @@ def _next_like(index, position, mixed):
         entry = index[position]
         if entry == 0 or (entry >> _TAG_SHIFT) == (mixed & _SLOT):
             return position
-        position = (position + 1) & (index.size - 1)
+        position = (position + np.uint64(1)) & np.uint64(index.size - 1)
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -88,21 +88,22 @@ def _look_ahead(row_codes, row, is_bytes, index, shift, codes, places, arena, st
     """
     rows = min(AHEAD, row_codes.size - row)
     for j in range(rows):
-        ahead[0, j] = np.int64(_mixed(row_codes[row + j]) >> np.uint64(shift))
-        ahead[1, j] = np.int64(index[ahead[0, j]])
+        ahead[0, j] = _mixed(row_codes[row + j]) >> np.uint64(shift)
+    for j in range(rows):
+        ahead[1, j] = index[ahead[0, j]]
     for j in range(rows):
         ahead[0, j] = _next_like(index, ahead[0, j], _mixed(row_codes[row + j]))
-        ahead[1, j] = max(_slot_of(index[ahead[0, j]]), 0)
+        ahead[1, j] = np.uint64(max(_slot_of(index[ahead[0, j]]), 0))
     for j in range(rows):
-        ahead[2, j] = np.int64(codes[ahead[1, j]])
+        ahead[2, j] = codes[ahead[1, j]]
+    for j in range(rows):
         ahead[3, j] = stamps[ahead[1, j]]
     if is_bytes:
         for j in range(rows):
-            ahead[2, j] = places[ahead[1, j]]
+            ahead[2, j] = places[ahead[1, j]] >> LENGTH_BITS
         for j in range(rows):
-            start = ahead[2, j] >> LENGTH_BITS
-            if 0 <= start < arena.size:
-                ahead[3, j] = arena[start]
+            if ahead[2, j] < arena.size:
+                ahead[3, j] = arena[ahead[2, j]]
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -116,7 +117,7 @@ def _probe(index, position, code, is_bytes, codes, data, start, length, arena, p
             return position
         if codes[slot] == code and (not is_bytes or _same_bytes(data, start, length, arena, places[slot])):
             return position
-        position = (position + 1) & (index.size - 1)
+        position = (position + np.uint64(1)) & np.uint64(index.size - 1)
 
 
 @njit(
@@ -143,7 +144,7 @@ def upsert(
     n_inserted = 0
     first_row = row
     has_nulls = valid.size > 0
-    ahead = np.empty((4, AHEAD), dtype=np.int64)
+    ahead = np.empty((4, AHEAD), dtype=np.uint64)
     start = np.int64(0)
     length = np.int64(0)
     while row < slots.size:
@@ -209,7 +210,7 @@ def find(
 ):  # fmt: skip
     """Slots of the rows, -1 where the key is not there."""
     has_nulls = valid.size > 0
-    ahead = np.empty((4, AHEAD), dtype=np.int64)
+    ahead = np.empty((4, AHEAD), dtype=np.uint64)
     start = np.int64(0)
     length = np.int64(0)
     for row in range(slots.size):
