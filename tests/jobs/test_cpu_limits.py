@@ -42,8 +42,8 @@ def cgroups(name: str) -> CpuLimiter:
 
 
 @pytest.fixture(params=[cgroups, duty_cycle])
-def burning(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[CpuLimiter, list[int]]]:
-    """Two slots, `a` and `b`, each a process tree that would use more than a core; the limiter and their process ids."""
+def burning(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[CpuLimiter]:
+    """The limiter of two slots, `a` and `b`, each a process tree that would use more than a core."""
     name = claim_name(hash(request.node.name) % 10_000 + 1000)
     limiter: CpuLimiter = request.param(name)
     claim = Claim(name, tmp_path / name, limiter.roots)
@@ -58,7 +58,7 @@ def burning(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Cp
         ]
         while any(len(members(name, slot)) < 3 for slot in "ab"):
             time.sleep(0.01)
-        yield limiter, [process.pid for process in started]
+        yield limiter
     finally:
         limiter.close()
         claim.sweep()
@@ -75,19 +75,26 @@ def rates(seconds_of: Callable[[str], float], slots: tuple[str, str], wall_secon
     return first, second
 
 
-def test_limits_hold_for_whole_process_trees_and_can_be_changed(burning: tuple[CpuLimiter, list[int]]) -> None:
-    limiter, _ = burning
-    limiter.limit("a", FULL)
-    limiter.limit("b", THIRD)
-    a, b = rates(limiter.cpu_seconds, ("a", "b"))
+def test_what_was_used_before_the_limit_is_no_debt(burning: CpuLimiter) -> None:
+    while burning.cpu_seconds("a") < 1.0:
+        time.sleep(0.05)
+    burning.limit("a", FULL)  # paying a second of debt back would take eleven
+    a, _ = rates(burning.cpu_seconds, ("a", "b"))
+    assert a > FULL / 4
+
+
+def test_limits_hold_for_whole_process_trees_and_can_be_changed(burning: CpuLimiter) -> None:
+    burning.limit("a", FULL)
+    burning.limit("b", THIRD)
+    a, b = rates(burning.cpu_seconds, ("a", "b"))
     assert a < 1.4 * FULL
     assert b < 1.4 * THIRD
     assert a > 1.5 * b
-    limiter.limit("b", FULL)
-    _, raised = rates(limiter.cpu_seconds, ("a", "b"))
+    burning.limit("b", FULL)
+    _, raised = rates(burning.cpu_seconds, ("a", "b"))
     assert 1.5 * b < raised < 1.4 * FULL
-    limiter.limit("b", None)
-    a, b = rates(limiter.cpu_seconds, ("a", "b"))
+    burning.limit("b", None)
+    a, b = rates(burning.cpu_seconds, ("a", "b"))
     assert b > a
 
 

@@ -214,6 +214,20 @@ def test_the_gain_predicted_is_the_gain_measured():
     assert "imbalance" in decision.reason
 
 
+class SlowElsewhere(Stream):
+    """Batches take as long as they take for reasons that no routing changes."""
+
+    def batch(self, epoch: Epoch) -> tuple[float, list[LoadReport], list[SourceReport]]:
+        return (1.0, *super().batch(epoch)[1:])
+
+
+def test_after_a_rerouting_that_gained_nothing_it_waits_longer():
+    run = Run(SlowElsewhere(12)).go(40)
+    assert run.controller.outcomes[0].measured_gain_seconds == pytest.approx(0, abs=1e-3)
+    due_in = [float(d.reason.split()[-2]) for _, d in run.decisions if "is due in" in d.reason]
+    assert max(due_in) > Rebalance().interval_seconds
+
+
 def test_recommend_says_what_it_would_do_and_leaves_it():
     run = Run(Stream(5), mode="Recommend").go(60)
     recommended = [decision for _, decision in run.decisions if isinstance(decision, Recommend)]

@@ -352,6 +352,13 @@ def test_a_key_heavier_than_a_fair_share_gets_an_instance_to_itself():
     assert sorted(loads)[-1] == 100
 
 
+def test_a_heavy_key_that_is_well_placed_does_not_excuse_a_slow_instance():
+    given_input = plan_input([100, *[1] * 100], [0] + [1] * 100, 2, capacities=np.array([1.0, 0.1]), tolerance=0.08)
+    plan = get("mixed")(given_input)
+    assert plan.predicted_seconds_before == 1000
+    assert plan.predicted_seconds_after < 200
+
+
 @settings(max_examples=100, deadline=None)
 @given(
     total=st.just(0.0) | st.floats(0.1, 1e6),

@@ -88,7 +88,7 @@ class Driver:
             self.publisher.publish(self._last)
         return self._last
 
-    def warm_up(self, rounds: int = 3) -> None:
+    def warm_up(self, rounds: int = 10) -> None:
         """Send empty batches through every stage, so that the first real one finds kernels compiled and plans made."""
         plan = self.router.ready()
         for _ in range(rounds):

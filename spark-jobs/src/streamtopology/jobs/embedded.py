@@ -1,9 +1,9 @@
-"""The embedded cluster ready for batches: executors up without limits, warmed up, then held to their class's CPU."""
+"""The embedded cluster ready for batches: executors up, warm, and without limits until the topology has warmed up, too."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Self
 
@@ -30,7 +30,10 @@ def executor_slots(topology: Topology) -> tuple[ExecutorSlot, ...]:
 
 
 class EmbeddedCluster:
-    """Enter it to have the executors of `slots` up, admitted and limited. `progress` gets a sentence for each step."""
+    """Enter it to have the executors of `slots` up and admitted. `progress` gets a sentence for each step.
+
+    They are held to their class's CPU outside `unlimited`: starting under the final limit takes three times as long.
+    """
 
     def __init__(self, name: str, slots: tuple[ExecutorSlot, ...], work_dir: Path, progress: Callable[[str], None]) -> None:
         self._name = name
@@ -63,14 +66,27 @@ class EmbeddedCluster:
             self._spark = create_local_session(self._cluster, self._name)
             undo.callback(self._spark.stop)
             self._progress(f"waiting for {len(self._slots)} executors")
-            self._watch = undo.enter_context(ExecutorWatch(self._spark, self._warm_up, self._progress))
+            self._watch = undo.enter_context(
+                ExecutorWatch(
+                    self._spark, self._warm_up, self._progress, self._lift, self._limit, self._cluster.check,
+                )
+            )
             self._watch.await_admitted(len(self._slots))
-            self._cluster.limit()
             self._undo = undo.pop_all()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._undo.close()
+
+    @contextmanager
+    def unlimited(self) -> Iterator[None]:
+        """While entered, executors may use all CPU there is: for warming up."""
+        for slot in self._slots:
+            self.cluster.lift(slot.name)
+        try:
+            yield
+        finally:
+            self.cluster.limit()
 
     def home_of(self, executor: ExecutorInfo) -> int:
         """The slot number of an executor: it stays the same when the executor is started anew."""
@@ -80,6 +96,13 @@ class EmbeddedCluster:
     def declared_cpu(self) -> tuple[float, ...]:
         """Cores per slot, as the classes are now."""
         return tuple(slot.cpu for slot in self.cluster.slots)
+
+    def _lift(self, executor: ExecutorInfo) -> None:
+        """The slot's next executor starts without a limit, as the first one did."""
+        self.cluster.lift(self.cluster.slot_at(executor.host).name)
+
+    def _limit(self, executor: ExecutorInfo) -> None:
+        self.cluster.limit(self.cluster.slot_at(executor.host).name)
 
     def _warm_up(self, executor: ExecutorInfo) -> None:
         """Start the executor's Python worker and its kernels, with what a batch will run, before it is given work."""

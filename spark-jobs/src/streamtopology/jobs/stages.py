@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from streamtopology.jobs.batch import Attempt
 from streamtopology.jobs.envelope import Kind, sections
 from streamtopology.jobs.exchange import BLOB_DDL, blobs
-from streamtopology.jobs.pinning import Slot, partition_count, pin
+from streamtopology.jobs.pinning import Slot, partition_count, pin, row_counts_explained
 from streamtopology.jobs.tasks import FAILED, MOVED, SOURCE, TURN, node_stage, read_stage, rows_stage
 from streamtopology.routing.report import LoadReport, SourceReport
 
@@ -61,7 +61,8 @@ def run_attempt(
         stage = pin(stage.repartitionById(places, "place"), executors, arriving)
         stage = stage.mapInArrow(node_stage(attempt, level), BLOB_DDL)
         arriving = places
-    return collect(stage.toArrow())
+    with row_counts_explained():
+        return collect(stage.toArrow())
 
 
 def collect(rows: pa.Table) -> Results:

@@ -11,6 +11,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -37,85 +38,94 @@ SOURCE, TURN, MOVED, FAILED = b"S", b"T", b"M", b"F"
 
 def read_stage(attempt: Attempt) -> Stage:
     """Stage 0 where we read ourselves: the descriptors of this place, and the hand-over of moved state."""
-
-    def run(_: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        place = _partition()
-        worker = THIS_WORKER
-        worker.forget_elsewhere(attempt, place)
-        plan, dag = worker.plan(attempt, attempt.epoch)
-        outbox = Outbox(attempt, plan.epoch, dag, order=place)
-        reader = SourceReader(plan)
-        with _telling_the_driver(outbox, place, "reading"):
-            for source, batch in reader.read(attempt.descriptors[place] if attempt.descriptors else ()):
-                outbox.send(source, batch)
-        if attempt.dry:
-            for source, schema in dag.sources.items():
-                outbox.send(source, _empty(schema))
-        _report_source(outbox, place, attempt.homes[place], reader)
-        _hand_over(attempt, worker, dag, plan.epoch, place, outbox)
-        yield from outbox.rows()
-
-    return run
+    return partial(_read, attempt)
 
 
 def rows_stage(attempt: Attempt, first_order: int) -> Stage:
     """Stage 0 where Spark reads: rows of any other streaming source, routed where Spark put them."""
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        plan, dag = THIS_WORKER.plan(attempt, attempt.epoch)
-        outbox = Outbox(attempt, plan.epoch, dag, order=first_order + _partition())
-        reader = SourceReader(plan)
-        for batch in batches:
-            for source, rows in reader.untag(batch):
-                outbox.send(source, rows)
-        _report_source(outbox, 0, -1, reader)
-        yield from outbox.rows()
-
-    return run
+    return partial(_route_rows, attempt, first_order)
 
 
 def node_stage(attempt: Attempt, level: int) -> Stage:
     """All instances of `level` at this place take their turns; what is meant for later levels is passed on."""
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        started = time.perf_counter()
-        place = _partition()
-        plan, dag = THIS_WORKER.plan(attempt, attempt.epoch)
-        outbox = Outbox(attempt, plan.epoch, dag, order=place)
-        inbox = _Inbox(dag, level)
-        for blob in blobs(batches):
-            for section in sections(blob):
-                if not inbox.take(section):
-                    outbox.forward(place, section)
-        waited = time.perf_counter() - started
-        turns = [(node, i) for node in dag.at(level) for i in attempt.instances_at(place, node.parallelism)]
-        for node, instance in turns:
-            with _telling_the_driver(outbox, place, f"operator {node.operator!r}, instance {instance}"):
-                result = Turn(
-                    attempt=attempt, node=node, instance=instance, home=attempt.homes[place], epoch=plan.epoch,
-                    worker=THIS_WORKER, checkpoint=THIS_WORKER.checkpoint(attempt),
-                    arrivals=inbox.arrivals(node, instance), moved_in=inbox.moved(node, instance),
-                    sinks=[sink.name for sink in plan.topology.sinks_of(node.name)], wait_seconds=waited / len(turns),
-                    route_on=lambda batch, producer=node.name: outbox.send(producer, batch),
-                ).run()  # fmt: skip
-                outbox.report(place, TURN + result.to_wire())
-        if level == dag.depth:
-            yield outbox.last_row(place)
-        else:
-            yield from outbox.rows()
-
-    return run
+    return partial(_take_turns, attempt, level)
 
 
 def warm_stage() -> Stage:
     """Starts an executor's Python worker and sends one envelope through it: what a new executor does first."""
+    return _warm
 
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for _ in batches:
-            pass
-        yield blob_row(0, pa.py_buffer(b""))
 
-    return run
+# Module-level functions, so that Spark ships them by name: a nested one would carry a copy of THIS_WORKER, empty each time.
+
+
+def _read(attempt: Attempt, anchor: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    exhaust(anchor)
+    place = _partition()
+    THIS_WORKER.forget_elsewhere(attempt, place)
+    plan, dag = THIS_WORKER.plan(attempt, attempt.epoch)
+    outbox = Outbox(attempt, plan.epoch, dag, order=place)
+    reader = SourceReader(plan)
+    with _telling_the_driver(outbox, place, "reading"):
+        for source, batch in reader.read(attempt.descriptors[place] if attempt.descriptors else ()):
+            outbox.send(source, batch)
+    if attempt.dry:
+        for source, schema in dag.sources.items():
+            outbox.send(source, _empty(schema))
+    _report_source(outbox, place, attempt.homes[place], reader)
+    _hand_over(attempt, THIS_WORKER, dag, plan.epoch, place, outbox)
+    yield from outbox.rows()
+
+
+def _route_rows(attempt: Attempt, first_order: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    plan, dag = THIS_WORKER.plan(attempt, attempt.epoch)
+    outbox = Outbox(attempt, plan.epoch, dag, order=first_order + _partition())
+    reader = SourceReader(plan)
+    with _telling_the_driver(outbox, 0, "routing what Spark read"):
+        for batch in batches:
+            for source, rows in reader.untag(batch):
+                outbox.send(source, rows)
+    _report_source(outbox, 0, -1, reader)
+    yield from outbox.rows()
+
+
+def _take_turns(attempt: Attempt, level: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    started = time.perf_counter()
+    place = _partition()
+    plan, dag = THIS_WORKER.plan(attempt, attempt.epoch)
+    outbox = Outbox(attempt, plan.epoch, dag, order=place)
+    inbox = _Inbox(dag, level)
+    for blob in blobs(batches):
+        for section in sections(blob):
+            if not inbox.take(section):
+                outbox.forward(place, section)
+    waited = time.perf_counter() - started
+    turns = [(node, i) for node in dag.at(level) for i in attempt.instances_at(place, node.parallelism)]
+    for node, instance in turns:
+        with _telling_the_driver(outbox, place, f"operator {node.operator!r}, instance {instance}"):
+            result = Turn(
+                attempt=attempt, node=node, instance=instance, home=attempt.homes[place], epoch=plan.epoch,
+                worker=THIS_WORKER, checkpoint=THIS_WORKER.checkpoint(attempt),
+                arrivals=inbox.arrivals(node, instance), moved_in=inbox.moved(node, instance),
+                sinks=[sink.name for sink in plan.topology.sinks_of(node.name)], wait_seconds=waited / len(turns),
+                route_on=partial(outbox.send, node.name),
+            ).run()  # fmt: skip
+            outbox.report(place, TURN + result.to_wire())
+    if level == dag.depth:
+        yield outbox.last_row(place)
+    else:
+        yield from outbox.rows()
+
+
+def _warm(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    exhaust(batches)
+    yield blob_row(0, pa.py_buffer(b""))
+
+
+def exhaust(batches: Iterator[pa.RecordBatch]) -> None:
+    """Read an input that nobody needs: Spark ends a Python worker that leaves input unread, and all it remembers."""
+    for _ in batches:
+        pass
 
 
 class _Inbox:

@@ -41,6 +41,7 @@ SUPERVISOR_SECONDS = 30.0
 
 _MASTER_READY = re.compile(r"Starting Spark master at (spark://[\d.]+:\d+)")
 _JOIN_GROUPS_THEN_EXEC = 'while [ "$1" != -- ]; do echo $$ > "$1" || exit 1; shift; done; shift; exec "$@"'
+_NOT_INHERITED = ("SPARK_", "PYSPARK_", "PYTHONDONTWRITEBYTECODE")
 _serials = itertools.count(1)
 
 
@@ -222,7 +223,7 @@ class LocalCluster:
 
     def _spawn(self, name: str, command: Sequence[str], environment: dict[str, str], groups: Sequence[Path] = ()) -> None:
         """Start a process that bears the cluster's and the slot's mark and joins the slot's groups before anything else."""
-        inherited = {key: value for key, value in os.environ.items() if not key.startswith(("SPARK_", "PYSPARK_"))}
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith(_NOT_INHERITED)}
         marks = {CLUSTER_MARK: self.name, SLOT_MARK: name}
         with (self.directory / f"{name}.log").open("wb") as log:
             self._processes[name] = subprocess.Popen(
@@ -250,6 +251,13 @@ def _worker_environment(slot: ExecutorSlot, host: str, directory: Path) -> dict[
     return {
         "SPARK_LOCAL_IP": host,
         "SPARK_LOCAL_DIRS": str(directory / slot.name),
+        # Installers such as uv compile nothing: without a cache every executor would compile all it imports, 1 s of CPU.
+        "PYTHONPYCACHEPREFIX": str(cache_folder() / "bytecode"),
         "SPARK_EXECUTOR_ATTRIBUTE_CLASS": slot.class_name,
         "SPARK_EXECUTOR_ATTRIBUTE_SLOT": slot.name,
     }
+
+
+def cache_folder() -> Path:
+    """Where things are kept that are made once per user and machine."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "streamtopology"

@@ -65,6 +65,8 @@ class DutyCycle:
         """Let the slot use `cpu` cores from now on (None: as many as it likes)."""
         with self._lock:
             budget = self._budgets[slot]
+            self._refresh_members(slot, budget)
+            _account(budget)  # what was used before the limit is no debt
             budget.cpu, budget.left = cpu, 0.0
             if cpu is None:
                 _resume(budget)
