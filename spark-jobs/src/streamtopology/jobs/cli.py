@@ -89,7 +89,7 @@ def _parser() -> argparse.ArgumentParser:
 
     demo = commands.add_parser("demo", help="the flights demo: fields against live re-routing")
     demo.add_argument("--report", type=Path, default=Path("build/demo"), metavar="DIR")
-    demo.add_argument("--batches", type=_positive, default=42)
+    demo.add_argument("--batches", type=_positive, default=40)
     demo.set_defaults(command=_demo)
 
     bench = commands.add_parser("bench", help="run a benchmark")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from streamtopology.jobs.operators import load
+from streamtopology.jobs.operators import BUILTINS, load
 from streamtopology.jobs.operators.base import Operator as RunningOperator
 from streamtopology.jobs.operators.base import StateSchema
 from streamtopology.jobs.operators.split import MergeOperator, PartialOperator
@@ -40,6 +40,7 @@ class Node:
 
     name: str
     operator: str
+    run: str
     policy: str
     parallelism: int
     level: int
@@ -50,6 +51,11 @@ class Node:
     output: pa.Schema | None
     state: StateSchema | None
     make: Callable[[], RunningOperator]
+
+    @property
+    def is_built_in(self) -> bool:
+        """Whether the operator is one of ours, which may be run on made-up rows."""
+        return self.run in BUILTINS
 
     @property
     def is_partial(self) -> bool:
@@ -131,7 +137,7 @@ def _nodes_of(operator: Operator, schemas: Mapping[str, pa.Schema], levels: Mapp
     if not splits:
         edges = tuple(Edge(i.source, operator.name, i.alias, keys[i.alias]) for i in operator.inputs)
         whole = Node(
-            operator.name, operator.name, policy, operator.parallelism, level, key, 1, edges, inputs, output,
+            operator.name, operator.name, operator.run, policy, operator.parallelism, level, key, 1, edges, inputs, output,
             running.state, make,
         )  # fmt: skip
         return [whole]
@@ -169,8 +175,8 @@ def _split(
     merge.prepare(merge_inputs, key)
     edges = tuple(Edge(i.source, name + PARTIAL, i.alias, keys[i.alias]) for i in operator.inputs)
     return [
-        Node(name + PARTIAL, name, policy, operator.parallelism, level, key, operator.aggregate_every, edges, inputs,
-             flushed, partial.state, make_partial),
-        Node(name, name, "fields", operator.parallelism, level + 1, key, 1,
+        Node(name + PARTIAL, name, operator.run, policy, operator.parallelism, level, key, operator.aggregate_every, edges,
+             inputs, flushed, partial.state, make_partial),
+        Node(name, name, operator.run, "fields", operator.parallelism, level + 1, key, 1,
              (Edge(name + PARTIAL, name, name + PARTIAL, key),), merge_inputs, output, merge.state, make_merge),
     ]  # fmt: skip

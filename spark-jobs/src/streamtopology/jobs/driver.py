@@ -6,7 +6,6 @@ the one commit record, written last, names it. Everything an attempt leaves that
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,9 +23,11 @@ from streamtopology.jobs.pinning import ExecutorInfo
 from streamtopology.jobs.publishing import Publisher
 from streamtopology.jobs.sources.descriptors import Descriptor
 from streamtopology.jobs.sources.split import assign
-from streamtopology.jobs.stages import Results, run_attempt
+from streamtopology.jobs.stages import Results, between_barriers, run_attempt
+from streamtopology.jobs.tasks import rehearse
 from streamtopology.jobs.upkeep import Upkeep
 from streamtopology.jobs.watermarks import Watermarks
+from streamtopology.routing.topology import Level, difference
 
 MOST_ATTEMPTS = 20
 
@@ -84,13 +85,16 @@ class Driver:
         """Take up the checkpoint where its newest commit left it, and repeat what may not have reached the sinks."""
         self._last = self.checkpoint.last_commit()
         if self._last is not None:
-            self.watermarks.restore(self._last.max_event_times)
+            self.watermarks.restore(self._last.max_event_times, self._last.watermark_after)
             self.publisher.publish(self._last)
         return self._last
 
     def warm_up(self, rounds: int = 10) -> None:
         """Send empty batches through every stage, so that the first real one finds kernels compiled and plans made."""
         plan = self.router.ready()
+        depth = self._dag(plan).depth
+        rehearsal = replace(self._attempt(0, 0, plan, self.watch.await_admitted(), (), final=False), previous=None)
+        rehearse(rehearsal, depth)
         for _ in range(rounds):
             executors = self.watch.await_admitted()
             attempt = replace(self._attempt(0, 0, plan, executors, (), final=False), dry=True, previous=None)
@@ -120,11 +124,13 @@ class Driver:
             try:
                 with self.watch.guard([executor.slot for executor in executors]):
                     slots = [executor.slot for executor in executors]
+                    begun_at = time.time()
                     results = run_attempt(self.spark, attempt, self._dag(plan).depth, slots, frame)
             except ExecutorLost as lost:
                 self.tell(f"batch {number}, attempt {attempt_number}: {lost}; trying again on the executors that are left")
                 continue
             self._stop_on_failures(results)
+            results = between_barriers(results, begun_at, lambda name: self._dag(plan).node(name).level)
             self.upkeep.after(self._commit(attempt, spark_batch, results), self._dag(plan))
             rows = sum(report.rows for report in results.sources)
             self.router.committed(Committed(attempt, results, rows, time.perf_counter() - started, started_at))
@@ -137,10 +143,15 @@ class Driver:
             self.batch((), None, self._last.spark_batch, final=True)
 
     def _plan_for(self, tried: Sequence[BatchRecord]) -> Plan:
-        """The epoch a batch was first recorded with is the epoch it keeps; else the newest that is ready."""
-        if tried:
-            return Plan.from_json(self.checkpoint.read_epoch(tried[-1].epoch))
-        return self.router.ready()
+        """The epoch a batch was recorded with is the epoch it keeps, else the newest that is ready.
+
+        A manifest that has changed since supersedes it: the old one may be why the batch never came to its commit.
+        """
+        ready = self.router.ready()
+        if not tried:
+            return ready
+        recorded = Plan.from_json(self.checkpoint.read_epoch(tried[-1].epoch))
+        return recorded if difference(recorded.topology, ready.topology).level == Level.IGNORE else ready
 
     def _dag(self, plan: Plan) -> Dag:
         if plan.epoch.number not in self._dags:
@@ -159,7 +170,7 @@ class Driver:
             previous=None if last is None else (last.batch, last.attempt),
             homes=homes,
             placement=place_instances(homes, self.slots, max(o.parallelism for o in plan.topology.operators)),
-            watermark=math.inf if final else self.watermarks.current(),
+            watermark=self.watermarks.current(),
             flush=self.router.must_flush(), final=final,
             descriptors=_deal(descriptors, plan.epoch.source_shares, homes, self.slots),
             chooser_loads=dict(self._chooser_loads), iterations_per_second=self.iterations_per_second,
@@ -192,9 +203,9 @@ class Driver:
         self.watermarks.advance(results.sources)
         commit = CommitRecord(
             batch=attempt.number, attempt=attempt.attempt, epoch=attempt.epoch, spark_batch=spark_batch,
-            state=self.upkeep.adopt(_state_after(self._last, results)), outputs=_outputs(results), watermark_after=self.watermarks.current(),
-            max_event_times=self.watermarks.newest(), rows_in=sum(report.rows for report in results.sources),
-            totals={},
+            state=self.upkeep.adopt(_state_after(self._last, results)), outputs=_outputs(results),
+            watermark_after=self.watermarks.current(), max_event_times=self.watermarks.newest(),
+            rows_in=sum(report.rows for report in results.sources), totals={},
         )  # fmt: skip
         if not self.checkpoint.commit(commit):
             raise TopologyFailed(

@@ -21,7 +21,7 @@ _WARM_UP_ROUNDS = 3
 
 
 def executor_slots(topology: Topology) -> tuple[ExecutorSlot, ...]:
-    """One slot per replica, classes in the manifest's order; an executor of more than one core is several slots."""
+    """One slot per replica, classes in the manifest's order."""
     return tuple(
         ExecutorSlot(f"{executor.name}-{index}", executor.name, executor.cpu, executor.memory_bytes)
         for executor in topology.executors
@@ -68,7 +68,12 @@ class EmbeddedCluster:
             self._progress(f"waiting for {len(self._slots)} executors")
             self._watch = undo.enter_context(
                 ExecutorWatch(
-                    self._spark, self._warm_up, self._progress, self._lift, self._limit, self._cluster.check,
+                    self._spark,
+                    self._warm_up,
+                    self._progress,
+                    self._lift,
+                    self._limit,
+                    self._cluster.check,
                 )
             )
             self._watch.await_admitted(len(self._slots))

@@ -1,6 +1,6 @@
-"""What travels between two stages: one envelope per task and target slot.
+"""What travels between two stages: one envelope per task and target place.
 
-Pinning zips a stage's shuffled rows with its anchors, so every task must send exactly one row to every slot. That row
+Pinning zips a stage's shuffled rows with its anchors, so every task must send exactly one row to every place. That row
 is an envelope of sections: rows for an instance, state that moves, reports for the driver. Section payloads start at
 multiples of 64 bytes, so that what the receiver maps is aligned and copied nowhere.
 """
@@ -14,7 +14,7 @@ from enum import IntEnum
 
 import pyarrow as pa
 
-_HEADER = struct.Struct("<BxHIIIQ40x")  # kind, name index, instance, order, names length, payload length; 64 bytes
+_HEADER = struct.Struct("<BxHIIQ44x")  # kind, name length, instance, order, payload length; 64 bytes
 _ALIGNMENT = 64
 
 
@@ -43,7 +43,7 @@ class Section:
 
 @dataclass
 class Envelope:
-    """The sections a task sends to one slot, written straight into one buffer."""
+    """The sections a task sends to one place, written straight into one buffer."""
 
     _stream: pa.BufferOutputStream = field(default_factory=pa.BufferOutputStream)
 
@@ -71,7 +71,7 @@ class Envelope:
 
     def _head(self, kind: Kind, target: str, instance: int, order: int, size: int) -> None:
         name = target.encode()
-        self._stream.write(_HEADER.pack(kind, len(name), instance, order, 0, size))
+        self._stream.write(_HEADER.pack(kind, len(name), instance, order, size))
         self._stream.write(name)
         self._align(len(name))
 
@@ -85,7 +85,7 @@ def sections(buffer: pa.Buffer) -> Iterator[Section]:
     """The sections of one sealed envelope, payloads as views into it."""
     at = 0
     while at < buffer.size:
-        kind, name_size, instance, order, _, size = _HEADER.unpack_from(buffer, at)
+        kind, name_size, instance, order, size = _HEADER.unpack_from(buffer, at)
         at += _HEADER.size
         target = buffer.slice(at, name_size).to_pybytes().decode()
         at += name_size + -name_size % _ALIGNMENT

@@ -73,6 +73,7 @@ class InProcessRouter:
         self._outcomes_seen = 0
         self._rows_per_source_row: dict[str, float] = {}
         self._lock = threading.Lock()
+        self._deciding = threading.Lock()  # one new epoch at a time: `apply` comes from another thread
         checkpoint.write_epoch(plan.epoch.number, plan.to_json())
 
     @property
@@ -111,8 +112,11 @@ class InProcessRouter:
         self._history.batch_done(_outcome(done, model))
         self._note_first_batch_under(done)
         self._note_gains()
-        if self._let_waiting_go():
-            return
+        with self._deciding:
+            if not self._is_changing(flushed=done.attempt.flush):
+                self._judge(done)
+
+    def _judge(self, done: Committed) -> None:
         started = self._clock()
         decision = self._controller.step(started, self._active.epoch, self._facts())
         if isinstance(decision, Reroute):
@@ -129,14 +133,21 @@ class InProcessRouter:
 
     def apply(self, topology: Topology, why: str) -> int:
         """Run `topology`, which differs in routing only, from the next batch on. Returns the new epoch's number."""
-        self._controller.configure(topology.rebalance)
-        plan = replace(self._ready, topology=topology)
-        dag = plan.compile()
-        routes = first_routes(dag, topology, self._ready.epoch.routes)
-        number = 1 + max(self._checkpoint.epochs())
-        epoch = Epoch(number, routes, self._ready.epoch.source_shares, why)
-        self._publish(topology, epoch, 0.0, {})
-        return number
+        with self._deciding:
+            self._controller.configure(topology.rebalance)
+            dag = replace(self._ready, topology=topology).compile()
+            routes = first_routes(dag, topology, self._ready.epoch.routes)
+            number = 1 + max(self._checkpoint.epochs())
+            epoch = Epoch(number, routes, self._ready.epoch.source_shares, why)
+            self._publish(topology, epoch, 0.0, {})
+            return number
+
+    def publish(self, epoch: Epoch) -> None:
+        """Run under `epoch`, made by someone else than the controller, from the next batch on. It follows the newest one."""
+        newest = self.ready().epoch.number
+        if epoch.number <= newest:
+            raise ValueError(f"epoch {epoch.number} cannot be published: epoch {newest} is there already")
+        self._publish(self._ready.topology, epoch, 0.0, {})
 
     def bound(self) -> float:
         """Rows/s of the source that no routing can beat, by the capacities measured last; 0 before any batch."""
@@ -154,17 +165,16 @@ class InProcessRouter:
         with self._lock:
             self._published[epoch.number] = published
             if _keeps_partials(self._ready.compile(), plan.compile()):
-                self._ready = plan
+                self._ready, self._waiting = plan, None
             else:
                 self._waiting = published
 
-    def _let_waiting_go(self) -> bool:
-        """The partials have handed over: the plan that waited for that is ready."""
+    def _is_changing(self, flushed: bool) -> bool:
+        """Whether a plan is about to become active; one that waited for the partials is ready once they have `flushed`."""
         with self._lock:
-            waited = self._waiting is not None
-            if self._waiting is not None:
+            if self._waiting is not None and flushed:
                 self._ready, self._waiting = self._waiting.plan, None
-            return waited
+            return self._waiting is not None or self._ready is not self._active
 
     def _facts(self) -> TopologyFacts:
         routes = self._ready.epoch.routes

@@ -15,14 +15,15 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from streamtopology.jobs import expressions, work
 from streamtopology.jobs.batch import Plan
-from streamtopology.jobs.checkpoint import Checkpoint
+from streamtopology.jobs.checkpoint import Checkpoint, CommitRecord
 from streamtopology.jobs.control import ControlServer
-from streamtopology.jobs.dag import compile_dag
+from streamtopology.jobs.dag import PARTIAL, Dag, compile_dag
 from streamtopology.jobs.driver import Driver
 from streamtopology.jobs.embedded import EmbeddedCluster, executor_slots
+from streamtopology.jobs.failures import TopologyFailed
 from streamtopology.jobs.history import History, SlotInfo
 from streamtopology.jobs.metrics import Metrics
-from streamtopology.jobs.publishing import Publisher
+from streamtopology.jobs.publishing import DEAD_LETTERS, Publisher
 from streamtopology.jobs.query import TopologyQuery, Until, source_frames
 from streamtopology.jobs.rerouting import InProcessRouter, first_routes
 from streamtopology.jobs.server import StatusServer
@@ -39,6 +40,7 @@ from streamtopology.routing.topology import (
     Level,
     ManifestError,
     Problem,
+    Sink,
     Topology,
     difference,
     load,
@@ -106,11 +108,15 @@ class TopologyRun:
             time.monotonic,
         )  # fmt: skip
         writer = Writer(topology.name, self.checkpoint.run)
-        self._publisher = Publisher(self.checkpoint, {sink.name: open_sink(sink, writer) for sink in topology.sinks})
+        sinks = {sink.name: open_sink(sink, writer) for sink in topology.sinks}
+        if topology.on_bad_tuple == "deadLetter":
+            sinks[DEAD_LETTERS] = open_sink(Sink("dead letters", "", "json", {"path": str(folder / "dead-letters")}), writer)
+        self._publisher = Publisher(self.checkpoint, sinks)
         self._driver = Driver(
             spark=spark, checkpoint=self.checkpoint, watch=embedded.watch, router=self._router, publisher=self._publisher,
             watermarks=Watermarks(topology.sources, time.time), home_of=embedded.home_of,
-            upkeep=Upkeep(self.checkpoint), slots=len(embedded.cluster.slots), run=f"{self.checkpoint.run}/{uuid.uuid4().hex[:8]}",
+            upkeep=Upkeep(self.checkpoint), slots=len(embedded.cluster.slots),
+            run=f"{self.checkpoint.run}/{uuid.uuid4().hex[:8]}",
             iterations_per_second=work.iterations_for(1.0), tell=self._tell,
         )  # fmt: skip
         self._query = TopologyQuery(spark, topology, frames, folder, self._driver)
@@ -131,6 +137,11 @@ class TopologyRun:
             self._driver.resume()
             self._history.enter("running")
             self._query.run(self._options.until)
+
+    @property
+    def router(self) -> InProcessRouter:
+        """Where the run's epochs come from, and where one made by hand can be published."""
+        return self._router
 
     def bound(self) -> float:
         return self._router.bound()
@@ -217,7 +228,25 @@ def _first_plan(topology: Topology, schemas: Mapping[str, pa.Schema], base_dir: 
     newest = max(checkpoint.epochs())
     if change.level == Level.IGNORE and dict(before.sources) == dict(schemas) and before.epoch.number == newest:
         return before
+    _refuse_to_lose_state(dag, last)
     routes = first_routes(dag, topology, before.epoch.routes)
     shares = before.epoch.source_shares if len(before.epoch.source_shares) == topology.replicas else ()
     epoch = Epoch(newest + 1, routes, shares, "; ".join(change.sentences) or "restarted")
     return Plan(topology, epoch, schemas, base_dir)
+
+
+def _refuse_to_lose_state(dag: Dag, last: CommitRecord) -> None:
+    """Instances beyond the new parallelism, and partials no longer there, would keep state where no one looks for it."""
+    for node in dag.nodes:
+        before = 1 + max(last.state.get(node.name, {}), default=-1)
+        if node.state is not None and before > node.parallelism:
+            raise TopologyFailed(
+                f"operator {node.operator!r} had {before} instances and would now have {node.parallelism}: handing over the "
+                f"state of the others is not built yet. Keep `parallelism: {before}`, or start with an empty checkpoint"
+            )
+        partial = node.operator + PARTIAL
+        if any(left.keys for left in last.state.get(partial, {}).values()) and not any(n.name == partial for n in dag.nodes):
+            raise TopologyFailed(
+                f"operator {node.operator!r} was split over instances, which hold tuples back (aggregateEvery); a policy "
+                "that keeps a key together would lose them. Start with the former policy and apply the change while it runs"
+            )

@@ -115,6 +115,9 @@ _FAILURES = {  # the batch is the unit of retry: Spark must give up at once, and
 }
 
 _DATA_PATH = {
+    # Our stages are Python; generating and compiling code for a few rows a task costs a tenth of a stage's CPU.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.shuffle.compress": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000000",
     "spark.python.unix.domain.socket.enabled": "true",

@@ -58,7 +58,9 @@ class SourceReader:
 
 
 def epoch_seconds(value: pa.Scalar) -> float:
-    """A timestamp (any unit) or a number of seconds as epoch seconds."""
+    """A timestamp (any unit), a date or a number of seconds as epoch seconds."""
+    if pa.types.is_date(value.type):
+        value = value.cast(pa.timestamp("s"))
     if pa.types.is_timestamp(value.type):
         per_second = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}[value.type.unit]
         return value.value / per_second

@@ -7,8 +7,8 @@ that place.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -24,12 +24,13 @@ from streamtopology.routing.report import LoadReport, SourceReport
 
 @dataclass(frozen=True)
 class Turned:
-    """What one instance's turn left: its load, its delta file, its staged outputs per sink."""
+    """What one instance's turn left: its load, its delta file, its staged outputs per sink; when it was over (epoch s)."""
 
     report: LoadReport
     delta: str | None
     outputs: Mapping[str, Sequence[str]]
     dead_letters: str | None
+    left_at: float
 
 
 @dataclass
@@ -38,6 +39,7 @@ class Results:
 
     turns: list[Turned] = field(default_factory=list)
     sources: list[SourceReport] = field(default_factory=list)
+    sources_left_at: list[float] = field(default_factory=list)
     failures: list[Mapping[str, Any]] = field(default_factory=list)
     keys_moved: dict[str, int] = field(default_factory=dict)
     bytes_moved: dict[str, int] = field(default_factory=dict)
@@ -73,17 +75,47 @@ def collect(rows: pa.Table) -> Results:
             if section.kind is Kind.REPORT:
                 _add(results, section.payload.to_pybytes())
     results.turns.sort(key=lambda turned: (turned.report.operator, turned.report.instance))
-    results.sources.sort(key=lambda report: report.slot)
     return results
+
+
+def between_barriers(results: Results, started_at: float, level_of: Callable[[str], int]) -> Results:
+    """`results` with each task's seconds counted from the barrier before its stage to its own end.
+
+    A task does not see what Spark does before and after it on its executor, which on a slow one is most of a turn's fixed
+    seconds. The stage before ends for all when its slowest task does. `started_at`: epoch seconds, by the same clocks.
+    """
+    sources = [
+        replace(report, task_seconds=max(left - started_at, report.busy_seconds))
+        for report, left in zip(results.sources, results.sources_left_at, strict=True)
+    ]
+    barrier = max(results.sources_left_at, default=started_at)
+    turns: list[Turned] = []
+    for level in sorted({level_of(turned.report.operator) for turned in results.turns}):
+        stage = [turned for turned in results.turns if level_of(turned.report.operator) == level]
+        for slot in {turned.report.slot for turned in stage}:
+            turns.extend(_share_stage([turned for turned in stage if turned.report.slot == slot], barrier))
+        barrier = max(turned.left_at for turned in stage)
+    turns.sort(key=lambda turned: (turned.report.operator, turned.report.instance))
+    return replace(results, turns=turns, sources=sources)
+
+
+def _share_stage(of_slot: list[Turned], barrier: float) -> list[Turned]:
+    """The turns of one slot in one stage, with an equal part each of what the stage took beside their work."""
+    busy = sum(turned.report.busy_seconds for turned in of_slot)
+    beside = max(max(turned.left_at for turned in of_slot) - barrier - busy, 0.0) / len(of_slot)
+    return [
+        replace(turned, report=replace(turned.report, task_seconds=turned.report.busy_seconds + beside)) for turned in of_slot
+    ]
 
 
 def _add(results: Results, report: bytes) -> None:
     kind, wire = report[:1], json.loads(report[1:])
     if kind == TURN:
-        turned = Turned(LoadReport.from_wire(wire["report"]), wire["delta"], wire["outputs"], wire["dead"])
-        results.turns.append(turned)
+        load = LoadReport.from_wire(wire["report"])
+        results.turns.append(Turned(load, wire["delta"], wire["outputs"], wire["dead"], wire["left_at"]))
     elif kind == SOURCE:
-        results.sources.append(SourceReport.from_wire(wire))
+        results.sources.append(SourceReport.from_wire(wire["report"]))
+        results.sources_left_at.append(wire["left_at"])
     elif kind == FAILED:
         results.failures.append(wire)
     elif kind == MOVED:

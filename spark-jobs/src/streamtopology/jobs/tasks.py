@@ -11,6 +11,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -20,17 +21,19 @@ from pyspark import TaskContext
 from streamtopology.jobs.batch import Attempt
 from streamtopology.jobs.dag import Dag, Node
 from streamtopology.jobs.envelope import Kind, Section, sections
-from streamtopology.jobs.exchange import Outbox, blob_row, blobs, take
+from streamtopology.jobs.exchange import Outbox, blob_row, blobs
 from streamtopology.jobs.failures import TopologyFailed
 from streamtopology.jobs.keys import KeyColumns
+from streamtopology.jobs.made_up import made_up_rows
 from streamtopology.jobs.operators.base import Rows
 from streamtopology.jobs.source_reader import SourceReader
 from streamtopology.jobs.sources.ddl import SchemaError
-from streamtopology.jobs.state.schema import ROUTING
+from streamtopology.jobs.state import State
 from streamtopology.jobs.turn import Turn
 from streamtopology.jobs.worker import THIS_WORKER, Worker
 from streamtopology.routing.epoch import Epoch
 from streamtopology.routing.report import SourceReport
+from streamtopology.routing.table import RoutingTable
 
 Stage = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 SOURCE, TURN, MOVED, FAILED = b"S", b"T", b"M", b"F"
@@ -61,19 +64,23 @@ def warm_stage() -> Stage:
 
 def _read(attempt: Attempt, anchor: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     exhaust(anchor)
-    place = _partition()
-    THIS_WORKER.forget_elsewhere(attempt, place)
-    plan, dag = THIS_WORKER.plan(attempt, attempt.epoch)
+    yield from read_at(_partition(), attempt, THIS_WORKER)
+
+
+def read_at(place: int, attempt: Attempt, worker: Worker) -> Iterator[pa.RecordBatch]:
+    """What `read_stage` does at `place`."""
+    worker.forget_elsewhere(attempt, place)
+    plan, dag = worker.plan(attempt, attempt.epoch)
     outbox = Outbox(attempt, plan.epoch, dag, order=place)
     reader = SourceReader(plan)
-    with _telling_the_driver(outbox, place, "reading"):
+    with _telling_the_driver(outbox, place, "reading", attempt.dry):
         for source, batch in reader.read(attempt.descriptors[place] if attempt.descriptors else ()):
             outbox.send(source, batch)
-    if attempt.dry:
-        for source, schema in dag.sources.items():
-            outbox.send(source, _empty(schema))
+        if attempt.dry:
+            for source, schema in dag.sources.items():
+                outbox.send(source, made_up_rows(schema))
     _report_source(outbox, place, attempt.homes[place], reader)
-    _hand_over(attempt, THIS_WORKER, dag, plan.epoch, place, outbox)
+    _hand_over(attempt, worker, dag, plan.epoch, place, outbox)
     yield from outbox.rows()
 
 
@@ -81,7 +88,7 @@ def _route_rows(attempt: Attempt, first_order: int, batches: Iterator[pa.RecordB
     plan, dag = THIS_WORKER.plan(attempt, attempt.epoch)
     outbox = Outbox(attempt, plan.epoch, dag, order=first_order + _partition())
     reader = SourceReader(plan)
-    with _telling_the_driver(outbox, 0, "routing what Spark read"):
+    with _telling_the_driver(outbox, 0, "routing what Spark read", attempt.dry):
         for batch in batches:
             for source, rows in reader.untag(batch):
                 outbox.send(source, rows)
@@ -90,9 +97,15 @@ def _route_rows(attempt: Attempt, first_order: int, batches: Iterator[pa.RecordB
 
 
 def _take_turns(attempt: Attempt, level: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return turns_at(_partition(), attempt, level, THIS_WORKER, batches)
+
+
+def turns_at(
+    place: int, attempt: Attempt, level: int, worker: Worker, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """What `node_stage` does at `place`."""
     started = time.perf_counter()
-    place = _partition()
-    plan, dag = THIS_WORKER.plan(attempt, attempt.epoch)
+    plan, dag = worker.plan(attempt, attempt.epoch)
     outbox = Outbox(attempt, plan.epoch, dag, order=place)
     inbox = _Inbox(dag, level)
     for blob in blobs(batches):
@@ -100,21 +113,31 @@ def _take_turns(attempt: Attempt, level: int, batches: Iterator[pa.RecordBatch])
             if not inbox.take(section):
                 outbox.forward(place, section)
     waited = time.perf_counter() - started
-    turns = [(node, i) for node in dag.at(level) for i in attempt.instances_at(place, node.parallelism)]
+    nodes = [node for node in dag.at(level) if node.is_built_in or not attempt.dry]
+    turns = [(node, i) for node in nodes for i in attempt.instances_at(place, node.parallelism)]
     for node, instance in turns:
-        with _telling_the_driver(outbox, place, f"operator {node.operator!r}, instance {instance}"):
+        with _telling_the_driver(outbox, place, f"operator {node.operator!r}, instance {instance}", attempt.dry):
             result = Turn(
                 attempt=attempt, node=node, instance=instance, home=attempt.homes[place], epoch=plan.epoch,
-                worker=THIS_WORKER, checkpoint=THIS_WORKER.checkpoint(attempt),
+                worker=worker, checkpoint=worker.checkpoint(attempt),
                 arrivals=inbox.arrivals(node, instance), moved_in=inbox.moved(node, instance),
                 sinks=[sink.name for sink in plan.topology.sinks_of(node.name)], wait_seconds=waited / len(turns),
                 route_on=partial(outbox.send, node.name),
             ).run()  # fmt: skip
-            outbox.report(place, TURN + result.to_wire())
+            outbox.report(place, TURN + result.to_wire(left_at=time.time()))
     if level == dag.depth:
         yield outbox.last_row(place)
     else:
         yield from outbox.rows()
+
+
+def rehearse(attempt: Attempt, depth: int) -> None:
+    """A dry attempt in this process, at one place: compiles the kernels, and leaves them in the cache that workers load."""
+    alone = replace(attempt, homes=attempt.homes[:1], placement=(0,) * len(attempt.placement), dry=True)
+    worker = Worker()
+    rows = list(read_at(0, alone, worker))
+    for level in range(1, depth + 1):
+        rows = list(turns_at(0, alone, level, worker, iter(rows)))
 
 
 def _warm(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -172,7 +195,7 @@ def _hand_over(attempt: Attempt, worker: Worker, dag: Dag, epoch: Epoch, place: 
         return
     _, before = worker.plan(attempt, attempt.previous_epoch or 0)
     known = {node.name for node in before.nodes}
-    moved: list[tuple[str, int, int]] = []
+    moved: list[tuple[str, int, int]] = []  # (node, keys or rows, bytes)
     for node in dag.nodes:
         table = epoch.routes[node.name].table
         if node.state is None or node.is_partial or table is None or node.name not in known:
@@ -181,27 +204,39 @@ def _hand_over(attempt: Attempt, worker: Worker, dag: Dag, epoch: Epoch, place: 
             state = worker.state(attempt, node, instance)
             if state is None or len(state) == 0:
                 continue
-            leaving = state.extract(lambda hashes, i=instance, t=table: t.lookup(hashes) != i)
-            owners = table.lookup(routing_hashes(leaving, node.key))
-            for owner in np.unique(owners).tolist():
-                outbox.send_state(node.name, owner, take(leaving, np.flatnonzero(owners == owner)))
-            moved.append((node.name, leaving.num_rows, leaving.nbytes))
+            for owner in (other for other in table.instances() if other != instance):
+                entries, rows = _entries_of(state, table, owner)
+                if entries:
+                    outbox.send_state(node.name, owner, rows)
+                    moved.append((node.name, entries, rows.nbytes))
     outbox.report(place, MOVED + json.dumps(moved).encode())
 
 
-def routing_hashes(rows: pa.RecordBatch, key: tuple[str, ...]) -> np.ndarray:
-    """uint64[n]: what routes each row of extracted state; only state with a longer key of its own carries it along."""
-    if ROUTING in rows.schema.names:
-        return rows.column(ROUTING).to_numpy()
-    return KeyColumns.from_arrow(rows, key).hashes
+def _entries_of(state: State, table: RoutingTable, owner: int) -> tuple[int, pa.RecordBatch]:
+    """How many keys or rows `state` holds that are now `owner`'s, and these in the state's own form."""
+    entries = 0
+
+    def are_theirs(hashes: np.ndarray) -> np.ndarray:
+        nonlocal entries
+        theirs = table.lookup(hashes) == owner
+        entries += int(np.count_nonzero(theirs))
+        return theirs
+
+    rows = state.extract(are_theirs)
+    return entries, rows
 
 
 @contextmanager
-def _telling_the_driver(outbox: Outbox, place: int, where: str) -> Iterator[None]:
-    """An error in user code or data is a report, not a failed task: the driver stops the run with a sentence."""
+def _telling_the_driver(outbox: Outbox, place: int, where: str, dry: bool) -> Iterator[None]:
+    """An error in user code or data is a report, not a failed task: the driver stops the run with a sentence.
+
+    Not so in a dry attempt: an expression may rightly refuse rows that we made up.
+    """
     try:
         yield
     except Exception as error:  # noqa: BLE001 - the driver raises it again
+        if dry:
+            return
         told = {
             "where": where, "sentence": str(error) or repr(error), "known": isinstance(error, TopologyFailed | SchemaError),
             "traceback": traceback.format_exc(),
@@ -212,11 +247,7 @@ def _telling_the_driver(outbox: Outbox, place: int, where: str) -> Iterator[None
 def _report_source(outbox: Outbox, place: int, home: int, reader: SourceReader) -> None:
     seconds = reader.seconds()
     report = SourceReport(home, reader.rows, seconds, seconds, reader.max_event_time)
-    outbox.report(place, SOURCE + json.dumps(report.to_wire()).encode())
-
-
-def _empty(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+    outbox.report(place, SOURCE + json.dumps({"report": report.to_wire(), "left_at": time.time()}).encode())
 
 
 def _partition() -> int:

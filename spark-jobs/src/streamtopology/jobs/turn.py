@@ -37,8 +37,12 @@ class TurnResult:
     outputs: dict[str, list[str]]
     dead_letters: str | None
 
-    def to_wire(self) -> bytes:
-        wire = {"report": self.report.to_wire(), "delta": self.delta, "outputs": self.outputs, "dead": self.dead_letters}
+    def to_wire(self, left_at: float) -> bytes:
+        """`left_at`: when the turn was over, epoch seconds."""
+        wire = {
+            "report": self.report.to_wire(), "delta": self.delta, "outputs": self.outputs, "dead": self.dead_letters,
+            "left_at": left_at,
+        }  # fmt: skip
         return json.dumps(wire).encode()
 
 
@@ -168,19 +172,20 @@ class Turn:
         return {sink: [path] for sink in self.sinks}
 
     def _stage_dead_letters(self) -> str | None:
-        """One Arrow file of JSON lines: which tuple, of which key, why."""
-        if not self._set_aside:
-            return None
-        lines = [
-            json.dumps(
-                {"operator": self.node.operator, "batch": self.attempt.number, "instance": self.instance,
-                 "input": item.input, "reason": item.reason, "tuple": row}, default=str,
-            )
+        """The tuples set aside as rows: which, of which instance and input, why."""
+        rows = [
+            {"operator": self.node.operator, "instance": self.instance, "input": item.input, "reason": item.reason,
+             "tuple": json.dumps(row, default=str)}
             for item in self._set_aside for row in item.batch.to_pylist()
         ]  # fmt: skip
-        batch = pa.RecordBatch.from_pydict({"value": lines})
+        if not rows:
+            return None
         return self.checkpoint.stage_output(
-            f"{self.node.name}.dead", self.instance, self.attempt.number, self.attempt.attempt, [batch]
+            f"{self.node.name}.dead",
+            self.instance,
+            self.attempt.number,
+            self.attempt.attempt,
+            [pa.RecordBatch.from_pylist(rows)],
         )
 
     def _report(self, operator: Operator, state: State | None, arrivals: Sequence[Rows], busy: float) -> LoadReport:

@@ -22,8 +22,9 @@ class Watermarks:
         self._heard = dict.fromkeys(self._delays, clock())
         self._watermark: float | None = None
 
-    def restore(self, newest: Mapping[str, float]) -> None:
-        """Take up the event times of the newest commit."""
+    def restore(self, newest: Mapping[str, float], watermark: float | None) -> None:
+        """Take up the event times of the newest commit, and the watermark after it: an idle source may be behind it."""
+        self._watermark = watermark
         self._newest = {name: time for name, time in newest.items() if name in self._delays}
         self._move()
 

@@ -76,15 +76,19 @@ def make_keys(
     keys: int = 100_000,
     seed: int = 1,
     row_groups: int = 16,
+    first_key: int = 0,
 ) -> list[Path]:
-    """Write `keys-000000.parquet` and so on: key int64 (0 is the most frequent) and value float64 in [0, 1)."""
+    """Write `keys-000000.parquet` and so on: key int64 and value float64 in [0, 1).
+
+    Keys are numbered from `first_key`, which is the most frequent one: another one hashes all keys elsewhere.
+    """
     cumulative = np.cumsum(key_shares(distribution, keys))
     cumulative[-1] = 1.0
 
     def batch(number: int) -> pa.Table:
         random = np.random.default_rng([seed, number])
         drawn = np.searchsorted(cumulative, random.random(rows_per_batch), side="right").astype(np.int64)
-        return pa.table({"key": drawn, "value": random.random(rows_per_batch)})
+        return pa.table({"key": drawn + first_key, "value": random.random(rows_per_batch)})
 
     return _write_batches(target, "keys", batches, row_groups, batch)
 

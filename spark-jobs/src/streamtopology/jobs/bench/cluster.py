@@ -1,0 +1,219 @@
+"""What the benchmarks on Spark share: a cluster, a topology run on it, counting as plain Spark does it, figures as JSON."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyspark
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+
+from streamtopology.jobs import work
+from streamtopology.jobs.embedded import EmbeddedCluster, executor_slots
+from streamtopology.jobs.history import BatchOutcome, History, Reconfiguration
+from streamtopology.jobs.keys import KeyColumns, key_types
+from streamtopology.jobs.operators.kernels import count_at
+from streamtopology.jobs.query import Until
+from streamtopology.jobs.runner import RunOptions, TopologyRun, new_history
+from streamtopology.jobs.state import Field, KeyedState, KeyedStateSchema
+from streamtopology.routing.topology import Topology, parse
+
+FOLDER = Path("build/bench")
+TWO_UNLIMITED = ({"name": "free", "replicas": 2, "cpu": 2, "memory": "2Gi"},)
+"""Two executors that may use all CPU of two cores each."""
+
+PLAIN_SPARK = {
+    "spark.sql.codegen.wholeStage": "true",  # ours is without, as its stages are Python; Spark's own way is faster with
+    "spark.sql.codegen.factoryMode": "FALLBACK",
+    "spark.sql.files.openCostInBytes": str(256 * 1024),  # small files are read by every executor, not by one
+}
+
+
+def tell(text: str) -> None:
+    """Progress, for who waits."""
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+
+def fresh_folder(bench: str) -> Path:
+    """The bench's own folder, empty."""
+    folder = (FOLDER / bench).resolve()
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder
+
+
+def topology(
+    name: str, data: Path, schema: str, operators: Sequence[Mapping[str, Any]], executors: Sequence[Mapping[str, Any]],
+    rebalance: Mapping[str, Any] | None = None,
+) -> Topology:  # fmt: skip
+    """A topology that takes one parquet file of `data` a batch, as the source `rows`; never re-routed unless told."""
+    source = {"name": "rows", "format": "parquet", "schema": schema, "options": {"path": str(data), "maxFilesPerTrigger": 1}}
+    spec = {
+        "sources": [source], "operators": list(operators), "executors": list(executors),
+        "rebalance": dict(rebalance or {"mode": "Off"}),
+    }  # fmt: skip
+    return parse(
+        {"apiVersion": "streamtopology.dev/v1alpha1", "kind": "StreamTopology", "metadata": {"name": name}, "spec": spec}
+    )
+
+
+def cluster_for(topology: Topology, folder: Path) -> EmbeddedCluster:
+    """A cluster of the topology's executors, to be entered."""
+    return EmbeddedCluster(topology.name, executor_slots(topology), folder / "cluster", tell)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One finished run of a topology; `bound` in source rows/s, by the capacities measured in it."""
+
+    batches: tuple[BatchOutcome, ...]
+    reconfigurations: tuple[Reconfiguration, ...]
+    bound: float
+
+
+def run_topology(
+    embedded: EmbeddedCluster, topology: Topology, folder: Path, batches: int,
+    prepare: Callable[[TopologyRun, History], None] = lambda run, history: None,
+) -> Ran:  # fmt: skip
+    """Run `batches` batches from an empty checkpoint in `folder`; `prepare` is called before the first."""
+    history = new_history(topology)
+    run = TopologyRun(embedded, topology, Path.cwd(), history, RunOptions(Until(batches=batches), folder))
+    prepare(run, history)
+    run.process()
+    return Ran(history.batches, history.reconfigurations, run.bound())
+
+
+# --- Counting by key in plain Spark ---
+
+
+@contextmanager
+def plain_spark(spark: SparkSession) -> Iterator[SparkSession]:
+    """While entered, the session's SQL settings are Spark's own where ours would slow Spark's own operators down."""
+    before = {name: spark.conf.get(name) for name in PLAIN_SPARK}
+    try:
+        for name, value in PLAIN_SPARK.items():
+            spark.conf.set(name, value)
+        yield spark
+    finally:
+        for name, value in before.items():
+            if value is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, value)
+
+
+Rows = Iterator[pa.RecordBatch]
+
+
+def count_in_task(key: str, seconds_per_row: float) -> Callable[[Rows], Rows]:
+    """For mapInArrow: count by `key` within the task, with declared work per row as the topology's; gives `n long`."""
+    return partial(_count_in_task, key, round(seconds_per_row * work.iterations_for(1.0)))
+
+
+def count_and_pass(name: str, key: str) -> Callable[[Rows], Rows]:
+    """For mapInArrow: add to the counts by `key` that this worker keeps as `name` of its partition; rows pass."""
+    return partial(_count_and_pass, name, key)
+
+
+def count_and_end(name: str, key: str) -> Callable[[Rows], Rows]:
+    """As `count_and_pass`, but gives only `n long`."""
+    return partial(_count_and_end, name, key)
+
+
+_kept: dict[tuple[str, int], KeyedState] = {}
+
+
+# Module-level functions, so that Spark ships them by name and a worker finds what it kept.
+
+
+def _count_in_task(key: str, turns: int, batches: Rows) -> Rows:
+    state: KeyedState | None = None
+    rows = 0
+    for batch in batches:
+        state = state or _new_counts(batch.schema, key)
+        _count(state, key, batch)
+        work.burn(batch.num_rows, turns)
+        rows += batch.num_rows
+    yield pa.record_batch({"n": [rows]})
+
+
+def _count_and_pass(name: str, key: str, batches: Rows) -> Rows:
+    for batch in batches:
+        _count_kept(name, key, batch)
+        yield batch
+
+
+def _count_and_end(name: str, key: str, batches: Rows) -> Rows:
+    rows = 0
+    for batch in batches:
+        _count_kept(name, key, batch)
+        rows += batch.num_rows
+    yield pa.record_batch({"n": [rows]})
+
+
+def _count_kept(name: str, key: str, batch: pa.RecordBatch) -> None:
+    context = TaskContext.get()
+    assert context is not None, "runs in a task only"
+    kept = (name, context.partitionId())
+    if kept not in _kept:
+        _kept[kept] = _new_counts(batch.schema, key)
+    _count(_kept[kept], key, batch)
+    _kept[kept].commit()
+
+
+def _new_counts(schema: pa.Schema, key: str) -> KeyedState:
+    field = Field("count", np.dtype(np.int64), merge="sum")
+    return KeyedState(KeyedStateSchema((field,), key_types(schema, (key,))))
+
+
+def _count(state: KeyedState, key: str, batch: pa.RecordBatch) -> None:
+    slots = state.slots(KeyColumns.from_arrow(batch, (key,)))
+    count_at(state.column("count"), slots)
+
+
+# --- Figures ---
+
+
+def figure(
+    case: str, metric: str, unit: str, values: Sequence[float], beside: Mapping[str, Sequence[float]] | None = None
+) -> dict[str, Any]:
+    """One line of the bench JSON. `beside`: values of other cases, pair by pair; the ratio is the median of the pairs'."""
+    ratios = {
+        other: statistics.median(mine / theirs for mine, theirs in zip(values, of_other, strict=True))
+        for other, of_other in (beside or {}).items()
+    }
+    return {
+        "case": case,
+        "metric": metric,
+        "unit": unit,
+        "min": min(values),
+        "median": statistics.median(values),
+        "max": max(values),
+        "runs": len(values),
+        "ratio_to": ratios,
+    }
+
+
+def machine(**of_bench: object) -> dict[str, object]:
+    """Where it ran, the sizes that the bench chose, and how much else the machine had to do."""
+    return {
+        "cores": os.cpu_count(),
+        "processor": platform.processor() or platform.machine(),
+        "python": platform.python_version(),
+        "spark": pyspark.__version__,
+        "load_average": os.getloadavg()[0],
+        **of_bench,
+    }

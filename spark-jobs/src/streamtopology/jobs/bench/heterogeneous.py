@@ -1,0 +1,167 @@
+"""The papers' set-up: four executors, one with 30 % of the others' CPU, skewed keys, 10 us of work per tuple.
+
+The same parquet files go through one topology under `fields` (source shared equally, then by capacity), under `mixed`
+re-routed live, and through plain Spark. Seconds of a topology's batch are those from its taking to its commit record;
+plain Spark's are those of its one action, which commits nothing.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from streamtopology.jobs.bench.cluster import (
+    Ran,
+    cluster_for,
+    count_in_task,
+    figure,
+    fresh_folder,
+    machine,
+    plain_spark,
+    run_topology,
+    tell,
+    topology,
+)
+from streamtopology.jobs.bench.flights_data import KEYS_DDL, Distribution, make_keys
+from streamtopology.jobs.embedded import EmbeddedCluster
+from streamtopology.jobs.history import History
+from streamtopology.jobs.runner import TopologyRun
+from streamtopology.routing.topology import Topology
+
+DISTRIBUTIONS: tuple[Distribution, ...] = ("zipf-1.0", "zipf-1.2", "tweets")
+EXECUTORS = (
+    {"name": "large", "replicas": 3, "cpu": "450m", "memory": "1Gi"},
+    {"name": "small", "replicas": 1, "cpu": "135m", "memory": "1Gi"},
+)
+COST_SECONDS = 10e-6
+KEYS = 100_000
+ROWS_PER_BATCH = 300_000  # at the bound some 2 s, of which 0.2-0.3 s do not depend on the rows
+ROW_GROUPS = 33  # whole ones both in equal shares and, 10:10:10:3, by capacity
+STATIC_BATCHES = 3
+LIVE_BATCHES = 14
+SETTLED = 5
+"""So many of the live run's last batches are measured; by then it has been re-routed as far as it pays."""
+
+PARTITIONS = (8, 16, 32)
+SPARK_BATCHES = 2
+
+FIELDS, FIELDS_PLACED, MIXED = "fields", "fields, source by capacity", "mixed, re-routed live"
+SPARK_HASH, SPARK_PULL = "plain Spark, hash", "plain Spark, round robin"
+CASES = (FIELDS, FIELDS_PLACED, MIXED, SPARK_HASH, SPARK_PULL)
+
+
+def run(runs: int = 5, distributions: Sequence[Distribution] = DISTRIBUTIONS) -> dict[str, Any]:
+    """Rows/s and share of the capacity bound of every case, for `runs` sets of key names (so hashings) a distribution.
+
+    A plain Spark case is the best of 8, 16 and 32 partitions in each run, beside the bound that `mixed` measured.
+    Ratios are to both `fields` cases. Takes about 3 minutes per run and distribution on 2 cores.
+    """
+    folder = fresh_folder("heterogeneous")
+    results: list[dict[str, Any]] = []
+    with cluster_for(_counting("heterogeneous", folder, "fields"), folder) as embedded:
+        for distribution in distributions:
+            measured = [_one_run(embedded, folder / f"{distribution}-{seed}", distribution, seed) for seed in range(runs)]
+            results += _figures(distribution, measured)
+    return {"name": "heterogeneous", "machine": machine(rows_per_batch=ROWS_PER_BATCH, keys=KEYS), "results": results}
+
+
+Measured = Mapping[str, tuple[float, float]]
+"""case -> (rows/s, bound in rows/s)."""
+
+
+def _one_run(embedded: EmbeddedCluster, folder: Path, distribution: Distribution, seed: int) -> Measured:
+    """All cases on the same files."""
+    name = f"{distribution.replace('.', '-')}-seed-{seed}"
+    files = make_keys(
+        folder / "data", distribution, LIVE_BATCHES, ROWS_PER_BATCH, KEYS, seed, ROW_GROUPS, first_key=seed * 10 * KEYS
+    )
+    measured: dict[str, tuple[float, float]] = {}
+
+    def topology_case(case: str, ran: Ran, batches: int) -> None:
+        seconds = statistics.median(batch.seconds for batch in ran.batches[-batches:])
+        measured[case] = (ROWS_PER_BATCH / seconds, ran.bound)
+        tell(f"{name}: {case}: {ROWS_PER_BATCH / seconds:,.0f} rows/s, bound {ran.bound:,.0f}")
+
+    equal = _counting(f"{name}-fields", folder, "fields")
+    topology_case(FIELDS, run_topology(embedded, equal, folder, STATIC_BATCHES), STATIC_BATCHES - 1)
+    placed = _counting(f"{name}-placed", folder, "fields")
+    topology_case(
+        FIELDS_PLACED, run_topology(embedded, placed, folder, STATIC_BATCHES, _source_by_capacity(embedded)), STATIC_BATCHES - 1
+    )
+    live = _counting(f"{name}-mixed", folder, "mixed", {"mode": "Auto", "interval": "2s"})
+    topology_case(MIXED, run_topology(embedded, live, folder, LIVE_BATCHES), SETTLED)
+
+    for case, best in _plain_spark(embedded, files).items():
+        measured[case] = (best, measured[MIXED][1])
+        tell(f"{name}: {case}: {best:,.0f} rows/s at best")
+    return measured
+
+
+def _counting(name: str, folder: Path, policy: str, rebalance: Mapping[str, Any] | None = None) -> Topology:
+    operator = {
+        "name": "counts", "inputs": ["rows"], "grouping": {"policy": policy, "key": "key"}, "parallelism": 4, "run": "count",
+        "with": {"costPerTuple": f"{COST_SECONDS * 1e6:g}us", "emit": "nothing"},
+    }  # fmt: skip
+    return topology(name, folder / "data", KEYS_DDL, [operator], EXECUTORS, rebalance)
+
+
+def _source_by_capacity(embedded: EmbeddedCluster) -> Callable[[TopologyRun, History], None]:
+    """Has each executor read as much of the source as it has of the CPU, from the first batch on."""
+    cpu = embedded.declared_cpu()
+
+    def publish(run: TopologyRun, history: History) -> None:
+        first = run.router.epoch
+        shares = tuple(cores / sum(cpu) for cores in cpu)
+        run.router.publish(replace(first, number=first.number + 1, source_shares=shares, reason="the source by capacity"))
+
+    return publish
+
+
+def _plain_spark(embedded: EmbeddedCluster, files: Sequence[Path]) -> dict[str, float]:
+    """Rows/s of both ways of plain Spark, each with the number of partitions that did best."""
+    count = count_in_task("key", COST_SECONDS)
+    ways: dict[str, Callable[[DataFrame, int], DataFrame]] = {
+        SPARK_HASH: lambda rows, partitions: rows.repartition(partitions, "key"),
+        SPARK_PULL: lambda rows, partitions: rows.repartition(partitions),
+    }
+    rows_per_second: dict[str, list[float]] = {way: [] for way in ways}
+    with plain_spark(embedded.spark) as spark, ExitStack() as warming:
+        warming.enter_context(embedded.unlimited())
+        for split in ways.values():
+            _seconds(spark, files[-1], lambda rows, split=split: split(rows, PARTITIONS[-1]).mapInArrow(count, "n long"))
+        warming.close()
+        for partitions in PARTITIONS:
+            for way, split in ways.items():
+                seconds = [
+                    _seconds(spark, file, lambda rows, split=split, n=partitions: split(rows, n).mapInArrow(count, "n long"))
+                    for file in files[:SPARK_BATCHES]
+                ]
+                rows_per_second[way].append(ROWS_PER_BATCH / statistics.median(seconds))
+    return {way: max(of_way) for way, of_way in rows_per_second.items()}
+
+
+def _seconds(spark: SparkSession, file: Path, action: Callable[[DataFrame], DataFrame]) -> float:
+    started = time.perf_counter()
+    counted = action(spark.read.schema(KEYS_DDL).parquet(str(file))).collect()
+    seconds = time.perf_counter() - started
+    assert sum(row.n for row in counted) == ROWS_PER_BATCH, "every row is counted once"
+    return seconds
+
+
+def _figures(distribution: str, measured: Sequence[Measured]) -> list[dict[str, Any]]:
+    speeds = {case: [of_run[case][0] for of_run in measured] for case in CASES}
+    results: list[dict[str, Any]] = []
+    for case in CASES:
+        beside = {f"{distribution}: {other}": speeds[other] for other in (FIELDS, FIELDS_PLACED) if other != case}
+        results.append(figure(f"{distribution}: {case}", "throughput", "rows/s", speeds[case], beside))
+    for case in CASES:
+        shares = [of_run[case][0] / of_run[case][1] for of_run in measured]
+        results.append(figure(f"{distribution}: {case}", "share of bound", "", shares))
+    return results

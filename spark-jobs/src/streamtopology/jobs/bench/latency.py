@@ -1,0 +1,150 @@
+"""What a small batch costs: 1,000 rows a batch, against a `foreachBatch` that runs one pinned Python stage and no more.
+
+Both queries have the same source and trigger. Seconds of a batch are Spark's own: from the trigger to the return of
+`foreachBatch`, that is without the commit file that Spark writes after it for either.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.listener import (
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+from streamtopology.jobs.bench.cluster import (
+    TWO_UNLIMITED,
+    cluster_for,
+    figure,
+    fresh_folder,
+    machine,
+    run_topology,
+    tell,
+    topology,
+)
+from streamtopology.jobs.bench.flights_data import KEYS_DDL, make_keys
+from streamtopology.jobs.embedded import EmbeddedCluster
+from streamtopology.jobs.exchange import BLOB_DDL
+from streamtopology.jobs.pinning import pin, row_counts_explained
+from streamtopology.jobs.sources.descriptors import SourceSpec
+from streamtopology.jobs.sources.stream import descriptor_stream
+from streamtopology.jobs.tasks import warm_stage
+from streamtopology.routing.topology import Topology
+
+ROWS_PER_BATCH = 1_000
+BATCHES = 110
+WARM_UP = 10
+KEYS = 1_000
+OURS, BARE = "topology", "one pinned stage"
+_PATIENCE_SECONDS = 30.0
+"""How long Spark may take to tell of a query's last batch and its end."""
+
+
+def run(runs: int = 5) -> dict[str, Any]:
+    """p50 and p99 of `BATCHES` - `WARM_UP` batches a run, `runs` times in turns; the topology counts by key and commits."""
+    folder = fresh_folder("latency")
+    make_keys(folder / "data", "uniform", BATCHES, ROWS_PER_BATCH, KEYS, row_groups=2)
+    seconds: dict[str, list[list[float]]] = {OURS: [], BARE: []}
+    with cluster_for(_counting("latency", folder), folder) as embedded:
+        for number in range(runs):
+            with _timed(embedded.spark) as times:
+                described = _counting(f"latency-{number}", folder)
+                run_topology(embedded, described, folder, BATCHES)
+            seconds[OURS].append(times.of_batches())
+            with _timed(embedded.spark) as times:
+                _run_bare(embedded, described, folder / f"bare-{number}")
+            seconds[BARE].append(times.of_batches())
+            p50 = {case: float(np.median(of_case[-1])) for case, of_case in seconds.items()}
+            tell(f"run {number + 1} of {runs}: p50 {p50[OURS]:.3f} s, {BARE} {p50[BARE]:.3f} s")
+    results = [row for percent in (50, 99) for row in _figures(percent, seconds)]
+    return {"name": "latency", "machine": machine(rows_per_batch=ROWS_PER_BATCH, batches=BATCHES), "results": results}
+
+
+def _figures(percent: int, seconds: dict[str, list[list[float]]]) -> list[dict[str, Any]]:
+    of = {case: [float(np.percentile(run, percent)) for run in runs] for case, runs in seconds.items()}
+    metric = f"p{percent} of a batch"
+    return [figure(OURS, metric, "s", of[OURS], {BARE: of[BARE]}), figure(BARE, metric, "s", of[BARE])]
+
+
+def _counting(name: str, folder: Path) -> Topology:
+    operator = {
+        "name": "counts", "inputs": ["rows"], "grouping": {"policy": "fields", "key": "key"}, "parallelism": 2, "run": "count",
+    }  # fmt: skip
+    return topology(name, folder / "data", KEYS_DDL, [operator], TWO_UNLIMITED)
+
+
+def _run_bare(embedded: EmbeddedCluster, described: Topology, folder: Path) -> None:
+    """The other query: as many batches of the same source, each one empty Python task on every executor."""
+    spark, slots = embedded.spark, [executor.slot for executor in embedded.watch.await_admitted()]
+    enough, done = threading.Event(), 0
+
+    def one_stage(frame: DataFrame, number: int) -> None:
+        nonlocal done
+        if enough.is_set():
+            return
+        anchors = spark.range(0, len(slots), 1, len(slots))
+        with row_counts_explained():
+            pin(anchors, slots, 1).mapInArrow(warm_stage(), BLOB_DDL).toArrow()
+        done += 1
+        if done == BATCHES:
+            enough.set()
+
+    frame = descriptor_stream(spark, [SourceSpec.of(source) for source in described.sources], folder / "files")
+    writer = frame.writeStream.foreachBatch(one_stage).option("checkpointLocation", str(folder / "spark"))
+    query = writer.trigger(processingTime="0 seconds").start()
+    while query.isActive and not enough.wait(0.2):
+        pass
+    failure = query.exception()
+    if failure is not None:
+        raise failure
+    query.stop()
+
+
+class _Times(StreamingQueryListener):
+    """Notes what Spark tells of each batch while one query runs; the names of its methods are Spark's."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[int, float] = {}
+        self._over = threading.Event()
+
+    def of_batches(self) -> list[float]:
+        """Seconds of each batch after the warm-up, in their order."""
+        return [self._seconds[number] for number in sorted(self._seconds)][WARM_UP:BATCHES]
+
+    def wait(self) -> None:
+        """Until the query's end has been told of, and so all its batches."""
+        if not self._over.wait(_PATIENCE_SECONDS):
+            raise RuntimeError(f"Spark did not tell of the query's end within {_PATIENCE_SECONDS:.0f} s")
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
+        pass
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+        progress = json.loads(event.progress.json)
+        took = progress["durationMs"]
+        if "addBatch" in took:  # else a look for new files that found none
+            self._seconds[progress["batchId"]] = (took["triggerExecution"] - took.get("commitOffsets", 0)) / 1000
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+        self._over.set()
+
+
+@contextmanager
+def _timed(spark: SparkSession) -> Iterator[_Times]:
+    times = _Times()
+    spark.streams.addListener(times)
+    try:
+        yield times
+        times.wait()
+    finally:
+        spark.streams.removeListener(times)

@@ -1,0 +1,411 @@
+"""What a topology computes does not depend on where its keys live, what moves when, or what is lost on the way."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from support.stages import SLOTS, Flow, Loss, manifest, random_table
+
+from streamtopology.jobs import upkeep
+from streamtopology.jobs.driver import _deal
+from streamtopology.jobs.failures import TopologyFailed
+from streamtopology.jobs.keys import KeyColumns
+from streamtopology.jobs.sources.descriptors import Descriptor
+from streamtopology.jobs.upkeep import Upkeep
+from streamtopology.routing.hashing import hash_int64
+
+Rows = list[dict[str, Any]]
+
+FEW = settings(max_examples=8, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])  # seeds do not shrink
+MIXED = {"policy": "mixed", "key": "k"}
+COUNTS = {"name": "counts", "inputs": ["s"], "grouping": MIXED, "run": "count"}
+
+losses = st.builds(Loss, st.integers(0, 3), st.integers(0, SLOTS - 1), st.booleans())
+steps = st.fixed_dictionaries(
+    {
+        "reroute": st.booleans(),
+        "losses": st.lists(losses, max_size=2, unique_by=lambda loss: loss.home),
+        "forget": st.sets(st.integers(0, SLOTS - 1), max_size=2),
+        "homes": st.sets(st.integers(0, SLOTS - 1), min_size=2),
+        "restart": st.booleans(),
+    }
+)
+stories = st.tuples(st.integers(0, 10_000), st.lists(steps, min_size=3, max_size=5))
+"""A seed for rows and tables, and what goes on at each batch."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+def some_rows(random: np.random.Generator, n: int = 200) -> pa.Table:
+    """k with one very heavy key and NULLs, g a coarse group, v from 0 to 99."""
+    keys = np.where(random.random(n) < 0.4, 3, random.integers(0, 40, n))
+    return pa.table(
+        {
+            "k": pa.array(keys, pa.int64(), mask=random.random(n) < 0.05),
+            "g": pa.array([f"g{key % 5}" for key in keys]),
+            "v": pa.array(random.integers(0, 100, n)),
+        }
+    )
+
+
+def told(flow: Flow, seed: int, story: Sequence[Mapping[str, Any]], given: Mapping[str, Any]) -> Iterator[np.random.Generator]:
+    """Make what the story says happen to the flow, then let the caller run the batch."""
+    random = np.random.default_rng(seed)
+    for step in story:
+        if step["restart"]:
+            flow.start(given)
+        if step["reroute"]:
+            routes = flow.router.ready().epoch.routes
+            hashes = hash_int64(np.arange(40))
+            tables = {name: random_table(random, SLOTS, hashes) for name, route in routes.items() if route.table}
+            shares = random.random(SLOTS) + 0.01
+            flow.router.reroute(tables, tuple(shares / shares.sum()))
+        for home in step["forget"]:
+            flow.forget(home)
+        flow.homes = tuple(sorted(step["homes"]))
+        # An executor that stays away must leave another to go on with.
+        flow.losses = [loss for loss in step["losses"] if loss.home in flow.homes and (loss.returns or len(flow.homes) > 2)]
+        yield random
+
+
+CHAIN = manifest(
+    [
+        COUNTS | {"with": {"emit": "tuples"}},
+        {"name": "groups", "inputs": ["counts"], "grouping": {"policy": "mixed", "key": "g"}, "run": "count"},
+        {
+            "name": "spread", "inputs": ["counts"], "grouping": MIXED, "run": "quantiles",
+            "with": {"column": "v", "min": 0, "max": 99, "quantiles": [0.5, 0.9]},
+        },
+    ],
+    {"s": "k BIGINT, g STRING, v BIGINT"},
+)  # fmt: skip
+
+
+@FEW
+@given(stories)
+def test_counts_and_quantiles_of_a_chain_are_those_of_a_group_by(story: tuple[int, Sequence[Mapping[str, Any]]]) -> None:
+    with TemporaryDirectory() as folder:
+        flow = Flow(Path(folder), CHAIN)
+        seen: Rows = []
+        updates: Counter[str] = Counter()
+        for random in told(flow, *story, CHAIN):
+            table = some_rows(random)
+            commit = flow.batch(s=table)
+            assert commit.rows_in == table.num_rows
+            seen += table.to_pylist()
+            updates.update(set(table.column("g").to_pylist()))
+            counts = {row["k"]: row["count"] for row in flow.state("counts")}
+            assert len(counts) == len(flow.state("counts")), "a key is at one instance only"
+            assert counts == Counter(row["k"] for row in seen)
+            groups = {row["g"]: row["count"] for row in flow.state("groups")}
+            assert groups == Counter(row["g"] for row in seen)
+            assert quantiles_of(flow.published("spread"), table) == quantiles_expected(seen, table)
+
+
+def quantiles_of(published: pa.Table, table: pa.Table) -> dict[Any, tuple[int, int, int]]:
+    """The newest updates: one for each key of the last batch."""
+    keys = set(table.column("k").to_pylist())
+    newest = published.slice(published.num_rows - len(keys)).to_pylist()
+    return {row["k"]: (row["count"], row["q50"], row["q90"]) for row in newest}
+
+
+def quantiles_expected(seen: Rows, table: pa.Table) -> dict[Any, tuple[int, int, int]]:
+    expected = {}
+    for key in set(table.column("k").to_pylist()):
+        values = sorted(row["v"] for row in seen if row["k"] == key)
+        n = len(values)
+        expected[key] = (n, values[math.ceil(n / 2) - 1], values[math.ceil(n * 9 / 10) - 1])
+    return expected
+
+
+@pytest.mark.parametrize("every", [1, 3])
+@FEW
+@given(stories)
+def test_a_split_edge_gives_the_sums_of_a_group_by(every: int, story: tuple[int, Sequence[Mapping[str, Any]]]) -> None:
+    given = split(every)
+    with TemporaryDirectory() as folder:
+        flow = Flow(Path(folder), given)
+        seen: Rows = []
+        for random in told(flow, *story, given):
+            table = some_rows(random)
+            number = flow.batch(s=table).batch
+            seen += table.to_pylist()
+            held = sum(row["agg_rows"] for row in flow.state("sums.partial"))
+            merged = sum(row["agg_rows"] for row in flow.state("sums"))
+            assert held + merged == len(seen), "every tuple is with a partial or merged, once"
+            if number % every == 0:
+                assert (held, sums_of(flow.state("sums"))) == (0, sums_expected(seen))
+        flow.drain()
+        assert flow.state("sums.partial") == []
+        assert sums_of(flow.state("sums")) == sums_expected(seen)
+
+
+def split(every: int, policy: str = "partial-key") -> dict[str, Any]:
+    sums = {
+        "name": "sums", "inputs": ["s"], "grouping": MIXED | {"policy": policy}, "aggregateEvery": every,
+        "run": "aggregate", "with": {"aggregates": {"n": "count()", "total": "sum(v)", "most": "max(v)"}},
+    }  # fmt: skip
+    if policy != "partial-key":
+        del sums["aggregateEvery"]
+    return manifest([sums], {"s": "k BIGINT, g STRING, v BIGINT"})
+
+
+def sums_of(state: Rows) -> dict[Any, tuple[int, int, int]]:
+    assert len({row["k"] for row in state}) == len(state)
+    return {row["k"]: (row["agg_rows"], row["agg_sum_v"], row["agg_max_v"]) for row in state}
+
+
+def sums_expected(seen: Rows) -> dict[Any, tuple[int, int, int]]:
+    values: dict[Any, list[int]] = defaultdict(list)
+    for row in seen:
+        values[row["k"]].append(row["v"])
+    return {key: (len(found), sum(found), max(found)) for key, found in values.items()}
+
+
+WINDOWS = manifest(
+    [
+        {"name": "twice", "inputs": ["a"], "run": "map", "with": {"select": ["k", "ts", "v * 2 AS v"]}},
+        {"name": "both", "inputs": ["a", "twice"], "grouping": MIXED, "run": "aggregate",
+         "with": {"aggregates": {"total": "sum(v)"}}},
+        {"name": "minutes", "inputs": ["a"], "grouping": MIXED, "run": "window-aggregate",
+         "with": {"time": "ts", "size": "60s", "aggregates": {"n": "count()", "total": "sum(v)"}}},
+        {"name": "pairs", "inputs": ["a", "b"], "grouping": MIXED, "run": "window-join",
+         "with": {"time": "ts", "size": "60s", "select": ["a.k AS k", "a.v AS v", "b.w AS w"]}},
+    ],
+    {"a": "k BIGINT, ts BIGINT, v BIGINT", "b": "k BIGINT, ts BIGINT, w BIGINT"},
+    watermarks={name: {"column": "ts", "delay": "20s"} for name in "ab"},
+)  # fmt: skip
+
+
+@FEW
+@given(stories)
+def test_windows_joins_and_a_diamond_see_every_tuple_once(story: tuple[int, Sequence[Mapping[str, Any]]]) -> None:
+    with TemporaryDirectory() as folder:
+        flow = Flow(Path(folder), WINDOWS)
+        batches: list[dict[str, Rows]] = []
+        for random in told(flow, *story, WINDOWS):
+            tables = {
+                "a": timed_rows(random, len(batches), v=random.integers(0, 9, 60)),
+                "b": timed_rows(random, len(batches), w=random.integers(0, 9, 60)),
+            }
+            flow.batch(**tables)
+            batches.append({name: table.to_pylist() for name, table in tables.items()})
+            total: Counter[int] = Counter()
+            for row in (row for batch in batches for row in batch["a"]):
+                total[row["k"]] += 3 * row["v"]
+            assert {row["k"]: row["agg_sum_v"] for row in flow.state("both")} == total
+            flow.state("pairs"), flow.state("minutes")  # every row and window is with its key's owner
+        flow.drain()
+        on_time = accepted(batches)
+        assert flow.state("pairs") == [] == flow.state("minutes")
+        assert windows_of(flow.published("minutes")) == windows_expected(on_time["a"])
+        assert Counter(map(tuple, (row.values() for row in flow.published("pairs").to_pylist()))) == pairs_of(on_time)
+
+
+def timed_rows(random: np.random.Generator, batch: int, **values: np.ndarray) -> pa.Table:
+    """60 rows of 8 keys, within 100 s of 50 s a batch: some of them are late."""
+    return pa.table({"k": random.integers(0, 8, 60), "ts": 50 * batch + random.integers(0, 100, 60), **values})
+
+
+def accepted(batches: Sequence[Mapping[str, Rows]]) -> dict[str, Rows]:
+    """The rows that are not late: the watermark of a batch is that of the rows before it, 20 s behind the slower source."""
+    kept: dict[str, Rows] = {"a": [], "b": []}
+    newest = {"a": -math.inf, "b": -math.inf}
+    watermark = -math.inf
+    for batch in batches:
+        for source, rows in batch.items():
+            kept[source] += [row for row in rows if row["ts"] > watermark]
+            newest[source] = max(newest[source], *(row["ts"] for row in rows))
+        watermark = min(newest.values()) - 20
+    return kept
+
+
+def windows_of(published: pa.Table) -> dict[tuple[int, int], tuple[int, int]]:
+    rows = published.to_pylist()
+    found = {(row["k"], int(row["window_start"].timestamp())): (row["n"], row["total"]) for row in rows}
+    assert len(found) == len(rows), "a window is emitted once"
+    return found
+
+
+def windows_expected(rows: Rows) -> dict[tuple[int, int], tuple[int, int]]:
+    values: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for row in rows:
+        values[row["k"], row["ts"] // 60 * 60].append(row["v"])
+    return {window: (len(found), sum(found)) for window, found in values.items()}
+
+
+def pairs_of(rows: Mapping[str, Rows]) -> Counter[tuple[int, int, int]]:
+    return Counter(
+        (a["k"], a["v"], b["w"]) for a in rows["a"] for b in rows["b"] if (a["k"], a["ts"] // 60) == (b["k"], b["ts"] // 60)
+    )
+
+
+def test_updates_that_a_partial_held_back_reach_a_window_when_the_input_ends(folder: Path) -> None:
+    held = split(3)["spec"]["operators"][0]
+    held = held | {"with": {"aggregates": {"ts": "max(v)"}}}
+    window = {
+        "name": "seconds", "inputs": ["sums"], "grouping": MIXED, "run": "window-aggregate",
+        "with": {"time": "ts", "size": "10s", "aggregates": {"n": "count()"}},
+    }  # fmt: skip
+    flow = Flow(folder, manifest([held, window], {"s": "k BIGINT, v BIGINT"}))
+    flow.batch(s=pa.table({"k": [0], "v": [5]}))
+    flow.batch(s=pa.table({"k": [1, 2], "v": [5, 15]}))
+    flow.drain()
+    published = flow.published("seconds").to_pylist()
+    assert sorted((row["k"], int(row["window_start"].timestamp()), row["n"]) for row in published) == [
+        (0, 0, 1), (1, 0, 1), (2, 10, 1),
+    ]  # fmt: skip
+
+
+def test_a_failed_attempt_leaves_no_trace_in_state_or_sinks(folder: Path) -> None:
+    flow = Flow(folder, manifest([COUNTS], {"s": "k BIGINT"}))
+    flow.batch(s=pa.table({"k": [1, 1, 2]}))
+    flow.losses = [Loss(2, 0), Loss(2, 1), Loss(1, 2), Loss(0, 3)]
+    commit = flow.batch(s=pa.table({"k": [1, 2, 2]}))
+    assert (commit.batch, commit.attempt) == (1, 5)
+    assert {row["k"]: row["count"] for row in flow.state("counts")} == {1: 3, 2: 3}
+    assert Counter(tuple(row.values()) for row in flow.published("counts").to_pylist()) == Counter(
+        [(1, 2), (2, 1), (1, 3), (2, 3)]
+    )
+
+
+def test_instances_of_lost_executors_run_on_those_left_and_go_home_again(folder: Path) -> None:
+    flow = Flow(folder, manifest([COUNTS], {"s": "k BIGINT"}))
+    rows = pa.table({"k": np.arange(100)})
+    seen = []
+    for homes in [(0, 1, 2, 3), (1, 3), (1, 3), (0, 1, 2, 3)]:
+        flow.homes = homes
+        flow.batch(s=rows)
+        seen.append({turned.report.instance: turned.report.slot for turned in flow.router.done[-1].results.turns})
+        assert all(row["count"] == len(seen) for row in flow.state("counts"))
+    home = {i: i for i in range(SLOTS)}
+    assert seen == [home, {0: 1, 1: 1, 2: 3, 3: 3}, {0: 1, 1: 1, 2: 3, 3: 3}, home]
+
+
+def test_what_moves_is_told_and_nothing_moves_twice(folder: Path) -> None:
+    flow = Flow(folder, manifest([COUNTS], {"s": "k BIGINT"}))
+    flow.batch(s=pa.table({"k": np.arange(100)}))
+    before = flow.router.plan.epoch.routes["counts"].table
+    after = random_table(np.random.default_rng(5), SLOTS)
+    hashes = KeyColumns.from_arrow(pa.record_batch({"k": np.arange(100)}), ("k",)).hashes
+    flow.router.reroute({"counts": after})
+    flow.batch(s=pa.table({"k": [1]}))
+    flow.batch(s=pa.table({"k": [1]}))
+    moved = [done.results.keys_moved.get("counts", 0) for done in flow.router.done]
+    assert moved == [0, np.count_nonzero(before.lookup(hashes) != after.lookup(hashes)), 0]
+
+
+def test_rows_of_a_join_that_move_are_counted_one_by_one(folder: Path) -> None:
+    flow = Flow(folder, WINDOWS)
+    flow.batch(a=pa.table({"k": [1, 1, 1], "ts": [1, 2, 3], "v": [0, 0, 0]}), b=pa.table({"k": [1], "ts": [1], "w": [0]}))
+    owner = next(i for i, state in flow.states("pairs").items() if len(state))
+    flow.router.reroute({"pairs": all_to((owner + 1) % SLOTS)})
+    flow.batch()
+    assert flow.router.done[-1].results.keys_moved["pairs"] == 4
+    assert len(flow.states("pairs")[(owner + 1) % SLOTS]) == 4
+
+
+def all_to(instance: int) -> Any:
+    return type(random_table(np.random.default_rng(0), 1)).uniform([instance])
+
+
+def test_state_is_kept_when_a_topology_starts_again_with_more_instances_or_another_policy(folder: Path) -> None:
+    def given(parallelism: int, policy: str) -> dict[str, Any]:
+        counts = COUNTS | {"parallelism": parallelism, "grouping": {"policy": policy, "key": "k"}}
+        return manifest([counts], {"s": "k BIGINT"})
+
+    flow = Flow(folder, given(2, "mixed"))
+    rows = pa.table({"k": np.arange(60)})
+    flow.batch(s=rows)
+    for number, (parallelism, policy) in enumerate([(4, "mixed"), (5, "partial-key"), (5, "fields")], 2):
+        flow.start(given(parallelism, policy))
+        flow.batch(s=rows)
+        assert {row["k"]: row["count"] for row in flow.state("counts")} == dict.fromkeys(range(60), number)
+    with pytest.raises(TopologyFailed, match="5 instances"):
+        flow.start(given(3, "fields"))
+
+
+def test_a_warm_up_leaves_nothing_behind(folder: Path) -> None:
+    flow = Flow(folder, WINDOWS)
+    flow.warm_up()
+    assert flow.checkpoint.last_commit() is None
+    assert not list((folder / "checkpoint").glob("state/**/*.delta"))
+    flow.batch(a=pa.table({"k": [1], "ts": [5], "v": [2]}))
+    assert [row["agg_sum_v"] for row in flow.state("both")] == [6]
+
+
+def test_long_chains_of_deltas_become_snapshots_and_old_files_go(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "MOST_DELTAS", 4)
+    flow = Flow(folder, CHAIN)
+    random = np.random.default_rng(1)
+    seen: Rows = []
+    for _ in range(2 * upkeep.COMMITS_PER_SWEEP + 2):
+        table = some_rows(random, 40)
+        flow.batch(s=table)
+        seen += table.to_pylist()
+        flow.driver.upkeep._thread.submit(lambda: None).result()  # whatever it began is done
+    references = [reference for instances in flow.last.state.values() for reference in instances.values()]
+    assert all(reference.snapshot is not None for reference in references if reference.keys)
+    assert max(len(reference.deltas) for reference in references) <= 5
+    assert min(int(path.stem) for path in (folder / "checkpoint" / "commits").iterdir()) >= upkeep.COMMITS_PER_SWEEP
+    for instance in range(SLOTS):
+        deltas = (folder / "checkpoint" / "state" / "counts" / str(instance)).glob("*.delta")
+        assert min(int(path.stem.split("-")[0]) for path in deltas) > 4, "what the first snapshot covers has gone"
+    flow.start(CHAIN)  # the state is now what the files say
+    flow.batch(s=table)
+    assert {row["k"]: row["count"] for row in flow.state("counts")} == Counter(row["k"] for row in seen + table.to_pylist())
+
+
+def test_a_snapshot_is_what_its_deltas_were_and_batches_may_go_on_meanwhile(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow = Flow(folder, manifest([COUNTS], {"s": "k BIGINT"}))
+    for number in range(4):
+        flow.batch(s=pa.table({"k": np.arange(number, 20)}))
+    beside = Upkeep(flow.checkpoint)
+    with monkeypatch.context() as patched:
+        patched.setattr(upkeep, "MOST_DELTAS", 3)
+        beside.after(flow.last, flow.router.plan.compile())
+        beside.close()
+    commit = flow.batch(s=pa.table({"k": [1]}))
+    adopted = beside.adopt(commit.state)
+    schema = flow.router.plan.compile().node("counts").state
+    assert schema is not None
+    for instance, reference in adopted["counts"].items():
+        before = commit.state["counts"][instance]
+        assert reference.deltas == tuple(path for path in before.deltas if "/4-" in path)
+        loaded = flow.checkpoint.load_state(reference, schema).snapshot()
+        expected = flow.checkpoint.load_state(before, schema).snapshot()
+        assert sorted(loaded.to_pylist(), key=str) == sorted(expected.to_pylist(), key=str)
+
+
+@given(
+    st.lists(st.integers(1, 5000), max_size=8),
+    st.lists(st.integers(0, 5), min_size=4, max_size=4),
+    st.sets(st.integers(0, 3), min_size=1),
+)
+@settings(max_examples=30, deadline=None)
+def test_every_row_is_dealt_to_one_place_that_is_there(sizes: list[int], weights: list[int], homes: set[int]) -> None:
+    descriptors = [Descriptor("s", "parquet", "f", part, 0, rows, rows) for part, rows in enumerate(sizes)]
+    shares = [weight / sum(weights) for weight in weights] if sum(weights) else []
+    dealt = _deal([descriptor.to_json() for descriptor in descriptors], shares, sorted(homes), 4)
+    assert len(dealt) == len(homes)
+    pieces = [Descriptor.from_json(text) for part in dealt for text in part]
+    read = Counter((piece.part, row) for piece in pieces for row in range(piece.start, piece.end))
+    assert read == Counter((d.part, row) for d in descriptors for row in range(d.end))
+    if shares and sum(shares[home] for home in homes) > 0:
+        idle = [place for place, home in enumerate(sorted(homes)) if shares[home] == 0]
+        assert not any(dealt[place] for place in idle)

@@ -1,0 +1,176 @@
+"""Topologies on real executors give what a plain count gives: split, re-routed, changed while they run."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pytest
+import yaml
+
+from streamtopology.jobs import control
+from streamtopology.jobs.batch import Plan
+from streamtopology.jobs.checkpoint import Checkpoint
+from streamtopology.jobs.inspect_state import describe_key, node_state
+from streamtopology.jobs.query import Until
+from streamtopology.jobs.sinks.memory import memory_rows
+
+if TYPE_CHECKING:  # the plugins are imported by pytest, which then explains their assertions
+    from support.kafka import Broker
+    from support.topologies import Runner
+
+from support.manifests import EXECUTORS, counting, counts_in, counts_seen, files, manifest, memory_sink, write_rows
+
+pytest_plugins = ("support.kafka", "support.topologies")
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def example(name: str, path: Path) -> dict[str, Any]:
+    """An example of the repository on our executors, reading `path`, with its result in memory."""
+    given = yaml.safe_load((EXAMPLES / name).read_text())
+    spec = given["spec"]
+    spec["executors"] = EXECUTORS
+    spec["sources"][0]["options"]["path"] = str(path)
+    spec["sinks"][0].update(format="memory", options={})
+    return given
+
+
+def test_words_are_counted_though_their_edge_is_split(runner: Runner) -> None:
+    history = runner.run(example("wordcount.yaml", EXAMPLES / "data/text/*.txt"), base=EXAMPLES)
+    text = " ".join(path.read_text() for path in (EXAMPLES / "data/text").glob("*.txt"))
+    assert counts_in("counts", "word") == Counter(re.findall("[a-z]+", text.lower()))
+    parts = {(report.operator, report.instance) for batch in history.batches for report in batch.reports if report.rows}
+    assert len({instance for operator, instance in parts if operator == "counts.partial"}) == 3
+
+
+def test_a_rerouted_run_equals_a_group_by_and_keys_are_where_the_table_says(runner: Runner) -> None:
+    rows = runner.folder / "rows"
+    expected = sum((write_rows(rows, number, rows=12_000) for number in range(30)), Counter[int]())
+    given = manifest(
+        "rerouted",
+        [files(rows)],
+        [counting("first", **{"with": {"emit": "tuples", "costPerTuple": "20us"}}),
+         counting("second", of="first", **{"with": {"costPerTuple": "20us"}})],
+        [memory_sink("rerouted", "second")],
+        rebalance={"interval": "1s", "tolerance": 0.02},
+    )  # fmt: skip
+    history = runner.run(given)
+    assert history.reconfigurations, [event.text for event in history.events]
+    assert sum(change.keys_moved for change in history.reconfigurations) > 0
+    assert counts_in("rerouted") == expected
+
+    checkpoint = Checkpoint.attach(str(runner.folder / "rerouted" / "checkpoint"))
+    commit = checkpoint.last_commit()
+    assert commit is not None
+    plan = Plan.from_json(checkpoint.read_epoch(commit.epoch))
+    for operator in ("first", "second"):
+        node, table = plan.compile().node(operator), plan.epoch.routes[operator].table
+        assert table is not None
+        assert node.state is not None
+        held = node_state(checkpoint, commit, node)
+        assert held is not None
+        assert Counter(held["key"].to_pylist()) == Counter(expected.keys()), "every key is kept once"
+        for instance, reference in commit.state[operator].items():
+            state = checkpoint.load_state(reference, node.state)
+            strangers = state.extract(lambda hashes, table=table, here=instance: table.lookup(hashes) != here)
+            assert strangers.num_rows == 0, f"instance {instance} of {operator} keeps keys of others"
+    told = describe_key(runner.save(given), "second", ["1"], runner.folder)
+    assert f"count: {expected[1]}" in told
+
+
+def test_policy_tolerance_and_cpu_change_while_it_runs(runner: Runner) -> None:
+    rows, expected, sent = runner.folder / "rows", Counter[int](), 0
+
+    def given(policy: str, tolerance: float = 0.08, **changed: Any) -> dict[str, Any]:
+        return manifest(
+            "changing", [files(rows)], [counting(policy=policy, aggregateEvery=2, **changed)],
+            [memory_sink("changing", "counts")], trigger={}, rebalance={"tolerance": tolerance, "interval": "1s"},
+        )  # fmt: skip
+
+    def feed() -> None:
+        nonlocal sent
+        for _ in range(3):
+            expected.update(write_rows(rows, sent))
+            sent += 1
+            running.wait_for_rows(3000 * sent)
+
+    def apply(changed: dict[str, Any]) -> str:
+        return control.ask("changing", "apply", path=str(runner.save(changed)))
+
+    rows.mkdir()
+    with runner.running(given("mixed")) as running:
+        running.wait_until(lambda: running.history.phase == "running")
+        feed()
+        for policy in ("partial-key", "fields", "mixed", "partial-key", "mixed"):
+            assert f"-> {policy}" in apply(given(policy))
+            feed()
+        assert "tolerance" in apply(given("mixed", 0.2))
+        assert apply(given("mixed", 0.2)) == "nothing changes"
+        feed()
+        assert "0.5 CPU" in control.ask("changing", "resize", class_name="small", cpu="500m")
+        assert runner.embedded.declared_cpu() == (1.0, 1.0, 0.5)
+        with pytest.raises(control.Refused, match="no executor class 'huge'; there are: large, small"):
+            control.ask("changing", "resize", class_name="huge", cpu="1")
+        with pytest.raises(control.Refused, match=r"this needs a restart \(.*with.*stop the topology and run it again"):
+            apply(given("mixed", 0.2, **{"with": {"costPerTuple": "1us"}}))
+        feed()
+        assert counts_in("changing") == expected
+        epochs = [batch.epoch for batch in running.history.batches]
+        assert len(set(epochs)) >= 7, "each change took effect in a batch"
+
+
+def test_a_self_join_equals_duckdbs(runner: Runner) -> None:
+    given = example("self-join.yaml", EXAMPLES / "data/trades")
+    runner.run(given, base=EXAMPLES)
+    expected = duckdb.sql(f"""
+        WITH trades AS (SELECT * FROM read_csv('{EXAMPLES}/data/trades/*.csv', header = true))
+        SELECT a.symbol, a.id AS earlier, b.id AS later FROM trades a JOIN trades b USING (symbol)
+        WHERE a.at < b.at AND b.at - a.at <= INTERVAL 2 SECONDS AND abs(b.price / a.price - 1) > 0.01
+    """).fetchall()
+    found = [(row["symbol"], row["earlier"], row["later"]) for row in memory_rows("jumps").to_pylist()]
+    assert expected
+    assert sorted(found) == sorted(expected)
+
+
+def test_rows_that_spark_reads_are_counted_beside_rows_of_files(runner: Runner) -> None:
+    rows = runner.folder / "rows"
+    expected = sum((write_rows(rows, number) for number in range(3)), Counter[int]())
+    ticks = {"name": "ticks", "format": "rate", "options": {"rowsPerSecond": 2000}, "select": ["value % 7 AS key", "value"]}
+    given = manifest(
+        "both", [files(rows), ticks], [counting(), counting("ticked", of="ticks", policy="partial-key")],
+        [memory_sink("filed", "counts"), memory_sink("ticked", "ticked")], trigger={},
+    )  # fmt: skip
+    history = runner.run(given, Until(batches=6))
+    assert counts_in("filed") == expected
+    ticked = counts_in("ticked")
+    assert set(ticked) == set(range(7))
+    assert sum(ticked.values()) == sum(batch.rows for batch in history.batches) - sum(expected.values())
+    assert max(ticked.values()) - min(ticked.values()) <= 1, "ticks are numbered without gaps"
+
+
+@pytest.mark.kafka
+def test_kafka_in_kafka_out(runner: Runner, kafka_broker: Broker) -> None:
+    taken, given_out = kafka_broker.topic(partitions=2), kafka_broker.topic()
+    expected = Counter[str]()
+    for partition in range(2):
+        keys = [f"c{(number * number + partition) % 13}" for number in range(1500)]
+        expected.update(keys)
+        kafka_broker.send(taken, [json.dumps({"customer": key}).encode() for key in keys], partition)
+    connection = {"kafka.bootstrap.servers": kafka_broker.servers}
+    source = {
+        "name": "purchases", "format": "kafka",
+        "options": {**connection, "subscribe": taken, "startingOffsets": "earliest", "maxOffsetsPerTrigger": 700},
+        "select": ["json_extract_string(decode(value), '$.customer') AS customer"],
+    }  # fmt: skip
+    upper = {"name": "upper", "inputs": ["purchases"], "run": "map", "with": {"select": ["upper(customer) AS key"]}}
+    sink = {"name": "out", "input": "counts", "format": "kafka", "options": {**connection, "topic": given_out}}
+    history = runner.run(manifest("through-kafka", [source], [upper, counting(of="upper")], [sink]))
+    assert sum(batch.rows > 0 for batch in history.batches) == 5
+    messages = [json.loads(message.value() or b"") for message in kafka_broker.committed(given_out)]
+    assert counts_seen(messages) == {key.upper(): count for key, count in expected.items()}

@@ -1,0 +1,269 @@
+"""Whatever dies, raises or is full: the run stops or goes on as it says, and every row counts once in the end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from support.manifests import counting, counts_in, counts_seen, files, manifest, memory_sink, write_rows
+
+from streamtopology.jobs.checkpoint import CheckpointError
+from streamtopology.jobs.failures import TopologyFailed
+
+if TYPE_CHECKING:  # the plugin is imported by pytest, which then explains its assertions
+    from support.topologies import Runner
+
+pytest_plugins = ("support.topologies",)
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+GATED = '''
+import os, time
+from pathlib import Path
+from streamtopology.jobs.operators.counting import Count
+
+class Gated(Count):
+    """Counts; while the gate is shut, says that it stands before it and waits."""
+
+    def __init__(self, gate, shut_from=1, **common):
+        super().__init__(**common)
+        self.gate, self.shut_from = Path(gate), shut_from
+
+    def begin(self, batch):
+        super().begin(batch)
+        self.number = batch.number
+
+    def fold(self, rows, slots, state):
+        super().fold(rows, slots, state)
+        while self.number >= self.shut_from and (self.gate / "shut").exists():
+            (self.gate / f"waits-{os.getpid()}").touch()
+            time.sleep(0.02)
+'''
+
+PICKY = """
+from streamtopology.jobs.operators.counting import Count
+
+class Picky(Count):
+    def fold(self, rows, slots, state):
+        super().fold(rows, slots, state)
+        if {worst} in rows.column("value").to_pylist():
+            raise ValueError("a value that cannot be")
+"""
+
+
+class Gate:
+    """Holds a batch of `Gated` operators back until it is opened."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+        (folder / "shut").touch()
+
+    def waiting(self) -> int:
+        """How many workers stand before it."""
+        return len(list(self.folder.glob("waits-*")))
+
+    def open(self) -> None:
+        (self.folder / "shut").unlink(missing_ok=True)
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Iterator[Gate]:
+    """A gate, shut; open at the end, so that no worker waits for ever."""
+    (tmp_path / "gated.py").write_text(GATED)
+    gate = Gate(tmp_path / "gate")
+    yield gate
+    gate.open()
+
+
+def gated(gate: Gate, policy: str = "mixed", shut_from: int = 1) -> dict[str, Any]:
+    return counting(policy=policy, run="gated.py:Gated", **{"with": {"gate": str(gate.folder), "shut_from": shut_from}})
+
+
+def write_all(folder: Path, number: int = 4) -> Counter[int]:
+    return sum((write_rows(folder, part) for part in range(number)), Counter[int]())
+
+
+def kill_executor(runner: Runner, slot: str) -> None:
+    """kill -9 of the slot's executor and its Python processes, not of the worker that will start another."""
+    for pid in runner.embedded.cluster.processes(slot):
+        command = Path("/proc", str(pid), "cmdline").read_bytes()
+        if b"CoarseGrainedExecutorBackend" in command or b"streamtopology.jobs.daemon" in command:
+            os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize(("slot", "policy"), [("large-1", "mixed"), ("small-0", "partial-key")])
+def test_an_executor_killed_in_a_batch_costs_one_attempt(runner: Runner, gate: Gate, slot: str, policy: str) -> None:
+    expected = write_all(runner.folder / "rows")
+    given = manifest(
+        "orphaned", [files(runner.folder / "rows")], [gated(gate, policy)], [memory_sink("orphaned", "counts")]
+    )  # fmt: skip
+    with runner.running(given) as running:
+        running.wait_until(lambda: gate.waiting() == 3)
+        kill_executor(runner, slot)
+        running.wait_until(lambda: any("trying again" in event.text for event in running.history.events))
+        gate.open()
+        running.wait_until(running.ended.done)
+    assert counts_in("orphaned") == expected
+    attempts = {batch.number: batch.attempt for batch in running.history.batches}
+    assert attempts[0] == 1
+    assert attempts[1] == 2
+
+
+def test_a_driver_killed_in_a_batch_leaves_nothing_and_its_successor_goes_on(runner: Runner, gate: Gate) -> None:
+    expected = write_all(runner.folder / "rows")
+    results = runner.folder / "results"
+    sink = {"name": "out", "input": "counts", "format": "parquet", "options": {"path": str(results)}}
+    given = manifest("left-alone", [files(runner.folder / "rows")], [gated(gate)], [sink])
+    command = [sys.executable, "-m", "streamtopology.jobs.cli", "run", str(runner.save(given))]
+    with (runner.folder / "log").open("wb") as log:
+        driver = subprocess.Popen([*command, "--work-dir", str(runner.folder)], stdout=log, stderr=log, start_new_session=True)
+    try:
+        while gate.waiting() < 3:
+            assert driver.poll() is None, (runner.folder / "log").read_text()
+            time.sleep(0.1)
+    finally:
+        driver.kill()
+        driver.wait()
+    while [path for path in (runner.folder / "cluster").iterdir() if path.is_dir()]:
+        time.sleep(0.1)  # the supervisor removes the cluster's folder when all its processes are gone
+    gate.open()
+    history = runner.run(given)
+    assert [batch.number for batch in history.batches if batch.rows] == [1, 2, 3]
+    assert history.batches[0].attempt == 2
+    found = [row for path in sorted(results.glob("*.parquet")) for row in pq.read_table(path).to_pylist()]
+    assert counts_seen(found) == expected
+
+
+def with_a_bad_row(folder: Path) -> tuple[Counter[int], int]:
+    """Four files of rows, of which the third has a row that `Picky` does not like: (counts without it, its key)."""
+    expected = write_all(folder)
+    path = folder / "part-0002.parquet"
+    table = pq.read_table(path)
+    values = table["value"].to_pylist()
+    values[1234] = -7
+    key = table["key"][1234].as_py()
+    pq.write_table(table.set_column(1, "value", pa.array(values)), path, row_group_size=500)
+    return expected, key
+
+
+def test_a_tuple_that_fails_stops_the_run_until_the_operator_is_corrected(runner: Runner) -> None:
+    expected, key = with_a_bad_row(runner.folder / "rows")
+    operator = counting(run="picky.py:Picky")
+    given = manifest("picky", [files(runner.folder / "rows")], [operator], [memory_sink("picky", "counts")])
+    (runner.folder / "picky.py").write_text(PICKY.format(worst=-7))
+    named = rf"operator 'counts' failed on one tuple in batch 2 at instance \d, key key={key}: ValueError: a value that"
+    with pytest.raises(TopologyFailed, match=named):
+        runner.run(given)
+    before = counts_in("picky")
+    (runner.folder / "picky.py").write_text(PICKY.format(worst=-8))
+    history = runner.run(given)
+    assert [batch.number for batch in history.batches if batch.rows] == [2, 3]
+    assert {**before, **counts_in("picky")} == expected
+
+
+def test_a_tuple_that_fails_is_set_aside_where_the_manifest_says_so(runner: Runner) -> None:
+    expected, key = with_a_bad_row(runner.folder / "rows")
+    operator = counting(run="picky.py:Picky")
+    (runner.folder / "picky.py").write_text(PICKY.format(worst=-7))
+    runner.run(
+        manifest("lenient", [files(runner.folder / "rows")], [operator], [memory_sink("lenient", "counts")],
+                 onBadTuple="deadLetter")
+    )  # fmt: skip
+    assert counts_in("lenient") == expected - Counter([key])
+    letters = (runner.folder / "lenient" / "checkpoint" / "dead-letters").glob("*.json")
+    (letter,) = [json.loads(line) for path in letters for line in path.read_text().splitlines()]
+    assert letter["operator"] == "counts"
+    assert "a value that cannot be" in letter["reason"]
+    assert json.loads(letter["tuple"]) == {"key": key, "value": -7}
+
+
+def test_a_checkpoint_belongs_to_one_topology_and_to_one_driver(runner: Runner, gate: Gate) -> None:
+    expected = write_all(runner.folder / "rows")
+    where = {"checkpoint": str(runner.folder / "checkpoint")}
+
+    def given(name: str) -> dict[str, Any]:
+        return manifest(name, [files(runner.folder / "rows")], [gated(gate)], [memory_sink("owned", "counts")], **where)
+
+    with runner.running(given("owner")) as running:
+        running.wait_until(lambda: gate.waiting() == 3)
+        with pytest.raises(CheckpointError, match="is that of topology 'owner', not of 'other'"):
+            runner.run(given("other"))
+        second = [sys.executable, "-c", SECOND_DRIVER, "owner"]
+        told = subprocess.run(second, capture_output=True, text=True, check=True).stdout
+        assert "topology 'owner' runs here already; stop it first: streamtopology stop owner" in told
+        gate.open()
+        running.wait_until(running.ended.done)
+    assert counts_in("owned") == expected
+
+
+SECOND_DRIVER = """
+import sys
+from streamtopology.jobs import control
+try:
+    with control.ControlServer(sys.argv[1], {}):
+        print("runs twice")
+except control.Refused as refused:
+    print(refused)
+"""
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+    """A file system of its own; the function given gives it a size."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", place], capture_output=True).returncode:
+        pytest.skip("mounting a file system is not permitted here")
+
+    def resize(size: str) -> Path:
+        subprocess.run(["mount", "-o", f"remount,size={size}", place], check=True)
+        return place
+
+    yield resize
+    subprocess.run(["umount", place], check=True)
+
+
+def test_a_full_disk_stops_the_run_and_room_lets_it_go_on(
+    runner: Runner, gate: Gate, small_disk: Callable[[str], Path]
+) -> None:
+    expected = write_all(runner.folder / "rows")
+    given = manifest(
+        "cramped", [files(runner.folder / "rows")], [gated(gate)], [memory_sink("cramped", "counts")],
+        checkpoint=str(small_disk("4m") / "checkpoint"),
+    )  # fmt: skip
+    before: dict[int, int] = {}
+
+    def run_until_full() -> None:
+        with runner.running(given) as running:
+            running.wait_until(lambda: gate.waiting() == 3)
+            before.update(counts_in("cramped"))
+            fill(small_disk("4m") / "ballast")
+            gate.open()
+            running.wait_until(running.ended.done)
+
+    with pytest.raises((TopologyFailed, CheckpointError), match="No space left on device"):
+        run_until_full()
+    small_disk("64m")
+    runner.run(given)
+    assert {**before, **counts_in("cramped")} == expected
+
+
+def fill(path: Path) -> None:
+    """Write into `path` until nothing more goes in."""
+    with path.open("wb", buffering=0) as out:
+        try:
+            while True:
+                out.write(bytes(4096))
+        except OSError:
+            return

@@ -1,0 +1,304 @@
+"""The data plane without Spark: a driver, a worker per slot, and envelopes handed from stage to stage in one process.
+
+Everything is the real thing (driver, checkpoint, stages, sinks) but for what Spark does between: it starts one task per
+place and stage, and gives each task the row that every task of the stage before sent to its place.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from streamtopology.jobs import driver as driver_module
+from streamtopology.jobs import tasks
+from streamtopology.jobs.batch import Attempt, Plan
+from streamtopology.jobs.checkpoint import Checkpoint, CommitRecord
+from streamtopology.jobs.driver import Committed, Driver, Router
+from streamtopology.jobs.executors import ExecutorLost, ExecutorWatch
+from streamtopology.jobs.pinning import ExecutorInfo
+from streamtopology.jobs.publishing import DEAD_LETTERS, Publisher
+from streamtopology.jobs.runner import _first_plan, source_schemas
+from streamtopology.jobs.sinks.base import staged_table
+from streamtopology.jobs.sources.descriptors import Descriptor
+from streamtopology.jobs.stages import Results, collect
+from streamtopology.jobs.state import RowState, State
+from streamtopology.jobs.upkeep import Upkeep
+from streamtopology.jobs.watermarks import Watermarks
+from streamtopology.jobs.worker import Worker
+from streamtopology.routing.epoch import Epoch, Route
+from streamtopology.routing.table import RoutingTable
+from streamtopology.routing.topology import Topology, parse
+
+SLOTS = 4
+
+
+def manifest(operators: Sequence[Mapping[str, Any]], sources: Mapping[str, str], **spec: Any) -> dict[str, Any]:
+    """A manifest over parquet sources (name -> DDL), with a sink of its name for every operator. `watermarks`: by source."""
+    watermarks = spec.pop("watermarks", {})
+    return {
+        "apiVersion": "streamtopology.dev/v1alpha1",
+        "kind": "StreamTopology",
+        "metadata": {"name": "flow"},
+        "spec": {
+            "sources": [
+                {"name": name, "format": "parquet", "schema": ddl, "options": {"path": "unused"}}
+                | ({"watermark": watermarks[name]} if name in watermarks else {})
+                for name, ddl in sources.items()
+            ],
+            "operators": list(operators),
+            "sinks": [{"name": given["name"], "input": given["name"], "format": "memory"} for given in operators],
+            "executors": [{"name": "slot", "replicas": SLOTS, "cpu": "1"}],
+            **spec,
+        },
+    }
+
+
+@dataclass(frozen=True)
+class Loss:
+    """An attempt that comes to nothing: after `stages` stages the executor of slot `home` dies.
+
+    What its worker remembered is gone. It `returns` for the next attempt, or stays away until `Flow.homes` names it.
+    """
+
+    stages: int
+    home: int
+    returns: bool = True
+
+
+class Routes:
+    """A router whose plans the test makes; each is an epoch in the checkpoint before it is ready."""
+
+    def __init__(self, plan: Plan, checkpoint: Checkpoint) -> None:
+        self.plan = plan
+        self._checkpoint = checkpoint
+        self.flush = False
+        self.done: list[Committed] = []
+        checkpoint.write_epoch(plan.epoch.number, plan.to_json())
+
+    def reroute(self, tables: Mapping[str, RoutingTable], source_shares: tuple[float, ...] = ()) -> None:
+        routes: dict[str, Route] = dict(self.plan.epoch.routes)
+        for node, table in tables.items():
+            routes[node] = replace(routes[node], table=table)
+        epoch = Epoch(1 + max(self._checkpoint.epochs()), routes, source_shares, "the test says so")
+        self.plan = replace(self.plan, epoch=epoch)
+        self._checkpoint.write_epoch(epoch.number, self.plan.to_json())
+
+    def ready(self) -> Plan:
+        return self.plan
+
+    def must_flush(self) -> bool:
+        return self.flush
+
+    def active(self, epoch: int, batch: int) -> None:
+        pass
+
+    def committed(self, done: Committed) -> None:
+        self.done.append(done)
+
+
+class Kept:
+    """A sink that outlives its driver. A batch published again must be the same batch."""
+
+    def __init__(self) -> None:
+        self.batches: dict[int, pa.Table] = {}
+
+    def publish(self, batch: int, files: Sequence[Path]) -> None:
+        table = staged_table(files)
+        if table is not None:
+            assert self.batches.setdefault(batch, table).equals(table)
+
+    def close(self) -> None:
+        pass
+
+
+class Flow:
+    """A topology that runs batch by batch.
+
+    `homes` are the slots whose executors are there, in the order of places. `losses` come over the next attempts, one
+    each. `meanwhile` is done once, in the middle of the next attempt.
+    """
+
+    def __init__(
+        self, folder: Path, manifest: Mapping[str, Any], base_dir: Path | None = None,
+        router: Callable[[Plan, Checkpoint], Router] = Routes, clock: Callable[[], float] = lambda: 0.0,
+    ) -> None:  # fmt: skip
+        self._folder = folder
+        self._base_dir = base_dir or folder
+        self._router_of = router
+        self._clock = clock
+        self._files = itertools.count()
+        self._runs = itertools.count()
+        self.told: list[str] = []
+        self.sinks: dict[str, Kept] = {}
+        self.checkpoint = Checkpoint.open(str(folder / "checkpoint"), "flow")
+        self.start(manifest)
+
+    def start(self, manifest: Mapping[str, Any]) -> CommitRecord | None:
+        """Start, or start again: nothing is known but the manifest and the checkpoint."""
+        self.topology: Topology = parse(dict(manifest))
+        self.homes: tuple[int, ...] = tuple(range(SLOTS))
+        self.workers = {home: Worker() for home in self.homes}
+        self.losses: list[Loss] = []
+        self.meanwhile: list[Callable[[], object]] = []
+        plan = _first_plan(self.topology, source_schemas(self.topology, {}), self._base_dir, self.checkpoint)
+        self.router = self._router_of(plan, self.checkpoint)
+        self.driver = Driver(
+            spark=cast(Any, None), checkpoint=self.checkpoint, watch=cast(ExecutorWatch, _Watch(self)), router=self.router,
+            publisher=Publisher(self.checkpoint, {name: self.sinks.setdefault(name, Kept()) for name in self._sink_names()}),
+            upkeep=Upkeep(self.checkpoint), watermarks=Watermarks(self.topology.sources, self._clock),
+            home_of=lambda executor: int(executor.id), slots=SLOTS, run=f"run {next(self._runs)}", tell=self.told.append,
+        )  # fmt: skip
+        return self.driver.resume()
+
+    # --- what happens ---
+
+    def batch(self, **inputs: pa.Table) -> CommitRecord:
+        """One batch of the rows given by source, until it is committed."""
+        last = self.checkpoint.last_commit()
+        descriptors = [text for source, table in inputs.items() for text in self._descriptors(source, table)]
+        with _spark_is(self._run_attempt):
+            self.driver.batch(descriptors, None, 0 if last is None else last.spark_batch + 1)
+        return self.last
+
+    def drain(self) -> CommitRecord:
+        with _spark_is(self._run_attempt):
+            self.driver.drain()
+        return self.last
+
+    def warm_up(self) -> None:
+        with _spark_is(self._run_attempt):
+            self.driver.warm_up(rounds=2)
+
+    def forget(self, home: int) -> None:
+        """The worker of this slot has died; another has taken its place."""
+        self.workers[home] = Worker()
+
+    # --- what is there ---
+
+    @property
+    def last(self) -> CommitRecord:
+        last = self.checkpoint.last_commit()
+        assert last is not None
+        return last
+
+    def published(self, sink: str) -> pa.Table:
+        """Everything that reached a sink, batch by batch; no columns before the first batch."""
+        batches = self.sinks[sink].batches
+        return pa.concat_tables(batches[number] for number in sorted(batches)) if batches else pa.table({})
+
+    def states(self, node: str) -> dict[int, State]:
+        """The state of every instance as the newest commit names it, read from its files."""
+        schema = self._plan().compile().node(node).state
+        assert schema is not None
+        return {i: self.checkpoint.load_state(ref, schema) for i, ref in self.last.state[node].items()}
+
+    def state(self, node: str) -> list[dict[str, Any]]:
+        """All keys and fields of a node, or all rows; AssertionError when some are where they do not belong."""
+        table = self._plan().epoch.routes[node].table
+        rows: list[dict[str, Any]] = []
+        for instance, state in self.states(node).items():
+            if table is not None:
+                strangers = state.extract(lambda hashes, here=instance: table.lookup(hashes) != here)
+                assert strangers.num_rows == 0, f"instance {instance} of {node} keeps {strangers.to_pylist()} of others"
+            if isinstance(state, RowState):
+                rows += [{"input": alias, **row} for alias in state.schema.inputs for row in state.rows(alias).to_pylist()]
+            else:
+                rows += state.snapshot().to_pylist()
+        return rows
+
+    def _sink_names(self) -> list[str]:
+        dead_letters = [DEAD_LETTERS] if self.topology.on_bad_tuple == "deadLetter" else []
+        return [*(sink.name for sink in self.topology.sinks), *dead_letters]
+
+    def _plan(self) -> Plan:
+        return Plan.from_json(self.checkpoint.read_epoch(self.last.epoch))
+
+    def _descriptors(self, source: str, table: pa.Table) -> list[str]:
+        """The rows in a new file, some row groups to share between places."""
+        path = self._folder / f"{source}-{next(self._files)}.parquet"
+        pq.write_table(table, path, row_group_size=max(1, table.num_rows // 6))
+        groups = pq.ParquetFile(path).metadata
+        sizes = [groups.row_group(i).num_rows for i in range(groups.num_row_groups)]
+        return [Descriptor(source, "parquet", str(path), i, 0, rows, rows).to_json() for i, rows in enumerate(sizes) if rows]
+
+    # --- in place of Spark ---
+
+    def _run_attempt(self, spark: Any, attempt: Attempt, depth: int, executors: Any, frame: Any) -> Results:
+        loss = self.losses.pop(0) if self.losses else None
+        sent: list[list[pa.RecordBatch]] = [[] for _ in range(attempt.places)]
+        for level in range(depth + 1):
+            if loss is not None and loss.stages <= level:
+                break
+            sent = self._run_stage(attempt, level, sent, is_last=level == depth)
+            if level == 0:
+                self._do_meanwhile()
+        if loss is not None:
+            self.forget(loss.home)
+            if not loss.returns:
+                self.homes = tuple(home for home in self.homes if home != loss.home)
+            raise ExecutorLost([str(loss.home)])
+        return collect(pa.Table.from_batches([rows[0] for rows in sent]))
+
+    def _run_stage(
+        self, attempt: Attempt, level: int, sent: Sequence[Sequence[pa.RecordBatch]], is_last: bool
+    ) -> list[list[pa.RecordBatch]]:
+        """What every place gets next: the row that each task sends to it, in no order that may be relied upon."""
+        received: list[list[pa.RecordBatch]] = [[] for _ in range(attempt.places)]
+        for place, arriving in enumerate(sent):
+            worker = self.workers[attempt.homes[place]]
+            if level == 0:
+                rows = list(tasks.read_at(place, attempt, worker))
+            else:
+                rows = list(tasks.turns_at(place, attempt, level, worker, iter(arriving)))
+            places = [row.column("place")[0].as_py() for row in rows]
+            assert places == ([place] if is_last else list(range(attempt.places))), "pinning zips one row per place"
+            for target, row in zip(places, rows, strict=True):
+                received[target].insert(0, row)
+        return received
+
+    def _do_meanwhile(self) -> None:
+        for act in self.meanwhile:
+            act()
+        self.meanwhile.clear()
+
+
+class _Watch:
+    """Every executor of `Flow.homes` is there."""
+
+    def __init__(self, flow: Flow) -> None:
+        self._flow = flow
+
+    def await_admitted(self) -> list[ExecutorInfo]:
+        return [ExecutorInfo(str(home), "here", {}) for home in self._flow.homes]
+
+    @contextmanager
+    def guard(self, slots: object) -> Iterator[None]:
+        yield
+
+
+def random_table(random: np.random.Generator, instances: int, hashes: np.ndarray | None = None) -> RoutingTable:
+    """Any table: buckets at random, and entries at random for some of `hashes` (uint64[])."""
+    buckets = random.integers(0, instances, 64, np.int32)
+    table = RoutingTable(np.empty(0, np.uint64), np.empty(0, np.int32), buckets)
+    if hashes is None or not len(hashes):
+        return table
+    chosen = np.unique(random.choice(hashes, len(hashes) // 2 + 1))
+    return table.with_entries(chosen, random.integers(0, instances, len(chosen), np.int32))
+
+
+@contextmanager
+def _spark_is(run_attempt: Callable[..., Results]) -> Iterator[None]:
+    before = driver_module.run_attempt
+    driver_module.run_attempt = run_attempt
+    try:
+        yield
+    finally:
+        driver_module.run_attempt = before

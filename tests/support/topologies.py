@@ -1,0 +1,104 @@
+"""Topologies running on a real embedded cluster: one small cluster for the test session, unequal on purpose."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark import SparkContext
+
+from streamtopology.jobs.embedded import EmbeddedCluster, executor_slots
+from streamtopology.jobs.history import History
+from streamtopology.jobs.query import Until
+from streamtopology.jobs.runner import RunOptions, TopologyRun, check_before_start, new_history
+from streamtopology.routing.topology import Topology, parse
+from support.manifests import EXECUTORS, counting, files, manifest, memory_sink
+
+INSTANCES = sum(int(executor["replicas"]) for executor in EXECUTORS)
+
+
+@dataclass
+class Running:
+    """A run at work in a thread of its own."""
+
+    run: TopologyRun
+    history: History
+    ended: Future[None]
+
+    def wait_until(self, condition: Callable[[], object]) -> None:
+        """Returns as soon as `condition()` holds; raises what the run raised when it ended before."""
+        while not condition():
+            if self.ended.done():
+                self.ended.result()
+                assert condition(), f"the run ended first: {[event.text for event in self.history.events]}"
+            time.sleep(0.05)
+
+    def wait_for_rows(self, rows: int) -> None:
+        """Until so many rows of the sources are in committed batches."""
+        self.wait_until(lambda: sum(batch.rows for batch in self.history.batches) >= rows)
+
+
+class Runner:
+    """Runs manifests on the shared cluster; `folder` has the checkpoints and operators of one's own."""
+
+    def __init__(self, embedded: EmbeddedCluster, folder: Path) -> None:
+        self.embedded = embedded
+        self.folder = folder
+
+    def run(self, given: Mapping[str, Any], until: Until | None = None, base: Path | None = None) -> History:
+        """Run to the end of the input, or `until`."""
+        topology = parse(dict(given))
+        check_before_start(topology, base or self.folder)
+        history = new_history(topology)
+        self._run(topology, history, until, base).process()
+        return history
+
+    @contextmanager
+    def running(self, given: Mapping[str, Any], until: Until | None = None) -> Iterator[Running]:
+        """Runs while entered; it is stopped on leaving, and what it raised is raised."""
+        topology = parse(dict(given))
+        history = new_history(topology)
+        run = self._run(topology, history, until, None)
+        with ThreadPoolExecutor(1) as thread:
+            ended = thread.submit(run.process)
+            try:
+                yield Running(run, history, ended)
+            finally:
+                run.stop()
+        ended.result()
+
+    def save(self, given: Mapping[str, Any]) -> Path:
+        """The manifest as a file (JSON is YAML)."""
+        path = self.folder / f"{given['metadata']['name']}.yaml"
+        path.write_text(json.dumps(given))
+        return path
+
+    def _run(self, topology: Topology, history: History, until: Until | None, base: Path | None) -> TopologyRun:
+        options = RunOptions(until or Until(), self.folder)
+        return TopologyRun(self.embedded, topology, base or self.folder, history, options)
+
+
+@pytest.fixture(scope="session")
+def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluster]:
+    """Two large executors and a small one."""
+    if SparkContext._active_spark_context is not None:  # another room's session: it makes itself a new one when needed
+        SparkContext._active_spark_context.stop()
+    topology = parse(manifest("shared", [files(Path("unused"))], [counting()], [memory_sink("unused", "counts")]))
+    with EmbeddedCluster("tests", executor_slots(topology), tmp_path_factory.mktemp("running"), print) as embedded:
+        yield embedded
+
+
+@pytest.fixture
+def runner(shared_cluster: EmbeddedCluster, tmp_path: Path) -> Iterator[Runner]:
+    """All executors there, at the CPU of their classes."""
+    shared_cluster.watch.await_admitted(INSTANCES)
+    yield Runner(shared_cluster, tmp_path)
+    shared_cluster.cluster.resize("large", 1.0)
+    shared_cluster.cluster.resize("small", 0.3)
