@@ -51,7 +51,7 @@ def test_words_are_counted_though_their_edge_is_split(runner: Runner) -> None:
 
 def test_a_rerouted_run_equals_a_group_by_and_keys_are_where_the_table_says(runner: Runner) -> None:
     rows = runner.folder / "rows"
-    expected = sum((write_rows(rows, number, rows=12_000) for number in range(30)), Counter[int]())
+    expected = sum((write_rows(rows, number, rows=12_000) for number in range(18)), Counter[int]())
     given = manifest(
         "rerouted",
         [files(rows)],

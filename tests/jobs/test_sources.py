@@ -295,8 +295,11 @@ def test_tagged_union_and_untag_are_inverse(spark: SparkSession) -> None:
         "numbers": spark.createDataFrame([(1, "x"), (2, None)], "a INT, `odd name` STRING"),
         "words": spark.createDataFrame([("w",)], "word STRING"),
     }
-    batches = tagged_union(frames).toArrow().to_batches()
-    found = {name: rows.to_pylist() for batch in batches for name, rows in untag(batch)}
+    found: dict[str, list[dict]] = {"numbers": [], "words": []}
+    for batch in tagged_union(frames).toArrow().to_batches():
+        for name, rows in untag(batch):
+            found[name].extend(rows.to_pylist())
+    found["numbers"].sort(key=lambda row: row["a"])
     assert found == {
         "numbers": [{"a": 1, "odd name": "x"}, {"a": 2, "odd name": None}],
         "words": [{"word": "w"}],

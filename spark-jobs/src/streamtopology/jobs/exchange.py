@@ -7,6 +7,7 @@ that starts from the loads the driver merged after the last batch.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -125,5 +126,8 @@ def blobs(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Buffer]:
     """The blobs of incoming rows as buffers, copied nowhere."""
     for batch in batches:
         column = batch.column(batch.schema.get_field_index("blob"))
-        for index in range(len(column)):
-            yield column[index].as_buffer()
+        if len(column):
+            _, offsets, data = column.buffers()
+            ends = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1].tolist()
+            for start, end in pairwise(ends):
+                yield data.slice(start, end - start)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from streamtopology.routing.report import LoadReport, SourceReport
 
@@ -110,6 +110,8 @@ class History:
 
     def batch_done(self, outcome: BatchOutcome) -> None:
         with self._lock:
+            if self._batches:
+                self._batches[-1] = _without_keys(self._batches[-1])
             self._batches.append(outcome)
         self._changed()
 
@@ -135,3 +137,15 @@ class History:
     def _changed(self) -> None:
         for listener in self._listeners:
             listener(self)
+
+
+def _without_keys(outcome: BatchOutcome) -> BatchOutcome:
+    """An older batch: its totals stay, the arrays per key and bucket (32 kB an instance) go."""
+    return replace(outcome, reports=tuple(_totals(report) for report in outcome.reports))
+
+
+def _totals(report: LoadReport) -> LoadReport:
+    return LoadReport(
+        report.operator, report.instance, report.slot, report.rows, report.busy_seconds, report.task_seconds,
+        report.state_keys, report.state_bytes, report.late_rows, report.bad_rows,
+    )  # fmt: skip

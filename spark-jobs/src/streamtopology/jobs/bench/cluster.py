@@ -1,4 +1,4 @@
-"""What the benchmarks on Spark share: a cluster, a topology run on it, counting as plain Spark does it, figures as JSON."""
+"""What the benchmarks on Spark share: a cluster, a topology run on it, figures as JSON."""
 
 from __future__ import annotations
 
@@ -11,24 +11,16 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import pyspark
-from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
-from streamtopology.jobs import work
 from streamtopology.jobs.embedded import EmbeddedCluster, executor_slots
 from streamtopology.jobs.history import BatchOutcome, History, Reconfiguration
-from streamtopology.jobs.keys import KeyColumns, key_types
-from streamtopology.jobs.operators.kernels import count_at
 from streamtopology.jobs.query import Until
 from streamtopology.jobs.runner import RunOptions, TopologyRun, new_history
-from streamtopology.jobs.state import Field, KeyedState, KeyedStateSchema
 from streamtopology.routing.topology import Topology, parse
 
 FOLDER = Path("build/bench")
@@ -96,9 +88,6 @@ def run_topology(
     return Ran(history.batches, history.reconfigurations, run.bound())
 
 
-# --- Counting by key in plain Spark ---
-
-
 @contextmanager
 def plain_spark(spark: SparkSession) -> Iterator[SparkSession]:
     """While entered, the session's SQL settings are Spark's own where ours would slow Spark's own operators down."""
@@ -113,75 +102,6 @@ def plain_spark(spark: SparkSession) -> Iterator[SparkSession]:
                 spark.conf.unset(name)
             else:
                 spark.conf.set(name, value)
-
-
-Rows = Iterator[pa.RecordBatch]
-
-
-def count_in_task(key: str, seconds_per_row: float) -> Callable[[Rows], Rows]:
-    """For mapInArrow: count by `key` within the task, with declared work per row as the topology's; gives `n long`."""
-    return partial(_count_in_task, key, round(seconds_per_row * work.iterations_for(1.0)))
-
-
-def count_and_pass(name: str, key: str) -> Callable[[Rows], Rows]:
-    """For mapInArrow: add to the counts by `key` that this worker keeps as `name` of its partition; rows pass."""
-    return partial(_count_and_pass, name, key)
-
-
-def count_and_end(name: str, key: str) -> Callable[[Rows], Rows]:
-    """As `count_and_pass`, but gives only `n long`."""
-    return partial(_count_and_end, name, key)
-
-
-_kept: dict[tuple[str, int], KeyedState] = {}
-
-
-# Module-level functions, so that Spark ships them by name and a worker finds what it kept.
-
-
-def _count_in_task(key: str, turns: int, batches: Rows) -> Rows:
-    state: KeyedState | None = None
-    rows = 0
-    for batch in batches:
-        state = state or _new_counts(batch.schema, key)
-        _count(state, key, batch)
-        work.burn(batch.num_rows, turns)
-        rows += batch.num_rows
-    yield pa.record_batch({"n": [rows]})
-
-
-def _count_and_pass(name: str, key: str, batches: Rows) -> Rows:
-    for batch in batches:
-        _count_kept(name, key, batch)
-        yield batch
-
-
-def _count_and_end(name: str, key: str, batches: Rows) -> Rows:
-    rows = 0
-    for batch in batches:
-        _count_kept(name, key, batch)
-        rows += batch.num_rows
-    yield pa.record_batch({"n": [rows]})
-
-
-def _count_kept(name: str, key: str, batch: pa.RecordBatch) -> None:
-    context = TaskContext.get()
-    assert context is not None, "runs in a task only"
-    kept = (name, context.partitionId())
-    if kept not in _kept:
-        _kept[kept] = _new_counts(batch.schema, key)
-    _count(_kept[kept], key, batch)
-    _kept[kept].commit()
-
-
-def _new_counts(schema: pa.Schema, key: str) -> KeyedState:
-    field = Field("count", np.dtype(np.int64), merge="sum")
-    return KeyedState(KeyedStateSchema((field,), key_types(schema, (key,))))
-
-
-def _count(state: KeyedState, key: str, batch: pa.RecordBatch) -> None:
-    slots = state.slots(KeyColumns.from_arrow(batch, (key,)))
-    count_at(state.column("count"), slots)
 
 
 # --- Figures ---

@@ -20,7 +20,6 @@ from pyspark.sql import DataFrame, SparkSession
 from streamtopology.jobs.bench.cluster import (
     Ran,
     cluster_for,
-    count_in_task,
     figure,
     fresh_folder,
     machine,
@@ -30,6 +29,7 @@ from streamtopology.jobs.bench.cluster import (
     topology,
 )
 from streamtopology.jobs.bench.flights_data import KEYS_DDL, Distribution, make_keys
+from streamtopology.jobs.bench.spark_counting import count_in_task
 from streamtopology.jobs.embedded import EmbeddedCluster
 from streamtopology.jobs.history import History
 from streamtopology.jobs.runner import TopologyRun

@@ -80,7 +80,13 @@ class DescriptorStreamReader(SimpleDataSourceStreamReader, SupportsTriggerAvaila
     """Offsets are `{source name: offset of that source}`; the names of its methods are Spark's."""
 
     def __init__(self, specs: Iterable[SourceSpec], log: Path) -> None:
-        self._streams = {spec.name: open_stream(spec, log) for spec in specs}
+        self._specs = tuple(specs)
+        self._log = log
+        self._streams = {spec.name: open_stream(spec, log) for spec in self._specs}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Spark sends the reader along with the rows it has read; a broker's clients cannot travel, so it is made anew."""
+        return DescriptorStreamReader, (self._specs, self._log)
 
     def initialOffset(self) -> dict:  # noqa: N802
         return {name: stream.initial_offset() for name, stream in self._streams.items()}

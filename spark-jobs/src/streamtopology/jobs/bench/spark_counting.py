@@ -1,0 +1,86 @@
+"""Counting by key in plain Spark, with the kernels and the state of our `count`: what the benchmarks compare with.
+
+Spark's workers import this module, and it imports nothing that their daemon has not loaded: no time is lost on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+from pyspark import TaskContext
+
+from streamtopology.jobs import work
+from streamtopology.jobs.keys import KeyColumns, key_types
+from streamtopology.jobs.operators.kernels import count_at
+from streamtopology.jobs.state import Field, KeyedState, KeyedStateSchema
+
+Rows = Iterator[pa.RecordBatch]
+
+
+def count_in_task(key: str, seconds_per_row: float) -> Callable[[Rows], Rows]:
+    """For mapInArrow: count by `key` within the task, with declared work per row as the topology's; gives `n long`."""
+    return partial(_count_in_task, key, round(seconds_per_row * work.iterations_for(1.0)))
+
+
+def count_and_pass(name: str, key: str) -> Callable[[Rows], Rows]:
+    """For mapInArrow: add to the counts by `key` that this worker keeps as `name` of its partition; rows pass."""
+    return partial(_count_and_pass, name, key)
+
+
+def count_and_end(name: str, key: str) -> Callable[[Rows], Rows]:
+    """As `count_and_pass`, but gives only `n long`."""
+    return partial(_count_and_end, name, key)
+
+
+_kept: dict[tuple[str, int], KeyedState] = {}
+
+
+# Module-level functions, so that Spark ships them by name and a worker finds what it kept.
+
+
+def _count_in_task(key: str, turns: int, batches: Rows) -> Rows:
+    state: KeyedState | None = None
+    rows = 0
+    for batch in batches:
+        state = state or _new_counts(batch.schema, key)
+        _count(state, key, batch)
+        work.burn(batch.num_rows, turns)
+        rows += batch.num_rows
+    yield pa.record_batch({"n": [rows]})
+
+
+def _count_and_pass(name: str, key: str, batches: Rows) -> Rows:
+    for batch in batches:
+        _count_kept(name, key, batch)
+        yield batch
+
+
+def _count_and_end(name: str, key: str, batches: Rows) -> Rows:
+    rows = 0
+    for batch in batches:
+        _count_kept(name, key, batch)
+        rows += batch.num_rows
+    yield pa.record_batch({"n": [rows]})
+
+
+def _count_kept(name: str, key: str, batch: pa.RecordBatch) -> None:
+    context = TaskContext.get()
+    assert context is not None, "runs in a task only"
+    kept = (name, context.partitionId())
+    if kept not in _kept:
+        _kept[kept] = _new_counts(batch.schema, key)
+    _count(_kept[kept], key, batch)
+    _kept[kept].commit()
+
+
+def _new_counts(schema: pa.Schema, key: str) -> KeyedState:
+    field = Field("count", np.dtype(np.int64), merge="sum")
+    return KeyedState(KeyedStateSchema((field,), key_types(schema, (key,))))
+
+
+def _count(state: KeyedState, key: str, batch: pa.RecordBatch) -> None:
+    slots = state.slots(KeyColumns.from_arrow(batch, (key,)))
+    count_at(state.column("count"), slots)

@@ -1,0 +1,140 @@
+"""From a manifest to nodes, levels and edges; what only shows there is said with the operator's name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.stages import manifest
+
+from streamtopology.jobs.batch import Plan, place_instances
+from streamtopology.jobs.dag import Dag, compile_dag
+from streamtopology.jobs.keys import KeyColumns
+from streamtopology.jobs.load import measure_keys
+from streamtopology.jobs.rerouting import first_routes
+from streamtopology.routing.epoch import Epoch
+from streamtopology.routing.table import BUCKETS, bucket_of
+from streamtopology.routing.topology import ManifestError, parse
+
+SOURCE = pa.schema([("k", pa.int64()), ("v", pa.float64())])
+COUNT: Mapping[str, Any] = {"inputs": ["s"], "grouping": {"policy": "mixed", "key": "k"}, "run": "count"}
+
+
+def dag_of(*operators: Mapping[str, Any], base_dir: Path = Path()) -> Dag:
+    topology = parse(manifest(operators, {"s": "k BIGINT, v DOUBLE"}))
+    return compile_dag(topology, {"s": SOURCE}, base_dir)
+
+
+def operator(name: str, inputs: Sequence[Any] = ("s",), policy: str = "mixed", **more: Any) -> dict[str, Any]:
+    return {**COUNT, "name": name, "inputs": list(inputs), "grouping": {"policy": policy, "key": "k"}, **more}
+
+
+def test_a_node_is_one_level_after_the_last_it_reads() -> None:
+    dag = dag_of(operator("a"), operator("b", ["a"]), operator("c", ["s", "b"]), operator("d", ["a"]), operator("e"))
+    assert {node.name: node.level for node in dag.nodes} == {"a": 1, "b": 2, "c": 3, "d": 2, "e": 1}
+    assert dag.depth == 3
+    assert {node.name for node in dag.at(2)} == {"b", "d"}
+    assert {edge.consumer for edge in dag.edges_from("s")} == {"a", "c", "e"}
+    assert {(edge.producer, edge.alias) for edge in dag.node("c").edges} == {("s", "s"), ("b", "b")}
+
+
+def test_a_split_operator_is_a_partial_and_a_merge_under_its_own_name() -> None:
+    dag = dag_of(operator("a", policy="partial-key", aggregateEvery=3), operator("b", ["a"]))
+    partial, merge = dag.node("a.partial"), dag.node("a")
+    assert (partial.policy, partial.level, partial.flush_every, partial.is_partial) == ("partial-key", 1, 3, True)
+    assert (merge.policy, merge.level, merge.flush_every, merge.is_partial) == ("fields", 2, 1, False)
+    assert partial.operator == merge.operator == "a"
+    assert [(edge.producer, edge.key) for edge in merge.edges] == [("a.partial", ("k",))]
+    assert partial.output == pa.schema([("k", pa.int64()), ("count", pa.int64())])
+    assert dag.node("b").level == 3
+
+
+def test_an_operator_without_state_is_never_split() -> None:
+    dag = dag_of({"name": "m", "inputs": ["s"], "run": "map", "with": {"select": ["k"]}})
+    assert [(node.name, node.policy) for node in dag.nodes] == [("m", "shuffle")]
+
+
+def test_inputs_of_one_source_are_told_apart_by_alias_and_key() -> None:
+    dag = dag_of(
+        {"name": "m", "inputs": ["s"], "run": "map", "with": {"select": ["k AS id", "v"]}},
+        operator("a", ["s", {"from": "m", "as": "other", "key": "id"}]),
+    )
+    assert {(edge.alias, edge.key) for edge in dag.node("a").edges} == {("s", ("k",)), ("other", ("id",))}
+
+
+def test_every_operator_with_a_problem_is_named_once() -> None:
+    with pytest.raises(ManifestError) as raised:
+        dag_of(
+            operator("a", run="nowhere.py:Gone"),
+            {"name": "b", "inputs": ["s"], "grouping": {"policy": "mixed", "key": "z"}, "run": "count"},
+            operator("c", run="aggregate", **{"with": {"aggregates": {"t": "sum(w)"}}}),
+            operator("fine"),
+            operator("follows", ["a"]),
+        )
+    told = [(problem.path, problem.message) for problem in raised.value.problems]
+    assert [path for path, _ in told] == ["spec.operators[0]", "spec.operators[1]", "spec.operators[2]"]
+    for (_, message), found in zip(told, ["nowhere.py", "'z'", "'w'"], strict=True):
+        assert found in message
+
+
+def test_state_that_cannot_be_combined_refuses_a_splitting_policy(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from streamtopology.jobs.operators.base import Field, TupleOperator\n"
+        "class Last(TupleOperator):\n"
+        "    fields = (Field('last', float),)\n"
+        "    def process_tuple(self, row, state):\n"
+        "        state['last'] = row['v']\n"
+    )
+    assert dag_of(operator("a", run="mine.py:Last"), base_dir=tmp_path).node("a").output is None
+    with pytest.raises(ManifestError, match="fields or mixed"):
+        dag_of(operator("a", policy="partial-key", run="mine.py:Last"), base_dir=tmp_path)
+
+
+def test_a_plan_comes_back_from_the_checkpoint_as_it_was() -> None:
+    topology = parse(manifest([operator("a", policy="partial-key"), operator("b", ["a"])], {"s": "k BIGINT, v DOUBLE"}))
+    dag = compile_dag(topology, {"s": SOURCE}, Path())
+    plan = Plan(topology, Epoch(7, first_routes(dag, topology, {}), (0.25, 0.75), "why"), {"s": SOURCE}, Path("/base"))
+    again = Plan.from_json(plan.to_json())
+    assert again == plan
+    assert [node.name for node in again.compile().nodes] == ["a.partial", "a", "b"]
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(1, 6), st.integers(1, 14), st.data())
+def test_instances_stay_home_and_orphans_are_dealt_evenly(slots: int, instances: int, data: st.DataObject) -> None:
+    homes = tuple(sorted(data.draw(st.sets(st.integers(0, slots - 1), min_size=1))))
+    placement = place_instances(homes, slots, instances)
+    orphans = [place for instance, place in enumerate(placement) if instance % slots not in homes]
+    for instance, place in enumerate(placement):
+        if instance % slots in homes:
+            assert homes[place] == instance % slots
+    dealt = [orphans.count(place) for place in range(len(homes))]
+    assert max(dealt) - min(dealt) <= 1
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 1000), st.sampled_from([0, 5, 500, 40_000]), st.booleans())
+def test_measured_keys_are_counted_exactly(seed: int, n: int, timed: bool) -> None:
+    random = np.random.default_rng(seed)
+    values = np.where(random.random(n) < 0.5, random.integers(0, 4, n), random.integers(0, 10**6, n))
+    seconds = random.random(n) if timed else None
+    keys = KeyColumns.from_arrow(pa.record_batch({"k": values}), ("k",))
+    load = measure_keys(keys, seconds)
+    counted = np.zeros(BUCKETS, np.int64)
+    heavy = np.isin(keys.hashes, load.hashes)
+    np.add.at(counted, bucket_of(keys.hashes[~heavy], BUCKETS), 1)
+    assert np.array_equal(load.bucket_rows, counted)
+    assert load.rows.sum() + load.bucket_rows.sum() == n
+    for hashed, rows, spent, label in zip(load.hashes, load.rows, load.seconds, load.labels, strict=True):
+        mine = keys.hashes == hashed
+        assert rows == np.count_nonzero(mine)
+        assert set(values[mine]) == {int(label)}
+        assert spent == pytest.approx(seconds[mine].sum() if seconds is not None else 0.0)
+    if n >= 500:
+        assert {"0", "1", "2", "3"} <= set(load.labels), "keys with an eighth of the rows each are heavy"

@@ -1,0 +1,202 @@
+"""The driver's promises: a batch counts wholly or not at all, and a tuple at fault is named or set aside, it alone."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.stages import SLOTS, Flow, Loss, manifest, random_table
+
+from streamtopology.jobs.driver import MOST_ATTEMPTS
+from streamtopology.jobs.failures import TopologyFailed
+from streamtopology.jobs.publishing import DEAD_LETTERS
+from streamtopology.routing.hashing import hash_int64
+
+PICKY = '''
+import numpy as np
+import pyarrow as pa
+from streamtopology.jobs.operators.base import BadTuple, Field, Operator, TupleOperator
+
+
+class Sum:
+    fields = (Field("n", np.int64), Field("total", np.int64))
+
+
+class Named(Sum, Operator):
+    """Says itself which tuples it cannot take."""
+
+    def process(self, rows, state):
+        values = rows.column("v").to_numpy()
+        if (values < 0).any():
+            raise BadTuple(np.flatnonzero(values < 0), "v is negative")
+        slots = state.slots(rows.keys)
+        np.add.at(state.column("n"), slots, 1)
+        np.add.at(state.column("total"), slots, values)
+
+
+class Unnamed(Sum, Operator):
+    """Just raises, having changed its state."""
+
+    def process(self, rows, state):
+        values = rows.column("v").to_numpy()
+        slots = state.slots(rows.keys)
+        np.add.at(state.column("n"), slots, 1)
+        np.add.at(state.column("total"), slots, values)
+        if (values < 0).any():
+            raise ValueError("v is negative")
+
+
+class OneByOne(Sum, TupleOperator):
+    def process_tuple(self, row, state):
+        state["n"] += 1
+        state["total"] += row["v"]
+        if row["v"] < 0:
+            raise ValueError("v is negative")
+
+
+class AtTheEnd(Sum, Operator):
+    """Raises whatever it was given."""
+
+    def process(self, rows, state):
+        state.slots(rows.keys)
+
+    def finish(self, batch, state):
+        if batch.number:
+            raise RuntimeError("the end is bad")
+'''
+ALL = ["Named", "Unnamed", "OneByOne"]
+
+tuples = st.lists(st.tuples(st.integers(0, 5), st.integers(-2, 9)), max_size=25)
+
+
+def picky(folder: Path, operator: str, on_bad_tuple: str = "fail") -> dict[str, Any]:
+    (folder / "picky.py").write_text(PICKY)
+    sums = {"name": "sums", "inputs": ["s"], "grouping": {"policy": "mixed", "key": "k"}, "run": f"picky.py:{operator}"}
+    made = manifest([sums], {"s": "k BIGINT, v BIGINT"}, onBadTuple=on_bad_tuple)
+    made["spec"]["sinks"] = []
+    return made
+
+
+def table_of(rows: Sequence[tuple[int, int]]) -> pa.Table:
+    return pa.table({"k": pa.array([k for k, _ in rows], pa.int64()), "v": pa.array([v for _, v in rows], pa.int64())})
+
+
+def sums_of(flow: Flow) -> dict[int, tuple[int, int]]:
+    return {row["k"]: (row["n"], row["total"]) for row in flow.state("sums")}
+
+
+def expected(rows: Sequence[tuple[int, int]]) -> dict[int, tuple[int, int]]:
+    number, total = Counter(k for k, _ in rows), Counter[int]()
+    for k, v in rows:
+        total[k] += v
+    return {k: (n, total[k]) for k, n in number.items()}
+
+
+@pytest.mark.parametrize("operator", ALL)
+def test_a_bad_tuple_ends_the_run_named_and_nothing_of_its_batch_stays(tmp_path: Path, operator: str) -> None:
+    flow = Flow(tmp_path, picky(tmp_path, operator))
+    good = [(k, k) for k in range(20)]
+    before = flow.batch(s=table_of(good))
+    owner = int(flow.router.plan.epoch.routes["sums"].table.lookup(hash_int64(np.array([7])))[0])
+    with pytest.raises(TopologyFailed) as raised:
+        flow.batch(s=table_of([*good, (7, -3), *good]))
+    sentence = str(raised.value)
+    for part in ("'sums'", "batch 1", f"instance {owner}", "k=7", "v is negative", "'v': -3", "deadLetter"):
+        assert part in sentence
+    assert flow.last == before
+    assert sums_of(flow) == expected(good)
+    flow.start(picky(tmp_path, operator))
+    assert flow.batch(s=table_of([(7, 3)])).batch == 1
+    assert sums_of(flow) == expected([*good, (7, 3)])
+
+
+@pytest.mark.parametrize("operator", ALL)
+@settings(max_examples=4, deadline=None)
+@given(batches=st.lists(tuples, min_size=2, max_size=3), seed=st.integers(0, 99))
+def test_exactly_the_bad_tuples_are_set_aside(
+    tmp_path_factory: pytest.TempPathFactory, operator: str, batches: list[list[tuple[int, int]]], seed: int
+) -> None:
+    folder = tmp_path_factory.mktemp("flow")
+    flow = Flow(folder, picky(folder, operator, "deadLetter"))
+    random = np.random.default_rng(seed)
+    for rows in batches:
+        flow.losses = [Loss(2, 0)]  # what a failed attempt sets aside does not count
+        flow.batch(s=table_of(rows))
+        done = flow.router.done[-1]
+        bad = sum(turned.report.bad_rows for turned in done.results.turns)
+        assert bad == sum(v < 0 for _, v in rows)
+        flow.router.reroute({"sums": random_table(random, SLOTS)})
+    everything = [row for rows in batches for row in rows]
+    assert sums_of(flow) == expected([row for row in everything if row[1] >= 0])
+    letters = flow.published(DEAD_LETTERS).to_pylist()
+    found = Counter((json.loads(letter["tuple"])["k"], json.loads(letter["tuple"])["v"]) for letter in letters)
+    assert found == Counter(row for row in everything if row[1] < 0)
+    assert all(letter["operator"] == "sums" and "v is negative" in letter["reason"] for letter in letters)
+
+
+def test_a_batch_that_failed_takes_the_manifest_that_was_corrected(tmp_path: Path) -> None:
+    flow = Flow(tmp_path, picky(tmp_path, "Named"))
+    rows = table_of([(1, 5), (2, -1)])
+    with pytest.raises(TopologyFailed):
+        flow.batch(s=rows)
+    flow.start(picky(tmp_path, "Named", "deadLetter"))
+    assert flow.batch(s=rows).attempt == 2
+    assert sums_of(flow) == {1: (1, 5)}
+
+
+def test_a_batch_that_was_recorded_keeps_its_epoch_over_a_restart(tmp_path: Path) -> None:
+    given = picky(tmp_path, "Named")
+    flow = Flow(tmp_path, given)
+    flow.batch(s=table_of([(1, 1)]))
+    flow.meanwhile = [lambda: 1 / 0]  # the driver dies in the middle of batch 1
+    with pytest.raises(ZeroDivisionError):
+        flow.batch(s=table_of([(1, 1)]))
+    flow.start(given)
+    flow.router.reroute({"sums": random_table(np.random.default_rng(0), SLOTS)})
+    assert flow.batch(s=table_of([(1, 1)])).epoch == 1
+    assert flow.batch(s=table_of([(1, 1)])).epoch == flow.router.plan.epoch.number
+    assert sums_of(flow) == {1: (3, 3)}
+
+
+def test_an_error_that_is_no_tuples_fault_says_where_it_was(tmp_path: Path) -> None:
+    flow = Flow(tmp_path, picky(tmp_path, "AtTheEnd", "deadLetter"))
+    flow.batch(s=table_of([(1, 1)]))
+    with pytest.raises(TopologyFailed, match=r"operator 'sums', instance \d: the end is bad\n(.|\n)*RuntimeError"):
+        flow.batch(s=table_of([(1, 1)]))
+
+
+def test_the_driver_gives_up_when_every_attempt_loses_an_executor(tmp_path: Path) -> None:
+    flow = Flow(tmp_path, picky(tmp_path, "Named"))
+    flow.losses = [Loss(0, 0)] * MOST_ATTEMPTS
+    with pytest.raises(TopologyFailed, match=f"{MOST_ATTEMPTS} attempts"):
+        flow.batch(s=table_of([(1, 1)]))
+    assert len(flow.told) == MOST_ATTEMPTS
+    assert flow.checkpoint.last_commit() is None
+
+
+def test_two_drivers_on_one_checkpoint_are_told_apart(tmp_path: Path) -> None:
+    given = picky(tmp_path, "Named")
+    flow, other = Flow(tmp_path, given), Flow(tmp_path, given)
+    flow.batch(s=table_of([(1, 1)]))
+    with pytest.raises(TopologyFailed, match="another driver"):
+        other.driver._commit(flow.router.done[-1].attempt, 0, flow.router.done[-1].results)
+
+
+def test_a_batch_that_spark_repeats_after_its_commit_is_only_published(tmp_path: Path) -> None:
+    given = manifest(
+        [{"name": "n", "inputs": ["s"], "grouping": {"policy": "mixed", "key": "k"}, "run": "count"}], {"s": "k BIGINT"}
+    )
+    flow = Flow(tmp_path, given)
+    before = flow.batch(s=pa.table({"k": [1, 2]}))
+    flow.start(given)
+    flow.driver.batch((), None, before.spark_batch)
+    assert flow.last == before
+    assert sorted(row["k"] for row in flow.published("n").to_pylist()) == [1, 2]

@@ -1,0 +1,231 @@
+"""The control loop in the driver's process: when an epoch is ready, active, waiting, and what is told of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from support.stages import SLOTS, Flow, manifest
+
+from streamtopology.jobs.batch import Plan
+from streamtopology.jobs.checkpoint import Checkpoint
+from streamtopology.jobs.dag import compile_dag
+from streamtopology.jobs.driver import Committed
+from streamtopology.jobs.failures import TopologyFailed
+from streamtopology.jobs.history import History
+from streamtopology.jobs.rerouting import InProcessRouter, first_routes
+from streamtopology.jobs.runner import new_history
+from streamtopology.jobs.stages import Results
+from streamtopology.routing.controller import Controller
+from streamtopology.routing.epoch import Route
+from streamtopology.routing.hashing import hash_int64
+from streamtopology.routing.report import SourceReport
+from streamtopology.routing.table import RoutingTable
+from streamtopology.routing.topology import parse
+
+ROWS = pa.table({"k": np.arange(40) % 10})
+
+
+def given(policy: str = "mixed", every: int = 3, mode: str = "Off") -> dict[str, Any]:
+    counts: dict[str, Any] = {
+        "name": "counts", "inputs": ["s"], "grouping": {"policy": policy, "key": "k"}, "run": "count",
+    }  # fmt: skip
+    if policy == "partial-key":
+        counts["aggregateEvery"] = every
+    return manifest([counts], {"s": "k BIGINT"}, rebalance={"mode": mode})
+
+
+class Listening(InProcessRouter):
+    """Keeps the batch it heard of last, as a model for batches that the test makes up."""
+
+    def committed(self, done: Committed) -> None:
+        self.heard = done
+        super().committed(done)
+
+
+class Routed:
+    """A flow under the real router; `now` is its clock."""
+
+    def __init__(self, folder: Path, spec: dict[str, Any]) -> None:
+        self.now = 0.0
+        self.flow = Flow(folder, spec, router=self._router)
+
+    @property
+    def router(self) -> Listening:
+        assert isinstance(self.flow.router, Listening)
+        return self.flow.router
+
+    def _router(self, plan: Plan, checkpoint: Checkpoint) -> Listening:
+        self.history: History = new_history(plan.topology)
+        controller = Controller(plan.topology.rebalance, self._clock)
+        return Listening(plan, checkpoint, controller, self.history, lambda: (1.0,) * SLOTS, self._clock)
+
+    def _clock(self) -> float:
+        return self.now
+
+    def apply(self, spec: dict[str, Any]) -> int:
+        return self.router.apply(parse(spec), "the test says so")
+
+    def batch(self, meanwhile: Callable[[], object] = lambda: None) -> tuple[int, bool]:
+        """One batch of ROWS: its epoch, and whether its partials were asked to hand over."""
+        self.flow.meanwhile = [meanwhile]
+        flush = self.router.must_flush()
+        return self.flow.batch(s=ROWS).epoch, flush
+
+    def counted(self) -> dict[int, int]:
+        """Rows of every key, merged or still with a partial."""
+        total: Counter[int] = Counter()
+        nodes = {node.name for node in self.flow._plan().compile().nodes}
+        for row in (row for node in nodes for row in self.flow.state(node)):
+            total[row["k"]] += row["count"]
+        return dict(total)
+
+
+@pytest.fixture
+def mixed(tmp_path: Path) -> Routed:
+    return Routed(tmp_path, given("mixed"))
+
+
+@pytest.fixture
+def split(tmp_path: Path) -> Routed:
+    return Routed(tmp_path, given("partial-key"))
+
+
+def test_a_policy_changes_under_way_and_back_with_every_tuple_counted_once(mixed: Routed) -> None:
+    policies = {2: "partial-key", 5: "mixed", 8: "partial-key", 9: "fields"}
+    for number in range(13):
+        if number in policies:
+            mixed.apply(given(policies[number]))
+        mixed.batch()
+        assert mixed.counted() == dict.fromkeys(range(10), 4 * (number + 1))
+    assert [node.name for node in mixed.router.ready().compile().nodes] == ["counts"]
+
+
+def test_a_published_plan_is_in_the_checkpoint_ready_at_once_and_active_with_its_first_batch(mixed: Routed) -> None:
+    mixed.batch()
+    number = mixed.apply(given("partial-key"))
+    assert Plan.from_json(mixed.flow.checkpoint.read_epoch(number)) == mixed.router.ready()
+    assert (mixed.router.ready().epoch.number, mixed.router.epoch.number) == (number, 1)
+    mixed.batch()
+    assert mixed.router.epoch.number == number
+
+
+def test_a_plan_without_partials_waits_for_one_batch_that_flushes(split: Routed) -> None:
+    split.batch()
+    split.batch()
+    number = split.apply(given("mixed"))
+    assert split.batch() == (1, True)
+    assert split.flow.state("counts.partial") == []
+    assert split.batch() == (number, False)
+
+
+def test_a_plan_published_while_a_batch_is_at_work_waits_for_the_next_to_flush(split: Routed) -> None:
+    split.batch()
+    assert split.batch(meanwhile=lambda: split.apply(given("mixed"))) == (1, False)
+    assert split.batch() == (1, True)
+    assert split.batch() == (2, False)
+    assert split.counted() == dict.fromkeys(range(10), 16)
+
+
+def test_a_newer_plan_takes_the_place_of_one_that_waits(split: Routed) -> None:
+    split.batch()
+    split.apply(given("mixed"))
+    kept = split.apply(given("partial-key", mode="Recommend"))
+    assert [split.batch(), split.batch()] == [(kept, False), (kept, False)]
+    assert split.counted() == dict.fromkeys(range(10), 12)
+
+
+def test_a_restart_that_would_lose_what_partials_hold_is_refused(split: Routed) -> None:
+    split.batch()
+    split.batch()
+    with pytest.raises(TopologyFailed, match="hold tuples back"):
+        split.flow.start(given("mixed"))
+    split.flow.start(given("partial-key"))
+    split.batch()
+    split.batch()  # batch 3 flushes
+    split.flow.start(given("mixed"))
+    split.batch()
+    assert split.counted() == dict.fromkeys(range(10), 20)
+
+
+def skewed(routed: Routed, number: int, busy: list[float]) -> Committed:
+    """A batch under the active epoch whose instances were busy for so long, with three heavy keys each."""
+    heard, epoch = routed.router.heard, routed.router.epoch
+    buckets = epoch.routes["counts"].table.buckets
+    turns = []
+    for turned in heard.results.turns:
+        instance = turned.report.instance
+        seconds = busy[instance]
+        report = replace(
+            turned.report, rows=int(1000 * seconds), busy_seconds=seconds, task_seconds=seconds + 0.01,
+            heavy_hashes=np.sort(hash_int64(np.arange(3) + 10 * instance)), heavy_rows=np.full(3, int(200 * seconds)),
+            heavy_seconds=np.zeros(3), heavy_bytes=np.full(3, 50), heavy_labels=("a", "b", "c"),
+            bucket_rows=np.where(buckets == instance, int(400 * seconds / 1024), 0),
+        )  # fmt: skip
+        turns.append(replace(turned, report=report))
+    sources = [SourceReport(slot, 1000, 0.05, 0.06, {}) for slot in range(SLOTS)]
+    attempt = replace(heard.attempt, number=number, epoch=epoch.number, previous_epoch=epoch.number)
+    return Committed(attempt, Results(turns=turns, sources=sources), 4000, max(busy) + 0.1, routed.now)
+
+
+SKEWED = [2.0, 0.5, 0.5, 0.5]
+
+
+@pytest.mark.parametrize(("mode", "recommendations"), [("Recommend", 1), ("Off", 0)])
+def test_imbalance_changes_nothing_unless_rebalance_is_auto(tmp_path: Path, mode: str, recommendations: int) -> None:
+    routed = Routed(tmp_path, given("mixed", mode=mode))
+    routed.batch()
+    for number in range(1, 12):
+        routed.now += 2.0
+        routed.router.committed(skewed(routed, number, SKEWED))
+    assert routed.flow.checkpoint.epochs() == [1]
+    told = [event for event in routed.history.events if event.text.startswith("recommended")]
+    assert len(told) == recommendations
+
+
+def test_imbalance_becomes_an_epoch_and_what_it_did_is_told(tmp_path: Path) -> None:
+    routed = Routed(tmp_path, given("mixed", mode="Auto"))
+    routed.batch()
+    for number in range(1, 12):  # long enough for a second judgement, were it not for the epoch that is not active yet
+        routed.now += 2.0
+        routed.router.committed(skewed(routed, number, SKEWED))
+    ready = routed.router.ready().epoch
+    assert routed.flow.checkpoint.epochs() == [1, 2]
+    assert Plan.from_json(routed.flow.checkpoint.read_epoch(2)).epoch == ready
+    assert ready.routes["counts"].table != routed.router.epoch.routes["counts"].table
+    routed.router.active(2, 12)
+    first = skewed(routed, 12, [1.0, 0.9, 0.9, 0.9])
+    moved = replace(first.results, keys_moved={"counts": 12}, bytes_moved={"counts": 600})
+    routed.router.committed(replace(first, attempt=replace(first.attempt, previous_epoch=1), results=moved))
+    (told,) = [told for told in routed.history.reconfigurations if told.operator == "counts"]
+    assert (told.epoch, told.batch, told.keys_moved, told.bytes_moved) == (2, 12, 12, 600)
+    assert 0 < told.published_to_active_seconds < 22
+    assert told.predicted_gain > 0
+
+
+def test_a_judgement_never_takes_the_number_of_a_plan_that_was_applied_meanwhile(tmp_path: Path) -> None:
+    routed = Routed(tmp_path, given("mixed", mode="Auto"))
+    routed.batch()
+    number = routed.apply(given("mixed", mode="Auto"))
+    for batch in range(1, 12):  # the batches at work are still under the epoch before
+        routed.now += 2.0
+        routed.router.committed(skewed(routed, batch, SKEWED))
+    assert routed.router.ready().epoch.number == number
+    assert routed.flow.checkpoint.epochs() == [1, number]
+
+
+def test_first_routes_keep_tables_that_still_fit() -> None:
+    topology = parse(given("mixed"))
+    dag = compile_dag(topology, {"s": pa.schema([("k", pa.int64())])}, Path())
+    table = RoutingTable.uniform([0, 1, 2, 3], seed=5)
+    known = {"counts": Route("fields", table, (0, 1, 2, 3), {})}
+    assert first_routes(dag, topology, known)["counts"].table == table
+    assert first_routes(dag, topology, known)["counts"].policy == "mixed"
+    narrower = {"counts": Route("mixed", RoutingTable.uniform([0, 1]), (0, 1), {})}
+    assert first_routes(dag, topology, narrower)["counts"].table == RoutingTable.uniform([0, 1, 2, 3])
