@@ -8,6 +8,8 @@ READY := .venv/ready
 # One bench: `make bench BENCHES=kernels`. One room's tests: `make test TESTS=tests/routing`.
 BENCHES ?= kernels planners dataplane latency heterogeneous reconfigure
 TESTS ?= tests
+# A process has one Spark session: tests that start clusters of their own get a process each.
+RUNS := $(wildcard tests/runs/test_*.py)
 
 help: ## Show what there is to make
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -16,7 +18,8 @@ demo: $(READY) ## A skewed stream on unequal executors: fixed routing, then re-r
 	$(BIN)/streamtopology demo --report build/demo
 
 test: $(READY) ## Every test, those with real Spark and Kafka included
-	$(BIN)/python -m pytest $(TESTS)
+	$(BIN)/python -m pytest $(TESTS) --ignore tests/runs
+	set -e; if [ "$(TESTS)" = tests ]; then for run in $(RUNS); do $(BIN)/python -m pytest $$run; done; fi
 
 lint: $(READY) ## Style, format, types, and who may import whom
 	$(BIN)/ruff check .

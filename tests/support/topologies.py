@@ -1,4 +1,4 @@
-"""Topologies running on a real embedded cluster: one small cluster for the test session, unequal on purpose."""
+"""Topologies running on a real embedded cluster: one small cluster for a module of tests, unequal on purpose."""
 
 from __future__ import annotations
 
@@ -85,9 +85,9 @@ class Runner:
         return TopologyRun(self.embedded, topology, base or self.folder, history, options)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluster]:
-    """Two large executors and a small one."""
+    """Two large executors and a small one; gone with the module, as other rooms make sessions of their own."""
     if SparkContext._active_spark_context is not None:  # another room's session: it makes itself a new one when needed
         SparkContext._active_spark_context.stop()
     topology = parse(manifest("shared", [files(Path("unused"))], [counting()], [memory_sink("unused", "counts")]))
