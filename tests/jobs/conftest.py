@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from streamtopology.jobs.executors import ExecutorWatch
 from streamtopology.jobs.local.cluster import ExecutorSlot, LocalCluster
-from streamtopology.jobs.pinning import ExecutorInfo, Slot, executors, pin
+from streamtopology.jobs.pinning import ExecutorInfo, Slot, executors, placed, stage
 from streamtopology.jobs.session import create_local_session
 
 MEMORY_BYTES = 768 << 20
@@ -64,7 +64,7 @@ def kill_executor(cluster: LocalCluster) -> Callable[[str], None]:
 
 
 def start_python_worker(session: SparkSession, executor: ExecutorInfo) -> None:
-    pin(session.range(0, 1, 1, 1), [executor.slot], 1).mapInArrow(lambda batches: batches, "id long").collect()
+    stage(placed(session, [executor.slot]), lambda place, blobs: blobs).collect()
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -19,7 +18,7 @@ from streamtopology.jobs.local.claim import CLUSTER_MARK, SLOT_MARK, Claim, clai
 from streamtopology.jobs.local.cluster import LocalCluster
 from streamtopology.jobs.local.dutycycle import DutyCycle
 from streamtopology.jobs.local.limiting import CpuLimiter
-from streamtopology.jobs.pinning import Slot, pin
+from streamtopology.jobs.pinning import Slot, placed, stage
 
 FULL, THIRD = 0.09, 0.03  # cores; small, so that the limit binds even on a crowded machine
 BURNERS = """
@@ -156,12 +155,12 @@ def test_executors_get_their_classes_cpu_and_resizing_takes_effect_at_once(
 def burn(spark: SparkSession, slots: list[Slot], started: Path, release: Path) -> None:
     """Use all the CPU that each executor can get until `release` is there."""
 
-    def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def work(place: int, blobs: Iterator[bytes]) -> Iterator[bytes]:
         import os
 
         (started / str(os.getpid())).touch()
         while not release.exists():
             sum(range(100_000))
-        yield from batches
+        yield from blobs
 
-    pin(spark.range(0, len(slots), 1, len(slots)), slots, 1).mapInArrow(stage, "id long").collect()
+    stage(placed(spark, slots), work).collect()

@@ -7,37 +7,36 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from streamtopology.jobs.executors import ExecutorLost, ExecutorsUnusable, ExecutorWatch
 from streamtopology.jobs.local.cluster import LocalCluster
-from streamtopology.jobs.pinning import ExecutorInfo, Slot, pin
+from streamtopology.jobs.pinning import ExecutorInfo, Slot, Stage, placed, stage
 
 pytestmark = pytest.mark.spark
-
-Stage = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def wait_for(file: Path, started: Path) -> Stage:
     """A stage that says that it has started and does not end before `file` is there."""
 
-    def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def work(place: int, blobs: Iterator[bytes]) -> Iterator[bytes]:
         import os
         import time
 
-        rows = list(batches)
+        for _ in blobs:
+            pass
         (started / str(os.getpid())).touch()
         while not file.exists():
             time.sleep(0.02)
-        yield from rows
+        yield bytes([place])
 
-    return stage
+    return work
 
 
-def pinned(spark: SparkSession, slots: list[Slot], stage: Stage) -> DataFrame:
-    return pin(spark.range(0, len(slots), 1, len(slots)), slots, 1).mapInArrow(stage, "id long")
+def run_on(spark: SparkSession, slots: list[Slot], work: Stage) -> list[int]:
+    """The places that came to an end."""
+    return [blob[0] for blob in stage(placed(spark, slots), work).collect()]
 
 
 class Killer(threading.Thread):
@@ -57,17 +56,17 @@ class Killer(threading.Thread):
 
 
 def attempts_until_done(spark: SparkSession, watch: ExecutorWatch, release: Path, started: Path) -> tuple[list[int], list[int]]:
-    """What a driver does: run on the executors there are, again when one is lost. Executors per attempt, and the rows."""
+    """What a driver does: run on the executors there are, again when one is lost. Executors per attempt, and the places."""
     executors_per_attempt: list[int] = []
     while True:
         slots = [executor.slot for executor in watch.await_admitted()]
         executors_per_attempt.append(len(slots))
         try:
             with watch.guard(slots):
-                rows = pinned(spark, slots, wait_for(release, started)).collect()
+                places = run_on(spark, slots, wait_for(release, started))
         except ExecutorLost:
             continue
-        return executors_per_attempt, [row.id for row in rows]
+        return executors_per_attempt, places
 
 
 def test_a_lost_executor_costs_one_attempt_and_the_next_one_is_admitted(
@@ -78,15 +77,15 @@ def test_a_lost_executor_costs_one_attempt_and_the_next_one_is_admitted(
     before = {executor.id for executor in watch.admitted()}
     killer = Killer(kill_executor, "large-1", started, 4, release)
     killer.start()
-    attempts, rows = attempts_until_done(spark, watch, release, started)
+    attempts, places = attempts_until_done(spark, watch, release, started)
     killer.join()
     assert attempts == [4, 3]
-    assert rows == [0, 1, 2]
+    assert places == [0, 1, 2]
     after = watch.await_admitted(4)
     (newcomer,) = [executor for executor in after if executor.id not in before]
     assert cluster.slot_at(newcomer.host).name == "large-1"
     with watch.guard([executor.slot for executor in after]):
-        pinned(spark, [executor.slot for executor in after], wait_for(release, started)).collect()
+        run_on(spark, [executor.slot for executor in after], wait_for(release, started))
 
 
 def test_the_job_of_a_streaming_batch_is_cancelled_too(
@@ -121,7 +120,7 @@ def test_an_executor_lost_before_the_action_starts_is_found_out(
     def collect_until_it_is_noticed() -> None:
         with watch.guard(slots):
             while True:
-                pinned(spark, slots, lambda batches: batches).collect()
+                run_on(spark, slots, lambda place, blobs: (bytes([place]) for _ in blobs))
 
     with pytest.raises(ExecutorLost) as lost:
         collect_until_it_is_noticed()
@@ -130,24 +129,24 @@ def test_an_executor_lost_before_the_action_starts_is_found_out(
 
 
 def test_a_failure_of_the_job_itself_stays_what_it_is(spark: SparkSession, watch: ExecutorWatch) -> None:
-    def fail(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def fail(place: int, blobs: Iterator[bytes]) -> Iterator[bytes]:
         raise ZeroDivisionError("the operator's own fault")
         yield
 
     slots = [executor.slot for executor in watch.admitted()]
     with pytest.raises(Exception, match="the operator's own fault") as failure, watch.guard(slots):
-        pinned(spark, slots, fail).collect()
+        run_on(spark, slots, fail)
     assert not isinstance(failure.value, ExecutorLost)
     assert [executor.slot for executor in watch.admitted()] == slots
 
 
 def test_an_executor_that_cannot_warm_up_is_not_admitted_and_says_why(spark: SparkSession) -> None:
-    def fail(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def fail(place: int, blobs: Iterator[bytes]) -> Iterator[bytes]:
         raise ImportError("no module named topology_of_theirs")
         yield
 
     def warm_up(executor: ExecutorInfo) -> None:
-        pinned(spark, [executor.slot], fail).collect()
+        run_on(spark, [executor.slot], fail)
 
     with ExecutorWatch(spark, warm_up, print) as watch, pytest.raises(ExecutorsUnusable, match="topology_of_theirs"):
         watch.await_admitted(1)

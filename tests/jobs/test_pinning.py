@@ -2,60 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark import RDD, cloudpickle
+from pyspark.sql import SparkSession
 
 from streamtopology.jobs.local.cluster import LocalCluster
 from streamtopology.jobs.pinning import (
-    RowCountError,
+    Blob,
+    BlobCountError,
     Slot,
+    addressed,
+    blob_counts_explained,
+    blobs_of,
+    exchanged,
     executor_ids,
     executors,
-    partition_count,
-    pin,
-    row_counts_explained,
+    placed,
+    stage,
 )
 
 pytestmark = pytest.mark.spark
-
-Stage = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-PLACED = "partition long, host string, worker long, total long"
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # executors do not have the tests
 
 
-def where_it_runs() -> Stage:
-    """A stage of one row a partition: its number, the host it ran on, its process, the sum of the rows' last column."""
-
-    def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import os
-
-        from pyspark import TaskContext
-
-        total = sum(sum(batch.column(batch.num_columns - 1).to_pylist()) for batch in batches)
-        context = TaskContext.get()
-        assert context is not None
-        row = {"partition": context.partitionId(), "host": os.environ["SPARK_LOCAL_IP"], "worker": os.getpid()}
-        yield pa.RecordBatch.from_pylist([{**row, "total": total}])
-
-    return stage
+def where_it_runs(place: int, arrived: Iterator[bytes]) -> Iterator[Blob]:
+    """One blob a partition: its number, the host it ran on, its process, the blobs that it was sent."""
+    blobs = sorted(blob.decode() for blob in arrived)
+    host = os.environ["SPARK_LOCAL_IP"]
+    yield json.dumps({"partition": place, "host": host, "worker": os.getpid(), "blobs": blobs}).encode()
 
 
-def dealt(partitions: int) -> Stage:
-    """A stage that emits one row per target partition: target p gets 1000 p + the partition's first value."""
-
-    def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        first = sum(batch.column(0)[0].as_py() for batch in batches)
-        schema = pa.schema([("place", pa.int32()), ("value", pa.int64())])
-        rows = [{"place": p, "value": 1000 * p + first} for p in range(partitions)]
-        yield pa.RecordBatch.from_pylist(rows, schema=schema)
-
-    return stage
+def letters(places: int, place: int, arrived: Iterator[bytes]) -> Iterator[Blob]:
+    """A blob from this place to every other."""
+    assert [len(blob) for blob in arrived] == [0]
+    return addressed(f"from {place} to {target}".encode() for target in range(places))
 
 
-def numbers(spark: SparkSession, partitions: int) -> DataFrame:
-    return spark.range(0, partitions, 1, partitions)
+def told(blobs: RDD[bytes]) -> list[dict[str, Any]]:
+    return [json.loads(blob) for blob in blobs.collect()]
 
 
 def hosts(slots: Sequence[Slot]) -> list[str]:
@@ -65,38 +57,62 @@ def hosts(slots: Sequence[Slot]) -> list[str]:
 def test_every_partition_runs_on_its_executor_in_every_job(spark: SparkSession, slots: list[Slot]) -> None:
     for turn in range(len(slots) * 2):
         order = slots[turn % len(slots) :] + slots[: turn % len(slots)]
-        rows = pin(numbers(spark, len(order)), order, 1).mapInArrow(where_it_runs(), PLACED).collect()
-        assert [row.host for row in rows] == hosts(order)
+        rows = told(stage(placed(spark, order), where_it_runs))
+        assert [(row["partition"], row["host"]) for row in rows] == list(enumerate(hosts(order)))
 
 
 def test_one_executor_may_have_several_partitions_and_others_none(spark: SparkSession, slots: list[Slot]) -> None:
     order = [slots[1], slots[3], slots[1], slots[1], slots[3]]
-    rows = pin(numbers(spark, 5), order, 1).mapInArrow(where_it_runs(), PLACED).collect()
-    assert [row.host for row in rows] == hosts(order)
+    assert [row["host"] for row in told(stage(placed(spark, order), where_it_runs))] == hosts(order)
 
 
-def test_stages_of_one_partition_share_a_worker_and_rows_arrive(spark: SparkSession, slots: list[Slot]) -> None:
+def test_stages_of_one_partition_share_a_worker_and_blobs_arrive(spark: SparkSession, slots: list[Slot]) -> None:
     places = len(slots)
-    spread = pin(numbers(spark, places), slots, 1).mapInArrow(dealt(places), "place int, value long")
-    shuffled = spread.repartitionById(places, "place")
-    assert partition_count(shuffled) == places
-    rows = pin(shuffled, slots, places).mapInArrow(where_it_runs(), PLACED).collect()
-    before = pin(numbers(spark, places), slots, 1).mapInArrow(where_it_runs(), PLACED).collect()
-    assert [row.host for row in rows] == hosts(slots)
-    assert [row.worker for row in rows] == [row.worker for row in before]
-    assert [row.total for row in rows] == [1000 * p * places + sum(range(places)) for p in range(places)]
+    sent = stage(placed(spark, slots), partial(letters, places))
+    rows = told(stage(exchanged(sent, slots, places), where_it_runs))
+    before = told(stage(placed(spark, slots), where_it_runs))
+    assert [row["host"] for row in rows] == hosts(slots)
+    assert [row["worker"] for row in rows] == [row["worker"] for row in before]
+    assert [row["blobs"] for row in rows] == [[f"from {i} to {place}" for i in range(places)] for place in range(places)]
 
 
-def test_the_wrong_number_of_partitions_is_refused_at_once(spark: SparkSession, slots: list[Slot]) -> None:
-    with pytest.raises(ValueError, match="3 partitions to 2 executors"):
-        pin(numbers(spark, 3), slots[:2], 1)
+def big(size: int, place: int, arrived: Iterator[bytes]) -> Iterator[Blob]:
+    list(arrived)
+    return addressed([pa.py_buffer(bytes([place + 1]) * size)] * 2)
 
 
-@pytest.mark.parametrize("promised", [1, 3])
-def test_the_wrong_number_of_rows_is_explained(spark: SparkSession, slots: list[Slot], promised: int) -> None:
-    two_each = spark.range(0, 4, 1, 2)
-    with pytest.raises(RowCountError, match="rows_per_partition"), row_counts_explained():
-        pin(two_each, slots[:2], promised).collect()
+def sizes(place: int, arrived: Iterator[bytes]) -> Iterator[Blob]:
+    yield json.dumps([[len(blob), sorted(set(blob))] for blob in arrived]).encode()
+
+
+def test_a_blob_may_be_larger_than_any_buffer_on_its_way(spark: SparkSession, slots: list[Slot]) -> None:
+    size = 70 << 20  # Kryo's own limit would be 64 MiB
+    sent = stage(placed(spark, slots[:2]), partial(big, size))
+    found = [json.loads(blob) for blob in stage(exchanged(sent, slots[:2], 2), sizes).collect()]
+    assert [sorted(blobs) for blobs in found] == [[[size, [1]], [size, [2]]]] * 2
+
+
+def as_letters(places: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    rows = sum(batch.num_rows for batch in batches)
+    for blob in addressed(f"{rows} rows for {place}".encode() for place in range(places)):
+        yield pa.record_batch({"blob": pa.array([blob], pa.binary())})
+
+
+def test_blobs_of_a_frame_join_those_of_a_stage(spark: SparkSession, slots: list[Slot]) -> None:
+    """The tasks of the frame run where Spark puts them, and are senders like the others."""
+    places = len(slots)
+    frame = spark.range(0, 30, 1, 3).mapInArrow(partial(as_letters, places), "blob binary")
+    sent = stage(placed(spark, slots), partial(letters, places)).union(blobs_of(frame))
+    rows = told(stage(exchanged(sent, slots, sent.getNumPartitions()), where_it_runs))
+    for place, row in enumerate(rows):
+        assert row["blobs"] == [f"10 rows for {place}"] * 3 + [f"from {i} to {place}" for i in range(places)]
+
+
+@pytest.mark.parametrize("promised", [3, 5])
+def test_the_wrong_number_of_blobs_is_explained(spark: SparkSession, slots: list[Slot], promised: int) -> None:
+    sent = stage(placed(spark, slots), partial(letters, len(slots)))
+    with pytest.raises(BlobCountError, match="one to each place"), blob_counts_explained():
+        stage(exchanged(sent, slots, promised), where_it_runs).collect()
 
 
 def test_executors_know_their_class_and_slot(spark: SparkSession, cluster: LocalCluster) -> None:

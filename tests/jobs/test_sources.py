@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from streamtopology.jobs.sources.checks import check
 from streamtopology.jobs.sources.descriptors import Descriptor, SourceError, SourceSpec
 from streamtopology.jobs.sources.spark_source import load, tagged_union, untag
 from streamtopology.jobs.sources.split import TOLERANCE, assign
-from streamtopology.jobs.sources.stream import descriptor_stream
+from streamtopology.jobs.sources.stream import DescriptorLog, descriptor_stream
 from streamtopology.routing.topology import Source
 
 # --- descriptors and replay
@@ -264,9 +265,12 @@ def test_spark_streams_the_descriptors_and_goes_on_after_a_restart(spark: SparkS
     for number in range(3):
         parquet_file(data, f"{number}.parquet", [number, 10, 20], mtime=100)
     source = spec(data, maxFilesPerTrigger="2")
+    logged = DescriptorLog([source], tmp_path / "log", tmp_path / "spark", position=0)
 
     def take(batch: DataFrame, number: int) -> None:
-        seen.append((number, [Descriptor.from_json(row.descriptor) for row in batch.collect()]))
+        rows = [row.descriptor for row in batch.collect()]
+        assert logged.of_batch(number) == rows
+        seen.append((number, [Descriptor.from_json(row) for row in rows]))
 
     def run() -> None:
         stream = descriptor_stream(spark, [source], tmp_path / "log").writeStream.foreachBatch(take)
@@ -287,6 +291,42 @@ def test_spark_streams_the_descriptors_and_goes_on_after_a_restart(spark: SparkS
     (tmp_path / "spark" / "commits" / ".2.crc").unlink()
     run()
     assert seen[3] == seen[2]
+
+
+@pytest.mark.spark
+def test_the_descriptors_of_a_batch_are_found_beside_sources_of_spark(spark: SparkSession, tmp_path: Path) -> None:
+    data, seen = tmp_path / "in", []
+    parquet_file(data, "0.parquet", [0], mtime=100)
+    source = spec(data)
+    ticks = load(spark, Source("ticks", "rate", None, {"rowsPerSecond": "100"}))
+    frames = {"ticks": ticks, "descriptors": descriptor_stream(spark, [source], tmp_path / "log")}
+    logged = DescriptorLog([source], tmp_path / "log", tmp_path / "spark", position=1)
+    done = threading.Event()
+
+    def take(batch: DataFrame, number: int) -> None:
+        rows = [row.descriptors.descriptor for row in batch.where("__source = 'descriptors'").collect()]
+        assert logged.of_batch(number) == rows
+        seen.extend(rows)
+        if number == 3:
+            parquet_file(data, "1.parquet", [1], mtime=101)
+        if len(seen) == 2:
+            done.set()
+
+    writer = tagged_union(frames).writeStream.foreachBatch(take).option("checkpointLocation", str(tmp_path / "spark"))
+    query = writer.start()
+    while query.isActive and not done.wait(0.1):
+        pass
+    query.stop()
+    assert query.exception() is None
+    assert [Path(Descriptor.from_json(row).path).name for row in seen] == ["0.parquet", "1.parquet"]
+
+
+def test_an_offset_log_of_another_version_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "spark" / "offsets").mkdir(parents=True)
+    (tmp_path / "spark" / "offsets" / "0").write_text('v3\n{}\n{"s": 1}')
+    log = DescriptorLog([spec(tmp_path)], tmp_path / "log", tmp_path / "spark", position=0)
+    with pytest.raises(SourceError, match="version 'v3'; only v1"):
+        log.of_batch(0)
 
 
 @pytest.mark.spark

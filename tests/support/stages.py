@@ -1,7 +1,7 @@
 """The data plane without Spark: a driver, a worker per slot, and envelopes handed from stage to stage in one process.
 
 Everything is the real thing (driver, checkpoint, stages, sinks) but for what Spark does between: it starts one task per
-place and stage, and gives each task the row that every task of the stage before sent to its place.
+place and stage, and gives each task the blob that every task of the stage before sent to its place.
 """
 
 from __future__ import annotations
@@ -233,11 +233,11 @@ class Flow:
 
     def _run_attempt(self, spark: Any, attempt: Attempt, depth: int, executors: Any, frame: Any) -> Results:
         loss = self.losses.pop(0) if self.losses else None
-        sent: list[list[pa.RecordBatch]] = [[] for _ in range(attempt.places)]
+        sent: list[list[bytes]] = [[] for _ in range(attempt.places)]
         for level in range(depth + 1):
             if loss is not None and loss.stages <= level:
                 break
-            sent = self._run_stage(attempt, level, sent, is_last=level == depth)
+            sent = self._run_stage(attempt, level, sent)
             if level == 0:
                 self._do_meanwhile()
         if loss is not None:
@@ -245,23 +245,20 @@ class Flow:
             if not loss.returns:
                 self.homes = tuple(home for home in self.homes if home != loss.home)
             raise ExecutorLost([str(loss.home)])
-        return collect(pa.Table.from_batches([rows[0] for rows in sent]))
+        return collect(itertools.chain.from_iterable(sent))
 
-    def _run_stage(
-        self, attempt: Attempt, level: int, sent: Sequence[Sequence[pa.RecordBatch]], is_last: bool
-    ) -> list[list[pa.RecordBatch]]:
-        """What every place gets next: the row that each task sends to it, in no order that may be relied upon."""
-        received: list[list[pa.RecordBatch]] = [[] for _ in range(attempt.places)]
+    def _run_stage(self, attempt: Attempt, level: int, sent: Sequence[Sequence[bytes]]) -> list[list[bytes]]:
+        """What every place gets next: the envelope that each task sends to it, in no order that may be relied upon."""
+        received: list[list[bytes]] = [[] for _ in range(attempt.places)]
         for place, arriving in enumerate(sent):
             worker = self.workers[attempt.homes[place]]
             if level == 0:
-                rows = list(tasks.read_at(place, attempt, worker))
+                envelopes = tasks.read_at(place, attempt, worker)
             else:
-                rows = list(tasks.turns_at(place, attempt, level, worker, iter(arriving)))
-            places = [row.column("place")[0].as_py() for row in rows]
-            assert places == ([place] if is_last else list(range(attempt.places))), "pinning zips one row per place"
-            for target, row in zip(places, rows, strict=True):
-                received[target].insert(0, row)
+                envelopes = tasks.turns_at(place, attempt, level, worker, arriving)
+            assert len(envelopes) == attempt.places, "an exchange wants one blob per place"
+            for target, envelope in enumerate(envelopes):
+                received[target].insert(0, envelope.to_pybytes())
         return received
 
     def _do_meanwhile(self) -> None:

@@ -9,10 +9,9 @@ from typing import Self
 
 from pyspark.sql import SparkSession
 
-from streamtopology.jobs.exchange import BLOB_DDL
 from streamtopology.jobs.executors import ExecutorWatch
 from streamtopology.jobs.local.cluster import ExecutorSlot, LocalCluster
-from streamtopology.jobs.pinning import ExecutorInfo, Slot, pin
+from streamtopology.jobs.pinning import ExecutorInfo, Slot, exchanged, placed, stage
 from streamtopology.jobs.session import create_local_session
 from streamtopology.jobs.tasks import warm_stage
 from streamtopology.routing.topology import Topology
@@ -113,5 +112,5 @@ class EmbeddedCluster:
         """Start the executor's Python worker and its kernels, with what a batch will run, before it is given work."""
         slots: list[Slot] = [executor.slot]
         for _ in range(_WARM_UP_ROUNDS):
-            stage = pin(self.spark.range(0, 1, 1, 1), slots, 1).mapInArrow(warm_stage(), BLOB_DDL)
-            pin(stage.repartitionById(1, "place"), slots, 1).mapInArrow(warm_stage(), BLOB_DDL).toArrow()
+            sent = stage(placed(self.spark, slots), warm_stage(len(slots)))
+            stage(exchanged(sent, slots, senders=1), warm_stage(len(slots))).collect()

@@ -6,9 +6,6 @@ that starts from the loads the driver merged after the last batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import pairwise
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,9 +18,6 @@ from streamtopology.routing import groupings
 from streamtopology.routing.epoch import Epoch, Route
 from streamtopology.routing.groupings import Chooser
 from streamtopology.routing.table import partition
-
-BLOB_SCHEMA = pa.schema([("place", pa.int32()), ("blob", pa.binary())])
-BLOB_DDL = "place int, blob binary"
 
 
 class Outbox:
@@ -56,14 +50,9 @@ class Outbox:
     def forward(self, place: int, section: Section) -> None:
         self._envelopes[place].forward(section)
 
-    def rows(self) -> Iterator[pa.RecordBatch]:
-        """Exactly one row per place, as the pinning of the next stage needs it."""
-        for place, envelope in enumerate(self._envelopes):
-            yield blob_row(place, envelope.seal())
-
-    def last_row(self, place: int) -> pa.RecordBatch:
-        """What the last stage returns to the driver: the reports gathered at `place`."""
-        return blob_row(place, self._envelopes[place].seal())
+    def envelopes(self) -> list[pa.Buffer]:
+        """What goes to each place, in the order of places: one each, empty ones included."""
+        return [envelope.seal() for envelope in self._envelopes]
 
     def _send_along(self, edge: Edge, batch: pa.RecordBatch) -> None:
         node = self._dag.node(edge.consumer)
@@ -113,21 +102,3 @@ def _take_column(column: pa.Array, indices: np.ndarray) -> pa.Array:
     if column.null_count == 0 and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
         return pa.array(np.take(column.to_numpy(), indices), kind)
     return pc.take(column, pa.array(indices))
-
-
-def blob_row(place: int, blob: pa.Buffer) -> pa.RecordBatch:
-    """One row of BLOB_SCHEMA around `blob` without copying it."""
-    offsets = pa.py_buffer(np.array([0, blob.size], np.int32))
-    column = pa.Array.from_buffers(pa.binary(), 1, [None, offsets, blob])
-    return pa.RecordBatch.from_arrays([pa.array([place], pa.int32()), column], schema=BLOB_SCHEMA)
-
-
-def blobs(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Buffer]:
-    """The blobs of incoming rows as buffers, copied nowhere."""
-    for batch in batches:
-        column = batch.column(batch.schema.get_field_index("blob"))
-        if len(column):
-            _, offsets, data = column.buffers()
-            ends = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1].tolist()
-            for start, end in pairwise(ends):
-                yield data.slice(start, end - start)

@@ -19,7 +19,7 @@ from pyspark import InheritableThread
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from streamtopology.jobs.pinning import ExecutorInfo, Slot, executor_ids, executors
+from streamtopology.jobs.pinning import ExecutorInfo, Slot, executor_ids, executors, in_order
 
 TICK_SECONDS = 0.05
 LOSS_SECONDS = 1.0  # by when the scheduler knows that an executor is gone whose loss made a job fail
@@ -91,8 +91,7 @@ class ExecutorWatch:
     def admitted(self) -> list[ExecutorInfo]:
         """The executors that may be given work now, in the order of their hosts."""
         with self._changed:
-            admitted = set(self._admitted)
-        return [executor for executor in executors(self._spark) if executor.id in admitted]
+            return in_order(self._admitted.values())
 
     def await_admitted(self, count: int = 1, timeout_seconds: float = ADMISSION_SECONDS) -> list[ExecutorInfo]:
         """Wait until at least `count` executors are admitted; all of them, as `admitted`. Raises `ExecutorsUnusable`."""

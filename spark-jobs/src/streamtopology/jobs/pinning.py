@@ -1,30 +1,39 @@
-"""Puts partition i of a DataFrame on executor i: the only module that touches Spark's private API.
+"""Runs partition i on executor i, and sends blobs from every partition to every other: all that touches Spark's private API.
 
-The rows' RDD is zipped, inside the JVM, with a tiny RDD of *anchors* whose partitions prefer one executor each; a zipped
-partition inherits the preference, and with a long `spark.locality.wait` a preference is a decision. The zip wants as
-many anchors as rows in each partition, hence the contract of `pin`.
+Each stage's RDD holds blobs (byte strings), which Python and the JVM pass to each other as they are. It is zipped, inside
+the JVM, with a tiny RDD of *anchors* whose partitions prefer one executor each; a zipped partition inherits the
+preference, and with a long `spark.locality.wait` a preference is a decision. The zip wants as many anchors as blobs in
+each partition, hence the contract of `exchanged`.
 """
 
 from __future__ import annotations
 
+import struct
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
+import pyarrow as pa
 from py4j.protocol import Py4JJavaError
-from pyspark import SparkContext
+from pyspark import RDD, SparkContext
 from pyspark.errors import PySparkException
+from pyspark.serializers import NoOpSerializer
 from pyspark.sql import DataFrame, SparkSession
+
+Blob = bytes | pa.Buffer
+Stage = Callable[[int, Iterator[bytes]], Iterator[Blob]]
+"""What a task does: the number of its partition and the blobs that arrived there, to the blobs that it gives."""
 
 _MOST_CACHED_ANCHORS = 256
 _ZIP_COMPLAINT = "Can only zip RDDs with same number of elements in each partition"
+_PLACE = struct.Struct("!q")  # as the JVM's PairwiseRDD reads a key
 
 
-class RowCountError(Exception):
-    """A partition handed to `pin` did not have the promised number of rows."""
+class BlobCountError(Exception):
+    """A partition that was to be pinned did not have the promised number of blobs."""
 
 
 @dataclass(frozen=True, order=True)
@@ -48,41 +57,60 @@ class ExecutorInfo:
         return Slot(self.id, self.host)
 
 
-def pin(df: DataFrame, slots: Sequence[Slot], rows_per_partition: int) -> DataFrame:
-    """`df` with the same rows, partition i computed on `slots[i]` (and everything narrow that is put on top of it, too).
+def placed(spark: SparkSession, slots: Sequence[Slot]) -> RDD[bytes]:
+    """One empty blob on each of `slots`: what a job's first stage starts from."""
+    context = spark.sparkContext
+    anchors = _anchors(context, tuple(slots), 1)
+    return _raw(context, _scala_of(context).JavaRDD(anchors, _scala_of(context).bytes_tag))
 
-    `df` must have `len(slots)` partitions (ValueError) of exactly `rows_per_partition` rows each; run the action under
-    `row_counts_explained` to have a breach of the latter told in plain words.
+
+def stage(blobs: RDD[bytes], work: Stage) -> RDD[bytes]:
+    """`work` done in a Python worker at every partition of `blobs`."""
+    done: Any = blobs.mapPartitionsWithIndex(cast(Any, work), preservesPartitioning=True)
+    done._bypass_serializer = True  # what the stage gives crosses to the JVM as it is
+    done._jrdd_deserializer = NoOpSerializer()
+    return done
+
+
+def addressed(blobs: Iterable[Blob]) -> Iterator[Blob]:
+    """What a stage before an exchange gives: the i-th blob is for place i."""
+    for place, blob in enumerate(blobs):
+        yield _PLACE.pack(place)
+        yield blob
+
+
+def exchanged(sent: RDD[bytes], slots: Sequence[Slot], senders: int) -> RDD[bytes]:
+    """The blobs that `senders` partitions addressed to place i, at partition i, on `slots[i]`.
+
+    Each of them must have addressed exactly one blob to every place; run the action under `blob_counts_explained` to
+    have a breach of that told in plain words.
     """
-    spark = df.sparkSession
-    jvm = _jvm(spark.sparkContext)
-    java_frame: Any = df._jdf
-    java_session: Any = spark._jsparkSession
-    rows = java_frame.queryExecution().toRdd()
-    if rows.getNumPartitions() != len(slots):
-        raise ValueError(f"cannot pin {rows.getNumPartitions()} partitions to {len(slots)} executors: one slot per partition")
-    any_tag = _class_tag(jvm, "java.lang.Object")
-    zipped = _anchors(spark.sparkContext, tuple(slots), rows_per_partition).zip(rows, any_tag)
-    values = jvm.org.apache.spark.api.java.JavaPairRDD(zipped, any_tag, any_tag).values().rdd()
-    return DataFrame(java_session.internalCreateDataFrame(values, java_frame.schema(), False), spark)
+    context = sent.context
+    scala = _scala_of(context)
+    java_sent: Any = sent._jrdd
+    pairs = scala.PairwiseRDD(java_sent.rdd()).asJavaPairRDD()
+    by_place = pairs.partitionBy(scala.PythonPartitioner(len(slots), 0))
+    zipped = _anchors(context, tuple(slots), senders).zip(scala.value_of_pair(by_place).rdd(), scala.bytes_tag)
+    return _raw(context, scala.JavaPairRDD(zipped, scala.any_tag, scala.bytes_tag).values())
 
 
-def partition_count(df: DataFrame) -> int:
-    """Number of partitions that `df` will be computed in: the number of map tasks when it is shuffled."""
-    java_frame: Any = df._jdf
-    return java_frame.queryExecution().toRdd().getNumPartitions()
+def blobs_of(frame: DataFrame) -> RDD[bytes]:
+    """The blobs of a frame whose only column is binary, computed where Spark puts them."""
+    context = frame.sparkSession.sparkContext
+    java_frame: Any = frame._jdf
+    return _raw(context, getattr(java_frame, "as")(_scala_of(context).binary_encoder).javaRDD())
 
 
 @contextmanager
-def row_counts_explained() -> Iterator[None]:
-    """Run an action on pinned DataFrames; raises `RowCountError` instead of Spark's failure deep inside a stage."""
+def blob_counts_explained() -> Iterator[None]:
+    """Run an action on exchanged blobs; raises `BlobCountError` instead of Spark's failure deep inside a stage."""
     try:
         yield
     except (Py4JJavaError, PySparkException) as failure:
         if _ZIP_COMPLAINT in str(failure):
-            raise RowCountError(
-                "a pinned partition has more or fewer rows than rows_per_partition promised; every task of the stage before "
-                "must emit exactly one row per target, empty ones included"
+            raise BlobCountError(
+                "a place was sent more or fewer blobs than there are senders; every task of the stage before must address "
+                "exactly one to each place, empty ones included"
             ) from failure
         raise
 
@@ -96,13 +124,51 @@ def executors(spark: SparkSession) -> list[ExecutorInfo]:
         host = summary.hostPort().rpartition(":")[0]
         if host and summary.id() != "driver":  # one that has just registered has no address yet
             found.append(ExecutorInfo(summary.id(), host, _to_dict(spark, summary.attributes())))
-    return sorted(found, key=lambda executor: (_host_order(executor.host), executor.id))
+    return in_order(found)
+
+
+def in_order(executors: Iterable[ExecutorInfo]) -> list[ExecutorInfo]:
+    """`executors` by host, then id: the order in which they are places of an attempt."""
+    return sorted(executors, key=lambda executor: (_host_order(executor.host), executor.id))
 
 
 def executor_ids(spark: SparkSession) -> frozenset[str]:
     """Ids of the executors that the scheduler believes alive; one cheap call, for looking often."""
     ids = _scala_context(spark.sparkContext).getExecutorIds().mkString(",")
     return frozenset(filter(None, ids.split(",")))
+
+
+class _Scala:
+    """The JVM's classes that pinning uses: py4j looks a class up package by package, 10 ms of the driver's CPU each time."""
+
+    def __init__(self, context: SparkContext) -> None:
+        jvm = _jvm(context)
+        tag_of = jvm.scala.reflect.ClassTag.apply
+        for_name = jvm.java.lang.Class.forName
+        self.any_tag = tag_of(for_name("java.lang.Object"))
+        self.bytes_tag = tag_of(for_name("[B"))
+        self.JavaPairRDD = jvm.org.apache.spark.api.java.JavaPairRDD
+        self.JavaRDD = jvm.org.apache.spark.api.java.JavaRDD
+        self.PairwiseRDD = jvm.org.apache.spark.api.python.PairwiseRDD
+        self.PythonPartitioner = jvm.org.apache.spark.api.python.PythonPartitioner
+        self.value_of_pair = jvm.PythonRDD.valueOfPair
+        self.binary_encoder = jvm.org.apache.spark.sql.Encoders.BINARY()
+        for name in ("PythonRDD", "PythonUtils", "SimplePythonFunction"):
+            setattr(jvm, name, getattr(jvm, name))  # PySpark's own look-ups, several a stage, find them here
+        self.as_java = jvm.scala.jdk.javaapi.CollectionConverters.asJava
+
+
+_scalas: weakref.WeakKeyDictionary[SparkContext, _Scala] = weakref.WeakKeyDictionary()
+
+
+def _scala_of(context: SparkContext) -> _Scala:
+    if context not in _scalas:
+        _scalas[context] = _Scala(context)
+    return _scalas[context]
+
+
+def _raw(context: SparkContext, java_rdd: Any) -> RDD[bytes]:
+    return RDD(java_rdd, context, NoOpSerializer())
 
 
 _caches: weakref.WeakKeyDictionary[SparkContext, OrderedDict[tuple[tuple[Slot, ...], int], Any]] = weakref.WeakKeyDictionary()
@@ -133,7 +199,7 @@ def _make_anchors(context: SparkContext, slots: tuple[Slot, ...], rows: int) -> 
             elements.add(b"")
     as_map = jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(preferences)
     return jvm.org.apache.spark.rdd.ParallelCollectionRDD(
-        _scala_context(context), to_seq(elements), len(slots), as_map, _class_tag(jvm, "[B")
+        _scala_context(context), to_seq(elements), len(slots), as_map, _scala_of(context).bytes_tag
     )
 
 
@@ -146,12 +212,8 @@ def _scala_context(context: SparkContext) -> Any:
     return java_context.sc()
 
 
-def _class_tag(jvm: Any, name: str) -> Any:
-    return jvm.scala.reflect.ClassTag.apply(jvm.java.lang.Class.forName(name))
-
-
 def _to_dict(spark: SparkSession, scala_map: Any) -> dict[str, str]:
-    entries = _jvm(spark.sparkContext).scala.jdk.javaapi.CollectionConverters.asJava(scala_map)
+    entries = _scala_of(spark.sparkContext).as_java(scala_map)
     return {str(name): str(entries[name]) for name in entries}
 
 

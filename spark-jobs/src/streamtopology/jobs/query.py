@@ -16,7 +16,7 @@ from streamtopology.jobs.driver import Driver
 from streamtopology.jobs.failures import TopologyFailed
 from streamtopology.jobs.sources import spark_source
 from streamtopology.jobs.sources.descriptors import SourceSpec
-from streamtopology.jobs.sources.stream import descriptor_stream
+from streamtopology.jobs.sources.stream import DescriptorLog, descriptor_stream
 from streamtopology.routing.topology import Topology
 
 _DESCRIPTORS = "__descriptors"
@@ -45,9 +45,12 @@ class TopologyQuery:
         self._trigger = topology.trigger
         self._folder = folder
         self._driver = driver
-        self._reads_descriptors = any(source.reads_descriptors for source in topology.sources)
-        self._spark_sources = [source.name for source in topology.sources if not source.reads_descriptors]
-        self._frame = _together(spark, topology, frames, folder / "files")
+        self._reads_rows = bool(frames)
+        described = [SourceSpec.of(source) for source in topology.sources if source.reads_descriptors]
+        self._descriptors: DescriptorLog | None = None
+        if described:  # the last of the query's sources, see `_together`
+            self._descriptors = DescriptorLog(described, folder / "files", folder / "spark", position=len(frames))
+        self._frame = _together(spark, described, frames, folder / "files")
         self._stopping = threading.Event()
         self._at_work = threading.Lock()
         self._batches_left: int | None = None
@@ -90,8 +93,8 @@ class TopologyQuery:
             if self._stopping.is_set():
                 raise _Enough
             try:
-                descriptors, rows = self._split(frame)
-                self._driver.batch(descriptors, rows, spark_batch)
+                descriptors = self._descriptors.of_batch(spark_batch) if self._descriptors else ()
+                self._driver.batch(descriptors, self._rows(frame), spark_batch)
             except BaseException as error:
                 self._failure = error
                 raise
@@ -100,15 +103,13 @@ class TopologyQuery:
                 if self._batches_left == 0:
                     self._stopping.set()
 
-    def _split(self, frame: DataFrame) -> tuple[Sequence[str], DataFrame | None]:
-        """(descriptors, rows that Spark reads) of one batch."""
-        if not self._spark_sources:
-            return [row.descriptor for row in frame.collect()], None
-        if not self._reads_descriptors:
-            return (), frame
-        ours = frame.where(frame[spark_source.TAG] == _DESCRIPTORS).select(f"{_DESCRIPTORS}.descriptor")
-        theirs = frame.where(frame[spark_source.TAG] != _DESCRIPTORS).drop(_DESCRIPTORS)
-        return [row.descriptor for row in ours.collect()], theirs
+    def _rows(self, frame: DataFrame) -> DataFrame | None:
+        """The rows of one batch that Spark reads itself."""
+        if not self._reads_rows:
+            return None
+        if self._descriptors is None:
+            return frame
+        return frame.where(frame[spark_source.TAG] != _DESCRIPTORS).drop(_DESCRIPTORS)
 
     def _end(self, query: StreamingQuery) -> None:
         with self._at_work:  # Spark's stop would cancel the batch at work; none begins once we are stopping
@@ -126,12 +127,11 @@ def source_frames(spark: SparkSession, topology: Topology) -> dict[str, DataFram
     return {s.name: spark_source.load(spark, s) for s in topology.sources if not s.reads_descriptors}
 
 
-def _together(spark: SparkSession, topology: Topology, frames: Mapping[str, DataFrame], log: Path) -> DataFrame:
-    """One frame for all sources: plain when there is one, else their tagged union."""
-    ours = [SourceSpec.of(source) for source in topology.sources if source.reads_descriptors]
+def _together(spark: SparkSession, described: Sequence[SourceSpec], frames: Mapping[str, DataFrame], log: Path) -> DataFrame:
+    """One frame for all sources: plain when there is one, else their tagged union, the descriptors' stream last."""
     together = dict(frames)
-    if ours:
-        together[_DESCRIPTORS] = descriptor_stream(spark, ours, log)
+    if described:
+        together[_DESCRIPTORS] = descriptor_stream(spark, described, log)
     if len(together) == 1:
         return next(iter(together.values()))
     return spark_source.tagged_union(together)

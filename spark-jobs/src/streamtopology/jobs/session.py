@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from pyspark import SparkConf, SparkContext
@@ -90,10 +91,20 @@ def _resources(slots: int, executor_memory_bytes: int) -> dict[str, str]:
         "spark.executor.memory": f"{executor_memory_bytes // MEBIBYTE}m",
         "spark.executor.cores": "1",
         "spark.cores.max": str(slots),
-        "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData",
+        "spark.executor.extraJavaOptions": " ".join(_EXECUTOR_JAVA),
         "spark.scheduler.minRegisteredResourcesRatio": "0",  # we wait for executors ourselves, and say so
     }
 
+
+_EXECUTOR_JAVA = (
+    "-XX:+UseSerialGC",
+    "-XX:-UsePerfData",
+    # Compiling is work that a slow executor does instead of a batch's: compile cheaply, and all of it while warming up.
+    "-XX:TieredStopAtLevel=1",
+    "-XX:CompileThresholdScaling=0.02",
+    # A task logs a dozen lines of INFO, a tenth of what it costs. Spark's own setting of the level does not reach executors.
+    f"-Dlog4j2.configurationFile={(Path(__file__).parent / 'executor-log4j2.properties').as_uri()}",
+)
 
 _PLACEMENT = {
     "spark.locality.wait": "30s",  # a pinned task waits for its executor; the watch cancels it when the executor is gone
@@ -115,7 +126,9 @@ _FAILURES = {  # the batch is the unit of retry: Spark must give up at once, and
 }
 
 _DATA_PATH = {
-    # Our stages are Python; generating and compiling code for a few rows a task costs a tenth of a stage's CPU.
+    "spark.serializer": "org.apache.spark.serializer.KryoSerializer",  # of blobs: Java's is slower, and needs another shuffle
+    "spark.shuffle.sort.bypassMergeThreshold": "1",  # would open a file per place in every task
+    # What Spark runs for sources of its own is a few rows a task: generating and compiling code for them costs more.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.shuffle.compress": "false",

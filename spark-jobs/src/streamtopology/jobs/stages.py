@@ -1,13 +1,12 @@
 """One attempt as one Spark action: read, then a pinned stage per level, reports back.
 
-Every stage is `mapInArrow`; between two stages each task's envelopes are shuffled by place and pinned to the executor of
-that place.
+Between two stages each task's envelopes are exchanged by place, and pinned to the executor of that place.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,9 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from streamtopology.jobs.batch import Attempt
 from streamtopology.jobs.envelope import Kind, sections
-from streamtopology.jobs.exchange import BLOB_DDL, blobs
-from streamtopology.jobs.pinning import Slot, partition_count, pin, row_counts_explained
-from streamtopology.jobs.tasks import FAILED, MOVED, SOURCE, TURN, node_stage, read_stage, rows_stage
+from streamtopology.jobs.pinning import Slot, blob_counts_explained, blobs_of, exchanged, placed, stage
+from streamtopology.jobs.tasks import FAILED, MOVED, SENT_DDL, SOURCE, TURN, node_stage, read_stage, rows_stage
 from streamtopology.routing.report import LoadReport, SourceReport
 
 
@@ -52,26 +50,22 @@ def run_attempt(
 
     Raises whatever Spark raises; nothing of a failed attempt counts.
     """
-    places = attempt.places
-    anchors = spark.range(0, places, 1, places)
-    stage = pin(anchors, executors, 1).mapInArrow(read_stage(attempt), BLOB_DDL)
-    arriving = places
+    sent = stage(placed(spark, executors), read_stage(attempt))
     if frame is not None:
-        stage = stage.union(frame.mapInArrow(rows_stage(attempt, places), BLOB_DDL))
-        arriving = partition_count(stage)
+        sent = sent.union(blobs_of(frame.mapInArrow(rows_stage(attempt), SENT_DDL)))
+    senders = sent.getNumPartitions()
     for level in range(1, depth + 1):
-        stage = pin(stage.repartitionById(places, "place"), executors, arriving)
-        stage = stage.mapInArrow(node_stage(attempt, level), BLOB_DDL)
-        arriving = places
-    with row_counts_explained():
-        return collect(stage.toArrow())
+        sent = stage(exchanged(sent, executors, senders), node_stage(attempt, level, is_last=level == depth))
+        senders = attempt.places
+    with blob_counts_explained():
+        return collect(sent.collect())
 
 
-def collect(rows: pa.Table) -> Results:
+def collect(blobs: Iterable[bytes]) -> Results:
     """Read the envelopes that the last stage returned."""
     results = Results()
-    for blob in blobs(iter(rows.to_batches())):
-        for section in sections(blob):
+    for blob in blobs:
+        for section in sections(pa.py_buffer(blob)):
             if section.kind is Kind.REPORT:
                 _add(results, section.payload.to_pybytes())
     results.turns.sort(key=lambda turned: (turned.report.operator, turned.report.instance))
@@ -91,10 +85,10 @@ def between_barriers(results: Results, started_at: float, level_of: Callable[[st
     barrier = max(results.sources_left_at, default=started_at)
     turns: list[Turned] = []
     for level in sorted({level_of(turned.report.operator) for turned in results.turns}):
-        stage = [turned for turned in results.turns if level_of(turned.report.operator) == level]
-        for slot in {turned.report.slot for turned in stage}:
-            turns.extend(_share_stage([turned for turned in stage if turned.report.slot == slot], barrier))
-        barrier = max(turned.left_at for turned in stage)
+        here = [turned for turned in results.turns if level_of(turned.report.operator) == level]
+        for slot in {turned.report.slot for turned in here}:
+            turns.extend(_share_stage([turned for turned in here if turned.report.slot == slot], barrier))
+        barrier = max(turned.left_at for turned in here)
     turns.sort(key=lambda turned: (turned.report.operator, turned.report.instance))
     return replace(results, turns=turns, sources=sources)
 

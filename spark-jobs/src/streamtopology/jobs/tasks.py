@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -21,11 +21,12 @@ from pyspark import TaskContext
 from streamtopology.jobs.batch import Attempt
 from streamtopology.jobs.dag import Dag, Node
 from streamtopology.jobs.envelope import Kind, Section, sections
-from streamtopology.jobs.exchange import Outbox, blob_row, blobs
+from streamtopology.jobs.exchange import Outbox
 from streamtopology.jobs.failures import TopologyFailed
 from streamtopology.jobs.keys import KeyColumns
 from streamtopology.jobs.made_up import made_up_rows
 from streamtopology.jobs.operators.base import Rows
+from streamtopology.jobs.pinning import Blob, Stage, addressed
 from streamtopology.jobs.source_reader import SourceReader
 from streamtopology.jobs.sources.ddl import SchemaError
 from streamtopology.jobs.state import State
@@ -35,7 +36,8 @@ from streamtopology.routing.epoch import Epoch
 from streamtopology.routing.report import SourceReport
 from streamtopology.routing.table import RoutingTable
 
-Stage = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+SENT_DDL = "blob binary"
+_SENT = pa.schema([("blob", pa.binary())])
 SOURCE, TURN, MOVED, FAILED = b"S", b"T", b"M", b"F"
 
 
@@ -44,30 +46,33 @@ def read_stage(attempt: Attempt) -> Stage:
     return partial(_read, attempt)
 
 
-def rows_stage(attempt: Attempt, first_order: int) -> Stage:
-    """Stage 0 where Spark reads: rows of any other streaming source, routed where Spark put them."""
-    return partial(_route_rows, attempt, first_order)
+def rows_stage(attempt: Attempt) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Stage 0 where Spark reads, for `mapInArrow`: rows of any other streaming source, routed where Spark put them."""
+    return partial(_route_rows, attempt)
 
 
-def node_stage(attempt: Attempt, level: int) -> Stage:
-    """All instances of `level` at this place take their turns; what is meant for later levels is passed on."""
-    return partial(_take_turns, attempt, level)
+def node_stage(attempt: Attempt, level: int, is_last: bool) -> Stage:
+    """All instances of `level` at this place take their turns; what is meant for later levels is passed on.
+
+    The last stage sends to nobody: it gives one blob, the reports gathered at its place.
+    """
+    return partial(_take_turns, attempt, level, is_last)
 
 
-def warm_stage() -> Stage:
+def warm_stage(places: int) -> Stage:
     """Starts an executor's Python worker and sends one envelope through it: what a new executor does first."""
-    return _warm
+    return partial(_warm, places)
 
 
 # Module-level functions, so that Spark ships them by name: a nested one would carry a copy of THIS_WORKER, empty each time.
 
 
-def _read(attempt: Attempt, anchor: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _read(attempt: Attempt, place: int, anchor: Iterator[bytes]) -> Iterator[Blob]:
     exhaust(anchor)
-    yield from read_at(_partition(), attempt, THIS_WORKER)
+    return addressed(read_at(place, attempt, THIS_WORKER))
 
 
-def read_at(place: int, attempt: Attempt, worker: Worker) -> Iterator[pa.RecordBatch]:
+def read_at(place: int, attempt: Attempt, worker: Worker) -> list[pa.Buffer]:
     """What `read_stage` does at `place`."""
     worker.forget_elsewhere(attempt, place)
     plan, dag = worker.plan(attempt, attempt.epoch)
@@ -81,35 +86,35 @@ def read_at(place: int, attempt: Attempt, worker: Worker) -> Iterator[pa.RecordB
                 outbox.send(source, made_up_rows(schema))
     _report_source(outbox, place, attempt.homes[place], reader)
     _hand_over(attempt, worker, dag, plan.epoch, place, outbox)
-    yield from outbox.rows()
+    return outbox.envelopes()
 
 
-def _route_rows(attempt: Attempt, first_order: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _route_rows(attempt: Attempt, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     plan, dag = THIS_WORKER.plan(attempt, attempt.epoch)
-    outbox = Outbox(attempt, plan.epoch, dag, order=first_order + _partition())
+    outbox = Outbox(attempt, plan.epoch, dag, order=attempt.places + _partition())
     reader = SourceReader(plan)
     with _telling_the_driver(outbox, 0, "routing what Spark read", attempt.dry):
         for batch in batches:
             for source, rows in reader.untag(batch):
                 outbox.send(source, rows)
     _report_source(outbox, 0, -1, reader)
-    yield from outbox.rows()
+    for blob in addressed(outbox.envelopes()):
+        yield pa.RecordBatch.from_arrays([_as_one_row(blob)], schema=_SENT)
 
 
-def _take_turns(attempt: Attempt, level: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    return turns_at(_partition(), attempt, level, THIS_WORKER, batches)
+def _take_turns(attempt: Attempt, level: int, is_last: bool, place: int, arrived: Iterator[bytes]) -> Iterator[Blob]:
+    sent = turns_at(place, attempt, level, THIS_WORKER, arrived)
+    return iter([sent[place]]) if is_last else addressed(sent)
 
 
-def turns_at(
-    place: int, attempt: Attempt, level: int, worker: Worker, batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """What `node_stage` does at `place`."""
+def turns_at(place: int, attempt: Attempt, level: int, worker: Worker, arrived: Iterable[bytes]) -> list[pa.Buffer]:
+    """What `node_stage` does at `place`: the envelopes for every place."""
     started = time.perf_counter()
     plan, dag = worker.plan(attempt, attempt.epoch)
     outbox = Outbox(attempt, plan.epoch, dag, order=place)
     inbox = _Inbox(dag, level)
-    for blob in blobs(batches):
-        for section in sections(blob):
+    for blob in arrived:
+        for section in sections(pa.py_buffer(blob)):
             if not inbox.take(section):
                 outbox.forward(place, section)
     waited = time.perf_counter() - started
@@ -125,30 +130,33 @@ def turns_at(
                 route_on=partial(outbox.send, node.name),
             ).run()  # fmt: skip
             outbox.report(place, TURN + result.to_wire(left_at=time.time()))
-    if level == dag.depth:
-        yield outbox.last_row(place)
-    else:
-        yield from outbox.rows()
+    return outbox.envelopes()
 
 
 def rehearse(attempt: Attempt, depth: int) -> None:
     """A dry attempt in this process, at one place: compiles the kernels, and leaves them in the cache that workers load."""
     alone = replace(attempt, homes=attempt.homes[:1], placement=(0,) * len(attempt.placement), dry=True)
     worker = Worker()
-    rows = list(read_at(0, alone, worker))
+    sent = read_at(0, alone, worker)
     for level in range(1, depth + 1):
-        rows = list(turns_at(0, alone, level, worker, iter(rows)))
+        sent = turns_at(0, alone, level, worker, [envelope.to_pybytes() for envelope in sent])
 
 
-def _warm(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    exhaust(batches)
-    yield blob_row(0, pa.py_buffer(b""))
+def _warm(places: int, place: int, arrived: Iterator[bytes]) -> Iterator[Blob]:
+    exhaust(arrived)
+    return addressed([b""] * places)
 
 
-def exhaust(batches: Iterator[pa.RecordBatch]) -> None:
+def exhaust(blobs: Iterator[bytes]) -> None:
     """Read an input that nobody needs: Spark ends a Python worker that leaves input unread, and all it remembers."""
-    for _ in batches:
+    for _ in blobs:
         pass
+
+
+def _as_one_row(blob: Blob) -> pa.Array:
+    """A binary column around `blob` without copying it."""
+    data = pa.py_buffer(blob)
+    return pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(np.array([0, data.size], np.int32)), data])
 
 
 class _Inbox:

@@ -34,8 +34,7 @@ from streamtopology.jobs.bench.cluster import (
 )
 from streamtopology.jobs.bench.flights_data import KEYS_DDL, make_keys
 from streamtopology.jobs.embedded import EmbeddedCluster
-from streamtopology.jobs.exchange import BLOB_DDL
-from streamtopology.jobs.pinning import pin, row_counts_explained
+from streamtopology.jobs.pinning import placed, stage
 from streamtopology.jobs.sources.descriptors import SourceSpec
 from streamtopology.jobs.sources.stream import descriptor_stream
 from streamtopology.jobs.tasks import warm_stage
@@ -92,9 +91,7 @@ def _run_bare(embedded: EmbeddedCluster, described: Topology, folder: Path) -> N
         nonlocal done
         if enough.is_set():
             return
-        anchors = spark.range(0, len(slots), 1, len(slots))
-        with row_counts_explained():
-            pin(anchors, slots, 1).mapInArrow(warm_stage(), BLOB_DDL).toArrow()
+        stage(placed(spark, slots), warm_stage(1)).collect()
         done += 1
         if done == BATCHES:
             enough.set()

@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 from pyspark.sql.types import StringType, StructField, StructType
 
-from streamtopology.jobs.sources.descriptors import Descriptor, SourceSpec
+from streamtopology.jobs.sources.descriptors import Descriptor, SourceError, SourceSpec
 from streamtopology.jobs.sources.files import FileLog, FileStream
 
 if TYPE_CHECKING:
@@ -33,6 +33,40 @@ def descriptor_stream(spark: SparkSession, specs: Iterable[SourceSpec], log: Pat
     spark.dataSource.register(DescriptorDataSource)
     sources = json.dumps([spec.to_wire() for spec in specs])
     return spark.readStream.format(FORMAT).option("sources", sources).option("log", str(log)).load()
+
+
+class DescriptorLog:
+    """The descriptors of each batch of a streaming query, from the offsets that Spark has logged for it.
+
+    Collecting the frame that Spark hands to `foreachBatch` would give the same rows, by a Spark job whose one task costs
+    more than many a batch. `checkpoint` is the query's checkpoint folder; `position` tells which of its sources is the
+    descriptor stream.
+    """
+
+    _VERSION = "v1"
+
+    def __init__(self, specs: Iterable[SourceSpec], log: Path, checkpoint: Path, position: int) -> None:
+        self._reader = DescriptorStreamReader(specs, log)
+        self._offsets = checkpoint / "offsets"
+        self._position = position
+
+    def of_batch(self, number: int) -> list[str]:
+        """The descriptors (JSON) that Spark planned for its batch `number`. Raises SourceError."""
+        end = self._logged(number)
+        start = None if number == 0 else self._logged(number - 1)
+        if end is None:
+            return []
+        rows = self._reader.readBetweenOffsets(self._reader.initialOffset() if start is None else start, end)
+        return [descriptor for _, descriptor in rows]
+
+    def _logged(self, number: int) -> dict | None:
+        """The stream's offset at the end of a batch, None before its first rows. The lines: version, settings, sources."""
+        path = self._offsets / str(number)
+        lines = path.read_text(encoding="utf-8").splitlines()
+        if lines[0] != self._VERSION:
+            raise SourceError(f"{path} is an offset log of version {lines[0]!r}; only {self._VERSION} can be read")
+        offset = lines[2 + self._position]
+        return None if offset == "-" else json.loads(offset)
 
 
 class OffsetStream(Protocol):
