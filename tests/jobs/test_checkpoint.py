@@ -57,7 +57,7 @@ def counted(state: object) -> dict[str, int]:
 def commit_record(batch: int, reference: StateRef, outputs: dict[str, list[str]] | None = None) -> CommitRecord:
     return CommitRecord(
         batch=batch, attempt=1, epoch=1 + batch // 4, spark_batch=batch, state={"words": {0: reference}},
-        outputs=outputs or {}, watermark_after=12.5, max_event_times={"lines": 30.25}, rows_in=7, totals={"late": 1},
+        outputs=outputs or {}, watermark_after=12.5, max_event_times={"lines": 30.25}, rows_in=7,
     )  # fmt: skip
 
 

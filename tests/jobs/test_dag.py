@@ -96,6 +96,24 @@ def test_state_that_cannot_be_combined_refuses_a_splitting_policy(tmp_path: Path
         dag_of(operator("a", policy="partial-key", run="mine.py:Last"), base_dir=tmp_path)
 
 
+def test_windows_over_closed_windows_are_refused() -> None:
+    def windows(name: str, inputs: list[str], time: str, column: str) -> dict[str, Any]:
+        options = {"time": time, "size": "1m", "aggregates": {"total": f"sum({column})"}}
+        return operator(name, inputs, run="window-aggregate", **{"with": options})
+
+    sources = {"s": "k BIGINT, v DOUBLE, at TIMESTAMP"}
+    schemas = {"s": SOURCE.append(pa.field("at", pa.timestamp("us", tz="UTC")))}
+    first = windows("first", ["s"], "at", "v")
+    passed = {"name": "passed", "inputs": ["first"], "run": "filter", "with": {"where": "total > 1"}}
+    counted = operator("counted", ["passed"])
+    mark = {"s": {"column": "at", "delay": "1s"}}
+    topology = parse(manifest([first, passed, counted], sources, watermarks=mark))
+    assert compile_dag(topology, schemas, Path()).node("counted").level == 3
+    topology = parse(manifest([first, passed, windows("second", ["passed"], "window_end", "total")], sources, watermarks=mark))
+    with pytest.raises(ManifestError, match="'second': it would leave out every row as late, because 'first' emits"):
+        compile_dag(topology, schemas, Path())
+
+
 def test_a_plan_comes_back_from_the_checkpoint_as_it_was() -> None:
     topology = parse(manifest([operator("a", policy="partial-key"), operator("b", ["a"])], {"s": "k BIGINT, v DOUBLE"}))
     dag = compile_dag(topology, {"s": SOURCE}, Path())

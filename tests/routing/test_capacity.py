@@ -55,6 +55,12 @@ def test_a_slot_that_a_stage_has_not_used_is_judged_by_its_speed_at_the_other():
     assert model.rates["count"][3] == pytest.approx(30_000, rel=1e-3)
 
 
+def test_a_slot_without_turns_needs_the_fixed_seconds_of_others_at_its_own_speed():
+    batches = [[turn for turn in batch if (turn.stage, turn.slot) != (SOURCE, 3)] for batch in window(8, noise=0.0)]
+    model = estimate(batches, [1.0, 1.0, 1.0, 1.0])
+    assert model.fixed_seconds[SOURCE][3] == pytest.approx(FIXED / SPEEDS[3], rel=0.01)
+
+
 def test_a_slot_that_nobody_has_used_is_guessed_from_its_declared_cpu():
     idle = (("count", 3), (SOURCE, 3))
     model = estimate(window(8, noise=0.0, idle=idle), [1.0, 1.0, 1.0, 0.5])

@@ -11,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamtopology.routing.controller import (
+    FEW_BATCHES,
+    GLARING,
     MIN_BATCHES,
     Controller,
     Decision,
@@ -272,10 +274,19 @@ def test_one_key_that_is_too_heavy_for_any_instance_is_not_chased():
 
 def test_an_epoch_is_not_judged_before_it_has_been_seen():
     run = Run(Stream(8), interval_seconds=0.5)
+    before = run.stream.imbalance(run.epoch.routes["count"])
     run.go(60)
     batches = [batch for batch, _ in run.reroutes]
-    assert batches[0] > MIN_BATCHES
+    assert before > GLARING
+    assert batches[0] == FEW_BATCHES + 1  # the first batch of an epoch is not judged by
     assert all(later - earlier > MIN_BATCHES for earlier, later in pairwise(batches))
+
+
+def test_an_imbalance_that_is_not_glaring_waits_for_a_median():
+    run = Run(Stream(8, zipf=0.6, speeds=np.array([1.0, 1.0, 1.0, 0.8])), interval_seconds=0.5)
+    assert 0.08 < run.stream.imbalance(run.epoch.routes["count"]) < GLARING
+    run.go(60)
+    assert run.reroutes[0][0] > MIN_BATCHES
 
 
 def test_while_a_published_epoch_is_not_active_nothing_else_is_proposed():

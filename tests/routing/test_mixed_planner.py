@@ -14,6 +14,7 @@ from streamtopology.routing.planners.balance import (
     balance_indicators,
     balanced_loads,
     balanced_seconds,
+    fewest_loads,
     finish_seconds,
     imbalance,
 )
@@ -372,6 +373,25 @@ def test_the_perfect_division_is_complete_and_level(total, machines):
     assert finish.max() == pytest.approx(balanced_seconds(total, capacities, fixed))
     assert np.ptp(finish[loads > 0]) == pytest.approx(0, abs=1e-6) if (loads > 0).any() else total == 0
     assert (fixed[loads == 0] >= finish[loads > 0].max(initial=0) - 1e-6).all()
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    total=st.floats(0.1, 1e6),
+    machines=st.lists(st.tuples(st.floats(1, 1e4), st.floats(0, 10)), min_size=1, max_size=5),
+    slack=st.floats(0, 0.5),
+)
+def test_the_division_over_few_is_complete_within_the_slack_and_no_subset_of_it_is(total, machines, slack):
+    capacities, fixed = (np.array(column) for column in zip(*machines, strict=True))
+    loads = fewest_loads(total, capacities, fixed, slack)
+    used = np.flatnonzero(loads)
+    perfect = balanced_loads(total, capacities, fixed)
+    limit = (1 + slack) * finish_seconds(perfect, capacities, fixed)[perfect > 0].max()
+    assert loads.sum() == pytest.approx(total)
+    assert finish_seconds(loads, capacities, fixed)[used].max() <= limit * (1 + 1e-9)
+    least = used[np.argmin(loads[used])]
+    fewer = used[used != least]
+    assert len(fewer) == 0 or balanced_seconds(total, capacities[fewer], fixed[fewer]) > limit * (1 - 1e-9)
 
 
 def test_input_that_makes_no_sense_is_refused_with_the_field():

@@ -20,6 +20,7 @@ from support.manifests import counting, counts_in, counts_seen, files, manifest,
 
 from streamtopology.jobs.checkpoint import CheckpointError
 from streamtopology.jobs.failures import TopologyFailed
+from streamtopology.jobs.query import Until
 
 if TYPE_CHECKING:  # the plugin is imported by pytest, which then explains its assertions
     from support.topologies import Runner
@@ -156,6 +157,23 @@ def with_a_bad_row(folder: Path) -> tuple[Counter[int], int]:
     pq.write_table(table.set_column(1, "value", pa.array(values)), path, row_group_size=500)
     os.utime(path, ns=(written_at, written_at))  # files are read in the order of their times
     return expected, key
+
+
+def test_a_batch_that_spark_counts_as_done_and_we_do_not_is_run_again(runner: Runner) -> None:
+    """What a driver leaves that dies at the end of a batch, when Spark has already been let go."""
+    rows = runner.folder / "rows"
+    expected = sum((write_rows(rows, number) for number in range(6)), Counter[int]())
+    given = manifest("ahead", [files(rows)], [counting()], [memory_sink("ahead", "counts")])
+    runner.run(given, Until(batches=4))
+    before = counts_in("ahead")
+    checkpoint = runner.folder / "ahead" / "checkpoint"
+    counted = checkpoint / "spark" / "commits" / "3"
+    if not counted.exists():
+        counted.write_bytes(counted.with_name("2").read_bytes())
+    (checkpoint / "commits" / "3.json").unlink()
+    history = runner.run(given)
+    assert [batch.number for batch in history.batches][:3] == [3, 4, 5]
+    assert {**before, **counts_in("ahead")} == expected
 
 
 def test_a_tuple_that_fails_stops_the_run_until_the_operator_is_corrected(runner: Runner) -> None:

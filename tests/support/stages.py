@@ -250,8 +250,8 @@ class Flow:
     def _run_stage(self, attempt: Attempt, level: int, sent: Sequence[Sequence[bytes]]) -> list[list[bytes]]:
         """What every place gets next: the envelope that each task sends to it, in no order that may be relied upon."""
         received: list[list[bytes]] = [[] for _ in range(attempt.places)]
-        for place, arriving in enumerate(sent):
-            worker = self.workers[attempt.homes[place]]
+        for place in attempt.readers if level == 0 else range(attempt.places):
+            worker, arriving = self.workers[attempt.homes[place]], sent[place]
             if level == 0:
                 envelopes = tasks.read_at(place, attempt, worker)
             else:

@@ -118,7 +118,7 @@ def estimate(batches: Sequence[Sequence[Turn]], declared_cpu: Sequence[float]) -
     for (stage, slot), rate in measured.items():
         if stage not in timed:
             rates[stage][slot] = rate
-    fixed = {stage: _fixed_seconds(cells, stage, n_slots) for stage in known}
+    fixed = {stage: _fixed_seconds(cells, stage, speeds) for stage in known}
     return SlotModel(speeds, bases, rates, fixed)
 
 
@@ -187,10 +187,10 @@ def _speeds_and_bases(
     return np.exp(fitted[n_stages:]), dict(zip(stages, np.exp(fitted[:n_stages]).tolist(), strict=True))
 
 
-def _fixed_seconds(cells: Mapping[tuple[str, int], list[Turn]], stage: str, n_slots: int) -> Floats:
-    """Median of task - busy seconds per slot; a slot without turns gets the median of the others."""
-    fixed = np.full(n_slots, np.nan)
+def _fixed_seconds(cells: Mapping[tuple[str, int], list[Turn]], stage: str, speeds: Floats) -> Floats:
+    """Median of task - busy seconds per slot; a slot without turns needs what the others do, at its own speed."""
+    fixed = np.full(len(speeds), np.nan)
     for (of_stage, slot), of_cell in cells.items():
         if of_stage == stage:
             fixed[slot] = max(float(np.median([turn.task_seconds - turn.busy_seconds for turn in of_cell])), 0.0)
-    return np.where(np.isnan(fixed), np.nanmedian(fixed), fixed)
+    return np.where(np.isnan(fixed), np.nanmedian(fixed * speeds) / speeds, fixed)

@@ -1,8 +1,9 @@
 """The control loop: observe batches, judge now and then, and re-route when that pays. Pure; the clock is passed in.
 
 Stages (the source and each operator) are barriers, so each is balanced on its own. Quiet at balance by four rules: a
-judgement only every interval and over enough batches of the current epoch; nothing within the tolerance; after a
-re-routing an imbalance must be clear or last; and the seconds saved over the horizon must outweigh the cost.
+judgement only every interval and over enough batches of the current epoch (few where it is glaringly out of balance);
+nothing within the tolerance; after a re-routing an imbalance must be clear or last; and the seconds saved over the
+horizon must outweigh the cost.
 """
 
 from __future__ import annotations
@@ -23,6 +24,12 @@ from streamtopology.routing.stages import Remedy, ShareStage, Stage, TableStage
 
 MIN_BATCHES = 4
 """Batches under the current epoch before it is judged: the fewest with a median that one bad batch does not make."""
+
+GLARING = 0.5
+"""An imbalance beyond this is answered after `FEW_BATCHES`: no noise looks like it, and every batch under it is dear."""
+
+FEW_BATCHES = 2
+"""Batches under the current epoch that tell whether it is glaringly out of balance."""
 
 MAX_BATCHES = 32
 """Batches that a window holds at most: medians do not get better by more, and reports take memory."""
@@ -200,13 +207,21 @@ class Controller:
         if waiting:
             return Nothing(waiting)
         window = self._recent()
+        seen = self._batches_under(current)
+        if seen < MIN_BATCHES:
+            judged = self._judge(window, current, facts)
+            if max((remedy.imbalance for remedy in judged.values()), default=0.0) <= GLARING:
+                return Nothing(f"{seen} of {MIN_BATCHES} batches seen under epoch {current.number}")
+            return self._decide(now, judged, window, current)
         if not self._settling and (start := settled_from([seen.turns for seen in window])):
             self._settling = True
             self._forget_all_but(len(window) - start)
             return Nothing("a capacity has just changed: waiting for batches under the new one")
         self._settling = False
+        return self._decide(now, self._judge(window, current, facts), window, current)
+
+    def _decide(self, now: float, judged: Mapping[str, Remedy], window: list[_Observation], current: Epoch) -> Decision:
         self._judged_at = now
-        judged = self._judge(window, current, facts)
         proposal = self._proposal(judged, window, current)
         if isinstance(proposal, Reroute):
             self._rerouted |= set(judged)
@@ -226,10 +241,13 @@ class Controller:
         interval = settings.interval_seconds * self._patience
         if now - self._judged_at < interval:
             return f"the next judgement is due in {interval - (now - self._judged_at):.1f} s"
-        seen = sum(observation.epoch == current.number for observation in self._window)
-        if seen < MIN_BATCHES:
-            return f"{seen} of {MIN_BATCHES} batches seen under epoch {current.number}"
+        seen = self._batches_under(current)
+        if seen < FEW_BATCHES:
+            return f"{seen} of {FEW_BATCHES} batches seen under epoch {current.number}"
         return None
+
+    def _batches_under(self, epoch: Epoch) -> int:
+        return sum(observation.epoch == epoch.number for observation in self._window)
 
     def _recent(self) -> list[_Observation]:
         """The window: the last intervals, but at least the batches that a judgement needs."""

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
-from streamtopology.routing import planners
+from streamtopology.routing import groupings, planners
 from streamtopology.routing.capacity import SOURCE, SlotModel
 from streamtopology.routing.demand import as_work, demand
 from streamtopology.routing.epoch import Route
-from streamtopology.routing.planners.balance import balanced_loads, finish_seconds, imbalance
-from streamtopology.routing.planners.plan import Plan, PlanInput
+from streamtopology.routing.planners.balance import balanced_loads, fewest_loads, finish_seconds, imbalance
+from streamtopology.routing.planners.plan import DEFAULT_BETA, Plan, PlanInput
 from streamtopology.routing.report import LoadReport
 
 Floats = npt.NDArray[np.float64]
@@ -55,12 +56,15 @@ class ShareStage:
     shares: Floats
 
     def remedy(self, model: SlotModel, tolerance: float, max_entries: int) -> Remedy:
-        """Shares by which all instances finish together."""
-        machines = model.of_instances(self.name, np.array(self.instances) % self.n_slots)
-        before = float(finish_seconds(self.rows * self.shares, *machines).max())
-        best = balanced_loads(self.rows, *machines)
-        after = float(finish_seconds(best, *machines).max())
-        off = imbalance(self.rows * self.shares, *machines)
+        """Shares by which all instances finish together; source rows are read by no more slots than that takes."""
+        capacities, fixed = model.of_instances(self.name, np.array(self.instances) % self.n_slots)
+        if self.name == SOURCE:
+            best = fewest_loads(self.rows, capacities, fixed, AIM * tolerance)
+        else:
+            best = balanced_loads(self.rows, capacities, fixed)
+        before = self._seconds(self.rows * self.shares, capacities, fixed)
+        after = self._seconds(best, capacities, fixed)
+        off = max(before / after - 1.0, 0.0) if after > 0 else 0.0
         what = "source" if self.name == SOURCE else self.name
         return Remedy(
             imbalance=off,
@@ -70,6 +74,11 @@ class ShareStage:
             reason=f"{what}: shares by measured capacity, imbalance {off:.1%}",
             shares=tuple((best / best.sum()).tolist()) if best.sum() > 0 else tuple(self.shares.tolist()),
         )
+
+    def _seconds(self, loads: Floats, capacities: Floats, fixed: Floats) -> float:
+        """When the last instance is done. A slot without source rows starts no task; an instance always takes its turn."""
+        waited_for = loads > 0 if self.name == SOURCE else np.full(len(loads), True)
+        return float(finish_seconds(loads, capacities, fixed)[waited_for].max(initial=0.0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,6 +118,7 @@ class TableStage:
                 bucket_keys=wanted.bucket_keys,
                 tolerance=AIM * tolerance,
                 max_entries=max_entries,
+                beta=self._beta(),
             )
         )
         off = imbalance(self._present_loads(model), capacities, fixed)
@@ -120,6 +130,11 @@ class TableStage:
             reason=f"{self.name}: imbalance {off:.1%}, planned {plan.imbalance_after:.1%}",
             plan=plan,
         )
+
+    def _beta(self) -> float:
+        """The grouping's option, where it has one."""
+        options = groupings.get(self.route.policy).check_options(self.route.options)
+        return cast(float, options.get("beta", DEFAULT_BETA))
 
     def _present_loads(self, model: SlotModel) -> Floats:
         """Work per batch of each active instance under the current epoch."""

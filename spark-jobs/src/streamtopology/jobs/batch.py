@@ -76,6 +76,13 @@ class Attempt:
     def places(self) -> int:
         return len(self.homes)
 
+    @property
+    def readers(self) -> tuple[int, ...]:
+        """The places with a task in stage 0: those with descriptors, and under a new epoch all, to hand over state."""
+        if self.dry or self.previous_epoch not in (None, self.epoch):
+            return tuple(range(self.places))
+        return tuple(place for place, dealt in enumerate(self.descriptors) if dealt) or (0,)
+
     def place_of(self, instance: int) -> int:
         """The place (index into this attempt's executors) that runs `instance` of every operator."""
         return self.placement[instance % len(self.placement)]

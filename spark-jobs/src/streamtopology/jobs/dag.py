@@ -92,6 +92,7 @@ def compile_dag(topology: Topology, sources: Mapping[str, pa.Schema], base_dir: 
     """
     schemas: dict[str, pa.Schema] = dict(sources)
     levels = dict.fromkeys(sources, 0)
+    windows_before: dict[str, str] = {}  # operator -> the window-aggregate whose rows it passes on
     nodes: list[Node] = []
     problems: list[Problem] = []
     for operator in topology.operators:
@@ -99,6 +100,7 @@ def compile_dag(topology: Topology, sources: Mapping[str, pa.Schema], base_dir: 
             continue  # what it reads has a problem of its own, already named
         try:
             made = _nodes_of(operator, schemas, levels, base_dir)
+            _note_windows(operator, load(operator.run, base_dir), windows_before)
         except (ValueError, ImportError) as error:
             problems.append(Problem(operator.path, f"operator {operator.name!r}: {error}"))
             continue
@@ -110,6 +112,18 @@ def compile_dag(topology: Topology, sources: Mapping[str, pa.Schema], base_dir: 
     if problems:
         raise ManifestError(problems)
     return Dag(tuple(nodes), dict(sources))
+
+
+def _note_windows(operator: Operator, cls: type[RunningOperator], windows_before: dict[str, str]) -> None:
+    """Refuse windows over windows: one watermark serves all levels, and all that a closed window emits is behind it."""
+    before = next((windows_before[given.source] for given in operator.inputs if given.source in windows_before), None)
+    if before is not None and cls.drops_late_rows:
+        raise ValueError(
+            f"it would leave out every row as late, because {before!r} emits a window only when the watermark has passed "
+            f"it. Read the input of {before!r} instead, or write its results to a sink that another topology reads"
+        )
+    if before is not None or cls.emits_behind_watermark:
+        windows_before[operator.name] = before or operator.name
 
 
 def _nodes_of(operator: Operator, schemas: Mapping[str, pa.Schema], levels: Mapping[str, int], base_dir: Path) -> list[Node]:

@@ -86,8 +86,15 @@ class Driver:
         self._last = self.checkpoint.last_commit()
         if self._last is not None:
             self.watermarks.restore(self._last.max_event_times, self._last.watermark_after)
+            for record in self.checkpoint.batch_records(self._last.batch):
+                self._chooser_loads = {node: np.array(loads) for node, loads in record.chooser_loads.items()}
             self.publisher.publish(self._last)
         return self._last
+
+    @property
+    def last_spark_batch(self) -> int:
+        """What Spark calls the newest batch that is committed; -1 before the first."""
+        return -1 if self._last is None else self._last.spark_batch
 
     def warm_up(self, rounds: int = 10) -> None:
         """Send empty batches through every stage, so that the first real one finds kernels compiled and plans made."""
@@ -205,7 +212,7 @@ class Driver:
             batch=attempt.number, attempt=attempt.attempt, epoch=attempt.epoch, spark_batch=spark_batch,
             state=self.upkeep.adopt(_state_after(self._last, results)), outputs=_outputs(results),
             watermark_after=self.watermarks.current(), max_event_times=self.watermarks.newest(),
-            rows_in=sum(report.rows for report in results.sources), totals={},
+            rows_in=sum(report.rows for report in results.sources),
         )  # fmt: skip
         if not self.checkpoint.commit(commit):
             raise TopologyFailed(

@@ -128,6 +128,9 @@ class ExecutorWatch:
             yield
         except (Py4JError, PySparkException) as failure:
             if lost := self._lost_among(watched):
+                with self._changed:  # the next attempt may be quicker than the next tick
+                    for executor_id in lost:
+                        self._admitted.pop(executor_id, None)
                 raise ExecutorLost(lost) from failure
             raise
         finally:

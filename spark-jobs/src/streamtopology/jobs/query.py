@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +23,9 @@ from streamtopology.routing.topology import Topology
 
 _DESCRIPTORS = "__descriptors"
 _LOOK_SECONDS = 0.2
+_BOOKKEEPING_SECONDS = 0.3
+"""What Spark may take between two batches. Let go earlier, it would fix the next batch's offsets before newer rows came."""
+_RECENT_BATCHES = 8
 
 
 @dataclass(frozen=True)
@@ -36,7 +41,12 @@ class _Enough(Exception):
 
 
 class TopologyQuery:
-    """Feeds a driver with batches. `stop()` may be called from any thread; the batch at work is finished first."""
+    """Feeds a driver with batches. `stop()` may be called from any thread; the batch at work is finished first.
+
+    Where all sources give descriptors, Spark's bookkeeping between two batches runs beside the end of the first: Spark
+    counts it as done a little early, and plans the next meanwhile. So after a crash Spark may be one batch ahead of our
+    checkpoint; that batch is run again from Spark's offset log before the query goes on.
+    """
 
     def __init__(
         self, spark: SparkSession, topology: Topology, frames: Mapping[str, DataFrame], folder: Path, driver: Driver
@@ -52,9 +62,11 @@ class TopologyQuery:
             self._descriptors = DescriptorLog(described, folder / "files", folder / "spark", position=len(frames))
         self._frame = _together(spark, described, frames, folder / "files")
         self._stopping = threading.Event()
-        self._at_work = threading.Lock()
+        self._in_callback = threading.Lock()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="batches")
+        self._at_work: Future[None] | None = None
+        self._took: deque[float] = deque(maxlen=_RECENT_BATCHES)
         self._batches_left: int | None = None
-        self._failure: BaseException | None = None
 
     def stop(self) -> None:
         self._stopping.set()
@@ -62,22 +74,36 @@ class TopologyQuery:
     def run(self, until: Until, clock: Callable[[], float] = time.monotonic) -> None:
         """Process the stream until `until`; raises what the driver raised. At the end of the input the topology drains."""
         self._batches_left = until.batches
-        deadline = None if until.seconds is None else clock() + until.seconds
+        with self._thread:
+            self._catch_up()
+            ended = self._follow(until.seconds, clock)
+            self._finish_batch()
+            if ended:
+                self._driver.drain()
+
+    def _follow(self, seconds: float | None, clock: Callable[[], float]) -> bool:
+        """Let Spark's query run until there is a reason to stop. Whether its input has ended."""
+        deadline = None if seconds is None else clock() + seconds
         query = self._start()
-        while query.isActive and not self._stopping.is_set():
+        while query.isActive and not self._stopping.is_set() and not self._has_failed():
             if deadline is not None and clock() >= deadline:
                 break
             self._stopping.wait(_LOOK_SECONDS)
-        ended_by_itself = not query.isActive and not self._stopping.is_set()
+        ended = not query.isActive and not self._stopping.is_set()
         self._stopping.set()
         self._end(query)
-        if self._failure is not None:
-            raise self._failure
-        if ended_by_itself:
-            failure = query.exception()
-            if failure is not None:
-                raise TopologyFailed(_plainly(failure))
-            self._driver.drain()
+        self._finish_batch()
+        failure = query.exception() if ended else None
+        if failure is not None:
+            raise TopologyFailed(_plainly(failure))
+        return ended
+
+    def _catch_up(self) -> None:
+        """Run the batches that Spark counts as done, and the newest commit does not know."""
+        if self._descriptors is None or self._reads_rows:
+            return
+        for number in range(self._driver.last_spark_batch + 1, self._descriptors.newest_counted() + 1):
+            self._run_batch(None, number)
 
     def _start(self) -> StreamingQuery:
         writer = self._frame.writeStream.foreachBatch(self._batch).option("checkpointLocation", str(self._folder / "spark"))
@@ -89,19 +115,33 @@ class TopologyQuery:
 
     def _batch(self, frame: DataFrame, spark_batch: int) -> None:
         """Called by Spark. Every way out but a normal return keeps Spark from counting the batch as done."""
-        with self._at_work:
+        with self._in_callback:
+            self._finish_batch()
             if self._stopping.is_set():
                 raise _Enough
-            try:
-                descriptors = self._descriptors.of_batch(spark_batch) if self._descriptors else ()
-                self._driver.batch(descriptors, self._rows(frame), spark_batch)
-            except BaseException as error:
-                self._failure = error
-                raise
-            if self._batches_left is not None:
-                self._batches_left -= 1
-                if self._batches_left == 0:
-                    self._stopping.set()
+            self._at_work = self._thread.submit(self._run_batch, self._rows(frame), spark_batch)
+            if self._reads_rows:
+                self._finish_batch()  # Spark replays rows only of a batch that it does not count as done
+            else:
+                wait([self._at_work], min(self._took) - _BOOKKEEPING_SECONDS if self._took else None)
+
+    def _run_batch(self, rows: DataFrame | None, spark_batch: int) -> None:
+        started = time.monotonic()
+        descriptors = self._descriptors.of_batch(spark_batch) if self._descriptors else ()
+        self._driver.batch(descriptors, rows, spark_batch)
+        self._took.append(time.monotonic() - started)
+        if self._batches_left is not None:
+            self._batches_left -= 1
+            if self._batches_left == 0:
+                self._stopping.set()
+
+    def _finish_batch(self) -> None:
+        """Wait for the batch at work; raises what it raised."""
+        if self._at_work is not None:
+            self._at_work.result()
+
+    def _has_failed(self) -> bool:
+        return self._at_work is not None and self._at_work.done() and self._at_work.exception() is not None
 
     def _rows(self, frame: DataFrame) -> DataFrame | None:
         """The rows of one batch that Spark reads itself."""
@@ -112,7 +152,7 @@ class TopologyQuery:
         return frame.where(frame[spark_source.TAG] != _DESCRIPTORS).drop(_DESCRIPTORS)
 
     def _end(self, query: StreamingQuery) -> None:
-        with self._at_work:  # Spark's stop would cancel the batch at work; none begins once we are stopping
+        with self._in_callback:  # Spark's stop would cut a callback short; none begins a batch once we are stopping
             if query.isActive:
                 query.stop()
 

@@ -69,6 +69,8 @@ def check_before_start(topology: Topology, base_dir: Path) -> None:
     """Everything that can be found wrong without Spark; raises ManifestError with all of it."""
     problems = [Problem("spec.sinks", sentence) for sink in topology.sinks for sentence in check(sink)]
     problems += [Problem("spec.sources", sentence) for source in topology.sources for sentence in check_source(source)]
+    if topology.checkpoint is not None and topology.checkpoint.startswith("s3://"):
+        problems.append(Problem("spec.checkpoint", f"{topology.checkpoint}: only local paths and shared volumes are built yet"))
     if problems:
         raise ManifestError(problems)
     if all(source.reads_descriptors for source in topology.sources):

@@ -50,7 +50,7 @@ def run_attempt(
 
     Raises whatever Spark raises; nothing of a failed attempt counts.
     """
-    sent = stage(placed(spark, executors), read_stage(attempt))
+    sent = stage(placed(spark, [executors[place] for place in attempt.readers]), read_stage(attempt))
     if frame is not None:
         sent = sent.union(blobs_of(frame.mapInArrow(rows_stage(attempt), SENT_DDL)))
     senders = sent.getNumPartitions()

@@ -67,14 +67,13 @@ def warm_stage(places: int) -> Stage:
 # Module-level functions, so that Spark ships them by name: a nested one would carry a copy of THIS_WORKER, empty each time.
 
 
-def _read(attempt: Attempt, place: int, anchor: Iterator[bytes]) -> Iterator[Blob]:
+def _read(attempt: Attempt, reader: int, anchor: Iterator[bytes]) -> Iterator[Blob]:
     exhaust(anchor)
-    return addressed(read_at(place, attempt, THIS_WORKER))
+    return addressed(read_at(attempt.readers[reader], attempt, THIS_WORKER))
 
 
 def read_at(place: int, attempt: Attempt, worker: Worker) -> list[pa.Buffer]:
     """What `read_stage` does at `place`."""
-    worker.forget_elsewhere(attempt, place)
     plan, dag = worker.plan(attempt, attempt.epoch)
     outbox = Outbox(attempt, plan.epoch, dag, order=place)
     reader = SourceReader(plan)
@@ -109,6 +108,7 @@ def _take_turns(attempt: Attempt, level: int, is_last: bool, place: int, arrived
 
 def turns_at(place: int, attempt: Attempt, level: int, worker: Worker, arrived: Iterable[bytes]) -> list[pa.Buffer]:
     """What `node_stage` does at `place`: the envelopes for every place."""
+    worker.forget_elsewhere(attempt, place)
     started = time.perf_counter()
     plan, dag = worker.plan(attempt, attempt.epoch)
     outbox = Outbox(attempt, plan.epoch, dag, order=place)

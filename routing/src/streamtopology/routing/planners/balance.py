@@ -37,6 +37,23 @@ def balanced_seconds(total: float, capacities: Floats, fixed_seconds: Floats) ->
     return float(finish_seconds(loads, capacities, fixed_seconds).max())
 
 
+def fewest_loads(total: float, capacities: Floats, fixed_seconds: Floats, slack: float) -> Floats:
+    """As `balanced_loads`, over as few instances as finish within `slack` (a share) of it.
+
+    For stages where an instance without rows does not even start: on a slow one the fixed seconds alone are dear.
+    """
+    best = balanced_loads(total, capacities, fixed_seconds)
+    limit = (1 + slack) * float(finish_seconds(best, capacities, fixed_seconds)[best > 0].max(initial=0.0))
+    while (used := np.flatnonzero(best)).size > 1:
+        fewer = np.delete(used, np.argmin(best[used]))
+        loads = np.zeros(len(best))
+        loads[fewer] = balanced_loads(total, capacities[fewer], fixed_seconds[fewer])
+        if float(finish_seconds(loads, capacities, fixed_seconds)[fewer].max()) > limit:
+            break
+        best = loads
+    return best
+
+
 def imbalance(loads: Floats, capacities: Floats, fixed_seconds: Floats) -> float:
     """The latest finish time over that of the perfect division, minus 1; 0 is perfect, and 0 when there is no work."""
     best = balanced_seconds(float(loads.sum()), capacities, fixed_seconds)

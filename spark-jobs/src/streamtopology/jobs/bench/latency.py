@@ -1,15 +1,17 @@
 """What a small batch costs: 1,000 rows a batch, against a `foreachBatch` that runs one pinned Python stage and no more.
 
-Both queries have the same source and trigger. Seconds of a batch are Spark's own: from the trigger to the return of
-`foreachBatch`, that is without the commit file that Spark writes after it for either.
+Both queries have the same source and trigger. Seconds of a batch are from Spark's trigger to when the batch is done: our
+commit record, the return of the other's `foreachBatch` (without the commit file that Spark writes after it for either).
+Batches follow each other without a break, so a batch of ours also waits for the end of the one before it.
 """
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -58,11 +60,12 @@ def run(runs: int = 5) -> dict[str, Any]:
         for number in range(runs):
             with _timed(embedded.spark) as times:
                 described = _counting(f"latency-{number}", folder)
-                run_topology(embedded, described, folder, BATCHES)
-            seconds[OURS].append(times.of_batches())
+                ran = run_topology(embedded, described, folder, BATCHES)
+            committed = {batch.number: batch.committed_at for batch in ran.batches}
+            seconds[OURS].append(times.until(committed))
             with _timed(embedded.spark) as times:
                 _run_bare(embedded, described, folder / f"bare-{number}")
-            seconds[BARE].append(times.of_batches())
+            seconds[BARE].append(times.until_returned())
             p50 = {case: float(np.median(of_case[-1])) for case, of_case in seconds.items()}
             tell(f"run {number + 1} of {runs}: p50 {p50[OURS]:.3f} s, {BARE} {p50[BARE]:.3f} s")
     results = [row for percent in (50, 99) for row in _figures(percent, seconds)]
@@ -111,12 +114,18 @@ class _Times(StreamingQueryListener):
     """Notes what Spark tells of each batch while one query runs; the names of its methods are Spark's."""
 
     def __init__(self) -> None:
-        self._seconds: dict[int, float] = {}
+        self._triggered: dict[int, float] = {}  # epoch seconds
+        self._returned: dict[int, float] = {}
         self._over = threading.Event()
 
-    def of_batches(self) -> list[float]:
-        """Seconds of each batch after the warm-up, in their order."""
-        return [self._seconds[number] for number in sorted(self._seconds)][WARM_UP:BATCHES]
+    def until(self, done: Mapping[int, float]) -> list[float]:
+        """Seconds from each batch's trigger to `done` (batch -> epoch seconds), after the warm-up."""
+        told = sorted(done.keys() & self._triggered.keys())  # a query that is stopped may keep its last batch to itself
+        return [done[number] - self._triggered[number] for number in told[WARM_UP:BATCHES]]
+
+    def until_returned(self) -> list[float]:
+        """Seconds from each batch's trigger to the return of its `foreachBatch`, after the warm-up."""
+        return self.until(self._returned)
 
     def wait(self) -> None:
         """Until the query's end has been told of, and so all its batches."""
@@ -130,7 +139,9 @@ class _Times(StreamingQueryListener):
         progress = json.loads(event.progress.json)
         took = progress["durationMs"]
         if "addBatch" in took:  # else a look for new files that found none
-            self._seconds[progress["batchId"]] = (took["triggerExecution"] - took.get("commitOffsets", 0)) / 1000
+            triggered = datetime.fromisoformat(progress["timestamp"]).timestamp()
+            self._triggered[progress["batchId"]] = triggered
+            self._returned[progress["batchId"]] = triggered + (took["triggerExecution"] - took.get("commitOffsets", 0)) / 1000
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
         self._over.set()

@@ -79,7 +79,6 @@ class CommitRecord:
     watermark_after: float | None
     max_event_times: Mapping[str, float]
     rows_in: int
-    totals: Mapping[str, object]
 
     def paths(self) -> set[str]:
         """Every state and output file it names."""

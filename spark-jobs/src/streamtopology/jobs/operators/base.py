@@ -107,6 +107,10 @@ class Operator(metaclass=_OptionChecking):
     """What `process` and `finish` return, both; None: nothing."""
     combinable: ClassVar[bool] = False
     """True: a key's state may be gathered in parts and combined, so a grouping may split keys over instances."""
+    drops_late_rows: ClassVar[bool] = False
+    """True: rows whose event time the watermark has passed are left out."""
+    emits_behind_watermark: ClassVar[bool] = False
+    """True: rows are emitted when the watermark has passed them, too late for an operator that leaves out late rows."""
     state: StateSchema | None = None
     base_dir: Path = Path()
     """The manifest's folder, for files that options name; set before `prepare`."""

@@ -26,6 +26,9 @@ class WindowAggregate(Operator):
     input ends; then the window is forgotten.
     """
 
+    emits_behind_watermark = True
+    drops_late_rows = True
+
     def __init__(
         self,
         time: str,

@@ -26,6 +26,8 @@ class WindowJoin(Operator):
     Every combination is emitted exactly once, in the batch its last tuple arrives in.
     """
 
+    drops_late_rows = True
+
     def __init__(
         self,
         time: str | Mapping[str, str],

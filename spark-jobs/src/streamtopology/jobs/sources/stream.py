@@ -47,8 +47,13 @@ class DescriptorLog:
 
     def __init__(self, specs: Iterable[SourceSpec], log: Path, checkpoint: Path, position: int) -> None:
         self._reader = DescriptorStreamReader(specs, log)
-        self._offsets = checkpoint / "offsets"
+        self._checkpoint = checkpoint
         self._position = position
+
+    def newest_counted(self) -> int:
+        """The newest batch that Spark counts as done; -1 before the first."""
+        done = self._checkpoint / "commits"
+        return max((int(path.name) for path in done.iterdir() if path.name.isdecimal()), default=-1) if done.exists() else -1
 
     def of_batch(self, number: int) -> list[str]:
         """The descriptors (JSON) that Spark planned for its batch `number`. Raises SourceError."""
@@ -61,7 +66,7 @@ class DescriptorLog:
 
     def _logged(self, number: int) -> dict | None:
         """The stream's offset at the end of a batch, None before its first rows. The lines: version, settings, sources."""
-        path = self._offsets / str(number)
+        path = self._checkpoint / "offsets" / str(number)
         lines = path.read_text(encoding="utf-8").splitlines()
         if lines[0] != self._VERSION:
             raise SourceError(f"{path} is an offset log of version {lines[0]!r}; only {self._VERSION} can be read")
