@@ -62,6 +62,7 @@ class TopologyQuery:
             self._descriptors = DescriptorLog(described, folder / "files", folder / "spark", position=len(frames))
         self._frame = _together(spark, described, frames, folder / "files")
         self._stopping = threading.Event()
+        self._prepared = threading.Event()
         self._in_callback = threading.Lock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="batches")
         self._at_work: Future[None] | None = None
@@ -71,39 +72,40 @@ class TopologyQuery:
     def stop(self) -> None:
         self._stopping.set()
 
-    def run(self, until: Until, clock: Callable[[], float] = time.monotonic) -> None:
-        """Process the stream until `until`; raises what the driver raised. At the end of the input the topology drains."""
+    def run(self, until: Until, prepare: Callable[[], None], clock: Callable[[], float] = time.monotonic) -> None:
+        """Process the stream until `until`; raises what the driver raised. At the end of the input the topology drains.
+
+        `prepare` makes the driver ready for its first batch while Spark starts the query, which takes seconds, too.
+        """
         self._batches_left = until.batches
+        counted = self._descriptors.newest_counted() if self._descriptors and not self._reads_rows else -1
         with self._thread:
-            self._catch_up()
-            ended = self._follow(until.seconds, clock)
+            query = self._start()
+            try:
+                prepare()
+                for number in range(self._driver.last_spark_batch + 1, counted + 1):
+                    self._run_batch(None, number)  # Spark counts it as done, and the newest commit does not know it
+                self._prepared.set()
+                self._follow(query, until.seconds, clock)
+            finally:
+                ended = not query.isActive and not self._stopping.is_set()
+                self._stopping.set()
+                self._prepared.set()
+                self._end(query)
             self._finish_batch()
             if ended:
+                failure = query.exception()
+                if failure is not None:
+                    raise TopologyFailed(_plainly(failure))
                 self._driver.drain()
 
-    def _follow(self, seconds: float | None, clock: Callable[[], float]) -> bool:
-        """Let Spark's query run until there is a reason to stop. Whether its input has ended."""
+    def _follow(self, query: StreamingQuery, seconds: float | None, clock: Callable[[], float]) -> None:
+        """Let Spark's query run until there is a reason to stop."""
         deadline = None if seconds is None else clock() + seconds
-        query = self._start()
         while query.isActive and not self._stopping.is_set() and not self._has_failed():
             if deadline is not None and clock() >= deadline:
-                break
+                return
             self._stopping.wait(_LOOK_SECONDS)
-        ended = not query.isActive and not self._stopping.is_set()
-        self._stopping.set()
-        self._end(query)
-        self._finish_batch()
-        failure = query.exception() if ended else None
-        if failure is not None:
-            raise TopologyFailed(_plainly(failure))
-        return ended
-
-    def _catch_up(self) -> None:
-        """Run the batches that Spark counts as done, and the newest commit does not know."""
-        if self._descriptors is None or self._reads_rows:
-            return
-        for number in range(self._driver.last_spark_batch + 1, self._descriptors.newest_counted() + 1):
-            self._run_batch(None, number)
 
     def _start(self) -> StreamingQuery:
         writer = self._frame.writeStream.foreachBatch(self._batch).option("checkpointLocation", str(self._folder / "spark"))
@@ -116,6 +118,7 @@ class TopologyQuery:
     def _batch(self, frame: DataFrame, spark_batch: int) -> None:
         """Called by Spark. Every way out but a normal return keeps Spark from counting the batch as done."""
         with self._in_callback:
+            self._prepared.wait()
             self._finish_batch()
             if self._stopping.is_set():
                 raise _Enough

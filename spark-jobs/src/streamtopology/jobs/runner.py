@@ -133,12 +133,14 @@ class TopologyRun:
             undo.callback(self._driver.upkeep.close)
             undo.enter_context(ControlServer(topology.name, handlers))
             undo.enter_context(StatusServer(metrics.registry, lambda: build_stats(self._history), port=self._options.port))
-            self._history.enter("warming up")
-            with self._embedded.unlimited():
-                self._driver.warm_up()
-            self._driver.resume()
-            self._history.enter("running")
-            self._query.run(self._options.until)
+            self._query.run(self._options.until, self._prepare)
+
+    def _prepare(self) -> None:
+        self._history.enter("warming up")
+        with self._embedded.unlimited():
+            self._driver.warm_up()
+        self._driver.resume()
+        self._history.enter("running")
 
     @property
     def router(self) -> InProcessRouter:
