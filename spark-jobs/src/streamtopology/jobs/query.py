@@ -23,9 +23,8 @@ from streamtopology.routing.topology import Topology
 
 _DESCRIPTORS = "__descriptors"
 _LOOK_SECONDS = 0.2
-_BOOKKEEPING_SECONDS = 0.3
-"""What Spark may take between two batches. Let go earlier, it would fix the next batch's offsets before newer rows came."""
 _RECENT_BATCHES = 8
+_MARGIN_SECONDS = 0.02
 
 
 @dataclass(frozen=True)
@@ -67,6 +66,8 @@ class TopologyQuery:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="batches")
         self._at_work: Future[None] | None = None
         self._took: deque[float] = deque(maxlen=_RECENT_BATCHES)
+        self._between: deque[float] = deque(maxlen=_RECENT_BATCHES)
+        self._let_go_at: float | None = None
         self._batches_left: int | None = None
 
     def stop(self) -> None:
@@ -117,6 +118,8 @@ class TopologyQuery:
 
     def _batch(self, frame: DataFrame, spark_batch: int) -> None:
         """Called by Spark. Every way out but a normal return keeps Spark from counting the batch as done."""
+        if self._let_go_at is not None:
+            self._between.append(time.monotonic() - self._let_go_at)
         with self._in_callback:
             self._prepared.wait()
             self._finish_batch()
@@ -126,7 +129,17 @@ class TopologyQuery:
             if self._reads_rows:
                 self._finish_batch()  # Spark replays rows only of a batch that it does not count as done
             else:
-                wait([self._at_work], min(self._took) - _BOOKKEEPING_SECONDS if self._took else None)
+                wait([self._at_work], self._until_spark_is_let_go())
+            self._let_go_at = time.monotonic()
+
+    def _until_spark_is_let_go(self) -> float | None:
+        """Seconds after which Spark has just the time for its bookkeeping before the batch ends; None: not before its end.
+
+        Let go earlier, Spark would fix the offsets of the next batch before rows came that could be in it.
+        """
+        if not self._took or not self._between:
+            return None
+        return max(min(self._took) - min(self._between) - _MARGIN_SECONDS, 0.0)
 
     def _run_batch(self, rows: DataFrame | None, spark_batch: int) -> None:
         started = time.monotonic()
