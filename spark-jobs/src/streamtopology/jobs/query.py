@@ -168,9 +168,10 @@ class TopologyQuery:
         return frame.where(frame[spark_source.TAG] != _DESCRIPTORS).drop(_DESCRIPTORS)
 
     def _end(self, query: StreamingQuery) -> None:
-        with self._in_callback:  # Spark's stop would cut a callback short; none begins a batch once we are stopping
-            if query.isActive:
-                query.stop()
+        with self._in_callback:
+            pass  # a callback at work is not cut short; one that comes now finds us stopping, and Spark's stop waits for it
+        if query.isActive:
+            query.stop()
 
 
 def _plainly(failure: StreamingQueryException) -> str:

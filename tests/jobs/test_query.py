@@ -1,0 +1,113 @@
+"""How the query and Spark's stream end together, whoever is first; Spark is a fake here, which begins batches when told."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamtopology.jobs.query import TopologyQuery, Until
+from streamtopology.routing.topology import parse
+from support.manifests import counting, manifest, memory_sink
+
+_LONG_ENOUGH = 20.0
+
+
+class FakeStream:
+    """A frame, its writer and its query in one: calls back for `batches` batches in a thread, as Spark's stream does.
+
+    With `one_more_on_stop` it begins a further batch while `stop` waits for the thread.
+    """
+
+    def __init__(self, batches: int, one_more_on_stop: bool = False) -> None:
+        self._batches = batches
+        self._one_more_on_stop = one_more_on_stop
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._call_back, daemon=True)
+        self._batch: Callable[[Any, int], None]
+
+    @property
+    def writeStream(self) -> FakeStream:  # noqa: N802 - Spark's name
+        return self
+
+    def foreachBatch(self, batch: Callable[[Any, int], None]) -> FakeStream:  # noqa: N802 - Spark's name
+        self._batch = batch
+        return self
+
+    def option(self, _name: str, _value: str) -> FakeStream:
+        return self
+
+    def trigger(self, **_when: Any) -> FakeStream:
+        return self
+
+    def start(self) -> FakeStream:
+        self._thread.start()
+        return self
+
+    @property
+    def isActive(self) -> bool:  # noqa: N802 - Spark's name
+        return self._thread.is_alive()
+
+    def exception(self) -> None:
+        return None
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._thread.join(_LONG_ENOUGH)
+        assert not self._thread.is_alive(), "Spark would wait for its callback for ever"
+
+    def _call_back(self) -> None:
+        try:
+            for number in range(self._batches):
+                self._batch(self, number)
+            if self._one_more_on_stop:
+                self._stopped.wait()
+                self._batch(self, self._batches)
+        except Exception:  # noqa: BLE001 - ends the stream, as in Spark
+            return
+
+
+class FakeDriver:
+    last_spark_batch = -1
+
+    def __init__(self, fails_at: int | None = None) -> None:
+        self.batches: list[int] = []
+        self.drained = False
+        self._fails_at = fails_at
+
+    def batch(self, _descriptors: Any, _rows: Any, spark_batch: int) -> None:
+        if spark_batch == self._fails_at:
+            raise RuntimeError(f"batch {spark_batch} cannot be")
+        self.batches.append(spark_batch)
+
+    def drain(self) -> None:
+        self.drained = True
+
+
+def run(stream: FakeStream, driver: FakeDriver, folder: Path, until: Until | None = None) -> None:
+    source = {"name": "rows", "format": "rate"}
+    topology = parse(manifest("fake", [source], [counting()], [memory_sink("fake", "counts")]))
+    query = TopologyQuery(None, topology, {"rows": stream}, folder, driver)  # type: ignore[arg-type]
+    query.run(until or Until(), prepare=lambda: None)
+
+
+def test_the_end_of_the_input_drains_the_topology(tmp_path: Path) -> None:
+    driver = FakeDriver()
+    run(FakeStream(batches=3), driver, tmp_path)
+    assert (driver.batches, driver.drained) == ([0, 1, 2], True)
+
+
+def test_a_batch_that_spark_begins_while_it_is_stopped_is_turned_away_at_once(tmp_path: Path) -> None:
+    driver = FakeDriver()
+    run(FakeStream(batches=2, one_more_on_stop=True), driver, tmp_path, Until(batches=2))
+    assert (driver.batches, driver.drained) == ([0, 1], False)
+
+
+def test_what_a_batch_raises_ends_the_run(tmp_path: Path) -> None:
+    driver = FakeDriver(fails_at=1)
+    with pytest.raises(RuntimeError, match="batch 1 cannot be"):
+        run(FakeStream(batches=3), driver, tmp_path)
+    assert (driver.batches, driver.drained) == ([0], False)
