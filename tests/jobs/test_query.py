@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.manifests import counting, manifest, memory_sink
 
 from streamtopology.jobs.query import TopologyQuery, Until
 from streamtopology.routing.topology import parse
-from support.manifests import counting, manifest, memory_sink
 
 _LONG_ENOUGH = 20.0
 
