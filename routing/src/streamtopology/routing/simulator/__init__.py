@@ -1,0 +1,1 @@
+"""The papers' experiments, on the groupings and planners that also run on Spark."""
