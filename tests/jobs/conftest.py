@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 
 import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
+from support.faults import kill_executor as kill_executor_of
 
 from streamtopology.jobs.executors import ExecutorWatch
 from streamtopology.jobs.local.cluster import ExecutorSlot, LocalCluster
@@ -52,15 +50,7 @@ def slots(spark: SparkSession) -> list[Slot]:
 
 @pytest.fixture
 def kill_executor(cluster: LocalCluster) -> Callable[[str], None]:
-    """kill -9 of the named slot's executor and its Python processes, not of the worker that will start another."""
-
-    def kill(slot: str) -> None:
-        for pid in cluster.processes(slot):
-            command = Path("/proc", str(pid), "cmdline").read_bytes()
-            if b"CoarseGrainedExecutorBackend" in command or b"streamtopology.jobs.daemon" in command:
-                os.kill(pid, signal.SIGKILL)
-
-    return kill
+    return partial(kill_executor_of, cluster)
 
 
 def start_python_worker(session: SparkSession, executor: ExecutorInfo) -> None:

@@ -50,9 +50,11 @@ class Killer(threading.Thread):
         kill, slot, started, tasks, release = self.arguments
         while len(list(started.iterdir())) < tasks:
             time.sleep(0.02)
-        kill(slot)
-        time.sleep(0.5)
-        release.touch()
+        try:
+            kill(slot)
+            time.sleep(0.5)
+        finally:
+            release.touch()
 
 
 def attempts_until_done(spark: SparkSession, watch: ExecutorWatch, release: Path, started: Path) -> tuple[list[int], list[int]]:

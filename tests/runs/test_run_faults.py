@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support.faults import kill_executor
 from support.manifests import counting, counts_in, counts_seen, files, manifest, memory_sink, write_rows
 
 from streamtopology.jobs.checkpoint import CheckpointError
@@ -95,14 +95,6 @@ def write_all(folder: Path, number: int = 4) -> Counter[int]:
     return sum((write_rows(folder, part) for part in range(number)), Counter[int]())
 
 
-def kill_executor(runner: Runner, slot: str) -> None:
-    """kill -9 of the slot's executor and its Python processes, not of the worker that will start another."""
-    for pid in runner.embedded.cluster.processes(slot):
-        command = Path("/proc", str(pid), "cmdline").read_bytes()
-        if b"CoarseGrainedExecutorBackend" in command or b"streamtopology.jobs.daemon" in command:
-            os.kill(pid, signal.SIGKILL)
-
-
 @pytest.mark.parametrize(("slot", "policy"), [("large-1", "mixed"), ("small-0", "partial-key")])
 def test_an_executor_killed_in_a_batch_costs_one_attempt(runner: Runner, gate: Gate, slot: str, policy: str) -> None:
     expected = write_all(runner.folder / "rows")
@@ -111,7 +103,7 @@ def test_an_executor_killed_in_a_batch_costs_one_attempt(runner: Runner, gate: G
     )  # fmt: skip
     with runner.running(given) as running:
         running.wait_until(lambda: gate.waiting() == 3)
-        kill_executor(runner, slot)
+        kill_executor(runner.embedded.cluster, slot)
         running.wait_until(lambda: any("trying again" in event.text for event in running.history.events))
         gate.open()
         running.wait_until(running.ended.done)

@@ -1,0 +1,19 @@
+"""What goes wrong on purpose."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+from streamtopology.jobs.local.cluster import LocalCluster
+
+
+def kill_executor(cluster: LocalCluster, slot: str) -> None:
+    """kill -9 of the slot's executor and its Python processes, not of the worker that will start another."""
+    for pid in cluster.processes(slot):
+        with suppress(FileNotFoundError, ProcessLookupError):  # killed with the one before it
+            command = Path("/proc", str(pid), "cmdline").read_bytes()
+            if b"CoarseGrainedExecutorBackend" in command or b"streamtopology.jobs.daemon" in command:
+                os.kill(pid, signal.SIGKILL)
