@@ -200,3 +200,18 @@ def test_a_batch_that_spark_repeats_after_its_commit_is_only_published(tmp_path:
     flow.driver.batch((), None, before.spark_batch)
     assert flow.last == before
     assert sorted(row["k"] for row in flow.published("n").to_pylist()) == [1, 2]
+
+
+def test_choosers_start_again_from_what_every_instance_had_been_given(tmp_path: Path) -> None:
+    operator = {"name": "n", "inputs": ["s"], "grouping": {"policy": "partial-key", "key": "k"}, "run": "count"}
+    given = manifest([operator], {"s": "k BIGINT"})
+    flow = Flow(tmp_path, given)
+    rows = pa.table({"k": list(range(100))})
+    flow.batch(s=rows)
+    flow.batch(s=rows)
+    before = flow.router.done[-1].attempt.chooser_loads
+    flow.start(given)
+    flow.batch(s=rows)
+    after = flow.router.done[-1].attempt.chooser_loads
+    assert {node: loads.tolist() for node, loads in after.items()} == {node: loads.tolist() for node, loads in before.items()}
+    assert sum(loads.sum() for loads in after.values()) >= 100
