@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +20,7 @@ from streamtopology.jobs.local.cluster import LocalCluster
 from streamtopology.jobs.pinning import (
     Blob,
     BlobCountError,
+    Sending,
     Slot,
     addressed,
     blob_counts_explained,
@@ -69,7 +72,7 @@ def test_one_executor_may_have_several_partitions_and_others_none(spark: SparkSe
 def test_stages_of_one_partition_share_a_worker_and_blobs_arrive(spark: SparkSession, slots: list[Slot]) -> None:
     places = len(slots)
     sent = stage(placed(spark, slots), partial(letters, places))
-    rows = told(stage(exchanged(sent, slots, places), where_it_runs))
+    rows = told(stage(exchanged(Sending(sent, places), slots), where_it_runs))
     before = told(stage(placed(spark, slots), where_it_runs))
     assert [row["host"] for row in rows] == hosts(slots)
     assert [row["worker"] for row in rows] == [row["worker"] for row in before]
@@ -88,7 +91,7 @@ def sizes(place: int, arrived: Iterator[bytes]) -> Iterator[Blob]:
 def test_a_blob_may_be_larger_than_any_buffer_on_its_way(spark: SparkSession, slots: list[Slot]) -> None:
     size = 70 << 20  # Kryo's own limit would be 64 MiB
     sent = stage(placed(spark, slots[:2]), partial(big, size))
-    found = [json.loads(blob) for blob in stage(exchanged(sent, slots[:2], 2), sizes).collect()]
+    found = [json.loads(blob) for blob in stage(exchanged(Sending(sent, 2), slots[:2]), sizes).collect()]
     assert [sorted(blobs) for blobs in found] == [[[size, [1]], [size, [2]]]] * 2
 
 
@@ -103,16 +106,32 @@ def test_blobs_of_a_frame_join_those_of_a_stage(spark: SparkSession, slots: list
     places = len(slots)
     frame = spark.range(0, 30, 1, 3).mapInArrow(partial(as_letters, places), "blob binary")
     sent = stage(placed(spark, slots), partial(letters, places)).union(blobs_of(frame))
-    rows = told(stage(exchanged(sent, slots, sent.getNumPartitions()), where_it_runs))
+    rows = told(stage(exchanged(Sending(sent, places), slots), where_it_runs))
     for place, row in enumerate(rows):
         assert row["blobs"] == [f"10 rows for {place}"] * 3 + [f"from {i} to {place}" for i in range(places)]
 
 
-@pytest.mark.parametrize("promised", [3, 5])
-def test_the_wrong_number_of_blobs_is_explained(spark: SparkSession, slots: list[Slot], promised: int) -> None:
-    sent = stage(placed(spark, slots), partial(letters, len(slots)))
+@pytest.mark.parametrize("addresses", [3, 5])
+def test_the_wrong_number_of_blobs_is_explained(spark: SparkSession, slots: list[Slot], addresses: int) -> None:
+    sending = Sending(stage(placed(spark, slots), partial(letters, addresses)), len(slots))
     with pytest.raises(BlobCountError, match="one to each place"), blob_counts_explained():
-        stage(exchanged(sent, slots, promised), where_it_runs).collect()
+        stage(exchanged(sending, slots), where_it_runs).collect()
+
+
+def marked(marks: Path, places: int, place: int, arrived: Iterator[bytes]) -> Iterator[Blob]:
+    (marks / f"{place}-{time.monotonic_ns()}").touch()
+    return letters(places, place, arrived)
+
+
+def test_what_was_begun_before_the_action_is_not_done_again(spark: SparkSession, slots: list[Slot], tmp_path: Path) -> None:
+    places = len(slots)
+    sending = Sending(stage(placed(spark, slots), partial(marked, tmp_path, places)), places)
+    sending.begin()
+    while len(list(tmp_path.iterdir())) < places:
+        time.sleep(0.02)
+    rows = told(stage(exchanged(sending, slots), where_it_runs))
+    assert [row["blobs"] for row in rows] == [[f"from {i} to {place}" for i in range(places)] for place in range(places)]
+    assert len(list(tmp_path.iterdir())) == places
 
 
 def test_executors_know_their_class_and_slot(spark: SparkSession, cluster: LocalCluster) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -56,9 +58,28 @@ def test_a_slot_that_a_stage_has_not_used_is_judged_by_its_speed_at_the_other():
 
 
 def test_a_slot_without_turns_needs_the_fixed_seconds_of_others_at_its_own_speed():
-    batches = [[turn for turn in batch if (turn.stage, turn.slot) != (SOURCE, 3)] for batch in window(8, noise=0.0)]
+    batches = [[turn for turn in batch if (turn.stage, turn.slot) != ("count", 3)] for batch in window(8, noise=0.0)]
     model = estimate(batches, [1.0, 1.0, 1.0, 1.0])
-    assert model.fixed_seconds[SOURCE][3] == pytest.approx(FIXED / SPEEDS[3], rel=0.01)
+    assert model.fixed_seconds["count"][3] == pytest.approx(FIXED / SPEEDS[3], rel=0.01)
+
+
+def test_the_source_needs_the_fixed_seconds_that_operators_need_on_a_slot():
+    """Its own say little: a slot has saved up CPU in the pause before them, or works beside the batch before."""
+    batches = window(8, noise=0.0)
+    for batch in batches:
+        batch[:] = [replace(turn, task_seconds=turn.busy_seconds) if turn.stage == SOURCE else turn for turn in batch]
+    np.testing.assert_allclose(estimate(batches, [1.0] * 4).fixed_seconds[SOURCE], FIXED)
+    only_source = [[turn for turn in batch if turn.stage == SOURCE] for batch in window(8, noise=0.0)]
+    np.testing.assert_allclose(estimate(only_source, [1.0] * 4).fixed_seconds[SOURCE], FIXED)
+
+
+def test_short_turns_do_not_tell_how_fast_a_slot_is():
+    """0.02 s of reading may fall where a limited slot has CPU left, and look 4 times faster: the other stage tells."""
+    batches = window(8, noise=0.0)
+    for batch in batches:
+        batch[:] = [replace(t, busy_seconds=0.02) if (t.stage, t.slot) == (SOURCE, 3) else t for t in batch]
+    model = estimate(batches, [1.0] * 4)
+    assert model.rates[SOURCE][3] / model.rates[SOURCE][0] == pytest.approx(SPEEDS[3], rel=0.15)
 
 
 def test_a_slot_that_nobody_has_used_is_guessed_from_its_declared_cpu():

@@ -46,6 +46,8 @@ class Stream:
     operators: tuple[str, ...] = ("count",)
     policy: str = "mixed"
     bytes_per_key: int = 48
+    read_ahead: bool = False
+    source_rate: float = BASE["source"]
     speeds: np.ndarray = field(default_factory=lambda: np.array([1.0, 1.0, 1.0, 0.3]))
 
     def __post_init__(self) -> None:
@@ -62,14 +64,15 @@ class Stream:
     def batch(self, epoch: Epoch) -> tuple[float, list[LoadReport], list[SourceReport]]:
         """(seconds, reports, source reports) of one batch under this epoch."""
         shares = np.array(epoch.source_shares or (1 / SLOTS,) * SLOTS)
-        sources = [
-            SourceReport(slot, int(self.rows * shares[slot]), *self._time("source", slot, self.rows * shares[slot]))
-            for slot in range(SLOTS)
-        ]
+        sources = [self._source_report(slot, self.rows * shares[slot]) for slot in range(SLOTS)]
         reports = [report for name in self.operators for report in self._reports(name, epoch.routes[name])]
-        stages = [[s.task_seconds for s in sources]]
+        stages = [[0.0 if s.ahead else s.task_seconds for s in sources]]
         stages += [[r.task_seconds for r in reports if r.operator == name] for name in self.operators]
         return sum(max(stage) for stage in stages), reports, sources
+
+    def _source_report(self, slot: int, rows: float) -> SourceReport:
+        busy, task = self._time("source", slot, rows)
+        return SourceReport(slot, int(rows), busy, busy if self.read_ahead else task, ahead=self.read_ahead)
 
     def loads(self, route: Route) -> np.ndarray:
         """Expected rows per instance and batch."""
@@ -82,7 +85,8 @@ class Stream:
         return imbalance(self.loads(route), BASE["count"] * self.speeds, np.full(SLOTS, self.fixed))
 
     def _time(self, stage: str, slot: int, rows: float) -> tuple[float, float]:
-        busy = rows / (BASE[stage] * self.speeds[slot]) * self.rng.lognormal(0, self.noise)
+        rate = self.source_rate if stage == "source" else BASE[stage]
+        busy = rows / (rate * self.speeds[slot]) * self.rng.lognormal(0, self.noise)
         return busy, busy + self.fixed * self.rng.lognormal(0, self.noise)
 
     def _reports(self, name: str, route: Route) -> list[LoadReport]:
@@ -190,6 +194,15 @@ def test_a_source_that_spark_places_is_left_alone():
     run = Run(Stream(1), replace(FACTS, source_by_share=False)).go(40)
     assert run.reroutes
     assert run.epoch.source_shares == ()
+
+
+def test_a_source_that_is_read_ahead_is_left_alone_until_operators_wait_for_it():
+    run = Run(Stream(1, read_ahead=True, source_rate=1e7)).go(40)
+    assert run.reroutes
+    assert run.epoch.source_shares == ()
+    run.stream.source_rate = 2e5
+    run.go(40)
+    assert np.argmin(run.epoch.source_shares) == 3
 
 
 def test_operators_without_a_planner_are_left_alone():

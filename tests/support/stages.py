@@ -16,9 +16,10 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from streamtopology.jobs import driver as driver_module
-from streamtopology.jobs import tasks
+from streamtopology.jobs import reading_ahead, tasks
 from streamtopology.jobs.batch import Attempt, Plan
 from streamtopology.jobs.checkpoint import Checkpoint, CommitRecord
 from streamtopology.jobs.driver import Committed, Driver, Router
@@ -122,8 +123,8 @@ class Kept:
 class Flow:
     """A topology that runs batch by batch.
 
-    `homes` are the slots whose executors are there, in the order of places. `losses` come over the next attempts, one
-    each. `meanwhile` is done once, in the middle of the next attempt.
+    `homes` are the slots whose executors are there, in the order of places, on `host`. `losses` come over the next attempts,
+    one each. `meanwhile` is done once, in the middle of the next attempt.
     """
 
     def __init__(
@@ -145,9 +146,11 @@ class Flow:
         """Start, or start again: nothing is known but the manifest and the checkpoint."""
         self.topology: Topology = parse(dict(manifest))
         self.homes: tuple[int, ...] = tuple(range(SLOTS))
+        self.host = "here"
         self.workers = {home: Worker() for home in self.homes}
         self.losses: list[Loss] = []
         self.meanwhile: list[Callable[[], object]] = []
+        self._next: list[str] = []
         plan = _first_plan(self.topology, source_schemas(self.topology, {}), self._base_dir, self.checkpoint)
         self.router = self._router_of(plan, self.checkpoint)
         self.driver = Driver(
@@ -161,20 +164,25 @@ class Flow:
     # --- what happens ---
 
     def batch(self, **inputs: pa.Table) -> CommitRecord:
-        """One batch of the rows given by source, until it is committed."""
+        """One batch of the rows given by source, or of those that come next, until it is committed."""
         last = self.checkpoint.last_commit()
-        descriptors = [text for source, table in inputs.items() for text in self._descriptors(source, table)]
-        with _spark_is(self._run_attempt):
+        descriptors = self._descriptors_of(inputs) if inputs else self._next
+        with _spark_is(self._run_attempt, self._read_ahead):
             self.driver.batch(descriptors, None, 0 if last is None else last.spark_batch + 1)
         return self.last
 
+    def comes_next(self, **inputs: pa.Table) -> None:
+        """These rows are there, and read ahead, in the middle of the next batch; the batch after it gets them."""
+        self._next = following = self._descriptors_of(inputs)
+        self.meanwhile.append(lambda: self.driver.read_ahead(following))
+
     def drain(self) -> CommitRecord:
-        with _spark_is(self._run_attempt):
+        with _spark_is(self._run_attempt, self._read_ahead):
             self.driver.drain()
         return self.last
 
     def warm_up(self) -> None:
-        with _spark_is(self._run_attempt):
+        with _spark_is(self._run_attempt, self._read_ahead):
             self.driver.warm_up(rounds=2)
 
     def forget(self, home: int) -> None:
@@ -221,6 +229,9 @@ class Flow:
     def _plan(self) -> Plan:
         return Plan.from_json(self.checkpoint.read_epoch(self.last.epoch))
 
+    def _descriptors_of(self, inputs: Mapping[str, pa.Table]) -> list[str]:
+        return [text for source, table in inputs.items() for text in self._descriptors(source, table)]
+
     def _descriptors(self, source: str, table: pa.Table) -> list[str]:
         """The rows in a new file, some row groups to share between places."""
         path = self._folder / f"{source}-{next(self._files)}.parquet"
@@ -231,13 +242,14 @@ class Flow:
 
     # --- in place of Spark ---
 
-    def _run_attempt(self, spark: Any, attempt: Attempt, depth: int, executors: Any, frame: Any) -> Results:
+    def _run_attempt(self, spark: Any, attempt: Attempt, depth: int, executors: Any, frame: Any, ahead: Any = None) -> Results:
         loss = self.losses.pop(0) if self.losses else None
-        sent: list[list[bytes]] = [[] for _ in range(attempt.places)]
+        sent: list[list[bytes]] = ahead or [[] for _ in range(attempt.places)]
         for level in range(depth + 1):
             if loss is not None and loss.stages <= level:
                 break
-            sent = self._run_stage(attempt, level, sent)
+            if level > 0 or ahead is None:
+                sent = self._run_stage(attempt, level, sent)
             if level == 0:
                 self._do_meanwhile()
         if loss is not None:
@@ -246,6 +258,9 @@ class Flow:
                 self.homes = tuple(home for home in self.homes if home != loss.home)
             raise ExecutorLost([str(loss.home)])
         return collect(itertools.chain.from_iterable(sent))
+
+    def _read_ahead(self, spark: Any, attempt: Attempt, executors: Any) -> list[list[bytes]]:
+        return self._run_stage(attempt, 0, [[] for _ in range(attempt.places)])
 
     def _run_stage(self, attempt: Attempt, level: int, sent: Sequence[Sequence[bytes]]) -> list[list[bytes]]:
         """What every place gets next: the envelope that each task sends to it, in no order that may be relied upon."""
@@ -274,7 +289,7 @@ class _Watch:
         self._flow = flow
 
     def await_admitted(self) -> list[ExecutorInfo]:
-        return [ExecutorInfo(str(home), "here", {}) for home in self._flow.homes]
+        return [ExecutorInfo(str(home), self._flow.host, {}) for home in self._flow.homes]
 
     @contextmanager
     def guard(self, slots: object) -> Iterator[None]:
@@ -292,10 +307,8 @@ def random_table(random: np.random.Generator, instances: int, hashes: np.ndarray
 
 
 @contextmanager
-def _spark_is(run_attempt: Callable[..., Results]) -> Iterator[None]:
-    before = driver_module.run_attempt
-    driver_module.run_attempt = run_attempt
-    try:
+def _spark_is(run_attempt: Callable[..., Results], read_ahead: Callable[..., Any]) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(driver_module, "run_attempt", run_attempt)
+        patch.setattr(reading_ahead, "read_ahead", read_ahead)
         yield
-    finally:
-        driver_module.run_attempt = before

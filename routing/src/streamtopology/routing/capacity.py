@@ -30,6 +30,10 @@ PRIOR_WEIGHT = 1e-3
 TIMED_WEIGHT = 0.1
 """Weight of stages whose tuples differ in cost: their rows/s say as much of the tuples as of the slot."""
 
+SHORT_SECONDS = 0.1
+"""Turns shorter than this do not tell how fast a slot is: a CPU limit is a share of each tenth of a second, and a short
+turn may fall where its slot has all of that left, or nothing."""
+
 SHIFT = 0.2
 """Relative change of a rate from one batch to the next few that is taken for a change of capacity, not for noise."""
 
@@ -116,10 +120,14 @@ def estimate(batches: Sequence[Sequence[Turn]], declared_cpu: Sequence[float]) -
     speeds, bases = _speeds_and_bases(measured, weights, known, np.asarray(declared_cpu, np.float64))
     rates = {stage: bases[stage] * speeds for stage in known}
     for (stage, slot), rate in measured.items():
-        if stage not in timed:
+        if stage not in timed and _typical_busy_seconds(cells[stage, slot]) >= SHORT_SECONDS:
             rates[stage][slot] = rate
     fixed = {stage: _fixed_seconds(cells, stage, speeds) for stage in known}
     return SlotModel(speeds, bases, rates, fixed)
+
+
+def _typical_busy_seconds(of_cell: Sequence[Turn]) -> float:
+    return float(np.median([turn.busy_seconds for turn in of_cell]))
 
 
 def settled_from(batches: Sequence[Sequence[Turn]], newest: int = 2) -> int:
@@ -188,9 +196,18 @@ def _speeds_and_bases(
 
 
 def _fixed_seconds(cells: Mapping[tuple[str, int], list[Turn]], stage: str, speeds: Floats) -> Floats:
-    """Median of task - busy seconds per slot; a slot without turns needs what the others do, at its own speed."""
-    fixed = np.full(len(speeds), np.nan)
+    """Median of task - busy seconds per slot; a slot without turns needs what the others do, at its own speed.
+
+    The source's are taken from the operators, where there are any: Spark takes as long for its tasks, but these come after
+    a pause, in which a slot saves up CPU, or beside the batch before.
+    """
+    operators = {of_stage for of_stage, _ in cells} - {SOURCE}
+    like_it = operators if stage == SOURCE and operators else {stage}
+    beside: defaultdict[int, list[float]] = defaultdict(list)
     for (of_stage, slot), of_cell in cells.items():
-        if of_stage == stage:
-            fixed[slot] = max(float(np.median([turn.task_seconds - turn.busy_seconds for turn in of_cell])), 0.0)
+        if of_stage in like_it:
+            beside[slot] += [turn.task_seconds - turn.busy_seconds for turn in of_cell]
+    fixed = np.full(len(speeds), np.nan)
+    for slot, seconds in beside.items():
+        fixed[slot] = max(float(np.median(seconds)), 0.0)
     return np.where(np.isnan(fixed), np.nanmedian(fixed * speeds) / speeds, fixed)

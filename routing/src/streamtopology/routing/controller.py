@@ -43,8 +43,8 @@ LASTING = 2
 HORIZON_INTERVALS = 6
 """Intervals over which a re-routing must earn its cost."""
 
-SWITCH_SECONDS = 0.1
-"""What a switch costs beside moving state: the first batch of an epoch computes what moves."""
+SWITCH_SECONDS = 0.3
+"""What a switch costs beside moving state: the first batch of an epoch computes what moves, and is not read ahead."""
 
 MOVED_BYTES_PER_SECOND = 50e6
 """How fast state is pulled, on the cautious side."""
@@ -135,6 +135,8 @@ class _Observation:
     reports: tuple[LoadReport, ...]
     turns: tuple[Turn, ...]
     source_rows: int
+    source_is_hidden: bool
+    """Sources were read beside the batch before, and operators hardly waited for them: nothing to gain there."""
 
     @property
     def seconds_per_row(self) -> float:
@@ -193,7 +195,9 @@ class Controller:
             return
         rows = sum(report.rows for report in source_reports) or sum(report.rows for report in reports)
         seen = turns(reports, source_reports)
-        self._window.append(_Observation(self._clock(), batch_seconds, epoch_number, tuple(reports), seen, rows))
+        waited = max((report.task_seconds for report in source_reports), default=0.0)
+        hidden = any(report.ahead for report in source_reports) and waited <= self._settings.tolerance * batch_seconds
+        self._window.append(_Observation(self._clock(), batch_seconds, epoch_number, tuple(reports), seen, rows, hidden))
         self._measure_trial(batch_number)
 
     def model(self, facts: TopologyFacts) -> SlotModel | None:
@@ -318,7 +322,7 @@ def _stages(window: Sequence[_Observation], current: Epoch, facts: TopologyFacts
     """The stages that may be re-routed, with what the window says of them."""
     slots = len(facts.declared_cpu)
     stages: list[Stage] = []
-    if facts.source_by_share:
+    if facts.source_by_share and not all(seen.source_is_hidden for seen in window[-FEW_BATCHES:]):
         rows = float(np.mean([seen.source_rows for seen in window]))
         stages.append(ShareStage(SOURCE, tuple(range(slots)), slots, rows, _shares(current.source_shares, slots)))
     for name, route in current.routes.items():

@@ -142,13 +142,17 @@ class LoadReport:
 
 @dataclass(frozen=True)
 class SourceReport:
-    """What one slot read in one batch. `max_event_time`: newest event time seen per source, epoch seconds."""
+    """What one slot read in one batch. `max_event_time`: newest event time seen per source, epoch seconds.
+
+    `ahead`: it was read while the batch before was at work, so that no operator waited for it.
+    """
 
     slot: int
     rows: int
     busy_seconds: float
     task_seconds: float
     max_event_time: Mapping[str, float] = field(default_factory=dict[str, float])
+    ahead: bool = False
 
     def to_wire(self) -> dict[str, Any]:
         """JSON-able form, read back by `from_wire`."""
@@ -159,6 +163,7 @@ class SourceReport:
             "busy_seconds": self.busy_seconds,
             "task_seconds": self.task_seconds,
             "max_event_time": dict(self.max_event_time),
+            "ahead": self.ahead,
         }
 
     @classmethod
@@ -172,6 +177,7 @@ class SourceReport:
                 busy_seconds=float(wire["busy_seconds"]),
                 task_seconds=float(wire["task_seconds"]),
                 max_event_time={str(name): float(time) for name, time in wire["max_event_time"].items()},
+                ahead=bool(wire["ahead"]),
             )
         except KeyError as missing:
             raise ReportFormatError(f"source report: field {missing} is missing") from missing

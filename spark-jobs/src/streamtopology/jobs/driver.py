@@ -19,14 +19,16 @@ from streamtopology.jobs.checkpoint import BatchRecord, Checkpoint, CommitRecord
 from streamtopology.jobs.dag import Dag
 from streamtopology.jobs.executors import ExecutorLost, ExecutorWatch
 from streamtopology.jobs.failures import TopologyFailed
-from streamtopology.jobs.pinning import ExecutorInfo
+from streamtopology.jobs.pinning import ExecutorInfo, Sending, Slot
 from streamtopology.jobs.publishing import Publisher
+from streamtopology.jobs.reading_ahead import Ahead
 from streamtopology.jobs.sources.descriptors import Descriptor
 from streamtopology.jobs.sources.split import assign
 from streamtopology.jobs.stages import Results, between_barriers, run_attempt
 from streamtopology.jobs.tasks import rehearse
 from streamtopology.jobs.upkeep import Upkeep
 from streamtopology.jobs.watermarks import Watermarks
+from streamtopology.routing.controller import MIN_BATCHES
 from streamtopology.routing.topology import Level, difference
 
 MOST_ATTEMPTS = 20
@@ -80,6 +82,11 @@ class Driver:
     _chooser_loads: dict[str, np.ndarray] = field(default_factory=dict)
     _dags: dict[int, Dag] = field(default_factory=dict)
     _last: CommitRecord | None = None
+    _at_work: tuple[Attempt, list[Slot]] | None = None
+    _ahead: Ahead | None = None
+    _to_be_measured: int = MIN_BATCHES
+    reading_seconds: float = 0.0
+    """How long the sources took in the newest batch."""
 
     def resume(self) -> CommitRecord | None:
         """Take up the checkpoint where its newest commit left it, and repeat what may not have reached the sinks."""
@@ -126,23 +133,39 @@ class Driver:
         first = 1 + max((record.attempt for record in tried), default=0)
         for attempt_number in range(first, first + MOST_ATTEMPTS):
             executors = self.watch.await_admitted()
+            slots = [executor.slot for executor in executors]
             attempt = self._attempt(number, attempt_number, plan, executors, descriptors, final)
             self._record(attempt, spark_batch, len(descriptors))
+            ahead = self._take_ahead(attempt, slots)
+            self._at_work = attempt, slots
             try:
-                with self.watch.guard([executor.slot for executor in executors]):
-                    slots = [executor.slot for executor in executors]
+                with self.watch.guard(slots):
                     begun_at = time.time()
-                    results = run_attempt(self.spark, attempt, self._dag(plan).depth, slots, frame)
+                    results = run_attempt(self.spark, attempt, self._dag(plan).depth, slots, frame, ahead)
             except ExecutorLost as lost:
                 self.tell(f"batch {number}, attempt {attempt_number}: {lost}; trying again on the executors that are left")
                 continue
             self._stop_on_failures(results)
-            results = between_barriers(results, begun_at, lambda name: self._dag(plan).node(name).level)
+            results = self._timed(results, begun_at, self._dag(plan), was_ahead=ahead is not None)
             self.upkeep.after(self._commit(attempt, spark_batch, results), self._dag(plan))
             rows = sum(report.rows for report in results.sources)
             self.router.committed(Committed(attempt, results, rows, time.perf_counter() - started, started_at))
             return
         raise TopologyFailed(f"batch {number} lost an executor in each of {MOST_ATTEMPTS} attempts; see the executors' logs")
+
+    def read_ahead(self, descriptors: Sequence[str]) -> None:
+        """Start reading what the next batch will be given while `batch`, in another thread, is at work.
+
+        Not when an epoch has been published since: the next batch hands state over, and is read under that epoch. Nor in
+        a run's first batches: shares are wrong then, and a slow executor's reading would be in all that is measured.
+        """
+        if self._at_work is None or self._to_be_measured > 0:
+            return
+        attempt, slots = self._at_work
+        epoch = self.router.ready().epoch
+        if epoch.number == attempt.epoch == attempt.previous_epoch:
+            dealt = _deal(descriptors, epoch.source_shares, attempt.homes, self.slots)
+            self._ahead = Ahead.begin(self.spark, attempt, slots, dealt)
 
     def drain(self) -> None:
         """The input has ended: close all windows, empty all partials, in one last batch without rows."""
@@ -184,6 +207,19 @@ class Driver:
             dead_letter=plan.topology.on_bad_tuple == "deadLetter",
         )  # fmt: skip
 
+    def _take_ahead(self, attempt: Attempt, slots: Sequence[Slot]) -> Sending | None:
+        """What has been read ahead for this attempt, if anything."""
+        ahead, self._ahead = self._ahead, None
+        return ahead.sending if ahead is not None and ahead.serves(attempt, slots) else None
+
+    def _timed(self, results: Results, begun_at: float, dag: Dag, was_ahead: bool) -> Results:
+        """`results` with seconds counted between barriers."""
+        timed = between_barriers(results, begun_at, lambda name: dag.node(name).level, was_ahead)
+        if was_ahead:
+            return timed
+        self.reading_seconds = max((report.task_seconds for report in timed.sources), default=0.0)
+        return timed
+
     def _record(self, attempt: Attempt, spark_batch: int, descriptors: int) -> None:
         """The batch record activates the attempt's epoch; it is there before any task works."""
         self.checkpoint.record(
@@ -219,6 +255,7 @@ class Driver:
                 f"batch {attempt.number} was committed by another driver on checkpoint {self.checkpoint.uri}; only one "
                 "driver may run a topology: stop one of the two"
             )
+        self._to_be_measured = max(self._to_be_measured - 1, 0)
         self._last = commit
         for turned in results.turns:
             self._count_for_choosers(turned.report.operator, turned.report.instance, turned.report.rows)

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from streamtopology.jobs.executors import ExecutorWatch
 from streamtopology.jobs.local.cluster import ExecutorSlot, LocalCluster
-from streamtopology.jobs.pinning import ExecutorInfo, Slot, exchanged, placed, stage
+from streamtopology.jobs.pinning import ExecutorInfo, Sending, Slot, exchanged, placed, stage
 from streamtopology.jobs.session import create_local_session
 from streamtopology.jobs.tasks import warm_stage
 from streamtopology.routing.topology import Topology
@@ -112,5 +112,5 @@ class EmbeddedCluster:
         """Start the executor's Python worker and its kernels, with what a batch will run, before it is given work."""
         slots: list[Slot] = [executor.slot]
         for _ in range(_WARM_UP_ROUNDS):
-            sent = stage(placed(self.spark, slots), warm_stage(len(slots)))
-            stage(exchanged(sent, slots, senders=1), warm_stage(len(slots))).collect()
+            sending = Sending(stage(placed(self.spark, slots), warm_stage(len(slots))), len(slots))
+            stage(exchanged(sending, slots), warm_stage(len(slots))).collect()

@@ -79,19 +79,42 @@ def addressed(blobs: Iterable[Blob]) -> Iterator[Blob]:
         yield blob
 
 
-def exchanged(sent: RDD[bytes], slots: Sequence[Slot], senders: int) -> RDD[bytes]:
-    """The blobs that `senders` partitions addressed to place i, at partition i, on `slots[i]`.
+class Sending:
+    """What every partition of `sent` addresses to each of `places`; see `addressed`.
 
-    Each of them must have addressed exactly one blob to every place; run the action under `blob_counts_explained` to
+    It is sent when an action needs it, or, after `begin`, as soon as the executors have room.
+    """
+
+    def __init__(self, sent: RDD[bytes], places: int) -> None:
+        self.context = sent.context
+        self.places = places
+        self.senders = sent.getNumPartitions()
+        scala = _scala_of(self.context)
+        java_sent: Any = sent._jrdd
+        pairs = scala.PairwiseRDD(java_sent.rdd()).asJavaPairRDD()
+        self._by_place = pairs.partitionBy(scala.PythonPartitioner(places, 0))
+
+    def begin(self) -> None:
+        """Start the stage that sends. Nobody waits for it, and whatever fails in it fails again where it is needed.
+
+        It cannot be called off: a task that is cancelled takes its Python worker with it, and the state that this holds.
+        """
+        _scala_context(self.context).submitMapStage(self._by_place.rdd().dependencies().head())
+
+    def blobs(self) -> Any:
+        """RDD[byte[]] in the JVM: at partition i what was addressed to place i."""
+        return _scala_of(self.context).value_of_pair(self._by_place).rdd()
+
+
+def exchanged(sending: Sending, slots: Sequence[Slot]) -> RDD[bytes]:
+    """What was addressed to place i, at partition i, on `slots[i]`.
+
+    Every sender must have addressed exactly one blob to every place; run the action under `blob_counts_explained` to
     have a breach of that told in plain words.
     """
-    context = sent.context
-    scala = _scala_of(context)
-    java_sent: Any = sent._jrdd
-    pairs = scala.PairwiseRDD(java_sent.rdd()).asJavaPairRDD()
-    by_place = pairs.partitionBy(scala.PythonPartitioner(len(slots), 0))
-    zipped = _anchors(context, tuple(slots), senders).zip(scala.value_of_pair(by_place).rdd(), scala.bytes_tag)
-    return _raw(context, scala.JavaPairRDD(zipped, scala.any_tag, scala.bytes_tag).values())
+    scala = _scala_of(sending.context)
+    zipped = _anchors(sending.context, tuple(slots), sending.senders).zip(sending.blobs(), scala.bytes_tag)
+    return _raw(sending.context, scala.JavaPairRDD(zipped, scala.any_tag, scala.bytes_tag).values())
 
 
 def blobs_of(frame: DataFrame) -> RDD[bytes]:

@@ -122,6 +122,7 @@ class TopologyQuery:
             self._between.append(time.monotonic() - self._let_go_at)
         with self._in_callback:
             self._prepared.wait()
+            self._read_ahead(spark_batch)
             self._finish_batch()
             if self._stopping.is_set():
                 raise _Enough
@@ -132,14 +133,22 @@ class TopologyQuery:
                 wait([self._at_work], self._until_spark_is_let_go())
             self._let_go_at = time.monotonic()
 
+    def _read_ahead(self, spark_batch: int) -> None:
+        """Have `spark_batch` read while the batch before it ends, if it will be run at all."""
+        ends_soon = self._stopping.is_set() or self._batches_left == 1 or self._has_failed()
+        if self._descriptors is not None and not self._reads_rows and self._is_at_work() and not ends_soon:
+            self._driver.read_ahead(self._descriptors.of_batch(spark_batch))
+
     def _until_spark_is_let_go(self) -> float | None:
-        """Seconds after which Spark has just the time for its bookkeeping before the batch ends; None: not before its end.
+        """Seconds after which Spark has just the time for its bookkeeping, and executors for reading the next batch, before
+        this one ends; None: not before its end.
 
         Let go earlier, Spark would fix the offsets of the next batch before rows came that could be in it.
         """
         if not self._took or not self._between:
             return None
-        return max(min(self._took) - min(self._between) - _MARGIN_SECONDS, 0.0)
+        ahead = min(self._between) + self._driver.reading_seconds + _MARGIN_SECONDS
+        return max(min(self._took) - ahead, 0.0)
 
     def _run_batch(self, rows: DataFrame | None, spark_batch: int) -> None:
         started = time.monotonic()
@@ -155,6 +164,9 @@ class TopologyQuery:
         """Wait for the batch at work; raises what it raised."""
         if self._at_work is not None:
             self._at_work.result()
+
+    def _is_at_work(self) -> bool:
+        return self._at_work is not None and not self._at_work.done()
 
     def _has_failed(self) -> bool:
         return self._at_work is not None and self._at_work.done() and self._at_work.exception() is not None

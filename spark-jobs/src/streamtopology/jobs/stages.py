@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from streamtopology.jobs.batch import Attempt
 from streamtopology.jobs.envelope import Kind, sections
-from streamtopology.jobs.pinning import Slot, blob_counts_explained, blobs_of, exchanged, placed, stage
+from streamtopology.jobs.pinning import Sending, Slot, blob_counts_explained, blobs_of, exchanged, placed, stage
 from streamtopology.jobs.tasks import FAILED, MOVED, SENT_DDL, SOURCE, TURN, node_stage, read_stage, rows_stage
 from streamtopology.routing.report import LoadReport, SourceReport
 
@@ -44,21 +44,34 @@ class Results:
 
 
 def run_attempt(
-    spark: SparkSession, attempt: Attempt, depth: int, executors: Sequence[Slot], frame: DataFrame | None
-) -> Results:
+    spark: SparkSession, attempt: Attempt, depth: int, executors: Sequence[Slot], frame: DataFrame | None,
+    ahead: Sending | None = None,
+) -> Results:  # fmt: skip
     """Run all stages; `frame` holds the rows of sources that Spark reads itself, None when there are none.
 
-    Raises whatever Spark raises; nothing of a failed attempt counts.
+    `ahead` is what the first stage sends, where that was begun before. Raises whatever Spark raises; nothing of a failed
+    attempt counts.
     """
+    sending = ahead or _first_stage(spark, attempt, executors, frame)
+    for level in range(1, depth):
+        sending = Sending(stage(exchanged(sending, executors), node_stage(attempt, level)), attempt.places)
+    last = stage(exchanged(sending, executors), node_stage(attempt, depth, is_last=True))
+    with blob_counts_explained():
+        return collect(last.collect())
+
+
+def read_ahead(spark: SparkSession, attempt: Attempt, executors: Sequence[Slot]) -> Sending:
+    """Begin the first stage of an attempt to come; it runs where executors have nothing else to do."""
+    sending = _first_stage(spark, attempt, executors, None)
+    sending.begin()
+    return sending
+
+
+def _first_stage(spark: SparkSession, attempt: Attempt, executors: Sequence[Slot], frame: DataFrame | None) -> Sending:
     sent = stage(placed(spark, [executors[place] for place in attempt.readers]), read_stage(attempt))
     if frame is not None:
         sent = sent.union(blobs_of(frame.mapInArrow(rows_stage(attempt), SENT_DDL)))
-    senders = sent.getNumPartitions()
-    for level in range(1, depth + 1):
-        sent = stage(exchanged(sent, executors, senders), node_stage(attempt, level, is_last=level == depth))
-        senders = attempt.places
-    with blob_counts_explained():
-        return collect(sent.collect())
+    return Sending(sent, attempt.places)
 
 
 def collect(blobs: Iterable[bytes]) -> Results:
@@ -72,17 +85,18 @@ def collect(blobs: Iterable[bytes]) -> Results:
     return results
 
 
-def between_barriers(results: Results, started_at: float, level_of: Callable[[str], int]) -> Results:
+def between_barriers(results: Results, started_at: float, level_of: Callable[[str], int], read_ahead: bool) -> Results:
     """`results` with each task's seconds counted from the barrier before its stage to its own end.
 
     A task does not see what Spark does before and after it on its executor, which on a slow one is most of a turn's fixed
     seconds. The stage before ends for all when its slowest task does. `started_at`: epoch seconds, by the same clocks.
+    Sources that were `read_ahead` may have been left before that.
     """
     sources = [
-        replace(report, task_seconds=max(left - started_at, report.busy_seconds))
+        replace(report, task_seconds=max(left - started_at, report.busy_seconds), ahead=read_ahead)
         for report, left in zip(results.sources, results.sources_left_at, strict=True)
     ]
-    barrier = max(results.sources_left_at, default=started_at)
+    barrier = max(started_at, *results.sources_left_at)
     turns: list[Turned] = []
     for level in sorted({level_of(turned.report.operator) for turned in results.turns}):
         here = [turned for turned in results.turns if level_of(turned.report.operator) == level]

@@ -51,7 +51,7 @@ def rows_stage(attempt: Attempt) -> Callable[[Iterator[pa.RecordBatch]], Iterato
     return partial(_route_rows, attempt)
 
 
-def node_stage(attempt: Attempt, level: int, is_last: bool) -> Stage:
+def node_stage(attempt: Attempt, level: int, is_last: bool = False) -> Stage:
     """All instances of `level` at this place take their turns; what is meant for later levels is passed on.
 
     The last stage sends to nobody: it gives one blob, the reports gathered at its place.
