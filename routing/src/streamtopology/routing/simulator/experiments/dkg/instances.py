@@ -65,9 +65,10 @@ def means_and_worst(samples: Samples, column: str) -> list[Row]:
 
 def fit(rows: list[Row], line: str) -> tuple[float, float]:
     """Slope and offset of lambda over k >= 2: at one instance nothing can be out of balance, which is on no line."""
-    points = [(float(row["k"]), float(row["lambda"])) for row in rows if row["line"] == line and float(row["k"]) >= 2]
-    slope, offset = np.polyfit(*np.array(points).T, 1)
-    return float(slope), float(offset)
+    points = [row for row in rows if row["line"] == line and float(row["k"]) >= 2]
+    ks, values = (np.array([float(row[column]) for row in points]) for column in ("k", "lambda"))
+    slope = float(((ks - ks.mean()) * values).sum() / ((ks - ks.mean()) ** 2).sum())
+    return slope, float(values.mean() - slope * ks.mean())
 
 
 def measure_k(p: Parameters, runs: int, seed: int, progress: Progress) -> Measured:

@@ -106,10 +106,10 @@ def learn_in_parallel(
         for learner, of_learner in zip(parts, counts, strict=True):
             items = np.flatnonzero(of_learner)
             learner.learn(stream.hashes[items], of_learner[items])
-    order = rng.permutation(learners)
-    merged = parts[order[0]]
-    for other in order[1:]:
-        merged.merge(parts[other])
+    merged = Learning.of(eps, n_buckets)
+    order: list[int] = rng.permutation(learners).tolist()
+    for learner in order:
+        merged.merge(parts[learner])
     return merged
 
 
