@@ -104,6 +104,7 @@ class TableStage:
         slots = np.array(self.route.instances) % self.n_slots
         capacities, fixed = model.of_instances(self.name, slots)
         wanted = demand(self.reports, self.batches, model)
+        options = groupings.get(self.route.policy).check_options(self.route.options)
         plan = planners.get(self.planner)(
             PlanInput(
                 current=self.route.table,
@@ -118,7 +119,8 @@ class TableStage:
                 bucket_keys=wanted.bucket_keys,
                 tolerance=AIM * tolerance,
                 max_entries=max_entries,
-                beta=self._beta(),
+                beta=cast(float, options.get("beta", DEFAULT_BETA)),
+                options=options,
             )
         )
         off = imbalance(self._present_loads(model), capacities, fixed)
@@ -130,11 +132,6 @@ class TableStage:
             reason=f"{self.name}: imbalance {off:.1%}, planned {plan.imbalance_after:.1%}",
             plan=plan,
         )
-
-    def _beta(self) -> float:
-        """The grouping's option, where it has one."""
-        options = groupings.get(self.route.policy).check_options(self.route.options)
-        return cast(float, options.get("beta", DEFAULT_BETA))
 
     def _present_loads(self, model: SlotModel) -> Floats:
         """Work per batch of each active instance under the current epoch."""

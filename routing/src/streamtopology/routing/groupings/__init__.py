@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from streamtopology.routing.groupings.dkg import DKG
 from streamtopology.routing.groupings.fields import FIELDS
 from streamtopology.routing.groupings.mixed import MIXED
 from streamtopology.routing.groupings.partial_key import PARTIAL_KEY
@@ -12,7 +13,7 @@ from streamtopology.routing.groupings.spec import Chooser, GroupingError, Groupi
 
 __all__ = ["GROUPINGS", "Chooser", "GroupingError", "GroupingSpec", "Option", "OptionError", "get"]
 
-GROUPINGS: Mapping[str, GroupingSpec] = {spec.name: spec for spec in (SHUFFLE, FIELDS, PARTIAL_KEY, MIXED)}
+GROUPINGS: Mapping[str, GroupingSpec] = {spec.name: spec for spec in (SHUFFLE, FIELDS, PARTIAL_KEY, MIXED, DKG)}
 
 
 def get(name: str) -> GroupingSpec:

@@ -64,6 +64,7 @@ class GroupingSpec:
     kind: "table" is looked up in the operator's routing table, "chooser" is decided tuple by tuple. splits_keys: one
     key may go to several instances. needs_key: it cannot work without key columns. planner: name of the planner that
     changes its table, None where only rescaling does. make_chooser: for choosers, called as `chooser` is.
+    problems_together: given all options, each fine alone, what is wrong between them: option name -> what is allowed.
     """
 
     name: str
@@ -74,6 +75,7 @@ class GroupingSpec:
     options: Mapping[str, Option] = field(default_factory=dict[str, Option])
     planner: str | None = None
     make_chooser: Callable[[Instances, Floats, int, Mapping[str, object]], Chooser] | None = None
+    problems_together: Callable[[Mapping[str, object]], Mapping[str, str]] | None = None
 
     def option_problems(self, given: Mapping[str, object]) -> dict[str, str]:
         """Every mistake in the options given: option name -> what was found and what is allowed."""
@@ -87,6 +89,8 @@ class GroupingSpec:
                 self.options[name].read(value)
             except OptionError as error:
                 problems[name] = str(error)
+        if not problems and self.problems_together:
+            problems.update(self.problems_together(self._read(given)))
         return problems
 
     def check_options(self, given: Mapping[str, object]) -> dict[str, object]:
@@ -94,6 +98,9 @@ class GroupingSpec:
         problems = self.option_problems(given)
         if problems:
             raise GroupingError("; ".join(f"{name}: {message}" for name, message in problems.items()))
+        return self._read(given)
+
+    def _read(self, given: Mapping[str, object]) -> dict[str, object]:
         return {name: option.read(given[name]) if name in given else option.default for name, option in self.options.items()}
 
     def chooser(self, instances: Instances, loads: Floats, seed: int, options: Mapping[str, object] | None = None) -> Chooser:

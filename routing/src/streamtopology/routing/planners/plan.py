@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -52,6 +52,8 @@ class PlanInput:
     beta: float = DEFAULT_BETA
     bucket_keys: Floats = field(default_factory=_no_floats)
     """Estimated keys per bucket, only to say how many keys a plan moves; empty: a bucket counts as one key."""
+    options: Mapping[str, object] = field(default_factory=dict[str, object])
+    """The grouping's options, as its `check_options` returns them; a planner has defaults for those it reads."""
 
     def __post_init__(self) -> None:
         if not self.instances:
