@@ -6,10 +6,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from streamtopology.routing.groupings.knowledge import Learning
 
 Hashes = npt.NDArray[np.uint64]
 Instances = npt.NDArray[np.int32]
@@ -63,7 +66,8 @@ class GroupingSpec:
 
     kind: "table" is looked up in the operator's routing table, "chooser" is decided tuple by tuple. splits_keys: one
     key may go to several instances. needs_key: it cannot work without key columns. planner: name of the planner that
-    changes its table, None where only rescaling does. make_chooser: for choosers, called as `chooser` is.
+    changes its table, None where only rescaling does. make_chooser: for choosers, called as `chooser` is. learning: what
+    its choosers learn from instances, None where they learn nothing.
     """
 
     name: str
@@ -74,6 +78,7 @@ class GroupingSpec:
     options: Mapping[str, Option] = field(default_factory=dict[str, Option])
     planner: str | None = None
     make_chooser: Callable[[Instances, Floats, int, Mapping[str, object]], Chooser] | None = None
+    learning: Learning | None = None
 
     def option_problems(self, given: Mapping[str, object]) -> dict[str, str]:
         """Every mistake in the options given: option name -> what was found and what is allowed."""
