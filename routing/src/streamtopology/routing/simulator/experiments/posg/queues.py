@@ -41,7 +41,7 @@ class Stream(NamedTuple):
 
 class Queues(NamedTuple):
     """What the instances do. free, busy float64[k]: when each is done with all it has, and how long it works for that;
-    executed int64[k]: with how many tuples.
+    executed int64[k]: with how many tuples; squares float64[k]: the sum of their execution times squared.
 
     chosen int64[m], took and done float64[m]: each tuple's instance, execution time and the moment when it is done.
     """
@@ -49,6 +49,7 @@ class Queues(NamedTuple):
     free: Floats
     busy: Floats
     executed: Integers
+    squares: Floats
     chosen: Integers
     took: Floats
     done: Floats
@@ -56,7 +57,7 @@ class Queues(NamedTuple):
     @classmethod
     def idle(cls, stream: Stream) -> Queues:
         k, m = stream.slowness.shape[1], len(stream.items)
-        return cls(np.zeros(k), np.zeros(k), np.zeros(k, np.int64), np.full(m, -1), np.zeros(m), np.zeros(m))
+        return cls(np.zeros(k), np.zeros(k), np.zeros(k, np.int64), np.zeros(k), np.full(m, -1), np.zeros(m), np.zeros(m))
 
     def completion_times(self, stream: Stream) -> Floats:
         """float64[m]: from a tuple's arrival until it is done."""
@@ -66,8 +67,9 @@ class Queues(NamedTuple):
 class Unreported(NamedTuple):
     """What instances have to tell. tuples, limits int64[k]: executed since the last report, and with how many to report.
 
-    drift float64[k]: by how much they took longer than was estimated. tolerated: the drift that an instance reports, in
-    its mean execution times.
+    drift float64[k]: by how much they took longer than was estimated. tolerated: an instance reports when its drift is
+    larger than so many times E[w^2] / E[w], the execution time of the tuple that an arriving one finds under way. In
+    mean execution times, rare long tuples would each be a message.
     """
 
     tuples: Integers
@@ -100,6 +102,7 @@ def _execute(stream: Any, queues: Any, i: Any, instance: Any) -> Any:
     queues.free[instance] = max(queues.free[instance], i * stream.interval) + seconds
     queues.busy[instance] += seconds
     queues.executed[instance] += 1
+    queues.squares[instance] += seconds * seconds
     queues.chosen[i] = instance
     queues.took[i] = seconds
     queues.done[i] = queues.free[instance]
@@ -157,8 +160,8 @@ def advance_earliest_finish(
         seconds = _execute(stream, queues, i, instance)
         unreported.tuples[instance] += 1
         unreported.drift[instance] += seconds - expected
-        mean = queues.busy[instance] / queues.executed[instance]
-        drifted = abs(unreported.drift[instance]) > unreported.tolerated * mean
+        under_way = queues.squares[instance] / queues.busy[instance]
+        drifted = abs(unreported.drift[instance]) > unreported.tolerated * under_way
         if drifted or unreported.tuples[instance] == unreported.limits[instance]:
             return i + 1, instance
     return len(stream.items), NOBODY

@@ -165,8 +165,10 @@ class _Posg:
 
 
 def earliest_finish(stream: Stream, keys: int, eps: float, delta: float, window: int, tolerated_drift: float) -> Schedule:
-    """The project's own. An instance reports once its tuples took `tolerated_drift` mean execution times longer or shorter
-    than the scheduler had thought (what it thought rides on each tuple), and after `window` tuples at the latest."""
+    """The project's own. What the scheduler expects rides on each tuple, as POSG's requests do. An instance reports once its
+    tuples took so much longer or shorter that the next one's wait is misjudged by `tolerated_drift` tuples (`Unreported`),
+    and after `window` tuples at the latest.
+    """
     options = EARLIEST_FINISH.check_options({"keys": keys, "eps": eps, "delta": delta})
     return _EarliestFinish(stream, options, window, tolerated_drift).run()
 
