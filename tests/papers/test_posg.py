@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from streamtopology.routing.hashing import hash_int64
 from streamtopology.routing.simulator import experiments
+from streamtopology.routing.simulator.experiment import ExperimentError
 from streamtopology.routing.simulator.experiments.posg import POSG, scheduling
 from streamtopology.routing.simulator.experiments.posg.queues import Stream
 from streamtopology.routing.simulator.experiments.posg.workloads import exponent_for, mentions, synthetic
@@ -151,3 +152,8 @@ def test_every_row_runs_and_says_what_it_claims(experiment) -> None:
     assert set(result["paper"]) <= set(result["summary"])
     again = experiment.carry_out(small, told.append, quick=True, runs=1)
     assert again["series"] == result["series"]
+
+
+def test_a_grid_without_the_points_of_the_claims_is_refused() -> None:
+    with pytest.raises(ExperimentError, match=r"posg-load: values: its claims need \[95.0, .*\], too; found \[101\]"):
+        experiments.get("posg-load").carry_out({"values": [101], "m": 100}, lambda share: None)

@@ -80,12 +80,10 @@ def test_rows_hash_independently_of_each_other() -> None:
     sketch = CountMin.empty(2, 16)
     sketch.update(hash_int64(np.arange(1)))
     others = hash_int64(np.arange(1, 20_000))
-    first, second = (CountMin(sketch.cells[row : row + 1]).estimate(others) > 0 for row in (0, 1))
+    first = CountMin(sketch.cells[:1]).estimate(others) > 0
+    both = sketch.estimate(others) > 0
     assert first.mean() == pytest.approx(1 / 16, abs=0.01)
-    full = sketch.estimate(others) > 0
-    assert full.mean() == pytest.approx(1 / 256, abs=0.003)
-    assert full.sum() <= first.sum()
-    assert second.sum() >= 0
+    assert both.mean() == pytest.approx(1 / 256, abs=0.003)
 
 
 def test_sketches_of_other_shapes_and_lengths_are_refused() -> None:

@@ -200,7 +200,7 @@ def test_earliest_finish_learns_speeds_apart_from_costs() -> None:
 
 def test_earliest_finish_follows_an_instance_that_becomes_slow() -> None:
     pace = Pace().after(5000, 5.0, 5.0)
-    for _ in range(10):
+    for _ in range(30):
         pace = pace.after(100, 0.2, 0.1)
     assert pace.seconds / pace.expected_seconds == pytest.approx(2.0, abs=0.01)
 

@@ -16,6 +16,7 @@ import numpy as np
 from streamtopology.routing.simulator.experiment import (
     Claim,
     Experiment,
+    ExperimentError,
     Measured,
     Parameters,
     Plot,
@@ -77,6 +78,8 @@ def _experiment(
     """A row over the parameter `x`, whose values are the parameter `values`; its own figures come on top of the common."""
 
     def measure(given: Parameters, runs: int, seed: int, progress: Progress) -> Measured:
+        if missing := sorted(set(quick) - set(given["values"])):
+            raise ExperimentError(f"{id}: values: its claims need {missing}, too; found {given['values']}")
         found, gains = measured(given, x, given["values"], make, runs, seed, progress)
         return Measured(found.series, {**found.summary, **figures(gains, found)})
 

@@ -51,8 +51,8 @@ def _measure(parameters: Parameters, runs: int, seed: int, progress: Progress) -
     return Measured(
         rows,
         {
-            "posg_runs_from": float(np.mean(first_runs)) if first_runs else float("nan"),
-            "posg_recovers_at": float(np.mean(recovered)) if recovered else float("nan"),
+            "posg_runs_from": float(np.mean(first_runs or [int(parameters["m"])])),
+            "posg_recovers_at": float(np.mean(recovered or [int(parameters["m"])])),
             "posg_speed_up": mean[ROUND_ROBIN] / mean[POSG],
             "merged_speed_up": mean[ROUND_ROBIN] / mean[MERGED],
             "ours_speed_up": mean[ROUND_ROBIN] / mean[OURS],
