@@ -5,17 +5,15 @@ Reports are bounded whatever the stream does: `heavy_*` for the keys that weigh,
 
 from __future__ import annotations
 
-import base64
-import binascii
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from streamtopology.routing.table import bucket_of
+from streamtopology.routing.wire import pack, unpack
 
 WIRE_VERSION = 1
 
@@ -28,7 +26,6 @@ MANY = -1
 Hashes = npt.NDArray[np.uint64]
 Counts = npt.NDArray[np.int64]
 Seconds = npt.NDArray[np.float64]
-_Scalar = TypeVar("_Scalar", bound=np.generic)
 
 
 class ReportFormatError(ValueError):
@@ -103,12 +100,12 @@ class LoadReport:
             "state_bytes": self.state_bytes,
             "late_rows": self.late_rows,
             "bad_rows": self.bad_rows,
-            "heavy_hashes": _pack(self.heavy_hashes),
-            "heavy_rows": _pack(self.heavy_rows),
-            "heavy_seconds": _pack(self.heavy_seconds),
-            "heavy_bytes": _pack(self.heavy_bytes),
+            "heavy_hashes": pack(self.heavy_hashes),
+            "heavy_rows": pack(self.heavy_rows),
+            "heavy_seconds": pack(self.heavy_seconds),
+            "heavy_bytes": pack(self.heavy_bytes),
             "heavy_labels": list(self.heavy_labels),
-            "bucket_rows": _pack(self.bucket_rows),
+            "bucket_rows": pack(self.bucket_rows),
         }
 
     @classmethod
@@ -127,12 +124,12 @@ class LoadReport:
                 state_bytes=int(wire["state_bytes"]),
                 late_rows=int(wire["late_rows"]),
                 bad_rows=int(wire["bad_rows"]),
-                heavy_hashes=_unpack(wire, "heavy_hashes", np.uint64),
-                heavy_rows=_unpack(wire, "heavy_rows", np.int64),
-                heavy_seconds=_unpack(wire, "heavy_seconds", np.float64),
-                heavy_bytes=_unpack(wire, "heavy_bytes", np.int64),
+                heavy_hashes=unpack(wire, "heavy_hashes", np.uint64),
+                heavy_rows=unpack(wire, "heavy_rows", np.int64),
+                heavy_seconds=unpack(wire, "heavy_seconds", np.float64),
+                heavy_bytes=unpack(wire, "heavy_bytes", np.int64),
                 heavy_labels=tuple(str(label) for label in wire["heavy_labels"]),
-                bucket_rows=_unpack(wire, "bucket_rows", np.int64),
+                bucket_rows=unpack(wire, "bucket_rows", np.int64),
             )
         except KeyError as missing:
             raise ReportFormatError(f"load report: field {missing} is missing") from missing
@@ -266,19 +263,6 @@ def _merge_buckets(reports: Sequence[LoadReport]) -> Counts:
     if len({len(rows) for rows in counted}) > 1:
         raise ValueError(f"merge: reports of {reports[0].operator!r} count different numbers of buckets")
     return np.stack(counted).sum(axis=0)
-
-
-def _pack(array: npt.NDArray[Any]) -> str:
-    little_endian = array.astype(array.dtype.newbyteorder("<"), copy=False)
-    return base64.b64encode(zlib.compress(little_endian.tobytes(), level=1)).decode("ascii")
-
-
-def _unpack(wire: Mapping[str, Any], name: str, dtype: type[_Scalar]) -> npt.NDArray[_Scalar]:
-    try:
-        raw = zlib.decompress(base64.b64decode(wire[name], validate=True))
-        return np.frombuffer(raw, np.dtype(dtype).newbyteorder("<")).astype(dtype)
-    except (binascii.Error, zlib.error, ValueError, TypeError) as damage:
-        raise ValueError(f"field '{name}' is damaged: {damage}") from damage
 
 
 def _check_version(wire: Mapping[str, Any], what: str) -> None:

@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from streamtopology.routing.groupings.dkg import DKG
+from streamtopology.routing.groupings.earliest_finish import EARLIEST_FINISH
 from streamtopology.routing.groupings.fields import FIELDS
 from streamtopology.routing.groupings.mixed import MIXED
 from streamtopology.routing.groupings.partial_key import PARTIAL_KEY
+from streamtopology.routing.groupings.posg import POSG, POSG_MERGED
 from streamtopology.routing.groupings.shuffle import SHUFFLE
 from streamtopology.routing.groupings.spec import Chooser, GroupingError, GroupingSpec, Option, OptionError
 
 __all__ = ["GROUPINGS", "Chooser", "GroupingError", "GroupingSpec", "Option", "OptionError", "get"]
 
-GROUPINGS: Mapping[str, GroupingSpec] = {spec.name: spec for spec in (SHUFFLE, FIELDS, PARTIAL_KEY, MIXED, DKG)}
+GROUPINGS: Mapping[str, GroupingSpec] = {
+    spec.name: spec
+    for spec in (SHUFFLE, FIELDS, PARTIAL_KEY, MIXED, DKG, POSG, POSG_MERGED, EARLIEST_FINISH)
+}
 
 
 def get(name: str) -> GroupingSpec:

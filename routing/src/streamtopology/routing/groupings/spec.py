@@ -6,10 +6,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from streamtopology.routing.groupings.knowledge import Learning
 
 Hashes = npt.NDArray[np.uint64]
 Instances = npt.NDArray[np.int32]
@@ -65,6 +68,7 @@ class GroupingSpec:
     key may go to several instances. needs_key: it cannot work without key columns. planner: name of the planner that
     changes its table, None where only rescaling does. make_chooser: for choosers, called as `chooser` is.
     problems_together: given all options, each fine alone, what is wrong between them: option name -> what is allowed.
+    learning: what its choosers learn from instances, None where they learn nothing.
     """
 
     name: str
@@ -76,6 +80,7 @@ class GroupingSpec:
     planner: str | None = None
     make_chooser: Callable[[Instances, Floats, int, Mapping[str, object]], Chooser] | None = None
     problems_together: Callable[[Mapping[str, object]], Mapping[str, str]] | None = None
+    learning: Learning | None = None
 
     def option_problems(self, given: Mapping[str, object]) -> dict[str, str]:
         """Every mistake in the options given: option name -> what was found and what is allowed."""

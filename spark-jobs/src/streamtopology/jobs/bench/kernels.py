@@ -61,8 +61,26 @@ def _cases(size: int) -> dict[str, Callable[[], object]]:
         "table_lookup": lambda: table.lookup(hashes),
         "partial_key": lambda: partial_key.choose(hashes, size),
         "shuffle": lambda: shuffle.choose(None, size),
+        "posg_16": _learnt("posg", hashes),
+        "earliest_finish_16": _learnt("earliest-finish", hashes),
         "hash_bytes": lambda: hash_bytes(offsets, text),
     }
+
+
+def _learnt(policy: str, hashes: np.ndarray, k: int = 16) -> Callable[[], object]:
+    """A chooser that learns, over k instances each of which has reported a part of the stream, 1 to 64 ms a tuple."""
+    spec = groupings.get(policy)
+    if spec.learning is None:
+        raise ValueError(f"{policy} learns nothing from instances")
+    options = spec.check_options({})
+    reports = []
+    for instance, seen in enumerate(np.array_split(hashes[: k * 20_000], k)):
+        observer = spec.learning.make_observer(instance, options)
+        observer.observe(seen, (1 + seen % np.uint64(64)) * 1e-3)
+        reports.append(observer.report())
+    chooser = spec.chooser(np.arange(k, dtype=np.int32), np.zeros(k), SEED)
+    chooser.learn(spec.learning.nothing_known(options).after(reports))
+    return lambda: chooser.choose(hashes, len(hashes))
 
 
 def _zipf_keys(size: int, random: np.random.Generator) -> np.ndarray:

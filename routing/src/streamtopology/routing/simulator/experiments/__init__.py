@@ -9,7 +9,7 @@ from streamtopology.routing.simulator.experiments.dkg import DKG
 
 __all__ = ["EXPERIMENTS", "get"]
 
-EXPERIMENTS: Mapping[str, Experiment] = {experiment.id: experiment for experiment in (*DKG,)}
+EXPERIMENTS: Mapping[str, Experiment] = {experiment.id: experiment for experiment in (*DKG, *POSG)}
 
 
 def get(name: str) -> Experiment:

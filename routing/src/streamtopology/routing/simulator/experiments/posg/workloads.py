@@ -1,0 +1,62 @@
+"""The streams of POSG's evaluation (Rivetti et al., section V-A), and what stands in for its tweets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from streamtopology.routing.hashing import hash_int64
+from streamtopology.routing.simulator.experiment import Parameters
+from streamtopology.routing.simulator.experiments.posg.queues import Stream
+from streamtopology.routing.simulator.streams import draw, zipf_probabilities
+
+Floats = npt.NDArray[np.float64]
+
+MILLISECOND = 1e-3
+
+
+def synthetic(parameters: Parameters, rng: np.random.Generator) -> Stream:
+    """`m` tuples over `n` items, Zipf-`alpha`; `wn` execution times at equal steps in wmin..wmax ms fall to items at random."""
+    n, wn = int(parameters["n"]), int(parameters["wn"])
+    values = np.linspace(parameters["wmin"], parameters["wmax"], wn) * MILLISECOND
+    costs = rng.permutation(values[np.arange(n) * wn // n])
+    items = draw(zipf_probabilities(n, parameters["alpha"]), int(parameters["m"]), rng)
+    return _stream(items, costs, int(parameters["k"]), parameters["provisioning"], parameters.get("slowness"))
+
+
+def mentions(parameters: Parameters, rng: np.random.Generator) -> Stream:
+    """In place of the tweets: `n` entities, Zipf with a first share of `p1`, of the classes media (25 ms), politicians
+    (5 ms) and others (1 ms) in the shares given; the first is a politician, as in the paper."""
+    n, shares = int(parameters["n"]), np.array(parameters["class_shares"])
+    costs = rng.choice(np.array(parameters["class_ms"]) * MILLISECOND, n, p=shares / shares.sum())
+    costs[0] = parameters["class_ms"][1] * MILLISECOND
+    items = draw(zipf_probabilities(n, exponent_for(float(parameters["p1"]), n)), int(parameters["m"]), rng)
+    return _stream(items, costs, int(parameters["k"]), parameters["provisioning"], None)
+
+
+def exponent_for(p1: float, n: int) -> float:
+    """The exponent at which the most frequent of n items has the share p1, 1/n < p1 < 1; by bisection."""
+    low, high = 0.0, 64.0
+    while high - low > 1e-9:
+        middle = (low + high) / 2
+        low, high = (middle, high) if zipf_probabilities(n, middle)[0] < p1 else (low, middle)
+    return low
+
+
+def _stream(
+    items: npt.NDArray[np.int64], costs: Floats, k: int, provisioning: float, periods: Sequence[Sequence[float]] | None
+) -> Stream:
+    """Tuples at equal intervals of `provisioning` percent of W / k. `periods`: slowness of instances, in equal parts."""
+    slowness = np.ones((1, k)) if periods is None else np.array(periods, np.float64)
+    starts = np.arange(len(slowness)) * len(items) // len(slowness)
+    interval = float(costs[items].mean()) / k * provisioning / 100
+    # Items are numbered in the order of their hashes: their names mean nothing, and sorted ones are found faster.
+    hashes = hash_int64(np.arange(len(costs)))
+    by_hash = np.argsort(hashes)
+    number = np.empty(len(costs), np.int64)
+    number[by_hash] = np.arange(len(costs))
+    sorted_costs = np.empty(len(costs))
+    sorted_costs[number] = costs
+    return Stream(number[items], hashes[by_hash], sorted_costs, interval, starts, slowness)

@@ -1,0 +1,286 @@
+"""POSG's machines step by step as in the paper's figures, and its choosers against plain Python."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamtopology.routing import groupings
+from streamtopology.routing.groupings import GroupingError
+from streamtopology.routing.groupings.earliest_finish import CostKnowledge, Pace
+from streamtopology.routing.groupings.knowledge import KnowledgeFormatError
+from streamtopology.routing.groupings.posg import PosgInstance, PosgKnowledge, PosgScheduler, SchedulerState
+from streamtopology.routing.groupings.posg.greedy import packed, priced_cells, to_seconds
+from streamtopology.routing.groupings.posg.instance import InstanceState
+from streamtopology.routing.groupings.posg.scheduler import SyncReply
+from streamtopology.routing.hashing import hash_int64
+from streamtopology.routing.sketches.cost_sketch import CostSketch
+
+LEARNING = ("posg", "posg-merged", "earliest-finish")
+
+
+def pair(*stream: tuple[int, float], columns: int = 64) -> CostSketch:
+    sketch = CostSketch.empty(2, columns)
+    sketch.update(hash_int64(np.array([key for key, _ in stream])), np.array([seconds for _, seconds in stream]))
+    return sketch
+
+
+def executed(machine: PosgInstance, n: int, seconds: float) -> list[CostSketch]:
+    return machine.execute(hash_int64(np.arange(n)), np.full(n, seconds))
+
+
+def test_an_instance_sends_after_two_windows_of_the_same_and_starts_again() -> None:
+    machine = PosgInstance(2, 4, window=10, tolerance=0.05)
+    assert machine.state is InstanceState.START
+    assert executed(machine, 9, 1.0) == []
+    assert (machine.state, machine.until_check) == (InstanceState.START, 1)
+    assert executed(machine, 1, 1.0) == []  # A
+    assert machine.state is InstanceState.STABILIZING
+    (sent,) = executed(machine, 10, 1.0)  # C
+    assert machine.state is InstanceState.START
+    assert (sent.frequencies.total, sent.times.total) == (20, 20.0)
+    (again,) = executed(machine, 25, 1.0)
+    assert again.frequencies.total == 20
+
+
+def test_an_instance_whose_costs_change_takes_a_new_snapshot_instead() -> None:
+    machine = PosgInstance(1, 1, window=10, tolerance=0.05)
+    executed(machine, 10, 1.0)
+    assert executed(machine, 10, 1.2) == []  # W / F: 1 -> 1.1, eta = 0.1: B
+    assert machine.state is InstanceState.STABILIZING
+    (sent,) = executed(machine, 10, 1.1)  # 1.1 -> 1.1
+    assert sent.frequencies.total == 30
+    assert sent.times.total == pytest.approx(33.0)
+
+
+def test_eta_of_exactly_mu_is_stable() -> None:
+    machine = PosgInstance(1, 1, window=2, tolerance=0.5)
+    executed(machine, 2, 1.0)
+    assert len(executed(machine, 2, 2.0)) == 1  # W / F: 1 -> 1.5
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(1, 8), min_size=1, max_size=60), st.integers(0, 2**32))
+def test_an_instance_sends_the_same_however_its_tuples_are_cut(columns_hit: list[int], seed: int) -> None:
+    n = 7 * len(columns_hit)
+    rng = np.random.default_rng(seed)
+    hashes, seconds = hash_int64(rng.integers(0, 20, n)), rng.random(n)
+    whole, cut = PosgInstance(2, 5, 6, 0.3), PosgInstance(2, 5, 6, 0.3)
+    at_once = whole.execute(hashes, seconds)
+    bit_by_bit: list[CostSketch] = []
+    start = 0
+    while start < n:
+        end = start + columns_hit[start % len(columns_hit)]
+        bit_by_bit += cut.execute(hashes[start:end], seconds[start:end])
+        start = end
+    assert [sent.times.cells.tolist() for sent in at_once] == [sent.times.cells.tolist() for sent in bit_by_bit]
+    assert whole.state is cut.state
+
+
+def test_the_scheduler_goes_round_the_papers_four_states() -> None:
+    scheduler = PosgScheduler(2)
+    scheduler.receive_pair(0, pair((1, 1.0)))  # A
+    assert scheduler.state is SchedulerState.ROUND_ROBIN
+    scheduler.receive_pair(1, pair((1, 1.0)))  # B
+    assert scheduler.state is SchedulerState.SEND_ALL
+    first = scheduler.request(0, 2.0)
+    assert (first.estimated_seconds, scheduler.state) == (2.0, SchedulerState.SEND_ALL)
+    second = scheduler.request(1, 3.0)
+    assert scheduler.state is SchedulerState.WAIT_ALL  # C
+    scheduler.receive_reply(0, first.answered(busy_seconds=10.0))  # D
+    assert scheduler.state is SchedulerState.WAIT_ALL
+    scheduler.loads[0] += packed(np.array([1.5]))[0]  # scheduling goes on while replies are under way
+    scheduler.receive_reply(1, second.answered(busy_seconds=2.5))  # E
+    assert scheduler.state is SchedulerState.RUN
+    assert to_seconds(scheduler.loads).tolist() == pytest.approx([11.5, 2.5])
+    scheduler.receive_pair(1, pair((1, 4.0)))  # F
+    assert scheduler.state is SchedulerState.SEND_ALL
+    assert scheduler.messages == 5
+
+
+def test_a_pair_that_comes_while_waiting_begins_a_new_epoch_and_old_replies_do_not_count() -> None:
+    scheduler = PosgScheduler(1)
+    scheduler.receive_pair(0, pair((1, 1.0)))
+    late = scheduler.request(0, 1.0)
+    scheduler.receive_pair(0, pair((1, 2.0)))
+    assert scheduler.state is SchedulerState.SEND_ALL
+    scheduler.receive_reply(0, late.answered(100.0))
+    assert to_seconds(scheduler.loads).tolist() == [1.0]
+    scheduler.receive_reply(0, SyncReply(scheduler.epoch, 2.0))
+    assert to_seconds(scheduler.loads).tolist() == [3.0]
+
+
+def test_the_papers_example_takes_21_seconds_and_round_robin_29() -> None:
+    # Section II: a0 b1 a2, one a second; a takes 10 s, b 1 s; two instances.
+    from streamtopology.routing.simulator.experiments.posg import scheduling
+    from streamtopology.routing.simulator.experiments.posg.queues import Stream
+
+    stream = Stream(
+        np.array([0, 1, 0]), hash_int64(np.arange(2)), np.array([10.0, 1.0]), 1.0, np.zeros(1, np.int64), np.ones((1, 2))
+    )
+    assert scheduling.round_robin(stream).completion_times.tolist() == [10, 1, 18]
+    assert scheduling.full_knowledge(stream).completion_times.tolist() == [10, 1, 10]
+
+
+def learnt(name: str, k: int, stream: int = 4000, seed: int = 1, slowness: list[float] | None = None, **options: object):
+    """(knowledge, hashes, costs by key): every instance has executed some tuples of 50 keys and reported."""
+    spec = groupings.get(name)
+    assert spec.learning is not None
+    checked = spec.check_options({"window": 100, "tolerance": 10.0, **options} if name != "earliest-finish" else options)
+    rng = np.random.default_rng(seed)
+    costs = rng.integers(1, 20, 50) * 1e-3
+    observers = [spec.learning.make_observer(instance, checked) for instance in range(k)]
+    knowledge = spec.learning.nothing_known(checked)
+    for _ in range(3):
+        reports = []
+        for instance, observer in enumerate(observers):
+            keys = rng.integers(0, 50, stream // k)
+            observer.observe(hash_int64(keys), costs[keys] * (slowness or [1.0] * k)[instance])
+            reports.append(observer.report())
+        rng.shuffle(reports)
+        knowledge = knowledge.after([spec.learning.read_report(report.to_wire()) for report in reports])
+    keys = rng.integers(0, 55, 600)
+    return spec.learning.read_knowledge(knowledge.to_wire()), hash_int64(keys), costs
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(1, 20), st.sampled_from(["posg", "posg-merged"]), st.integers(0, 99))
+def test_posg_chooses_as_its_listing_does(k: int, name: str, seed: int) -> None:
+    knowledge, hashes, _ = learnt(name, k, seed=seed)
+    chooser = groupings.get(name).chooser(np.arange(k, dtype=np.int32), np.zeros(k), 0, {})
+    chooser.learn(knowledge)
+    chosen = np.concatenate([chooser.choose(hashes[:250], 250), chooser.choose(hashes[250:], len(hashes) - 250)])
+    estimated = [knowledge.busy_seconds[instance] for instance in range(k)]
+    merged = CostSketch.merged(knowledge.pairs.values())
+    for instance, one in zip(chosen.tolist(), hashes, strict=True):
+        assert estimated[instance] <= min(estimated) + 1e-6  # the kernel counts in nanoseconds
+        looked_up = merged if name == "posg-merged" else knowledge.pairs[instance]
+        estimated[instance] += looked_up.estimate(np.array([one]))[0]
+
+
+def test_priced_cells_rank_equal_frequencies_by_row() -> None:
+    cells = priced_cells(np.array([[2.0, 1.0], [2.0, 0.0]]), np.array([[0.1, 0.2], [0.3, 0.4]]))
+    assert np.argsort(cells.ravel()).tolist() == [3, 1, 0, 2]
+
+
+def test_posg_goes_round_until_every_instance_has_sent() -> None:
+    knowledge, hashes, _ = learnt("posg", 3)
+    two = PosgKnowledge({0: knowledge.pairs[0], 1: knowledge.pairs[1]}, {0: 1.0, 1: 2.0})
+    chooser = groupings.get("posg").chooser(np.arange(3, dtype=np.int32), np.zeros(3), 1, {})
+    chooser.learn(two)
+    assert chooser.choose(hashes[:7], 7).tolist() == [1, 2, 0, 1, 2, 0, 1]
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(1, 9), st.integers(0, 99))
+def test_earliest_finish_is_done_with_each_tuple_first(k: int, seed: int) -> None:
+    slowness = [1.0 + 0.3 * i for i in range(k)]
+    knowledge, hashes, _ = learnt("earliest-finish", k, seed=seed, slowness=slowness, keys=30)
+    chooser = groupings.get("earliest-finish").chooser(np.arange(k, dtype=np.int32), np.zeros(k), seed, {})
+    chooser.learn(knowledge)
+    chosen = np.concatenate([chooser.choose(hashes[:250], 250), chooser.choose(hashes[250:], len(hashes) - 250)])
+    paces, costs = [knowledge.slowness(i) for i in range(k)], knowledge.costs.estimate(hashes)
+    finish = [0.0] * k
+    for instance, cost in zip(chosen.tolist(), costs.tolist(), strict=True):
+        done = [finish[i] + cost * paces[i] for i in range(k)]
+        assert done[instance] <= min(done) + 1e-6
+        finish[instance] = done[instance]
+
+
+def test_earliest_finish_learns_speeds_apart_from_costs() -> None:
+    knowledge, _, costs = learnt("earliest-finish", 3, slowness=[1.0, 1.0, 4.0])
+    speeds = np.array([knowledge.slowness(instance) for instance in range(3)])
+    assert speeds / speeds[0] == pytest.approx([1.0, 1.0, 4.0], rel=0.05)
+    estimated = knowledge.costs.estimate(hash_int64(np.arange(50)))
+    assert estimated / estimated.mean() == pytest.approx(costs / costs.mean(), rel=0.15)
+    assert knowledge.slowness(7) == 1.0
+
+
+def test_earliest_finish_follows_an_instance_that_becomes_slow() -> None:
+    pace = Pace().after(5000, 5.0, 5.0)
+    for _ in range(30):
+        pace = pace.after(100, 0.2, 0.1)
+    assert pace.seconds / pace.expected_seconds == pytest.approx(2.0, abs=0.01)
+
+
+def test_reports_of_one_batch_may_come_in_any_order() -> None:
+    spec = groupings.get("earliest-finish")
+    assert spec.learning is not None
+    options = spec.check_options({})
+    rng, reports = np.random.default_rng(3), []
+    for instance in range(4):
+        observer = spec.learning.make_observer(instance, options)
+        keys = rng.integers(0, 30, 100)
+        observer.observe(hash_int64(keys), rng.random(100))
+        reports.append(observer.report())
+    asked = hash_int64(np.arange(40))
+    one, other = (spec.learning.nothing_known(options).after(order) for order in (reports, reports[::-1]))
+    assert isinstance(one, CostKnowledge)
+    assert isinstance(other, CostKnowledge)
+    assert (one.costs.estimate(asked) == other.costs.estimate(asked)).all()
+    assert spec.learning.nothing_known(options).after([]).to_wire() == spec.learning.nothing_known(options).to_wire()
+
+
+@pytest.mark.parametrize("name", LEARNING)
+def test_observers_report_once_and_only_what_is_new(name: str) -> None:
+    spec = groupings.get(name)
+    assert spec.learning is not None
+    observer = spec.learning.make_observer(2, spec.check_options({}))
+    assert observer.report() is None
+    observer.observe(hash_int64(np.arange(3)), np.ones(3))
+    report = observer.report()
+    assert report is not None
+    assert report.to_wire()["instance"] == 2
+    assert observer.report() is None
+
+
+@pytest.mark.parametrize("name", LEARNING)
+def test_choosers_without_knowledge_are_even_and_need_keys(name: str) -> None:
+    chooser = groupings.get(name).chooser(np.array([3, 5, 8], np.int32), np.zeros(3), 4, {})
+    chosen = chooser.choose(hash_int64(np.arange(300)), 300)
+    assert {instance: int((chosen == instance).sum()) for instance in (3, 5, 8)} == {3: 100, 5: 100, 8: 100}
+    with pytest.raises(GroupingError, match="5 tuples need 5 key hashes, found none"):
+        chooser.choose(None, 5)
+
+
+@pytest.mark.parametrize("name", LEARNING)
+def test_a_scheduler_balances_costs_that_round_robin_does_not(name: str) -> None:
+    knowledge, _, costs = learnt(name, 4)
+    keys = np.random.default_rng(9).integers(0, 50, 400)
+    chooser = groupings.get(name).chooser(np.arange(4, dtype=np.int32), np.zeros(4), 0, {})
+    if isinstance(knowledge, PosgKnowledge):
+        knowledge = PosgKnowledge(knowledge.pairs)
+    chooser.learn(knowledge)
+    work = np.bincount(chooser.choose(hash_int64(keys), 400), costs[keys], minlength=4)
+    turns = np.bincount(np.arange(400) % 4, costs[keys], minlength=4)
+    assert work.max() / work.mean() < 0.5 * (turns.max() / turns.mean() - 1) + 1
+
+
+@pytest.mark.parametrize("name", LEARNING)
+def test_an_instance_without_capacity_gets_nothing(name: str) -> None:
+    knowledge, hashes, _ = learnt(name, 3)
+    chooser = groupings.get(name).chooser(np.arange(3, dtype=np.int32), np.zeros(3), 0, {"capacities": [1, 0, 1]})
+    assert set(chooser.choose(hashes, len(hashes)).tolist()) == {0, 2}
+    chooser.learn(knowledge)
+    assert set(chooser.choose(hashes, len(hashes)).tolist()) == {0, 2}
+
+
+@pytest.mark.parametrize("name", LEARNING)
+def test_damaged_knowledge_is_refused_with_a_sentence(name: str) -> None:
+    learning = groupings.get(name).learning
+    assert learning is not None
+    with pytest.raises(KnowledgeFormatError, match=f"{name.removesuffix('-merged')} knowledge: field .* is missing"):
+        learning.read_knowledge({})
+    with pytest.raises(KnowledgeFormatError, match="report: "):
+        learning.read_report({"instance": "first", "costs": {}, "pair": None})
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [({"eps": 0}, "0 < number <= 1"), ({"window": 0.5}, "whole number >= 1"), ({"delta": 2}, "0 < number <= 1")],
+)
+def test_options_are_checked(options: dict[str, object], sentence: str) -> None:
+    with pytest.raises(GroupingError, match=sentence):
+        groupings.get("posg").check_options(options)
