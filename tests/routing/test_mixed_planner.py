@@ -19,6 +19,7 @@ from streamtopology.routing.planners.balance import (
     finish_seconds,
     imbalance,
 )
+from streamtopology.routing.planners.order import descending
 from streamtopology.routing.table import RoutingTable, bucket_of, moved
 
 LLFD_OVER_KEYS = ("mixed", "mixed-bf", "mintable", "minmig", "simple")
@@ -168,6 +169,11 @@ def test_a_heavy_key_that_is_well_placed_does_not_excuse_a_slow_instance():
     plan = get("mixed")(given_input)
     assert plan.predicted_seconds_before == 1000
     assert plan.predicted_seconds_after < 200
+
+
+@given(values=st.lists(st.sampled_from([0.0, 1.0, 1.5, 1e300]) | st.floats(0, 10), max_size=60))
+def test_equal_values_keep_their_order(values):
+    assert descending(np.array(values)).tolist() == sorted(range(len(values)), key=lambda i: -values[i])
 
 
 @settings(max_examples=100, deadline=None)

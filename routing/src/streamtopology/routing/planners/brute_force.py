@@ -7,7 +7,8 @@ is the yardstick for Mixed's few trials.
 from __future__ import annotations
 
 from streamtopology.routing.planners.llfd import Owners
-from streamtopology.routing.planners.mixed import by_migration_priority, descending, rebalanced, smallest_state_first
+from streamtopology.routing.planners.mixed import by_migration_priority, rebalanced, smallest_state_first
+from streamtopology.routing.planners.order import descending
 from streamtopology.routing.planners.plan import Plan, PlanInput
 from streamtopology.routing.planners.problem import Problem
 

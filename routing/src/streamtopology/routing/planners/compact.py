@@ -14,12 +14,14 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from streamtopology.routing.hashing import mix64
 from streamtopology.routing.planners.discretise import discretise
 from streamtopology.routing.planners.llfd import CANDIDATE, Floats, Ints, Owners, assign, relieve
-from streamtopology.routing.planners.mixed import descending, migration_priority, mixed, until_it_fits
+from streamtopology.routing.planners.mixed import migration_priority, mixed, until_it_fits
+from streamtopology.routing.planners.order import descending
 from streamtopology.routing.planners.plan import Plan, PlanInput
 from streamtopology.routing.planners.problem import Problem, totals
+
+_SLOT_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 DEFAULT_DEGREE = 8
 """R at which the paper reports a tenth of the time (section 5, figure 11)."""
@@ -74,15 +76,22 @@ class _Moves:
 def mixed_compact(given: PlanInput, degree: int = DEFAULT_DEGREE) -> Plan:
     """Mixed over records of alike keys, discretised with R = `degree`.
 
-    Which keys of a record move is of no account to it, so the first ones do. Buckets are a compact form already: with
-    `bucket_loads` this is `mixed`.
+    Buckets are a compact form already: with `bucket_loads` this is `mixed`.
     """
     if len(given.bucket_loads):
         return mixed(given)
     problem = Problem.of(given)
-    records = Records.of(problem, degree)
-    moves = _planned(records, given, problem.limits())
-    return problem.plan(problem.within_bound(_realised(records, moves, problem.owner)), "mixed-compact")
+    return plan_records(problem, Records.of(problem, degree))
+
+
+def plan_records(problem: Problem, records: Records) -> Plan:
+    """The plan that the records of a problem lead to: the controller's part where instances report records.
+
+    Which keys of a record move is open to it. The paper takes them by the selection criteria, which would move the
+    heaviest, each heavier than planned; here they are chosen such that real loads come out as planned.
+    """
+    moves = _planned(records, problem.given, problem.limits())
+    return problem.plan(problem.within_bound(_realised(records, moves, problem)), "mixed-compact")
 
 
 def _planned(records: Records, given: PlanInput, limits: Floats) -> _Moves:
@@ -122,66 +131,114 @@ def _planned(records: Records, given: PlanInput, limits: Floats) -> _Moves:
     return until_it_fits(attempt, int(back_counts.sum()), given.max_entries)
 
 
-def _realised(records: Records, moves: _Moves, owner: Owners) -> Owners:
-    """The owner of every key: the first keys of each record go where its moves say, the others stay."""
+def _realised(records: Records, moves: _Moves, problem: Problem) -> Owners:
+    """The owner of every key: as many keys of each record go to each instance as its moves say."""
     by_record = np.argsort(moves.records, kind="stable")
     starts = np.searchsorted(moves.records[by_record], np.arange(len(records.load) + 1))
-    moved = owner.copy()
-    _hand_out(records.of_key, starts, moves.targets[by_record], moves.keys[by_record], moved)
-    return moved
+    touched = starts[1:] > starts[:-1]
+    members = np.flatnonzero(touched[records.of_key])
+    members = members[descending(problem.loads[members])]
+    owner, k = problem.owner.copy(), len(problem.given.instances)
+    _hand_out(
+        members,
+        problem.loads,
+        records.of_key,
+        records.load,
+        starts,
+        moves.targets[by_record],
+        moves.keys[by_record],
+        records.count - np.bincount(moves.records, moves.keys, len(records.load)).astype(np.int64),
+        problem.totals(owner) - records.estimated_totals(k),
+        owner,
+    )
+    return owner
 
 
 @njit(cache=True, nogil=True)
-def _hand_out(of_key: Any, starts: Any, targets: Any, keys: Any, owner: Any) -> None:
-    """Moves `starts[r]`..`starts[r + 1]` are those of record r; `keys` is used up."""
-    following = starts[:-1].copy()
-    for i in range(len(of_key)):
-        record = of_key[i]
-        move = following[record]
-        if move < starts[record + 1]:
-            owner[i] = targets[move]
-            keys[move] -= 1
-            following[record] += keys[move] == 0
+def _hand_out(
+    members: Any,
+    loads: Any,
+    of_key: Any,
+    estimates: Any,
+    starts: Any,
+    targets: Any,
+    keys: Any,
+    staying: Any,
+    deviation: Any,
+    owner: Any,
+) -> None:
+    """`starts[r]`..`starts[r + 1]` are the moves of record r; `keys` and `staying` (int64 per record) are used up.
+
+    deviation: by how much each instance's real load exceeds the planned one. A key that is heavier than its record says
+    goes where that is least, or where it is most if it is lighter, so that real loads come out as planned.
+    """
+    for key in members:
+        record = of_key[key]
+        error = loads[key] - estimates[record]
+        source = owner[key]
+        if source != CANDIDATE:
+            deviation[source] -= error
+        target, chosen = (source, -1) if staying[record] > 0 else (CANDIDATE, -1)
+        for move in range(starts[record], starts[record + 1]):
+            if keys[move] == 0:
+                continue
+            if target == CANDIDATE or (deviation[targets[move]] - deviation[target]) * error < 0:
+                target, chosen = targets[move], move
+        if chosen < 0:
+            staying[record] -= 1
+        else:
+            keys[chosen] -= 1
+        deviation[target] += error
+        owner[key] = target
 
 
 @njit(cache=True, nogil=True)
 def _group(
     owner: Any, home: Any, load_levels: Any, state_levels: Any, k: int, n_loads: int, n_states: int
 ) -> tuple[Any, Any, Any]:
-    """Records of equal (owner, home, load level, state level): (record of each key, first key and count of each record)."""
-    bits = 12
-    slots = np.full(1 << bits, -1, np.int32)
-    codes, first, count = np.empty(1 << bits, np.int64), np.empty(1 << bits, np.int64), np.zeros(1 << bits, np.int64)
+    """Records of equal (owner, home, load level, state level): (record of each key, first key and count of each record).
+
+    A hash table that stays three quarters empty: a key that finds another's slot costs a mispredicted branch.
+    """
+    bits, n_records = 14, 0
+    codes, record_at = np.full(1 << bits, -1, np.int64), np.empty(1 << bits, np.int32)
+    first, count = np.empty(1 << bits, np.int64), np.zeros(1 << bits, np.int64)
     of_key = np.empty(len(owner), np.int32)
-    n_records = 0
     for i in range(len(owner)):
         pair = np.int64(owner[i] + 1) * k + home[i]
         code = (pair * n_loads + load_levels[i]) * n_states + state_levels[i]
-        slot = _slot(code, bits)
-        while slots[slot] >= 0 and codes[slots[slot]] != code:
-            slot = (slot + 1) & ((1 << bits) - 1)
-        record = slots[slot]
-        if record < 0:
-            record = n_records
-            slots[slot], codes[record], first[record] = record, code, i
+        slot = _slot_of(code, codes, bits)
+        if codes[slot] < 0:
+            codes[slot], record_at[slot], first[n_records] = code, n_records, i
             n_records += 1
-        count[record] += 1
-        of_key[i] = record
-        if 2 * n_records > 1 << bits:
-            bits += 1
-            codes, first, count = _extended(codes), _extended(first), _extended(count)
-            slots = np.full(1 << bits, -1, np.int32)
-            for known in range(n_records):
-                slot = _slot(codes[known], bits)
-                while slots[slot] >= 0:
-                    slot = (slot + 1) & ((1 << bits) - 1)
-                slots[slot] = known
+            if 4 * n_records > 1 << bits:
+                bits += 1
+                first, count = _extended(first), _extended(count)
+                codes, record_at = _rehashed(codes, record_at, bits)
+                slot = _slot_of(code, codes, bits)
+        of_key[i] = record_at[slot]
+        count[record_at[slot]] += 1
     return of_key, first[:n_records].copy(), count[:n_records].copy()
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _slot(code: Any, bits: Any) -> Any:
-    return np.int64(mix64(np.uint64(code)) >> np.uint64(64 - bits))
+def _slot_of(code: Any, codes: Any, bits: Any) -> Any:
+    """Where this code is, or the empty slot where it belongs."""
+    slot = np.int64((np.uint64(code) * _SLOT_MULTIPLIER) >> np.uint64(64 - bits))
+    while codes[slot] != code and codes[slot] >= 0:
+        slot = (slot + 1) & ((1 << bits) - 1)
+    return slot
+
+
+@njit(cache=True, nogil=True)
+def _rehashed(codes: Any, record_at: Any, bits: int) -> tuple[Any, Any]:
+    """The same codes in a table of 2^bits slots."""
+    new_codes, new_records = np.full(1 << bits, -1, np.int64), np.empty(1 << bits, np.int32)
+    for old in range(len(codes)):
+        if codes[old] >= 0:
+            slot = _slot_of(codes[old], new_codes, bits)
+            new_codes[slot], new_records[slot] = codes[old], record_at[old]
+    return new_codes, new_records
 
 
 @njit(cache=True, nogil=True)

@@ -29,8 +29,8 @@ RANGE = float(1 << 20)
 
 def unit_of(values: Floats) -> float:
     """The value that counts as 1: the smallest positive one (the paper's normalisation), within `RANGE` of the largest."""
-    positive = values[values > 0]
-    return max(float(positive.min()), float(positive.max()) / RANGE) if len(positive) else 1.0
+    least, most = _positive_range(values)
+    return max(least, most / RANGE) if most > 0 else 1.0
 
 
 def discretise(values: Floats, degree: int, groups: npt.NDArray[np.int32], n_groups: int) -> tuple[Levels, Floats]:
@@ -52,6 +52,16 @@ def representatives(highest: int, degree: int) -> Floats:
     bits, level = degree.bit_length() - 1, np.arange(highest + 1)
     exponential = np.exp2(np.minimum(level, bits + 1) - 1.0)
     return np.where(level == 0, 0.0, np.where(level <= bits, exponential, (level - bits) * float(degree)))
+
+
+@njit(cache=True, nogil=True)
+def _positive_range(values: Any) -> tuple[float, float]:
+    """The smallest positive value and the largest one; (inf, 0) if none is positive."""
+    least, most = np.inf, 0.0
+    for value in values:
+        if value > 0:
+            least, most = min(least, value), max(most, value)
+    return least, most
 
 
 @njit(cache=True, nogil=True)

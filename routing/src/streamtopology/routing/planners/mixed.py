@@ -13,6 +13,7 @@ from typing import TypeVar
 import numpy as np
 
 from streamtopology.routing.planners.llfd import CANDIDATE, Floats, Ints, Owners, assign, relieve
+from streamtopology.routing.planners.order import descending
 from streamtopology.routing.planners.plan import Plan, PlanInput
 from streamtopology.routing.planners.problem import Problem
 
@@ -97,11 +98,6 @@ def by_migration_priority(problem: Problem) -> Ints:
 def migration_priority(loads: Floats, state: Floats, beta: float) -> Floats:
     """gamma of the paper, load^beta per byte of state (section 3.2)."""
     return loads**beta / np.maximum(state, SMALLEST_STATE)
-
-
-def descending(values: Floats) -> Ints:
-    """Positions by descending value, equal ones in their order."""
-    return np.argsort(-values, kind="stable")
 
 
 def _phases_two_and_three(problem: Problem, owner: Owners, by_load: Ints, by_priority: Ints, limits: Floats) -> None:

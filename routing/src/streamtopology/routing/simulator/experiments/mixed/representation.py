@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
 from streamtopology.routing import planners
-from streamtopology.routing.planners import PlanInput, Planner
-from streamtopology.routing.planners.compact import Records, mixed_compact
+from streamtopology.routing.planners import Plan, PlanInput, Planner
+from streamtopology.routing.planners.compact import Records, mixed_compact, plan_records
 from streamtopology.routing.planners.problem import Problem
 from streamtopology.routing.simulator.experiment import Claim, Experiment, Measured, Parameters, Plot, Progress, Row
 from streamtopology.routing.simulator.experiments.mixed.adaptation import Setting, adaptations, compile_kernels
@@ -42,6 +44,10 @@ def measure(parameters: Parameters, runs: int, seed: int, progress: Progress) ->
         series,
         {
             "full_to_compact_time": ratio(only(series, "plan_ms", degree=ORIGINAL), best),
+            "full_to_records_time": ratio(
+                only(series, "plan_ms", degree=ORIGINAL),
+                only(series, "records_ms", degree=parameters["compared_degree"]),
+            ),
             "largest_error": max(column(series, "error_max")),
             "largest_error_one_deviation": max(column(series, "error_one_deviation")),
             "records_coarsest_to_finest": ratio(
@@ -56,21 +62,34 @@ def measure(parameters: Parameters, runs: int, seed: int, progress: Progress) ->
 
 
 def _figures(given: PlanInput, exact: Planner, degree: int) -> dict[str, float]:
-    """Of one plan: CPU ms; records; the estimation error in percent, with a deviation per instance and with one for all."""
-    start = time.thread_time()
-    plan = exact(given) if degree == ORIGINAL else mixed_compact(given, degree)
-    milliseconds = 1e3 * (time.thread_time() - start)
+    """Of one plan: CPU ms in all and of the part from the records on; the estimation error with each kind of deviation."""
+    planner = exact if degree == ORIGINAL else partial(mixed_compact, degree=degree)
+    plan, milliseconds = _timed(lambda: planner(given))
     found = {
         "plan_ms": milliseconds,
+        "records_ms": milliseconds,
         "migration": 100 * plan.moved_bytes / float(given.key_state.sum()),
         "imbalance": 100 * plan.imbalance_after,
+        "records": float(len(given.key_hashes)),
+        "error": 0.0,
+        "error_one_deviation": 0.0,
     }
     if degree == ORIGINAL:
-        return {**found, "records": float(len(given.key_hashes)), "error": 0.0, "error_one_deviation": 0.0}
+        return found
     problem = Problem.of(given)
     records = Records.of(problem, degree)
-    errors = [_error(problem, r) for r in (records, Records.of(problem, degree, error_per_instance=False))]
-    return {**found, "records": float(len(records.count)), "error": errors[0], "error_one_deviation": errors[1]}
+    return {
+        **found,
+        "records_ms": _timed(lambda: plan_records(problem, records))[1],
+        "records": float(len(records.count)),
+        "error": _error(problem, records),
+        "error_one_deviation": _error(problem, Records.of(problem, degree, error_per_instance=False)),
+    }
+
+
+def _timed(plan: Callable[[], Plan]) -> tuple[Plan, float]:
+    start = time.thread_time()
+    return plan(), 1e3 * (time.thread_time() - start)
 
 
 def _error(problem: Problem, records: Records) -> float:
@@ -96,9 +115,14 @@ MIXED_COMPACT = Experiment(
     measure=measure,
     claims=(
         Claim(
-            "The compact form is planned in a tenth of the time of the original key space, 0.6 s against 6 s, at R = 8 (a fifth)",
+            "The compact form is planned in a tenth of the time of all keys, 0.6 s against 6 s, at R = 8 (at most a fifth)",
             lambda s: s["full_to_compact_time"] >= 5,
             {"full_to_compact_time": 10.0},
+        ),
+        Claim(
+            "From records that instances report, the controller plans in a tenth of the time of all keys (at most a fifth)",
+            lambda s: s["full_to_records_time"] >= 5,
+            {"full_to_records_time": 10.0},
         ),
         Claim(
             "The error of the load estimate is no more than 1 % for any R from 1 to 256",
@@ -113,5 +137,5 @@ MIXED_COMPACT = Experiment(
         Plot("Largest estimation error (%)", "degree", "error", "keys"),
     ),
 )
-"""Plan time includes discretising and grouping all keys, which the paper's instances do before they report. The text has lost
-at which R the paper's 0.6 s were; 8 is our planner's default."""
+"""`plan_ms` includes discretising and grouping all keys, `records_ms` does not: in the paper, instances report records and the
+controller's time is measured. The text has lost at which R the paper's 0.6 s were; 8 is our planner's default."""

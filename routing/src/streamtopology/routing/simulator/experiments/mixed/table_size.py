@@ -95,7 +95,7 @@ MIXED_TABLE = Experiment(
     source="mixed-routing, appendix B, figures 17 and 18",
     parameters={
         **{name: value for name, value in DEFAULTS.items() if name not in ("theta", "beta")},
-        "adjustments": 1000,
+        "adjustments": 3000,
         "over_theta": [0.02, 0.08, 0.15],
         "over_beta": [1.0, 2.0],
         "over_max_entries": [100, 300, 1000, 3000],
@@ -107,7 +107,7 @@ MIXED_TABLE = Experiment(
         "over_max_entries": [100, 3000],
         "intervals": 10,
     },
-    runs=2,
+    runs=1,
     quick_runs=1,
     measure=table,
     claims=(
