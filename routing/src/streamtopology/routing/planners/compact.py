@@ -196,38 +196,48 @@ def _hand_out(
 def _group(
     owner: Any, home: Any, load_levels: Any, state_levels: Any, k: int, n_loads: int, n_states: int
 ) -> tuple[Any, Any, Any]:
-    """Records of equal (owner, home, load level, state level): (record of each key, first key and count of each record).
-
-    A hash table that stays three quarters empty: a key that finds another's slot costs a mispredicted branch.
-    """
-    bits, n_records = 14, 0
+    """Records of equal (owner, home, load level, state level): (record of each key, first key and count of each record)."""
+    bits, grouped, n_records = 14, 0, 0
     codes, record_at = np.full(1 << bits, -1, np.int64), np.empty(1 << bits, np.int32)
     first, count = np.empty(1 << bits, np.int64), np.zeros(1 << bits, np.int64)
     of_key = np.empty(len(owner), np.int32)
-    for i in range(len(owner)):
-        pair = np.int64(owner[i] + 1) * k + home[i]
-        code = (pair * n_loads + load_levels[i]) * n_states + state_levels[i]
-        slot = _slot_of(code, codes, bits)
+    while True:
+        grouped, n_records = _group_on(
+            owner, home, load_levels, state_levels, k, n_loads, n_states,
+            codes, record_at, first, count, of_key, bits, grouped, n_records,
+        )  # fmt: skip
+        if grouped == len(owner):
+            return of_key, first[:n_records].copy(), count[:n_records].copy()
+        bits += 1
+        first, count = _extended(first), _extended(count)
+        codes, record_at = _rehashed(codes, record_at, bits)
+
+
+@njit(cache=True, nogil=True)
+def _group_on(
+    owner: Any, home: Any, load_levels: Any, state_levels: Any, k: int, n_loads: int, n_states: int,
+    codes: Any, record_at: Any, first: Any, count: Any, of_key: Any, bits: int, grouped: int, n_records: int,
+) -> tuple[int, int]:  # fmt: skip
+    """Goes on with key `grouped` until the hash table is a quarter full, or all keys are grouped: (next key, records).
+
+    A key that finds another's slot costs a mispredicted branch, hence the empty slots. The tables are parameters, never
+    exchanged in the loop: numba would count references to them, which is five times the work.
+    """
+    mask, shift = (1 << bits) - 1, np.uint64(64 - bits)
+    for i in range(grouped, len(owner)):
+        code = ((np.int64(owner[i] + 1) * k + home[i]) * n_loads + load_levels[i]) * n_states + state_levels[i]
+        slot = np.int64((np.uint64(code) * _SLOT_MULTIPLIER) >> shift)
+        while codes[slot] != code and codes[slot] >= 0:
+            slot = (slot + 1) & mask
         if codes[slot] < 0:
+            if 4 * n_records > mask:
+                return i, n_records
             codes[slot], record_at[slot], first[n_records] = code, n_records, i
             n_records += 1
-            if 4 * n_records > 1 << bits:
-                bits += 1
-                first, count = _extended(first), _extended(count)
-                codes, record_at = _rehashed(codes, record_at, bits)
-                slot = _slot_of(code, codes, bits)
-        of_key[i] = record_at[slot]
-        count[record_at[slot]] += 1
-    return of_key, first[:n_records].copy(), count[:n_records].copy()
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _slot_of(code: Any, codes: Any, bits: Any) -> Any:
-    """Where this code is, or the empty slot where it belongs."""
-    slot = np.int64((np.uint64(code) * _SLOT_MULTIPLIER) >> np.uint64(64 - bits))
-    while codes[slot] != code and codes[slot] >= 0:
-        slot = (slot + 1) & ((1 << bits) - 1)
-    return slot
+        record = record_at[slot]
+        of_key[i] = record
+        count[record] += 1
+    return len(owner), n_records
 
 
 @njit(cache=True, nogil=True)
@@ -236,7 +246,9 @@ def _rehashed(codes: Any, record_at: Any, bits: int) -> tuple[Any, Any]:
     new_codes, new_records = np.full(1 << bits, -1, np.int64), np.empty(1 << bits, np.int32)
     for old in range(len(codes)):
         if codes[old] >= 0:
-            slot = _slot_of(codes[old], new_codes, bits)
+            slot = np.int64((np.uint64(codes[old]) * _SLOT_MULTIPLIER) >> np.uint64(64 - bits))
+            while new_codes[slot] >= 0:
+                slot = (slot + 1) & ((1 << bits) - 1)
             new_codes[slot], new_records[slot] = codes[old], record_at[old]
     return new_codes, new_records
 

@@ -76,21 +76,19 @@ def _fill_levels(values: Any, per_unit: float, bits: int, groups: Any, deviation
         x = values[i] * per_unit
         if x >= degree:
             exponents[i] = bits
-            quotient = np.int64(x) >> bits
-            levels[i] = bits + quotient + _rounds_up(x, float(quotient << bits), float(degree), groups[i], deviation)
+            lower = np.int64(x) >> bits
+            short = x - float(lower << bits)
+            up = short > 0 and deviation[groups[i]] > 0
+            deviation[groups[i]] += short - degree * up
+            levels[i] = bits + lower + up
         else:
             exponents[i] = log2[np.int64(x)] if x >= 1 else -1
     for exponent in range(bits - 1, -2, -1):
-        lower = float(1 << exponent) if exponent >= 0 else 0.0
-        spacing = lower if exponent >= 0 else 1.0
+        lowest = float(1 << exponent) if exponent >= 0 else 0.0
+        spacing = lowest if exponent >= 0 else 1.0
         for i in range(len(values)):
             if exponents[i] == exponent:
-                levels[i] = exponent + 1 + _rounds_up(values[i] * per_unit, lower, spacing, groups[i], deviation)
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _rounds_up(x: Any, lower: Any, spacing: Any, group: Any, deviation: Any) -> Any:
-    """1 if x is represented by lower + spacing, 0 if by lower; keeps the group's deviation up to date."""
-    up = x > lower and deviation[group] > 0
-    deviation[group] += x - lower - (spacing if up else 0.0)
-    return np.int64(up)
+                short = values[i] * per_unit - lowest
+                up = short > 0 and deviation[groups[i]] > 0
+                deviation[groups[i]] += short - spacing * up
+                levels[i] = exponent + 1 + up
