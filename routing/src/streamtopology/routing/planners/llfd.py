@@ -123,7 +123,7 @@ def assign(
 
 
 @njit(cache=True, nogil=True)
-def _take(load: float, available: int, d: int, totals: Floats, limit: float) -> int:
+def _take(load: Any, available: Any, d: Any, totals: Floats, limit: Any) -> int:
     """Takes as many of the keys, each of this load, from instance d as bring it within the limit; returns how many."""
     taken = 0
     while taken < available and totals[d] > limit:

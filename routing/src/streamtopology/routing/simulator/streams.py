@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 from numba import njit
@@ -52,7 +54,7 @@ _SWAP_ROUNDS = 200
 
 
 @njit(cache=True, nogil=True)
-def _swap(counts: Items, here: Items, there: Items, wanted: float) -> int:
+def _swap(counts: Any, here: Any, there: Any, wanted: float) -> int:
     """Swaps in place, pair after pair, until enough is gained; returns what was."""
     gained = 0
     for i in range(len(here)):

@@ -136,7 +136,7 @@ def _at_balance(setting: Setting, seed: int) -> PlanInput:
 
 def _one_plan(planner: Planner, given: Sequence[PlanInput]) -> dict[str, float]:
     """Averages as of `grid.averages`, of one plan for each operator."""
-    intervals = []
+    intervals: list[Interval] = []
     for one in given:
         start = time.thread_time()
         plan = planner(one)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from streamtopology.routing.hashing import hash_int64
 from streamtopology.routing.simulator.experiment import Claim, Experiment, Measured, Parameters, Plot, Progress, Row
-from streamtopology.routing.simulator.experiments.mixed.adaptation import TUPLES_PER_KEY
+from streamtopology.routing.simulator.experiments.mixed.adaptation import TUPLES_PER_KEY, Setting
 from streamtopology.routing.simulator.experiments.mixed.grid import DEFAULTS, only
 from streamtopology.routing.simulator.streams import zipf_counts
 from streamtopology.routing.table import BUCKETS, RoutingTable
@@ -32,8 +32,8 @@ def measure(parameters: Parameters, runs: int, seed: int, progress: Progress) ->
         highest, lowest = (only(series, "load", percentile=p, instances=instances, keys=keys) for p in (100, 0))
         return highest / lowest
 
-    few, default, many = min(parameters["over_keys"]), DEFAULTS["keys"], max(parameters["over_keys"])
-    least, usual, most = min(parameters["over_instances"]), DEFAULTS["instances"], max(parameters["over_instances"])
+    few, default, many = min(parameters["over_keys"]), Setting.keys, max(parameters["over_keys"])
+    least, usual, most = min(parameters["over_instances"]), Setting.instances, max(parameters["over_instances"])
     summary = {
         "max_to_min_most_instances": spread(most, default),
         "max_to_min_fewest_instances": spread(least, default),

@@ -83,13 +83,15 @@ def window(parameters: Parameters, runs: int, seed: int, progress: Progress) -> 
 
 def _rows(name: str, values: list[float], parameters: Parameters, runs: int, seed: int, progress: Progress) -> list[Row]:
     """A row for every value of one field of the setting, every window and every planner."""
+    names: list[str] = parameters["planners"]
+    windows: list[int] = parameters["over_windows"]
     cases = [
         Case(
             {name: value, "window": w, "planner": planner, "line": f"{planner}, w = {w}"},
             planners.get(planner),
             Setting.of(parameters, **{name: value, "window": w}, **({} if planner in BOUNDED else {"max_entries": UNBOUNDED})),
         )
-        for value, w, planner in product(values, parameters["over_windows"], parameters["planners"])
+        for value, w, planner in product(values, windows, names)
     ]
     return measured(cases, runs, seed, progress)
 
