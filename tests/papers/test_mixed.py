@@ -30,7 +30,7 @@ SMALL = {
 @pytest.mark.parametrize("change", [0.1, 1.0, 2.0])
 def test_swaps_grow_one_instance_by_what_was_asked_and_keep_the_distribution(change):
     rng = np.random.default_rng(1)
-    counts = rng.permutation(zipf_counts(5_000, 0.85, 500_000))
+    counts = rng.permutation(zipf_counts(5_000, 0.5, 500_000))
     owners = rng.integers(0, 15, 5_000).astype(np.int32)
     mean = counts.sum() / 15
     after = swapped(counts, owners, 3, change * mean, rng)

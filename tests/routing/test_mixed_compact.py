@@ -134,6 +134,12 @@ def test_alike_keys_are_planned_as_if_one_by_one(loads, k, theta, seed):
     assert np.array_equal(loads_after(given_input, compact.table), loads_after(given_input, exact.table))
 
 
+def test_keys_of_a_record_are_chosen_so_that_real_loads_come_out_as_planned():
+    """With R = 256 a record's keys differ by up to 256 units: moving any of them would miss the tolerance by far."""
+    above = [mixed_compact(zipf_input(seed, m=20_000), 256).imbalance_after - 0.08 for seed in range(4)]
+    assert max(above) <= 0.002
+
+
 def test_a_large_operator_is_balanced_within_a_bounded_table_for_any_degree():
     for degree in DEGREES:
         given_input = zipf_input(3, m=20_000, max_entries=600)

@@ -53,6 +53,19 @@ def test_the_keys_of_a_removed_instance_are_shared_out_and_few_others_move(name,
         assert state[changed & (before != gone)].sum() < 0.15 * state.sum()
 
 
+@pytest.mark.parametrize("name", ["mixed", "mixed-compact"])
+def test_where_the_table_is_small_homeless_keys_go_to_their_hash_destination_before_entries_do(name):
+    balanced = replace(balanced_operator(), max_entries=300)
+    balanced = replace(balanced, current=get("mixed")(balanced).table)
+    given_input = over(balanced, (0, 1, 2, 3))
+    plan = get(name)(given_input)
+    changed, before, _ = moved(given_input.current, plan.table, given_input.key_hashes)
+    state = given_input.key_state
+    assert len(plan.table.entry_hashes) <= 300
+    assert plan.imbalance_after <= 0.08 + 0.01
+    assert state[changed & (before != 4)].sum() < 0.05 * state.sum()
+
+
 def test_growing_and_shrinking_again_keeps_every_key_somewhere_active():
     given_input = balanced_operator()
     grown = get("mixed")(over(given_input, (0, 1, 2, 3, 4, 7)))
