@@ -113,7 +113,8 @@ def test_records_are_the_keys_counted(given_input, degree):
 def test_where_representatives_are_exact_the_compact_form_plans_what_mixed_plans(case, n_max):
     """R = 1 and whole numbers down to 1: every key is a record of its own."""
     k, cost, memory, owner, home, theta = case
-    assume(1 in cost and 1 in memory)
+    cost, memory = ([value - min(values) + 1 for value in values] for values in (cost, memory))
+    assume(len({c**1.5 / m for c, m in zip(cost, memory, strict=True)}) == len(cost))
     given_input = plan_input(cost, owner, k, homes=home, state=memory, tolerance=theta, max_entries=n_max)
     assert mixed_compact(given_input, degree=1).table == get("mixed")(given_input).table
 
