@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.planning import ANY_SIZE, any_input, loads_after, papers_cases, plan_input, zipf_input
 
 from streamtopology.routing.planners import PlanError, get
-from streamtopology.routing.planners.compact import Records, mixed_compact
+from streamtopology.routing.planners.compact import Records, hand_out, mixed_compact
 from streamtopology.routing.planners.discretise import discretise, representatives
 from streamtopology.routing.planners.problem import Problem
 
@@ -133,6 +133,26 @@ def test_alike_keys_are_planned_as_if_one_by_one(loads, k, theta, seed):
     given_input = plan_input(loads, owners, k, homes=homes, tolerance=theta, max_entries=ANY_SIZE)
     compact, exact = mixed_compact(given_input, degree=8), get("mixed")(given_input)
     assert np.array_equal(loads_after(given_input, compact.table), loads_after(given_input, exact.table))
+
+
+def test_of_two_keys_the_heavier_than_planned_leaves_an_instance_with_more_than_planned():
+    """Loads 10 and 6 are 8 each in their record, one of them moves from 0 to 1; 0 has 3 more than planned."""
+    owner, deviation = np.zeros(2, np.int32), np.array([3.0, 0.0])
+    one = np.ones(1, np.int64)
+    hand_out(
+        members=np.arange(2),
+        loads=np.array([10.0, 6.0]),
+        of_key=np.zeros(2, np.int32),
+        estimates=np.array([8.0]),
+        starts=np.array([0, 1]),
+        targets=np.ones(1, np.int32),
+        keys=one.copy(),
+        staying=one.copy(),
+        deviation=deviation,
+        owner=owner,
+    )
+    assert owner.tolist() == [1, 0]
+    assert deviation.tolist() == [1, 2]
 
 
 def test_keys_of_a_record_are_chosen_so_that_real_loads_come_out_as_planned():

@@ -139,7 +139,7 @@ def _realised(records: Records, moves: _Moves, problem: Problem) -> Owners:
     members = np.flatnonzero(touched[records.of_key])
     members = members[descending(problem.loads[members])]
     owner, k = problem.owner.copy(), len(problem.given.instances)
-    _hand_out(
+    hand_out(
         members,
         problem.loads,
         records.of_key,
@@ -155,7 +155,7 @@ def _realised(records: Records, moves: _Moves, problem: Problem) -> Owners:
 
 
 @njit(cache=True, nogil=True)
-def _hand_out(
+def hand_out(
     members: Any,
     loads: Any,
     of_key: Any,
