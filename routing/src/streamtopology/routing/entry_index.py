@@ -60,6 +60,15 @@ def lookup_entries(keys: Any, salts: Any, slot_hashes: Any, slot_instances: Any,
 
 
 @njit(cache=True, nogil=True)
+def find_entries(keys: Any, salts: Any, slot_hashes: Any, shift: Any, found: Any) -> None:
+    """found[i] = whether keys[i] has an entry; an empty slot holds a hash that looks for another."""
+    group_mask = np.uint64(len(salts) - 1)
+    for i in range(len(keys)):
+        key = keys[i]
+        found[i] = slot_hashes[_slot(key, salts[key & group_mask], shift)] == key
+
+
+@njit(cache=True, nogil=True)
 def lookup_buckets(keys: Any, buckets: Any, owners: Any) -> None:
     """owners[i] = the instance of the bucket of keys[i]."""
     n_buckets = np.uint64(len(buckets))

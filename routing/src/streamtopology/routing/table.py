@@ -24,6 +24,7 @@ from streamtopology.routing.entry_index import (
     Instances,
     entry_index,
     fill_buckets,
+    find_entries,
     lookup_buckets,
     lookup_entries,
 )
@@ -80,6 +81,15 @@ class RoutingTable:
         else:
             lookup_buckets(keys, self.buckets, owners)
         return owners
+
+    def has_entry(self, hashes: Hashes) -> npt.NDArray[np.bool_]:
+        """bool[n], which of the keys (uint64[n]) have an entry of their own."""
+        keys = kernel_input(hashes, np.uint64, "hashes")
+        found = np.zeros(len(keys), np.bool_)
+        if len(self.entry_hashes):
+            salts, slot_hashes, _, shift = self._index
+            find_entries(keys, salts, slot_hashes, shift, found)
+        return found
 
     def route(self, hashes: Hashes, k: int) -> tuple[Instances, npt.NDArray[np.int64]]:
         """`lookup`, and int64[k]: how many of the keys go to each of the instances 0..k-1."""

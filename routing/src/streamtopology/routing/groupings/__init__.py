@@ -16,8 +16,7 @@ from streamtopology.routing.groupings.spec import Chooser, GroupingError, Groupi
 __all__ = ["GROUPINGS", "Chooser", "GroupingError", "GroupingSpec", "Option", "OptionError", "get"]
 
 GROUPINGS: Mapping[str, GroupingSpec] = {
-    spec.name: spec
-    for spec in (SHUFFLE, FIELDS, PARTIAL_KEY, MIXED, DKG, POSG, POSG_MERGED, EARLIEST_FINISH)
+    spec.name: spec for spec in (SHUFFLE, FIELDS, PARTIAL_KEY, MIXED, DKG, POSG, POSG_MERGED, EARLIEST_FINISH)
 }
 
 

@@ -1,12 +1,17 @@
 """Least-Load Fit Decreasing with Adjust (mixed-routing, algorithm 1), and phase II that feeds it (section 3).
 
+An item stands for one key or for several that are alike (a record of the compact representation, section 4.1), so the
+exact and the compact planners are one algorithm: `counts` says how many keys an item is, and keys leave it singly.
+
 Exact and near-linear. Candidates are assigned in descending order of load, and an exchangeable set holds only keys that
-are strictly lighter than the key in hand; so a key enters the candidates at most once, one sweep over the keys in
+are strictly lighter than the key in hand; so a key enters the candidates at most once, one sweep over the items in
 descending order takes the place of a priority queue, and a key that has become too heavy to be exchanged stays so: each
 instance's residents are scanned once, in order of priority.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,86 +26,111 @@ CANDIDATE = -1
 
 
 @njit(cache=True, nogil=True)
-def relieve(loads: Floats, owner: Owners, by_priority: Ints, totals: Floats, limits: Floats) -> None:
-    """Phase II: takes items from each overloaded instance, by priority, until it is within its limit. In place.
+def relieve(loads: Floats, counts: Ints, owner: Owners, by_priority: Ints, totals: Floats, limits: Floats) -> Ints:
+    """Phase II: takes keys from each overloaded instance, by priority, until it is within its limit.
 
-    loads float64[n]; owner int32[n], position of the owning instance or CANDIDATE; by_priority int64[m], items in
-    order; totals float64[k], load per instance, kept up to date; limits float64[k], largest load allowed.
+    loads float64[n], per key; counts int64[n], keys of each item; owner int32[n], position of the owning instance or
+    CANDIDATE; by_priority int64[m], items in order; totals float64[k], load per instance, kept up to date; limits
+    float64[k], largest load allowed. Returns int64[n]: the candidates, how many keys of each item have no instance.
     """
+    free = np.where(owner == CANDIDATE, counts, 0)
     overloaded = 0
     for d in range(len(limits)):
         overloaded += totals[d] > limits[d]
     for item in by_priority:
         if overloaded == 0:
-            return
+            break
         d = owner[item]
         if d != CANDIDATE and loads[item] > 0 and totals[d] > limits[d]:
-            owner[item] = CANDIDATE
-            totals[d] -= loads[item]
+            free[item] = _take(loads[item], counts[item], d, totals, limits[d])
             overloaded -= totals[d] <= limits[d]
+    return free
 
 
 @njit(cache=True, nogil=True)
 def assign(
     loads: Floats,
+    counts: Ints,
     owner: Owners,
+    free: Ints,
     by_load: Ints,
     by_priority: Ints,
     totals: Floats,
     limits: Floats,
     capacities: Floats,
     fixed_seconds: Floats,
-) -> None:
-    """Phase III: gives every candidate with a load to an instance, in place.
+) -> tuple[Ints, Owners, Ints]:
+    """Phase III: gives every candidate with a load to an instance.
 
     The heaviest candidate goes to the instance that would finish first with it, if `Adjust` agrees, else to the next
     one, and so on. Where none can take it within its limit (the paper leaves this open) it goes to the first of them.
-    Arrays as in `relieve`; by_load int64[n] holds the items by descending load.
+    Arrays as in `relieve`, whose result `free` is changed in place; by_load int64[n] holds the items by descending
+    load. Returns the assignments in order: (items int64[a], instance positions int32[a], how many keys int64[a]).
     """
-    k = len(limits)
-    resident = owner != CANDIDATE
-    residents, next_resident, end_resident = _by_owner(owner, by_priority, k)
-    exchangeable = np.zeros(k)  # load of an instance's residents that are strictly lighter than the key in hand
+    residents, next_resident, end_resident = _by_owner(owner, by_priority, len(limits))
+    exchangeable = np.zeros(len(limits))  # load of an instance's residents that are strictly lighter than the key in hand
     pending = 0
     for item in range(len(owner)):
-        if resident[item]:
-            exchangeable[owner[item]] += loads[item]
-        elif loads[item] > 0:
-            pending += 1
+        if owner[item] != CANDIDATE:
+            exchangeable[owner[item]] += (counts[item] - free[item]) * loads[item]
+        if loads[item] > 0:
+            pending += free[item]
+    items, targets, keys, made = np.empty(64, np.int64), np.empty(64, np.int32), np.empty(64, np.int64), 0
     passed = 0
-    refused = np.empty(k, np.bool_)
-    for key in by_load:
-        if pending == 0:
-            return
-        load = float(loads[key])
-        if owner[key] != CANDIDATE or load <= 0:
-            continue
-        while passed < len(by_load) and loads[by_load[passed]] >= load:
-            if resident[by_load[passed]]:
-                exchangeable[owner[by_load[passed]]] -= loads[by_load[passed]]
-            passed += 1
+    refused = np.empty(len(limits), np.bool_)
+    for item in by_load:
+        if pending == 0 or loads[item] <= 0:
+            break
+        load = float(loads[item])
+        while free[item] > 0:
+            while passed < len(by_load) and loads[by_load[passed]] >= load:
+                lapsed = by_load[passed]
+                if owner[lapsed] != CANDIDATE:
+                    exchangeable[owner[lapsed]] -= (counts[lapsed] - free[lapsed]) * loads[lapsed]
+                passed += 1
 
-        refused[:] = False
-        first = _finishes_first(load, totals, capacities, fixed_seconds, refused)
-        d = first
-        while d >= 0 and totals[d] + load > limits[d] and exchangeable[d] < totals[d] + load - limits[d]:
-            refused[d] = True
-            d = _finishes_first(load, totals, capacities, fixed_seconds, refused)
-        if d < 0:
+            refused[:] = False
+            first = _finishes_first(load, totals, capacities, fixed_seconds, refused)
             d = first
-        else:
-            while totals[d] + load > limits[d] and next_resident[d] < end_resident[d]:
-                item = residents[next_resident[d]]
-                next_resident[d] += 1
-                if 0 < loads[item] < load:
-                    owner[item] = CANDIDATE
-                    resident[item] = False
-                    totals[d] -= loads[item]
-                    exchangeable[d] -= loads[item]
-                    pending += 1
-        owner[key] = d
-        totals[d] += load
-        pending -= 1
+            while d >= 0 and totals[d] + load > limits[d] and exchangeable[d] < totals[d] + load - limits[d]:
+                refused[d] = True
+                d = _finishes_first(load, totals, capacities, fixed_seconds, refused)
+            if d < 0:
+                d = first
+            else:
+                while totals[d] + load > limits[d] and next_resident[d] < end_resident[d]:
+                    other = residents[next_resident[d]]
+                    kept = counts[other] - free[other]
+                    if 0 < loads[other] < load and kept > 0:
+                        taken = _take(loads[other], kept, d, totals, limits[d] - load)
+                        free[other] += taken
+                        kept -= taken
+                        exchangeable[d] -= taken * loads[other]
+                        pending += taken
+                    if kept == 0 or loads[other] >= load or loads[other] <= 0:
+                        next_resident[d] += 1
+            totals[d] += load
+            free[item] -= 1
+            pending -= 1
+            if made and items[made - 1] == item and targets[made - 1] == d:
+                keys[made - 1] += 1
+                continue
+            if made == len(items):
+                items, targets, keys = _doubled(items), _doubled(targets), _doubled(keys)
+            items[made], targets[made], keys[made] = item, d, 1
+            made += 1
+    return items[:made], targets[:made], keys[:made]
+
+
+@njit(cache=True, nogil=True)
+def _take(load: Any, available: Any, d: Any, totals: Floats, limit: Any) -> int:
+    """Takes as many of the keys, each of this load, from instance d as bring it within the limit; returns how many."""
+    taken = 0
+    while taken < available and totals[d] > limit:
+        more = min(available - taken, max(1, int(np.ceil((totals[d] - limit) / load))))
+        totals[d] -= more * load
+        taken += more
+    return taken
 
 
 @njit(cache=True, nogil=True)
@@ -121,6 +151,13 @@ def _by_owner(owner: Owners, by_priority: Ints, k: int) -> tuple[Ints, Ints, Int
             items[free[d]] = item
             free[d] += 1
     return items, start, end
+
+
+@njit(cache=True, nogil=True)
+def _doubled(values: Any) -> Any:
+    doubled = np.empty(2 * len(values), values.dtype)
+    doubled[: len(values)] = values
+    return doubled
 
 
 @njit(cache=True, nogil=True)

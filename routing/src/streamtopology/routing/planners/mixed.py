@@ -7,9 +7,13 @@ destination. Give a bound beyond the number of keys for the paper's unbounded Mi
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import numpy as np
 
 from streamtopology.routing.planners.llfd import CANDIDATE, Floats, Ints, Owners, assign, relieve
+from streamtopology.routing.planners.order import descending
 from streamtopology.routing.planners.plan import Plan, PlanInput
 from streamtopology.routing.planners.problem import Problem
 
@@ -20,75 +24,87 @@ SMALLEST_STATE = 1.0
 """Bytes that a key's state counts as at least, so that a key without state has a finite migration priority."""
 
 
+Result = TypeVar("Result")
+
+
 def mintable(given: PlanInput) -> Plan:
     """Fewest entries (algorithm 2): every entry is moved back, then the heaviest keys leave overloaded instances."""
     problem = Problem.of(given)
-    heaviest_first = _descending(problem.loads)
-    owner = _moved_back(problem, problem.entries)
-    return _balanced(problem, owner, heaviest_first, heaviest_first, "mintable")
+    heaviest_first = descending(problem.loads)
+    owner = rebalanced(problem, problem.entries, heaviest_first, heaviest_first)
+    return problem.plan(problem.within_bound(owner), "mintable")
 
 
 def minmig(given: PlanInput) -> Plan:
     """Least state moved (algorithm 3): no entry is moved back, keys with most load for their state leave first."""
     problem = Problem.of(given)
-    return _balanced(problem, problem.owner, _descending(problem.loads), _by_migration_priority(problem), "minmig")
+    owner = rebalanced(problem, problem.entries[:0], descending(problem.loads), by_migration_priority(problem))
+    return problem.plan(problem.within_bound(owner), "minmig")
 
 
 def mixed(given: PlanInput) -> Plan:
     """MinMig within a bounded table (algorithm 4): entries with the least state are moved back until the table fits."""
     problem = Problem.of(given)
-    by_load, by_priority = _descending(problem.loads), _by_migration_priority(problem)
-    smallest_first = problem.entries[np.argsort(problem.state[problem.entries], kind="stable")]
-    moved_back, trial = 0, 0
-    while True:
-        owner = _moved_back(problem, smallest_first[:moved_back])
-        _rebalance(problem, owner, by_load, by_priority)
-        too_many = problem.n_entries(owner) - given.max_entries
-        if too_many <= 0 or moved_back >= len(smallest_first):
-            return problem.plan(problem.within_bound(owner), "mixed")
-        moved_back += too_many if trial < LITERAL_TRIALS else max(too_many, moved_back)
-        trial += 1
+    by_load, by_priority = descending(problem.loads), by_migration_priority(problem)
+    entries = smallest_state_first(problem)
+
+    def attempt(n_back: int) -> tuple[Owners, int]:
+        owner = rebalanced(problem, entries[:n_back], by_load, by_priority)
+        return owner, problem.n_entries(owner)
+
+    return problem.plan(problem.within_bound(until_it_fits(attempt, len(entries), given.max_entries)), "mixed")
 
 
 def simple(given: PlanInput) -> Plan:
     """Balance alone (algorithm 5): all keys are assigned anew, the heaviest first, to the one done first with it."""
     problem = Problem.of(given)
     owner = np.where(problem.loads > 0, np.int32(CANDIDATE), problem.owner).astype(np.int32)
-    heaviest_first = _descending(problem.loads)
-    no_limits = np.full(len(given.instances), np.inf)
-    _assign(problem, owner, heaviest_first, heaviest_first, problem.totals(owner), no_limits)
+    heaviest_first = descending(problem.loads)
+    _phases_two_and_three(problem, owner, heaviest_first, heaviest_first, np.full(len(given.instances), np.inf))
     return problem.plan(problem.within_bound(owner), "simple")
 
 
-def _balanced(problem: Problem, owner: Owners, by_load: Ints, by_priority: Ints, algorithm: str) -> Plan:
-    owner = owner.copy()
-    _rebalance(problem, owner, by_load, by_priority)
-    return problem.plan(problem.within_bound(owner), algorithm)
+def until_it_fits(attempt: Callable[[int], tuple[Result, int]], n_entries: int, max_entries: int) -> Result:
+    """Algorithm 4's search for how many entries to move back; `attempt(n)` gives a result and its size of table."""
+    moved_back, trial = 0, 0
+    while True:
+        result, size = attempt(moved_back)
+        too_many = size - max_entries
+        if too_many <= 0 or moved_back >= n_entries:
+            return result
+        moved_back += too_many if trial < LITERAL_TRIALS else max(too_many, moved_back)
+        trial += 1
 
 
-def _rebalance(problem: Problem, owner: Owners, by_load: Ints, by_priority: Ints) -> None:
-    """Phases II and III, in place."""
-    totals, limits = problem.totals(owner), problem.limits()
-    relieve(problem.loads, owner, by_priority, totals, limits)
-    _assign(problem, owner, by_load, by_priority, totals, limits)
-
-
-def _assign(problem: Problem, owner: Owners, by_load: Ints, by_priority: Ints, totals: Floats, limits: Floats) -> None:
-    machines = (problem.given.capacities, problem.given.fixed_seconds)
-    assign(problem.loads, owner, by_load, by_priority, totals, limits, *machines)
-
-
-def _moved_back(problem: Problem, entries: Ints) -> Owners:
-    """Phase I: the current owners with these entries removed from the table."""
+def rebalanced(problem: Problem, moved_back: Ints, by_load: Ints, by_priority: Ints) -> Owners:
+    """Phases I to III: the owners after these entries are moved back and overloaded instances are relieved by LLFD."""
     owner = problem.owner.copy()
-    owner[entries] = problem.fixed_home[entries]
+    owner[moved_back] = problem.fixed_home[moved_back]
+    _phases_two_and_three(problem, owner, by_load, by_priority, problem.limits())
     return owner
 
 
-def _by_migration_priority(problem: Problem) -> Ints:
-    """Items by load^beta per byte of state, gamma of the paper, largest first."""
-    return _descending(problem.loads**problem.given.beta / np.maximum(problem.state, SMALLEST_STATE))
+def smallest_state_first(problem: Problem) -> Ints:
+    """Keys in the order in which they are moved back: those that must move anyway, then by the size of their state."""
+    must_move = problem.owner[problem.entries] == CANDIDATE
+    return problem.entries[np.argsort(np.where(must_move, -1.0, problem.state[problem.entries]), kind="stable")]
 
 
-def _descending(values: Floats) -> Ints:
-    return np.argsort(-values, kind="stable")
+def by_migration_priority(problem: Problem) -> Ints:
+    """Items by their migration priority, largest first."""
+    return descending(migration_priority(problem.loads, problem.state, problem.given.beta))
+
+
+def migration_priority(loads: Floats, state: Floats, beta: float) -> Floats:
+    """gamma of the paper, load^beta per byte of state (section 3.2)."""
+    return loads**beta / np.maximum(state, SMALLEST_STATE)
+
+
+def _phases_two_and_three(problem: Problem, owner: Owners, by_load: Ints, by_priority: Ints, limits: Floats) -> None:
+    """Every item is one key here; `owner` is changed in place."""
+    given, ones, totals = problem.given, np.ones(len(owner), np.int64), problem.totals(owner)
+    free = relieve(problem.loads, ones, owner, by_priority, totals, limits)
+    items, targets, _ = assign(
+        problem.loads, ones, owner, free, by_load, by_priority, totals, limits, given.capacities, given.fixed_seconds
+    )
+    owner[items] = targets

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from numba import njit
 
 from streamtopology.routing.planners.balance import balanced_seconds, finish_seconds, imbalance
 from streamtopology.routing.planners.llfd import CANDIDATE, Floats, Ints, Owners
@@ -20,8 +21,10 @@ ROUNDING = 1e-9
 class Problem:
     """Items 0..n_keys-1 are keys (those given, then entries of the table that were not), the others are buckets.
 
-    `owner` int32[n]: position of the instance that owns the item now; CANDIDATE where that instance is not active and
-    the item has a load. `fixed_home` int32[n_keys]: position that the key's bucket has before planning.
+    `owner_before` int32[n]: position of the instance that owns the item now, CANDIDATE where that is not active;
+    `owner` the same, but an item without load whose instance is not active is at its hash destination already.
+    `fixed_home` int32[n_keys]: position that the key's bucket has before planning. `entries` int64[e]: the keys that
+    can be moved back to it, those with an entry and those whose instance is not active.
     """
 
     given: PlanInput
@@ -29,6 +32,7 @@ class Problem:
     key_buckets: Ints
     loads: Floats
     state: Floats
+    owner_before: Owners
     owner: Owners
     fixed_home: Owners
     buckets: Owners
@@ -39,23 +43,29 @@ class Problem:
         """Lays the items out; buckets of instances that are not active are dealt out by capacity first."""
         current = given.current
         position = _positions(given)
-        hashes, loads, state = _keys(given)
+        explicit = current.has_entry(given.key_hashes)
+        hashes, loads, state = _with_silent(given, explicit)
         key_buckets = bucket_of(hashes, len(current.buckets))
         buckets = position[current.buckets]
         orphaned = np.flatnonzero(buckets == CANDIDATE)
         buckets[orphaned] = _deal(len(orphaned), given.capacities)
         home = buckets[key_buckets]
-        owner = position[current.lookup(hashes)]
+        before = position[current.lookup(hashes)]
+        at_hand = home
         if len(given.bucket_loads):
-            bucket_owner = buckets.copy()
-            bucket_owner[orphaned[given.bucket_loads[orphaned] > 0]] = CANDIDATE
-            owner = np.concatenate([owner, bucket_owner])
+            before = np.concatenate([before, position[current.buckets]])
+            at_hand = np.concatenate([home, buckets])
             loads = np.concatenate([loads, given.bucket_loads])
             state = np.concatenate([state, given.bucket_state])
-        idle = np.flatnonzero((owner[: len(hashes)] == CANDIDATE) & (loads[: len(hashes)] <= 0))
-        owner[idle] = home[idle]
-        entries = np.flatnonzero(np.isin(hashes, current.entry_hashes)) if len(current.entry_hashes) else _no_items()
-        return Problem(given, hashes, key_buckets, loads, state, owner, home, buckets, entries)
+        owner = before.copy()
+        idle = np.flatnonzero(before == CANDIDATE)
+        idle = idle[loads[idle] <= 0]
+        owner[idle] = at_hand[idle]
+        can_move_back = owner[: len(hashes)] == CANDIDATE
+        can_move_back[: len(explicit)] |= explicit
+        can_move_back[len(explicit) :] = True
+        entries = np.flatnonzero(can_move_back)
+        return Problem(given, hashes, key_buckets, loads, state, before, owner, home, buckets, entries)
 
     @property
     def n_keys(self) -> int:
@@ -63,8 +73,7 @@ class Problem:
 
     def totals(self, owner: Owners) -> Floats:
         """Load per instance position, float64[k]; candidates count nowhere."""
-        owned = owner != CANDIDATE
-        return np.bincount(owner[owned], self.loads[owned], len(self.given.instances)).astype(np.float64)
+        return totals(self.loads, owner, len(self.given.instances))
 
     def limits(self) -> Floats:
         """Largest load of each instance that the tolerance allows: L_max of the paper where all instances are equal.
@@ -81,11 +90,15 @@ class Problem:
 
     def homes(self, owner: Owners) -> Owners:
         """Where each key goes without an entry, under this assignment: int32[n_keys]."""
-        return self._buckets_under(owner)[self.key_buckets]
+        return self._buckets_under(owner)[self.key_buckets] if len(self.given.bucket_loads) else self.fixed_home
 
     def n_entries(self, owner: Owners) -> int:
         """Size of the routing table that this assignment needs."""
         return int(np.count_nonzero(owner[: self.n_keys] != self.homes(owner)))
+
+    def moved_state(self, owner: Owners) -> float:
+        """Bytes of state that this assignment migrates, M of the paper: keys' and buckets'."""
+        return float(self.state[np.flatnonzero(owner != self.owner_before)].sum())
 
     def within_bound(self, owner: Owners) -> Owners:
         """The assignment with at most `max_entries` entries: the lightest of them go to their hash destination."""
@@ -111,19 +124,17 @@ class Problem:
             entry_instances=instances[owner[entries]],
             buckets=new_buckets,
         )
-        moved_keys = instances[owner[: self.n_keys]] != current.lookup(self.key_hashes)
+        moved_keys = np.flatnonzero(owner[: self.n_keys] != self.owner_before[: self.n_keys])
         moved_buckets = new_buckets != current.buckets
         per_bucket = given.bucket_keys if len(given.bucket_keys) else np.ones(len(new_buckets))
         bucket_mode = len(given.bucket_loads) > 0
-        before, after = self.totals(self._owner_before()), self.totals(owner)
+        before, after = self.totals(self.owner_before), self.totals(owner)
         machines = (given.capacities, given.fixed_seconds)
         imbalance_after = imbalance(after, *machines)
         return Plan(
             table=table,
-            moved_keys_estimate=float(moved_keys.sum() + (per_bucket[moved_buckets].sum() if bucket_mode else 0)),
-            moved_bytes=float(
-                self.state[: self.n_keys][moved_keys].sum() + (given.bucket_state[moved_buckets].sum() if bucket_mode else 0)
-            ),
+            moved_keys_estimate=float(len(moved_keys) + (per_bucket[moved_buckets].sum() if bucket_mode else 0)),
+            moved_bytes=self.moved_state(owner),
             predicted_seconds_before=float(finish_seconds(before, *machines).max()),
             predicted_seconds_after=float(finish_seconds(after, *machines).max()),
             imbalance_before=imbalance(before, *machines),
@@ -131,13 +142,6 @@ class Problem:
             theta_reached=imbalance_after <= given.tolerance + ROUNDING,
             algorithm=algorithm,
         )
-
-    def _owner_before(self) -> Owners:
-        """Owners under the current table; what an inactive instance owns counts nowhere."""
-        position = _positions(self.given)
-        current = self.given.current
-        keys = position[current.lookup(self.key_hashes)]
-        return np.concatenate([keys, position[current.buckets]]) if len(self.given.bucket_loads) else keys
 
     def _buckets_under(self, owner: Owners) -> Owners:
         return owner[self.n_keys :] if len(self.given.bucket_loads) else self.buckets
@@ -151,17 +155,19 @@ def _positions(given: PlanInput) -> Owners:
     return position
 
 
-def _keys(given: PlanInput) -> tuple[npt.NDArray[np.uint64], Floats, Floats]:
-    """The keys given and, with neither load nor state, the entries of keys that nobody has seen of late."""
-    silent = given.current.entry_hashes
-    if len(silent):
-        silent = silent[~np.isin(silent, given.key_hashes)]
-    none = np.zeros(len(silent))
-    return (
-        np.concatenate([given.key_hashes, silent]),
-        np.concatenate([given.key_loads, none]).astype(np.float64),
-        np.concatenate([given.key_state, none]).astype(np.float64),
-    )
+def _with_silent(given: PlanInput, explicit: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.uint64], Floats, Floats]:
+    """The keys given and, with neither load nor state, the entries of keys that nobody has seen of late.
+
+    `explicit` says which of the keys given have an entry.
+    """
+    loads, state = np.asarray(given.key_loads, np.float64), np.asarray(given.key_state, np.float64)
+    entries = given.current.entry_hashes
+    unseen = np.ones(len(entries), np.bool_)
+    unseen[np.searchsorted(entries, given.key_hashes[explicit])] = False
+    if not unseen.any():
+        return given.key_hashes, loads, state
+    none = np.zeros(int(unseen.sum()))
+    return np.concatenate([given.key_hashes, entries[unseen]]), np.concatenate([loads, none]), np.concatenate([state, none])
 
 
 def _deal(count: int, capacities: Floats) -> Owners:
@@ -170,5 +176,11 @@ def _deal(count: int, capacities: Floats) -> Owners:
     return np.searchsorted(share, (np.arange(count) + 0.5) / max(count, 1)).astype(np.int32)
 
 
-def _no_items() -> Ints:
-    return np.empty(0, np.int64)
+@njit(cache=True, nogil=True)
+def totals(loads: Floats, owner: Owners, k: int) -> Floats:
+    """Load per instance position, float64[k]: item i has loads[i] and is at owner[i]; candidates count nowhere."""
+    sums = np.zeros(k)
+    for item in range(len(owner)):
+        if owner[item] != CANDIDATE:
+            sums[owner[item]] += loads[item]
+    return sums

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
+from numba import njit
 
 Items = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -20,3 +23,45 @@ def draw(probabilities: Floats, size: int, rng: np.random.Generator) -> Items:
     upper = np.cumsum(probabilities)
     upper[-1] = 1.0  # rounding must not leave a gap at the end
     return np.searchsorted(upper, rng.random(size), side="right").astype(np.int64)
+
+
+def zipf_counts(n_items: int, exponent: float, size: int) -> Items:
+    """int64[n_items]: how often each item occurs among about `size` tuples, as expected; at least once each."""
+    return np.maximum(np.rint(zipf_probabilities(n_items, exponent) * size), 1).astype(np.int64)
+
+
+def swapped(counts: Items, owners: npt.NDArray[np.int32], instance: int, change: float, rng: np.random.Generator) -> Items:
+    """The counts of the next interval, after swaps of counts between keys of different instances (mixed-routing, section 5).
+
+    counts int64[n] and owners int32[n] of the keys. Random keys of `instance` trade with random keys elsewhere that are
+    more frequent, until its load has grown by `change`, in tuples, or as far as it will. Swaps in any direction would all
+    but cancel each other: the load of an instance would hardly leave what hashing gives.
+    """
+    mine, others = np.flatnonzero(owners == instance), np.flatnonzero(owners != instance)
+    after, gained = counts.copy(), 0
+    for _ in range(_SWAP_ROUNDS):
+        if gained >= change or not len(mine) or not len(others):
+            break
+        tries = min(len(mine), _SWAP_TRIES)
+        here, there = rng.choice(mine, tries), rng.choice(others, tries)
+        gained += _swap(after, here, there, change - gained)
+    return after
+
+
+_SWAP_TRIES = 1 << 14
+_SWAP_ROUNDS = 200
+"""Tries per key of an instance, or 2^14 if it has more, times this: by then it has what it can get."""
+
+
+@njit(cache=True, nogil=True)
+def _swap(counts: Any, here: Any, there: Any, wanted: float) -> int:
+    """Swaps in place, pair after pair, until enough is gained; returns what was."""
+    gained = 0
+    for i in range(len(here)):
+        if gained >= wanted:
+            break
+        gain = counts[there[i]] - counts[here[i]]
+        if gain > 0:
+            counts[here[i]], counts[there[i]] = counts[there[i]], counts[here[i]]
+            gained += gain
+    return gained

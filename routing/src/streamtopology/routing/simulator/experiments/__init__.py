@@ -6,10 +6,12 @@ from collections.abc import Mapping
 
 from streamtopology.routing.simulator.experiment import Experiment, ExperimentError
 from streamtopology.routing.simulator.experiments.dkg import DKG
+from streamtopology.routing.simulator.experiments.mixed import MIXED
+from streamtopology.routing.simulator.experiments.posg import POSG
 
 __all__ = ["EXPERIMENTS", "get"]
 
-EXPERIMENTS: Mapping[str, Experiment] = {experiment.id: experiment for experiment in (*DKG, *POSG)}
+EXPERIMENTS: Mapping[str, Experiment] = {experiment.id: experiment for experiment in (*DKG, *POSG, *MIXED)}
 
 
 def get(name: str) -> Experiment:
