@@ -20,6 +20,7 @@ from numba import njit
 
 from streamtopology.routing.planners.balance import finish_seconds
 from streamtopology.routing.planners.llfd import CANDIDATE, Floats, Ints, Owners, assign
+from streamtopology.routing.planners.order import descending
 from streamtopology.routing.planners.plan import Plan, PlanError, PlanInput
 from streamtopology.routing.planners.problem import ROUNDING, Problem
 from streamtopology.routing.table import RoutingTable
@@ -123,10 +124,14 @@ def schedule(loads: Floats, capacities: Floats, fixed_seconds: Floats) -> Owners
     The heaviest item goes to the instance that is done first with it, then the next one: with equal capacities, to the
     least loaded. An item without load is left out (CANDIDATE): nothing is known that speaks for an instance.
     """
-    owner = np.full(len(loads), CANDIDATE, np.int32)
-    by_load = np.argsort(-loads, kind="stable")
-    k = len(capacities)
-    assign(loads, owner, by_load, by_load, np.zeros(k), np.full(k, np.inf), capacities, fixed_seconds)
+    n, k = len(loads), len(capacities)
+    owner, one = np.full(n, CANDIDATE, np.int32), np.ones(n, np.int64)
+    by_load = descending(loads)
+    no_limits = np.full(k, np.inf)
+    items, positions, _ = assign(
+        loads, one, owner, one.copy(), by_load, by_load, np.zeros(k), no_limits, capacities, fixed_seconds
+    )
+    owner[items] = positions
     return owner
 
 
