@@ -21,7 +21,6 @@ from streamtopology.routing import groupings
 from streamtopology.routing.capacity import SOURCE, SlotModel, bound
 from streamtopology.routing.controller import Controller, Nothing, Recommend, Reroute, TopologyFacts
 from streamtopology.routing.epoch import Epoch, Route
-from streamtopology.routing.table import RoutingTable
 from streamtopology.routing.topology import Topology
 
 
@@ -32,12 +31,11 @@ def first_routes(dag: Dag, topology: Topology, before: Mapping[str, Route]) -> d
         instances = tuple(range(node.parallelism))
         options = topology.operator(node.operator).grouping.options
         known = before.get(node.name)
-        if groupings.get(node.policy).kind == "chooser":
-            routes[node.name] = Route(node.policy, None, instances, options)
-        elif node.policy != "fields" and known is not None and known.table is not None and known.instances == instances:
+        if node.policy != "fields" and known is not None and known.table is not None and known.instances == instances:
             routes[node.name] = replace(known, policy=node.policy, options=options)
         else:
-            routes[node.name] = Route(node.policy, RoutingTable.uniform(instances), instances, options)
+            table = groupings.get(node.policy).first_table(instances, options)
+            routes[node.name] = Route(node.policy, table, instances, options)
     return routes
 
 

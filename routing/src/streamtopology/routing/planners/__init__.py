@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from streamtopology.routing.planners.consistent import consistent
 from streamtopology.routing.planners.mixed import minmig, mintable, mixed, simple
 from streamtopology.routing.planners.plan import Plan, PlanError, PlanInput, Planner
 
@@ -14,6 +15,7 @@ PLANNERS: Mapping[str, Planner] = {
     "mintable": mintable,
     "minmig": minmig,
     "simple": simple,
+    "consistent": consistent,
 }
 
 
