@@ -21,6 +21,7 @@ from streamtopology.routing import groupings
 from streamtopology.routing.capacity import SOURCE, SlotModel, bound
 from streamtopology.routing.controller import Controller, Nothing, Recommend, Reroute, TopologyFacts
 from streamtopology.routing.epoch import Epoch, Route
+from streamtopology.routing.table import RoutingTable
 from streamtopology.routing.topology import Topology
 
 
@@ -31,12 +32,19 @@ def first_routes(dag: Dag, topology: Topology, before: Mapping[str, Route]) -> d
         instances = tuple(range(node.parallelism))
         options = topology.operator(node.operator).grouping.options
         known = before.get(node.name)
-        if node.policy != "fields" and known is not None and known.table is not None and known.instances == instances:
-            routes[node.name] = replace(known, policy=node.policy, options=options)
-        else:
-            table = groupings.get(node.policy).first_table(instances, options)
-            routes[node.name] = Route(node.policy, table, instances, options)
+        spec = groupings.get(node.policy)
+        table = spec.first_table(instances, options)
+        if node.policy != "fields" and known is not None and _fits(known, spec.kind, instances, table):
+            table = known.table
+        routes[node.name] = Route(node.policy, table, instances, options)
     return routes
+
+
+def _fits(known: Route, kind: str, instances: tuple[int, ...], first: RoutingTable | None) -> bool:
+    """Whether the table of `known` can go on in place of the `first` one of a grouping of this kind."""
+    if known.table is None or first is None or known.instances != instances:
+        return False
+    return groupings.get(known.policy).kind == kind and len(known.table.buckets) == len(first.buckets)
 
 
 @dataclass

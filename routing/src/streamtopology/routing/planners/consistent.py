@@ -157,7 +157,7 @@ def _seconds(owner: Owners, total: float, given: PlanInput) -> Floats:
 def _loads(owner: Owners, total: float, given: PlanInput) -> Floats:
     """float64[k]: what each instance gets of `total`, by how many virtual workers it has; those of no one count nowhere."""
     held = np.bincount(owner[owner >= 0], minlength=len(given.instances))
-    return held * (total / len(owner))
+    return held.astype(np.float64) * (total / len(owner))
 
 
 def _adopted(owner: Owners, k: int) -> Owners:
