@@ -74,8 +74,9 @@ class ManyChoicesChooser(TickChooser):
         return counts / max(self._seen, 1)
 
     def _choose_some(self, hashes: Hashes, chosen: Instances) -> None:
-        sketch = (self._frequent.keys, self._frequent.counts, self._seen)
-        _choose(hashes, self.instances, self.finish, self.cost, *sketch, self._head_share, self.choices, chosen)
+        is_head = np.empty(len(hashes), np.bool_)
+        _find_head(hashes, self._frequent.keys, self._frequent.counts, self._seen, self._head_share, is_head)
+        _choose(hashes, is_head, self.instances, self.finish, self.cost, self.choices, chosen)
 
 
 class DChoicesChooser(ManyChoicesChooser):
@@ -116,32 +117,44 @@ def fewest_choices(head: Floats, k: int, tolerance: float = TOLERANCE) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _choose(
-    hashes: Any, instances: Any, finish: Any, cost: Any, keys: Any, counts: Any, seen: Any, head_share: Any, d: Any, chosen: Any
-) -> None:
-    """At least two instances; `finish` and the sketch (`keys` and their `counts` after `seen` tuples) are carried on."""
+def _find_head(hashes: Any, keys: Any, counts: Any, seen: Any, head_share: Any, is_head: Any) -> None:
+    """Counts each key in the sketch (`keys` and their `counts` after `seen` tuples); is_head: its share so far is large.
+
+    A loop of its own: in the one that chooses, every mispredicted jump would throw this work away.
+    """
+    for i in range(len(hashes)):
+        is_head[i] = np.float64(count_key(hashes[i], keys, counts)) >= head_share * np.float64(seen + i + 1)
+
+
+@njit(cache=True, nogil=True)
+def _choose(hashes: Any, is_head: Any, instances: Any, finish: Any, cost: Any, d: Any, chosen: Any) -> None:
+    """At least two instances; `finish` is carried on."""
     k = np.uint64(len(instances))
     for i in range(len(hashes)):
-        count = count_key(hashes[i], keys, counts)
-        choice = earlier_of_two(mix64(hashes[i]), k, finish)
-        if np.float64(count) >= head_share * np.float64(seen + i + 1):
-            first_done = finish[choice]
-            if d < len(instances):
-                for j in range(2, d):
-                    other = ((mix64(hashes[i] + np.uint64(j) * _SALT) >> _HALF) * k) >> _HALF
-                    choice, first_done = _earlier(choice, first_done, other, finish[other])
-            else:
-                for other in range(k):
-                    choice, first_done = _earlier(choice, first_done, other, finish[other])
+        choice = np.uint64(0)
+        if not is_head[i]:
+            choice = earlier_of_two(mix64(hashes[i]), k, finish)
+        elif d >= len(instances):
+            choice = _first_done(finish)
+        else:
+            choice = earlier_of_two(mix64(hashes[i]), k, finish)
+            done = finish[choice]
+            for j in range(2, d):
+                other = ((mix64(hashes[i] + np.uint64(j) * _SALT) >> _HALF) * k) >> _HALF
+                choice = other if finish[other] < done else choice
+                done = min(finish[other], done)
         finish[choice] += cost[choice]
         chosen[i] = instances[choice]
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _earlier(first: Any, first_done: Any, second: Any, second_done: Any) -> Any:
-    """The position that is done earlier and when, without a jump and without reading the tick again."""
-    prefers_second = np.uint64((second_done - first_done) >> np.int64(63))
-    return first ^ ((first ^ second) & prefers_second), min(first_done, second_done)
+def _first_done(finish: Any) -> Any:
+    """The position that is done first of all."""
+    choice, done = np.uint64(0), finish[0]
+    for other in range(1, len(finish)):
+        choice = np.uint64(other) if finish[other] < done else choice
+        done = min(finish[other], done)
+    return choice
 
 
 D_CHOICES = GroupingSpec(

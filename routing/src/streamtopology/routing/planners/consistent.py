@@ -62,9 +62,8 @@ class Move:
 class Pairing:
     """One source's view: which worker has which virtual workers, who is busy and who is idle, first come, first served.
 
-    `owner` int32[virtual workers] is the start. Sources hear signals at different times and in different orders, so they
-    may pair differently and move other virtual workers; as each spreads its own tuples evenly over all of them, what
-    counts is how many a worker has, and there the signals bring all sources to the same.
+    `owner` int32[virtual workers] is the start. Who hears the same signals in the same order makes the same moves: sources
+    that take the signals of a time slot in an agreed order become alike, whenever each of them hears.
     """
 
     def __init__(self, owner: Owners) -> None:
@@ -139,7 +138,11 @@ def _played(start: Owners, total: float, given: PlanInput) -> Owners:
     best, best_end, since = start, float(_seconds(start, total, given).max()), 0
     while since < len(given.instances):
         used = WELL_USED * _seconds(pairing.owner, total, given) / best_possible
-        for worker, signal in enumerate(signals(used)):
+        said = signals(used)
+        if Signal.BUSY in said and Signal.IDLE not in said:
+            # Section V-A.2: then sources probe the capacity of a worker that has not reported being overloaded.
+            said[int(np.argmin(used))] = Signal.IDLE
+        for worker, signal in enumerate(said):
             pairing.hear(worker, signal)
         if not pairing.pair():
             break

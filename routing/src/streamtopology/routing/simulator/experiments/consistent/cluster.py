@@ -61,9 +61,10 @@ class Cluster:
 class ConsistentSources:
     """Several sources of consistent grouping, each with a chooser, a map of virtual workers and queues of its own.
 
-    Messages come to them in turn. Workers signal once a time slot; a signal reaches a source with the next
-    acknowledgement of a message of that source, so sources learn of it at different times and are only eventually alike.
-    Sources act on what they have heard by the end of each piece of the stream that they are given.
+    Messages come to them in turn. Every worker says one word about a time slot; a source hears it with the next
+    acknowledgement of one of its own messages, so sources learn of it at different times. A source acts on a slot when
+    it has heard all workers, at the latest when the next one has ended, and takes the words in the order of the workers,
+    not in that of the acknowledgements: that makes all sources move the same virtual workers, sooner or later.
     """
 
     def __init__(self, n_workers: int, each: int, epsilon: float, seed: int, n_sources: int = 1) -> None:
@@ -72,44 +73,51 @@ class ConsistentSources:
         self.pairings = [Pairing(start) for _ in range(n_sources)]
         self.route: Route = from_sources([_route(chooser) for chooser in self._choosers])
         self.moves = 0
-        self._signals: list[Signal] = [Signal.FINE] * n_workers
+        self._signals: list[Signal] = []
         self._told_at = np.inf
-        self._unheard = np.zeros((n_sources, n_workers), np.bool_)
+        self._heard = np.zeros((n_sources, n_workers), np.bool_)
+        self._has_acted = [True] * n_sources
         # Of the messages of a piece, the first acknowledgement of each worker is remembered: enough to know the next one.
         self._acknowledged = [[deque[float]() for _ in range(n_workers)] for _ in range(n_sources)]
         self._first = 0
 
     def signal(self, said: list[Signal], now: float) -> None:
-        """What the workers say at the end of a time slot; it takes the place of what a source has not heard yet."""
+        """What the workers say at the end of a time slot; what a source has not heard yet of the one before is lost."""
+        for source, has_acted in enumerate(self._has_acted):
+            if not has_acted:
+                self._act(source)
         self._signals, self._told_at = said, now
-        self._unheard[:] = True
+        self._heard[:] = False
+        self._has_acted = [False] * len(self.pairings)
 
     def observe(self, workers: npt.NDArray[np.int32], done: Floats, now: float) -> None:
         """The piece that was just routed (in the order of `route`), with when its messages will be done."""
-        acknowledged = np.full(self._unheard.shape, np.inf)
+        acknowledged = np.full(self._heard.shape, np.inf)
         _first_done(workers, done, self._first, acknowledged)
         self._first = (self._first + len(workers)) % len(self.pairings)
         for source, worker in np.argwhere(np.isfinite(acknowledged)).tolist():
             self._acknowledged[source][worker].append(float(acknowledged[source, worker]))
-        for source in np.flatnonzero(self._unheard.any(axis=1)).tolist():
-            self._listen(source, now)
+        for source, has_acted in enumerate(self._has_acted):
+            if not has_acted:
+                self._listen(source, now)
 
     def _listen(self, source: int, now: float) -> None:
-        """The source hears the workers whose acknowledgements reached it, in their order, and pairs."""
-        heard: list[tuple[float, int]] = []
-        for worker in np.flatnonzero(self._unheard[source]).tolist():
+        for worker in np.flatnonzero(~self._heard[source]).tolist():
             acknowledgements = self._acknowledged[source][worker]
             while acknowledgements and acknowledgements[0] <= self._told_at:
                 acknowledgements.popleft()
-            if acknowledgements and acknowledgements[0] <= now:
-                heard.append((acknowledgements[0], worker))
+            self._heard[source, worker] = bool(acknowledgements) and acknowledgements[0] <= now
+        if self._heard[source].all():
+            self._act(source)
+
+    def _act(self, source: int) -> None:
         pairing = self.pairings[source]
-        for _, worker in sorted(heard):
+        for worker in np.flatnonzero(self._heard[source]).tolist():
             pairing.hear(worker, self._signals[worker])
-            self._unheard[source, worker] = False
         if moved := len(pairing.pair()):
             self.moves += moved
             self._choosers[source].follow(RoutingTable(np.empty(0, np.uint64), np.empty(0, np.int32), pairing.owner))
+        self._has_acted[source] = True
 
 
 class SimulatedConsistent:
@@ -123,7 +131,7 @@ class SimulatedConsistent:
         self._in_slot = np.zeros(len(cluster.service), np.int64)
 
     def feed(self, hashes: Hashes) -> None:
-        """The next messages. In a slot, sources act on what they heard after its first tenth and at its end."""
+        """The next messages. Sources hear what reached them after the first tenth of a slot and at its end."""
         start = 0
         while start < len(hashes):
             into_slot = int(self.cluster.now) - (self._slot_ends - self._slot)
