@@ -77,8 +77,9 @@ class ConsistentSources:
         self._told_at = np.inf
         self._heard = np.zeros((n_sources, n_workers), np.bool_)
         self._has_acted = [True] * n_sources
-        # Of the messages of a piece, the first acknowledgement of each worker is remembered: enough to know the next one.
-        self._acknowledged = [[deque[float]() for _ in range(n_workers)] for _ in range(n_sources)]
+        # Of a piece's messages to a worker, the first and the last acknowledgement are remembered; between the two they
+        # follow each other closely, as each takes a time of service.
+        self._acknowledged = [[deque[tuple[float, float]]() for _ in range(n_workers)] for _ in range(n_sources)]
         self._first = 0
 
     def signal(self, said: list[Signal], now: float) -> None:
@@ -92,11 +93,12 @@ class ConsistentSources:
 
     def observe(self, workers: npt.NDArray[np.int32], done: Floats, now: float) -> None:
         """The piece that was just routed (in the order of `route`), with when its messages will be done."""
-        acknowledged = np.full(self._heard.shape, np.inf)
-        _first_done(workers, done, self._first, acknowledged)
+        earliest, latest = np.full(self._heard.shape, np.inf), np.zeros(self._heard.shape)
+        _acknowledgements(workers, done, self._first, earliest, latest)
         self._first = (self._first + len(workers)) % len(self.pairings)
-        for source, worker in np.argwhere(np.isfinite(acknowledged)).tolist():
-            self._acknowledged[source][worker].append(float(acknowledged[source, worker]))
+        for source, worker in np.argwhere(latest > 0).tolist():
+            span = (float(earliest[source, worker]), float(latest[source, worker]))
+            self._acknowledged[source][worker].append(span)
         for source, has_acted in enumerate(self._has_acted):
             if not has_acted:
                 self._listen(source, now)
@@ -104,9 +106,9 @@ class ConsistentSources:
     def _listen(self, source: int, now: float) -> None:
         for worker in np.flatnonzero(~self._heard[source]).tolist():
             acknowledgements = self._acknowledged[source][worker]
-            while acknowledgements and acknowledgements[0] <= self._told_at:
+            while acknowledgements and acknowledgements[0][1] <= self._told_at:
                 acknowledgements.popleft()
-            self._heard[source, worker] = bool(acknowledgements) and acknowledgements[0] <= now
+            self._heard[source, worker] = bool(acknowledgements) and acknowledgements[0][0] <= now
         if self._heard[source].all():
             self._act(source)
 
@@ -181,12 +183,13 @@ def _serve(workers: Any, start: Any, service: Any, worker_done: Any, assigned: A
 
 
 @njit(cache=True, nogil=True)
-def _first_done(workers: Any, done: Any, first: Any, acknowledged: Any) -> None:
-    """acknowledged[source, worker] = when the first of the source's messages to that worker is done."""
-    source, n_sources = first, len(acknowledged)
+def _acknowledgements(workers: Any, done: Any, first: Any, earliest: Any, latest: Any) -> None:
+    """When the first and the last of each source's messages to each worker are done, [source, worker]."""
+    source, n_sources = first, len(earliest)
     for i in range(len(workers)):
-        if done[i] < acknowledged[source, workers[i]]:
-            acknowledged[source, workers[i]] = done[i]
+        worker = workers[i]
+        earliest[source, worker] = min(earliest[source, worker], done[i])
+        latest[source, worker] = max(latest[source, worker], done[i])
         source += 1
         if source == n_sources:
             source = 0
