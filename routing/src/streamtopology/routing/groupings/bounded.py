@@ -6,7 +6,8 @@ hashing with bounded loads goes on clockwise on a circle (Mirrokni et al., 2018;
 II-B). Room is judged tuple by tuple: capacity is (1 + epsilon) times the average load, counting the tuple at hand, so
 there is always an instance with room and every load stays below its capacity + 1.
 
-A share is in proportion to the instance's capacity. With Zipf(1.2) keys on 8 instances a tuple costs about
+A share is in proportion to the instance's capacity. With Zipf(1.2) keys on 8 instances a tuple costs 10 times a numpy
+`take` under PoRC, 9 times under bounded hashing (`bench kernels`).
 """
 
 from __future__ import annotations
