@@ -50,6 +50,13 @@ def demand(reports: Sequence[LoadReport], batches: int, model: SlotModel, max_he
     )
 
 
+def over_virtual_workers(demand: Demand, count: int) -> Demand:
+    """The same load where a chooser spreads it evenly over `count` virtual workers; their keys' state never moves."""
+    total = float(demand.key_loads.sum() + demand.bucket_loads.sum())
+    nothing = np.zeros(count)
+    return Demand(np.empty(0, np.uint64), np.empty(0), np.empty(0), np.full(count, total / count), nothing, nothing)
+
+
 def as_work(report: LoadReport, model: SlotModel) -> LoadReport:
     """The report with rows replaced by work: seconds measured, in rows of average cost; the same if it times no tuples.
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from streamtopology.routing import groupings, planners
 from streamtopology.routing.capacity import SOURCE, SlotModel
-from streamtopology.routing.demand import as_work, demand
+from streamtopology.routing.demand import as_work, demand, over_virtual_workers
 from streamtopology.routing.epoch import Route
 from streamtopology.routing.planners.balance import balanced_loads, fewest_loads, finish_seconds, imbalance
 from streamtopology.routing.planners.plan import DEFAULT_BETA, Plan, PlanInput
@@ -104,7 +104,10 @@ class TableStage:
         slots = np.array(self.route.instances) % self.n_slots
         capacities, fixed = model.of_instances(self.name, slots)
         wanted = demand(self.reports, self.batches, model)
-        options = groupings.get(self.route.policy).check_options(self.route.options)
+        grouping = groupings.get(self.route.policy)
+        options = grouping.check_options(self.route.options)
+        if grouping.kind == "virtual":
+            wanted = over_virtual_workers(wanted, len(self.route.table.buckets))
         plan = planners.get(self.planner)(
             PlanInput(
                 current=self.route.table,

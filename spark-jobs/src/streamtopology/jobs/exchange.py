@@ -87,6 +87,7 @@ class Outbox:
                 np.zeros(len(active)) if loads is None else loads[active].astype(np.float64),
                 seed=self._attempt.number * 1_000_003 + self._order,
                 options=route.options,
+                table=route.table,
             )
         return self._choosers[node.name]
 

@@ -32,13 +32,19 @@ def first_routes(dag: Dag, topology: Topology, before: Mapping[str, Route]) -> d
         instances = tuple(range(node.parallelism))
         options = topology.operator(node.operator).grouping.options
         known = before.get(node.name)
-        if groupings.get(node.policy).kind == "chooser":
-            routes[node.name] = Route(node.policy, None, instances, options)
-        elif node.policy != "fields" and known is not None and known.table is not None and known.instances == instances:
-            routes[node.name] = replace(known, policy=node.policy, options=options)
-        else:
-            routes[node.name] = Route(node.policy, RoutingTable.uniform(instances), instances, options)
+        spec = groupings.get(node.policy)
+        table = spec.first_table(instances, options)
+        if node.policy != "fields" and known is not None and _fits(known, spec.kind, instances, table):
+            table = known.table
+        routes[node.name] = Route(node.policy, table, instances, options)
     return routes
+
+
+def _fits(known: Route, kind: str, instances: tuple[int, ...], first: RoutingTable | None) -> bool:
+    """Whether the table of `known` can go on in place of the `first` one of a grouping of this kind."""
+    if known.table is None or first is None or known.instances != instances:
+        return False
+    return groupings.get(known.policy).kind == kind and len(known.table.buckets) == len(first.buckets)
 
 
 @dataclass

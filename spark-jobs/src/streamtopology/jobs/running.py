@@ -91,10 +91,10 @@ class Session:
 
 
 def as_baseline(topology: Topology, policy: str) -> Topology:
-    """The same topology under `policy` wherever tuples are keyed by a table, never re-routed, in a checkpoint of its own."""
+    """The same topology under `policy` wherever tuples are routed by a table, never re-routed, in a checkpoint of its own."""
     operators = tuple(
         replace(operator, grouping=replace(operator.grouping, policy=policy, options={}))
-        if groupings.get(operator.grouping.policy).kind == "table"
+        if groupings.get(operator.grouping.policy).kind != "chooser"
         else operator
         for operator in topology.operators
     )

@@ -4,20 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from streamtopology.routing.groupings.bounded import BOUNDED_HASH, PORC
+from streamtopology.routing.groupings.consistent import CONSISTENT
 from streamtopology.routing.groupings.dkg import DKG
 from streamtopology.routing.groupings.earliest_finish import EARLIEST_FINISH
 from streamtopology.routing.groupings.fields import FIELDS
+from streamtopology.routing.groupings.many_choices import D_CHOICES, W_CHOICES
 from streamtopology.routing.groupings.mixed import MIXED
 from streamtopology.routing.groupings.partial_key import PARTIAL_KEY
 from streamtopology.routing.groupings.posg import POSG, POSG_MERGED
+from streamtopology.routing.groupings.potc import POTC
 from streamtopology.routing.groupings.shuffle import SHUFFLE
-from streamtopology.routing.groupings.spec import Chooser, GroupingError, GroupingSpec, Option, OptionError
+from streamtopology.routing.groupings.spec import Chooser, GroupingError, GroupingSpec, Option, OptionError, VirtualChooser
 
-__all__ = ["GROUPINGS", "Chooser", "GroupingError", "GroupingSpec", "Option", "OptionError", "get"]
+__all__ = ["GROUPINGS", "Chooser", "GroupingError", "GroupingSpec", "Option", "OptionError", "VirtualChooser", "get"]
 
-GROUPINGS: Mapping[str, GroupingSpec] = {
-    spec.name: spec for spec in (SHUFFLE, FIELDS, PARTIAL_KEY, MIXED, DKG, POSG, POSG_MERGED, EARLIEST_FINISH)
-}
+_SPECS = (
+    SHUFFLE,
+    FIELDS,
+    PARTIAL_KEY,
+    MIXED,
+    DKG,
+    CONSISTENT,
+    POTC,
+    PORC,
+    BOUNDED_HASH,
+    D_CHOICES,
+    W_CHOICES,
+    POSG,
+    POSG_MERGED,
+    EARLIEST_FINISH,
+)
+
+GROUPINGS: Mapping[str, GroupingSpec] = {spec.name: spec for spec in _SPECS}
 
 
 def get(name: str) -> GroupingSpec:

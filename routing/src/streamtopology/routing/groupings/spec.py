@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Literal, cast
 import numpy as np
 import numpy.typing as npt
 
+from streamtopology.routing.hashing import kernel_input
+from streamtopology.routing.table import RoutingTable
+
 if TYPE_CHECKING:
     from streamtopology.routing.groupings.knowledge import Learning
 
@@ -51,6 +54,28 @@ class Chooser(ABC):
         """int32[n]: the instances of the next n tuples, whose key hashes uint64[n] are needed where keys matter."""
 
 
+class VirtualChooser(Chooser):
+    """Chooses a virtual worker per tuple, and lets the operator's table say which instance that one is on.
+
+    A virtual worker is a bucket of `table`; `virtual` chooses among their numbers. What it remembers is about virtual
+    workers, so it stays true when these change place.
+    """
+
+    def __init__(self, virtual: Chooser, table: RoutingTable, instances: Instances, loads: Floats) -> None:
+        super().__init__(instances, loads, virtual.seed)
+        self._virtual = virtual
+        self._table = table
+
+    def choose(self, hashes: Hashes | None, n: int) -> Instances:
+        return self._table.buckets[self._virtual.choose(hashes, n)]
+
+    def follow(self, table: RoutingTable) -> None:
+        """From now on by `table`, which has the same virtual workers elsewhere."""
+        if len(table.buckets) != len(self._table.buckets):
+            raise GroupingError(f"{len(table.buckets)} virtual workers in place of {len(self._table.buckets)}")
+        self._table = table
+
+
 @dataclass(frozen=True)
 class Option:
     """One option: its default, how a given value is read (OptionError: what is allowed), and a line for people."""
@@ -64,15 +89,16 @@ class Option:
 class GroupingSpec:
     """A grouping as the registry knows it.
 
-    kind: "table" is looked up in the operator's routing table, "chooser" is decided tuple by tuple. splits_keys: one
-    key may go to several instances. needs_key: it cannot work without key columns. planner: name of the planner that
-    changes its table, None where only rescaling does. make_chooser: for choosers, called as `chooser` is.
-    problems_together: given all options, each fine alone, what is wrong between them: option name -> what is allowed.
-    learning: what its choosers learn from instances, None where they learn nothing.
+    kind: "table" is looked up in the operator's routing table, "chooser" is decided tuple by tuple, "virtual" is both:
+    a virtual worker (a bucket of the table) is decided tuple by tuple, its instance looked up. splits_keys: one key may
+    go to several instances. needs_key: it cannot work without key columns. planner: name of the planner that changes
+    its table, None where only rescaling does. make_chooser: a chooser among instances or, if "virtual", among virtual
+    workers. problems_together: given all options, each fine alone, what is wrong between them: option name -> what is
+    allowed. learning: what its choosers learn from instances, None where they learn nothing.
     """
 
     name: str
-    kind: Literal["table", "chooser"]
+    kind: Literal["table", "chooser", "virtual"]
     splits_keys: bool
     needs_key: bool
     summary: str
@@ -108,11 +134,37 @@ class GroupingSpec:
     def _read(self, given: Mapping[str, object]) -> dict[str, object]:
         return {name: option.read(given[name]) if name in given else option.default for name, option in self.options.items()}
 
-    def chooser(self, instances: Instances, loads: Floats, seed: int, options: Mapping[str, object] | None = None) -> Chooser:
-        """A new chooser of this grouping. GroupingError for a table grouping and for options it does not take."""
+    def first_table(self, instances: Sequence[int], options: Mapping[str, object]) -> RoutingTable | None:
+        """The table that an operator starts with, uniform over its instances; None for a grouping that has none."""
+        if self.kind == "chooser":
+            return None
+        if self.kind == "table":
+            return RoutingTable.uniform(instances)
+        each = cast(int, self.check_options(options)["virtualWorkers"])
+        return RoutingTable.uniform(instances, each * len(instances))
+
+    def chooser(
+        self,
+        instances: Instances,
+        loads: Floats,
+        seed: int,
+        options: Mapping[str, object] | None = None,
+        table: RoutingTable | None = None,
+    ) -> Chooser:
+        """A new chooser of this grouping; `table` is the operator's, for a grouping of virtual workers.
+
+        GroupingError for a table grouping, for virtual workers without a table and for options it does not take.
+        """
         if self.make_chooser is None:
             raise GroupingError(f"the grouping {self.name!r} looks instances up in a table; it has no chooser")
-        return self.make_chooser(instances, loads, seed, self.check_options(options or {}))
+        checked = self.check_options(options or {})
+        if self.kind == "chooser":
+            return self.make_chooser(instances, loads, seed, checked)
+        if table is None:
+            raise GroupingError(f"the grouping {self.name!r} finds virtual workers in the operator's table; there is none")
+        n_virtual = len(table.buckets)
+        virtual = self.make_chooser(np.arange(n_virtual, dtype=np.int32), np.zeros(n_virtual), seed, checked)
+        return VirtualChooser(virtual, table, instances, loads)
 
 
 def read_capacities(value: object) -> tuple[float, ...] | None:
@@ -132,6 +184,21 @@ def read_number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
         raise OptionError(f"found {value!r}, expected a finite number >= 0")
     return float(value)
+
+
+def read_count(value: object) -> int:
+    """A whole number of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise OptionError(f"found {value!r}, expected a whole number >= 1")
+    return value
+
+
+def checked_hashes(hashes: Hashes | None, n: int, policy: str) -> Hashes:
+    """The key hashes of n tuples as kernels take them; GroupingError when there is not one for each."""
+    if hashes is None or len(hashes) != n:
+        found = "none" if hashes is None else len(hashes)
+        raise GroupingError(f"{policy} chooses by key: {n} tuples need {n} key hashes, found {found}")
+    return kernel_input(hashes, np.uint64, "hashes")
 
 
 CAPACITIES = Option(None, read_capacities, "relative capacity of each active instance; equal if left out")

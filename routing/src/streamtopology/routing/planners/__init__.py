@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from streamtopology.routing.planners.brute_force import mixed_brute_force
 from streamtopology.routing.planners.compact import mixed_compact
+from streamtopology.routing.planners.consistent import consistent
 from streamtopology.routing.planners.dkg import dkg
 from streamtopology.routing.planners.mixed import minmig, mintable, mixed, simple
 from streamtopology.routing.planners.plan import Plan, PlanError, PlanInput, Planner
@@ -22,6 +23,7 @@ PLANNERS: Mapping[str, Planner] = {
     "simple": simple,
     "dkg": dkg,
     "readj": readj,
+    "consistent": consistent,
 }
 
 

@@ -65,3 +65,13 @@ def _swap(counts: Any, here: Any, there: Any, wanted: float) -> int:
             counts[here[i]], counts[there[i]] = counts[there[i]], counts[here[i]]
             gained += gain
     return gained
+
+
+def zipf_exponent(n_items: int, top_share: float) -> float:
+    """The exponent with which the most frequent of n_items has this share, 1 / n_items <= top_share < 1; to 1e-9."""
+    ranks = np.arange(1, n_items + 1, dtype=np.float64)
+    low, high = 0.0, 64.0
+    while high - low > 1e-9:
+        middle = (low + high) / 2
+        low, high = (middle, high) if 1.0 / (ranks**-middle).sum() < top_share else (low, middle)
+    return low

@@ -8,6 +8,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numba
 import numpy as np
@@ -22,6 +23,7 @@ DISTINCT_KEYS = 1_000_000
 ZIPF_EXPONENT = 1.2
 SEED = 1
 BASELINE = "take"
+CHOOSERS = ("shuffle", "partial-key", "potc", "porc", "bounded-hash", "d-choices", "w-choices")
 
 
 def run(runs: int = 5, size: int = 10_000_000) -> dict[str, object]:
@@ -53,17 +55,15 @@ def _cases(size: int) -> dict[str, Callable[[], object]]:
     table = RoutingTable.uniform(range(INSTANCES)).with_entries(entries, np.arange(ENTRIES, dtype=np.int32) % INSTANCES)
     numbers, indices = np.arange(BUCKETS, dtype=np.int64), bucket_of(hashes, BUCKETS)
     active, no_loads = np.arange(INSTANCES, dtype=np.int32), np.zeros(INSTANCES)
-    partial_key = groupings.get("partial-key").chooser(active, no_loads, SEED)
-    shuffle = groupings.get("shuffle").chooser(active, no_loads, SEED)
+    choosers = {name: groupings.get(name).chooser(active, no_loads, SEED) for name in CHOOSERS}
     return {
         BASELINE: lambda: np.take(numbers, indices),
         "hash_int64": lambda: hash_int64(keys),
         "table_lookup": lambda: table.lookup(hashes),
-        "partial_key": lambda: partial_key.choose(hashes, size),
-        "shuffle": lambda: shuffle.choose(None, size),
         "posg_16": _learnt("posg", hashes),
         "earliest_finish_16": _learnt("earliest-finish", hashes),
         "hash_bytes": lambda: hash_bytes(offsets, text),
+        **{name.replace("-", "_"): partial(chooser.choose, hashes, size) for name, chooser in choosers.items()},
     }
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from streamtopology.routing.simulator.experiment import Experiment, ExperimentError
+from streamtopology.routing.simulator.experiments.consistent import CONSISTENT
 from streamtopology.routing.simulator.experiments.dkg import DKG
 from streamtopology.routing.simulator.experiments.mixed import MIXED
 from streamtopology.routing.simulator.experiments.posg import POSG
 
 __all__ = ["EXPERIMENTS", "get"]
 
-EXPERIMENTS: Mapping[str, Experiment] = {experiment.id: experiment for experiment in (*DKG, *POSG, *MIXED)}
+EXPERIMENTS: Mapping[str, Experiment] = {experiment.id: experiment for experiment in (*DKG, *POSG, *CONSISTENT, *MIXED)}
 
 
 def get(name: str) -> Experiment:
