@@ -5,22 +5,23 @@ Reports are bounded whatever the stream does: `heavy_*` for the keys that weigh,
 
 from __future__ import annotations
 
-import base64
-import binascii
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from streamtopology.routing.table import bucket_of
+from streamtopology.routing.wire import pack, unpack
 
 WIRE_VERSION = 1
 
 HEAVY_KEYS = 4096
 """Heavy keys that a merged report keeps: more than `maxTableEntries` by default, so that every entry can be judged."""
+
+KEY_PAIRS = 65_536
+"""Key pairs towards one operator that a merged report keeps; the paper's 1 MB a POI (locality-aware routing, section 4)."""
 
 MANY = -1
 """Stands for `instance` or `slot` in a report merged from several of them."""
@@ -28,7 +29,6 @@ MANY = -1
 Hashes = npt.NDArray[np.uint64]
 Counts = npt.NDArray[np.int64]
 Seconds = npt.NDArray[np.float64]
-_Scalar = TypeVar("_Scalar", bound=np.generic)
 
 
 class ReportFormatError(ValueError):
@@ -48,12 +48,59 @@ def _no_seconds() -> Seconds:
 
 
 @dataclass(frozen=True, eq=False)
+class KeyPairs:
+    """How often rows that came in by one key went on by another: the most frequent pairs of two consecutive keyed edges.
+
+    upstream, downstream: uint64[p] key hashes, each pair once, sorted by both; rows: int64[p]. `seen`: the rows counted,
+    those of pairs that are not kept included. ValueError says what does not fit.
+    """
+
+    upstream: Hashes = field(default_factory=_no_hashes)
+    downstream: Hashes = field(default_factory=_no_hashes)
+    rows: Counts = field(default_factory=_no_counts)
+    seen: int = 0
+
+    def __post_init__(self) -> None:
+        if not len(self.upstream) == len(self.downstream) == len(self.rows):
+            lengths = (len(self.upstream), len(self.downstream), len(self.rows))
+            raise ValueError(f"key pairs: upstream, downstream and rows differ in length: {lengths}")
+        if len(self.rows) and self.rows.min() < 0:
+            raise ValueError("key pairs: a pair has a negative number of rows")
+
+    @staticmethod
+    def summed(upstream: Hashes, downstream: Hashes, rows: Counts, seen: int, max_pairs: int | None = KEY_PAIRS) -> KeyPairs:
+        """Pairs in any order, repeated ones summed; the `max_pairs` with most rows stay (None: all), of equals the smaller."""
+        order = np.lexsort((downstream, upstream))
+        upstream, downstream = upstream[order], downstream[order]
+        first = np.ones(len(order), np.bool_)
+        first[1:] = (upstream[1:] != upstream[:-1]) | (downstream[1:] != downstream[:-1])
+        starts = np.flatnonzero(first)
+        sums = np.add.reduceat(rows[order], starts) if len(starts) else _no_counts()
+        if max_pairs is not None and len(starts) > max_pairs:
+            kept = np.sort(np.argsort(-sums, kind="stable")[:max_pairs])
+            starts, sums = starts[kept], sums[kept]
+        return KeyPairs(upstream[starts], downstream[starts], sums, seen)
+
+    def to_wire(self) -> dict[str, Any]:
+        """JSON-able form, read back by `from_wire`."""
+        columns = {"upstream": self.upstream, "downstream": self.downstream, "rows": self.rows}
+        return {**{name: pack(column) for name, column in columns.items()}, "seen": self.seen}
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> KeyPairs:
+        """Raises KeyError, TypeError or ValueError, which `LoadReport.from_wire` turns into a `ReportFormatError`."""
+        upstream, downstream = unpack(wire, "upstream", np.uint64), unpack(wire, "downstream", np.uint64)
+        return cls(upstream, downstream, unpack(wire, "rows", np.int64), int(wire["seen"]))
+
+
+@dataclass(frozen=True, eq=False)
 class LoadReport:
     """One instance's turn in one batch, or the sum of several turns of one operator (`merge`).
 
     `busy_seconds` is the time in the operator's own work, `task_seconds` the whole turn. `heavy_*` are parallel arrays
     of the heaviest keys, sorted by hash, each hash once; `heavy_seconds` is all zeros when the operator does not time
     its tuples. `bucket_rows` counts, per bucket, the rows of keys that are *not* heavy, so rows = sum of both.
+    `key_pairs`: operator that the rows went on to by key -> pairs of this operator's key and that one's.
     """
 
     operator: str
@@ -72,6 +119,7 @@ class LoadReport:
     heavy_bytes: Counts = field(default_factory=_no_counts)
     heavy_labels: tuple[str, ...] = ()
     bucket_rows: Counts = field(default_factory=_no_counts)
+    key_pairs: Mapping[str, KeyPairs] = field(default_factory=dict[str, KeyPairs])
 
     def __post_init__(self) -> None:
         lengths = {
@@ -103,17 +151,21 @@ class LoadReport:
             "state_bytes": self.state_bytes,
             "late_rows": self.late_rows,
             "bad_rows": self.bad_rows,
-            "heavy_hashes": _pack(self.heavy_hashes),
-            "heavy_rows": _pack(self.heavy_rows),
-            "heavy_seconds": _pack(self.heavy_seconds),
-            "heavy_bytes": _pack(self.heavy_bytes),
+            "heavy_hashes": pack(self.heavy_hashes),
+            "heavy_rows": pack(self.heavy_rows),
+            "heavy_seconds": pack(self.heavy_seconds),
+            "heavy_bytes": pack(self.heavy_bytes),
             "heavy_labels": list(self.heavy_labels),
-            "bucket_rows": _pack(self.bucket_rows),
+            "bucket_rows": pack(self.bucket_rows),
+            "key_pairs": {operator: pairs.to_wire() for operator, pairs in self.key_pairs.items()},
         }
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> LoadReport:
-        """Raises `ReportFormatError` naming what is missing, damaged or too new."""
+        """Raises `ReportFormatError` naming what is missing, damaged or too new.
+
+        Reports written before there were key pairs have none; programs of then do not look for them.
+        """
         _check_version(wire, "load report")
         try:
             return cls(
@@ -127,16 +179,17 @@ class LoadReport:
                 state_bytes=int(wire["state_bytes"]),
                 late_rows=int(wire["late_rows"]),
                 bad_rows=int(wire["bad_rows"]),
-                heavy_hashes=_unpack(wire, "heavy_hashes", np.uint64),
-                heavy_rows=_unpack(wire, "heavy_rows", np.int64),
-                heavy_seconds=_unpack(wire, "heavy_seconds", np.float64),
-                heavy_bytes=_unpack(wire, "heavy_bytes", np.int64),
+                heavy_hashes=unpack(wire, "heavy_hashes", np.uint64),
+                heavy_rows=unpack(wire, "heavy_rows", np.int64),
+                heavy_seconds=unpack(wire, "heavy_seconds", np.float64),
+                heavy_bytes=unpack(wire, "heavy_bytes", np.int64),
                 heavy_labels=tuple(str(label) for label in wire["heavy_labels"]),
-                bucket_rows=_unpack(wire, "bucket_rows", np.int64),
+                bucket_rows=unpack(wire, "bucket_rows", np.int64),
+                key_pairs={str(name): KeyPairs.from_wire(pairs) for name, pairs in wire.get("key_pairs", {}).items()},
             )
         except KeyError as missing:
             raise ReportFormatError(f"load report: field {missing} is missing") from missing
-        except (TypeError, ValueError) as wrong:
+        except (AttributeError, TypeError, ValueError) as wrong:
             raise ReportFormatError(f"load report: {wrong}") from wrong
 
 
@@ -179,13 +232,14 @@ class SourceReport:
             raise ReportFormatError(f"source report: {wrong}") from wrong
 
 
-def merge(reports: Sequence[LoadReport], max_heavy: int | None = HEAVY_KEYS) -> LoadReport:
+def merge(reports: Sequence[LoadReport], max_heavy: int | None = HEAVY_KEYS, max_pairs: int | None = KEY_PAIRS) -> LoadReport:
     """One report for several turns of one operator: instances of a batch, batches of an instance, or both.
 
     Give them oldest first: work adds up, while state (keys, bytes, labels) is what the last report of each instance
     says. Over the instances of one batch the heavy keys are exact. Over batches a key that was light in one of them
     lacks the rows it had there: those are in its bucket. The `max_heavy` keys with most rows stay heavy (None: all),
-    the rows of the others go to their buckets: no row is lost or counted twice.
+    the rows of the others go to their buckets: no row is lost or counted twice. Of the key pairs towards each operator
+    the `max_pairs` with most rows are kept; the rows of the others are in `seen` alone.
     """
     if not reports:
         raise ValueError("merge: there is no report to merge")
@@ -216,6 +270,7 @@ def merge(reports: Sequence[LoadReport], max_heavy: int | None = HEAVY_KEYS) -> 
         heavy_bytes=heavy.state,
         heavy_labels=heavy.labels,
         bucket_rows=bucket_rows,
+        key_pairs=_merge_pairs(reports, max_pairs),
     )
 
 
@@ -262,17 +317,18 @@ def _merge_buckets(reports: Sequence[LoadReport]) -> Counts:
     return np.stack(counted).sum(axis=0)
 
 
-def _pack(array: npt.NDArray[Any]) -> str:
-    little_endian = array.astype(array.dtype.newbyteorder("<"), copy=False)
-    return base64.b64encode(zlib.compress(little_endian.tobytes(), level=1)).decode("ascii")
-
-
-def _unpack(wire: Mapping[str, Any], name: str, dtype: type[_Scalar]) -> npt.NDArray[_Scalar]:
-    try:
-        raw = zlib.decompress(base64.b64decode(wire[name], validate=True))
-        return np.frombuffer(raw, np.dtype(dtype).newbyteorder("<")).astype(dtype)
-    except (binascii.Error, zlib.error, ValueError, TypeError) as damage:
-        raise ValueError(f"field '{name}' is damaged: {damage}") from damage
+def _merge_pairs(reports: Sequence[LoadReport], max_pairs: int | None) -> dict[str, KeyPairs]:
+    merged: dict[str, KeyPairs] = {}
+    for operator in dict.fromkeys(operator for report in reports for operator in report.key_pairs):
+        parts = [report.key_pairs[operator] for report in reports if operator in report.key_pairs]
+        merged[operator] = KeyPairs.summed(
+            np.concatenate([part.upstream for part in parts]),
+            np.concatenate([part.downstream for part in parts]),
+            np.concatenate([part.rows for part in parts]),
+            sum(part.seen for part in parts),
+            max_pairs,
+        )
+    return merged
 
 
 def _check_version(wire: Mapping[str, Any], what: str) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from streamtopology.routing.groupings.fields import FIELDS
+from streamtopology.routing.groupings.local_or_shuffle import LOCAL_OR_SHUFFLE
+from streamtopology.routing.groupings.locality import LOCALITY, LOCALITY_OFFLINE, LOCALITY_WORST
 from streamtopology.routing.groupings.mixed import MIXED
 from streamtopology.routing.groupings.partial_key import PARTIAL_KEY
 from streamtopology.routing.groupings.shuffle import SHUFFLE
@@ -12,7 +14,19 @@ from streamtopology.routing.groupings.spec import Chooser, GroupingError, Groupi
 
 __all__ = ["GROUPINGS", "Chooser", "GroupingError", "GroupingSpec", "Option", "OptionError", "get"]
 
-GROUPINGS: Mapping[str, GroupingSpec] = {spec.name: spec for spec in (SHUFFLE, FIELDS, PARTIAL_KEY, MIXED)}
+GROUPINGS: Mapping[str, GroupingSpec] = {
+    spec.name: spec
+    for spec in (
+        SHUFFLE,
+        FIELDS,
+        PARTIAL_KEY,
+        MIXED,
+        LOCAL_OR_SHUFFLE,
+        LOCALITY,
+        LOCALITY_OFFLINE,
+        LOCALITY_WORST,
+    )
+}
 
 
 def get(name: str) -> GroupingSpec:

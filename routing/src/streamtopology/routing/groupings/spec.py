@@ -63,7 +63,8 @@ class GroupingSpec:
 
     kind: "table" is looked up in the operator's routing table, "chooser" is decided tuple by tuple. splits_keys: one
     key may go to several instances. needs_key: it cannot work without key columns. planner: name of the planner that
-    changes its table, None where only rescaling does. make_chooser: for choosers, called as `chooser` is.
+    changes its table, None where only rescaling does. make_chooser: for choosers, called as `chooser` is. prefers_local:
+    its chooser is made for the instances beside the router alone, where there are any.
     """
 
     name: str
@@ -74,6 +75,7 @@ class GroupingSpec:
     options: Mapping[str, Option] = field(default_factory=dict[str, Option])
     planner: str | None = None
     make_chooser: Callable[[Instances, Floats, int, Mapping[str, object]], Chooser] | None = None
+    prefers_local: bool = False
 
     def option_problems(self, given: Mapping[str, object]) -> dict[str, str]:
         """Every mistake in the options given: option name -> what was found and what is allowed."""
@@ -96,11 +98,29 @@ class GroupingSpec:
             raise GroupingError("; ".join(f"{name}: {message}" for name, message in problems.items()))
         return {name: option.read(given[name]) if name in given else option.default for name, option in self.options.items()}
 
-    def chooser(self, instances: Instances, loads: Floats, seed: int, options: Mapping[str, object] | None = None) -> Chooser:
-        """A new chooser of this grouping. GroupingError for a table grouping and for options it does not take."""
+    def chooser(
+        self,
+        instances: Instances,
+        loads: Floats,
+        seed: int,
+        options: Mapping[str, object] | None = None,
+        beside: Sequence[int] = (),
+    ) -> Chooser:
+        """A new chooser of this grouping. GroupingError for a table grouping and for options it does not take.
+
+        `beside`: the instances on the router's own executor, active or not; only `prefers_local` groupings look at it.
+        """
         if self.make_chooser is None:
             raise GroupingError(f"the grouping {self.name!r} looks instances up in a table; it has no chooser")
-        return self.make_chooser(instances, loads, seed, self.check_options(options or {}))
+        checked = self.check_options(options or {})
+        if self.prefers_local:
+            active = np.asarray(instances, np.int32)
+            capacities = _capacities(cast("Sequence[float] | None", checked.get("capacities")), len(active))
+            near = np.isin(active, np.asarray(beside, np.int32)) & (capacities > 0)
+            if near.any() and len(loads) == len(active):
+                instances, loads = active[near], loads[near]
+                checked["capacities"] = tuple(capacities[near].tolist())
+        return self.make_chooser(instances, loads, seed, checked)
 
 
 def read_capacities(value: object) -> tuple[float, ...] | None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from streamtopology.routing.simulator.experiment import Experiment, ExperimentError
+from streamtopology.routing.simulator.experiments.locality import LOCALITY
 
 __all__ = ["EXPERIMENTS", "get"]
 
-EXPERIMENTS: Mapping[str, Experiment] = {experiment.id: experiment for experiment in ()}
+EXPERIMENTS: Mapping[str, Experiment] = {experiment.id: experiment for experiment in (*LOCALITY,)}
 
 
 def get(name: str) -> Experiment:
