@@ -37,7 +37,7 @@ class KeyNumbers:
         """`most`: how many hashes will be numbered at most."""
         bits = max((2 * most).bit_length(), 3)
         self._shift = np.uint64(64 - bits)
-        self._slots = np.full(1 << bits, -1, np.int64)
+        self._slots = np.full(1 << bits, -1, np.int32)
         self._met = np.empty(most, np.uint64)
         self._count = 0
 
@@ -82,7 +82,7 @@ class KeyGraph:
         pairs = {edge: _with_rows(counted) for edge, counted in pairs.items()}
         most = dict.fromkeys(operators, 0)
         for (upstream, downstream), counted in pairs.items():
-            most[upstream] += len(counted.rows)
+            most[upstream] += 1 + int(np.count_nonzero(counted.upstream[1:] != counted.upstream[:-1]))  # pairs are sorted by it
             most[downstream] += len(counted.rows)
         numbers = {name: KeyNumbers(count) for name, count in most.items()}
         edges = [

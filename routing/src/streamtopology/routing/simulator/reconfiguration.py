@@ -14,6 +14,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from typing import cast
 
 Instance = tuple[str, int]
 """Operator and number; the manager is `MANAGER`."""
@@ -84,7 +85,7 @@ class Poi:
     early: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
     """State received before this instance was told to switch."""
     buffered: list[Tuple] = field(default_factory=list[Tuple])
-    metrics: Metrics = field(default_factory=Counter[tuple[str, int, str, int]])
+    metrics: Metrics = field(default_factory=Metrics)
 
 
 class World:
@@ -144,10 +145,9 @@ class World:
 
     def _manage(self, sender: Instance, message: Message) -> None:
         if message.kind is Kind.SEND_METRICS:
-            assert isinstance(message.content, Counter)
-            self._metrics[sender] = message.content
+            self._metrics[sender] = cast(Metrics, message.content)
             if len(self._metrics) == len(self.pois):
-                configuration = self._compute(sum(self._metrics.values(), Counter()))
+                configuration = self._compute(sum(self._metrics.values(), start=Metrics()))
                 self.saved.append(configuration)  # before anyone can know of it
                 self._to_all(Kind.SEND_RECONF, configuration)
         elif message.kind is Kind.ACK_RECONF:
@@ -166,20 +166,17 @@ class World:
                 self._send(here, MANAGER, Kind.SEND_METRICS, poi.metrics)
                 poi.metrics = Counter()
             case Kind.SEND_RECONF:
-                assert isinstance(content, Configuration)
-                poi.coming = content
+                poi.coming = cast(Configuration, content)
                 self._send(here, MANAGER, Kind.ACK_RECONF)
             case Kind.PROPAGATE:
                 poi.propagated.add(sender)
                 if len(poi.propagated) == max(len(self._predecessors[here[0]]) * self._instances, 1):
                     self._switch(here)
             case Kind.MIGRATE:
-                assert isinstance(content, dict)
-                poi.early.update(content)
+                poi.early.update(cast("dict[int, list[int]]", content))
                 self._take_in(here)
             case Kind.TUPLE:
-                assert isinstance(content, Tuple)
-                self._process(here, content)
+                self._process(here, cast(Tuple, content))
             case _:
                 raise ProtocolError(f"{here} does not expect {message.kind}")
 
