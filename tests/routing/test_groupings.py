@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from streamtopology.routing import groupings
 from streamtopology.routing.groupings import Chooser, GroupingError
 from streamtopology.routing.hashing import hash_int64
+from streamtopology.routing.planners import JOINT_PLANNERS
 from streamtopology.routing.table import RoutingTable
 
 SEED = 11
@@ -191,3 +192,41 @@ def test_partial_key_without_keys_is_refused() -> None:
         chooser("partial-key", [0, 1]).choose(None, 5)
     with pytest.raises(GroupingError, match="found 2"):
         chooser("partial-key", [0, 1]).choose(np.zeros(2, np.uint64), 5)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    active=st.sets(st.integers(0, 7), min_size=1, max_size=6),
+    beside=st.sets(st.integers(0, 9), max_size=4),
+    n=st.integers(1, 200),
+)
+def test_local_or_shuffle_stays_beside_its_router_where_it_can(active: set[int], beside: set[int], n: int) -> None:
+    instances = sorted(active)
+    spec = groupings.get("local-or-shuffle")
+    router = spec.chooser(np.array(instances, np.int32), np.zeros(len(instances)), SEED, {}, tuple(beside))
+    chosen = router.choose(None, n)
+    allowed = sorted(active & beside) or instances
+    assert set(chosen.tolist()) <= set(allowed)
+    counts = np.bincount(chosen, minlength=8)[allowed]
+    assert counts.max() - counts.min() <= 1
+
+
+def test_local_or_shuffle_has_no_use_for_a_local_instance_without_capacity() -> None:
+    spec = groupings.get("local-or-shuffle")
+    options = {"capacities": [0, 1, 3]}
+    chosen = spec.chooser(np.arange(3, dtype=np.int32), np.zeros(3), SEED, options, (0,)).choose(None, 4000)
+    assert np.bincount(chosen, minlength=3).tolist() == [0, 1000, 3000]
+    near = spec.chooser(np.arange(3, dtype=np.int32), np.zeros(3), SEED, options, (1, 0)).choose(None, 10)
+    assert set(near.tolist()) == {1}
+
+
+def test_other_choosers_do_not_look_at_what_is_beside_them() -> None:
+    router = groupings.get("shuffle").chooser(np.arange(3, dtype=np.int32), np.zeros(3), SEED, {}, (1,))
+    assert set(router.choose(None, 3).tolist()) == {0, 1, 2}
+
+
+def test_the_locality_policies_are_tables_planned_together() -> None:
+    for name in ("locality", "locality-offline", "locality-worst"):
+        spec = groupings.get(name)
+        assert (spec.kind, spec.splits_keys) == ("table", False)
+        assert spec.planner in JOINT_PLANNERS

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamtopology.routing.report import MANY, LoadReport, ReportFormatError, SourceReport, merge
+from streamtopology.routing.report import MANY, KeyPairs, LoadReport, ReportFormatError, SourceReport, merge
 from streamtopology.routing.table import bucket_of
 
 N_BUCKETS = 16
@@ -88,6 +88,68 @@ def test_reports_that_do_not_add_up_are_refused():
         merge([report_of({1: 1}), LoadReport("count", 0, 0, 0, 0.0, 0.0, bucket_rows=np.zeros(8, np.int64))])
     with pytest.raises(ValueError, match="differ in length"):
         LoadReport("count", 0, 0, 0, 0.0, 0.0, heavy_hashes=np.zeros(2, np.uint64))
+
+
+pair_counts = st.dictionaries(st.tuples(st.integers(0, 4), keys), st.integers(1, 50), max_size=12)
+
+
+def with_pairs(counts: dict[tuple[int, int], int], operator: str = "next") -> LoadReport:
+    ends = np.array(list(counts), np.uint64).reshape(-1, 2)
+    rows = np.array(list(counts.values()), np.int64)
+    pairs = KeyPairs.summed(ends[:, 0], ends[:, 1], rows, int(rows.sum()), None)
+    return LoadReport("count", 0, 0, int(rows.sum()), 0.0, 0.0, key_pairs={operator: pairs})
+
+
+def as_dict(pairs: KeyPairs) -> dict[tuple[int, int], int]:
+    return dict(zip(zip(pairs.upstream.tolist(), pairs.downstream.tolist(), strict=True), pairs.rows.tolist(), strict=True))
+
+
+@settings(max_examples=80, deadline=None)
+@given(batches=st.lists(pair_counts, min_size=1, max_size=5), max_pairs=st.integers(0, 10), seed=st.integers(0, 99))
+def test_key_pairs_add_up_and_the_most_frequent_stay(batches, max_pairs, seed):
+    exact: dict[tuple[int, int], int] = {}
+    for counts in batches:
+        for pair, rows in counts.items():
+            exact[pair] = exact.get(pair, 0) + rows
+    shuffled = [batches[i] for i in np.random.default_rng(seed).permutation(len(batches))]
+    merged = merge([with_pairs(counts) for counts in shuffled], max_pairs=max_pairs).key_pairs["next"]
+    kept = as_dict(merged)
+    assert kept == dict(sorted(exact.items(), key=lambda item: (-item[1], item[0]))[:max_pairs])
+    assert list(kept) == sorted(kept)
+    assert merged.seen == sum(exact.values())
+
+
+def test_key_pairs_are_kept_apart_by_the_operator_that_comes_next():
+    merged = merge([with_pairs({(1, 2): 3}, "left"), with_pairs({(1, 2): 4}, "right"), with_pairs({(1, 2): 5}, "left")])
+    assert {name: as_dict(pairs) for name, pairs in merged.key_pairs.items()} == {"left": {(1, 2): 8}, "right": {(1, 2): 4}}
+
+
+@settings(max_examples=30, deadline=None)
+@given(counts=pair_counts)
+def test_key_pairs_survive_the_wire_and_old_reports_have_none(counts):
+    wire = json.loads(json.dumps(with_pairs(counts).to_wire()))
+    assert wire["version"] == 1
+    back = LoadReport.from_wire(wire).key_pairs["next"]
+    assert (as_dict(back), back.seen) == (counts, sum(counts.values()))
+    del wire["key_pairs"]
+    assert LoadReport.from_wire(wire).key_pairs == {}
+
+
+@pytest.mark.parametrize(
+    ("pairs", "message"),
+    [
+        ({"next": {"upstream": "AAAA"}}, "'upstream' is damaged"),
+        (
+            {"next": {**with_pairs({(1, 2): 3}).to_wire()["key_pairs"]["next"], "rows": KeyPairs().to_wire()["rows"]}},
+            "in length",
+        ),
+        ({"next": {}}, "'upstream' is missing"),
+        ([], "items"),
+    ],
+)
+def test_damaged_key_pairs_are_refused_with_the_reason(pairs, message):
+    with pytest.raises(ReportFormatError, match=message):
+        LoadReport.from_wire({**report_of({1: 1}).to_wire(), "key_pairs": pairs})
 
 
 @settings(max_examples=40, deadline=None)

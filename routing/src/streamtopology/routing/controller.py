@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from streamtopology.routing.capacity import SOURCE, SlotModel, Turn, estimate, settled_from, turns
 from streamtopology.routing.epoch import Epoch
-from streamtopology.routing.planners.plan import Plan
+from streamtopology.routing.planners import PLANNERS, Plan
 from streamtopology.routing.report import LoadReport, SourceReport
 from streamtopology.routing.stages import Remedy, ShareStage, Stage, TableStage
 
@@ -329,7 +329,7 @@ def _stages(window: Sequence[_Observation], current: Epoch, facts: TopologyFacts
         reports = [report for seen in window for report in seen.reports if report.operator == name]
         if not reports:
             continue
-        if name in facts.planners and route.table is not None:
+        if facts.planners.get(name) in PLANNERS and route.table is not None:
             under_it = [report for seen in window for report in seen.reports if seen.epoch == current.number]
             present = [report for report in under_it if report.operator == name]
             stages.append(TableStage(name, route, slots, reports, present, len(window), facts.planners[name]))

@@ -20,6 +20,9 @@ WIRE_VERSION = 1
 HEAVY_KEYS = 4096
 """Heavy keys that a merged report keeps: more than `maxTableEntries` by default, so that every entry can be judged."""
 
+KEY_PAIRS = 65_536
+"""Key pairs towards one operator that a merged report keeps; the paper's 1 MB a POI (locality-aware routing, section 4)."""
+
 MANY = -1
 """Stands for `instance` or `slot` in a report merged from several of them."""
 
@@ -45,12 +48,59 @@ def _no_seconds() -> Seconds:
 
 
 @dataclass(frozen=True, eq=False)
+class KeyPairs:
+    """How often rows that came in by one key went on by another: the most frequent pairs of two consecutive keyed edges.
+
+    upstream, downstream: uint64[p] key hashes, each pair once, sorted by both; rows: int64[p]. `seen`: the rows counted,
+    those of pairs that are not kept included. ValueError says what does not fit.
+    """
+
+    upstream: Hashes = field(default_factory=_no_hashes)
+    downstream: Hashes = field(default_factory=_no_hashes)
+    rows: Counts = field(default_factory=_no_counts)
+    seen: int = 0
+
+    def __post_init__(self) -> None:
+        if not len(self.upstream) == len(self.downstream) == len(self.rows):
+            lengths = (len(self.upstream), len(self.downstream), len(self.rows))
+            raise ValueError(f"key pairs: upstream, downstream and rows differ in length: {lengths}")
+        if len(self.rows) and self.rows.min() < 0:
+            raise ValueError("key pairs: a pair has a negative number of rows")
+
+    @staticmethod
+    def summed(upstream: Hashes, downstream: Hashes, rows: Counts, seen: int, max_pairs: int | None = KEY_PAIRS) -> KeyPairs:
+        """Pairs in any order, repeated ones summed; the `max_pairs` with most rows stay (None: all), of equals the smaller."""
+        order = np.lexsort((downstream, upstream))
+        upstream, downstream = upstream[order], downstream[order]
+        first = np.ones(len(order), np.bool_)
+        first[1:] = (upstream[1:] != upstream[:-1]) | (downstream[1:] != downstream[:-1])
+        starts = np.flatnonzero(first)
+        sums = np.add.reduceat(rows[order], starts) if len(starts) else _no_counts()
+        if max_pairs is not None and len(starts) > max_pairs:
+            kept = np.sort(np.argsort(-sums, kind="stable")[:max_pairs])
+            starts, sums = starts[kept], sums[kept]
+        return KeyPairs(upstream[starts], downstream[starts], sums, seen)
+
+    def to_wire(self) -> dict[str, Any]:
+        """JSON-able form, read back by `from_wire`."""
+        columns = {"upstream": self.upstream, "downstream": self.downstream, "rows": self.rows}
+        return {**{name: pack(column) for name, column in columns.items()}, "seen": self.seen}
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> KeyPairs:
+        """Raises KeyError, TypeError or ValueError, which `LoadReport.from_wire` turns into a `ReportFormatError`."""
+        upstream, downstream = unpack(wire, "upstream", np.uint64), unpack(wire, "downstream", np.uint64)
+        return cls(upstream, downstream, unpack(wire, "rows", np.int64), int(wire["seen"]))
+
+
+@dataclass(frozen=True, eq=False)
 class LoadReport:
     """One instance's turn in one batch, or the sum of several turns of one operator (`merge`).
 
     `busy_seconds` is the time in the operator's own work, `task_seconds` the whole turn. `heavy_*` are parallel arrays
     of the heaviest keys, sorted by hash, each hash once; `heavy_seconds` is all zeros when the operator does not time
     its tuples. `bucket_rows` counts, per bucket, the rows of keys that are *not* heavy, so rows = sum of both.
+    `key_pairs`: operator that the rows went on to by key -> pairs of this operator's key and that one's.
     """
 
     operator: str
@@ -69,6 +119,7 @@ class LoadReport:
     heavy_bytes: Counts = field(default_factory=_no_counts)
     heavy_labels: tuple[str, ...] = ()
     bucket_rows: Counts = field(default_factory=_no_counts)
+    key_pairs: Mapping[str, KeyPairs] = field(default_factory=dict[str, KeyPairs])
 
     def __post_init__(self) -> None:
         lengths = {
@@ -106,11 +157,15 @@ class LoadReport:
             "heavy_bytes": pack(self.heavy_bytes),
             "heavy_labels": list(self.heavy_labels),
             "bucket_rows": pack(self.bucket_rows),
+            "key_pairs": {operator: pairs.to_wire() for operator, pairs in self.key_pairs.items()},
         }
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> LoadReport:
-        """Raises `ReportFormatError` naming what is missing, damaged or too new."""
+        """Raises `ReportFormatError` naming what is missing, damaged or too new.
+
+        Reports written before there were key pairs have none; programs of then do not look for them.
+        """
         _check_version(wire, "load report")
         try:
             return cls(
@@ -130,10 +185,11 @@ class LoadReport:
                 heavy_bytes=unpack(wire, "heavy_bytes", np.int64),
                 heavy_labels=tuple(str(label) for label in wire["heavy_labels"]),
                 bucket_rows=unpack(wire, "bucket_rows", np.int64),
+                key_pairs={str(name): KeyPairs.from_wire(pairs) for name, pairs in wire.get("key_pairs", {}).items()},
             )
         except KeyError as missing:
             raise ReportFormatError(f"load report: field {missing} is missing") from missing
-        except (TypeError, ValueError) as wrong:
+        except (AttributeError, TypeError, ValueError) as wrong:
             raise ReportFormatError(f"load report: {wrong}") from wrong
 
 
@@ -182,13 +238,14 @@ class SourceReport:
             raise ReportFormatError(f"source report: {wrong}") from wrong
 
 
-def merge(reports: Sequence[LoadReport], max_heavy: int | None = HEAVY_KEYS) -> LoadReport:
+def merge(reports: Sequence[LoadReport], max_heavy: int | None = HEAVY_KEYS, max_pairs: int | None = KEY_PAIRS) -> LoadReport:
     """One report for several turns of one operator: instances of a batch, batches of an instance, or both.
 
     Give them oldest first: work adds up, while state (keys, bytes, labels) is what the last report of each instance
     says. Over the instances of one batch the heavy keys are exact. Over batches a key that was light in one of them
     lacks the rows it had there: those are in its bucket. The `max_heavy` keys with most rows stay heavy (None: all),
-    the rows of the others go to their buckets: no row is lost or counted twice.
+    the rows of the others go to their buckets: no row is lost or counted twice. Of the key pairs towards each operator
+    the `max_pairs` with most rows are kept; the rows of the others are in `seen` alone.
     """
     if not reports:
         raise ValueError("merge: there is no report to merge")
@@ -219,6 +276,7 @@ def merge(reports: Sequence[LoadReport], max_heavy: int | None = HEAVY_KEYS) -> 
         heavy_bytes=heavy.state,
         heavy_labels=heavy.labels,
         bucket_rows=bucket_rows,
+        key_pairs=_merge_pairs(reports, max_pairs),
     )
 
 
@@ -263,6 +321,20 @@ def _merge_buckets(reports: Sequence[LoadReport]) -> Counts:
     if len({len(rows) for rows in counted}) > 1:
         raise ValueError(f"merge: reports of {reports[0].operator!r} count different numbers of buckets")
     return np.stack(counted).sum(axis=0)
+
+
+def _merge_pairs(reports: Sequence[LoadReport], max_pairs: int | None) -> dict[str, KeyPairs]:
+    merged: dict[str, KeyPairs] = {}
+    for operator in dict.fromkeys(operator for report in reports for operator in report.key_pairs):
+        parts = [report.key_pairs[operator] for report in reports if operator in report.key_pairs]
+        merged[operator] = KeyPairs.summed(
+            np.concatenate([part.upstream for part in parts]),
+            np.concatenate([part.downstream for part in parts]),
+            np.concatenate([part.rows for part in parts]),
+            sum(part.seen for part in parts),
+            max_pairs,
+        )
+    return merged
 
 
 def _check_version(wire: Mapping[str, Any], what: str) -> None:

@@ -9,6 +9,8 @@ from streamtopology.routing.groupings.consistent import CONSISTENT
 from streamtopology.routing.groupings.dkg import DKG
 from streamtopology.routing.groupings.earliest_finish import EARLIEST_FINISH
 from streamtopology.routing.groupings.fields import FIELDS
+from streamtopology.routing.groupings.local_or_shuffle import LOCAL_OR_SHUFFLE
+from streamtopology.routing.groupings.locality import LOCALITY, LOCALITY_OFFLINE, LOCALITY_WORST
 from streamtopology.routing.groupings.many_choices import D_CHOICES, W_CHOICES
 from streamtopology.routing.groupings.mixed import MIXED
 from streamtopology.routing.groupings.partial_key import PARTIAL_KEY
@@ -34,6 +36,10 @@ _SPECS = (
     POSG,
     POSG_MERGED,
     EARLIEST_FINISH,
+    LOCAL_OR_SHUFFLE,
+    LOCALITY,
+    LOCALITY_OFFLINE,
+    LOCALITY_WORST,
 )
 
 GROUPINGS: Mapping[str, GroupingSpec] = {spec.name: spec for spec in _SPECS}

@@ -94,7 +94,8 @@ class GroupingSpec:
     go to several instances. needs_key: it cannot work without key columns. planner: name of the planner that changes
     its table, None where only rescaling does. make_chooser: a chooser among instances or, if "virtual", among virtual
     workers. problems_together: given all options, each fine alone, what is wrong between them: option name -> what is
-    allowed. learning: what its choosers learn from instances, None where they learn nothing.
+    allowed. learning: what its choosers learn from instances, None where they learn nothing. prefers_local: its chooser
+    is made for the instances beside the router alone, where there are any.
     """
 
     name: str
@@ -107,6 +108,7 @@ class GroupingSpec:
     make_chooser: Callable[[Instances, Floats, int, Mapping[str, object]], Chooser] | None = None
     problems_together: Callable[[Mapping[str, object]], Mapping[str, str]] | None = None
     learning: Learning | None = None
+    prefers_local: bool = False
 
     def option_problems(self, given: Mapping[str, object]) -> dict[str, str]:
         """Every mistake in the options given: option name -> what was found and what is allowed."""
@@ -150,21 +152,30 @@ class GroupingSpec:
         seed: int,
         options: Mapping[str, object] | None = None,
         table: RoutingTable | None = None,
+        beside: Sequence[int] = (),
     ) -> Chooser:
-        """A new chooser of this grouping; `table` is the operator's, for a grouping of virtual workers.
+        """A new chooser of this grouping. `table` is the operator's, for a grouping of virtual workers.
 
+        `beside`: the instances on the router's own executor, active or not; only `prefers_local` groupings look at it.
         GroupingError for a table grouping, for virtual workers without a table and for options it does not take.
         """
         if self.make_chooser is None:
             raise GroupingError(f"the grouping {self.name!r} looks instances up in a table; it has no chooser")
         checked = self.check_options(options or {})
-        if self.kind == "chooser":
-            return self.make_chooser(instances, loads, seed, checked)
-        if table is None:
-            raise GroupingError(f"the grouping {self.name!r} finds virtual workers in the operator's table; there is none")
-        n_virtual = len(table.buckets)
-        virtual = self.make_chooser(np.arange(n_virtual, dtype=np.int32), np.zeros(n_virtual), seed, checked)
-        return VirtualChooser(virtual, table, instances, loads)
+        if self.kind == "virtual":
+            if table is None:
+                raise GroupingError(f"the grouping {self.name!r} finds virtual workers in the operator's table; there is none")
+            n_virtual = len(table.buckets)
+            virtual = self.make_chooser(np.arange(n_virtual, dtype=np.int32), np.zeros(n_virtual), seed, checked)
+            return VirtualChooser(virtual, table, instances, loads)
+        if self.prefers_local:
+            active = np.asarray(instances, np.int32)
+            capacities = _capacities(cast("Sequence[float] | None", checked.get("capacities")), len(active))
+            near = np.isin(active, np.asarray(beside, np.int32)) & (capacities > 0)
+            if near.any() and len(loads) == len(active):
+                instances, loads = active[near], loads[near]
+                checked["capacities"] = tuple(capacities[near].tolist())
+        return self.make_chooser(instances, loads, seed, checked)
 
 
 def read_capacities(value: object) -> tuple[float, ...] | None:

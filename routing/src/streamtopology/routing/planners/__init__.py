@@ -8,11 +8,26 @@ from streamtopology.routing.planners.brute_force import mixed_brute_force
 from streamtopology.routing.planners.compact import mixed_compact
 from streamtopology.routing.planners.consistent import consistent
 from streamtopology.routing.planners.dkg import dkg
+from streamtopology.routing.planners.joint import Edge, JointPlan, JointPlanInput, JointPlanner
+from streamtopology.routing.planners.locality import locality, locality_offline, locality_worst
 from streamtopology.routing.planners.mixed import minmig, mintable, mixed, simple
 from streamtopology.routing.planners.plan import Plan, PlanError, PlanInput, Planner
 from streamtopology.routing.planners.readj import readj
 
-__all__ = ["PLANNERS", "Plan", "PlanError", "PlanInput", "Planner", "get"]
+__all__ = [
+    "JOINT_PLANNERS",
+    "PLANNERS",
+    "Edge",
+    "JointPlan",
+    "JointPlanInput",
+    "JointPlanner",
+    "Plan",
+    "PlanError",
+    "PlanInput",
+    "Planner",
+    "get",
+    "get_joint",
+]
 
 PLANNERS: Mapping[str, Planner] = {
     "mixed": mixed,
@@ -26,10 +41,26 @@ PLANNERS: Mapping[str, Planner] = {
     "consistent": consistent,
 }
 
+JOINT_PLANNERS: Mapping[str, JointPlanner] = {
+    "locality": locality,
+    "locality-offline": locality_offline,
+    "locality-worst": locality_worst,
+}
+"""Planners of several operators at once (decision 22)."""
+
 
 def get(name: str) -> Planner:
     """The planner of this name; `PlanError` names those that exist."""
     try:
         return PLANNERS[name]
     except KeyError:
-        raise PlanError(f"there is no planner {name!r}; there are {', '.join(PLANNERS)}") from None
+        together = "; it plans several operators together: use get_joint" if name in JOINT_PLANNERS else ""
+        raise PlanError(f"there is no planner {name!r}; there are {', '.join(PLANNERS)}{together}") from None
+
+
+def get_joint(name: str) -> JointPlanner:
+    """The planner of several operators of this name; `PlanError` names those that exist."""
+    try:
+        return JOINT_PLANNERS[name]
+    except KeyError:
+        raise PlanError(f"there is no joint planner {name!r}; there are {', '.join(JOINT_PLANNERS)}") from None

@@ -1,0 +1,56 @@
+"""The port of planners that plan several operators at once, because where one's keys live matters to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from streamtopology.routing.planners.plan import Plan, PlanError, PlanInput
+from streamtopology.routing.report import KeyPairs
+
+Edge = tuple[str, str]
+"""Two consecutive operators, by name: rows that come to the first by key go on to the second by key."""
+
+
+@dataclass(frozen=True, eq=False)
+class JointPlanInput:
+    """Operators of one topology that are planned together, each as its own planner would see it.
+
+    `pairs` has an entry for each edge between two of them: how often a key of the one went on as a key of the other in
+    the last `batches` batches (loads are per batch). All operators have the same active instances, so that every
+    instance of one has an instance of each other beside it: instance j of all of them is on one server, in the words of
+    locality-aware routing, section 4.1. `PlanError` says what does not fit.
+    """
+
+    operators: Mapping[str, PlanInput]
+    pairs: Mapping[Edge, KeyPairs]
+    batches: int = 1
+
+    def __post_init__(self) -> None:
+        if not self.operators:
+            raise PlanError("operators: there is no operator to plan for")
+        if self.batches < 1:
+            raise PlanError(f"batches: {self.batches}: pairs are counted over at least one batch")
+        for edge in self.pairs:
+            if strangers := [name for name in edge if name not in self.operators]:
+                raise PlanError(f"pairs: {edge} is about {', '.join(strangers)}; planned are {', '.join(self.operators)}")
+        if len({given.instances for given in self.operators.values()}) > 1:
+            active = "; ".join(f"{name}: {given.instances}" for name, given in self.operators.items())
+            raise PlanError(f"instances: operators planned together have the same active instances; found {active}")
+
+    @property
+    def instances(self) -> tuple[int, ...]:
+        """The active instances of every operator: the servers that keys are divided among."""
+        return next(iter(self.operators.values())).instances
+
+
+@dataclass(frozen=True, eq=False)
+class JointPlan:
+    """A plan for each operator, and the share of the counted rows whose two keys are on one server, before and after."""
+
+    plans: Mapping[str, Plan]
+    locality_before: float
+    locality_after: float
+
+
+JointPlanner = Callable[[JointPlanInput], JointPlan]
