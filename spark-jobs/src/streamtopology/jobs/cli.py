@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from streamtopology.jobs.failures import WrongUse
 from streamtopology.routing.topology import ManifestError, load
 
 HELD, FAILED, WRONG_USE = 0, 1, 2
@@ -21,6 +22,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return parsed.command(parsed)
     except ManifestError as error:
         print(error, file=sys.stderr)
+        return WRONG_USE
+    except WrongUse as error:
+        print(f"streamtopology: {error}", file=sys.stderr)
         return WRONG_USE
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
@@ -92,6 +96,14 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--batches", type=_positive, default=40)
     demo.set_defaults(command=_demo)
 
+    reproduce = commands.add_parser("reproduce", help="run the papers' experiments in the simulator")
+    reproduce.add_argument("id", metavar="ID|all", help="an experiment such as dkg-k, or all")
+    reproduce.add_argument("--quick", action="store_true", help="smaller and fewer runs than in the papers")
+    reproduce.add_argument("--runs", type=_positive, help="how often each is repeated (default: as in its paper)")
+    reproduce.add_argument("--json", type=Path, metavar="FILE", help="write what was measured; a list for all")
+    reproduce.add_argument("--report", type=Path, metavar="DIR", help="write a page with each figure beside the paper's")
+    reproduce.set_defaults(command=_reproduce)
+
     bench = commands.add_parser("bench", help="run a benchmark")
     bench.add_argument("name")
     bench.add_argument("--json", type=Path, metavar="FILE")
@@ -162,6 +174,13 @@ def _demo(parsed: argparse.Namespace) -> int:
 
     _stop_on_signals()
     return run_demo(parsed.report, parsed.batches)
+
+
+def _reproduce(parsed: argparse.Namespace) -> int:
+    from streamtopology.jobs.reproducing import Request, reproduce
+
+    _stop_on_signals()
+    return reproduce(parsed.id, Request(parsed.quick, parsed.runs, parsed.json, parsed.report))
 
 
 def _bench(parsed: argparse.Namespace) -> int:

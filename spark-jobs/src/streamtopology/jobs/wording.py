@@ -29,6 +29,13 @@ def rate(value: float | None) -> str:
     return "-" if value is None else f"{count(value)} rows/s"
 
 
+def figure(value: float | None) -> str:
+    """A measured figure of any kind: 0.00123, 1.25, 607, 16,384; - where there is none."""
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:.3g}"
+
+
 def percent(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.0f} %"
 
