@@ -130,6 +130,13 @@ def test_a_figure_has_our_lines_and_the_papers_points():
     assert svg == draw(plot, series).svg
 
 
+def test_axes_and_lines_are_named_in_words():
+    series = [{"x": k, "y": k, "of_keys": keys} for k in (1, 2) for keys in (5_000, 100)]
+    svg = draw(Plot("Named", "x", "y", "of_keys", y_label="seconds"), series).svg
+    assert all(f">{text}</text>" in svg for text in ("of keys 5,000", "of keys 100", "seconds"))
+    assert not re.search(">[xy]</text>", svg)
+
+
 def test_a_figure_takes_words_gaps_and_several_runs_at_a_point():
     series = [{"k": k, "y": y, "of": "a"} for k, ys in (("uniform", (1, 3)), ("zipf", (None, 2)), ("x", (None,))) for y in ys]
     svg = draw(Plot("Words", "k", "y", "of"), series).svg
@@ -142,7 +149,7 @@ def test_a_figure_that_cannot_be_drawn_says_why_and_the_others_stay():
     results = [{**measuring([{"dice": 1, "sum": 2, "kind": "a"}], {"mean of a die": 3.5}).carry_out({}, lambda _: None),
                 "seconds": 1.0}]  # fmt: skip
     page = html(results, {"dice-mean": [draw(plot, results[0]["series"]) for plot in plots]})
-    assert "Not drawn. plot &#x27;Nothing&#x27;: no row of the series has dice = 9" in page
+    assert "Not drawn. plot &#x27;Nothing&#x27;: no row of the series has dice, sum, kind, dice = 9" in page
     assert page.count("<svg") == 1
 
 

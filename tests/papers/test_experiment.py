@@ -72,12 +72,13 @@ def test_a_result_is_json_whatever_numpy_gave():
 def test_a_plot_draws_the_rows_of_its_own():
     series = [{"k": 1, "y": 2, "of": "a", "zipf": 1}, {"k": 1, "y": 3, "of": "a", "zipf": 2}, {"y": 3}]
     assert Plot("", "k", "y", "of", only={"zipf": 2}).rows(series) == [series[1]]
-    with pytest.raises(ExperimentError, match="no row of the series has zipf = 3"):
+    assert Plot("", "k", "y", "of").rows(series) == series[:2]
+    with pytest.raises(ExperimentError, match="'Three': no row of the series has k, y, of, zipf = 3"):
         Plot("Three", "k", "y", "of", only={"zipf": 3}).rows(series)
-    with pytest.raises(ExperimentError, match="'Three': a row has no column 'k'; it has y"):
-        Plot("Three", "k", "y", "of").rows(series)
-    with pytest.raises(ExperimentError, match="no column 'of'; it has k, y"):
-        Plot("", "k", "y", "of", only={"zipf": 1}, paper=[{"k": 1, "y": 1}]).rows(series)
+    with pytest.raises(ExperimentError, match="no row of the series has k, y, who"):
+        Plot("Three", "k", "y", "who").rows(series)
+    with pytest.raises(ExperimentError, match="a row of the paper has no of; it has k, y"):
+        Plot("", "k", "y", "of", paper=[{"k": 1, "y": 1}]).rows(series)
 
 
 def test_an_unknown_experiment_is_told_with_those_there_are():

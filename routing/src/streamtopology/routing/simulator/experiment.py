@@ -64,7 +64,8 @@ class Plot:
     """How to draw the series: columns for the axes and for what tells lines apart, and the paper's own points.
 
     `only`: rows whose columns have these values are drawn, for experiments with several plots. `paper`: rows with the
-    same three columns, read from the paper's text or figure.
+    same three columns, read from the paper's text or figure. `x_label`, `y_label`: what the axes measure, with units,
+    where the columns' names do not say it.
     """
 
     title: str
@@ -75,16 +76,23 @@ class Plot:
     log_y: bool = False
     only: Mapping[str, float | int | str] = field(default_factory=dict[str, float | int | str])
     paper: Sequence[Row] = ()
+    x_label: str = ""
+    y_label: str = ""
 
     def rows(self, series: Sequence[Row]) -> list[Row]:
-        """The rows of `series` that this plot draws; ExperimentError when there are none, or a column is missing."""
-        drawn = [row for row in series if all(row.get(name) == value for name, value in self.only.items())]
+        """The rows of `series` that this plot draws: those that `only` chooses and that have all three columns.
+
+        ExperimentError: there is none, or a row of the paper lacks a column.
+        """
+        columns = (self.x, self.y, self.line)
+        chosen = [row for row in series if all(row.get(name) == value for name, value in self.only.items())]
+        drawn = [row for row in chosen if all(name in row for name in columns)]
         if not drawn:
-            where = ", ".join(f"{name} = {value}" for name, value in self.only.items())
-            raise ExperimentError(f"plot {self.title!r}: no row of the series has {where or 'anything to draw'}")
-        for row in (*drawn, *self.paper):
-            if missing := [name for name in (self.x, self.y, self.line) if name not in row]:
-                raise ExperimentError(f"plot {self.title!r}: a row has no column {missing[0]!r}; it has {', '.join(row)}")
+            where = "".join(f", {name} = {value}" for name, value in self.only.items())
+            raise ExperimentError(f"plot {self.title!r}: no row of the series has {', '.join(columns)}{where}")
+        for row in self.paper:
+            if missing := [name for name in columns if name not in row]:
+                raise ExperimentError(f"plot {self.title!r}: a row of the paper has no {missing[0]}; it has {', '.join(row)}")
         return drawn
 
 

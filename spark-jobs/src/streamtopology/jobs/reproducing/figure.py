@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib
 import numpy as np
@@ -24,7 +24,9 @@ COLORS = ("#1b6ca8", "#e8710a", "#2a9d5c", "#b5179e", "#6a51a3", "#8c6d31", "#c8
 """Every colour that a figure is made of; a page replaces them to fit its own light or dark background."""
 
 _MOST_MARKED_POINTS = 40
-_LINE_STYLES = ("-", "--", ":", "-.")
+_MOST_TICKS = 10
+_LineStyle = Literal["-", "--", ":", "-."]
+_LINE_STYLES: tuple[_LineStyle, ...] = ("-", "--", ":", "-.")
 _Points = dict[str, tuple[np.ndarray, list[np.ndarray]]]
 
 
@@ -47,8 +49,7 @@ def draw(plot: Plot, series: Sequence[Row]) -> Figure:
         rows = plot.rows(series)
     except ExperimentError as error:
         return Figure(plot.title, "", str(error))
-    settings = {"font.size": 10, "font.family": "sans-serif", "svg.fonttype": "none", "svg.hashsalt": plot.title}
-    with matplotlib.rc_context(settings):
+    with matplotlib.rc_context({"font.family": "sans-serif", "svg.fonttype": "none", "svg.hashsalt": plot.title}):
         canvas = Canvas(figsize=(7.4, 4.3), layout=ConstrainedLayoutEngine(h_pad=0.08, w_pad=0.08), facecolor=BACKGROUND)
         FigureCanvasSVG(canvas)
         panel = canvas.add_subplot()
@@ -59,7 +60,7 @@ def draw(plot: Plot, series: Sequence[Row]) -> Figure:
             _draw_ours(panel, points, looks[name], places)
         for name, points in papers.items():
             _draw_papers(panel, points, looks[name][0], places)
-        _style(panel, plot, places)
+        _style(panel, plot, places, sorted({x for xs, _ in ours.values() for x in xs.tolist()}))
         _legend(canvas, ours, papers, looks)
         text = io.StringIO()
         canvas.savefig(text, format="svg", metadata={"Date": None})
@@ -70,7 +71,9 @@ def _lines(plot: Plot, rows: Sequence[Row]) -> _Points:
     """Line -> (its x values in order, the y values at each); a y that was not measured (None) leaves a gap."""
     found: dict[str, dict[Any, list[float]]] = {}
     for row in rows:
-        at = found.setdefault(str(row[plot.line]), {}).setdefault(row[plot.x], [])
+        name = row[plot.line]
+        label = name if isinstance(name, str) else f"{_words(plot.line)} {wording.figure(name)}"
+        at = found.setdefault(label, {}).setdefault(row[plot.x], [])
         y: Any = row[plot.y]
         at.append(np.nan if y is None else float(y))
     lines: _Points = {}
@@ -80,7 +83,7 @@ def _lines(plot: Plot, rows: Sequence[Row]) -> _Points:
     return lines
 
 
-def _looks(names: Sequence[str]) -> dict[str, tuple[str, str]]:
+def _looks(names: Sequence[str]) -> dict[str, tuple[str, _LineStyle]]:
     """Line -> (colour, style), the same for ours and the paper's of one name; a style for each round of the colours."""
     distinct = list(dict.fromkeys(names))
     return {
@@ -102,7 +105,7 @@ def _at(xs: np.ndarray, places: Mapping[str, int]) -> np.ndarray:
 
 
 def _draw_ours(
-    panel: Axes, points: tuple[np.ndarray, list[np.ndarray]], look: tuple[str, str], places: Mapping[str, int]
+    panel: Axes, points: tuple[np.ndarray, list[np.ndarray]], look: tuple[str, _LineStyle], places: Mapping[str, int]
 ) -> None:
     at, (color, style) = _at(points[0], places), look
     measured = [values[np.isfinite(values)] for values in points[1]]
@@ -123,14 +126,16 @@ def _draw_papers(panel: Axes, points: tuple[np.ndarray, list[np.ndarray]], color
     )  # fmt: skip
 
 
-def _style(panel: Axes, plot: Plot, places: Mapping[str, int]) -> None:
+def _style(panel: Axes, plot: Plot, places: Mapping[str, int], xs: Sequence[Any]) -> None:
     panel.set_title(plot.title, loc="left", fontsize=11.5, color=INK, wrap=True)
-    panel.set_xlabel(plot.x.replace("_", " "), color=MUTED)
-    panel.set_ylabel(plot.y.replace("_", " "), color=MUTED)
+    panel.set_xlabel(plot.x_label or _words(plot.x), color=MUTED)
+    panel.set_ylabel(plot.y_label or _words(plot.y), color=MUTED)
     if places:
         panel.set_xticks(list(places.values()), list(places), rotation=25 if len(places) > 6 else 0)
     elif plot.log_x:
         panel.set_xscale("log")
+        if len(xs) <= _MOST_TICKS:
+            panel.set_xticks(xs)
     if plot.log_y:
         panel.set_yscale("log")
     for axis, is_words in ((panel.xaxis, bool(places)), (panel.yaxis, False)):
@@ -144,18 +149,27 @@ def _style(panel: Axes, plot: Plot, places: Mapping[str, int]) -> None:
     panel.spines["bottom"].set_color(MUTED)
 
 
-def _legend(canvas: Canvas, ours: _Points, papers: _Points, looks: Mapping[str, tuple[str, str]]) -> None:
+def _words(column: str) -> str:
+    """What a column's name says on an axis; x and y say nothing."""
+    return "" if column in ("x", "y") else column.replace("_", " ")
+
+
+def _legend(canvas: Canvas, ours: _Points, papers: _Points, looks: Mapping[str, tuple[str, _LineStyle]]) -> None:
     """Below the panel, where no line can run through it."""
-    entries = [
-        Line2D([], [], color=looks[name][0], linestyle=looks[name][1] if name in ours else "", linewidth=2.2,
-               marker="" if name in ours else "D", markerfacecolor="none", label=name)
-        for name in looks
-    ]  # fmt: skip
+    entries: list[Line2D] = []
+    for name, (color, style) in looks.items():
+        if name in ours:
+            entries.append(Line2D([], [], color=color, linestyle=style, linewidth=2.2, label=name))
+        else:
+            entries.append(_hollow(color, name))
     if papers:
-        hollow = {"marker": "D", "markerfacecolor": "none", "markersize": 6.5, "linestyle": ""}
-        entries.append(Line2D([], [], color=MUTED, label="hollow: the paper", **hollow))  # pyright: ignore[reportArgumentType]
+        entries.append(_hollow(MUTED, "hollow: the paper"))
     longest = max(len(str(entry.get_label())) for entry in entries)
     canvas.legend(
         handles=entries, loc="outside lower left", ncols=max(1, min(len(entries), 84 // (longest + 8))), frameon=False,
         fontsize=9, labelcolor=INK, handlelength=1.8,
     )  # fmt: skip
+
+
+def _hollow(color: str, label: str) -> Line2D:
+    return Line2D([], [], color=color, linestyle="", marker="D", markerfacecolor="none", markersize=6.5, label=label)
