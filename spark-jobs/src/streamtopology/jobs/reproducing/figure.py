@@ -50,7 +50,7 @@ def draw(plot: Plot, series: Sequence[Row]) -> Figure:
     except ExperimentError as error:
         return Figure(plot.title, "", str(error))
     with matplotlib.rc_context({"font.family": "sans-serif", "svg.fonttype": "none", "svg.hashsalt": plot.title}):
-        canvas = Canvas(figsize=(7.4, 4.3), layout=ConstrainedLayoutEngine(h_pad=0.08, w_pad=0.08), facecolor=BACKGROUND)
+        canvas = Canvas(figsize=(6.4, 4.0), layout=ConstrainedLayoutEngine(h_pad=0.08, w_pad=0.08), facecolor=BACKGROUND)
         FigureCanvasSVG(canvas)
         panel = canvas.add_subplot()
         ours, papers = _lines(plot, rows), _lines(plot, plot.paper)
@@ -166,7 +166,7 @@ def _legend(canvas: Canvas, ours: _Points, papers: _Points, looks: Mapping[str, 
         entries.append(_hollow(MUTED, "hollow: the paper"))
     longest = max(len(str(entry.get_label())) for entry in entries)
     canvas.legend(
-        handles=entries, loc="outside lower left", ncols=max(1, min(len(entries), 84 // (longest + 8))), frameon=False,
+        handles=entries, loc="outside lower left", ncols=max(1, min(len(entries), 72 // (longest + 8))), frameon=False,
         fontsize=9, labelcolor=INK, handlelength=1.8,
     )  # fmt: skip
 
