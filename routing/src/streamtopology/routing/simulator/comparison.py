@@ -63,6 +63,7 @@ class Comparison:
 def _reason_to_skip(spec: GroupingSpec, site: Site) -> str | None:
     if spec.kind not in ("table", "chooser"):
         return f"its routing is of the kind {spec.kind!r}, which is not simulated here"
+    # Fields that groupings of other papers bring along: what they say cannot be had here, whoever has them.
     if getattr(spec, "learning", None) is not None:
         return "it learns from instances while they work, which is not simulated here"
     if getattr(spec, "prefers_local", False):
