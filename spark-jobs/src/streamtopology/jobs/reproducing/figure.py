@@ -166,7 +166,7 @@ def _legend(canvas: Canvas, ours: _Points, papers: _Points, looks: Mapping[str, 
         entries.append(_hollow(MUTED, "hollow: the paper"))
     longest = max(len(str(entry.get_label())) for entry in entries)
     canvas.legend(
-        handles=entries, loc="outside lower left", ncols=max(1, min(len(entries), 72 // (longest + 8))), frameon=False,
+        handles=entries, loc="outside lower left", ncols=max(1, min(len(entries), 84 // (longest + 8))), frameon=False,
         fontsize=9, labelcolor=INK, handlelength=1.8,
     )  # fmt: skip
 
