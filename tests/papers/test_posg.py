@@ -12,8 +12,8 @@ from streamtopology.routing.simulator import experiments
 from streamtopology.routing.simulator.experiment import ExperimentError
 from streamtopology.routing.simulator.experiments.posg import POSG, scheduling
 from streamtopology.routing.simulator.experiments.posg.queues import Stream
-from streamtopology.routing.simulator.experiments.posg.workloads import exponent_for, mentions, synthetic
-from streamtopology.routing.simulator.streams import zipf_probabilities
+from streamtopology.routing.simulator.experiments.posg.workloads import mentions, synthetic
+from streamtopology.routing.simulator.streams import zipf_exponent, zipf_probabilities
 
 SMALL = {
     "n": 200, "m": 3000, "wn": 10, "wmin": 1.0, "wmax": 10.0, "alpha": 1.0, "k": 3, "provisioning": 100.0, "window": 64,
@@ -138,7 +138,7 @@ def test_the_mention_stream_is_as_described() -> None:
     assert counts.max() / 40_000 == pytest.approx(0.065, abs=0.005)
     assert given.costs[counts.argmax()] == 0.005
     assert set(given.costs.tolist()) == {0.025, 0.005, 0.001}
-    assert zipf_probabilities(35_000, exponent_for(0.065, 35_000))[0] == pytest.approx(0.065, abs=1e-6)
+    assert zipf_probabilities(35_000, zipf_exponent(35_000, 0.065))[0] == pytest.approx(0.065, abs=1e-6)
 
 
 @pytest.mark.parametrize("experiment", POSG, ids=lambda experiment: experiment.id)

@@ -16,8 +16,9 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from streamtopology.routing import groupings
 from streamtopology.routing.capacity import SOURCE, SlotModel, Turn, estimate, settled_from, turns
-from streamtopology.routing.epoch import Epoch
+from streamtopology.routing.epoch import Epoch, Route
 from streamtopology.routing.planners import PLANNERS, Plan
 from streamtopology.routing.report import LoadReport, SourceReport
 from streamtopology.routing.stages import Remedy, ShareStage, Stage, TableStage
@@ -84,6 +85,17 @@ class TopologyFacts:
     planners: Mapping[str, str] = field(default_factory=dict[str, str])
     choosers: frozenset[str] = frozenset()
     source_by_share: bool = True
+
+    @staticmethod
+    def of(routes: Mapping[str, Route], declared_cpu: Sequence[float], source_by_share: bool) -> TopologyFacts:
+        """The facts of operators that are routed by `routes`, as their groupings say."""
+        specs = {name: groupings.get(route.policy) for name, route in routes.items()}
+        return TopologyFacts(
+            declared_cpu=tuple(declared_cpu),
+            planners={name: spec.planner for name, spec in specs.items() if spec.planner is not None},
+            choosers=frozenset(name for name, spec in specs.items() if spec.kind == "chooser"),
+            source_by_share=source_by_share,
+        )
 
 
 @dataclass(frozen=True)
@@ -223,6 +235,14 @@ class Controller:
             return Nothing("a capacity has just changed: waiting for batches under the new one")
         self._settling = False
         return self._decide(now, self._judge(window, current, facts), window, current)
+
+    def consider(self, current: Epoch, facts: TopologyFacts) -> tuple[Decision, Mapping[str, Remedy]]:
+        """What would be decided by what has been observed, whether or not it is time to, and what is known of each stage."""
+        window = self._recent()
+        if not window:
+            return Nothing("no batch has been observed"), {}
+        judged = self._judge(window, current, facts)
+        return self._proposal(judged, window, current), judged
 
     def _decide(self, now: float, judged: Mapping[str, Remedy], window: list[_Observation], current: Epoch) -> Decision:
         self._judged_at = now

@@ -6,10 +6,11 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from streamtopology.routing.topology import ManifestError, load
+from streamtopology.jobs.failures import WrongUse
+from streamtopology.routing.topology import ManifestError, QuantityError, load, parse_duration
 
 HELD, FAILED, WRONG_USE = 0, 1, 2
 
@@ -21,6 +22,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return parsed.command(parsed)
     except ManifestError as error:
         print(error, file=sys.stderr)
+        return WRONG_USE
+    except WrongUse as error:
+        print(f"streamtopology: {error}", file=sys.stderr)
         return WRONG_USE
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
@@ -92,6 +96,45 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--batches", type=_positive, default=40)
     demo.set_defaults(command=_demo)
 
+    reproduce = commands.add_parser("reproduce", help="run the papers' experiments in the simulator")
+    reproduce.add_argument("id", metavar="ID|all", help="an experiment such as dkg-k, or all")
+    reproduce.add_argument("--quick", action="store_true", help="smaller and fewer runs than in the papers")
+    reproduce.add_argument("--runs", type=_positive, help="how often each is repeated (default: as in its paper)")
+    reproduce.add_argument("--json", type=Path, metavar="FILE", help="write what was measured; a list for all")
+    reproduce.add_argument("--report", type=Path, metavar="DIR", help="write a page with each figure beside the paper's")
+    reproduce.set_defaults(command=_reproduce)
+
+    simulate = commands.add_parser("simulate", help="compare the policies for each operator, without Spark")
+    simulate.add_argument("manifest", type=Path)
+    simulate.add_argument(
+        "--keys", action="append", type=_per_operator(_positive), metavar="[OPERATOR=]N", help="distinct keys (default: 100000)"
+    )
+    simulate.add_argument(
+        "--zipf",
+        action="append",
+        type=_per_operator(_not_negative),
+        metavar="[OPERATOR=]Z",
+        help="exponent of their shares, 0 is uniform (default: 1.2)",
+    )
+    simulate.add_argument(
+        "--cost",
+        action="append",
+        type=_per_operator(_seconds),
+        metavar="[OPERATOR=]TIME",
+        help="what a row costs on one core (default: the manifest's costPerTuple, else 10us)",
+    )
+    simulate.add_argument("--rows", type=_positive, default=0, help="rows of a batch (default: 200000)")
+    simulate.add_argument("--batches", type=_positive, default=30)
+    simulate.add_argument("--trace", type=Path, metavar="FILE", help="take keys from this parquet file or folder instead")
+    simulate.add_argument("--report", type=Path, metavar="DIR", help="write simulation.json and a picture")
+    simulate.set_defaults(command=_simulate)
+
+    plan = commands.add_parser("plan", help="what would be re-routed now, why and at what cost")
+    plan.add_argument("manifest", type=Path)
+    plan.add_argument("--stats", type=Path, required=True, metavar="FILE", help="what the driver serves at /stats; - reads it")
+    plan.add_argument("--json", type=Path, metavar="FILE")
+    plan.set_defaults(command=_plan)
+
     bench = commands.add_parser("bench", help="run a benchmark")
     bench.add_argument("name")
     bench.add_argument("--json", type=Path, metavar="FILE")
@@ -106,10 +149,41 @@ def _positive(text: str) -> int:
     return int(text)
 
 
+def _not_negative(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 0 or more")
+    return number
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = parse_duration(text)
+    except QuantityError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    if not seconds:
+        raise argparse.ArgumentTypeError(f"{text!r}: a row costs more than nothing")
+    return seconds
+
+
+def _per_operator(read: Callable[[str], float]) -> Callable[[str], tuple[str, float]]:
+    """Reads `OPERATOR=VALUE`, or `VALUE` alone for all operators that are not named: ("" , value)."""
+
+    def read_named(text: str) -> tuple[str, float]:
+        name, equals, value = text.rpartition("=")
+        if equals and not name:
+            raise argparse.ArgumentTypeError(f"{text!r}: name the operator before =")
+        return name, read(value)
+
+    return read_named
+
+
 def _run(parsed: argparse.Namespace) -> int:
     from streamtopology.jobs.query import Until
     from streamtopology.jobs.running import run_manifest
-    from streamtopology.routing.topology import parse_duration
 
     seconds = None if parsed.duration is None else parse_duration(parsed.duration)
     _stop_on_signals()
@@ -162,6 +236,29 @@ def _demo(parsed: argparse.Namespace) -> int:
 
     _stop_on_signals()
     return run_demo(parsed.report, parsed.batches)
+
+
+def _reproduce(parsed: argparse.Namespace) -> int:
+    from streamtopology.jobs.reproducing import Request, reproduce
+
+    _stop_on_signals()
+    return reproduce(parsed.id, Request(parsed.quick, parsed.runs, parsed.json, parsed.report))
+
+
+def _simulate(parsed: argparse.Namespace) -> int:
+    from streamtopology.jobs.simulating import Stream, simulate
+
+    if parsed.trace is not None and (parsed.keys or parsed.zipf):
+        raise WrongUse("--trace has keys of its own: leave out --keys and --zipf")
+    keys, zipf, cost = (dict(given or []) for given in (parsed.keys, parsed.zipf, parsed.cost))
+    stream = Stream(keys, zipf, cost, parsed.rows, parsed.batches, parsed.trace)
+    return simulate(parsed.manifest, stream, parsed.report)
+
+
+def _plan(parsed: argparse.Namespace) -> int:
+    from streamtopology.jobs.planning import plan
+
+    return plan(parsed.manifest, parsed.stats, parsed.json)
 
 
 def _bench(parsed: argparse.Namespace) -> int:

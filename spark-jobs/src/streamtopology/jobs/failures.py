@@ -1,4 +1,4 @@
-"""Errors of a running topology, as sentences: what is wrong, where, what to do."""
+"""Errors of a running topology and of its commands, as sentences: what is wrong, where, what to do."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from typing import Any
 
 class TopologyFailed(Exception):
     """The run stops; the checkpoint is good and the same command goes on from the last committed batch."""
+
+
+class WrongUse(ValueError):
+    """A command was asked for what cannot be; the message says what is allowed. Exit code 2."""
 
 
 class TupleFailed(TopologyFailed):

@@ -183,14 +183,8 @@ class InProcessRouter:
             return self._waiting is not None or self._ready is not self._active
 
     def _facts(self) -> TopologyFacts:
-        routes = self._ready.epoch.routes
-        specs = {name: groupings.get(route.policy) for name, route in routes.items()}
-        return TopologyFacts(
-            declared_cpu=self._declared_cpu(),
-            planners={name: spec.planner for name, spec in specs.items() if spec.planner is not None},
-            choosers=frozenset(name for name, spec in specs.items() if spec.kind == "chooser"),
-            source_by_share=all(source.reads_descriptors for source in self.topology.sources),
-        )
+        by_share = all(source.reads_descriptors for source in self.topology.sources)
+        return TopologyFacts.of(self._ready.epoch.routes, self._declared_cpu(), by_share)
 
     def _note_rows(self, done: Committed) -> None:
         if not done.rows:

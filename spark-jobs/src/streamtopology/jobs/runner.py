@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -132,8 +133,11 @@ class TopologyRun:
             undo.callback(self._publisher.close)
             undo.callback(self._driver.upkeep.close)
             undo.enter_context(ControlServer(topology.name, handlers))
-            undo.enter_context(StatusServer(metrics.registry, lambda: build_stats(self._history), port=self._options.port))
+            undo.enter_context(StatusServer(metrics.registry, self._stats, port=self._options.port))
             self._query.run(self._options.until, self._prepare)
+
+    def _stats(self) -> dict[str, Any]:
+        return build_stats(self._history, self._router.epoch)
 
     def _prepare(self) -> None:
         self._history.enter("warming up")

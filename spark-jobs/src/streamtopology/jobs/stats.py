@@ -6,12 +6,13 @@ from typing import Any
 
 from streamtopology.jobs.history import BatchOutcome, History
 from streamtopology.jobs.measures import imbalance, recent_rate
+from streamtopology.routing.epoch import Epoch
 
 STATS_VERSION = 1
 
 
-def build_stats(history: History) -> dict[str, Any]:
-    """The run as it stands after its last committed batch; pure and JSON-able."""
+def build_stats(history: History, routing: Epoch | None = None) -> dict[str, Any]:
+    """The run as it stands after its last committed batch, and the epoch that batches run under; pure and JSON-able."""
     batches = history.batches
     last = batches[-1] if batches else None
     return {
@@ -26,6 +27,7 @@ def build_stats(history: History) -> dict[str, Any]:
             for slot in history.slots
         ],
         "policies": dict(history.policies),
+        "routing": routing.to_wire() if routing else None,
         "last_batch": _batch(last) if last else None,
     }
 

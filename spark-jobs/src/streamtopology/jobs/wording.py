@@ -29,6 +29,13 @@ def rate(value: float | None) -> str:
     return "-" if value is None else f"{count(value)} rows/s"
 
 
+def figure(value: float | None) -> str:
+    """A measured figure of any kind: 0.00123, 1.25, 607, 16,384; - where there is none."""
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:.3g}"
+
+
 def percent(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.0f} %"
 
@@ -41,6 +48,11 @@ def duration(seconds: float) -> str:
         return f"{seconds:.1f} s"
     whole = round(seconds)
     return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60:02d} s"
+
+
+def micros(seconds: float) -> str:
+    """What one row costs: 0.5 us, 8 us, 1,200 us."""
+    return f"{figure(round(1e6 * seconds, 3))} us"
 
 
 def moved(change: Reconfiguration) -> str:

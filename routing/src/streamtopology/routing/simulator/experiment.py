@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
+
+import numpy as np
 
 Parameters = Mapping[str, Any]
 """JSON-able values by name: numbers, strings, lists of them."""
@@ -40,11 +43,20 @@ class Claim:
     """One sentence of the paper, with its figure where it has one, and whether a summary bears it out.
 
     `holds` has the tolerance in it and says so in the sentence; it is written from the paper, never from our result.
+    `paper`: the paper's figures, under the names that the summary has for ours. `why_not`: where it is known that the
+    claim does not hold here, a sentence for people why; shown only when it does not hold.
     """
 
     sentence: str
     holds: Callable[[Summary], bool]
     paper: Mapping[str, float] = field(default_factory=dict[str, float])
+    why_not: str = ""
+
+    def judged(self, summary: Summary) -> dict[str, Any]:
+        """The claim as a result lists it."""
+        holds = bool(self.holds(summary))
+        paper = {name: _plain(value) for name, value in self.paper.items()}
+        return {"sentence": self.sentence, "holds": holds, "paper": paper, "why_not": "" if holds else self.why_not}
 
 
 @dataclass(frozen=True)
@@ -52,7 +64,8 @@ class Plot:
     """How to draw the series: columns for the axes and for what tells lines apart, and the paper's own points.
 
     `only`: rows whose columns have these values are drawn, for experiments with several plots. `paper`: rows with the
-    same three columns, read from the paper's text or figure.
+    same three columns, read from the paper's text or figure. `x_label`, `y_label`: what the axes measure, with units,
+    where the columns' names do not say it.
     """
 
     title: str
@@ -63,6 +76,24 @@ class Plot:
     log_y: bool = False
     only: Mapping[str, float | int | str] = field(default_factory=dict[str, float | int | str])
     paper: Sequence[Row] = ()
+    x_label: str = ""
+    y_label: str = ""
+
+    def rows(self, series: Sequence[Row]) -> list[Row]:
+        """The rows of `series` that this plot draws: those that `only` chooses and that have all three columns.
+
+        ExperimentError: there is none, or a row of the paper lacks a column.
+        """
+        columns = (self.x, self.y, self.line)
+        chosen = [row for row in series if all(row.get(name) == value for name, value in self.only.items())]
+        drawn = [row for row in chosen if all(name in row for name in columns)]
+        if not drawn:
+            where = "".join(f", {name} = {value}" for name, value in self.only.items())
+            raise ExperimentError(f"plot {self.title!r}: no row of the series has {', '.join(columns)}{where}")
+        for row in self.paper:
+            if missing := [name for name in columns if name not in row]:
+                raise ExperimentError(f"plot {self.title!r}: a row of the paper has no {missing[0]}; it has {', '.join(row)}")
+        return drawn
 
 
 @dataclass(frozen=True)
@@ -96,15 +127,29 @@ class Experiment:
         parameters = {**self.parameters, **(self.quick if quick else {}), **given}
         times = runs or (self.quick_runs if quick else self.runs)
         measured = self.measure(parameters, times, seed, progress)
-        claims = [{"sentence": claim.sentence, "holds": bool(claim.holds(measured.summary))} for claim in self.claims]
+        claims = [claim.judged(measured.summary) for claim in self.claims]
         return {
             "id": self.id,
-            "parameters": {**parameters, "seed": seed},
+            "title": self.title,
+            "source": self.source,
+            "quick": quick,
+            "parameters": _plain({**parameters, "seed": seed}),
             "runs": times,
-            "series": [dict(row) for row in measured.series],
-            "summary": dict(measured.summary),
-            "paper": {name: value for claim in self.claims for name, value in claim.paper.items()},
+            "series": [{name: _plain(value) for name, value in row.items()} for row in measured.series],
+            "summary": {name: _plain(value) for name, value in measured.summary.items()},
+            "paper": {name: value for claim in claims for name, value in claim["paper"].items()},
             "claims": claims,
             "stand_in": self.stand_in,
             "holds": all(claim["holds"] for claim in claims),
         }
+
+
+def _plain(value: Any) -> Any:
+    """The value as JSON has it: numpy's numbers and arrays as Python's, and None for what is not a finite number."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(item) for name, item in cast("Mapping[Any, Any]", value).items()}
+    if isinstance(value, np.ndarray | np.generic):
+        return _plain(value.tolist())
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in cast("Sequence[Any]", value)]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

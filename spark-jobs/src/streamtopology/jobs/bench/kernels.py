@@ -14,6 +14,7 @@ import numba
 import numpy as np
 
 from streamtopology.routing import groupings
+from streamtopology.routing.groupings.knowledge import LearningChooser
 from streamtopology.routing.hashing import hash_bytes, hash_int64
 from streamtopology.routing.table import BUCKETS, RoutingTable, bucket_of
 
@@ -70,15 +71,15 @@ def _cases(size: int) -> dict[str, Callable[[], object]]:
 def _learnt(policy: str, hashes: np.ndarray, k: int = 16) -> Callable[[], object]:
     """A chooser that learns, over k instances each of which has reported a part of the stream, 1 to 64 ms a tuple."""
     spec = groupings.get(policy)
-    if spec.learning is None:
+    chooser = spec.chooser(np.arange(k, dtype=np.int32), np.zeros(k), SEED)
+    if spec.learning is None or not isinstance(chooser, LearningChooser):
         raise ValueError(f"{policy} learns nothing from instances")
     options = spec.check_options({})
     reports = []
     for instance, seen in enumerate(np.array_split(hashes[: k * 20_000], k)):
         observer = spec.learning.make_observer(instance, options)
-        observer.observe(seen, (1 + seen % np.uint64(64)) * 1e-3)
+        observer.observe(seen, (1 + seen % np.uint64(64)).astype(np.float64) * 1e-3)
         reports.append(observer.report())
-    chooser = spec.chooser(np.arange(k, dtype=np.int32), np.zeros(k), SEED)
     chooser.learn(spec.learning.nothing_known(options).after(reports))
     return lambda: chooser.choose(hashes, len(hashes))
 

@@ -152,7 +152,7 @@ class _Posg:
         self.unreported.tuples[instance] = 0
         hashes = self.stream.hashes[self.stream.items[tuples]]
         for pair in self.instances[instance].execute(hashes, self.queues.took[tuples]):
-            self.inbox.send(self.queues.done[tuples[-1]], lambda pair=pair: self._receive(instance, pair))
+            self.inbox.send(float(self.queues.done[tuples[-1]]), lambda pair=pair: self._receive(instance, pair))
         self.unreported.limits[instance] = self.instances[instance].until_check
 
     def _receive(self, instance: int, pair: CostSketch) -> None:

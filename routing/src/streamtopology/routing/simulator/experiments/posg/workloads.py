@@ -10,7 +10,7 @@ import numpy.typing as npt
 from streamtopology.routing.hashing import hash_int64
 from streamtopology.routing.simulator.experiment import Parameters
 from streamtopology.routing.simulator.experiments.posg.queues import Stream
-from streamtopology.routing.simulator.streams import draw, zipf_probabilities
+from streamtopology.routing.simulator.streams import draw, zipf_exponent, zipf_probabilities
 
 Floats = npt.NDArray[np.float64]
 
@@ -20,7 +20,7 @@ MILLISECOND = 1e-3
 def synthetic(parameters: Parameters, rng: np.random.Generator) -> Stream:
     """`m` tuples over `n` items, Zipf-`alpha`; `wn` execution times at equal steps in wmin..wmax ms fall to items at random."""
     n, wn = int(parameters["n"]), int(parameters["wn"])
-    values = np.linspace(parameters["wmin"], parameters["wmax"], wn) * MILLISECOND
+    values: Floats = np.linspace(float(parameters["wmin"]), float(parameters["wmax"]), wn, dtype=np.float64) * MILLISECOND
     costs = rng.permutation(values[np.arange(n) * wn // n])
     items = draw(zipf_probabilities(n, parameters["alpha"]), int(parameters["m"]), rng)
     return _stream(items, costs, int(parameters["k"]), parameters["provisioning"], parameters.get("slowness"))
@@ -32,17 +32,8 @@ def mentions(parameters: Parameters, rng: np.random.Generator) -> Stream:
     n, shares = int(parameters["n"]), np.array(parameters["class_shares"])
     costs = rng.choice(np.array(parameters["class_ms"]) * MILLISECOND, n, p=shares / shares.sum())
     costs[0] = parameters["class_ms"][1] * MILLISECOND
-    items = draw(zipf_probabilities(n, exponent_for(float(parameters["p1"]), n)), int(parameters["m"]), rng)
+    items = draw(zipf_probabilities(n, zipf_exponent(n, float(parameters["p1"]))), int(parameters["m"]), rng)
     return _stream(items, costs, int(parameters["k"]), parameters["provisioning"], None)
-
-
-def exponent_for(p1: float, n: int) -> float:
-    """The exponent at which the most frequent of n items has the share p1, 1/n < p1 < 1; by bisection."""
-    low, high = 0.0, 64.0
-    while high - low > 1e-9:
-        middle = (low + high) / 2
-        low, high = (middle, high) if zipf_probabilities(n, middle)[0] < p1 else (low, middle)
-    return low
 
 
 def _stream(

@@ -1,0 +1,116 @@
+"""The report as Markdown, and what it shares with the page: counts, figures beside the paper's, parameters in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from streamtopology.jobs import wording
+from streamtopology.jobs.reproducing.figure import Figure
+
+Result = Mapping[str, Any]
+
+LEAD = (
+    "Each experiment of the five papers, run in the simulator on the same groupings and planners that run on Spark, and "
+    "held against what its paper claims. Hollow marks in a figure are the paper's own points. A claim that does not hold "
+    "is shown as it is, with a sentence why where it is known."
+)
+_MOST_LISTED = 12
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many experiments and claims there are, how many hold, how many experiments failed to run."""
+
+    experiments: int
+    held: int
+    failed: int
+    claims: int
+    claims_held: int
+    seconds: float
+    quick: bool
+
+    @staticmethod
+    def of(results: Sequence[Result]) -> Counts:
+        claims = [claim for result in results for claim in result.get("claims", ())]
+        return Counts(
+            experiments=len(results),
+            held=sum(bool(result["holds"]) for result in results),
+            failed=sum("error" in result for result in results),
+            claims=len(claims),
+            claims_held=sum(claim["holds"] for claim in claims),
+            seconds=sum(result["seconds"] for result in results),
+            quick=any(result["quick"] for result in results),
+        )
+
+
+def figures_beside(result: Result) -> list[tuple[str, str, str]]:
+    """(name, ours, the paper's) of every figure of the summary, then those that only the paper has."""
+    ours, papers = result["summary"], result["paper"]
+    names = [*ours, *(name for name in papers if name not in ours)]
+    return [(name, wording.figure(ours.get(name)), wording.figure(papers.get(name))) for name in names]
+
+
+def parameter(value: Any) -> str:
+    """A parameter's value in words; of a long list its ends."""
+    if not isinstance(value, list):
+        return str(value)
+    if len(value) > _MOST_LISTED:
+        return f"{', '.join(map(str, value[:3]))}, ... {value[-1]} ({len(value)} values)"
+    return ", ".join(map(str, value))
+
+
+def figure_file(name: str, number: int) -> str:
+    """Where an experiment's figure is, relative to the report."""
+    return f"figures/{name}-{number}.svg"
+
+
+def report(papers: Mapping[str, Sequence[Result]], figures: Mapping[str, Sequence[Figure]]) -> str:
+    """The whole report; `papers` maps titles to results."""
+    results = [result for of_paper in papers.values() for result in of_paper]
+    counts = Counts.of(results)
+    lines = ["# The papers, reproduced", "", LEAD, ""]
+    lines += [
+        f"**{counts.held} of {counts.experiments} experiments hold**, {counts.claims_held} of {counts.claims} claims; "
+        f"{counts.failed} failed to run. {wording.duration(counts.seconds)} of measuring.",
+        "",
+    ]
+    if counts.quick:
+        lines += ["Run with `--quick`: smaller and repeated less often than in the papers.", ""]
+    lines += ["| experiment | | claims that hold |", "| --- | --- | --- |"]
+    lines += [_overview(result) for result in results]
+    for title, of_paper in papers.items():
+        lines += ["", f"## {title}"]
+        for result in of_paper:
+            lines += ["", *_section(result, figures.get(result["id"], ()))]
+    return "\n".join(lines) + "\n"
+
+
+def _overview(result: Result) -> str:
+    if "error" in result:
+        return f"| [{result['id']}](#{result['id']}) | {_cell(result['title'])} | failed to run |"
+    held = sum(claim["holds"] for claim in result["claims"])
+    return f"| [{result['id']}](#{result['id']}) | {_cell(result['title'])} | {held} of {len(result['claims'])} |"
+
+
+def _section(result: Result, figures: Sequence[Figure]) -> list[str]:
+    lines = [f"### {result['id']}", "", f"{result['title']} ({result['source']})", ""]
+    if "error" in result:
+        return [*lines, f"It failed: `{result['error']}`"]
+    for number, figure in enumerate(figures, 1):
+        file = figure_file(result["id"], number)
+        lines += [f"![{figure.title}]({file})" if figure.svg else f"Not drawn. {figure.problem}", ""]
+    for claim in result["claims"]:
+        lines.append(f"- {'holds' if claim['holds'] else '**does not hold**'}: {claim['sentence']}")
+        lines += [f"  Why not: {claim['why_not']}"] if claim["why_not"] else []
+    lines += ["", "| figure | here | paper |", "| --- | --- | --- |"]
+    lines += [f"| {_cell(name)} | {ours} | {papers} |" for name, ours, papers in figures_beside(result)]
+    if result["stand_in"]:
+        lines += ["", f"Stand-in: {result['stand_in']}"]
+    given = "; ".join(f"`{name}` {parameter(value)}" for name, value in result["parameters"].items())
+    return [*lines, "", f"Parameters: {given}; runs: {result['runs']}; {wording.duration(result['seconds'])}."]
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")

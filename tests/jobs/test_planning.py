@@ -1,0 +1,175 @@
+"""`streamtopology plan`: what the controller would do with what a driver served, and what it cannot be asked."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.histories import SLOTS
+from support.manifests import counting, files, manifest, memory_sink
+
+from streamtopology.jobs.cli import main
+from streamtopology.jobs.failures import WrongUse
+from streamtopology.jobs.history import BatchOutcome, History
+from streamtopology.jobs.planning import Snapshot, as_json, as_text, look_ahead
+from streamtopology.jobs.stats import build_stats
+from streamtopology.routing.capacity import SOURCE
+from streamtopology.routing.epoch import Epoch, Route
+from streamtopology.routing.hashing import hash_int64
+from streamtopology.routing.report import LoadReport, SourceReport
+from streamtopology.routing.table import BUCKETS, RoutingTable, bucket_of, partition
+from streamtopology.routing.topology import Topology, parse
+
+CPU = tuple(slot.cpu for slot in SLOTS)
+COST = 1e-5
+FIXED_SECONDS = 0.05
+EPOCH = 3
+
+
+def topology(policy: str = "mixed", **spec: Any) -> Topology:
+    return parse(given(policy, **spec))
+
+
+def given(policy: str = "mixed", **spec: Any) -> dict[str, Any]:
+    executors = [{"name": "large", "replicas": 3, "cpu": "1"}, {"name": "small", "replicas": 1, "cpu": "300m"}]
+    one = counting(policy=policy)
+    return manifest("trips", [files(Path("unused"))], [one], [memory_sink("all", "counts")], **{"executors": executors, **spec})
+
+
+def served(table: RoutingTable | None = None, policy: str = "mixed", keys: int = 400, rows: int = 40_000) -> dict[str, Any]:
+    """What a driver whose last batch ran under `table` serves, as JSON came back; each key has as many rows."""
+    table = table or RoutingTable.uniform(range(4))
+    hashes = hash_int64(np.arange(keys, dtype=np.int64))
+    order, bounds = partition(table.lookup(hashes), 4)
+    reports = []
+    for instance, slot in enumerate(SLOTS):
+        mine = hashes[order[bounds[instance] : bounds[instance + 1]]]
+        count, busy = len(mine) * (rows // keys), len(mine) * (rows // keys) * COST / slot.cpu
+        buckets = np.bincount(bucket_of(mine, BUCKETS), minlength=BUCKETS) * (rows // keys)
+        reports.append(
+            LoadReport("counts", instance, instance, count, busy, busy + FIXED_SECONDS, len(mine), 1_000 * len(mine),
+                       bucket_rows=buckets.astype(np.int64))
+        )  # fmt: skip
+    sources = tuple(
+        SourceReport(slot.index, rows // 4, rows / 4 * 1e-6 / slot.cpu, rows / 4 * 1e-6 / slot.cpu + 0.01) for slot in SLOTS
+    )
+    history = History("trips", SLOTS, {"counts": policy})
+    history.batch_done(BatchOutcome(7, 1, EPOCH, rows, 0.6, 1_700_000_000.0, tuple(reports), sources))
+    routing = Epoch(EPOCH, {"counts": Route(policy, table, (0, 1, 2, 3))}, (), "because")
+    return json.loads(json.dumps(build_stats(history, routing), allow_nan=False))
+
+
+def test_a_slow_executor_is_relieved():
+    outlook = look_ahead(topology(), Snapshot.from_stats(served()))
+    told = as_json(outlook)
+    source, counts = told["stages"]
+    assert told["reroute"]
+    assert (told["epoch"], told["batch"], told["batch_seconds"]) == (EPOCH, 7, 0.6)
+    assert (source["name"], counts["name"], counts["policy"]) == (SOURCE, "counts", "mixed")
+    assert counts["imbalance_before"] > 0.5
+    assert counts["imbalance_after"] < 0.08
+    assert counts["rerouted"]
+    assert 0 < counts["keys_moved"] < 400
+    assert counts["bytes_moved"] == pytest.approx(1_000 * counts["keys_moved"], rel=0.25)
+    assert 0 < told["predicted_gain_seconds"] < 0.6
+    assert told["cost_seconds"] > 0
+    assert np.argmin(source["shares"]) == 3
+    json.dumps(told, allow_nan=False)
+    text = as_text(outlook)
+    assert "would be re-routed: saves " in text
+    assert "re-routed" in text.splitlines()[-1]
+
+
+def test_what_is_planned_is_what_a_table_would_then_do():
+    first = look_ahead(topology(), Snapshot.from_stats(served()))
+    assert first.proposal is not None
+    after = first.proposal.epoch.routes["counts"].table
+    shares = np.array(first.proposal.source_shares)
+    again = served(after)
+    for report, share in zip(again["last_batch"]["source_reports"], shares, strict=True):
+        report["rows"] = round(40_000 * share)
+    again["routing"]["source_shares"] = shares.tolist()
+    counts = as_json(look_ahead(topology(), Snapshot.from_stats(again)))["stages"][-1]
+    assert counts["imbalance_before"] == pytest.approx(as_json(first)["stages"][-1]["imbalance_after"], abs=0.03)
+    assert not counts["rerouted"]
+
+
+def test_the_manifests_policy_and_settings_decide():
+    fields = as_json(look_ahead(topology("fields"), Snapshot.from_stats(served())))
+    assert [stage["name"] for stage in fields["stages"]] == [SOURCE]
+    from_fields = as_json(look_ahead(topology("mixed"), Snapshot.from_stats(served(policy="fields"))))
+    assert from_fields["stages"][-1]["rerouted"]
+    tolerant = look_ahead(topology(rebalance={"tolerance": 1.0, "interval": "1s"}), Snapshot.from_stats(served(keys=40_000)))
+    strict = look_ahead(topology(rebalance={"tolerance": 0.01, "interval": "1s"}), Snapshot.from_stats(served(keys=40_000)))
+    assert as_json(tolerant)["stages"][-1]["imbalance_before"] == as_json(strict)["stages"][-1]["imbalance_before"]
+    recommended = look_ahead(topology(rebalance={"mode": "Recommend"}), Snapshot.from_stats(served()))
+    assert recommended.proposal is not None
+
+
+def test_a_split_operator_keeps_its_halves():
+    stats = served()
+    routes = stats["routing"]["routes"]
+    routes["counts.partial"] = {"policy": "partial-key", "table": None, "instances": [0, 1, 2, 3], "options": {}}
+    routes["counts"]["policy"] = "fields"
+    outlook = look_ahead(topology("mixed"), Snapshot.from_stats(stats))
+    assert outlook.snapshot.routing.routes["counts"].policy == "fields"
+
+
+def test_at_balance_nothing_is_done():
+    equal = tuple(replace(slot, cpu=1.0) for slot in SLOTS)
+    stats = served(keys=40_000)
+    for report in stats["last_batch"]["reports"] + stats["last_batch"]["source_reports"]:
+        seconds = report["rows"] * (COST if "operator" in report else 1e-6)
+        report["busy_seconds"], report["task_seconds"] = seconds, seconds + 0.01
+    stats["slots"] = [{"index": s.index, "executor": s.executor, "class": "large", "cpu": s.cpu} for s in equal]
+    outlook = look_ahead(topology(), Snapshot.from_stats(stats))
+    assert outlook.proposal is None
+    assert "nothing would be re-routed: balanced" in as_text(outlook)
+    assert not any(stage["rerouted"] for stage in as_json(outlook)["stages"])
+
+
+def test_the_command_reads_files_and_the_standard_input(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    file, stats = tmp_path / "trips.yaml", tmp_path / "stats.json"
+    file.write_text(json.dumps(given()))
+    stats.write_text(json.dumps(served()))
+    assert main(["plan", str(file), "--stats", str(stats), "--json", str(tmp_path / "new" / "plan.json")]) == 0
+    text = capsys.readouterr().out
+    assert "trips, epoch 3, batch 7, 600 ms" in text
+    assert json.loads((tmp_path / "new" / "plan.json").read_text())["reroute"]
+    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(served())))
+    assert main(["plan", str(file), "--stats", "-"]) == 0
+    assert capsys.readouterr().out == text
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"version": 2}, "version 2, this program reads 1"),
+        ({"last_batch": None}, "has not committed a batch yet"),
+        ({"routing": None}, "has not committed a batch yet"),
+        ({"epoch": 2}, "epoch 3 has just begun"),
+        ({"routing": {"version": 1}}, "the epoch has the fields"),
+        ({"topology": "others"}, "of topology 'others', the manifest is of 'trips'"),
+        ({"last_batch": {"seconds": 1}}, "lack 'reports'"),
+    ],
+)
+def test_stats_that_do_not_do_are_told(changed: dict[str, Any], said: str):
+    with pytest.raises(WrongUse, match=said):
+        look_ahead(topology(), Snapshot.from_stats({**served(), **changed}))
+
+
+def test_files_that_do_not_do_are_wrong_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    file, stats = tmp_path / "trips.yaml", tmp_path / "stats.json"
+    file.write_text(json.dumps(given()))
+    for text, said in ((None, "cannot read"), ("{", "is not JSON"), ("[]", "but not an object"), ("{}", "version None")):
+        if text is not None:
+            stats.write_text(text)
+        assert main(["plan", str(file), "--stats", str(stats)]) == 2
+        assert said in capsys.readouterr().err

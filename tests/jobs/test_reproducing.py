@@ -1,0 +1,203 @@
+"""`streamtopology reproduce`: what it prints, writes and exits with, for experiments that hold, do not hold, or fail."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from rich.console import Console
+from support.experiments import DICE, FAILING, LOADED, measuring
+from support.histories import Clock
+
+from streamtopology.jobs.cli import main
+from streamtopology.jobs.failures import WrongUse
+from streamtopology.jobs.reproducing import Request, reproduce
+from streamtopology.jobs.reproducing.figure import COLORS, draw
+from streamtopology.jobs.reproducing.page import html, themed
+from streamtopology.jobs.reproducing.progress import Progress
+from streamtopology.routing.simulator.experiment import Plot
+
+ALL = {experiment.id: experiment for experiment in (DICE, FAILING, LOADED)}
+
+
+def console() -> Console:
+    return Console(file=io.StringIO(), width=200)
+
+
+def printed(screen: Console) -> str:
+    assert isinstance(screen.file, io.StringIO)
+    return screen.file.getvalue()
+
+
+def test_one_that_holds(tmp_path: Path):
+    screen = console()
+    file = tmp_path / "new" / "one.json"
+    assert reproduce("dice-mean", Request(json_file=file), ALL, screen) == 0
+    result = json.loads(file.read_text())
+    assert {"id", "parameters", "runs", "series", "summary", "paper", "holds"} <= set(result)
+    assert (result["id"], result["holds"], result["paper"]) == ("dice-mean", True, {"mean of a die": 3.5})
+    line = next(line for line in printed(screen).splitlines() if line.startswith("dice-mean"))
+    assert re.fullmatch(r"dice-mean +holds +\d+ ms +1 of 1 claims", line)
+    assert "1 of 1 hold" in printed(screen)
+
+
+def test_one_that_does_not_hold_says_what_and_why():
+    screen = console()
+    assert reproduce("dice-loaded", Request(runs=2), ALL, screen) == 1
+    text = printed(screen)
+    assert re.search(r"dice-loaded +does not hold +\d+ ms +1 of 2 claims", text)
+    assert re.search(r"not: a die shows 6 always \[mean of a die: paper 6, here 3\.\d+\]", text)
+    assert "why: these dice are fair & square" in text
+    assert "0 of 1 hold" in text
+
+
+def test_one_that_fails_does_not_lose_the_others(tmp_path: Path):
+    screen = console()
+    request = Request(quick=True, json_file=tmp_path / "all.json", report_dir=tmp_path / "report")
+    assert reproduce("all", request, ALL, screen) == 1
+    dice, lost, loaded = json.loads((tmp_path / "all.json").read_text())
+    assert [dice["holds"], lost["holds"], loaded["holds"]] == [True, False, False]
+    assert re.fullmatch(r"ZeroDivisionError: no dice \(experiments\.py, line \d+\)", lost["error"])
+    assert loaded["series"]
+    assert "1 of 3 hold, 1 failed" in printed(screen)
+    page = (tmp_path / "report" / "index.html").read_text()
+    assert all(f'<section id="{name}">' in page for name in ALL)
+    assert "raise ZeroDivisionError" in page
+
+
+def test_what_was_measured_is_there_when_a_run_is_stopped(tmp_path: Path):
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    stopped = {**ALL, "dice-lost": measuring([], {}, id="dice-lost")}
+    object.__setattr__(stopped["dice-lost"], "measure", interrupted)
+    request = Request(json_file=tmp_path / "all.json", report_dir=tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        reproduce("all", request, stopped, console())
+    assert [result["id"] for result in json.loads((tmp_path / "all.json").read_text())] == ["dice-mean"]
+    assert '<section id="dice-mean">' in (tmp_path / "index.html").read_text()
+
+
+def test_wrong_use_names_what_there_is(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(WrongUse, match=r"no experiment 'dice'; there is 'all', or one of:\n  dice-mean +The mean of dice"):
+        reproduce("dice", Request(), ALL, console())
+    assert main(["reproduce", "no-such-one"]) == 2
+    assert "streamtopology: there is no experiment 'no-such-one'" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as ended:
+        main(["reproduce", "all", "--runs", "0"])
+    assert ended.value.code == 2
+
+
+def test_the_page_has_each_figure_claim_and_stand_in_and_is_one_file(tmp_path: Path):
+    reproduce("all", Request(quick=True, report_dir=tmp_path), ALL, console())
+    page = (tmp_path / "index.html").read_text()
+    assert page.count("<svg") == 2
+    assert "a die shows 6 always" in page
+    assert "these dice are fair &amp; square" in page
+    assert "Loaded &lt;dice&gt;" in page
+    assert "numpy&#x27;s generator for &lt;real&gt; dice" in page
+    assert 'href="#dice-loaded"' in page
+    assert "<code>--quick</code>" in page
+    assert not re.search(r'(?:src|href)="(?!#)', page), "nothing is fetched from elsewhere"
+    assert "prefers-color-scheme: dark" in page
+
+
+def test_the_markdown_says_the_same_and_its_figures_are_files(tmp_path: Path):
+    reproduce("all", Request(report_dir=tmp_path), ALL, console())
+    report = (tmp_path / "report.md").read_text()
+    figures = re.findall(r"!\[[^]]*\]\(([^)]+)\)", report)
+    assert figures == ["figures/dice-mean-1.svg", "figures/dice-loaded-1.svg"]
+    assert all(ElementTree.parse(tmp_path / file) for file in figures)
+    assert "**1 of 3 experiments hold**, 2 of 3 claims; 1 failed to run" in report
+    assert "- **does not hold**: a die shows 6 always\n  Why not: these dice are fair & square" in report
+    assert re.search(r"\| mean of a die \| 3\.\d+ \| 3\.5 \|", report)
+    assert "--quick" not in report
+
+
+def test_a_figure_has_our_lines_and_the_papers_points():
+    series = [{"k": k, "y": k * slope, "of": name} for k in (1, 2, 4) for name, slope in (("ours", 1), ("other", 2))]
+    plot = Plot("Growth", "k", "y", "of", log_x=True, log_y=True, paper=[{"k": 2, "y": 3, "of": "theirs"}])
+    svg = draw(plot, series).svg
+    ElementTree.fromstring(svg)
+    for text in ("Growth", "ours", "other", "theirs", "hollow: the paper"):
+        assert f">{text}</text>" in svg
+    assert all(color in svg for color in COLORS[:3])
+    assert COLORS[3] not in svg
+    assert svg == draw(plot, series).svg
+
+
+def test_axes_and_lines_are_named_in_words():
+    series = [{"x": k, "y": k, "of_keys": keys} for k in (1, 2) for keys in (5_000, 100)]
+    svg = draw(Plot("Named", "x", "y", "of_keys", y_label="seconds"), series).svg
+    assert all(f">{text}</text>" in svg for text in ("of keys 5,000", "of keys 100", "seconds"))
+    assert not re.search(">[xy]</text>", svg)
+
+
+def test_a_figure_takes_words_gaps_and_several_runs_at_a_point():
+    series = [{"k": k, "y": y, "of": "a"} for k, ys in (("uniform", (1, 3)), ("zipf", (None, 2)), ("x", (None,))) for y in ys]
+    svg = draw(Plot("Words", "k", "y", "of"), series).svg
+    assert all(f">{word}</text>" in svg for word in ("uniform", "zipf", "x"))
+    assert "fill-opacity" in svg  # the band between the runs
+
+
+def test_a_figure_that_cannot_be_drawn_says_why_and_the_others_stay():
+    plots = (Plot("Nothing", "dice", "sum", "kind", only={"dice": 9}), DICE.plots[0])
+    results = [{**measuring([{"dice": 1, "sum": 2, "kind": "a"}], {"mean of a die": 3.5}).carry_out({}, lambda _: None),
+                "seconds": 1.0}]  # fmt: skip
+    page = html(results, {"dice-mean": [draw(plot, results[0]["series"]) for plot in plots]})
+    assert "Not drawn. plot &#x27;Nothing&#x27;: no row of the series has dice, sum, kind, dice = 9" in page
+    assert page.count("<svg") == 1
+
+
+def test_the_figures_of_the_page_take_its_colours():
+    svg = draw(DICE.plots[0], [{"dice": 1, "sum": 2, "kind": "a"}]).svg
+    element = themed(svg)
+    assert element.startswith("<svg")
+    assert not re.search(r"#[0-9a-f]{6}\b", element), "every colour is one of the page's"
+    assert "var(--c1)" in element
+
+
+def test_progress_guesses_from_what_is_done():
+    clock = Clock()
+    progress = Progress(4, console(), clock)
+    progress.begin("a")
+    clock.now = 1.0
+    progress.tell(0.01)
+    assert progress.seconds_left() is None
+    clock.now = 5.0
+    progress.tell(0.5)
+    assert progress.seconds_left() == pytest.approx(5 + 3 * 10)
+    assert progress.line() == "[   5.0 s] a 50 %, 0 of 4 done, about 35 s left"
+    clock.now = 20.0
+    progress.end(["a holds"])
+    assert progress.seconds_left() == pytest.approx(3 * 20)
+    progress.begin("b")
+    clock.now = 25.0
+    assert progress.seconds_left() == pytest.approx(15 + 2 * 20)
+    progress.tell(0.5)
+    assert progress.seconds_left() == pytest.approx(5 + 2 * 15)
+
+
+def test_without_a_terminal_a_line_every_ten_seconds():
+    clock, screen = Clock(), console()
+    with Progress(1, screen, clock) as progress:
+        progress.begin("a")
+        for clock.now in range(1, 26):
+            progress.tell(clock.now / 25)
+        progress.end(["a holds"])
+    assert printed(screen).splitlines() == [
+        "[  10.0 s] a 40 %, 0 of 1 done, about 15 s left",
+        "[  20.0 s] a 80 %, 0 of 1 done, about 5.0 s left",
+        "a holds",
+    ]
+
+
+def test_in_a_terminal_the_line_is_live():
+    screen = Console(file=io.StringIO(), width=120, force_terminal=True)
+    assert reproduce("dice-mean", Request(quick=True), ALL, screen) == 0
+    assert "0 of 1 done" in printed(screen)
+    assert "dice-mean" in printed(screen)
