@@ -215,3 +215,17 @@ def test_choosers_start_again_from_what_every_instance_had_been_given(tmp_path: 
     after = flow.router.done[-1].attempt.chooser_loads
     assert {node: loads.tolist() for node, loads in after.items()} == {node: loads.tolist() for node, loads in before.items()}
     assert sum(loads.sum() for loads in after.values()) >= 100
+
+
+def test_what_an_instance_lacks_is_made_up_once_by_all_routers_together(tmp_path: Path) -> None:
+    operator = {"name": "n", "inputs": ["s"], "grouping": {"policy": "partial-key", "key": "k"}, "run": "count"}
+    flow = Flow(tmp_path, manifest([operator], {"s": "k BIGINT"}))
+    flow.batch(s=pa.table({"k": [7] * 1000}))  # two instances get 500 each
+    flow.batch(s=pa.table({"k": list(range(1000)) * 4}))
+    given = Counter[int]()
+    for done in flow.router.done:
+        for turned in done.results.turns:
+            if turned.report.operator != "n":
+                given[turned.report.instance] += turned.report.rows
+    assert sorted(given) == list(range(SLOTS))
+    assert max(given.values()) <= 1.05 * min(given.values())

@@ -24,7 +24,7 @@ from streamtopology.jobs.simulating.arrivals import NotInTrace, arrivals
 from streamtopology.routing.hashing import hash_int64
 from streamtopology.routing.topology import Operator, parse
 
-SMALL = Stream(keys={"": 300}, zipf={"": 1.0}, rows=5_000, batches=9)
+SMALL = Stream(keys={"": 300}, zipf={"": 1.0}, rows=60_000, batches=9)
 
 
 def given(*operators: dict[str, Any]) -> dict[str, Any]:

@@ -203,7 +203,7 @@ def test_partial_key_without_keys_is_refused() -> None:
 def test_local_or_shuffle_stays_beside_its_router_where_it_can(active: set[int], beside: set[int], n: int) -> None:
     instances = sorted(active)
     spec = groupings.get("local-or-shuffle")
-    router = spec.chooser(np.array(instances, np.int32), np.zeros(len(instances)), SEED, {}, tuple(beside))
+    router = spec.chooser(np.array(instances, np.int32), np.zeros(len(instances)), SEED, {}, beside=tuple(beside))
     chosen = router.choose(None, n)
     allowed = sorted(active & beside) or instances
     assert set(chosen.tolist()) <= set(allowed)
@@ -214,9 +214,9 @@ def test_local_or_shuffle_stays_beside_its_router_where_it_can(active: set[int],
 def test_local_or_shuffle_has_no_use_for_a_local_instance_without_capacity() -> None:
     spec = groupings.get("local-or-shuffle")
     options = {"capacities": [0, 1, 3]}
-    chosen = spec.chooser(np.arange(3, dtype=np.int32), np.zeros(3), SEED, options, (0,)).choose(None, 4000)
+    chosen = spec.chooser(np.arange(3, dtype=np.int32), np.zeros(3), SEED, options, beside=(0,)).choose(None, 4000)
     assert np.bincount(chosen, minlength=3).tolist() == [0, 1000, 3000]
-    near = spec.chooser(np.arange(3, dtype=np.int32), np.zeros(3), SEED, options, (1, 0)).choose(None, 10)
+    near = spec.chooser(np.arange(3, dtype=np.int32), np.zeros(3), SEED, options, beside=(1, 0)).choose(None, 10)
     assert set(near.tolist()) == {1}
 
 

@@ -23,8 +23,8 @@ from streamtopology.routing.planners.balance import (
 from streamtopology.routing.planners.order import descending
 from streamtopology.routing.table import RoutingTable, bucket_of, moved
 
-PLANNERS = {name: planner for name, planner in planners.PLANNERS.items() if name != "dkg"}
-"""Those that keep to `max_entries` and the tolerance key by key; dkg is tested in test_dkg_planner.py."""
+PLANNERS = {name: planner for name, planner in planners.PLANNERS.items() if name not in ("dkg", "consistent")}
+"""Those of the paper and of its comparisons; the others have tests, and promises, of their own."""
 
 LLFD_OVER_KEYS = ("mixed", "mixed-bf", "mintable", "minmig", "simple")
 """The planners that theorem 1 is about: mixed-compact knows loads only to a spacing, readj has no such promise."""

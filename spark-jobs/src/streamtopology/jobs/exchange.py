@@ -78,18 +78,27 @@ class Outbox:
         return self._chooser(node, edge, route).choose(hashes, batch.num_rows)
 
     def _chooser(self, node: Node, edge: Edge, route: Route) -> Chooser:
-        """One chooser for all inputs of a node: its load estimates are about instances, not edges."""
+        """One chooser for all inputs of a node: its load estimates are about instances, not edges.
+
+        There is one at every place. Each starts from its part of the loads: if all made up the whole gap between two
+        instances, they would open another, as many times as large as there are places.
+        """
         if node.name not in self._choosers:
             active = np.asarray(route.instances, np.int32)
-            loads = self._attempt.chooser_loads.get(node.name)
+            loads = self._attempt.chooser_loads.get(node.name, np.zeros(node.parallelism))
             self._choosers[node.name] = groupings.get(node.policy).chooser(
                 active,
-                np.zeros(len(active)) if loads is None else loads[active].astype(np.float64),
+                loads[active] / self._attempt.places,
                 seed=self._attempt.number * 1_000_003 + self._order,
                 options=route.options,
                 table=route.table,
+                beside=self._instances_beside(node),
             )
         return self._choosers[node.name]
+
+    def _instances_beside(self, node: Node) -> list[int]:
+        """The node's instances at this place; none where Spark put the task, whose order is beyond the places."""
+        return self._attempt.instances_at(self._order, node.parallelism) if self._order < self._attempt.places else []
 
 
 def take(batch: pa.RecordBatch, indices: np.ndarray) -> pa.RecordBatch:

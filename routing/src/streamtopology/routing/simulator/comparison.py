@@ -63,7 +63,6 @@ class Comparison:
 def _reason_to_skip(spec: GroupingSpec, site: Site) -> str | None:
     if spec.kind not in ("table", "chooser"):
         return f"its routing is of the kind {spec.kind!r}, which is not simulated here"
-    # Fields that groupings of other papers bring along: what they say cannot be had here, whoever has them.
     if spec.learning is not None:
         return "it learns from instances while they work, which is not simulated here"
     if spec.prefers_local:
@@ -72,9 +71,6 @@ def _reason_to_skip(spec: GroupingSpec, site: Site) -> str | None:
         return "it routes by key, and the operator has none"
     if spec.splits_keys and site.stateful and not site.combinable:
         return "it may send one key to several instances, and the operator's state cannot be combined"
-    if spec.planner is not None:
-        try:
-            planners.get(spec.planner)
-        except PlanError as error:
-            return str(error)
+    if spec.planner in planners.JOINT_PLANNERS:
+        return "it plans several operators together, which is not simulated here"
     return None

@@ -208,12 +208,13 @@ class Contender:
         return imbalance(work, capacities, np.zeros(len(capacities)))
 
     def _choose(self, batch: Batch) -> Instances:
-        """Every slot is a router of its own with an equal part of the rows; all know what was given up to this batch."""
+        """Every slot is a router of its own with an equal part of the rows, and of what was given up to this batch."""
         active = np.array(self._route.instances, np.int32)
         chosen: list[Instances] = []
-        for router, hashes in enumerate(np.array_split(batch.hashes, len(self._site.cpu))):
+        routers = len(self._site.cpu)
+        for router, hashes in enumerate(np.array_split(batch.hashes, routers)):
             seed = self._seed + len(self._played) * 1_000_003 + router
-            chooser = self._spec.chooser(active, self._rows_given[active], seed, self._route.options)
+            chooser = self._spec.chooser(active, self._rows_given[active] / routers, seed, self._route.options)
             chosen.append(chooser.choose(hashes if self._site.has_key else None, len(hashes)))
         return np.concatenate(chosen)
 
