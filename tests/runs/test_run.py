@@ -17,7 +17,9 @@ from streamtopology.jobs.batch import Plan
 from streamtopology.jobs.checkpoint import Checkpoint
 from streamtopology.jobs.inspect_state import describe_key, node_state
 from streamtopology.jobs.query import Until
+from streamtopology.jobs.runner import what_is_missing
 from streamtopology.jobs.sinks.memory import memory_rows
+from streamtopology.routing import groupings
 
 if TYPE_CHECKING:  # the plugins are imported by pytest, which then explains their assertions
     from support.kafka import Broker
@@ -41,12 +43,36 @@ def example(name: str, path: Path) -> dict[str, Any]:
     return given
 
 
+def words() -> Counter[str]:
+    """Every word of the example text, counted without anything of ours."""
+    text = " ".join(path.read_text() for path in (EXAMPLES / "data/text").glob("*.txt"))
+    return Counter(re.findall("[a-z]+", text.lower()))
+
+
 def test_words_are_counted_though_their_edge_is_split(runner: Runner) -> None:
     history = runner.run(example("wordcount.yaml", EXAMPLES / "data/text/*.txt"), base=EXAMPLES)
-    text = " ".join(path.read_text() for path in (EXAMPLES / "data/text").glob("*.txt"))
-    assert counts_in("counts", "word") == Counter(re.findall("[a-z]+", text.lower()))
+    assert counts_in("counts", "word") == words()
     parts = {(report.operator, report.instance) for batch in history.batches for report in batch.reports if report.rows}
     assert len({instance for operator, instance in parts if operator == "counts.partial"}) == 3
+
+
+POLICIES = sorted(path.name for path in (EXAMPLES / "policies").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_words_are_counted_under_every_policy(runner: Runner, name: str) -> None:
+    given = example(f"policies/{name}", EXAMPLES / "data/text/*.txt")
+    given["spec"]["sinks"][0]["name"] = given["metadata"]["name"]
+    history = runner.run(given, base=EXAMPLES)
+    assert counts_in(given["metadata"]["name"], "word") == words()
+    counted = {report.operator for batch in history.batches for report in batch.reports}
+    splits = groupings.get(name.removesuffix(".yaml")).splits_keys
+    assert ("counts.partial" in counted) == splits
+
+
+def test_every_policy_that_runs_has_an_example() -> None:
+    shown = {name.removesuffix(".yaml") for name in POLICIES} | {"mixed", "partial-key"}  # flights, wordcount
+    assert shown == {name for name in groupings.GROUPINGS if what_is_missing(name) is None}
 
 
 def test_a_rerouted_run_equals_a_group_by_and_keys_are_where_the_table_says(runner: Runner) -> None:

@@ -75,7 +75,7 @@ def check_before_start(topology: Topology, base_dir: Path) -> None:
     problems += [
         Problem(f"spec.operators[{index}].grouping.policy", sentence)
         for index, operator in enumerate(topology.operators)
-        if (sentence := _what_is_missing(operator.grouping.policy))
+        if (sentence := what_is_missing(operator.grouping.policy))
     ]
     if topology.checkpoint is not None and topology.checkpoint.startswith("s3://"):
         problems.append(Problem("spec.checkpoint", f"{topology.checkpoint}: only local paths and shared volumes are built yet"))
@@ -85,8 +85,8 @@ def check_before_start(topology: Topology, base_dir: Path) -> None:
         compile_dag(topology, source_schemas(topology, {}), base_dir)
 
 
-def _what_is_missing(policy: str) -> str | None:
-    """Why a grouping that the simulator knows cannot run on Spark yet."""
+def what_is_missing(policy: str) -> str | None:
+    """Why a grouping that the simulator knows cannot run on Spark yet; None for one that does."""
     spec = groupings.get(policy)
     if spec.learning is not None:
         return f"{policy!r} learns from what instances report of each tuple, which Spark jobs do not send yet; simulator only"
