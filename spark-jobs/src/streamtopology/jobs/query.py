@@ -62,6 +62,7 @@ class TopologyQuery:
         self._frame = _together(spark, described, frames, folder / "files")
         self._stopping = threading.Event()
         self._prepared = threading.Event()
+        self._ending = threading.Event()
         self._in_callback = threading.Lock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="batches")
         self._at_work: Future[None] | None = None
@@ -117,21 +118,33 @@ class TopologyQuery:
         return writer.start()
 
     def _batch(self, frame: DataFrame, spark_batch: int) -> None:
-        """Called by Spark. Every way out but a normal return keeps Spark from counting the batch as done."""
+        """Called by Spark, which counts the batch as done unless this raises."""
         if self._let_go_at is not None:
             self._between.append(time.monotonic() - self._let_go_at)
         with self._in_callback:
             self._prepared.wait()
             self._read_ahead(spark_batch)
             self._finish_batch()
-            if self._stopping.is_set():
-                raise _Enough
-            self._at_work = self._thread.submit(self._run_batch, self._rows(frame), spark_batch)
-            if self._reads_rows:
-                self._finish_batch()  # Spark replays rows only of a batch that it does not count as done
-            else:
-                wait([self._at_work], self._until_spark_is_let_go())
-            self._let_go_at = time.monotonic()
+            if not self._stopping.is_set():
+                self._at_work = self._thread.submit(self._run_batch, self._rows(frame), spark_batch)
+                if self._reads_rows:
+                    self._finish_batch()  # Spark replays rows only of a batch that it does not count as done
+                else:
+                    wait([self._at_work], self._until_spark_is_let_go())
+                self._let_go_at = time.monotonic()
+                return
+        self._turn_away()
+
+    def _turn_away(self) -> None:
+        """Leave a batch that Spark begins while we stop to the next run.
+
+        Spark logs whatever is raised here at length, so where it can be avoided we return while it is being stopped:
+        should it count the batch as done all the same, the next run takes it from the offset log.
+        """
+        if self._reads_rows:
+            raise _Enough
+        self._ending.wait()
+        time.sleep(_MARGIN_SECONDS)
 
     def _read_ahead(self, spark_batch: int) -> None:
         """Have `spark_batch` read while the batch before it ends, if it will be run at all."""
@@ -182,6 +195,7 @@ class TopologyQuery:
     def _end(self, query: StreamingQuery) -> None:
         with self._in_callback:
             pass  # a callback at work is not cut short; one that comes now finds us stopping, and Spark's stop waits for it
+        self._ending.set()
         if query.isActive:
             query.stop()
 
