@@ -1,8 +1,6 @@
 """The rows of POSG that compare mean completion times over one parameter (Rivetti et al., figures 4 to 9 and 12).
 
-Of the paper's claims about `posg`, as published, many do not hold here: with mu = 0.05 the sketches of 1,024-tuple windows
-become stable after three windows or more, not two, so that half of a stream of 32,768 tuples is over before the scheduler
-first runs by them; a cell shared by 75 items says little about one of them; and each pair sent starts from nothing. What
+Of the paper's claims about `posg`, as published, many do not hold here; `docs/papers/posg.md` has each reason measured. What
 `earliest-finish` gains is claimed here beside it, in sentences that begin with "Ours".
 """
 
