@@ -7,13 +7,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamtopology.routing.groupings.posg import PosgInstance
 from streamtopology.routing.hashing import hash_int64
 from streamtopology.routing.simulator import experiments
 from streamtopology.routing.simulator.experiment import ExperimentError
 from streamtopology.routing.simulator.experiments.posg import POSG, scheduling
 from streamtopology.routing.simulator.experiments.posg.queues import Stream
+from streamtopology.routing.simulator.experiments.posg.rows import SYNTHETIC
+from streamtopology.routing.simulator.experiments.posg.scheduling import Schedule
+from streamtopology.routing.simulator.experiments.posg.shift import recovers_at
 from streamtopology.routing.simulator.experiments.posg.workloads import mentions, synthetic
 from streamtopology.routing.simulator.streams import zipf_exponent, zipf_probabilities
+from streamtopology.routing.sketches.count_min import column_of
 
 SMALL = {
     "n": 200, "m": 3000, "wn": 10, "wmin": 1.0, "wmax": 10.0, "alpha": 1.0, "k": 3, "provisioning": 100.0, "window": 64,
@@ -48,7 +53,7 @@ def test_full_knowledge_is_the_greedy_scheduler_with_exact_times(k, provisioning
 
 def slow_posg(given: Stream, window: int, tolerance: float, eps: float) -> tuple[list[float], int]:
     """Tuple by tuple, message by message, with the machines but without kernels."""
-    from streamtopology.routing.groupings.posg import PosgInstance, PosgScheduler, SchedulerState
+    from streamtopology.routing.groupings.posg import PosgScheduler, SchedulerState
     from streamtopology.routing.groupings.posg.greedy import packed, to_seconds
     from streamtopology.routing.sketches.count_min import dimensions
 
@@ -88,6 +93,48 @@ def test_posg_is_its_machines_tuple_by_tuple(seed: int) -> None:
     assert fast.completion_times == pytest.approx(completion)
     assert fast.messages == messages > 10
     assert fast.runs_from
+
+
+@pytest.mark.parametrize(("tolerance", "windows"), [(0.05, {3, 4}), (0.2, {2})])
+def test_with_the_papers_mu_an_instance_does_not_send_after_two_windows(tolerance: float, windows: set[int]) -> None:
+    """Why RUN begins at some 20,000 tuples (section V-C: 20,978) and not at 10,690 (V-B): eta after two windows is over mu.
+
+    "The START state lasts until instance op has executed N tuples", then "each time instance op has executed N tuples, it
+    checks": F, W and S in plain numpy, and the same from the instance machine.
+    """
+    for seed in range(3):
+        given = synthetic(SYNTHETIC, np.random.default_rng(seed))
+        items = given.items[seed :: SYNTHETIC["k"]]
+        machine = PosgInstance(4, 55, SYNTHETIC["window"], tolerance)
+        sent = machine.execute(given.hashes[items], given.costs[items])
+        assert sent[0].frequencies.total / SYNTHETIC["window"] in windows
+        assert sent[0].frequencies.total / SYNTHETIC["window"] == windows_until_stable(given, items, tolerance)
+
+
+def windows_until_stable(given: Stream, items: np.ndarray, tolerance: float) -> int:
+    """Equation 1 over four rows of 55 cells, from all tuples since the start each time."""
+    snapshot = None
+    for windows in range(1, 9):
+        so_far = items[: windows * SYNTHETIC["window"]]
+        costs = []
+        for row in range(4):
+            columns = column_of.py_func(given.hashes[so_far], row, 55).astype(np.int64)
+            counted = np.bincount(columns, minlength=55)
+            times = np.bincount(columns, given.costs[so_far], 55)
+            costs.append(np.where(counted > 0, times / np.maximum(counted, 1), given.costs[so_far].mean()))
+        now = np.array(costs)
+        if snapshot is not None and np.abs(snapshot - now).sum() / snapshot.sum() <= tolerance:
+            return windows
+        snapshot = now
+    raise AssertionError("not stable after eight windows")
+
+
+def test_posg_has_recovered_when_all_affected_instances_have_sent_again() -> None:
+    given = stream(1, m=100, k=3, slowness=[[1.0, 1.0, 1.0], [1.0, 1.1, 0.9]])
+    pairs = ((10, 1), (20, 2), (49, 1), (60, 0), (65, 1), (70, 1), (80, 2), (90, 0))
+    assert recovers_at(Schedule(np.zeros(100), 0, (30, 61, 66, 79, 83, 91), pairs), given) == 83
+    assert recovers_at(Schedule(np.zeros(100), 0, (30, 61, 66, 79), pairs), given) == 100
+    assert recovers_at(Schedule(np.zeros(100), 0, (30, 61, 66, 83), pairs[:5]), given) == 100
 
 
 def test_with_one_instance_all_schedulers_are_the_same() -> None:

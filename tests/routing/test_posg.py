@@ -61,6 +61,28 @@ def test_eta_of_exactly_mu_is_stable() -> None:
     assert len(executed(machine, 2, 2.0)) == 1  # W / F: 1 -> 1.5
 
 
+@pytest.mark.parametrize(("tolerance", "sends"), [(0.26, True), (0.24, False)])
+def test_eta_is_the_sum_of_differences_over_the_sum_of_the_snapshot(tolerance: float, sends: bool) -> None:
+    # Equation 1: cells of 1 s and 3 s become 2 s and 3 s, as F and W add up over windows: eta = 1 / 4. The mean of the
+    # cells' relative errors would be 1 / 2, and so would be eta of a window by itself (3 s and 3 s).
+    items = hash_int64(np.arange(40))
+    columns = column_of_each(items)
+    two = np.array([items[columns == 0][0], items[columns == 1][0]])
+    machine = PosgInstance(1, 2, window=2, tolerance=tolerance)
+    assert machine.execute(two, np.array([1.0, 3.0])) == []
+    assert len(machine.execute(two, np.array([3.0, 3.0]))) == sends
+
+
+def column_of_each(items: np.ndarray) -> np.ndarray:
+    """The column of each item in a sketch of one row and two columns."""
+    columns = []
+    for item in items:
+        sketch = CostSketch.empty(1, 2)
+        sketch.update(np.array([item]), np.ones(1))
+        columns.append(int(sketch.frequencies.cells[0].argmax()))
+    return np.array(columns)
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(1, 8), min_size=1, max_size=60), st.integers(0, 2**32))
 def test_an_instance_sends_the_same_however_its_tuples_are_cut(columns_hit: list[int], seed: int) -> None:

@@ -39,12 +39,13 @@ _UNLIMITED = 2**62
 
 @dataclass(frozen=True, eq=False)
 class Schedule:
-    """completion_times float64[m], seconds; messages beside the tuples; the tuples before which the scheduler began to
-    run by estimates (`runs_from`; for POSG, each time that it got back to RUN)."""
+    """completion_times float64[m], seconds; messages beside the tuples; of POSG, the tuples before which its scheduler got
+    to RUN (`runs_from`), and before which, from which instance, it received a pair of matrices (`pairs`)."""
 
     completion_times: Floats
     messages: int = 0
     runs_from: tuple[int, ...] = ()
+    pairs: tuple[tuple[int, int], ...] = ()
 
     @property
     def mean(self) -> float:
@@ -108,6 +109,7 @@ class _Posg:
         self.costs = np.zeros((len(stream.hashes), 1 if merged else self.k))
         self.ticks = to_ticks(self.costs)
         self.runs_from: list[int] = []
+        self.pairs: list[tuple[int, int]] = []
         self.next = 0
 
     def run(self) -> Schedule:
@@ -120,7 +122,8 @@ class _Posg:
             reporter = self._advance(m)
             if reporter != NOBODY:
                 self._feed(reporter)
-        return Schedule(self.queues.completion_times(self.stream), scheduler.messages, tuple(self.runs_from))
+        completion_times = self.queues.completion_times(self.stream)
+        return Schedule(completion_times, scheduler.messages, tuple(self.runs_from), tuple(self.pairs))
 
     def _advance(self, last: int) -> int:
         """As far as the state and the messages allow; returns who reports."""
@@ -156,6 +159,7 @@ class _Posg:
         self.unreported.limits[instance] = self.instances[instance].until_check
 
     def _receive(self, instance: int, pair: CostSketch) -> None:
+        self.pairs.append((self.next, instance))
         self.scheduler.receive_pair(instance, pair)
         column = instance
         if self.scheduler.merged:
