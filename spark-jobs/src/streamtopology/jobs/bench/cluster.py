@@ -49,13 +49,13 @@ def fresh_folder(bench: str) -> Path:
 
 def topology(
     name: str, data: Path, schema: str, operators: Sequence[Mapping[str, Any]], executors: Sequence[Mapping[str, Any]],
-    rebalance: Mapping[str, Any] | None = None,
+    rebalance: Mapping[str, Any] | None = None, trigger: Mapping[str, Any] | None = None,
 ) -> Topology:  # fmt: skip
     """A topology that takes one parquet file of `data` a batch, as the source `rows`; never re-routed unless told."""
     source = {"name": "rows", "format": "parquet", "schema": schema, "options": {"path": str(data), "maxFilesPerTrigger": 1}}
     spec = {
         "sources": [source], "operators": list(operators), "executors": list(executors),
-        "rebalance": dict(rebalance or {"mode": "Off"}),
+        "rebalance": dict(rebalance or {"mode": "Off"}), "trigger": dict(trigger or {}),
     }  # fmt: skip
     return parse(
         {"apiVersion": "streamtopology.dev/v1alpha1", "kind": "StreamTopology", "metadata": {"name": name}, "spec": spec}
