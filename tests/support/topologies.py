@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from pyspark import SparkContext
 
-from streamtopology.jobs.embedded import EmbeddedCluster, executor_slots
+from streamtopology.jobs.cluster import executor_slots
+from streamtopology.jobs.embedded import EmbeddedCluster
 from streamtopology.jobs.history import History
 from streamtopology.jobs.query import Until
 from streamtopology.jobs.runner import RunOptions, TopologyRun, check_before_start, new_history

@@ -1,4 +1,4 @@
-"""A topology running on an embedded cluster: everything a driver needs, put together, and taken apart again."""
+"""A topology running on a cluster: everything a driver needs, put together, and taken apart again."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from streamtopology.jobs import expressions, work
 from streamtopology.jobs.batch import Plan
 from streamtopology.jobs.checkpoint import Checkpoint, CommitRecord
+from streamtopology.jobs.cluster import Cluster, executor_slots
 from streamtopology.jobs.control import ControlServer
 from streamtopology.jobs.dag import PARTIAL, Dag, compile_dag
 from streamtopology.jobs.driver import Driver
-from streamtopology.jobs.embedded import EmbeddedCluster, executor_slots
 from streamtopology.jobs.failures import TopologyFailed
 from streamtopology.jobs.history import History, SlotInfo
 from streamtopology.jobs.metrics import Metrics
@@ -110,11 +110,9 @@ def source_schemas(topology: Topology, spark_schemas: Mapping[str, pa.Schema]) -
 class TopologyRun:
     """One run of a topology on a cluster that is up. `history` tells what happens; `bound()` what could be had."""
 
-    def __init__(
-        self, embedded: EmbeddedCluster, topology: Topology, base_dir: Path, history: History, options: RunOptions
-    ) -> None:
-        spark = embedded.spark
-        self._embedded = embedded
+    def __init__(self, cluster: Cluster, topology: Topology, base_dir: Path, history: History, options: RunOptions) -> None:
+        spark = cluster.spark
+        self._cluster = cluster
         self._history = history
         self._options = options
         self._base_dir = base_dir
@@ -124,7 +122,7 @@ class TopologyRun:
         self.checkpoint = Checkpoint.open(str(folder), topology.name)
         plan = _first_plan(topology, schemas, base_dir, self.checkpoint)
         self._router = InProcessRouter(
-            plan, self.checkpoint, Controller(topology.rebalance, time.monotonic), history, embedded.declared_cpu,
+            plan, self.checkpoint, Controller(topology.rebalance, time.monotonic), history, cluster.declared_cpu,
             time.monotonic,
         )  # fmt: skip
         writer = Writer(topology.name, self.checkpoint.run)
@@ -133,24 +131,28 @@ class TopologyRun:
             sinks[DEAD_LETTERS] = open_sink(Sink("dead letters", "", "json", {"path": str(folder / "dead-letters")}), writer)
         self._publisher = Publisher(self.checkpoint, sinks)
         self._driver = Driver(
-            spark=spark, checkpoint=self.checkpoint, watch=embedded.watch, router=self._router, publisher=self._publisher,
-            watermarks=Watermarks(topology.sources, time.time), home_of=embedded.home_of,
-            upkeep=Upkeep(self.checkpoint), slots=len(embedded.cluster.slots),
+            spark=spark, checkpoint=self.checkpoint, watch=cluster.watch, router=self._router, publisher=self._publisher,
+            watermarks=Watermarks(topology.sources, time.time), home_of=cluster.home_of,
+            upkeep=Upkeep(self.checkpoint), slots=len(cluster.slots),
             run=f"{self.checkpoint.run}/{uuid.uuid4().hex[:8]}",
             iterations_per_second=work.iterations_for(1.0), tell=self._tell,
         )  # fmt: skip
         self._query = TopologyQuery(spark, topology, frames, folder, self._driver)
 
     def process(self) -> None:
-        """Run the stream until the options say so, the input ends, or `stop` is called."""
-        topology = self._router.topology
+        """Run the stream as `stream` does, with commands and a status server on this machine."""
         handlers = {"apply": self.apply_file, "resize": self.resize, "stop": self.stop}
         metrics = Metrics(self._history)
         with ExitStack() as undo:
+            undo.enter_context(ControlServer(self._router.topology.name, handlers))
+            undo.enter_context(StatusServer(metrics.registry, self._stats, port=self._options.port))
+            self.stream()
+
+    def stream(self) -> None:
+        """Run the stream until the options say so, the input ends, or `stop` is called."""
+        with ExitStack() as undo:
             undo.callback(self._publisher.close)
             undo.callback(self._driver.upkeep.close)
-            undo.enter_context(ControlServer(topology.name, handlers))
-            undo.enter_context(StatusServer(metrics.registry, self._stats, port=self._options.port))
             self._query.run(self._options.until, self._prepare)
 
     def _stats(self) -> dict[str, Any]:
@@ -158,7 +160,7 @@ class TopologyRun:
 
     def _prepare(self) -> None:
         self._history.enter("warming up")
-        with self._embedded.unlimited():
+        with self._cluster.unlimited():
             self._driver.warm_up()
         self._driver.resume()
         self._history.enter("running")
@@ -179,7 +181,7 @@ class TopologyRun:
     def resize(self, class_name: str, cpu: str) -> str:
         """Change the CPU of a class of executors while they run."""
         cores = parse_cpu(cpu)
-        self._embedded.cluster.resize(class_name, cores)
+        self._cluster.resize(class_name, cores)
         self._tell(f"class {class_name} now has {cores:g} CPU per executor")
         return f"class {class_name}: {cores:g} CPU per executor, at once"
 
@@ -199,7 +201,7 @@ class TopologyRun:
         check_before_start(topology, self._base_dir)
         if change.level == Level.RESIZE:
             for executor in topology.executors:
-                self._embedded.cluster.resize(executor.name, executor.cpu)
+                self._cluster.resize(executor.name, executor.cpu)
         number = self._router.apply(topology, "; ".join(change.sentences))
         self._tell(f"epoch {number} published: {'; '.join(change.sentences)}")
         return f"epoch {number} runs from the next batch on: {'; '.join(change.sentences)}"
