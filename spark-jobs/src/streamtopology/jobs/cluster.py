@@ -36,8 +36,8 @@ class Cluster(Protocol):
         """The slots in the order of their numbers, each with its class's present CPU; one may be without an executor."""
         ...
 
-    def home_of(self, executor: ExecutorInfo) -> int:
-        """The slot number of an admitted executor: it stays the same when the executor is started anew."""
+    def home_of(self, executor: ExecutorInfo) -> int | None:
+        """An executor's slot number, which stays the same when the executor is started anew; None: it fills no slot."""
         ...
 
     def declared_cpu(self) -> tuple[float, ...]:

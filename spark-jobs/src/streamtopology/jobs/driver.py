@@ -19,6 +19,7 @@ from streamtopology.jobs.checkpoint import BatchRecord, Checkpoint, CommitRecord
 from streamtopology.jobs.dag import Dag
 from streamtopology.jobs.executors import ExecutorLost, ExecutorWatch
 from streamtopology.jobs.failures import TopologyFailed
+from streamtopology.jobs.logs import begin_batch
 from streamtopology.jobs.pinning import ExecutorInfo, Sending, Slot
 from streamtopology.jobs.publishing import Publisher
 from streamtopology.jobs.reading_ahead import Ahead
@@ -128,6 +129,7 @@ class Driver:
             self.publisher.publish(self._last)
             return
         number = 0 if self._last is None else self._last.batch + 1
+        begin_batch(self.spark.sparkContext, number)
         tried = self.checkpoint.batch_records(number)
         plan = self._plan_for(tried)
         first = 1 + max((record.attempt for record in tried), default=0)

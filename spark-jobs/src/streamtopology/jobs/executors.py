@@ -106,14 +106,19 @@ class ExecutorWatch:
         with self._changed:
             return in_order(self._present.values())
 
+    def raise_failure(self) -> None:
+        """Raises `ExecutorsUnusable` when a living executor could not be warmed up."""
+        with self._changed:
+            if self._failure:
+                raise ExecutorsUnusable(str(self._failure)) from self._failure
+
     def await_admitted(self, count: int = 1, timeout_seconds: float = ADMISSION_SECONDS) -> list[ExecutorInfo]:
         """Wait until at least `count` executors are admitted; all of them, as `admitted`. Raises `ExecutorsUnusable`."""
         deadline = time.monotonic() + timeout_seconds
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._failure or len(self.admitted()) >= count, timeout=1.0)
-                if self._failure:
-                    raise ExecutorsUnusable(str(self._failure)) from self._failure
+            self.raise_failure()
             admitted = self.admitted()
             if len(admitted) >= count:
                 return admitted

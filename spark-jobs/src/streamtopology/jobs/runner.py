@@ -24,6 +24,7 @@ from streamtopology.jobs.driver import Driver
 from streamtopology.jobs.failures import TopologyFailed
 from streamtopology.jobs.history import History, SlotInfo
 from streamtopology.jobs.metrics import Metrics
+from streamtopology.jobs.pinning import ExecutorInfo
 from streamtopology.jobs.publishing import DEAD_LETTERS, Publisher
 from streamtopology.jobs.query import TopologyQuery, Until, source_frames
 from streamtopology.jobs.rerouting import InProcessRouter, first_routes
@@ -32,7 +33,7 @@ from streamtopology.jobs.sinks import Writer, check, open_sink
 from streamtopology.jobs.sources.checks import check as check_source
 from streamtopology.jobs.sources.descriptors import SourceSpec
 from streamtopology.jobs.sources.reading import declared_schema
-from streamtopology.jobs.stats import build_stats
+from streamtopology.jobs.stats import ExecutorStanding, Standing, build_stats
 from streamtopology.jobs.upkeep import Upkeep
 from streamtopology.jobs.watermarks import Watermarks
 from streamtopology.routing import groupings
@@ -55,11 +56,15 @@ _MANIFEST_POLL_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Until when to run, where the checkpoint is when the manifest names none, where the status server listens."""
+    """Until when to run, where the checkpoint is when the manifest names none, where the status server listens.
+
+    Unless it `decides`, the run takes its epochs from outside (an operator) and only measures.
+    """
 
     until: Until = field(default_factory=Until)
     work_dir: Path = Path("build/streamtopology")
     port: int = 0
+    decides: bool = True
 
 
 def new_history(topology: Topology) -> History:
@@ -123,7 +128,7 @@ class TopologyRun:
         plan = _first_plan(topology, schemas, base_dir, self.checkpoint)
         self._router = InProcessRouter(
             plan, self.checkpoint, Controller(topology.rebalance, time.monotonic), history, cluster.declared_cpu,
-            time.monotonic,
+            time.monotonic, options.decides,
         )  # fmt: skip
         writer = Writer(topology.name, self.checkpoint.run)
         sinks = {sink.name: open_sink(sink, writer) for sink in topology.sinks}
@@ -132,20 +137,19 @@ class TopologyRun:
         self._publisher = Publisher(self.checkpoint, sinks)
         self._driver = Driver(
             spark=spark, checkpoint=self.checkpoint, watch=cluster.watch, router=self._router, publisher=self._publisher,
-            watermarks=Watermarks(topology.sources, time.time), home_of=cluster.home_of,
+            watermarks=Watermarks(topology.sources, time.time), home_of=self._home_of_admitted,
             upkeep=Upkeep(self.checkpoint), slots=len(cluster.slots),
             run=f"{self.checkpoint.run}/{uuid.uuid4().hex[:8]}",
-            iterations_per_second=work.iterations_for(1.0), tell=self._tell,
+            iterations_per_second=work.iterations_for(1.0), tell=self.tell,
         )  # fmt: skip
         self._query = TopologyQuery(spark, topology, frames, folder, self._driver)
 
     def process(self) -> None:
         """Run the stream as `stream` does, with commands and a status server on this machine."""
-        handlers = {"apply": self.apply_file, "resize": self.resize, "stop": self.stop}
         metrics = Metrics(self._history)
-        with ExitStack() as undo:
-            undo.enter_context(ControlServer(self._router.topology.name, handlers))
-            undo.enter_context(StatusServer(metrics.registry, self._stats, port=self._options.port))
+        status = StatusServer(metrics.registry, self._stats, self._history.is_ready, port=self._options.port)
+        handlers = {"apply": self.apply_file, "resize": self.resize, "stop": self.stop, "address": lambda: status.url}
+        with ControlServer(self._router.topology.name, handlers), status:
             self.stream()
 
     def stream(self) -> None:
@@ -155,8 +159,29 @@ class TopologyRun:
             undo.callback(self._driver.upkeep.close)
             self._query.run(self._options.until, self._prepare)
 
-    def _stats(self) -> dict[str, Any]:
-        return build_stats(self._history, self._router.epoch)
+    def _stats(self, since: int | None) -> dict[str, Any]:
+        return build_stats(self._history, self.standing(), since)
+
+    def standing(self) -> Standing:
+        """Where the run stands beside its history, as `/stats` tells it."""
+        admitted = {executor.id for executor in self._cluster.watch.admitted()}
+        return Standing(
+            routing=self._router.epoch,
+            newest_epoch=self._router.ready().epoch.number,
+            bound=self.bound(),
+            checkpoint=self.checkpoint.uri,
+            executors=[self._executor(executor, executor.id in admitted) for executor in self._cluster.watch.present()],
+        )
+
+    def _home_of_admitted(self, executor: ExecutorInfo) -> int:
+        home = self._cluster.home_of(executor)
+        assert home is not None, f"executor {executor.id} was admitted though it fills no slot"
+        return home
+
+    def _executor(self, executor: ExecutorInfo, admitted: bool) -> ExecutorStanding:
+        slots, home = self._cluster.slots, self._cluster.home_of(executor)
+        class_name = executor.attributes.get("CLASS", "") if home is None else slots[home].class_name
+        return ExecutorStanding(executor.id, class_name, executor.attributes.get("POD_NAME"), home, admitted)
 
     def _prepare(self) -> None:
         self._history.enter("warming up")
@@ -182,7 +207,7 @@ class TopologyRun:
         """Change the CPU of a class of executors while they run."""
         cores = parse_cpu(cpu)
         self._cluster.resize(class_name, cores)
-        self._tell(f"class {class_name} now has {cores:g} CPU per executor")
+        self.tell(f"class {class_name} now has {cores:g} CPU per executor")
         return f"class {class_name}: {cores:g} CPU per executor, at once"
 
     def apply_file(self, path: str) -> str:
@@ -203,10 +228,10 @@ class TopologyRun:
             for executor in topology.executors:
                 self._cluster.resize(executor.name, executor.cpu)
         number = self._router.apply(topology, "; ".join(change.sentences))
-        self._tell(f"epoch {number} published: {'; '.join(change.sentences)}")
+        self.tell(f"epoch {number} published: {'; '.join(change.sentences)}")
         return f"epoch {number} runs from the next batch on: {'; '.join(change.sentences)}"
 
-    def _tell(self, text: str) -> None:
+    def tell(self, text: str) -> None:
         batches = self._history.batches
         self._history.event(time.time(), batches[-1].number if batches else -1, text)
 
