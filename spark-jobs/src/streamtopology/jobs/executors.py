@@ -49,6 +49,10 @@ def _well() -> None:
     return
 
 
+def _any(executor: ExecutorInfo) -> bool:
+    return True
+
+
 def _its_host(executor: ExecutorInfo) -> Hashable:
     return executor.host
 
@@ -106,15 +110,20 @@ class ExecutorWatch:
         with self._changed:
             return in_order(self._present.values())
 
-    def await_admitted(self, count: int = 1, timeout_seconds: float = ADMISSION_SECONDS) -> list[ExecutorInfo]:
-        """Wait until at least `count` executors are admitted; all of them, as `admitted`. Raises `ExecutorsUnusable`."""
+    def await_admitted(
+        self, count: int = 1, timeout_seconds: float = ADMISSION_SECONDS, wanted: Callable[[ExecutorInfo], bool] = _any
+    ) -> list[ExecutorInfo]:
+        """Wait until at least `count` of the executors `wanted` are admitted; all of them, as `admitted`.
+
+        Raises `ExecutorsUnusable`.
+        """
         deadline = time.monotonic() + timeout_seconds
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._failure or len(self.admitted()) >= count, timeout=1.0)
+                self._changed.wait_for(lambda: self._failure or sum(map(wanted, self.admitted())) >= count, timeout=1.0)
                 if self._failure:
                     raise ExecutorsUnusable(str(self._failure)) from self._failure
-            admitted = self.admitted()
+            admitted = [executor for executor in self.admitted() if wanted(executor)]
             if len(admitted) >= count:
                 return admitted
             self._check()
