@@ -6,6 +6,7 @@ holds them to their CPU, is the cluster's own affair.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -28,20 +29,24 @@ class Cluster(Protocol):
 
     @property
     def watch(self) -> ExecutorWatch:
-        """Tells which executors may be given work; it admits none that `home_of` gives no slot."""
+        """Tells which executors may be given work; it admits none without a slot."""
         ...
 
     @property
     def slots(self) -> tuple[ExecutorSlot, ...]:
-        """The slots in the order of their numbers, each with its class's present CPU; one may be without an executor."""
+        """The slots that there are, each with its class's present CPU; one may be without an executor."""
         ...
 
-    def home_of(self, executor: ExecutorInfo) -> int | None:
-        """An executor's slot number, which stays the same when the executor is started anew; None: it fills no slot."""
+    def slot_of(self, executor: ExecutorInfo) -> str:
+        """The name of the slot that an admitted executor fills: it stays the same when the executor is started anew."""
         ...
 
-    def declared_cpu(self) -> tuple[float, ...]:
-        """Cores per slot, as the classes are now."""
+    def start(self, slots: Sequence[ExecutorSlot]) -> None:
+        """These slots are there from now on, beside the others; `watch` admits their executors when they are warm."""
+        ...
+
+    def release(self, slots: Collection[str]) -> None:
+        """No batch needs the executors of these slots any more: they may end, and the slots are gone."""
         ...
 
     def unlimited(self) -> AbstractContextManager[None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -79,21 +79,28 @@ class EmbeddedCluster:
     @contextmanager
     def unlimited(self) -> Iterator[None]:
         """While entered, executors may use all CPU there is: for warming up."""
-        for slot in self._slots:
+        for slot in self.cluster.slots:
             self.cluster.lift(slot.name)
         try:
             yield
         finally:
             self.cluster.limit()
 
-    def home_of(self, executor: ExecutorInfo) -> int:
-        """The slot number of an executor: it stays the same when the executor is started anew."""
-        name = self.cluster.slot_at(executor.host).name
-        return next(index for index, slot in enumerate(self._slots) if slot.name == name)
+    def slot_of(self, executor: ExecutorInfo) -> str:
+        """By the executor's address, which each slot has of its own."""
+        return self.cluster.slot_at(executor.host)
 
-    def declared_cpu(self) -> tuple[float, ...]:
-        """Cores per slot, as the classes are now."""
-        return tuple(slot.cpu for slot in self.cluster.slots)
+    def start(self, slots: Sequence[ExecutorSlot]) -> None:
+        """Start executors beside those there are; each runs without a limit until it is admitted."""
+        for slot in slots:
+            self._progress(f"starting executor {slot.name}")
+            self.cluster.add(slot)
+
+    def release(self, slots: Collection[str]) -> None:
+        """End the executors of these slots at once: they hold nothing that anyone needs."""
+        for name in slots:
+            self._progress(f"stopping executor {name}")
+            self.cluster.remove(name)
 
     def resize(self, class_name: str, cpu: float) -> None:
         """Change the CPU of every executor of a class, at once where the limit is in force."""
@@ -101,7 +108,13 @@ class EmbeddedCluster:
 
     def _lift(self, executor: ExecutorInfo) -> None:
         """The slot's next executor starts without a limit, as the first one did."""
-        self.cluster.lift(self.cluster.slot_at(executor.host).name)
+        if self._is_there(executor):
+            self.cluster.lift(self.slot_of(executor))
 
     def _limit(self, executor: ExecutorInfo) -> None:
-        self.cluster.limit(self.cluster.slot_at(executor.host).name)
+        if self._is_there(executor):
+            self.cluster.limit(self.slot_of(executor))
+
+    def _is_there(self, executor: ExecutorInfo) -> bool:
+        """Whether its slot has not been released meanwhile."""
+        return self.slot_of(executor) in {slot.name for slot in self.cluster.slots}

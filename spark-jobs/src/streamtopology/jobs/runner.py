@@ -7,7 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from streamtopology.jobs.batch import Plan
 from streamtopology.jobs.checkpoint import Checkpoint, CommitRecord
 from streamtopology.jobs.cluster import Cluster, executor_slots
 from streamtopology.jobs.control import ControlServer
-from streamtopology.jobs.dag import PARTIAL, Dag, compile_dag
+from streamtopology.jobs.dag import PARTIAL, compile_dag
 from streamtopology.jobs.driver import Driver
 from streamtopology.jobs.failures import TopologyFailed
 from streamtopology.jobs.history import History, SlotInfo
@@ -39,7 +39,9 @@ from streamtopology.jobs.watermarks import Watermarks
 from streamtopology.routing import groupings
 from streamtopology.routing.controller import Controller
 from streamtopology.routing.epoch import Epoch
+from streamtopology.routing.placement import Placement
 from streamtopology.routing.planners import JOINT_PLANNERS
+from streamtopology.routing.rescaling import most_instances, rescaled_shares, slot_names, with_replicas
 from streamtopology.routing.topology import (
     Level,
     ManifestError,
@@ -68,6 +70,7 @@ class RunOptions:
 
 
 def new_history(topology: Topology) -> History:
+    """The history of a run to come; its slots have their numbers when its first plan is made."""
     slots = executor_slots(topology)
     infos = tuple(SlotInfo(index, slot.name, slot.class_name, slot.cpu) for index, slot in enumerate(slots))
     return History(topology.name, infos, {operator.name: operator.grouping.policy for operator in topology.operators})
@@ -127,9 +130,10 @@ class TopologyRun:
         self.checkpoint = Checkpoint.open(str(folder), topology.name)
         plan = _first_plan(topology, schemas, base_dir, self.checkpoint)
         self._router = InProcessRouter(
-            plan, self.checkpoint, Controller(topology.rebalance, time.monotonic), history, cluster.declared_cpu,
+            plan, self.checkpoint, Controller(topology.rebalance, time.monotonic), history, self._declared_cpu,
             time.monotonic, options.decides,
         )  # fmt: skip
+        self._start_missing(topology)
         writer = Writer(topology.name, self.checkpoint.run)
         sinks = {sink.name: open_sink(sink, writer) for sink in topology.sinks}
         if topology.on_bad_tuple == "deadLetter":
@@ -137,8 +141,8 @@ class TopologyRun:
         self._publisher = Publisher(self.checkpoint, sinks)
         self._driver = Driver(
             spark=spark, checkpoint=self.checkpoint, watch=cluster.watch, router=self._router, publisher=self._publisher,
-            watermarks=Watermarks(topology.sources, time.time), home_of=self._home_of_admitted,
-            upkeep=Upkeep(self.checkpoint), slots=len(cluster.slots),
+            watermarks=Watermarks(topology.sources, time.time), slot_of=cluster.slot_of,
+            upkeep=Upkeep(self.checkpoint), settled=self._release,
             run=f"{self.checkpoint.run}/{uuid.uuid4().hex[:8]}",
             iterations_per_second=work.iterations_for(1.0), tell=self.tell,
         )  # fmt: skip
@@ -148,7 +152,13 @@ class TopologyRun:
         """Run the stream as `stream` does, with commands and a status server on this machine."""
         metrics = Metrics(self._history)
         status = StatusServer(metrics.registry, self._stats, self._history.is_ready, port=self._options.port)
-        handlers = {"apply": self.apply_file, "resize": self.resize, "stop": self.stop, "address": lambda: status.url}
+        handlers = {
+            "apply": self.apply_file,
+            "resize": self.resize,
+            "scale": self.scale,
+            "stop": self.stop,
+            "address": lambda: status.url,
+        }
         with ControlServer(self._router.topology.name, handlers), status:
             self.stream()
 
@@ -173,15 +183,12 @@ class TopologyRun:
             executors=[self._executor(executor, executor.id in admitted) for executor in self._cluster.watch.present()],
         )
 
-    def _home_of_admitted(self, executor: ExecutorInfo) -> int:
-        home = self._cluster.home_of(executor)
-        assert home is not None, f"executor {executor.id} was admitted though it fills no slot"
-        return home
-
     def _executor(self, executor: ExecutorInfo, admitted: bool) -> ExecutorStanding:
-        slots, home = self._cluster.slots, self._cluster.home_of(executor)
-        class_name = executor.attributes.get("CLASS", "") if home is None else slots[home].class_name
-        return ExecutorStanding(executor.id, class_name, executor.attributes.get("POD_NAME"), home, admitted)
+        name = self._cluster.slot_of(executor)
+        slot = next((slot for slot in self._history.slots if slot.present and slot.executor == name), None)
+        class_name = executor.attributes.get("CLASS", "") if slot is None else slot.class_name
+        number = None if slot is None else slot.index
+        return ExecutorStanding(executor.id, class_name, executor.attributes.get("POD_NAME"), number, admitted)
 
     def _prepare(self) -> None:
         self._history.enter("warming up")
@@ -214,9 +221,14 @@ class TopologyRun:
         """Take the manifest at `path` for the running topology, as far as that needs no restart."""
         return self.apply(load(Path(path)))
 
+    def scale(self, class_name: str, replicas: int) -> str:
+        """Have another number of executors of a class, while the others run on."""
+        return self.apply(with_replicas(self._router.topology, class_name, replicas))
+
     def apply(self, topology: Topology) -> str:
+        """Run `topology` in place of the present one. ValueError: that needs a restart, or it cannot be."""
         change = difference(self._router.topology, topology)
-        if change.level > Level.RESIZE:
+        if change.level > Level.SCALE:
             raise ValueError(
                 f"this needs a restart ({'; '.join(change.sentences)}): stop the topology and run it again, it goes on "
                 "from its checkpoint"
@@ -224,12 +236,33 @@ class TopologyRun:
         if change.level == Level.IGNORE:
             return "nothing changes"
         check_before_start(topology, self._base_dir)
-        if change.level == Level.RESIZE:
-            for executor in topology.executors:
-                self._cluster.resize(executor.name, executor.cpu)
         number = self._router.apply(topology, "; ".join(change.sentences))
+        self._fit_cluster(topology)
         self.tell(f"epoch {number} published: {'; '.join(change.sentences)}")
-        return f"epoch {number} runs from the next batch on: {'; '.join(change.sentences)}"
+        awaited = self._router.awaited()
+        when = f"; {', '.join(awaited)} will take part when warm" if awaited else ""
+        return f"epoch {number} runs from the next batch on: {'; '.join(change.sentences)}{when}"
+
+    def _fit_cluster(self, topology: Topology) -> None:
+        """Other limits at once, more executors as soon as they are up; fewer when a batch has gone on without them."""
+        classes = {slot.class_name: slot.cpu for slot in self._cluster.slots}
+        for executor in topology.executors:
+            if executor.name in classes and classes[executor.name] != executor.cpu:
+                self._cluster.resize(executor.name, executor.cpu)
+        self._start_missing(topology)
+
+    def _start_missing(self, topology: Topology) -> None:
+        there = {slot.name for slot in self._cluster.slots}
+        self._cluster.start([slot for slot in executor_slots(topology) if slot.name not in there])
+
+    def _release(self, placement: Placement) -> None:
+        """A batch without the executors of these slots is committed: nobody needs them, unless the topology wants them."""
+        needed = {*placement.names, *slot_names(self._router.topology)}
+        self._cluster.release([slot.name for slot in self._cluster.slots if slot.name not in needed])
+
+    def _declared_cpu(self) -> dict[str, float]:
+        """Cores per slot, as the classes are now."""
+        return {slot.name: slot.cpu for slot in self._cluster.slots}
 
     def tell(self, text: str) -> None:
         batches = self._history.batches
@@ -272,33 +305,47 @@ def _first_plan(topology: Topology, schemas: Mapping[str, pa.Schema], base_dir: 
     """The plan of the newest commit where the manifest still says the same, else a new epoch that builds on it."""
     dag = compile_dag(topology, schemas, base_dir)
     last = checkpoint.last_commit()
+    names = slot_names(topology)
+    instances = most_instances(topology, len(names))
     if last is None:
         number = 1 + max(checkpoint.epochs(), default=0)
-        return Plan(topology, Epoch(number, first_routes(dag, topology, {}), (), "the first epoch"), schemas, base_dir)
+        placement = Placement.first(names, instances)
+        routes = first_routes(dag, topology, {}, placement, len(names))
+        return Plan(topology, Epoch(number, routes, (), "the first epoch", placement), schemas, base_dir)
     before = Plan.from_json(checkpoint.read_epoch(last.epoch))
     change = difference(before.topology, topology)
     newest = max(checkpoint.epochs())
-    if change.level == Level.IGNORE and dict(before.sources) == dict(schemas) and before.epoch.number == newest:
+    placement = before.placement.rescaled(names, instances)
+    same = change.level == Level.IGNORE and dict(before.sources) == dict(schemas) and before.placement == placement
+    if same and before.epoch.number == newest:
         return before
-    _refuse_to_lose_state(dag, last)
-    routes = first_routes(dag, topology, before.epoch.routes)
-    shares = before.epoch.source_shares if len(before.epoch.source_shares) == topology.replicas else ()
-    epoch = Epoch(newest + 1, routes, shares, "; ".join(change.sentences) or "restarted")
+    holding = _partials_holding(last)
+    if holding:  # their instances stay until they have handed over: the router sees to that
+        placement = before.placement.rescaled(
+            names, max(instances, len(before.placement.instances(len(before.placement.homes))))
+        )
+    routes = first_routes(dag, topology, before.epoch.routes, placement, len(names))
+    for partial, keeping in holding.items():
+        if partial not in routes:
+            raise TopologyFailed(
+                f"operator {partial.removesuffix(PARTIAL)!r} was split over instances, which hold tuples back "
+                "(aggregateEvery); a policy that keeps a key together would lose them. Start with the former policy and "
+                "apply the change while it runs"
+            )
+        if not keeping <= set(routes[partial].instances):
+            options = {name: value for name, value in routes[partial].options.items() if name != "capacities"}
+            both = (*routes[partial].instances, *(keeping - set(routes[partial].instances)))
+            routes[partial] = replace(routes[partial], instances=both, options=options)
+    shares = rescaled_shares(before.epoch.source_shares, before.placement, placement)
+    epoch = Epoch(newest + 1, routes, shares, "; ".join(change.sentences) or "restarted", placement)
     return Plan(topology, epoch, schemas, base_dir)
 
 
-def _refuse_to_lose_state(dag: Dag, last: CommitRecord) -> None:
-    """Instances beyond the new parallelism, and partials no longer there, would keep state where no one looks for it."""
-    for node in dag.nodes:
-        before = 1 + max(last.state.get(node.name, {}), default=-1)
-        if node.state is not None and before > node.parallelism:
-            raise TopologyFailed(
-                f"operator {node.operator!r} had {before} instances and would now have {node.parallelism}: handing over the "
-                f"state of the others is not built yet. Keep `parallelism: {before}`, or start with an empty checkpoint"
-            )
-        partial = node.operator + PARTIAL
-        if any(left.keys for left in last.state.get(partial, {}).values()) and not any(n.name == partial for n in dag.nodes):
-            raise TopologyFailed(
-                f"operator {node.operator!r} was split over instances, which hold tuples back (aggregateEvery); a policy "
-                "that keeps a key together would lose them. Start with the former policy and apply the change while it runs"
-            )
+def _partials_holding(last: CommitRecord) -> dict[str, set[int]]:
+    """By partial node, the instances that hold tuples back."""
+    holding = {
+        node: {instance for instance, left in instances.items() if left.keys}
+        for node, instances in last.state.items()
+        if node.endswith(PARTIAL)
+    }
+    return {node: instances for node, instances in holding.items() if instances}

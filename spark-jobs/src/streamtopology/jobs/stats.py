@@ -74,7 +74,7 @@ def build_stats(history: History, standing: Standing = NOT_STARTED, since: int |
         "bound_rows_per_second": standing.bound or None,
         "checkpoint": standing.checkpoint,
         "slots": [
-            {"index": slot.index, "executor": slot.executor, "class": slot.class_name, "cpu": slot.cpu}
+            {"index": slot.index, "executor": slot.executor, "class": slot.class_name, "cpu": slot.cpu, "present": slot.present}
             for slot in history.slots
         ],
         "executors": [_executor(executor) for executor in standing.executors],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -35,16 +35,16 @@ class Stopped(Exception):
     """The process was told to end before the run began."""
 
 
-def enough(slots: Sequence[ExecutorSlot], filled: Iterable[int], waited_seconds: float) -> bool:
-    """Whether to begin with the executors of the slots numbered `filled`, `waited_seconds` after the first one came.
+def enough(slots: Sequence[ExecutorSlot], filled: Collection[str], waited_seconds: float) -> bool:
+    """Whether to begin with the executors of the slots named `filled`, `waited_seconds` after the first one came.
 
     All are waited for a little, as they usually come together; then one of each class will do, and in the end any: the
     others' instances are dealt out among those there are, and come home when their executor does.
     """
-    there = set(filled)
+    there = [slot for slot in slots if slot.name in filled]
     if len(there) == len(slots):
         return True
-    if {slots[number].class_name for number in there} == {slot.class_name for slot in slots}:
+    if {slot.class_name for slot in there} == {slot.class_name for slot in slots}:
         return waited_seconds >= PATIENCE_SECONDS
     return bool(there) and waited_seconds >= LONG_PATIENCE_SECONDS
 
@@ -87,7 +87,7 @@ class KubernetesCluster:
             self._spark = create_session(self._environment.topology, MASTER, self._settings())
             undo.callback(self._spark.stop)
             self._watch = undo.enter_context(
-                ExecutorWatch(self._spark, partial(warm_up, self._spark), self._progress, home_of=self.home_of)
+                ExecutorWatch(self._spark, partial(warm_up, self._spark), self._progress, slot_of=self.slot_of)
             )
             self._await_executors()
             self._undo = undo.pop_all()
@@ -96,14 +96,17 @@ class KubernetesCluster:
     def __exit__(self, *error: object) -> None:
         self._undo.close()
 
-    def home_of(self, executor: ExecutorInfo) -> int | None:
-        """By the executor's class and its pod's ordinal; None for a pod of another class, or beyond its replicas."""
-        ordinal = executor.attributes.get("POD_NAME", "").rpartition("-")[2]
-        name = f"{executor.attributes.get('CLASS')}-{ordinal}"
-        return next((number for number, slot in enumerate(self._slots) if slot.name == name), None)
+    def slot_of(self, executor: ExecutorInfo) -> str:
+        """By the executor's class and its pod's ordinal, whether the topology has that slot or not (yet, or any more)."""
+        return f"{executor.attributes.get('CLASS')}-{executor.attributes.get('POD_NAME', '').rpartition('-')[2]}"
 
-    def declared_cpu(self) -> tuple[float, ...]:
-        return tuple(slot.cpu for slot in self._slots)
+    def start(self, slots: Sequence[ExecutorSlot]) -> None:
+        """The operator makes the pods; their executors may be there already."""
+        self._slots = (*self._slots, *slots)
+
+    def release(self, slots: Collection[str]) -> None:
+        """The operator takes the pods away once `/stats` lists these slots no more."""
+        self._slots = tuple(slot for slot in self._slots if slot.name not in slots)
 
     @contextmanager
     def unlimited(self) -> Iterator[None]:
@@ -126,7 +129,7 @@ class KubernetesCluster:
         told, told_at = "", time.monotonic()
         while not self._is_stopping():
             self.watch.raise_failure()
-            filled = [home for executor in self.watch.admitted() if (home := self.home_of(executor)) is not None]
+            filled = {self.slot_of(executor) for executor in self.watch.admitted()}
             now = time.monotonic()
             if filled and first_at is None:
                 first_at = now
@@ -140,7 +143,6 @@ class KubernetesCluster:
         raise Stopped
 
 
-def _waiting(slots: Sequence[ExecutorSlot], filled: Iterable[int]) -> str:
-    there = set(filled)
-    missing = ", ".join(slot.name for number, slot in enumerate(slots) if number not in there)
-    return f"waiting for executors, {len(there)} of {len(slots)} there; not yet: {missing}"
+def _waiting(slots: Sequence[ExecutorSlot], filled: Collection[str]) -> str:
+    missing = [slot.name for slot in slots if slot.name not in filled]
+    return f"waiting for executors, {len(slots) - len(missing)} of {len(slots)} there; not yet: {', '.join(missing)}"

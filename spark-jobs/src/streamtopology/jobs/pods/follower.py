@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from queue import Empty, SimpleQueue
 
-from streamtopology.jobs.dag import Dag
+from streamtopology.jobs.batch import Plan
 from streamtopology.jobs.pods.routing_map import PlannedEpoch, RoutingMap, RoutingMapError
 from streamtopology.jobs.pods.routing_watch import ConfigMapContent
 from streamtopology.jobs.runner import TopologyRun
 from streamtopology.jobs.stats import Refusal
-from streamtopology.routing.epoch import Epoch
+from streamtopology.routing.epoch import Epoch, Route
 from streamtopology.routing.topology import ManifestError
 
 Mailbox = SimpleQueue[ConfigMapContent | None]
@@ -74,31 +75,42 @@ class Follower:
         if number < newest:
             return None
         if number == newest:
-            same = planned.epoch.to_json() == ready.epoch.to_json()
+            placed = replace(planned.epoch, placement=planned.epoch.placement or ready.placement)
+            same = placed.to_json() == ready.epoch.to_json()
             return None if same or planned.generation != self.generation else f"epoch {number} is there with other routing"
         if planned.generation != self.generation:
             return f"epoch {number} was planned for generation {planned.generation}, this run is of {self.generation}"
-        return misfit(planned.epoch, ready.compile(), ready.topology.replicas)
+        return misfit(planned.epoch, ready)
 
     def _refuse(self, epoch: int | None, generation: int | None, why: str) -> None:
         self.refused = Refusal(epoch, generation, why)
         self._run.tell(f"not taken from ConfigMap {self._name}: {why}")
 
 
-def misfit(epoch: Epoch, dag: Dag, slots: int) -> str | None:
-    """What an epoch made elsewhere has that a topology of this `dag` on so many slots cannot run under; None if it can."""
-    wanted, found = {node.name for node in dag.nodes}, set(epoch.routes)
-    if wanted != found:
-        return f"epoch {epoch.number} routes {', '.join(sorted(found))}; the topology has {', '.join(sorted(wanted))}"
+def misfit(epoch: Epoch, plan: Plan) -> str | None:
+    """What an epoch made elsewhere has that a run under `plan` cannot go on with; None if it can.
+
+    Who takes part is decided by the topology and the executors there are, so slots and instances are those of `plan`.
+    """
+    routes = plan.epoch.routes
+    if set(routes) != set(epoch.routes):
+        return f"epoch {epoch.number} routes {_names(epoch.routes)}; the topology has {_names(routes)}"
+    slots = len(plan.placement.slots)
+    if epoch.placement not in (None, plan.placement):
+        return f"epoch {epoch.number} was planned for {epoch.placement}; the run has {plan.placement}"
     if epoch.source_shares and len(epoch.source_shares) != slots:
         return f"epoch {epoch.number} has source shares of {len(epoch.source_shares)} slots; the topology has {slots}"
-    for node in dag.nodes:
-        route = epoch.routes[node.name]
-        if route.policy != node.policy:
-            return f"epoch {epoch.number} routes {node.name} by {route.policy}; its policy is {node.policy}"
-        if route.instances[-1] >= node.parallelism:
-            return f"epoch {epoch.number} names instance {route.instances[-1]} of {node.name}, which has {node.parallelism}"
+    for name, route in epoch.routes.items():
+        if route.policy != routes[name].policy:
+            return f"epoch {epoch.number} routes {name} by {route.policy}; its policy is {routes[name].policy}"
+        if route.instances != routes[name].instances:
+            found, active = list(route.instances), list(routes[name].instances)
+            return f"epoch {epoch.number} routes {name} over the instances {found}; active are {active}"
     return None
+
+
+def _names(routes: Mapping[str, Route]) -> str:
+    return ", ".join(sorted(routes))
 
 
 @contextmanager
