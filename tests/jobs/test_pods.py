@@ -35,8 +35,8 @@ ENVIRONMENT = {
 }  # fmt: skip
 
 
-def topology(policy: str = "mixed", **spec: object) -> Topology:
-    return parse(manifest("flights", [files(Path("/data"))], [counting(policy=policy)], [memory_sink("out", "counts")], **spec))
+def topology(policy: str = "mixed", data: Path = Path("/data"), **spec: object) -> Topology:
+    return parse(manifest("flights", [files(data)], [counting(policy=policy)], [memory_sink("out", "counts")], **spec))
 
 
 def plan(of: Topology, number: int = 1) -> Plan:
@@ -142,12 +142,12 @@ def test_an_epoch_that_does_not_fit_the_run_is_told_from_one_that_does() -> None
         assert said in str(misfit(wrong, ours))
 
 
-def test_pods_need_a_checkpoint_that_they_share_and_the_topology_they_were_made_for() -> None:
-    check_for_pods(topology(checkpoint="/shared/checkpoint"), "flights")
+def test_pods_need_a_checkpoint_that_they_share_and_the_topology_they_were_made_for(tmp_path: Path) -> None:
+    check_for_pods(topology(data=tmp_path, checkpoint="/shared/checkpoint"), "flights")
     with pytest.raises(ManifestError, match=r"spec\.checkpoint: pods come and go"):
-        check_for_pods(topology(), "flights")
+        check_for_pods(topology(data=tmp_path), "flights")
     with pytest.raises(WrongUse, match="this driver is of topology 'trains', the ConfigMap holds 'flights'"):
-        check_for_pods(topology(checkpoint="/shared"), "trains")
+        check_for_pods(topology(data=tmp_path, checkpoint="/shared"), "trains")
 
 
 def test_the_driver_starts_no_executors_and_keeps_its_secret_in_a_file() -> None:
