@@ -258,7 +258,10 @@ class TopologyRun:
     def _release(self, placement: Placement) -> None:
         """A batch without the executors of these slots is committed: nobody needs them, unless the topology wants them."""
         needed = {*placement.names, *slot_names(self._router.topology)}
-        self._cluster.release([slot.name for slot in self._cluster.slots if slot.name not in needed])
+        drained = [slot.name for slot in self._cluster.slots if slot.name not in needed]
+        if drained:
+            self._cluster.release(drained)
+            self._tell(f"drained and released: {', '.join(drained)}")
 
     def _declared_cpu(self) -> dict[str, float]:
         """Cores per slot, as the classes are now."""
