@@ -21,11 +21,11 @@ from streamtopology.jobs.batch import Plan
 from streamtopology.jobs.checkpoint import Checkpoint
 from streamtopology.jobs.failures import TopologyFailed
 from streamtopology.jobs.rerouting import InProcessRouter
-from streamtopology.jobs.runner import new_history
+from streamtopology.jobs.runner import check_before_start, new_history
 from streamtopology.routing.controller import Controller
 from streamtopology.routing.epoch import Epoch
 from streamtopology.routing.placement import Placement
-from streamtopology.routing.topology import parse
+from streamtopology.routing.topology import ManifestError, parse
 
 FEW = settings(max_examples=12, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 MOST = 5
@@ -285,12 +285,23 @@ def test_an_epoch_for_another_placement_and_capacities_for_others_are_refused(tm
         flow.real.publish(Epoch(now.number + 1, now.routes, (), "made elsewhere", other))
     given = spec(3)
     given["spec"]["operators"][2]["grouping"]["options"] = {"capacities": [1, 2, 1]}
+    check_before_start(parse(given), tmp_path)
+    given["spec"]["executors"][0]["replicas"] = 4
+    with pytest.raises(ManifestError, match="found 3 numbers for 4 instances; give one for each"):
+        check_before_start(parse(given), tmp_path)
+
+
+def test_capacities_for_executors_that_are_still_starting_wait_for_them(tmp_path: Path) -> None:
+    flow = Scaled(tmp_path, spec(2))
+    flow.batch(s=rows(0))
+    given = spec(3)
+    given["spec"]["operators"][2]["grouping"]["options"] = {"capacities": [1, 2, 1]}
     flow.apply(given)
     flow.batch(s=rows(1))
-    narrower = json.loads(json.dumps(given))
-    narrower["spec"]["executors"][0]["replicas"] = 2
-    with pytest.raises(ValueError, match="'sums' has 3 capacities in its grouping's options and 2 instances"):
-        flow.apply(narrower)
+    assert "capacities" not in flow.epoch.routes["sums.partial"].options
+    flow.arrive()
+    flow.batch(s=rows(2))
+    assert flow.epoch.routes["sums.partial"].options == {"capacities": [1, 2, 1]}
 
 
 def test_a_policy_that_would_lose_what_partials_hold_is_still_refused_at_a_restart(tmp_path: Path) -> None:

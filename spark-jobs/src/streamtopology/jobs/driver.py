@@ -128,6 +128,21 @@ class Driver:
                 results = run_attempt(self.spark, attempt, depth, [executor.slot for executor in executors], None)
             self._stop_on_failures(results)
 
+    def rehearse_on(self, executor: ExecutorInfo, rounds: int = 5) -> None:
+        """Send empty batches through one executor alone: the first batch that it has a part in finds it ready.
+
+        It may be called from another thread while a batch is at work on the others.
+        """
+        plan = self.router.ready()
+        depth = plan.compile().depth
+        alone = Attempt(
+            run=self.run, checkpoint=self.checkpoint.uri, number=0, attempt=0, epoch=plan.epoch.number, previous_epoch=None,
+            previous=None, homes=(0,), placement=(0,) * len(plan.placement.homes), dry=True,
+            iterations_per_second=self.iterations_per_second,
+        )  # fmt: skip
+        for _ in range(rounds):
+            run_attempt(self.spark, alone, depth, [executor.slot], None)
+
     def batch(self, descriptors: Sequence[str], frame: DataFrame | None, spark_batch: int, final: bool = False) -> None:
         """Run the batch that Spark numbers `spark_batch`, until it is committed; a batch that is, is only published.
 
@@ -201,8 +216,8 @@ class Driver:
     def _executors(self, plan: Plan) -> list[ExecutorInfo]:
         """The executors of the plan's slots, at least one, and those of slots that are only now to hand over their state."""
         now = set(plan.placement.names)
-        before = self._last_plan
-        leaving = set(before.placement.names) - now if before and before.epoch.number != plan.epoch.number else set()
+        left = self._placement_left(plan)
+        leaving = set(left.names) - now if left else set()
         executors = self.watch.await_admitted(wanted=lambda executor: self.slot_of(executor) in now)
         return executors + [executor for executor in self.watch.admitted() if self.slot_of(executor) in leaving]
 
@@ -218,19 +233,23 @@ class Driver:
         placement = plan.placement
         homes = tuple(placement.slots.index(self.slot_of(executor)) for executor in executors)
         last = self._last
-        switches = self._last_plan is not None and self._last_plan.epoch.number != plan.epoch.number
         return Attempt(
             run=self.run, checkpoint=self.checkpoint.uri, number=number, attempt=attempt, epoch=plan.epoch.number,
             previous_epoch=None if last is None else last.epoch,
             previous=None if last is None else (last.batch, last.attempt),
             homes=homes,
-            placement=place_instances(homes, placement, self._last_plan.placement if switches else None),
+            placement=place_instances(homes, placement, self._placement_left(plan)),
             watermark=self.watermarks.current(),
             flush=self.router.must_flush(), final=final,
             descriptors=_deal(descriptors, plan.epoch.source_shares, homes, placement.present),
             chooser_loads=dict(self._chooser_loads), iterations_per_second=self.iterations_per_second,
             dead_letter=plan.topology.on_bad_tuple == "deadLetter",
         )  # fmt: skip
+
+    def _placement_left(self, plan: Plan) -> Placement | None:
+        """Where instances were in the batch before, if this one runs under another epoch."""
+        last = self._last_plan
+        return None if last is None or last.epoch.number == plan.epoch.number else last.placement
 
     def _forget_loads_of_others(self, plan: Plan) -> None:
         """Where the instances change, choosers start anew: else a new one would get all tuples until it had caught up."""

@@ -41,7 +41,7 @@ class ExecutorsUnusable(Exception):
     """Executors do not come, or they live but cannot run a warm-up job."""
 
 
-def _nothing(executor: ExecutorInfo) -> None:
+def nothing(executor: ExecutorInfo) -> None:
     return
 
 
@@ -71,8 +71,8 @@ class ExecutorWatch:
         spark: SparkSession,
         warm_up: Callable[[ExecutorInfo], None],
         tell: Callable[[str], None],
-        lost: Callable[[ExecutorInfo], None] = _nothing,
-        admitted: Callable[[ExecutorInfo], None] = _nothing,
+        lost: Callable[[ExecutorInfo], None] = nothing,
+        admitted: Callable[[ExecutorInfo], None] = nothing,
         check: Callable[[], None] = _well,
         slot_of: Callable[[ExecutorInfo], str] = _its_host,
     ) -> None:
@@ -83,6 +83,8 @@ class ExecutorWatch:
         self._on_admitted = admitted
         self._check = check
         self._slot_of = slot_of
+        self.rehearsal = nothing
+        """What else a new executor goes through before it is admitted, as the topology at work has it."""
         self._changed = threading.Condition()
         self._present: dict[str, ExecutorInfo] = {}
         self._admitted: dict[str, ExecutorInfo] = {}
@@ -212,6 +214,7 @@ class ExecutorWatch:
             try:
                 with self.guard([executor.slot]):
                     self._warm_up(executor)
+                    self.rehearsal(executor)
             except ExecutorLost:
                 return
             except (Py4JError, PySparkException) as failure:

@@ -31,20 +31,33 @@ def first_routes(
 ) -> dict[str, Route]:
     """Routes of every node while `executors` take part: as `before` where its table still fits, else hashing.
 
-    Over other instances than before only what must move moves. ValueError: an option does not fit their number.
+    Over other instances than before only what must move moves.
     """
     routes: dict[str, Route] = {}
     for node in dag.nodes:
         operator = topology.operator(node.operator)
         instances = placement.instances(instances_of(operator, topology, executors))
-        options = operator.grouping.options
-        _refuse_other_capacities(node.operator, options, instances)
+        options = _fitting(operator.grouping.options, instances)
         known = before.get(node.name)
         table = groupings.get(node.policy).first_table(instances, options)
         if known is not None and known.table is not None and table is not None and _goes_on(known, node.policy, options):
             table = known.table if known.instances == instances else known.table.rescaled(instances)
         routes[node.name] = Route(node.policy, table, instances, options)
     return routes
+
+
+def with_instances(route: Route, others: Collection[int]) -> Route:
+    """The route with `others` active, too."""
+    both = tuple({*route.instances, *others})
+    return replace(route, instances=both, options=_fitting(route.options, both))
+
+
+def _fitting(options: Mapping[str, object], instances: Sequence[int]) -> Mapping[str, object]:
+    """The options without capacities for another number of instances: while executors are starting they are equal."""
+    capacities = options.get("capacities")
+    if isinstance(capacities, list | tuple) and len(capacities) != len(instances):
+        return {name: value for name, value in options.items() if name != "capacities"}
+    return options
 
 
 def _goes_on(known: Route, policy: str, options: Mapping[str, object]) -> bool:
@@ -54,15 +67,6 @@ def _goes_on(known: Route, policy: str, options: Mapping[str, object]) -> bool:
     if groupings.get(known.policy).kind != kind or (policy == "fields" and known.policy != policy):
         return False
     return kind != "virtual" or known.options.get("virtualWorkers") == options.get("virtualWorkers")
-
-
-def _refuse_other_capacities(operator: str, options: Mapping[str, object], instances: Sequence[int]) -> None:
-    given = options.get("capacities")
-    if isinstance(given, list | tuple) and len(given) != len(instances):
-        raise ValueError(
-            f"operator {operator!r} has {len(given)} capacities in its grouping's options and {len(instances)} instances: "
-            "give one for each, or leave them out to have them measured"
-        )
 
 
 @dataclass

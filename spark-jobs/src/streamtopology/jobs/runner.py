@@ -21,13 +21,14 @@ from streamtopology.jobs.cluster import Cluster, executor_slots
 from streamtopology.jobs.control import ControlServer
 from streamtopology.jobs.dag import PARTIAL, compile_dag
 from streamtopology.jobs.driver import Driver
+from streamtopology.jobs.executors import nothing
 from streamtopology.jobs.failures import TopologyFailed
 from streamtopology.jobs.history import History, SlotInfo
 from streamtopology.jobs.metrics import Metrics
 from streamtopology.jobs.pinning import ExecutorInfo
 from streamtopology.jobs.publishing import DEAD_LETTERS, Publisher
 from streamtopology.jobs.query import TopologyQuery, Until, source_frames
-from streamtopology.jobs.rerouting import InProcessRouter, first_routes
+from streamtopology.jobs.rerouting import InProcessRouter, first_routes, with_instances
 from streamtopology.jobs.server import StatusServer
 from streamtopology.jobs.sinks import Writer, check, open_sink
 from streamtopology.jobs.sources.checks import check as check_source
@@ -39,12 +40,13 @@ from streamtopology.jobs.watermarks import Watermarks
 from streamtopology.routing import groupings
 from streamtopology.routing.controller import Controller
 from streamtopology.routing.epoch import Epoch
-from streamtopology.routing.placement import Placement
+from streamtopology.routing.placement import NOWHERE, Placement
 from streamtopology.routing.planners import JOINT_PLANNERS
 from streamtopology.routing.rescaling import most_instances, rescaled_shares, slot_names, with_replicas
 from streamtopology.routing.topology import (
     Level,
     ManifestError,
+    Operator,
     Problem,
     Sink,
     Topology,
@@ -85,12 +87,27 @@ def check_before_start(topology: Topology, base_dir: Path) -> None:
         for index, operator in enumerate(topology.operators)
         if (sentence := what_is_missing(operator.grouping.policy))
     ]
+    problems += [
+        Problem(f"spec.operators[{index}].grouping.options.capacities", sentence)
+        for index, operator in enumerate(topology.operators)
+        if (sentence := _unfit_capacities(operator))
+    ]
     if topology.checkpoint is not None and topology.checkpoint.startswith("s3://"):
         problems.append(Problem("spec.checkpoint", f"{topology.checkpoint}: only local paths and shared volumes are built yet"))
     if problems:
         raise ManifestError(problems)
     if all(source.reads_descriptors for source in topology.sources):
         compile_dag(topology, source_schemas(topology, {}), base_dir)
+
+
+def _unfit_capacities(operator: Operator) -> str | None:
+    given = operator.grouping.options.get("capacities")
+    if not isinstance(given, list | tuple) or len(given) == operator.parallelism:
+        return None
+    return (
+        f"found {len(given)} numbers for {operator.parallelism} instances; give one for each, or leave them out to have them "
+        "measured"
+    )
 
 
 def what_is_missing(policy: str) -> str | None:
@@ -167,7 +184,18 @@ class TopologyRun:
         with ExitStack() as undo:
             undo.callback(self._publisher.close)
             undo.callback(self._driver.upkeep.close)
+            undo.enter_context(self._rehearsing())
             self._query.run(self._options.until, self._prepare)
+
+    @contextmanager
+    def _rehearsing(self) -> Iterator[None]:
+        """While entered, executors that come are admitted only when they have gone through this topology's stages."""
+        watch = self._cluster.watch
+        watch.rehearsal = self._driver.rehearse_on
+        try:
+            yield
+        finally:
+            watch.rehearsal = nothing
 
     def _stats(self, since: int | None) -> dict[str, Any]:
         return build_stats(self._history, self.standing(), since)
@@ -258,7 +286,10 @@ class TopologyRun:
     def _release(self, placement: Placement) -> None:
         """A batch without the executors of these slots is committed: nobody needs them, unless the topology wants them."""
         needed = {*placement.names, *slot_names(self._router.topology)}
-        self._cluster.release([slot.name for slot in self._cluster.slots if slot.name not in needed])
+        drained = [slot.name for slot in self._cluster.slots if slot.name not in needed]
+        if drained:
+            self._cluster.release(drained)
+            self.tell(f"drained and released: {', '.join(drained)}")
 
     def _declared_cpu(self) -> dict[str, float]:
         """Cores per slot, as the classes are now."""
@@ -315,15 +346,15 @@ def _first_plan(topology: Topology, schemas: Mapping[str, pa.Schema], base_dir: 
     before = Plan.from_json(checkpoint.read_epoch(last.epoch))
     change = difference(before.topology, topology)
     newest = max(checkpoint.epochs())
-    placement = before.placement.rescaled(names, instances)
-    same = change.level == Level.IGNORE and dict(before.sources) == dict(schemas) and before.placement == placement
+    numbered = Plan.from_json(checkpoint.read_epoch(newest)).placement.slots  # of those that came after that commit, too
+    placed = replace(before.placement, slots=numbered)
+    placement = placed.rescaled(names, instances)
+    same = change.level == Level.IGNORE and dict(before.sources) == dict(schemas) and placed == placement
     if same and before.epoch.number == newest:
         return before
     holding = _partials_holding(last)
     if holding:  # their instances stay until they have handed over: the router sees to that
-        placement = before.placement.rescaled(
-            names, max(instances, len(before.placement.instances(len(before.placement.homes))))
-        )
+        placement = placed.rescaled(names, max(instances, sum(home != NOWHERE for home in placed.homes)))
     routes = first_routes(dag, topology, before.epoch.routes, placement, len(names))
     for partial, keeping in holding.items():
         if partial not in routes:
@@ -332,11 +363,8 @@ def _first_plan(topology: Topology, schemas: Mapping[str, pa.Schema], base_dir: 
                 "(aggregateEvery); a policy that keeps a key together would lose them. Start with the former policy and "
                 "apply the change while it runs"
             )
-        if not keeping <= set(routes[partial].instances):
-            options = {name: value for name, value in routes[partial].options.items() if name != "capacities"}
-            both = (*routes[partial].instances, *(keeping - set(routes[partial].instances)))
-            routes[partial] = replace(routes[partial], instances=both, options=options)
-    shares = rescaled_shares(before.epoch.source_shares, before.placement, placement)
+        routes[partial] = with_instances(routes[partial], keeping)
+    shares = rescaled_shares(before.epoch.source_shares, placed, placement)
     epoch = Epoch(newest + 1, routes, shares, "; ".join(change.sentences) or "restarted", placement)
     return Plan(topology, epoch, schemas, base_dir)
 
