@@ -74,3 +74,27 @@ with working_on(4, "mine/1"):
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert re.fullmatch(f"{STAMP} batch=4 instance=mine/1 printed\n", ran.stdout)
     assert re.fullmatch(f"{STAMP} batch=4 instance=mine/1 WARNING mine: logged\n", ran.stderr)
+
+
+def test_what_children_write_is_tagged_on_its_way_and_nothing_is_lost_at_the_end() -> None:
+    program = """
+import subprocess, sys
+from streamtopology.jobs.logs import tag_all, working_on
+tag_all()
+subprocess.run(["/bin/sh", "-c", "echo from a child; echo its error >&2"], check=True)
+with working_on(4, "mine/1"):
+    print("printed")
+    subprocess.run([sys.executable, "-c", "print('2026-11-22T02:11:08.412Z batch=9 instance=a/1 tagged already')"], check=True)
+print("x" * 100_000)
+raise ValueError("the end")
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    assert (ran.returncode, ran.stderr) == (1, "")
+    said = [re.sub(f"^{STAMP} ", "", line) for line in ran.stdout.splitlines()]
+    assert said[:4] == [
+        "batch=- instance=- from a child", "batch=- instance=- its error", "batch=4 instance=mine/1 printed",
+        "batch=9 instance=a/1 tagged already",
+    ]  # fmt: skip
+    assert said[4] == "batch=- instance=- " + "x" * 100_000
+    assert said[-1] == "batch=- instance=- ValueError: the end"
+    assert all(line.startswith("batch=- instance=- ") for line in said[4:])

@@ -24,6 +24,7 @@ from streamtopology.jobs.query import Until
 from streamtopology.jobs.runner import what_is_missing
 from streamtopology.jobs.sinks.memory import memory_rows
 from streamtopology.jobs.stats import Refusal
+from streamtopology.jobs.top import asking_here
 from streamtopology.routing import groupings
 from streamtopology.routing.epoch import Epoch
 from streamtopology.routing.table import RoutingTable
@@ -206,7 +207,9 @@ def test_a_run_that_does_not_decide_takes_what_the_operator_tells_it(runner: Run
         take(2, given("partial-key"))
         assert (follower.generation, follower.refused) == (2, None)
         feed()
-        assert running.run.router.topology.operator("counts").grouping.policy == "partial-key"
+        stats = asking_here("followed")(since=-1)
+        assert stats["policies"] == {"counts": "partial-key"}
+        assert [batch["number"] for batch in stats["batches"]] == [batch.number for batch in running.history.batches]
 
         take(2, given("partial-key"), PlannedEpoch(rerouted(9), 1, "ready"))
         assert follower.refused == Refusal(9, 1, "epoch 9 was planned for generation 1, this run is of 2")

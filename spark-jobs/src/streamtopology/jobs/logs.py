@@ -1,15 +1,19 @@
 """Log lines that say which batch and which instance they are of, so that the logs of many pods can be read as one.
 
-Every line that a process writes begins `TIME batch=N instance=OPERATOR/I `, with - where there is none: those of the
-driver, those of a worker's Python (an operator's own prints and logging included), and those of both JVMs, whose log4j2
-pattern reads what `begin_batch` sets.
+Every line begins `TIME batch=N instance=OPERATOR/I `, with - where there is none. Python's lines are tagged as they are
+written (an operator's own prints and logging included), those of the JVMs by a log4j2 pattern that reads what
+`begin_batch` sets, and what a process's children write otherwise on its way through the process that started them.
 """
 
 from __future__ import annotations
 
+import atexit
 import io
 import logging
+import os
+import re
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +28,8 @@ if TYPE_CHECKING:  # the workers' daemon imports this module before it chooses w
 LOG4J_FILE = Path(__file__).parent / "tagged-log4j2.properties"
 """For JVMs in pods: warnings and errors on standard output, tagged as the lines of Python are."""
 
+
+_TAGGED = re.compile(rb"\d{4}-\d\d-\d\dT\S+Z batch=\S+ instance=")
 
 _batch: ContextVar[int | None] = ContextVar("batch", default=None)
 _instance: ContextVar[str | None] = ContextVar("instance", default=None)
@@ -64,6 +70,33 @@ def tag_lines() -> None:
         return
     sys.stdout, sys.stderr = TaggedLines(sys.stdout), TaggedLines(sys.stderr)
     logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING)
+
+
+def tag_all() -> None:
+    """As `tag_lines`, and for what children of this process write: for the process that a container runs."""
+    tag_lines()
+    kept = os.dup(1)
+    reading, writing = os.pipe()
+    for stream in (1, 2):
+        os.dup2(writing, stream)
+    os.close(writing)
+    passing = threading.Thread(target=_pass_on, args=(reading, kept), name="log-lines", daemon=True)
+    passing.start()
+    atexit.register(_let_pass, kept, passing)
+
+
+def _pass_on(reading: int, kept: int) -> None:
+    """Copy lines, tagging those that are not, until nobody can write any more."""
+    with os.fdopen(reading, "rb") as lines, os.fdopen(os.dup(kept), "wb", buffering=0) as out:
+        for line in lines:
+            out.write(line if _TAGGED.match(line) else _tag().encode() + line)
+
+
+def _let_pass(kept: int, passing: threading.Thread) -> None:
+    """What was written last is on its way; children that live on write for themselves, and are not waited for long."""
+    for stream in (1, 2):
+        os.dup2(kept, stream)
+    passing.join(timeout=1.0)
 
 
 class TaggedLines(io.TextIOBase):

@@ -75,7 +75,11 @@ def new_history(topology: Topology) -> History:
     """The history of a run to come; its slots have their numbers when its first plan is made."""
     slots = executor_slots(topology)
     infos = tuple(SlotInfo(index, slot.name, slot.class_name, slot.cpu) for index, slot in enumerate(slots))
-    return History(topology.name, infos, {operator.name: operator.grouping.policy for operator in topology.operators})
+    return History(topology.name, infos, policies_of(topology))
+
+
+def policies_of(topology: Topology) -> dict[str, str]:
+    return {operator.name: operator.grouping.policy for operator in topology.operators}
 
 
 def check_before_start(topology: Topology, base_dir: Path) -> None:
@@ -266,6 +270,7 @@ class TopologyRun:
         check_before_start(topology, self._base_dir)
         number = self._router.apply(topology, "; ".join(change.sentences))
         self._fit_cluster(topology)
+        self._history.policies = policies_of(topology)
         self.tell(f"epoch {number} published: {'; '.join(change.sentences)}")
         awaited = self._router.awaited()
         when = f"; {', '.join(awaited)} will take part when warm" if awaited else ""

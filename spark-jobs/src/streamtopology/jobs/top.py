@@ -71,7 +71,9 @@ def take(stats: Mapping[str, Any], history: History) -> None:
     """Bring `history` up to what `stats` tell. WrongUse: they are of another version."""
     if stats.get("version") != STATS_VERSION:
         raise WrongUse(f"the driver's stats are of version {stats.get('version')!r}, this program reads {STATS_VERSION}")
-    history.slots = tuple(SlotInfo(slot["index"], slot["executor"], slot["class"], slot["cpu"]) for slot in stats["slots"])
+    history.slots_are(
+        SlotInfo(slot["index"], slot["executor"], slot["class"], slot["cpu"], slot["present"]) for slot in stats["slots"]
+    )
     history.policies = dict(stats["policies"])
     for batch in stats["batches"]:
         history.batch_done(_outcome(batch))

@@ -22,7 +22,7 @@ from kubernetes.config.config_exception import ConfigException
 
 from streamtopology.jobs.failures import WrongUse
 from streamtopology.jobs.history import History
-from streamtopology.jobs.logs import tag_lines
+from streamtopology.jobs.logs import tag_all
 from streamtopology.jobs.metrics import Metrics
 from streamtopology.jobs.pods.cluster import KubernetesCluster, Stopped
 from streamtopology.jobs.pods.environment import (
@@ -51,7 +51,7 @@ _LONGEST_MESSAGE = 4000  # Kubernetes cuts a termination message at 4096 bytes
 
 def run_driver(environ: Mapping[str, str]) -> int:
     """Run until SIGTERM; returns 0. What it raises is on the termination log, too: ManifestError, WrongUse, TopologyFailed."""
-    tag_lines()
+    tag_all()
     with _told_on_termination(TERMINATION_LOG):
         environment = DriverEnvironment.read(environ)
         try:

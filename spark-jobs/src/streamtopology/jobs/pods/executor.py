@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from streamtopology.jobs.local.java import find_java
 from streamtopology.jobs.local.sparkprocess import SPARK_HOME
-from streamtopology.jobs.logs import tag_lines
+from streamtopology.jobs.logs import tag_all
 from streamtopology.jobs.pods.environment import RPC_PORT, SCRATCH, ExecutorEnvironment
 from streamtopology.jobs.pods.settings import executor_command, executor_process_environment
 
@@ -33,7 +33,7 @@ _LONGEST_PAUSE_SECONDS = 30.0
 def run_executor(environ: Mapping[str, str]) -> int:
     """Run executors one after the other until SIGTERM; returns the exit code."""
     environment = ExecutorEnvironment.read(environ)
-    tag_lines()
+    tag_all()
     java = find_java()
     (SCRATCH / "spark").mkdir(parents=True, exist_ok=True)
     launcher = Launcher(
