@@ -204,6 +204,10 @@ def test_a_run_that_does_not_decide_takes_what_the_operator_tells_it(runner: Run
         assert [r.instance for r in running.history.batches[-1].reports if r.rows] == [1]
         assert (follower.refused, running.run.standing().newest_epoch) == (None, 2)
 
+        take(1, given(), PlannedEpoch(replace(rerouted(2), reason="another"), 1, "ready"))
+        assert follower.refused is not None
+        assert "epoch 2 is another one here (the operator says so)" in follower.refused.why
+
         take(2, given("partial-key"))
         assert (follower.generation, follower.refused) == (2, None)
         feed()

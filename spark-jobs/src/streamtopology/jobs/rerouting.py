@@ -105,6 +105,7 @@ class InProcessRouter:
         self._told = ""
         self._outcomes_seen = 0
         self._rows_per_source_row: dict[str, float] = {}
+        self._bound = 0.0
         self._lock = threading.Lock()
         self._deciding = threading.Lock()  # one new epoch at a time: `apply` comes from another thread
         checkpoint.write_epoch(plan.epoch.number, plan.to_json())
@@ -113,7 +114,7 @@ class InProcessRouter:
     @property
     def topology(self) -> Topology:
         """What was asked for last; a plan of it may wait for partials to hand over."""
-        return self._newest().topology
+        return self.newest().topology
 
     @property
     def epoch(self) -> Epoch:
@@ -145,6 +146,7 @@ class InProcessRouter:
         self._controller.observe(done.attempt.number, done.seconds, reports, sources, epoch)
         self._note_rows(done)
         model = self._controller.model(self._facts())
+        self._bound = self._bound_by(model)
         self._history.batch_done(_outcome(done, model))
         self._note_first_batch_under(done)
         self._note_gains()
@@ -180,7 +182,7 @@ class InProcessRouter:
         """Let executors that the topology has been waiting for take part, and instances go that a restart had kept."""
         with self._deciding:
             self._here = frozenset(slots)
-            newest = self._newest()
+            newest = self.newest()
             now = _taking_part(newest.topology, newest.placement, self._here)
             if joined := [name for name in now if name not in newest.placement.names]:
                 self._change_to(newest.topology, f"{', '.join(joined)} joined")
@@ -189,10 +191,10 @@ class InProcessRouter:
 
     def awaited(self) -> tuple[str, ...]:
         """Slots of the topology whose executors have not arrived yet."""
-        newest = self._newest()
+        newest = self.newest()
         return tuple(name for name in slot_names(newest.topology) if name not in newest.placement.names)
 
-    def _newest(self) -> Plan:
+    def newest(self) -> Plan:
         """The plan published last, which may wait for partials to hand over."""
         return self._waiting.plan if self._waiting else self._ready
 
@@ -217,16 +219,19 @@ class InProcessRouter:
 
         It may say nothing of the placement, but not another one: who takes part is decided here.
         """
-        newest = self.ready()
-        if epoch.number <= newest.epoch.number:
-            raise ValueError(f"epoch {epoch.number} cannot be published: epoch {newest.epoch.number} is there already")
-        if epoch.placement not in (None, newest.placement):
-            raise ValueError(f"epoch {epoch.number} was planned for {epoch.placement}, but the run has {newest.placement}")
-        self._publish(newest.topology, replace(epoch, placement=newest.placement), 0.0, {})
+        with self._deciding:
+            newest = self.newest()
+            if epoch.number <= newest.epoch.number:
+                raise ValueError(f"epoch {epoch.number} cannot be published: epoch {newest.epoch.number} is there already")
+            if epoch.placement not in (None, newest.placement):
+                raise ValueError(f"epoch {epoch.number} was planned for {epoch.placement}, but the run has {newest.placement}")
+            self._publish(newest.topology, replace(epoch, placement=newest.placement), 0.0, {})
 
     def bound(self) -> float:
-        """Rows/s of the source that no routing can beat, by the capacities measured last; 0 before any batch."""
-        model = self._controller.model(self._facts())
+        """Rows/s of the source that no routing can beat, by the capacities as of the last batch; 0 before any."""
+        return self._bound
+
+    def _bound_by(self, model: SlotModel | None) -> float:
         if model is None or not self._rows_per_source_row:
             return 0.0
         known = {stage: rows for stage, rows in self._rows_per_source_row.items() if stage in model.rates}

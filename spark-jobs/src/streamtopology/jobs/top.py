@@ -89,10 +89,13 @@ def take(stats: Mapping[str, Any], history: History) -> None:
 
 
 def asking_the_cluster(name: str, namespace: str | None, context: str | None) -> AskStats:
-    """Asks through the API server, as the user's kubeconfig (or the pod's account) may. WrongUse: there is none."""
-    from kubernetes import config
-    from kubernetes.config.config_exception import ConfigException
-    from urllib3.exceptions import HTTPError
+    """Asks through the API server, as the user's kubeconfig may. WrongUse: there is none."""
+    try:
+        from kubernetes import config
+        from kubernetes.config.config_exception import ConfigException
+        from urllib3.exceptions import HTTPError
+    except ImportError as missing:
+        raise WrongUse("asking a cluster needs the package kubernetes: install streamtopology-jobs[kubernetes]") from missing
 
     try:
         api = config.new_client_from_config(context=context)

@@ -61,26 +61,32 @@ class Follower:
         planned = routing.planned
         if planned is None or planned.state != "ready":
             return
-        why = self._why_not(planned)
-        if why is not None:
-            self._refuse(planned.epoch.number, planned.generation, why)
-            return
-        if planned.epoch.number > self._run.router.ready().epoch.number:
-            self._run.router.publish(planned.epoch)
+        newest = self._run.router.newest()
+        try:
+            if planned.epoch.number <= newest.epoch.number:
+                self._refuse_another(planned)
+            else:
+                self._check(planned, newest)
+                self._run.router.publish(planned.epoch)
+        except ValueError as refusal:
+            self._refuse(planned.epoch.number, planned.generation, str(refusal))
 
-    def _why_not(self, planned: PlannedEpoch) -> str | None:
-        """Why the epoch cannot be taken; None also for one that is there already."""
-        ready = self._run.router.ready()
-        number, newest = planned.epoch.number, ready.epoch.number
-        if number < newest:
-            return None
-        if number == newest:
-            placed = replace(planned.epoch, placement=planned.epoch.placement or ready.placement)
-            same = placed.to_json() == ready.epoch.to_json()
-            return None if same or planned.generation != self.generation else f"epoch {number} is there with other routing"
-        if planned.generation != self.generation:
-            return f"epoch {number} was planned for generation {planned.generation}, this run is of {self.generation}"
-        return misfit(planned.epoch, ready)
+    def _check(self, planned: PlannedEpoch, newest: Plan) -> None:
+        number, generation = planned.epoch.number, planned.generation
+        if generation != self.generation:
+            raise ValueError(f"epoch {number} was planned for generation {generation}, this run is of {self.generation}")
+        if (why := misfit(planned.epoch, newest)) is not None:
+            raise ValueError(why)
+
+    def _refuse_another(self, planned: PlannedEpoch) -> None:
+        """An epoch with a number that is taken is one that we know, unless we gave that number to one of our own."""
+        number = planned.epoch.number
+        checkpoint = self._run.checkpoint
+        if planned.generation != self.generation or number not in checkpoint.epochs():
+            return
+        known = Plan.from_json(checkpoint.read_epoch(number)).epoch
+        if replace(planned.epoch, placement=planned.epoch.placement or known.placement).to_json() != known.to_json():
+            raise ValueError(f"epoch {number} is another one here ({known.reason}): plan again on what /stats tells")
 
     def _refuse(self, epoch: int | None, generation: int | None, why: str) -> None:
         self.refused = Refusal(epoch, generation, why)
