@@ -18,7 +18,7 @@ import pytest
 from support.config_maps import config_map
 from support.kube.binaries import binary
 from support.kube.node import Node
-from support.topology_pods import Image, as_list, objects, routing_map
+from support.topology_pods import as_list, objects, routing_map, this_machine
 from support.waiting import eventually
 
 from streamtopology.jobs.pods.routing_map import PlannedEpoch, RoutingMap
@@ -144,7 +144,7 @@ class Words:
 
 
 @pytest.fixture
-def words(node: Node, namespace: str, tmp_path: Path, spark_image: Image, monkeypatch: pytest.MonkeyPatch) -> Iterator[Words]:
+def words(node: Node, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Words]:
     """The topology applied by hand, its driver running batches."""
     monkeypatch.setenv("KUBECONFIG", str(node.kubeconfig))
     for folder in (tmp_path, *map(tmp_path.joinpath, ("lines", "counts", "checkpoint"))):
@@ -152,7 +152,7 @@ def words(node: Node, namespace: str, tmp_path: Path, spark_image: Image, monkey
         folder.chmod(0o777)
     topology = parse(manifest(tmp_path))
     running = Words(node, namespace, tmp_path)
-    running.kubectl("apply", "-f", "-", stdin=as_list(objects(topology, namespace, spark_image, str(tmp_path))))
+    running.kubectl("apply", "-f", "-", stdin=as_list(objects(topology, namespace, this_machine(), str(tmp_path))))
     running.tell(topology, 1)
     running.wait_for(lambda stats: stats["phase"] == "running", START_SECONDS)
     yield running

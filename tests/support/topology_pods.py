@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import base64
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from streamtopology.jobs.pods.environment import BLOCK_PORT, HTTP_PORT, RPC_PORT, app_id, routing_map_name, service_host
 from streamtopology.jobs.pods.routing_watch import ConfigMapContent
 from streamtopology.routing.topology import ExecutorClass, Topology, format_cpu
+from support.kube.node import BUSYBOX_IMAGE
 
 Object = dict[str, Any]
 
@@ -29,6 +32,24 @@ class Image:
     volumes: Sequence[Object] = ()
     mounts: Sequence[Object] = ()
     security: Object = field(default_factory=dict)
+
+
+def this_machine() -> Image:
+    """This machine's own Python, Java and working copy in place of an image: nothing is built, and every change is in it."""
+    root = Path(__file__).parents[2]
+    python = Path(sys.executable).resolve().parents[1]
+    folders = {"usr": Path("/usr"), "etc": Path("/etc"), "code": root, "python": python}
+    mounts = [{"name": name, "mountPath": str(path)} for name, path in folders.items() if name != "etc"]
+    mounts += [{"name": "usr", "mountPath": f"/{name}", "subPath": name} for name in ("lib", "lib64")]
+    etc = [path.name for path in (Path("/etc/passwd"), Path("/etc/ssl"), *Path("/etc").glob("java-*")) if path.exists()]
+    mounts += [{"name": "etc", "mountPath": f"/etc/{name}", "subPath": name} for name in etc]
+    return Image(
+        BUSYBOX_IMAGE,
+        command=[str(root / ".venv" / "bin" / "streamtopology")],
+        env=[{"name": "HOME", "value": "/tmp"}, {"name": "PATH", "value": "/usr/bin:/bin"}],
+        volumes=[{"name": name, "hostPath": {"path": str(path)}} for name, path in folders.items()],
+        mounts=mounts,
+    )
 
 
 def objects(topology: Topology, namespace: str, image: Image, shared: str) -> list[Object]:
