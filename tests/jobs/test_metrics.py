@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from support.histories import BY_CAPACITY, CAPACITIES, HASHED, SLOTS, load_report, outcome, reconfiguration, run
 
-from streamtopology.jobs.history import BatchOutcome, History
+from streamtopology.jobs.history import BatchOutcome, History, SlotInfo
 from streamtopology.jobs.measures import imbalance
 from streamtopology.jobs.metrics import Metrics
+from streamtopology.jobs.stats import build_stats
 
 PROMISED = {
     "streamtopology_batches_total": set(),
@@ -115,3 +118,13 @@ def test_two_runs_in_one_process_do_not_share_their_metrics():
     one, other = Metrics(run(2)), Metrics(History("words", SLOTS, {}))
     assert value(one, "batches_total") == 2
     assert value(other, "batches_total") == 0
+
+
+def test_executors_that_come_and_go_are_counted_as_they_do():
+    history = run(1)
+    metrics = Metrics(history)
+    history.slots_are([*SLOTS[:3], replace(SLOTS[3], present=False), SlotInfo(4, "large-3", "large", 1.0)])
+    assert value(metrics, "executors", **{"class": "large"}) == 4
+    assert value(metrics, "executors", **{"class": "small"}) == 0
+    stats = build_stats(history)
+    assert [slot["executor"] for slot in stats["slots"] if slot["present"]] == ["large-0", "large-1", "large-2", "large-3"]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 from matplotlib.image import imread
-from support.histories import SLOTS, reconfiguration, run
+from support.histories import HASHED, SLOTS, outcome, reconfiguration, run
 
 from streamtopology.jobs.history import History
 from streamtopology.jobs.picture import PictureError, draw_run
@@ -71,3 +72,12 @@ def test_what_cannot_be_drawn_is_said(tmp_path: Path):
         draw_run(run(3), None, tmp_path / "run.gif")
     with pytest.raises(PictureError, match="no batch of 'flights' was committed"):
         draw_run(run(0), None, tmp_path / "run.png")
+
+
+def test_a_run_whose_executors_came_and_went_is_drawn(tmp_path: Path) -> None:
+    history = run(4)
+    history.slots_are([*SLOTS[:3], replace(SLOTS[3], present=False)])
+    for number in range(4, 8):
+        history.batch_done(outcome(number, {"tail": HASHED[:3]}, at=1_700_000_000.0 + number))
+    draw_run(history, None, tmp_path / "run.svg")
+    assert "small executor" in (tmp_path / "run.svg").read_text()

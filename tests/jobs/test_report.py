@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from statistics import median
 
 import pytest
@@ -170,3 +171,12 @@ def test_rows_of_two_operators_are_kept_apart():
     history = run(4, operators=("tail", "destination"))
     rows = {o["name"]: sum(i["rows"] for i in o["instances"]) for o in build_report(history)["operators"]}
     assert rows == {"tail": 160_000, "destination": 160_000}
+
+
+def test_instances_of_executors_that_came_or_went_are_listed_with_what_they_did() -> None:
+    history = run(3)
+    history.slots_are([*SLOTS[:3], replace(SLOTS[3], present=False)])
+    history.batch_done(outcome(3, {"tail": HASHED[:3]}))
+    listed = build_report(history)["operators"][0]["instances"]
+    assert [(entry["instance"], entry["executor"]) for entry in listed] == [(s.index, s.executor) for s in SLOTS]
+    assert listed[3]["rows"] == round(3 * 40_000 * HASHED[3])

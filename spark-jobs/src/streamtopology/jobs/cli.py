@@ -38,16 +38,18 @@ def _told_errors() -> list[type[Exception]]:
     """Errors whose message is written for people; anything else is our mistake and shows its traceback."""
     from streamtopology.jobs.checkpoint import CheckpointError
     from streamtopology.jobs.control import NotRunning, Refused
+    from streamtopology.jobs.executors import ExecutorsUnusable
     from streamtopology.jobs.failures import TopologyFailed
     from streamtopology.jobs.local.cluster import ClusterError
     from streamtopology.jobs.local.java import JavaMissing
     from streamtopology.jobs.server import AddressError
     from streamtopology.jobs.sinks import SinkError
     from streamtopology.jobs.sources.descriptors import SourceError
+    from streamtopology.jobs.top import Unreachable
 
     return [
-        AddressError, CheckpointError, ClusterError, JavaMissing, NotRunning, Refused, SinkError, SourceError,
-        TopologyFailed,
+        AddressError, CheckpointError, ClusterError, ExecutorsUnusable, JavaMissing, NotRunning, Refused, SinkError,
+        SourceError, TopologyFailed, Unreachable,
     ]  # fmt: skip
 
 
@@ -69,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     validate.add_argument("manifest", type=Path)
     validate.set_defaults(command=_validate)
 
-    apply = commands.add_parser("apply", help="change the routing of a running topology")
+    apply = commands.add_parser("apply", help="change a running topology: routing, executors, limits")
     apply.add_argument("manifest", type=Path)
     apply.set_defaults(command=_apply)
 
@@ -78,6 +80,12 @@ def _parser() -> argparse.ArgumentParser:
     resize.add_argument("--cpu", required=True, help="cores per executor, e.g. 300m or 1.5")
     resize.add_argument("--topology", help="which topology, when several run")
     resize.set_defaults(command=_resize)
+
+    scale = commands.add_parser("scale", help="change the number of executors of a class while the topology runs")
+    scale.add_argument("executor_class", metavar="CLASS")
+    scale.add_argument("--replicas", required=True, type=_whole)
+    scale.add_argument("--topology", help="which topology, when several run")
+    scale.set_defaults(command=_scale)
 
     stop = commands.add_parser("stop", help="stop a running topology after its batch at work")
     stop.add_argument("topology")
@@ -135,6 +143,19 @@ def _parser() -> argparse.ArgumentParser:
     plan.add_argument("--json", type=Path, metavar="FILE")
     plan.set_defaults(command=_plan)
 
+    top = commands.add_parser("top", help="watch the instances of a topology that runs on a cluster")
+    top.add_argument("topology", metavar="NAME")
+    top.add_argument("-n", "--namespace", help="where the topology is (default: the kubeconfig's)")
+    top.add_argument("--context", help="which of the kubeconfig's clusters (default: the current one)")
+    top.add_argument("--here", action="store_true", help="one that `streamtopology run` runs on this machine")
+    top.set_defaults(command=_top)
+
+    driver = commands.add_parser("driver", help="run a topology in a pod that the operator made")
+    driver.set_defaults(command=_driver)
+
+    executor = commands.add_parser("executor", help="run an executor in a pod that the operator made")
+    executor.set_defaults(command=_executor)
+
     bench = commands.add_parser("bench", help="run a benchmark")
     bench.add_argument("name")
     bench.add_argument("--json", type=Path, metavar="FILE")
@@ -146,6 +167,12 @@ def _parser() -> argparse.ArgumentParser:
 def _positive(text: str) -> int:
     if not text.isdigit() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
+
+
+def _whole(text: str) -> int:
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
     return int(text)
 
 
@@ -217,6 +244,13 @@ def _resize(parsed: argparse.Namespace) -> int:
     return HELD
 
 
+def _scale(parsed: argparse.Namespace) -> int:
+    from streamtopology.jobs.control import ask, the_running
+
+    print(ask(parsed.topology or the_running(), "scale", class_name=parsed.executor_class, replicas=parsed.replicas))
+    return HELD
+
+
 def _stop(parsed: argparse.Namespace) -> int:
     from streamtopology.jobs.control import ask
 
@@ -259,6 +293,24 @@ def _plan(parsed: argparse.Namespace) -> int:
     from streamtopology.jobs.planning import plan
 
     return plan(parsed.manifest, parsed.stats, parsed.json)
+
+
+def _top(parsed: argparse.Namespace) -> int:
+    from streamtopology.jobs.top import top
+
+    return top(parsed.topology, parsed.namespace, parsed.context, parsed.here)
+
+
+def _driver(_: argparse.Namespace) -> int:
+    from streamtopology.jobs.pods.driver import run_driver
+
+    return run_driver(os.environ)
+
+
+def _executor(_: argparse.Namespace) -> int:
+    from streamtopology.jobs.pods.executor import run_executor
+
+    return run_executor(os.environ)
 
 
 def _bench(parsed: argparse.Namespace) -> int:

@@ -41,7 +41,7 @@ class ExecutorsUnusable(Exception):
     """Executors do not come, or they live but cannot run a warm-up job."""
 
 
-def _nothing(executor: ExecutorInfo) -> None:
+def nothing(executor: ExecutorInfo) -> None:
     return
 
 
@@ -49,12 +49,21 @@ def _well() -> None:
     return
 
 
+def _any(executor: ExecutorInfo) -> bool:
+    return True
+
+
+def _its_host(executor: ExecutorInfo) -> str:
+    return executor.host
+
+
 class ExecutorWatch:
     """Watches the executors of `spark` from a thread of its own between `__enter__` and `__exit__`.
 
     `warm_up(executor)` runs jobs pinned to a new executor, in a thread of its own; only then is it admitted. `tell` gets
     a sentence for each change. `lost` and `admitted` are called with the executor from the watch's threads. `check`
-    raises when no executor can ever come (the cluster's master is dead).
+    raises when no executor can ever come (the cluster's master is dead). `slot_of` names what an executor fills: of two in
+    the same slot the one that came first is as good as lost.
     """
 
     def __init__(
@@ -62,9 +71,10 @@ class ExecutorWatch:
         spark: SparkSession,
         warm_up: Callable[[ExecutorInfo], None],
         tell: Callable[[str], None],
-        lost: Callable[[ExecutorInfo], None] = _nothing,
-        admitted: Callable[[ExecutorInfo], None] = _nothing,
+        lost: Callable[[ExecutorInfo], None] = nothing,
+        admitted: Callable[[ExecutorInfo], None] = nothing,
         check: Callable[[], None] = _well,
+        slot_of: Callable[[ExecutorInfo], str] = _its_host,
     ) -> None:
         self._spark = spark
         self._warm_up = warm_up
@@ -72,9 +82,13 @@ class ExecutorWatch:
         self._on_lost = lost
         self._on_admitted = admitted
         self._check = check
+        self._slot_of = slot_of
+        self.rehearsal = nothing
+        """What else a new executor goes through before it is admitted, as the topology at work has it."""
         self._changed = threading.Condition()
         self._present: dict[str, ExecutorInfo] = {}
         self._admitted: dict[str, ExecutorInfo] = {}
+        self._replaced: frozenset[str] = frozenset()
         self._guarded: dict[str, frozenset[str]] = {}
         self._failure: Exception | None = None
         self._closing = threading.Event()
@@ -93,22 +107,36 @@ class ExecutorWatch:
         with self._changed:
             return in_order(self._admitted.values())
 
-    def await_admitted(self, count: int = 1, timeout_seconds: float = ADMISSION_SECONDS) -> list[ExecutorInfo]:
-        """Wait until at least `count` executors are admitted; all of them, as `admitted`. Raises `ExecutorsUnusable`."""
+    def present(self) -> list[ExecutorInfo]:
+        """The executors that live, admitted or not, in the order of their hosts."""
+        with self._changed:
+            return in_order(self._present.values())
+
+    def raise_failure(self) -> None:
+        """Raises `ExecutorsUnusable` when a living executor could not be warmed up."""
+        with self._changed:
+            if self._failure:
+                raise ExecutorsUnusable(str(self._failure)) from self._failure
+
+    def await_admitted(
+        self, count: int = 1, timeout_seconds: float = ADMISSION_SECONDS, wanted: Callable[[ExecutorInfo], bool] = _any
+    ) -> list[ExecutorInfo]:
+        """Wait until at least `count` of the executors `wanted` are admitted; all of them, as `admitted`.
+
+        Raises `ExecutorsUnusable`.
+        """
         deadline = time.monotonic() + timeout_seconds
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._failure or len(self._admitted) >= count, timeout=1.0)
-                if self._failure:
-                    raise ExecutorsUnusable(str(self._failure)) from self._failure
-                here = len(self._admitted)
-            admitted = self.admitted()
+                self._changed.wait_for(lambda: self._failure or sum(map(wanted, self.admitted())) >= count, timeout=1.0)
+            self.raise_failure()
+            admitted = [executor for executor in self.admitted() if wanted(executor)]
             if len(admitted) >= count:
                 return admitted
             self._check()
             if time.monotonic() > deadline:
                 raise ExecutorsUnusable(
-                    f"{here} of {count} executors came within {timeout_seconds:.0f} s; see the cluster's logs"
+                    f"{len(admitted)} of {count} executors came within {timeout_seconds:.0f} s; see the cluster's logs"
                 )
 
     @contextmanager
@@ -141,7 +169,7 @@ class ExecutorWatch:
     def _lost_among(self, watched: frozenset[str]) -> list[str]:
         """Which of `watched` are gone; the job's failure may be here a moment before the scheduler knows why."""
         deadline = time.monotonic() + LOSS_SECONDS
-        while not (lost := watched - executor_ids(self._spark)) and time.monotonic() < deadline:
+        while not (lost := watched - self._alive()) and time.monotonic() < deadline:
             time.sleep(TICK_SECONDS)
         return sorted(lost)
 
@@ -153,8 +181,12 @@ class ExecutorWatch:
                 self._fail(failure)
                 return
 
+    def _alive(self) -> frozenset[str]:
+        """Executors that the scheduler believes alive, and that no other has come in the place of."""
+        return executor_ids(self._spark) - self._replaced
+
     def _look(self) -> None:
-        alive = executor_ids(self._spark)
+        alive = self._alive()
         with self._changed:
             gone = [self._present.pop(id) for id in self._present.keys() - alive]
             for executor in gone:
@@ -169,8 +201,10 @@ class ExecutorWatch:
             self._welcome(alive)
 
     def _welcome(self, alive: frozenset[str]) -> None:
-        for executor in executors(self._spark):
+        for executor in sorted(executors(self._spark), key=lambda executor: int(executor.id)):  # as Spark numbered them
             if executor.id in alive and executor.id not in self._present:
+                # The old one must be gone for the new one to be there; the scheduler may learn that seconds later.
+                self._replaced |= {old.id for old in self._present.values() if self._slot_of(old) == self._slot_of(executor)}
                 self._present[executor.id] = executor
                 name = f"warm-up-{executor.id}"
                 InheritableThread(target=self._admit, args=(executor,), name=name, daemon=True).start()
@@ -180,6 +214,7 @@ class ExecutorWatch:
             try:
                 with self.guard([executor.slot]):
                     self._warm_up(executor)
+                    self.rehearsal(executor)
             except ExecutorLost:
                 return
             except (Py4JError, PySparkException) as failure:

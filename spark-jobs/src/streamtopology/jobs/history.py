@@ -6,7 +6,7 @@ The driver appends; the live view, the metrics, the report and the picture only 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from streamtopology.routing.report import LoadReport, SourceReport
@@ -14,12 +14,16 @@ from streamtopology.routing.report import LoadReport, SourceReport
 
 @dataclass(frozen=True)
 class SlotInfo:
-    """One executor slot of the run; `index` is the slot number that instances are placed on."""
+    """One executor slot of the run; `index` is the slot number that instances are placed on.
+
+    It is not `present` any more when the run goes on without it; its number stays its own.
+    """
 
     index: int
     executor: str
     class_name: str
     cpu: float
+    present: bool = True
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,9 @@ class Event:
     text: str
 
 
+KEPT_WHOLE = 64
+"""Newest batches whose reports keep their arrays per key and bucket, for a controller that asks for several at once."""
+
 Listener = Callable[["History"], None]
 
 
@@ -88,6 +95,13 @@ class History:
         """Call `listener(history)` after every change, in the driver's thread."""
         self._listeners.append(listener)
 
+    def slots_are(self, slots: Iterable[SlotInfo]) -> None:
+        """Take note of the slots that there are now, those that are gone included."""
+        now = tuple(slots)
+        if now != self.slots:
+            self.slots = now
+            self._changed()
+
     @property
     def batches(self) -> tuple[BatchOutcome, ...]:
         with self._lock:
@@ -108,11 +122,15 @@ class History:
         self.phase = phase
         self._changed()
 
+    def is_ready(self) -> bool:
+        """Whether batches run, or have all been run."""
+        return self.phase in ("running", "draining", "done")
+
     def batch_done(self, outcome: BatchOutcome) -> None:
         with self._lock:
-            if self._batches:
-                self._batches[-1] = _without_keys(self._batches[-1])
             self._batches.append(outcome)
+            if len(self._batches) > KEPT_WHOLE:
+                self._batches[-KEPT_WHOLE - 1] = _without_keys(self._batches[-KEPT_WHOLE - 1])
         self._changed()
 
     def rerouted(self, change: Reconfiguration) -> None:

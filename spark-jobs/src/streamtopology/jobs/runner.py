@@ -1,4 +1,4 @@
-"""A topology running on an embedded cluster: everything a driver needs, put together, and taken apart again."""
+"""A topology running on a cluster: everything a driver needs, put together, and taken apart again."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,31 +17,36 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from streamtopology.jobs import expressions, work
 from streamtopology.jobs.batch import Plan
 from streamtopology.jobs.checkpoint import Checkpoint, CommitRecord
+from streamtopology.jobs.cluster import Cluster, executor_slots
 from streamtopology.jobs.control import ControlServer
-from streamtopology.jobs.dag import PARTIAL, Dag, compile_dag
+from streamtopology.jobs.dag import PARTIAL, compile_dag
 from streamtopology.jobs.driver import Driver
-from streamtopology.jobs.embedded import EmbeddedCluster, executor_slots
+from streamtopology.jobs.executors import nothing
 from streamtopology.jobs.failures import TopologyFailed
 from streamtopology.jobs.history import History, SlotInfo
 from streamtopology.jobs.metrics import Metrics
+from streamtopology.jobs.pinning import ExecutorInfo
 from streamtopology.jobs.publishing import DEAD_LETTERS, Publisher
 from streamtopology.jobs.query import TopologyQuery, Until, source_frames
-from streamtopology.jobs.rerouting import InProcessRouter, first_routes
+from streamtopology.jobs.rerouting import InProcessRouter, first_routes, with_instances
 from streamtopology.jobs.server import StatusServer
 from streamtopology.jobs.sinks import Writer, check, open_sink
 from streamtopology.jobs.sources.checks import check as check_source
 from streamtopology.jobs.sources.descriptors import SourceSpec
 from streamtopology.jobs.sources.reading import declared_schema
-from streamtopology.jobs.stats import build_stats
+from streamtopology.jobs.stats import ExecutorStanding, Standing, build_stats
 from streamtopology.jobs.upkeep import Upkeep
 from streamtopology.jobs.watermarks import Watermarks
 from streamtopology.routing import groupings
 from streamtopology.routing.controller import Controller
 from streamtopology.routing.epoch import Epoch
+from streamtopology.routing.placement import NOWHERE, Placement
 from streamtopology.routing.planners import JOINT_PLANNERS
+from streamtopology.routing.rescaling import most_instances, rescaled_shares, slot_names, with_replicas
 from streamtopology.routing.topology import (
     Level,
     ManifestError,
+    Operator,
     Problem,
     Sink,
     Topology,
@@ -55,17 +60,26 @@ _MANIFEST_POLL_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Until when to run, where the checkpoint is when the manifest names none, where the status server listens."""
+    """Until when to run, where the checkpoint is when the manifest names none, where the status server listens.
+
+    Unless it `decides`, the run takes its epochs from outside (an operator) and only measures.
+    """
 
     until: Until = field(default_factory=Until)
     work_dir: Path = Path("build/streamtopology")
     port: int = 0
+    decides: bool = True
 
 
 def new_history(topology: Topology) -> History:
+    """The history of a run to come; its slots have their numbers when its first plan is made."""
     slots = executor_slots(topology)
     infos = tuple(SlotInfo(index, slot.name, slot.class_name, slot.cpu) for index, slot in enumerate(slots))
-    return History(topology.name, infos, {operator.name: operator.grouping.policy for operator in topology.operators})
+    return History(topology.name, infos, policies_of(topology))
+
+
+def policies_of(topology: Topology) -> dict[str, str]:
+    return {operator.name: operator.grouping.policy for operator in topology.operators}
 
 
 def check_before_start(topology: Topology, base_dir: Path) -> None:
@@ -77,12 +91,27 @@ def check_before_start(topology: Topology, base_dir: Path) -> None:
         for index, operator in enumerate(topology.operators)
         if (sentence := what_is_missing(operator.grouping.policy))
     ]
+    problems += [
+        Problem(f"spec.operators[{index}].grouping.options.capacities", sentence)
+        for index, operator in enumerate(topology.operators)
+        if (sentence := _unfit_capacities(operator))
+    ]
     if topology.checkpoint is not None and topology.checkpoint.startswith("s3://"):
         problems.append(Problem("spec.checkpoint", f"{topology.checkpoint}: only local paths and shared volumes are built yet"))
     if problems:
         raise ManifestError(problems)
     if all(source.reads_descriptors for source in topology.sources):
         compile_dag(topology, source_schemas(topology, {}), base_dir)
+
+
+def _unfit_capacities(operator: Operator) -> str | None:
+    given = operator.grouping.options.get("capacities")
+    if not isinstance(given, list | tuple) or len(given) == operator.parallelism:
+        return None
+    return (
+        f"found {len(given)} numbers for {operator.parallelism} instances; give one for each, or leave them out to have them "
+        "measured"
+    )
 
 
 def what_is_missing(policy: str) -> str | None:
@@ -110,11 +139,9 @@ def source_schemas(topology: Topology, spark_schemas: Mapping[str, pa.Schema]) -
 class TopologyRun:
     """One run of a topology on a cluster that is up. `history` tells what happens; `bound()` what could be had."""
 
-    def __init__(
-        self, embedded: EmbeddedCluster, topology: Topology, base_dir: Path, history: History, options: RunOptions
-    ) -> None:
-        spark = embedded.spark
-        self._embedded = embedded
+    def __init__(self, cluster: Cluster, topology: Topology, base_dir: Path, history: History, options: RunOptions) -> None:
+        spark = cluster.spark
+        self._cluster = cluster
         self._history = history
         self._options = options
         self._base_dir = base_dir
@@ -124,41 +151,80 @@ class TopologyRun:
         self.checkpoint = Checkpoint.open(str(folder), topology.name)
         plan = _first_plan(topology, schemas, base_dir, self.checkpoint)
         self._router = InProcessRouter(
-            plan, self.checkpoint, Controller(topology.rebalance, time.monotonic), history, embedded.declared_cpu,
-            time.monotonic,
+            plan, self.checkpoint, Controller(topology.rebalance, time.monotonic), history, self._declared_cpu,
+            time.monotonic, options.decides,
         )  # fmt: skip
+        self._start_missing(topology)
         writer = Writer(topology.name, self.checkpoint.run)
         sinks = {sink.name: open_sink(sink, writer) for sink in topology.sinks}
         if topology.on_bad_tuple == "deadLetter":
             sinks[DEAD_LETTERS] = open_sink(Sink("dead letters", "", "json", {"path": str(folder / "dead-letters")}), writer)
         self._publisher = Publisher(self.checkpoint, sinks)
         self._driver = Driver(
-            spark=spark, checkpoint=self.checkpoint, watch=embedded.watch, router=self._router, publisher=self._publisher,
-            watermarks=Watermarks(topology.sources, time.time), home_of=embedded.home_of,
-            upkeep=Upkeep(self.checkpoint), slots=len(embedded.cluster.slots),
+            spark=spark, checkpoint=self.checkpoint, watch=cluster.watch, router=self._router, publisher=self._publisher,
+            watermarks=Watermarks(topology.sources, time.time), slot_of=cluster.slot_of,
+            upkeep=Upkeep(self.checkpoint), settled=self._release,
             run=f"{self.checkpoint.run}/{uuid.uuid4().hex[:8]}",
-            iterations_per_second=work.iterations_for(1.0), tell=self._tell,
+            iterations_per_second=work.iterations_for(1.0), tell=self.tell,
         )  # fmt: skip
         self._query = TopologyQuery(spark, topology, frames, folder, self._driver)
 
     def process(self) -> None:
-        """Run the stream until the options say so, the input ends, or `stop` is called."""
-        topology = self._router.topology
-        handlers = {"apply": self.apply_file, "resize": self.resize, "stop": self.stop}
+        """Run the stream as `stream` does, with commands and a status server on this machine."""
         metrics = Metrics(self._history)
+        status = StatusServer(metrics.registry, self._stats, self._history.is_ready, port=self._options.port)
+        handlers = {
+            "apply": self.apply_file,
+            "resize": self.resize,
+            "scale": self.scale,
+            "stop": self.stop,
+            "address": lambda: status.url,
+        }
+        with ControlServer(self._router.topology.name, handlers), status:
+            self.stream()
+
+    def stream(self) -> None:
+        """Run the stream until the options say so, the input ends, or `stop` is called."""
         with ExitStack() as undo:
             undo.callback(self._publisher.close)
             undo.callback(self._driver.upkeep.close)
-            undo.enter_context(ControlServer(topology.name, handlers))
-            undo.enter_context(StatusServer(metrics.registry, self._stats, port=self._options.port))
+            undo.enter_context(self._rehearsing())
             self._query.run(self._options.until, self._prepare)
 
-    def _stats(self) -> dict[str, Any]:
-        return build_stats(self._history, self._router.epoch)
+    @contextmanager
+    def _rehearsing(self) -> Iterator[None]:
+        """While entered, executors that come are admitted only when they have gone through this topology's stages."""
+        watch = self._cluster.watch
+        watch.rehearsal = self._driver.rehearse_on
+        try:
+            yield
+        finally:
+            watch.rehearsal = nothing
+
+    def _stats(self, since: int | None) -> dict[str, Any]:
+        return build_stats(self._history, self.standing(), since)
+
+    def standing(self) -> Standing:
+        """Where the run stands beside its history, as `/stats` tells it."""
+        admitted = {executor.id for executor in self._cluster.watch.admitted()}
+        return Standing(
+            routing=self._router.epoch,
+            newest_epoch=self._router.ready().epoch.number,
+            bound=self.bound(),
+            checkpoint=self.checkpoint.uri,
+            executors=[self._executor(executor, executor.id in admitted) for executor in self._cluster.watch.present()],
+        )
+
+    def _executor(self, executor: ExecutorInfo, admitted: bool) -> ExecutorStanding:
+        name = self._cluster.slot_of(executor)
+        slot = next((slot for slot in self._history.slots if slot.present and slot.executor == name), None)
+        class_name = executor.attributes.get("CLASS", "") if slot is None else slot.class_name
+        number = None if slot is None else slot.index
+        return ExecutorStanding(executor.id, class_name, executor.attributes.get("POD_NAME"), number, admitted)
 
     def _prepare(self) -> None:
         self._history.enter("warming up")
-        with self._embedded.unlimited():
+        with self._cluster.unlimited():
             self._driver.warm_up()
         self._driver.resume()
         self._history.enter("running")
@@ -179,17 +245,22 @@ class TopologyRun:
     def resize(self, class_name: str, cpu: str) -> str:
         """Change the CPU of a class of executors while they run."""
         cores = parse_cpu(cpu)
-        self._embedded.cluster.resize(class_name, cores)
-        self._tell(f"class {class_name} now has {cores:g} CPU per executor")
+        self._cluster.resize(class_name, cores)
+        self.tell(f"class {class_name} now has {cores:g} CPU per executor")
         return f"class {class_name}: {cores:g} CPU per executor, at once"
 
     def apply_file(self, path: str) -> str:
         """Take the manifest at `path` for the running topology, as far as that needs no restart."""
         return self.apply(load(Path(path)))
 
+    def scale(self, class_name: str, replicas: int) -> str:
+        """Have another number of executors of a class, while the others run on."""
+        return self.apply(with_replicas(self._router.topology, class_name, replicas))
+
     def apply(self, topology: Topology) -> str:
+        """Run `topology` in place of the present one. ValueError: that needs a restart, or it cannot be."""
         change = difference(self._router.topology, topology)
-        if change.level > Level.RESIZE:
+        if change.level > Level.SCALE:
             raise ValueError(
                 f"this needs a restart ({'; '.join(change.sentences)}): stop the topology and run it again, it goes on "
                 "from its checkpoint"
@@ -197,14 +268,39 @@ class TopologyRun:
         if change.level == Level.IGNORE:
             return "nothing changes"
         check_before_start(topology, self._base_dir)
-        if change.level == Level.RESIZE:
-            for executor in topology.executors:
-                self._embedded.cluster.resize(executor.name, executor.cpu)
         number = self._router.apply(topology, "; ".join(change.sentences))
-        self._tell(f"epoch {number} published: {'; '.join(change.sentences)}")
-        return f"epoch {number} runs from the next batch on: {'; '.join(change.sentences)}"
+        self._fit_cluster(topology)
+        self._history.policies = policies_of(topology)
+        self.tell(f"epoch {number} published: {'; '.join(change.sentences)}")
+        awaited = self._router.awaited()
+        when = f"; {', '.join(awaited)} will take part when warm" if awaited else ""
+        return f"epoch {number} runs from the next batch on: {'; '.join(change.sentences)}{when}"
 
-    def _tell(self, text: str) -> None:
+    def _fit_cluster(self, topology: Topology) -> None:
+        """Other limits at once, more executors as soon as they are up; fewer when a batch has gone on without them."""
+        classes = {slot.class_name: slot.cpu for slot in self._cluster.slots}
+        for executor in topology.executors:
+            if executor.name in classes and classes[executor.name] != executor.cpu:
+                self._cluster.resize(executor.name, executor.cpu)
+        self._start_missing(topology)
+
+    def _start_missing(self, topology: Topology) -> None:
+        there = {slot.name for slot in self._cluster.slots}
+        self._cluster.start([slot for slot in executor_slots(topology) if slot.name not in there])
+
+    def _release(self, placement: Placement) -> None:
+        """A batch without the executors of these slots is committed: nobody needs them, unless the topology wants them."""
+        needed = {*placement.names, *slot_names(self._router.topology)}
+        drained = [slot.name for slot in self._cluster.slots if slot.name not in needed]
+        if drained:
+            self._cluster.release(drained)
+            self.tell(f"drained and released: {', '.join(drained)}")
+
+    def _declared_cpu(self) -> dict[str, float]:
+        """Cores per slot, as the classes are now."""
+        return {slot.name: slot.cpu for slot in self._cluster.slots}
+
+    def tell(self, text: str) -> None:
         batches = self._history.batches
         self._history.event(time.time(), batches[-1].number if batches else -1, text)
 
@@ -245,33 +341,44 @@ def _first_plan(topology: Topology, schemas: Mapping[str, pa.Schema], base_dir: 
     """The plan of the newest commit where the manifest still says the same, else a new epoch that builds on it."""
     dag = compile_dag(topology, schemas, base_dir)
     last = checkpoint.last_commit()
+    names = slot_names(topology)
+    instances = most_instances(topology, len(names))
     if last is None:
         number = 1 + max(checkpoint.epochs(), default=0)
-        return Plan(topology, Epoch(number, first_routes(dag, topology, {}), (), "the first epoch"), schemas, base_dir)
+        placement = Placement.first(names, instances)
+        routes = first_routes(dag, topology, {}, placement, len(names))
+        return Plan(topology, Epoch(number, routes, (), "the first epoch", placement), schemas, base_dir)
     before = Plan.from_json(checkpoint.read_epoch(last.epoch))
     change = difference(before.topology, topology)
     newest = max(checkpoint.epochs())
-    if change.level == Level.IGNORE and dict(before.sources) == dict(schemas) and before.epoch.number == newest:
+    numbered = Plan.from_json(checkpoint.read_epoch(newest)).placement.slots  # of those that came after that commit, too
+    placed = replace(before.placement, slots=numbered)
+    placement = placed.rescaled(names, instances)
+    same = change.level == Level.IGNORE and dict(before.sources) == dict(schemas) and placed == placement
+    if same and before.epoch.number == newest:
         return before
-    _refuse_to_lose_state(dag, last)
-    routes = first_routes(dag, topology, before.epoch.routes)
-    shares = before.epoch.source_shares if len(before.epoch.source_shares) == topology.replicas else ()
-    epoch = Epoch(newest + 1, routes, shares, "; ".join(change.sentences) or "restarted")
+    holding = _partials_holding(last)
+    if holding:  # their instances stay until they have handed over: the router sees to that
+        placement = placed.rescaled(names, max(instances, sum(home != NOWHERE for home in placed.homes)))
+    routes = first_routes(dag, topology, before.epoch.routes, placement, len(names))
+    for partial, keeping in holding.items():
+        if partial not in routes:
+            raise TopologyFailed(
+                f"operator {partial.removesuffix(PARTIAL)!r} was split over instances, which hold tuples back "
+                "(aggregateEvery); a policy that keeps a key together would lose them. Start with the former policy and "
+                "apply the change while it runs"
+            )
+        routes[partial] = with_instances(routes[partial], keeping)
+    shares = rescaled_shares(before.epoch.source_shares, placed, placement)
+    epoch = Epoch(newest + 1, routes, shares, "; ".join(change.sentences) or "restarted", placement)
     return Plan(topology, epoch, schemas, base_dir)
 
 
-def _refuse_to_lose_state(dag: Dag, last: CommitRecord) -> None:
-    """Instances beyond the new parallelism, and partials no longer there, would keep state where no one looks for it."""
-    for node in dag.nodes:
-        before = 1 + max(last.state.get(node.name, {}), default=-1)
-        if node.state is not None and before > node.parallelism:
-            raise TopologyFailed(
-                f"operator {node.operator!r} had {before} instances and would now have {node.parallelism}: handing over the "
-                f"state of the others is not built yet. Keep `parallelism: {before}`, or start with an empty checkpoint"
-            )
-        partial = node.operator + PARTIAL
-        if any(left.keys for left in last.state.get(partial, {}).values()) and not any(n.name == partial for n in dag.nodes):
-            raise TopologyFailed(
-                f"operator {node.operator!r} was split over instances, which hold tuples back (aggregateEvery); a policy "
-                "that keeps a key together would lose them. Start with the former policy and apply the change while it runs"
-            )
+def _partials_holding(last: CommitRecord) -> dict[str, set[int]]:
+    """By partial node, the instances that hold tuples back."""
+    holding = {
+        node: {instance for instance, left in instances.items() if left.keys}
+        for node, instances in last.state.items()
+        if node.endswith(PARTIAL)
+    }
+    return {node: instances for node, instances in holding.items() if instances}
