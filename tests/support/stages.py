@@ -27,7 +27,7 @@ from streamtopology.jobs.executors import ExecutorLost, ExecutorWatch
 from streamtopology.jobs.pinning import ExecutorInfo
 from streamtopology.jobs.publishing import DEAD_LETTERS, Publisher
 from streamtopology.jobs.runner import _first_plan, source_schemas
-from streamtopology.jobs.sinks.base import staged_table
+from streamtopology.jobs.sinks.base import Sink, staged_table
 from streamtopology.jobs.sources.descriptors import Descriptor
 from streamtopology.jobs.stages import Results, collect
 from streamtopology.jobs.state import RowState, State
@@ -130,15 +130,17 @@ class Flow:
     def __init__(
         self, folder: Path, manifest: Mapping[str, Any], base_dir: Path | None = None,
         router: Callable[[Plan, Checkpoint], Router] = Routes, clock: Callable[[], float] = lambda: 0.0,
+        sink: Callable[[str, Checkpoint], Sink] = lambda name, checkpoint: Kept(),
     ) -> None:  # fmt: skip
         self._folder = folder
         self._base_dir = base_dir or folder
         self._router_of = router
         self._clock = clock
+        self._sink_of = sink
         self._files = itertools.count()
         self._runs = itertools.count()
         self.told: list[str] = []
-        self.sinks: dict[str, Kept] = {}
+        self.sinks: dict[str, Sink] = {}
         self.checkpoint = Checkpoint.open(str(folder / "checkpoint"), "flow")
         self.start(manifest)
 
@@ -155,7 +157,7 @@ class Flow:
         self.router = self._router_of(plan, self.checkpoint)
         self.driver = Driver(
             spark=cast(Any, None), checkpoint=self.checkpoint, watch=cast(ExecutorWatch, _Watch(self)), router=self.router,
-            publisher=Publisher(self.checkpoint, {name: self.sinks.setdefault(name, Kept()) for name in self._sink_names()}),
+            publisher=Publisher(self.checkpoint, {name: self._sink(name) for name in self._sink_names()}),
             upkeep=Upkeep(self.checkpoint), watermarks=Watermarks(self.topology.sources, self._clock),
             home_of=lambda executor: int(executor.id), slots=SLOTS, run=f"run {next(self._runs)}", tell=self.told.append,
         )  # fmt: skip
@@ -199,7 +201,9 @@ class Flow:
 
     def published(self, sink: str) -> pa.Table:
         """Everything that reached a sink, batch by batch; no columns before the first batch."""
-        batches = self.sinks[sink].batches
+        kept = self.sinks[sink]
+        assert isinstance(kept, Kept)
+        batches = kept.batches
         return pa.concat_tables(batches[number] for number in sorted(batches)) if batches else pa.table({})
 
     def states(self, node: str) -> dict[int, State]:
@@ -221,6 +225,11 @@ class Flow:
             else:
                 rows += state.snapshot().to_pylist()
         return rows
+
+    def _sink(self, name: str) -> Sink:
+        if name not in self.sinks:
+            self.sinks[name] = self._sink_of(name, self.checkpoint)
+        return self.sinks[name]
 
     def _sink_names(self) -> list[str]:
         dead_letters = [DEAD_LETTERS] if self.topology.on_bad_tuple == "deadLetter" else []

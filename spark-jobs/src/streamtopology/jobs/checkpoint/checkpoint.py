@@ -21,6 +21,7 @@ import pyarrow as pa
 from streamtopology.jobs.checkpoint import records, retention
 from streamtopology.jobs.checkpoint.records import BatchRecord, CommitRecord, Header, StateRef
 from streamtopology.jobs.checkpoint.store import CheckpointError, Store, open_store
+from streamtopology.jobs.crashpoints import passing
 from streamtopology.jobs.state import State, StateError, StateFileError, StateSchema, decode, encode, new_state
 
 HEADER = "header.json"
@@ -78,7 +79,9 @@ class Checkpoint:
     def write_epoch(self, number: int, text: str) -> bool:
         """Keep an epoch (JSON); False when it is there. An epoch never changes: another text is refused."""
         path = f"epochs/{number}.json"
+        passing("epoch.writing")
         if self._store.create(path, text.encode()):
+            passing("epoch.written")
             return True
         if json.loads(self.read_epoch(number)) != json.loads(text):
             raise CheckpointError(
@@ -94,7 +97,10 @@ class Checkpoint:
 
     def record(self, record: BatchRecord) -> bool:
         """Record an attempt before its work; False when that attempt is recorded already."""
-        return self._store.create(f"batches/{record.batch}-{record.attempt}.json", records.to_bytes(record))
+        passing("batch.recording")
+        made = self._store.create(f"batches/{record.batch}-{record.attempt}.json", records.to_bytes(record))
+        passing("batch.recorded")
+        return made
 
     def batch_records(self, batch: int) -> list[BatchRecord]:
         """All attempts at a batch, in order."""
@@ -112,7 +118,10 @@ class Checkpoint:
                     f"executors share the storage of {self.uri}?"
                 )
         self._exist = paths
-        return self._store.create(f"commits/{record.batch}.json", records.to_bytes(record))
+        passing("commit.writing")
+        made = self._store.create(f"commits/{record.batch}.json", records.to_bytes(record))
+        passing("commit.written")
+        return made
 
     def read_commit(self, batch: int) -> CommitRecord:
         path = f"commits/{batch}.json"
@@ -127,7 +136,9 @@ class Checkpoint:
     def write_delta(self, node: str, instance: int, batch: int, attempt: int, delta: pa.RecordBatch) -> str:
         """Write what a batch changed in an instance's state; returns the path for the commit record."""
         path = f"state/{node}/{instance}/{batch}-{attempt}.delta"
+        passing("state.writing")
         self._store.write_new(path, encode(delta))
+        passing("state.written")
         return path
 
     def stage_output(self, node: str, instance: int, batch: int, attempt: int, batches: Sequence[pa.RecordBatch]) -> str:
@@ -137,7 +148,9 @@ class Checkpoint:
         with pa.ipc.new_file(sink, batches[0].schema) as writer:
             for rows in batches:
                 writer.write_batch(rows)
+        passing("output.staging")
         self._store.write_new(path, sink.getvalue().to_pybytes())
+        passing("output.staged")
         return path
 
     def load_state(self, reference: StateRef, schema: StateSchema) -> State:
@@ -169,7 +182,9 @@ class Checkpoint:
             raise ValueError(f"there is nothing to compact in {reference}")
         path = str(PurePosixPath(reference.deltas[-1]).with_suffix(".snapshot"))
         if not self._store.exists(path):
+            passing("snapshot.writing")
             self._store.create(path, encode(self.load_state(reference, schema).snapshot()))
+            passing("snapshot.written")
         return path
 
     def collect_garbage(self, keep_commits: int = 3) -> list[str]:
@@ -183,6 +198,7 @@ class Checkpoint:
             return []
         garbage = retention.garbage(self._store.list(""), kept)
         for path in garbage:
+            passing("garbage.deleting")
             self._store.delete(path)
         return garbage
 
