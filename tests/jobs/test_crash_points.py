@@ -22,9 +22,11 @@ from support.stages import SLOTS, Flow, manifest, random_table
 from streamtopology.jobs import crashpoints, upkeep
 from streamtopology.jobs.checkpoint import Checkpoint
 from streamtopology.jobs.crashpoints import POINTS, UnknownPoint, arm
+from streamtopology.jobs.migrate import migrate
 from streamtopology.jobs.sinks import Sink, Writer
 from streamtopology.jobs.sinks.folder import FolderSink, write_parquet
 from streamtopology.routing.hashing import hash_int64
+from streamtopology.routing.table import RoutingTable
 
 BATCHES = 14
 KEYS = 60
@@ -41,7 +43,7 @@ def counting() -> dict[str, Any]:
 
 
 def life(folder: Path, crash_at: str | None) -> None:
-    """Go on from the checkpoint until all batches are committed, re-routing every third; chains of deltas stay short."""
+    """Go on from the checkpoint until all batches are committed, re-routing now and then; chains of deltas stay short."""
     upkeep.MOST_DELTAS, upkeep.COMMITS_PER_SWEEP = 3, 4
 
     def sink(name: str, checkpoint: Checkpoint) -> Sink:
@@ -51,11 +53,26 @@ def life(folder: Path, crash_at: str | None) -> None:
     flow = Flow(folder, counting(), sink=sink)
     last = flow.checkpoint.last_commit()
     for batch in range(0 if last is None else last.spark_batch + 1, BATCHES):
-        if batch % 3 == 2:
-            random = np.random.default_rng(batch)
-            flow.router.reroute({"n": random_table(random, SLOTS, hash_int64(np.arange(KEYS)))})
+        copy_ahead(flow, batch)
+        if batch % 5 == 4:
+            flow.router.reroute({"n": table_at(batch)})
         flow.batch(s=pa.table({"k": keys_of(batch)}))
     flow.driver.upkeep.close()
+
+
+def table_at(batch: int) -> RoutingTable:
+    return random_table(np.random.default_rng(batch), SLOTS, hash_int64(np.arange(KEYS)))
+
+
+def copy_ahead(flow: Flow, batch: int) -> None:
+    """Before every fifth batch a plan is prepared; two batches later what it moves is copied, and it is ready."""
+    if batch % 5 == 0 and batch:
+        flow.router.prepare({"n": table_at(batch)})
+    elif batch % 5 == 2 and batch > 5:
+        epoch = flow.router.prepared.epoch.number if flow.router.prepared else flow.router.take_up_prepared()
+        if epoch is not None and flow.checkpoint.migrations.lease(epoch):
+            migrate(flow.checkpoint, epoch, lambda text: None)
+            flow.router.copied()
 
 
 def check(folder: Path) -> None:
@@ -89,7 +106,7 @@ def test_a_death_at_any_point_costs_nothing(tmp_path: Path, point: str) -> None:
     check(tmp_path)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(deaths=st.lists(st.tuples(st.sampled_from(IN_A_LIFE), st.integers(1, 12)), min_size=2, max_size=6))
 def test_deaths_in_any_order_cost_nothing(tmp_path_factory: pytest.TempPathFactory, deaths: list[tuple[str, int]]) -> None:
     folder = tmp_path_factory.mktemp("lives")

@@ -21,7 +21,7 @@ import pytest
 from streamtopology.jobs import driver as driver_module
 from streamtopology.jobs import reading_ahead, tasks
 from streamtopology.jobs.batch import Attempt, Plan
-from streamtopology.jobs.checkpoint import Checkpoint, CommitRecord
+from streamtopology.jobs.checkpoint import Checkpoint, CommitRecord, Lease
 from streamtopology.jobs.driver import Committed, Driver, Router
 from streamtopology.jobs.executors import ExecutorLost, ExecutorWatch
 from streamtopology.jobs.pinning import ExecutorInfo
@@ -80,6 +80,7 @@ class Routes:
     def __init__(self, plan: Plan, checkpoint: Checkpoint) -> None:
         self.plan = plan
         self._checkpoint = checkpoint
+        self.prepared: Plan | None = None
         self.flush = False
         self.done: list[Committed] = []
         checkpoint.write_epoch(plan.epoch.number, plan.to_json())
@@ -91,6 +92,30 @@ class Routes:
         epoch = Epoch(1 + max(self._checkpoint.epochs()), routes, source_shares, "the test says so")
         self.plan = replace(self.plan, epoch=epoch)
         self._checkpoint.write_epoch(epoch.number, self.plan.to_json())
+
+    def prepare(self, tables: Mapping[str, RoutingTable]) -> int:
+        """A plan whose state is to be copied ahead: it holds the newest commit, and is not ready. Its epoch."""
+        running = self.plan
+        last = self._checkpoint.last_commit()
+        assert last is not None
+        self.reroute(tables)
+        self.prepared, self.plan = self.plan, running
+        lease = Lease(self.prepared.epoch.number, last.batch, running.epoch.number)
+        return self._checkpoint.migrations.take(lease).epoch
+
+    def take_up_prepared(self) -> int | None:
+        """What a driver that comes back does when the epoch is still wanted: go on with the copy that was begun."""
+        for lease in self._checkpoint.migrations.leases():
+            last = self._checkpoint.last_commit()
+            if last is not None and last.epoch == lease.follows and self.plan.epoch.number < lease.epoch:
+                self.prepared = Plan.from_json(self._checkpoint.read_epoch(lease.epoch))
+                return lease.epoch
+        return None
+
+    def copied(self) -> None:
+        """The prepared plan is ready."""
+        assert self.prepared is not None
+        self.plan, self.prepared = self.prepared, None
 
     def ready(self) -> Plan:
         return self.plan

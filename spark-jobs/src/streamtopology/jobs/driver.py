@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from streamtopology.jobs.batch import Attempt, Plan, place_instances
 from streamtopology.jobs.checkpoint import BatchRecord, Checkpoint, CommitRecord, StateRef
+from streamtopology.jobs.checkpoint.migrations import is_whole_after
 from streamtopology.jobs.dag import Dag
 from streamtopology.jobs.executors import ExecutorLost, ExecutorWatch
 from streamtopology.jobs.failures import TopologyFailed
@@ -204,8 +205,18 @@ class Driver:
             flush=self.router.must_flush(), final=final,
             descriptors=_deal(descriptors, plan.epoch.source_shares, homes, self.slots),
             chooser_loads=dict(self._chooser_loads), iterations_per_second=self.iterations_per_second,
-            dead_letter=plan.topology.on_bad_tuple == "deadLetter",
+            dead_letter=plan.topology.on_bad_tuple == "deadLetter", copied_at=self._copied_at(plan),
         )  # fmt: skip
+
+    def _copied_at(self, plan: Plan) -> int | None:
+        """The batch as of which the state that moves now was copied ahead; None: it all moves with this batch."""
+        last = self._last
+        if last is None or plan.epoch.number == last.epoch:
+            return None
+        copied = self.checkpoint.migrations.copied(plan.epoch.number)
+        if copied is None or copied.follows != last.epoch or not is_whole_after(last.state, copied.batch):
+            return None
+        return copied.batch
 
     def _take_ahead(self, attempt: Attempt, slots: Sequence[Slot]) -> Sending | None:
         """What has been read ahead for this attempt, if anything."""
@@ -285,7 +296,7 @@ def _state_after(last: CommitRecord | None, results: Results) -> dict[str, dict[
     for turned in results.turns:
         report = turned.report
         before = state.setdefault(report.operator, {}).get(report.instance, StateRef(None, (), 0, 0))
-        deltas = before.deltas if turned.delta is None else (*before.deltas, turned.delta)
+        deltas = (*before.deltas, *turned.adopted, *(() if turned.delta is None else (turned.delta,)))
         state[report.operator][report.instance] = replace(
             before, deltas=deltas, keys=report.state_keys, bytes=report.state_bytes
         )
