@@ -5,6 +5,8 @@ from __future__ import annotations
 MOST_INSTANCES = 1024
 """Instances of an operator, and executors of a class."""
 
+MOST_SOURCES = MOST_OPERATORS = MOST_SINKS = 64
+MOST_INPUTS = MOST_CLASSES = 32
 MOST_AGGREGATE_EVERY = 1_000_000
 MOST_TABLE_ENTRIES = 10_000_000
 MOST_WINDOW_INTERVALS = 1000
