@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.stages import manifest
+from support.stages import SLOTS, manifest
 
 from streamtopology.jobs.batch import Plan, place_instances
 from streamtopology.jobs.dag import Dag, compile_dag
@@ -19,6 +19,8 @@ from streamtopology.jobs.keys import KeyColumns
 from streamtopology.jobs.load import measure_keys
 from streamtopology.jobs.rerouting import first_routes
 from streamtopology.routing.epoch import Epoch
+from streamtopology.routing.placement import Placement
+from streamtopology.routing.rescaling import slot_names
 from streamtopology.routing.table import BUCKETS, bucket_of
 from streamtopology.routing.topology import ManifestError, parse
 
@@ -117,7 +119,9 @@ def test_windows_over_closed_windows_are_refused() -> None:
 def test_a_plan_comes_back_from_the_checkpoint_as_it_was() -> None:
     topology = parse(manifest([operator("a", policy="partial-key"), operator("b", ["a"])], {"s": "k BIGINT, v DOUBLE"}))
     dag = compile_dag(topology, {"s": SOURCE}, Path())
-    plan = Plan(topology, Epoch(7, first_routes(dag, topology, {}), (0.25, 0.75), "why"), {"s": SOURCE}, Path("/base"))
+    placement = Placement.first(slot_names(topology), SLOTS)
+    routes = first_routes(dag, topology, {}, placement, SLOTS)
+    plan = Plan(topology, Epoch(7, routes, (0.25, 0.75, 0.0, 0.0), "why", placement), {"s": SOURCE}, Path("/base"))
     again = Plan.from_json(plan.to_json())
     assert again == plan
     assert [node.name for node in again.compile().nodes] == ["a.partial", "a", "b"]
@@ -127,7 +131,7 @@ def test_a_plan_comes_back_from_the_checkpoint_as_it_was() -> None:
 @given(st.integers(1, 6), st.integers(1, 14), st.data())
 def test_instances_stay_home_and_orphans_are_dealt_evenly(slots: int, instances: int, data: st.DataObject) -> None:
     homes = tuple(sorted(data.draw(st.sets(st.integers(0, slots - 1), min_size=1))))
-    placement = place_instances(homes, slots, instances)
+    placement = place_instances(homes, Placement.first([f"slot-{slot}" for slot in range(slots)], instances))
     orphans = [place for instance, place in enumerate(placement) if instance % slots not in homes]
     for instance, place in enumerate(placement):
         if instance % slots in homes:

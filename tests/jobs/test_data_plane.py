@@ -18,7 +18,6 @@ from support.stages import SLOTS, Flow, Loss, manifest, random_table
 
 from streamtopology.jobs import upkeep
 from streamtopology.jobs.driver import _deal
-from streamtopology.jobs.failures import TopologyFailed
 from streamtopology.jobs.keys import KeyColumns
 from streamtopology.jobs.sources.descriptors import Descriptor
 from streamtopology.jobs.upkeep import Upkeep
@@ -399,7 +398,7 @@ def all_to(instance: int) -> Any:
     return type(random_table(np.random.default_rng(0), 1)).uniform([instance])
 
 
-def test_state_is_kept_when_a_topology_starts_again_with_more_instances_or_another_policy(folder: Path) -> None:
+def test_state_is_kept_when_a_topology_starts_again_with_other_instances_or_another_policy(folder: Path) -> None:
     def given(parallelism: int, policy: str) -> dict[str, Any]:
         counts = COUNTS | {"parallelism": parallelism, "grouping": {"policy": policy, "key": "k"}}
         return manifest([counts], {"s": "k BIGINT"})
@@ -407,12 +406,10 @@ def test_state_is_kept_when_a_topology_starts_again_with_more_instances_or_anoth
     flow = Flow(folder, given(2, "mixed"))
     rows = pa.table({"k": np.arange(60)})
     flow.batch(s=rows)
-    for number, (parallelism, policy) in enumerate([(4, "mixed"), (5, "partial-key"), (5, "fields")], 2):
+    for number, (parallelism, policy) in enumerate([(4, "mixed"), (5, "partial-key"), (3, "fields")], 2):
         flow.start(given(parallelism, policy))
         flow.batch(s=rows)
         assert {row["k"]: row["count"] for row in flow.state("counts")} == dict.fromkeys(range(60), number)
-    with pytest.raises(TopologyFailed, match="5 instances"):
-        flow.start(given(3, "fields"))
 
 
 def test_a_warm_up_leaves_nothing_behind(folder: Path) -> None:
@@ -478,7 +475,7 @@ def test_a_snapshot_is_what_its_deltas_were_and_batches_may_go_on_meanwhile(
 def test_every_row_is_dealt_to_one_place_that_is_there(sizes: list[int], weights: list[int], homes: set[int]) -> None:
     descriptors = [Descriptor("s", "parquet", "f", part, 0, rows, rows) for part, rows in enumerate(sizes)]
     shares = [weight / sum(weights) for weight in weights] if sum(weights) else []
-    dealt = _deal([descriptor.to_json() for descriptor in descriptors], shares, sorted(homes), 4)
+    dealt = _deal([descriptor.to_json() for descriptor in descriptors], shares, sorted(homes), range(4))
     assert len(dealt) == len(homes)
     pieces = [Descriptor.from_json(text) for part in dealt for text in part]
     read = Counter((piece.part, row) for piece in pieces for row in range(piece.start, piece.end))

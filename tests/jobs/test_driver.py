@@ -187,7 +187,7 @@ def test_two_drivers_on_one_checkpoint_are_told_apart(tmp_path: Path) -> None:
     flow, other = Flow(tmp_path, given), Flow(tmp_path, given)
     flow.batch(s=table_of([(1, 1)]))
     with pytest.raises(TopologyFailed, match="another driver"):
-        other.driver._commit(flow.router.done[-1].attempt, 0, flow.router.done[-1].results)
+        other.driver._commit(flow.router.done[-1].attempt, flow.router.plan, 0, flow.router.done[-1].results)
 
 
 def test_a_batch_that_spark_repeats_after_its_commit_is_only_published(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def test_a_lost_executor_costs_one_attempt_and_the_next_one_is_admitted(
     assert places == [0, 1, 2]
     after = watch.await_admitted(4)
     (newcomer,) = [executor for executor in after if executor.id not in before]
-    assert cluster.slot_at(newcomer.host).name == "large-1"
+    assert cluster.slot_at(newcomer.host) == "large-1"
     with watch.guard([executor.slot for executor in after]):
         run_on(spark, [executor.slot for executor in after], wait_for(release, started))
 

@@ -139,5 +139,5 @@ def test_executors_know_their_class_and_slot(spark: SparkSession, cluster: Local
     assert [(e.attributes["SLOT"], e.attributes["CLASS"]) for e in found] == [
         (slot.name, slot.class_name) for slot in cluster.slots
     ]
-    assert [cluster.slot_at(executor.host).name for executor in found] == [slot.name for slot in cluster.slots]
+    assert [cluster.slot_at(executor.host) for executor in found] == [slot.name for slot in cluster.slots]
     assert executor_ids(spark) == {executor.id for executor in found}

@@ -25,7 +25,9 @@ from streamtopology.jobs.stages import Results
 from streamtopology.routing.controller import Controller
 from streamtopology.routing.epoch import Route
 from streamtopology.routing.hashing import hash_int64
+from streamtopology.routing.placement import Placement
 from streamtopology.routing.report import SourceReport
+from streamtopology.routing.rescaling import slot_names
 from streamtopology.routing.table import RoutingTable
 from streamtopology.routing.topology import parse
 
@@ -64,7 +66,7 @@ class Routed:
     def _router(self, plan: Plan, checkpoint: Checkpoint) -> Listening:
         self.history: History = new_history(plan.topology)
         controller = Controller(plan.topology.rebalance, self._clock)
-        return Listening(plan, checkpoint, controller, self.history, lambda: (1.0,) * SLOTS, self._clock)
+        return Listening(plan, checkpoint, controller, self.history, dict, self._clock)
 
     def _clock(self) -> float:
         return self.now
@@ -220,12 +222,17 @@ def test_a_judgement_never_takes_the_number_of_a_plan_that_was_applied_meanwhile
     assert routed.flow.checkpoint.epochs() == [1, number]
 
 
-def test_first_routes_keep_tables_that_still_fit() -> None:
+def routes_after(known: dict[str, Route]) -> dict[str, Route]:
     topology = parse(given("mixed"))
     dag = compile_dag(topology, {"s": pa.schema([("k", pa.int64())])}, Path())
+    return first_routes(dag, topology, known, Placement.first(slot_names(topology), SLOTS), SLOTS)
+
+
+def test_first_routes_keep_tables_that_still_fit() -> None:
     table = RoutingTable.uniform([0, 1, 2, 3], seed=5)
     known = {"counts": Route("fields", table, (0, 1, 2, 3), {})}
-    assert first_routes(dag, topology, known)["counts"].table == table
-    assert first_routes(dag, topology, known)["counts"].policy == "mixed"
-    narrower = {"counts": Route("mixed", RoutingTable.uniform([0, 1]), (0, 1), {})}
-    assert first_routes(dag, topology, narrower)["counts"].table == RoutingTable.uniform([0, 1, 2, 3])
+    assert routes_after(known)["counts"].table == table
+    assert routes_after(known)["counts"].policy == "mixed"
+    narrower = RoutingTable.uniform([0, 1])
+    widened = routes_after({"counts": Route("mixed", narrower, (0, 1), {})})["counts"].table
+    assert widened == narrower.rescaled([0, 1, 2, 3])

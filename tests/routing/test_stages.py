@@ -40,7 +40,7 @@ def test_the_groupings_beta_reaches_the_planner(
     instances = tuple(range(SLOTS))
     report = LoadReport("count", 0, 0, BUCKETS, 1.0, 1.0, bucket_rows=np.ones(BUCKETS, np.int64))
     route = Route("mixed", RoutingTable.uniform(instances), instances, options)
-    stage = TableStage("count", route, SLOTS, [report], [report], 1, "mixed")
+    stage = TableStage("count", route, instances, [report], [report], 1, "mixed")
     stage.remedy(model([1e5] * SLOTS, [0.0] * SLOTS), 0.08, 10)
     assert [given.beta for given in asked] == [beta]
 
@@ -49,10 +49,10 @@ def test_source_rows_are_read_by_no_more_slots_than_pays() -> None:
     """The slow slot's fixed seconds are longer than the others take for all rows; an operator's instance waits anyway."""
     machines = model([1e5, 1e5, 1e5, 1e4], [0.1, 0.1, 0.1, 1.0])
     equal = np.full(SLOTS, 1 / SLOTS)
-    reading = ShareStage(SOURCE, (0, 1, 2, 3), SLOTS, 30_000.0, equal).remedy(machines, 0.08, 0)
+    reading = ShareStage(SOURCE, (0, 1, 2, 3), 30_000.0, equal).remedy(machines, 0.08, 0)
     assert reading.shares is not None
     assert reading.shares == pytest.approx((1 / 3, 1 / 3, 1 / 3, 0.0))
     # 7,500 rows take the slow slot 1.75 s; without it the others are done in 0.2 s
     assert reading.gain_seconds == pytest.approx(1.55)
-    counting = ShareStage("count", (0, 1, 2, 3), SLOTS, 30_000.0, equal).remedy(machines, 0.08, 0)
+    counting = ShareStage("count", (0, 1, 2, 3), 30_000.0, equal).remedy(machines, 0.08, 0)
     assert counting.gain_seconds == pytest.approx(0.75)

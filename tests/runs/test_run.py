@@ -140,7 +140,7 @@ def test_policy_tolerance_and_cpu_change_while_it_runs(runner: Runner) -> None:
         assert apply(given("mixed", 0.2)) == "nothing changes"
         feed()
         assert "0.5 CPU" in control.ask("changing", "resize", class_name="small", cpu="500m")
-        assert runner.embedded.declared_cpu() == (1.0, 1.0, 0.5)
+        assert [slot.cpu for slot in runner.embedded.slots] == [1.0, 1.0, 0.5]
         with pytest.raises(control.Refused, match="no executor class 'huge'; there are: large, small"):
             control.ask("changing", "resize", class_name="huge", cpu="1")
         with pytest.raises(control.Refused, match=r"this needs a restart \(.*with.*stop the topology and run it again"):

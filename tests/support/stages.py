@@ -7,7 +7,8 @@ place and stage, and gives each task the blob that every task of the stage befor
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,6 +36,7 @@ from streamtopology.jobs.upkeep import Upkeep
 from streamtopology.jobs.watermarks import Watermarks
 from streamtopology.jobs.worker import Worker
 from streamtopology.routing.epoch import Epoch, Route
+from streamtopology.routing.placement import Placement
 from streamtopology.routing.table import RoutingTable
 from streamtopology.routing.topology import Topology, parse
 
@@ -89,7 +91,8 @@ class Routes:
         routes: dict[str, Route] = dict(self.plan.epoch.routes)
         for node, table in tables.items():
             routes[node] = replace(routes[node], table=table)
-        epoch = Epoch(1 + max(self._checkpoint.epochs()), routes, source_shares, "the test says so")
+        placement = self.plan.placement
+        epoch = Epoch(1 + max(self._checkpoint.epochs()), routes, source_shares, "the test says so", placement)
         self.plan = replace(self.plan, epoch=epoch)
         self._checkpoint.write_epoch(epoch.number, self.plan.to_json())
 
@@ -122,6 +125,9 @@ class Routes:
 
     def must_flush(self) -> bool:
         return self.flush
+
+    def arrived(self, slots: Collection[str]) -> None:
+        pass
 
     def active(self, epoch: int, batch: int) -> None:
         pass
@@ -172,9 +178,9 @@ class Flow:
     def start(self, manifest: Mapping[str, Any]) -> CommitRecord | None:
         """Start, or start again: nothing is known but the manifest and the checkpoint."""
         self.topology: Topology = parse(dict(manifest))
-        self.homes: tuple[int, ...] = tuple(range(SLOTS))
+        self.homes: tuple[int, ...] = tuple(range(self.topology.replicas))
         self.host = "here"
-        self.workers = {home: Worker() for home in self.homes}
+        self.workers = defaultdict[int, Worker](Worker)
         self.losses: list[Loss] = []
         self.meanwhile: list[Callable[[], object]] = []
         self._next: list[str] = []
@@ -184,7 +190,7 @@ class Flow:
             spark=cast(Any, None), checkpoint=self.checkpoint, watch=cast(ExecutorWatch, _Watch(self)), router=self.router,
             publisher=Publisher(self.checkpoint, {name: self._sink(name) for name in self._sink_names()}),
             upkeep=Upkeep(self.checkpoint), watermarks=Watermarks(self.topology.sources, self._clock),
-            home_of=lambda executor: int(executor.id), slots=SLOTS, run=f"run {next(self._runs)}", tell=self.told.append,
+            slot_of=lambda executor: executor.id, settled=self._settle, run=f"run {next(self._runs)}", tell=self.told.append,
         )  # fmt: skip
         return self.driver.resume()
 
@@ -256,6 +262,13 @@ class Flow:
             self.sinks[name] = self._sink_of(name, self.checkpoint)
         return self.sinks[name]
 
+    def _settle(self, placement: Placement) -> None:
+        """End the executors that no batch needs any more, as a cluster does."""
+        ended = [home for home in self.homes if f"slot-{home}" not in placement.names and home >= self.topology.replicas]
+        self.homes = tuple(home for home in self.homes if home not in ended)
+        for home in ended:
+            del self.workers[home]
+
     def _sink_names(self) -> list[str]:
         dead_letters = [DEAD_LETTERS] if self.topology.on_bad_tuple == "deadLetter" else []
         return [*(sink.name for sink in self.topology.sinks), *dead_letters]
@@ -322,8 +335,11 @@ class _Watch:
     def __init__(self, flow: Flow) -> None:
         self._flow = flow
 
-    def await_admitted(self) -> list[ExecutorInfo]:
-        return [ExecutorInfo(str(home), self._flow.host, {}) for home in self._flow.homes]
+    def admitted(self) -> list[ExecutorInfo]:
+        return [ExecutorInfo(f"slot-{home}", self._flow.host, {}) for home in self._flow.homes]
+
+    def await_admitted(self, wanted: Callable[[ExecutorInfo], bool]) -> list[ExecutorInfo]:
+        return [executor for executor in self.admitted() if wanted(executor)]
 
     @contextmanager
     def guard(self, slots: object) -> Iterator[None]:

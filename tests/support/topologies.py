@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 from pyspark import SparkContext
 
-from streamtopology.jobs.embedded import EmbeddedCluster, executor_slots
+from streamtopology.jobs.cluster import executor_slots
+from streamtopology.jobs.embedded import EmbeddedCluster
 from streamtopology.jobs.history import History
+from streamtopology.jobs.local.cluster import ExecutorSlot
 from streamtopology.jobs.query import Until
 from streamtopology.jobs.runner import RunOptions, TopologyRun, check_before_start, new_history
 from streamtopology.routing.topology import Topology, parse
@@ -85,20 +87,29 @@ class Runner:
         return TopologyRun(self.embedded, topology, base or self.folder, history, options)
 
 
+def first_slots() -> tuple[ExecutorSlot, ...]:
+    """The executors that every test finds."""
+    given = manifest("shared", [files(Path("unused"))], [counting()], [memory_sink("unused", "counts")])
+    return executor_slots(parse(given))
+
+
 @pytest.fixture(scope="module")
 def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluster]:
     """Two large executors and a small one; gone with the module, as other rooms make sessions of their own."""
     if SparkContext._active_spark_context is not None:  # another room's session: it makes itself a new one when needed
         SparkContext._active_spark_context.stop()
-    topology = parse(manifest("shared", [files(Path("unused"))], [counting()], [memory_sink("unused", "counts")]))
-    with EmbeddedCluster("tests", executor_slots(topology), tmp_path_factory.mktemp("running"), print) as embedded:
+    with EmbeddedCluster("tests", first_slots(), tmp_path_factory.mktemp("running"), print) as embedded:
         yield embedded
 
 
 @pytest.fixture
-def runner(shared_cluster: EmbeddedCluster, tmp_path: Path) -> Iterator[Runner]:
-    """All executors there, at the CPU of their classes."""
-    shared_cluster.watch.await_admitted(INSTANCES)
-    yield Runner(shared_cluster, tmp_path)
-    shared_cluster.cluster.resize("large", 1.0)
-    shared_cluster.cluster.resize("small", 0.3)
+def runner(shared_cluster: EmbeddedCluster, tmp_path: Path) -> Runner:
+    """All executors there, and no others, at the CPU of their classes."""
+    wanted = {slot.name: slot for slot in first_slots()}
+    there = {slot.name for slot in shared_cluster.slots}
+    shared_cluster.release(there - wanted.keys())
+    shared_cluster.start([slot for name, slot in wanted.items() if name not in there])
+    for slot in wanted.values():
+        shared_cluster.resize(slot.class_name, slot.cpu)
+    shared_cluster.watch.await_admitted(INSTANCES, wanted=lambda executor: shared_cluster.slot_of(executor) in wanted)
+    return Runner(shared_cluster, tmp_path)

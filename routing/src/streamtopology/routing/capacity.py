@@ -157,9 +157,15 @@ class Bound:
     seconds_per_row: Mapping[str, float]
 
 
-def bound(model: SlotModel, rows_per_source_row: Mapping[str, float]) -> Bound:
-    """The bound of a chain; `rows_per_source_row` says how many rows each stage gets per source row (the source: 1)."""
-    seconds = {stage: rows / float(model.rates[stage].sum()) for stage, rows in rows_per_source_row.items() if rows > 0}
+def bound(model: SlotModel, rows_per_source_row: Mapping[str, float], slots: Sequence[int] | None = None) -> Bound:
+    """The bound of a chain; `rows_per_source_row` says how many rows each stage gets per source row (the source: 1).
+
+    `slots`: the numbers of those that are there; all of the model's if left out.
+    """
+    there = range(len(model.speeds)) if slots is None else slots
+    seconds = {
+        stage: rows / float(model.rates[stage][list(there)].sum()) for stage, rows in rows_per_source_row.items() if rows > 0
+    }
     total = sum(seconds.values())
     return Bound(1 / total if total > 0 else 0.0, seconds)
 

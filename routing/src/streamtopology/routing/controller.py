@@ -19,6 +19,7 @@ import numpy.typing as npt
 from streamtopology.routing import groupings
 from streamtopology.routing.capacity import SOURCE, SlotModel, Turn, estimate, settled_from, turns
 from streamtopology.routing.epoch import Epoch, Route
+from streamtopology.routing.placement import Placement
 from streamtopology.routing.planners import PLANNERS, Plan
 from streamtopology.routing.report import LoadReport, SourceReport
 from streamtopology.routing.stages import Remedy, ShareStage, Stage, TableStage
@@ -76,7 +77,7 @@ class RebalanceSettings(Protocol):
 class TopologyFacts:
     """What the controller must know of the topology beside the epoch.
 
-    `declared_cpu`: cores > 0 per slot; instance i lives on slot i mod the number of slots. `planners`: operator -> name
+    `declared_cpu`: cores > 0 per slot number, slots that are gone included. `planners`: operator -> name
     of the planner of its table policy. `choosers`: operators whose policy chooses per tuple and takes capacities.
     Operators in neither are left alone. `source_by_share`: whether source rows can be placed by share per slot.
     """
@@ -244,6 +245,18 @@ class Controller:
         judged = self._judge(window, current, facts)
         return self._proposal(judged, window, current), judged
 
+    def fitted(self, rescaled: Epoch, facts: TopologyFacts) -> Epoch:
+        """`rescaled`, an epoch over other slots or instances than those observed, with the tables and shares that fit them.
+
+        A slot that nothing was measured of counts by its declared CPU. What it costs is not weighed, as the change is
+        wanted; where re-routing is not to be done by itself, or nothing was observed, the epoch stays as it is.
+        """
+        window = self._recent()
+        if not window or self._settings.mode != "Auto":
+            return rescaled
+        routes, shares = _remedied(rescaled, self._judge(window, rescaled, facts))
+        return replace(rescaled, routes=routes, source_shares=shares)
+
     def _decide(self, now: float, judged: Mapping[str, Remedy], window: list[_Observation], current: Epoch) -> Decision:
         self._judged_at = now
         proposal = self._proposal(judged, window, current)
@@ -340,23 +353,26 @@ class Controller:
 
 def _stages(window: Sequence[_Observation], current: Epoch, facts: TopologyFacts) -> list[Stage]:
     """The stages that may be re-routed, with what the window says of them."""
-    slots = len(facts.declared_cpu)
+    n_slots = len(facts.declared_cpu)
+    present = current.placement.present if current.placement else tuple(range(n_slots))
     stages: list[Stage] = []
     if facts.source_by_share and not all(seen.source_is_hidden for seen in window[-FEW_BATCHES:]):
         rows = float(np.mean([seen.source_rows for seen in window]))
-        stages.append(ShareStage(SOURCE, tuple(range(slots)), slots, rows, _shares(current.source_shares, slots)))
+        in_force = [current.source_shares[slot] for slot in present] if current.source_shares else None
+        stages.append(ShareStage(SOURCE, present, rows, _shares(in_force, len(present))))
     for name, route in current.routes.items():
         reports = [report for seen in window for report in seen.reports if report.operator == name]
         if not reports:
             continue
+        homes = tuple(current.placement.home(i) if current.placement else i % n_slots for i in route.instances)
         if facts.planners.get(name) in PLANNERS and route.table is not None:
             under_it = [report for seen in window for report in seen.reports if seen.epoch == current.number]
-            present = [report for report in under_it if report.operator == name]
-            stages.append(TableStage(name, route, slots, reports, present, len(window), facts.planners[name]))
+            of_now = [report for report in under_it if report.operator == name]
+            stages.append(TableStage(name, route, homes, reports, of_now, len(window), facts.planners[name]))
         elif name in facts.choosers:
             rows = sum(report.rows for report in reports) / len(window)
             shares = _shares(route.options.get("capacities"), len(route.instances))
-            stages.append(ShareStage(name, route.instances, slots, rows, shares))
+            stages.append(ShareStage(name, homes, rows, shares))
     return stages
 
 
@@ -367,16 +383,30 @@ def _shares(weights: object, count: int) -> npt.NDArray[np.float64]:
 
 
 def _next_epoch(current: Epoch, remedies: Mapping[str, Remedy], reason: str) -> Epoch:
-    routes = dict(current.routes)
-    source_shares = current.source_shares
+    routes, source_shares = _remedied(current, remedies)
+    return Epoch(current.number + 1, routes, source_shares, reason, current.placement)
+
+
+def _remedied(epoch: Epoch, remedies: Mapping[str, Remedy]) -> tuple[dict[str, Route], tuple[float, ...]]:
+    """The epoch's routes and source shares with the remedies in place of what they are for."""
+    routes = dict(epoch.routes)
+    source_shares = epoch.source_shares
     for name, remedy in remedies.items():
         if name == SOURCE:
-            source_shares = remedy.shares
+            source_shares = _by_slot(remedy.shares, epoch.placement)
         elif remedy.plan:
             routes[name] = replace(routes[name], table=remedy.plan.table)
         else:
             routes[name] = replace(routes[name], options={**routes[name].options, "capacities": list(remedy.shares)})
-    return Epoch(current.number + 1, routes, source_shares, reason)
+    return routes, source_shares
+
+
+def _by_slot(shares: tuple[float, ...], placement: Placement | None) -> tuple[float, ...]:
+    """Shares of the slots that are there, by slot number; none for slots that are gone."""
+    if placement is None:
+        return shares
+    of_slot = dict(zip(placement.present, shares, strict=True))
+    return tuple(of_slot.get(slot, 0.0) for slot in range(len(placement.slots)))
 
 
 def _stage_list(names: list[str]) -> str:

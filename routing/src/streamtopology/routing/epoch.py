@@ -8,10 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from streamtopology.routing.placement import Placement
 from streamtopology.routing.table import RoutingTable, TableFormatError
 
-FORMAT_VERSION = 1
-_FIELDS = {"version", "number", "reason", "source_shares", "routes"}
+FORMAT_VERSION = 2
+_FIELDS = {"version", "number", "reason", "source_shares", "routes", "placement"}
+_FIELDS_OF_1 = _FIELDS - {"placement"}
 _ROUTE_FIELDS = {"policy", "table", "instances", "options"}
 
 
@@ -46,14 +48,16 @@ class Route:
 class Epoch:
     """A numbered, immutable version of all routing of a topology.
 
-    routes: one for each operator, by its name. source_shares: the share of the source rows that each slot reads, sums
-    to 1; empty means equal shares. reason: why this epoch followed the one before, for people.
+    routes: one for each operator, by its name. source_shares: the share of the source rows that each slot reads, by slot
+    number, sums to 1; empty means equal shares. reason: why this epoch followed the one before, for people. placement:
+    the slot of each instance; None: instance i lives on slot i mod their number, as in format 1 and in the simulator.
     """
 
     number: int
     routes: Mapping[str, Route]
     source_shares: tuple[float, ...]
     reason: str
+    placement: Placement | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "routes", dict(self.routes))
@@ -64,6 +68,8 @@ class Epoch:
             min(self.source_shares) >= 0 and math.isclose(sum(self.source_shares), 1.0, abs_tol=1e-6)
         ):
             raise ValueError(f"source_shares are not negative and sum to 1; found {self.source_shares}")
+        if self.placement is not None and self.source_shares and len(self.source_shares) != len(self.placement.slots):
+            raise ValueError(f"{len(self.source_shares)} source_shares for {len(self.placement.slots)} slots")
 
     def to_wire(self) -> dict[str, object]:
         """A JSON-able dict, for records that hold an epoch among other things."""
@@ -73,6 +79,7 @@ class Epoch:
             "reason": self.reason,
             "source_shares": list(self.source_shares),
             "routes": {name: _route_to_wire(route) for name, route in self.routes.items()},
+            "placement": None if self.placement is None else self.placement.to_wire(),
         }
 
     @staticmethod
@@ -85,13 +92,15 @@ class Epoch:
             raise EpochFormatError(
                 f"the epoch has format {version}, this program reads up to {FORMAT_VERSION}: update this program"
             )
-        _check_fields(wire, _FIELDS, "the epoch")
+        _check_fields(wire, _FIELDS_OF_1 if version == 1 else _FIELDS, "the epoch")
         number, reason = _typed(wire, "number", int, "the epoch"), _typed(wire, "reason", str, "the epoch")
         shares = _numbers(wire, "source_shares", "the epoch")
         given = cast("dict[str, object]", _typed(wire, "routes", dict, "the epoch"))
         routes = {name: _route_from_wire(name, route) for name, route in given.items()}
+        placed = wire.get("placement")
         try:
-            return Epoch(number, routes, tuple(shares), reason)
+            placement = None if placed is None else Placement.from_wire(_typed(wire, "placement", dict, "the epoch"))
+            return Epoch(number, routes, tuple(shares), reason, placement)
         except ValueError as error:
             raise EpochFormatError(f"the epoch does not hold: {error}") from error
 

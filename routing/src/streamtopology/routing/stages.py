@@ -46,18 +46,18 @@ class Remedy:
 class ShareStage:
     """A stage whose rows are divided by shares: the source over slots, or a chooser over its instances.
 
-    `shares` float64[instances], the ones in force, sum 1; `rows` per batch.
+    `homes`: the slot of each instance (the source has one on every slot). `shares` float64[instances], the ones in force,
+    sum 1; `rows` per batch.
     """
 
     name: str
-    instances: tuple[int, ...]
-    n_slots: int
+    homes: tuple[int, ...]
     rows: float
     shares: Floats
 
     def remedy(self, model: SlotModel, tolerance: float, max_entries: int) -> Remedy:
         """Shares by which all instances finish together; source rows are read by no more slots than that takes."""
-        capacities, fixed = model.of_instances(self.name, np.array(self.instances) % self.n_slots)
+        capacities, fixed = model.of_instances(self.name, np.array(self.homes))
         if self.name == SOURCE:
             best = fewest_loads(self.rows, capacities, fixed, AIM * tolerance)
         else:
@@ -85,13 +85,13 @@ class ShareStage:
 class TableStage:
     """An operator routed by a table that a planner may change.
 
-    `reports` are those of the whole window (`batches` batches): loads of keys do not depend on the epoch. `present` are
-    the ones under the current epoch: loads of instances do.
+    `homes`: the slot of each active instance. `reports` are those of the whole window (`batches` batches): loads of keys
+    do not depend on the epoch. `present` are the ones under the current epoch: loads of instances do.
     """
 
     name: str
     route: Route
-    n_slots: int
+    homes: tuple[int, ...]
     reports: Sequence[LoadReport]
     present: Sequence[LoadReport]
     batches: int
@@ -101,8 +101,7 @@ class TableStage:
         """The planner's table, aimed well within the tolerance."""
         if self.route.table is None:
             raise ValueError(f"operator {self.name!r} has no routing table to plan")
-        slots = np.array(self.route.instances) % self.n_slots
-        capacities, fixed = model.of_instances(self.name, slots)
+        capacities, fixed = model.of_instances(self.name, np.array(self.homes))
         wanted = demand(self.reports, self.batches, model)
         grouping = groupings.get(self.route.policy)
         options = grouping.check_options(self.route.options)

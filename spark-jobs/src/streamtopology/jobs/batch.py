@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,6 +14,8 @@ import pyarrow as pa
 
 from streamtopology.jobs.dag import Dag, compile_dag
 from streamtopology.routing.epoch import Epoch
+from streamtopology.routing.placement import NOWHERE, Placement
+from streamtopology.routing.rescaling import most_instances, slot_names
 from streamtopology.routing.topology import Topology, parse, to_manifest
 
 
@@ -24,6 +27,12 @@ class Plan:
     epoch: Epoch
     sources: Mapping[str, pa.Schema]
     base_dir: Path
+
+    @property
+    def placement(self) -> Placement:
+        """The epoch's; where it says nothing, all of the topology's slots are there, in their order."""
+        names = slot_names(self.topology)
+        return self.epoch.placement or Placement.first(names, most_instances(self.topology, len(names)))
 
     def compile(self) -> Dag:
         return compile_dag(self.topology, self.sources, self.base_dir)
@@ -48,8 +57,9 @@ class Plan:
 class Attempt:
     """One try at batch `number`.
 
-    `homes[s]` is the home slot of the executor at place s of this attempt; `placement[i]` the place that instance i of
-    every operator runs at. `previous` is (number, attempt) of the newest commit, the version all state must have.
+    `homes[s]` is the slot number of the executor at place s of this attempt; `placement[i]` the place that instance i of
+    every operator runs at, or hands its state over from if this epoch has it no more; `NOWHERE` for any other number.
+    `previous` is (number, attempt) of the newest commit, the version all state must have.
     Under an epoch whose state was copied ahead, `copied_at` is the batch as of which. `flush` asks partials to hand over;
     `final` says that the input has ended. `dry` attempts write nothing and know no
     state: they warm executors up.
@@ -86,27 +96,26 @@ class Attempt:
         return tuple(place for place, dealt in enumerate(self.descriptors) if dealt) or (0,)
 
     def place_of(self, instance: int) -> int:
-        """The place (index into this attempt's executors) that runs `instance` of every operator."""
-        return self.placement[instance % len(self.placement)]
+        """The place (index into this attempt's executors) that runs `instance` of every operator; see `placement`."""
+        return self.placement[instance] if instance < len(self.placement) else NOWHERE
 
-    def instances_at(self, place: int, parallelism: int) -> list[int]:
-        return [i for i in range(parallelism) if self.place_of(i) == place]
+    def instances_at(self, place: int, instances: Iterable[int]) -> list[int]:
+        """Those of `instances` that are at `place`."""
+        return [instance for instance in instances if self.place_of(instance) == place]
 
 
-def place_instances(homes: tuple[int, ...], slots: int, parallelism: int) -> tuple[int, ...]:
-    """Where each instance runs when the executors of the slots `homes` are left of `slots`.
+def place_instances(places: Sequence[int], now: Placement, before: Placement | None = None) -> tuple[int, ...]:
+    """Where each instance runs when the executors at `places` (their slot numbers) are there.
 
-    Instance i lives at slot i mod slots. The instances of a lost slot are dealt to the places that are left, so that
-    all others stay where their state is.
+    The instances of a slot without executor are dealt to the places of the others, so that all else stays where its state
+    is. An instance that only `before` has, the placement of the batch before, hands over from where it was.
     """
-    place_at = {home: place for place, home in enumerate(homes)}
-    orphans = 0
-    placement: list[int] = []
-    for instance in range(parallelism):
-        home = instance % slots
-        if home in place_at:
-            placement.append(place_at[home])
-        else:
-            placement.append(orphans % len(homes))
-            orphans += 1
-    return tuple(placement)
+    place_at = {slot: place for place, slot in enumerate(places)}
+    orphanages = [place for place, slot in enumerate(places) if slot in now.present]
+    orphans = itertools.cycle(orphanages)
+    former = before.homes if before is not None else ()
+    homes = [
+        now.home(instance) if now.home(instance) != NOWHERE or before is None else before.home(instance)
+        for instance in range(max(len(now.homes), len(former)))
+    ]
+    return tuple(NOWHERE if home == NOWHERE else place_at[home] if home in place_at else next(orphans) for home in homes)

@@ -69,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     validate.add_argument("manifest", type=Path)
     validate.set_defaults(command=_validate)
 
-    apply = commands.add_parser("apply", help="change the routing of a running topology")
+    apply = commands.add_parser("apply", help="change a running topology: routing, executors, limits")
     apply.add_argument("manifest", type=Path)
     apply.set_defaults(command=_apply)
 
@@ -78,6 +78,12 @@ def _parser() -> argparse.ArgumentParser:
     resize.add_argument("--cpu", required=True, help="cores per executor, e.g. 300m or 1.5")
     resize.add_argument("--topology", help="which topology, when several run")
     resize.set_defaults(command=_resize)
+
+    scale = commands.add_parser("scale", help="change the number of executors of a class while the topology runs")
+    scale.add_argument("executor_class", metavar="CLASS")
+    scale.add_argument("--replicas", required=True, type=_whole)
+    scale.add_argument("--topology", help="which topology, when several run")
+    scale.set_defaults(command=_scale)
 
     stop = commands.add_parser("stop", help="stop a running topology after its batch at work")
     stop.add_argument("topology")
@@ -149,6 +155,12 @@ def _positive(text: str) -> int:
     return int(text)
 
 
+def _whole(text: str) -> int:
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+    return int(text)
+
+
 def _not_negative(text: str) -> float:
     try:
         number = float(text)
@@ -214,6 +226,13 @@ def _resize(parsed: argparse.Namespace) -> int:
     from streamtopology.jobs.control import ask, the_running
 
     print(ask(parsed.topology or the_running(), "resize", class_name=parsed.executor_class, cpu=parsed.cpu))
+    return HELD
+
+
+def _scale(parsed: argparse.Namespace) -> int:
+    from streamtopology.jobs.control import ask, the_running
+
+    print(ask(parsed.topology or the_running(), "scale", class_name=parsed.executor_class, replicas=parsed.replicas))
     return HELD
 
 

@@ -7,7 +7,7 @@ the one commit record, written last, names it. Everything an attempt leaves that
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from streamtopology.jobs.batch import Attempt, Plan, place_instances
 from streamtopology.jobs.checkpoint import BatchRecord, Checkpoint, CommitRecord, StateRef
 from streamtopology.jobs.checkpoint.migrations import is_whole_after
-from streamtopology.jobs.dag import Dag
+from streamtopology.jobs.dag import PARTIAL, Dag
 from streamtopology.jobs.executors import ExecutorLost, ExecutorWatch
 from streamtopology.jobs.failures import TopologyFailed
 from streamtopology.jobs.pinning import ExecutorInfo, Sending, Slot
@@ -30,6 +30,8 @@ from streamtopology.jobs.tasks import rehearse
 from streamtopology.jobs.upkeep import Upkeep
 from streamtopology.jobs.watermarks import Watermarks
 from streamtopology.routing.controller import MIN_BATCHES
+from streamtopology.routing.epoch import Epoch
+from streamtopology.routing.placement import Placement
 from streamtopology.routing.topology import Level, difference
 
 MOST_ATTEMPTS = 20
@@ -37,6 +39,10 @@ MOST_ATTEMPTS = 20
 
 class Router(Protocol):
     """Where the driver gets its epochs, and whom it tells what a batch did (in-process controller or ConfigMap)."""
+
+    def arrived(self, slots: Collection[str]) -> None:
+        """Executors of these slots may be given work; a batch is about to begin."""
+        ...
 
     def ready(self) -> Plan:
         """The newest plan that a batch may run under."""
@@ -66,7 +72,10 @@ class Committed:
 
 @dataclass
 class Driver:
-    """Runs batches one after the other. `home_of` maps an executor's host to its slot; `slots` is their number."""
+    """Runs batches one after the other. `slot_of` names the slot of an executor.
+
+    `settled` is told the placement of each committed batch: executors of other slots are needed no more.
+    """
 
     spark: SparkSession
     checkpoint: Checkpoint
@@ -75,14 +84,15 @@ class Driver:
     publisher: Publisher
     upkeep: Upkeep
     watermarks: Watermarks
-    home_of: Callable[[ExecutorInfo], int]
-    slots: int
+    slot_of: Callable[[ExecutorInfo], str]
     run: str
     iterations_per_second: float = 0.0
     tell: Callable[[str], None] = print
+    settled: Callable[[Placement], None] = lambda placement: None
     _chooser_loads: dict[str, np.ndarray] = field(default_factory=dict)
     _dags: dict[int, Dag] = field(default_factory=dict)
     _last: CommitRecord | None = None
+    _last_plan: Plan | None = None
     _at_work: tuple[Attempt, list[Slot]] | None = None
     _ahead: Ahead | None = None
     _to_be_measured: int = MIN_BATCHES
@@ -93,6 +103,7 @@ class Driver:
         """Take up the checkpoint where its newest commit left it, and repeat what may not have reached the sinks."""
         self._last = self.checkpoint.last_commit()
         if self._last is not None:
+            self._last_plan = Plan.from_json(self.checkpoint.read_epoch(self._last.epoch))
             self.watermarks.restore(self._last.max_event_times, self._last.watermark_after)
             for record in self.checkpoint.batch_records(self._last.batch):
                 self._chooser_loads = {node: np.array(loads) for node, loads in record.chooser_loads.items()}
@@ -108,15 +119,13 @@ class Driver:
         """Send empty batches through every stage, so that the first real one finds kernels compiled and plans made."""
         plan = self.router.ready()
         depth = self._dag(plan).depth
-        rehearsal = replace(self._attempt(0, 0, plan, self.watch.await_admitted(), (), final=False), previous=None)
+        rehearsal = replace(self._attempt(0, 0, plan, self._executors(plan), (), final=False), previous=None)
         rehearse(rehearsal, depth)
         for _ in range(rounds):
-            executors = self.watch.await_admitted()
+            executors = self._executors(plan)
             attempt = replace(self._attempt(0, 0, plan, executors, (), final=False), dry=True, previous=None)
             with self.watch.guard([executor.slot for executor in executors]):
-                results = run_attempt(
-                    self.spark, attempt, self._dag(plan).depth, [executor.slot for executor in executors], None
-                )
+                results = run_attempt(self.spark, attempt, depth, [executor.slot for executor in executors], None)
             self._stop_on_failures(results)
 
     def batch(self, descriptors: Sequence[str], frame: DataFrame | None, spark_batch: int, final: bool = False) -> None:
@@ -129,11 +138,13 @@ class Driver:
             self.publisher.publish(self._last)
             return
         number = 0 if self._last is None else self._last.batch + 1
+        self.router.arrived({self.slot_of(executor) for executor in self.watch.admitted()})
         tried = self.checkpoint.batch_records(number)
         plan = self._plan_for(tried)
+        self._forget_loads_of_others(plan)
         first = 1 + max((record.attempt for record in tried), default=0)
         for attempt_number in range(first, first + MOST_ATTEMPTS):
-            executors = self.watch.await_admitted()
+            executors = self._executors(plan)
             slots = [executor.slot for executor in executors]
             attempt = self._attempt(number, attempt_number, plan, executors, descriptors, final)
             self._record(attempt, spark_batch, len(descriptors))
@@ -148,9 +159,10 @@ class Driver:
                 continue
             self._stop_on_failures(results)
             results = self._timed(results, begun_at, self._dag(plan), was_ahead=ahead is not None)
-            self.upkeep.after(self._commit(attempt, spark_batch, results), self._dag(plan))
+            self.upkeep.after(self._commit(attempt, plan, spark_batch, results), self._dag(plan))
             rows = sum(report.rows for report in results.sources)
             self.router.committed(Committed(attempt, results, rows, time.perf_counter() - started, started_at))
+            self.settled(plan.placement)
             return
         raise TopologyFailed(f"batch {number} lost an executor in each of {MOST_ATTEMPTS} attempts; see the executors' logs")
 
@@ -163,9 +175,10 @@ class Driver:
         if self._at_work is None or self._to_be_measured > 0:
             return
         attempt, slots = self._at_work
-        epoch = self.router.ready().epoch
+        plan = self.router.ready()
+        epoch = plan.epoch
         if epoch.number == attempt.epoch == attempt.previous_epoch:
-            dealt = _deal(descriptors, epoch.source_shares, attempt.homes, self.slots)
+            dealt = _deal(descriptors, epoch.source_shares, attempt.homes, plan.placement.present)
             self._ahead = Ahead.begin(self.spark, attempt, slots, dealt)
 
     def drain(self) -> None:
@@ -184,6 +197,14 @@ class Driver:
         recorded = Plan.from_json(self.checkpoint.read_epoch(tried[-1].epoch))
         return recorded if difference(recorded.topology, ready.topology).level == Level.IGNORE else ready
 
+    def _executors(self, plan: Plan) -> list[ExecutorInfo]:
+        """The executors of the plan's slots, at least one, and those of slots that are only now to hand over their state."""
+        now = set(plan.placement.names)
+        before = self._last_plan
+        leaving = set(before.placement.names) - now if before and before.epoch.number != plan.epoch.number else set()
+        executors = self.watch.await_admitted(wanted=lambda executor: self.slot_of(executor) in now)
+        return executors + [executor for executor in self.watch.admitted() if self.slot_of(executor) in leaving]
+
     def _dag(self, plan: Plan) -> Dag:
         if plan.epoch.number not in self._dags:
             self._dags = {plan.epoch.number: plan.compile()}
@@ -193,17 +214,19 @@ class Driver:
         self, number: int, attempt: int, plan: Plan, executors: Sequence[ExecutorInfo], descriptors: Sequence[str],
         final: bool,
     ) -> Attempt:  # fmt: skip
-        homes = tuple(self.home_of(executor) for executor in executors)
+        placement = plan.placement
+        homes = tuple(placement.slots.index(self.slot_of(executor)) for executor in executors)
         last = self._last
+        switches = self._last_plan is not None and self._last_plan.epoch.number != plan.epoch.number
         return Attempt(
             run=self.run, checkpoint=self.checkpoint.uri, number=number, attempt=attempt, epoch=plan.epoch.number,
             previous_epoch=None if last is None else last.epoch,
             previous=None if last is None else (last.batch, last.attempt),
             homes=homes,
-            placement=place_instances(homes, self.slots, max(o.parallelism for o in plan.topology.operators)),
+            placement=place_instances(homes, placement, self._last_plan.placement if switches else None),
             watermark=self.watermarks.current(),
             flush=self.router.must_flush(), final=final,
-            descriptors=_deal(descriptors, plan.epoch.source_shares, homes, self.slots),
+            descriptors=_deal(descriptors, plan.epoch.source_shares, homes, placement.present),
             chooser_loads=dict(self._chooser_loads), iterations_per_second=self.iterations_per_second,
             dead_letter=plan.topology.on_bad_tuple == "deadLetter", copied_at=self._copied_at(plan),
         )  # fmt: skip
@@ -217,6 +240,13 @@ class Driver:
         if copied is None or copied.follows != last.epoch or not is_whole_after(last.state, copied.batch):
             return None
         return copied.batch
+
+    def _forget_loads_of_others(self, plan: Plan) -> None:
+        """Where the instances change, choosers start anew: else a new one would get all tuples until it had caught up."""
+        before = {} if self._last_plan is None else self._last_plan.epoch.routes
+        now = plan.epoch.routes
+        same = {node for node, route in now.items() if node in before and before[node].instances == route.instances}
+        self._chooser_loads = {node: loads for node, loads in self._chooser_loads.items() if node in same}
 
     def _take_ahead(self, attempt: Attempt, slots: Sequence[Slot]) -> Sending | None:
         """What has been read ahead for this attempt, if anything."""
@@ -253,11 +283,11 @@ class Driver:
             where = "" if first["known"] else f"{first['where']}: "
             raise TopologyFailed(f"{where}{first['sentence']}{detail}")
 
-    def _commit(self, attempt: Attempt, spark_batch: int, results: Results) -> CommitRecord:
+    def _commit(self, attempt: Attempt, plan: Plan, spark_batch: int, results: Results) -> CommitRecord:
         self.watermarks.advance(results.sources)
         commit = CommitRecord(
             batch=attempt.number, attempt=attempt.attempt, epoch=attempt.epoch, spark_batch=spark_batch,
-            state=self.upkeep.adopt(_state_after(self._last, results)), outputs=_outputs(results),
+            state=self.upkeep.adopt(_state_after(self._last, results, plan.epoch)), outputs=_outputs(results),
             watermark_after=self.watermarks.current(), max_event_times=self.watermarks.newest(),
             rows_in=sum(report.rows for report in results.sources),
         )  # fmt: skip
@@ -267,7 +297,7 @@ class Driver:
                 "driver may run a topology: stop one of the two"
             )
         self._to_be_measured = max(self._to_be_measured - 1, 0)
-        self._last = commit
+        self._last, self._last_plan = commit, plan
         for turned in results.turns:
             self._count_for_choosers(turned.report.operator, turned.report.instance, turned.report.rows)
         self.publisher.publish(commit)
@@ -281,18 +311,27 @@ class Driver:
         self._chooser_loads[node] = loads
 
 
-def _deal(descriptors: Sequence[str], shares: Sequence[float], homes: Sequence[int], slots: int) -> tuple[tuple[str, ...], ...]:
-    """Each place's part of the batch's descriptors, by the plan's shares of the executors that are there."""
-    wanted = [(shares[home] if shares else 1 / slots) for home in homes]
+def _deal(
+    descriptors: Sequence[str], shares: Sequence[float], homes: Sequence[int], present: Collection[int]
+) -> tuple[tuple[str, ...], ...]:
+    """Each place's part of the batch's descriptors, by the plan's shares of the slots whose executors are there."""
+    wanted = [(shares[home] if shares else 1.0) if home in present else 0.0 for home in homes]
     if sum(wanted) <= 0:
-        wanted = [1.0] * len(homes)
+        wanted = [float(home in present) for home in homes]
     dealt = assign([Descriptor.from_json(text) for text in descriptors], wanted)
     return tuple(tuple(descriptor.to_json() for descriptor in part) for part in dealt)
 
 
-def _state_after(last: CommitRecord | None, results: Results) -> dict[str, dict[int, StateRef]]:
-    """Every instance's chain of files: what the last commit named, and the delta of this batch if it changed anything."""
+def _state_after(last: CommitRecord | None, results: Results, epoch: Epoch) -> dict[str, dict[int, StateRef]]:
+    """Every instance's chain of files: what the last commit named, and the delta of this batch if it changed anything.
+
+    What an instance held that the epoch has no more is with others now.
+    """
     state = {node: dict(instances) for node, instances in last.state.items()} if last else {}
+    for node in epoch.routes.keys() & state.keys():
+        active = epoch.routes[node].instances
+        held_back = node.endswith(PARTIAL)
+        state[node] = {i: held for i, held in state[node].items() if i in active or (held_back and held.keys)}
     for turned in results.turns:
         report = turned.report
         before = state.setdefault(report.operator, {}).get(report.instance, StateRef(None, (), 0, 0))

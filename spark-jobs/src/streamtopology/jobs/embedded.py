@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Self
 
 from pyspark.sql import SparkSession
 
+from streamtopology.jobs.cluster import warm_up
 from streamtopology.jobs.executors import ExecutorWatch
 from streamtopology.jobs.local.cluster import ExecutorSlot, LocalCluster
-from streamtopology.jobs.pinning import ExecutorInfo, Sending, Slot, exchanged, placed, stage
+from streamtopology.jobs.pinning import ExecutorInfo
 from streamtopology.jobs.session import create_local_session
-from streamtopology.jobs.tasks import warm_stage
-from streamtopology.routing.topology import Topology
-
-_WARM_UP_ROUNDS = 3
-
-
-def executor_slots(topology: Topology) -> tuple[ExecutorSlot, ...]:
-    """One slot per replica, classes in the manifest's order."""
-    return tuple(
-        ExecutorSlot(f"{executor.name}-{index}", executor.name, executor.cpu, executor.memory_bytes)
-        for executor in topology.executors
-        for index in range(executor.replicas)
-    )
 
 
 class EmbeddedCluster:
-    """Enter it to have the executors of `slots` up and admitted. `progress` gets a sentence for each step.
+    """Implements `Cluster`. Enter it to have the executors of `slots` up and admitted.
 
-    They are held to their class's CPU outside `unlimited`: starting under the final limit takes three times as long.
+    `progress` gets a sentence for each step. Executors are held to their class's CPU outside `unlimited`: starting under
+    the final limit takes three times as long.
     """
 
     def __init__(self, name: str, slots: tuple[ExecutorSlot, ...], work_dir: Path, progress: Callable[[str], None]) -> None:
@@ -48,6 +38,10 @@ class EmbeddedCluster:
     def cluster(self) -> LocalCluster:
         assert self._cluster is not None, "enter the cluster first"
         return self._cluster
+
+    @property
+    def slots(self) -> tuple[ExecutorSlot, ...]:
+        return self.cluster.slots
 
     @property
     def spark(self) -> SparkSession:
@@ -68,7 +62,7 @@ class EmbeddedCluster:
             self._watch = undo.enter_context(
                 ExecutorWatch(
                     self._spark,
-                    self._warm_up,
+                    partial(warm_up, self._spark),
                     self._progress,
                     self._lift,
                     self._limit,
@@ -85,32 +79,42 @@ class EmbeddedCluster:
     @contextmanager
     def unlimited(self) -> Iterator[None]:
         """While entered, executors may use all CPU there is: for warming up."""
-        for slot in self._slots:
+        for slot in self.cluster.slots:
             self.cluster.lift(slot.name)
         try:
             yield
         finally:
             self.cluster.limit()
 
-    def home_of(self, executor: ExecutorInfo) -> int:
-        """The slot number of an executor: it stays the same when the executor is started anew."""
-        name = self.cluster.slot_at(executor.host).name
-        return next(index for index, slot in enumerate(self._slots) if slot.name == name)
+    def slot_of(self, executor: ExecutorInfo) -> str:
+        """By the executor's address, which each slot has of its own."""
+        return self.cluster.slot_at(executor.host)
 
-    def declared_cpu(self) -> tuple[float, ...]:
-        """Cores per slot, as the classes are now."""
-        return tuple(slot.cpu for slot in self.cluster.slots)
+    def start(self, slots: Sequence[ExecutorSlot]) -> None:
+        """Start executors beside those there are; each runs without a limit until it is admitted."""
+        for slot in slots:
+            self._progress(f"starting executor {slot.name}")
+            self.cluster.add(slot)
+
+    def release(self, slots: Collection[str]) -> None:
+        """End the executors of these slots at once: they hold nothing that anyone needs."""
+        for name in slots:
+            self._progress(f"stopping executor {name}")
+            self.cluster.remove(name)
+
+    def resize(self, class_name: str, cpu: float) -> None:
+        """Change the CPU of every executor of a class, at once where the limit is in force."""
+        self.cluster.resize(class_name, cpu)
 
     def _lift(self, executor: ExecutorInfo) -> None:
         """The slot's next executor starts without a limit, as the first one did."""
-        self.cluster.lift(self.cluster.slot_at(executor.host).name)
+        if self._is_there(executor):
+            self.cluster.lift(self.slot_of(executor))
 
     def _limit(self, executor: ExecutorInfo) -> None:
-        self.cluster.limit(self.cluster.slot_at(executor.host).name)
+        if self._is_there(executor):
+            self.cluster.limit(self.slot_of(executor))
 
-    def _warm_up(self, executor: ExecutorInfo) -> None:
-        """Start the executor's Python worker and its kernels, with what a batch will run, before it is given work."""
-        slots: list[Slot] = [executor.slot]
-        for _ in range(_WARM_UP_ROUNDS):
-            sending = Sending(stage(placed(self.spark, slots), warm_stage(len(slots))), len(slots))
-            stage(exchanged(sending, slots), warm_stage(len(slots))).collect()
+    def _is_there(self, executor: ExecutorInfo) -> bool:
+        """Whether its slot has not been released meanwhile."""
+        return self.slot_of(executor) in {slot.name for slot in self.cluster.slots}

@@ -57,9 +57,10 @@ class Outbox:
     def _send_along(self, edge: Edge, batch: pa.RecordBatch) -> None:
         node = self._dag.node(edge.consumer)
         instances = self._targets(node, edge, batch)
-        order, bounds = partition(instances, node.parallelism)
+        active = self._epoch.routes[node.name].instances
+        order, bounds = partition(instances, active[-1] + 1)
         # A dry attempt sends empty pieces, so that every instance sees the real schema and compiles its kernels.
-        receivers = range(node.parallelism) if self._attempt.dry else np.flatnonzero(np.diff(bounds)).tolist()
+        receivers = active if self._attempt.dry else np.flatnonzero(np.diff(bounds)).tolist()
         for instance in receivers:
             piece = take(batch, order[bounds[instance] : bounds[instance + 1]])
             place = self._attempt.place_of(instance)
@@ -85,7 +86,9 @@ class Outbox:
         """
         if node.name not in self._choosers:
             active = np.asarray(route.instances, np.int32)
-            loads = self._attempt.chooser_loads.get(node.name, np.zeros(node.parallelism))
+            loads = np.zeros(active[-1] + 1)
+            known = self._attempt.chooser_loads.get(node.name, loads)[: len(loads)]
+            loads[: len(known)] = known
             self._choosers[node.name] = groupings.get(node.policy).chooser(
                 active,
                 loads[active] / self._attempt.places,
@@ -98,7 +101,8 @@ class Outbox:
 
     def _instances_beside(self, node: Node) -> list[int]:
         """The node's instances at this place; none where Spark put the task, whose order is beyond the places."""
-        return self._attempt.instances_at(self._order, node.parallelism) if self._order < self._attempt.places else []
+        active = self._epoch.routes[node.name].instances
+        return self._attempt.instances_at(self._order, active) if self._order < self._attempt.places else []
 
 
 def take(batch: pa.RecordBatch, indices: np.ndarray) -> pa.RecordBatch:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
@@ -49,12 +49,21 @@ def _well() -> None:
     return
 
 
+def _any(executor: ExecutorInfo) -> bool:
+    return True
+
+
+def _its_host(executor: ExecutorInfo) -> Hashable:
+    return executor.host
+
+
 class ExecutorWatch:
     """Watches the executors of `spark` from a thread of its own between `__enter__` and `__exit__`.
 
     `warm_up(executor)` runs jobs pinned to a new executor, in a thread of its own; only then is it admitted. `tell` gets
     a sentence for each change. `lost` and `admitted` are called with the executor from the watch's threads. `check`
-    raises when no executor can ever come (the cluster's master is dead).
+    raises when no executor can ever come (the cluster's master is dead). `home_of` names an executor's home: of two at the
+    same home the one that came first is as good as lost, and one without a home (None) is warmed up but gets no work.
     """
 
     def __init__(
@@ -65,6 +74,7 @@ class ExecutorWatch:
         lost: Callable[[ExecutorInfo], None] = _nothing,
         admitted: Callable[[ExecutorInfo], None] = _nothing,
         check: Callable[[], None] = _well,
+        home_of: Callable[[ExecutorInfo], Hashable | None] = _its_host,
     ) -> None:
         self._spark = spark
         self._warm_up = warm_up
@@ -72,9 +82,11 @@ class ExecutorWatch:
         self._on_lost = lost
         self._on_admitted = admitted
         self._check = check
+        self._home_of = home_of
         self._changed = threading.Condition()
         self._present: dict[str, ExecutorInfo] = {}
         self._admitted: dict[str, ExecutorInfo] = {}
+        self._replaced: frozenset[str] = frozenset()
         self._guarded: dict[str, frozenset[str]] = {}
         self._failure: Exception | None = None
         self._closing = threading.Event()
@@ -91,24 +103,33 @@ class ExecutorWatch:
     def admitted(self) -> list[ExecutorInfo]:
         """The executors that may be given work now, in the order of their hosts."""
         with self._changed:
-            return in_order(self._admitted.values())
+            return in_order(executor for executor in self._admitted.values() if self._home_of(executor) is not None)
 
-    def await_admitted(self, count: int = 1, timeout_seconds: float = ADMISSION_SECONDS) -> list[ExecutorInfo]:
-        """Wait until at least `count` executors are admitted; all of them, as `admitted`. Raises `ExecutorsUnusable`."""
+    def present(self) -> list[ExecutorInfo]:
+        """The executors that live, admitted or not, in the order of their hosts."""
+        with self._changed:
+            return in_order(self._present.values())
+
+    def await_admitted(
+        self, count: int = 1, timeout_seconds: float = ADMISSION_SECONDS, wanted: Callable[[ExecutorInfo], bool] = _any
+    ) -> list[ExecutorInfo]:
+        """Wait until at least `count` of the executors `wanted` are admitted; all of them, as `admitted`.
+
+        Raises `ExecutorsUnusable`.
+        """
         deadline = time.monotonic() + timeout_seconds
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._failure or len(self._admitted) >= count, timeout=1.0)
+                self._changed.wait_for(lambda: self._failure or sum(map(wanted, self.admitted())) >= count, timeout=1.0)
                 if self._failure:
                     raise ExecutorsUnusable(str(self._failure)) from self._failure
-                here = len(self._admitted)
-            admitted = self.admitted()
+            admitted = [executor for executor in self.admitted() if wanted(executor)]
             if len(admitted) >= count:
                 return admitted
             self._check()
             if time.monotonic() > deadline:
                 raise ExecutorsUnusable(
-                    f"{here} of {count} executors came within {timeout_seconds:.0f} s; see the cluster's logs"
+                    f"{len(admitted)} of {count} executors came within {timeout_seconds:.0f} s; see the cluster's logs"
                 )
 
     @contextmanager
@@ -141,7 +162,7 @@ class ExecutorWatch:
     def _lost_among(self, watched: frozenset[str]) -> list[str]:
         """Which of `watched` are gone; the job's failure may be here a moment before the scheduler knows why."""
         deadline = time.monotonic() + LOSS_SECONDS
-        while not (lost := watched - executor_ids(self._spark)) and time.monotonic() < deadline:
+        while not (lost := watched - self._alive()) and time.monotonic() < deadline:
             time.sleep(TICK_SECONDS)
         return sorted(lost)
 
@@ -153,8 +174,12 @@ class ExecutorWatch:
                 self._fail(failure)
                 return
 
+    def _alive(self) -> frozenset[str]:
+        """Executors that the scheduler believes alive, and that no other has come in the place of."""
+        return executor_ids(self._spark) - self._replaced
+
     def _look(self) -> None:
-        alive = executor_ids(self._spark)
+        alive = self._alive()
         with self._changed:
             gone = [self._present.pop(id) for id in self._present.keys() - alive]
             for executor in gone:
@@ -169,11 +194,16 @@ class ExecutorWatch:
             self._welcome(alive)
 
     def _welcome(self, alive: frozenset[str]) -> None:
-        for executor in executors(self._spark):
+        for executor in sorted(executors(self._spark), key=lambda executor: int(executor.id)):  # as Spark numbered them
             if executor.id in alive and executor.id not in self._present:
+                self._replaced |= {old.id for old in self._present.values() if self._same_home(old, executor)}
                 self._present[executor.id] = executor
                 name = f"warm-up-{executor.id}"
                 InheritableThread(target=self._admit, args=(executor,), name=name, daemon=True).start()
+
+    def _same_home(self, old: ExecutorInfo, new: ExecutorInfo) -> bool:
+        """Whether `new` can only be there because `old` is gone, which the scheduler may learn seconds later."""
+        return self._home_of(new) is not None and self._home_of(old) == self._home_of(new)
 
     def _admit(self, executor: ExecutorInfo) -> None:
         for remaining in reversed(range(MOST_WARM_UPS)):

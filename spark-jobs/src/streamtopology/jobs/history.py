@@ -6,7 +6,7 @@ The driver appends; the live view, the metrics, the report and the picture only 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from streamtopology.routing.report import LoadReport, SourceReport
@@ -14,12 +14,16 @@ from streamtopology.routing.report import LoadReport, SourceReport
 
 @dataclass(frozen=True)
 class SlotInfo:
-    """One executor slot of the run; `index` is the slot number that instances are placed on."""
+    """One executor slot of the run; `index` is the slot number that instances are placed on.
+
+    It is not `present` any more when the run goes on without it; its number stays its own.
+    """
 
     index: int
     executor: str
     class_name: str
     cpu: float
+    present: bool = True
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,13 @@ class History:
     def listen(self, listener: Listener) -> None:
         """Call `listener(history)` after every change, in the driver's thread."""
         self._listeners.append(listener)
+
+    def slots_are(self, slots: Iterable[SlotInfo]) -> None:
+        """Take note of the slots that there are now, those that are gone included."""
+        now = tuple(slots)
+        if now != self.slots:
+            self.slots = now
+            self._changed()
 
     @property
     def batches(self) -> tuple[BatchOutcome, ...]:

@@ -73,8 +73,9 @@ class Metrics:
             self._show(new[-1])
         for change in history.reconfigurations:
             self._count_change(change)
-        executors = {slot.executor: slot.class_name for slot in history.slots}
-        for class_name, number in Tally(executors.values()).items():
+        executors = Tally({slot.class_name: 0 for slot in history.slots})
+        executors.update(slot.class_name for slot in history.slots if slot.present)
+        for class_name, number in executors.items():
             self._executors.labels(class_name).set(number)
 
     def _count(self, batch: BatchOutcome) -> None:

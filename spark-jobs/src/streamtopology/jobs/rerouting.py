@@ -7,44 +7,62 @@ driver takes the newest ready one at each batch boundary; nothing waits for it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from streamtopology.jobs.batch import Plan
 from streamtopology.jobs.checkpoint import Checkpoint
-from streamtopology.jobs.dag import Dag
+from streamtopology.jobs.dag import PARTIAL, Dag
 from streamtopology.jobs.driver import Committed
-from streamtopology.jobs.history import BatchOutcome, History, Reconfiguration
+from streamtopology.jobs.history import BatchOutcome, History, Reconfiguration, SlotInfo
 from streamtopology.routing import groupings
 from streamtopology.routing.capacity import SOURCE, SlotModel, bound
 from streamtopology.routing.controller import Controller, Nothing, Recommend, Reroute, TopologyFacts
 from streamtopology.routing.epoch import Epoch, Route
-from streamtopology.routing.table import RoutingTable
+from streamtopology.routing.placement import Placement
+from streamtopology.routing.rescaling import class_of, instances_of, most_instances, rescaled_shares, slot_names
 from streamtopology.routing.topology import Topology
 
 
-def first_routes(dag: Dag, topology: Topology, before: Mapping[str, Route]) -> dict[str, Route]:
-    """Routes of every node: as `before` where its table still fits, else hashing over all instances."""
+def first_routes(
+    dag: Dag, topology: Topology, before: Mapping[str, Route], placement: Placement, executors: int
+) -> dict[str, Route]:
+    """Routes of every node while `executors` take part: as `before` where its table still fits, else hashing.
+
+    Over other instances than before only what must move moves. ValueError: an option does not fit their number.
+    """
     routes: dict[str, Route] = {}
     for node in dag.nodes:
-        instances = tuple(range(node.parallelism))
-        options = topology.operator(node.operator).grouping.options
+        operator = topology.operator(node.operator)
+        instances = placement.instances(instances_of(operator, topology, executors))
+        options = operator.grouping.options
+        _refuse_other_capacities(node.operator, options, instances)
         known = before.get(node.name)
-        spec = groupings.get(node.policy)
-        table = spec.first_table(instances, options)
-        if node.policy != "fields" and known is not None and _fits(known, spec.kind, instances, table):
-            table = known.table
+        table = groupings.get(node.policy).first_table(instances, options)
+        if known is not None and known.table is not None and table is not None and _goes_on(known, node.policy, options):
+            table = known.table if known.instances == instances else known.table.rescaled(instances)
         routes[node.name] = Route(node.policy, table, instances, options)
     return routes
 
 
-def _fits(known: Route, kind: str, instances: tuple[int, ...], first: RoutingTable | None) -> bool:
-    """Whether the table of `known` can go on in place of the `first` one of a grouping of this kind."""
-    if known.table is None or first is None or known.instances != instances:
+def _goes_on(known: Route, policy: str, options: Mapping[str, object]) -> bool:
+    """Whether the table of `known` serves under `policy`: plain hashing starts anew from any other, virtual workers from
+    another number of them."""
+    kind = groupings.get(policy).kind
+    if groupings.get(known.policy).kind != kind or (policy == "fields" and known.policy != policy):
         return False
-    return groupings.get(known.policy).kind == kind and len(known.table.buckets) == len(first.buckets)
+    return kind != "virtual" or known.options.get("virtualWorkers") == options.get("virtualWorkers")
+
+
+def _refuse_other_capacities(operator: str, options: Mapping[str, object], instances: Sequence[int]) -> None:
+    given = options.get("capacities")
+    if isinstance(given, list | tuple) and len(given) != len(instances):
+        raise ValueError(
+            f"operator {operator!r} has {len(given)} capacities in its grouping's options and {len(instances)} instances: "
+            "give one for each, or leave them out to have them measured"
+        )
 
 
 @dataclass
@@ -60,11 +78,11 @@ class _Published:
 
 
 class InProcessRouter:
-    """Implements the driver's `Router`. `clock` is monotonic seconds; `declared_cpu` cores per slot."""
+    """Implements the driver's `Router`. `clock` is monotonic seconds; `declared_cpu` cores of the slots by name."""
 
     def __init__(
         self, plan: Plan, checkpoint: Checkpoint, controller: Controller, history: History,
-        declared_cpu: Callable[[], tuple[float, ...]], clock: Callable[[], float],
+        declared_cpu: Callable[[], Mapping[str, float]], clock: Callable[[], float],
     ) -> None:  # fmt: skip
         self._ready = plan
         self._active = plan
@@ -73,6 +91,7 @@ class InProcessRouter:
         self._history = history
         self._declared_cpu = declared_cpu
         self._clock = clock
+        self._here: frozenset[str] = frozenset()
         self._published: dict[int, _Published] = {}
         self._waiting: _Published | None = None
         self._told = ""
@@ -81,10 +100,12 @@ class InProcessRouter:
         self._lock = threading.Lock()
         self._deciding = threading.Lock()  # one new epoch at a time: `apply` comes from another thread
         checkpoint.write_epoch(plan.epoch.number, plan.to_json())
+        self._show_slots()
 
     @property
     def topology(self) -> Topology:
-        return self._ready.topology
+        """What was asked for last; a plan of it may wait for partials to hand over."""
+        return self._newest().topology
 
     @property
     def epoch(self) -> Epoch:
@@ -106,6 +127,7 @@ class InProcessRouter:
                 published.active_after = self._clock() - published.published_at
             if self._ready.epoch.number == epoch:
                 self._active = self._ready
+        self._show_slots()
 
     def committed(self, done: Committed) -> None:
         """Learn from a batch, then judge; a plan that pays becomes the next epoch."""
@@ -138,22 +160,61 @@ class InProcessRouter:
             self._tell(done, decision.reason)
 
     def apply(self, topology: Topology, why: str) -> int:
-        """Run `topology`, which differs in routing only, from the next batch on. Returns the new epoch's number."""
+        """Run `topology`, which needs no restart, from the next batch on. Returns the new epoch's number.
+
+        Slots that it has no more are drained; those that are new take part when their executors have arrived.
+        """
         with self._deciding:
             self._controller.configure(topology.rebalance)
-            dag = replace(self._ready, topology=topology).compile()
-            routes = first_routes(dag, topology, self._ready.epoch.routes)
-            number = 1 + max(self._checkpoint.epochs())
-            epoch = Epoch(number, routes, self._ready.epoch.source_shares, why)
-            self._publish(topology, epoch, 0.0, {})
-            return number
+            return self._change_to(topology, why)
+
+    def arrived(self, slots: Collection[str]) -> None:
+        """Let executors that the topology has been waiting for take part, and instances go that a restart had kept."""
+        with self._deciding:
+            self._here = frozenset(slots)
+            newest = self._newest()
+            now = _taking_part(newest.topology, newest.placement, self._here)
+            if joined := [name for name in now if name not in newest.placement.names]:
+                self._change_to(newest.topology, f"{', '.join(joined)} joined")
+            elif not _is_as_asked(newest):
+                self._change_to(newest.topology, "partials that were left over hand over and go")
+
+    def awaited(self) -> tuple[str, ...]:
+        """Slots of the topology whose executors have not arrived yet."""
+        newest = self._newest()
+        return tuple(name for name in slot_names(newest.topology) if name not in newest.placement.names)
+
+    def _newest(self) -> Plan:
+        """The plan published last, which may wait for partials to hand over."""
+        return self._waiting.plan if self._waiting else self._ready
+
+    def _change_to(self, topology: Topology, why: str) -> int:
+        """Publish an epoch for `topology` on the slots whose executors take part."""
+        before = self._ready
+        names = _taking_part(topology, before.placement, self._here)
+        placement = before.placement.rescaled(names, most_instances(topology, len(names)))
+        dag = replace(before, topology=topology).compile()
+        routes = first_routes(dag, topology, before.epoch.routes, placement, len(names))
+        number = 1 + max(self._checkpoint.epochs())
+        shares = rescaled_shares(before.epoch.source_shares, before.placement, placement)
+        epoch = Epoch(number, routes, shares, why, placement)
+        started = self._clock()
+        if placement != before.placement or _instances(epoch) != _instances(before.epoch):
+            epoch = self._controller.fitted(epoch, self._facts_of(topology, epoch))
+        self._publish(topology, epoch, self._clock() - started, {})
+        return number
 
     def publish(self, epoch: Epoch) -> None:
-        """Run under `epoch`, made by someone else than the controller, from the next batch on. It follows the newest one."""
-        newest = self.ready().epoch.number
-        if epoch.number <= newest:
-            raise ValueError(f"epoch {epoch.number} cannot be published: epoch {newest} is there already")
-        self._publish(self._ready.topology, epoch, 0.0, {})
+        """Run under `epoch`, made by someone else than the controller, from the next batch on. It follows the newest one.
+
+        It may say nothing of the placement, but not another one: who takes part is decided here.
+        """
+        newest = self.ready()
+        if epoch.number <= newest.epoch.number:
+            raise ValueError(f"epoch {epoch.number} cannot be published: epoch {newest.epoch.number} is there already")
+        if epoch.placement not in (None, newest.placement):
+            raise ValueError(f"epoch {epoch.number} was planned for {epoch.placement}, but the run has {newest.placement}")
+        self._publish(newest.topology, replace(epoch, placement=newest.placement), 0.0, {})
 
     def bound(self) -> float:
         """Rows/s of the source that no routing can beat, by the capacities measured last; 0 before any batch."""
@@ -161,7 +222,7 @@ class InProcessRouter:
         if model is None or not self._rows_per_source_row:
             return 0.0
         known = {stage: rows for stage, rows in self._rows_per_source_row.items() if stage in model.rates}
-        return bound(model, known).rows_per_second
+        return bound(model, known, self._active.placement.present).rows_per_second
 
     def _publish(self, topology: Topology, epoch: Epoch, plan_seconds: float, gains: Mapping[str, float]) -> None:
         """Saved before it is taken: an epoch is ready only when the checkpoint holds all of it."""
@@ -170,7 +231,7 @@ class InProcessRouter:
         self._checkpoint.write_epoch(epoch.number, plan.to_json())
         with self._lock:
             self._published[epoch.number] = published
-            if _keeps_partials(self._ready.compile(), plan.compile()):
+            if _keeps_partials(self._ready, plan):
                 self._ready, self._waiting = plan, None
             else:
                 self._waiting = published
@@ -183,8 +244,25 @@ class InProcessRouter:
             return self._waiting is not None or self._ready is not self._active
 
     def _facts(self) -> TopologyFacts:
-        by_share = all(source.reads_descriptors for source in self.topology.sources)
-        return TopologyFacts.of(self._ready.epoch.routes, self._declared_cpu(), by_share)
+        return self._facts_of(self._ready.topology, replace(self._ready.epoch, placement=self._ready.placement))
+
+    def _facts_of(self, topology: Topology, epoch: Epoch) -> TopologyFacts:
+        by_share = all(source.reads_descriptors for source in topology.sources)
+        slots = epoch.placement.slots if epoch.placement else ()
+        return TopologyFacts.of(epoch.routes, self._cpu_of(slots), by_share)
+
+    def _cpu_of(self, slots: Sequence[str]) -> tuple[float, ...]:
+        """Cores per slot number; of a slot that is gone nobody knows, and nothing is planned for it."""
+        declared = self._declared_cpu()
+        return tuple(declared.get(slot, 1.0) for slot in slots)
+
+    def _show_slots(self) -> None:
+        placement = self._active.placement
+        cpu = self._cpu_of(placement.slots)
+        self._history.slots_are(
+            SlotInfo(number, name, class_of(name), cpu[number], number in placement.present)
+            for number, name in enumerate(placement.slots)
+        )
 
     def _note_rows(self, done: Committed) -> None:
         if not done.rows:
@@ -230,10 +308,31 @@ class InProcessRouter:
             self._history.event(done.started_at, done.attempt.number, text)
 
 
-def _keeps_partials(before: Dag, after: Dag) -> bool:
-    """Whether every partial node that may hold tuples back is still there afterwards."""
-    left = {node.name for node in after.nodes}
-    return all(node.name in left for node in before.nodes if node.is_partial and node.flush_every > 1)
+def _taking_part(topology: Topology, placement: Placement, here: Collection[str]) -> tuple[str, ...]:
+    """The slots of the topology whose executors take part already or have arrived; until one has, those that did."""
+    known = {*placement.names, *here}
+    return tuple(name for name in slot_names(topology) if name in known) or placement.names
+
+
+def _is_as_asked(plan: Plan) -> bool:
+    """Whether all operators have just the instances that the topology asks for on the slots that take part."""
+    topology, placement = plan.topology, plan.placement
+    return all(
+        route.instances
+        == placement.instances(instances_of(topology.operator(node.removesuffix(PARTIAL)), topology, len(placement.present)))
+        for node, route in plan.epoch.routes.items()
+    )
+
+
+def _instances(epoch: Epoch) -> dict[str, tuple[int, ...]]:
+    return {node: route.instances for node, route in epoch.routes.items()}
+
+
+def _keeps_partials(before: Plan, after: Plan) -> bool:
+    """Whether every instance of a partial node that may hold tuples back is still there afterwards."""
+    left = _instances(after.epoch)
+    holding = [node.name for node in before.compile().nodes if node.is_partial and node.flush_every > 1]
+    return all(set(before.epoch.routes[name].instances) <= set(left.get(name, ())) for name in holding)
 
 
 def _outcome(done: Committed, model: SlotModel | None) -> BatchOutcome:

@@ -1,4 +1,4 @@
-"""A topology running on an embedded cluster: everything a driver needs, put together, and taken apart again."""
+"""A topology running on a cluster: everything a driver needs, put together, and taken apart again."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from streamtopology.jobs import expressions, work
 from streamtopology.jobs.batch import Plan
 from streamtopology.jobs.checkpoint import Checkpoint, CommitRecord
+from streamtopology.jobs.cluster import Cluster, executor_slots
 from streamtopology.jobs.control import ControlServer
-from streamtopology.jobs.dag import PARTIAL, Dag, compile_dag
+from streamtopology.jobs.dag import PARTIAL, compile_dag
 from streamtopology.jobs.driver import Driver
-from streamtopology.jobs.embedded import EmbeddedCluster, executor_slots
 from streamtopology.jobs.failures import TopologyFailed
 from streamtopology.jobs.history import History, SlotInfo
 from streamtopology.jobs.metrics import Metrics
@@ -38,7 +38,9 @@ from streamtopology.jobs.watermarks import Watermarks
 from streamtopology.routing import groupings
 from streamtopology.routing.controller import Controller
 from streamtopology.routing.epoch import Epoch
+from streamtopology.routing.placement import Placement
 from streamtopology.routing.planners import JOINT_PLANNERS
+from streamtopology.routing.rescaling import most_instances, rescaled_shares, slot_names, with_replicas
 from streamtopology.routing.topology import (
     Level,
     ManifestError,
@@ -63,6 +65,7 @@ class RunOptions:
 
 
 def new_history(topology: Topology) -> History:
+    """The history of a run to come; its slots have their numbers when its first plan is made."""
     slots = executor_slots(topology)
     infos = tuple(SlotInfo(index, slot.name, slot.class_name, slot.cpu) for index, slot in enumerate(slots))
     return History(topology.name, infos, {operator.name: operator.grouping.policy for operator in topology.operators})
@@ -110,11 +113,9 @@ def source_schemas(topology: Topology, spark_schemas: Mapping[str, pa.Schema]) -
 class TopologyRun:
     """One run of a topology on a cluster that is up. `history` tells what happens; `bound()` what could be had."""
 
-    def __init__(
-        self, embedded: EmbeddedCluster, topology: Topology, base_dir: Path, history: History, options: RunOptions
-    ) -> None:
-        spark = embedded.spark
-        self._embedded = embedded
+    def __init__(self, cluster: Cluster, topology: Topology, base_dir: Path, history: History, options: RunOptions) -> None:
+        spark = cluster.spark
+        self._cluster = cluster
         self._history = history
         self._options = options
         self._base_dir = base_dir
@@ -124,33 +125,38 @@ class TopologyRun:
         self.checkpoint = Checkpoint.open(str(folder), topology.name)
         plan = _first_plan(topology, schemas, base_dir, self.checkpoint)
         self._router = InProcessRouter(
-            plan, self.checkpoint, Controller(topology.rebalance, time.monotonic), history, embedded.declared_cpu,
+            plan, self.checkpoint, Controller(topology.rebalance, time.monotonic), history, self._declared_cpu,
             time.monotonic,
         )  # fmt: skip
+        self._start_missing(topology)
         writer = Writer(topology.name, self.checkpoint.run)
         sinks = {sink.name: open_sink(sink, writer) for sink in topology.sinks}
         if topology.on_bad_tuple == "deadLetter":
             sinks[DEAD_LETTERS] = open_sink(Sink("dead letters", "", "json", {"path": str(folder / "dead-letters")}), writer)
         self._publisher = Publisher(self.checkpoint, sinks)
         self._driver = Driver(
-            spark=spark, checkpoint=self.checkpoint, watch=embedded.watch, router=self._router, publisher=self._publisher,
-            watermarks=Watermarks(topology.sources, time.time), home_of=embedded.home_of,
-            upkeep=Upkeep(self.checkpoint), slots=len(embedded.cluster.slots),
+            spark=spark, checkpoint=self.checkpoint, watch=cluster.watch, router=self._router, publisher=self._publisher,
+            watermarks=Watermarks(topology.sources, time.time), slot_of=cluster.slot_of,
+            upkeep=Upkeep(self.checkpoint), settled=self._release,
             run=f"{self.checkpoint.run}/{uuid.uuid4().hex[:8]}",
             iterations_per_second=work.iterations_for(1.0), tell=self._tell,
         )  # fmt: skip
         self._query = TopologyQuery(spark, topology, frames, folder, self._driver)
 
     def process(self) -> None:
-        """Run the stream until the options say so, the input ends, or `stop` is called."""
-        topology = self._router.topology
-        handlers = {"apply": self.apply_file, "resize": self.resize, "stop": self.stop}
+        """Run the stream as `stream` does, with commands and a status server on this machine."""
+        handlers = {"apply": self.apply_file, "resize": self.resize, "scale": self.scale, "stop": self.stop}
         metrics = Metrics(self._history)
+        with ExitStack() as undo:
+            undo.enter_context(ControlServer(self._router.topology.name, handlers))
+            undo.enter_context(StatusServer(metrics.registry, self._stats, port=self._options.port))
+            self.stream()
+
+    def stream(self) -> None:
+        """Run the stream until the options say so, the input ends, or `stop` is called."""
         with ExitStack() as undo:
             undo.callback(self._publisher.close)
             undo.callback(self._driver.upkeep.close)
-            undo.enter_context(ControlServer(topology.name, handlers))
-            undo.enter_context(StatusServer(metrics.registry, self._stats, port=self._options.port))
             self._query.run(self._options.until, self._prepare)
 
     def _stats(self) -> dict[str, Any]:
@@ -158,7 +164,7 @@ class TopologyRun:
 
     def _prepare(self) -> None:
         self._history.enter("warming up")
-        with self._embedded.unlimited():
+        with self._cluster.unlimited():
             self._driver.warm_up()
         self._driver.resume()
         self._history.enter("running")
@@ -179,7 +185,7 @@ class TopologyRun:
     def resize(self, class_name: str, cpu: str) -> str:
         """Change the CPU of a class of executors while they run."""
         cores = parse_cpu(cpu)
-        self._embedded.cluster.resize(class_name, cores)
+        self._cluster.resize(class_name, cores)
         self._tell(f"class {class_name} now has {cores:g} CPU per executor")
         return f"class {class_name}: {cores:g} CPU per executor, at once"
 
@@ -187,9 +193,14 @@ class TopologyRun:
         """Take the manifest at `path` for the running topology, as far as that needs no restart."""
         return self.apply(load(Path(path)))
 
+    def scale(self, class_name: str, replicas: int) -> str:
+        """Have another number of executors of a class, while the others run on."""
+        return self.apply(with_replicas(self._router.topology, class_name, replicas))
+
     def apply(self, topology: Topology) -> str:
+        """Run `topology` in place of the present one. ValueError: that needs a restart, or it cannot be."""
         change = difference(self._router.topology, topology)
-        if change.level > Level.RESIZE:
+        if change.level > Level.SCALE:
             raise ValueError(
                 f"this needs a restart ({'; '.join(change.sentences)}): stop the topology and run it again, it goes on "
                 "from its checkpoint"
@@ -197,12 +208,33 @@ class TopologyRun:
         if change.level == Level.IGNORE:
             return "nothing changes"
         check_before_start(topology, self._base_dir)
-        if change.level == Level.RESIZE:
-            for executor in topology.executors:
-                self._embedded.cluster.resize(executor.name, executor.cpu)
         number = self._router.apply(topology, "; ".join(change.sentences))
+        self._fit_cluster(topology)
         self._tell(f"epoch {number} published: {'; '.join(change.sentences)}")
-        return f"epoch {number} runs from the next batch on: {'; '.join(change.sentences)}"
+        awaited = self._router.awaited()
+        when = f"; {', '.join(awaited)} will take part when warm" if awaited else ""
+        return f"epoch {number} runs from the next batch on: {'; '.join(change.sentences)}{when}"
+
+    def _fit_cluster(self, topology: Topology) -> None:
+        """Other limits at once, more executors as soon as they are up; fewer when a batch has gone on without them."""
+        classes = {slot.class_name: slot.cpu for slot in self._cluster.slots}
+        for executor in topology.executors:
+            if executor.name in classes and classes[executor.name] != executor.cpu:
+                self._cluster.resize(executor.name, executor.cpu)
+        self._start_missing(topology)
+
+    def _start_missing(self, topology: Topology) -> None:
+        there = {slot.name for slot in self._cluster.slots}
+        self._cluster.start([slot for slot in executor_slots(topology) if slot.name not in there])
+
+    def _release(self, placement: Placement) -> None:
+        """A batch without the executors of these slots is committed: nobody needs them, unless the topology wants them."""
+        needed = {*placement.names, *slot_names(self._router.topology)}
+        self._cluster.release([slot.name for slot in self._cluster.slots if slot.name not in needed])
+
+    def _declared_cpu(self) -> dict[str, float]:
+        """Cores per slot, as the classes are now."""
+        return {slot.name: slot.cpu for slot in self._cluster.slots}
 
     def _tell(self, text: str) -> None:
         batches = self._history.batches
@@ -245,33 +277,47 @@ def _first_plan(topology: Topology, schemas: Mapping[str, pa.Schema], base_dir: 
     """The plan of the newest commit where the manifest still says the same, else a new epoch that builds on it."""
     dag = compile_dag(topology, schemas, base_dir)
     last = checkpoint.last_commit()
+    names = slot_names(topology)
+    instances = most_instances(topology, len(names))
     if last is None:
         number = 1 + max(checkpoint.epochs(), default=0)
-        return Plan(topology, Epoch(number, first_routes(dag, topology, {}), (), "the first epoch"), schemas, base_dir)
+        placement = Placement.first(names, instances)
+        routes = first_routes(dag, topology, {}, placement, len(names))
+        return Plan(topology, Epoch(number, routes, (), "the first epoch", placement), schemas, base_dir)
     before = Plan.from_json(checkpoint.read_epoch(last.epoch))
     change = difference(before.topology, topology)
     newest = max(checkpoint.epochs())
-    if change.level == Level.IGNORE and dict(before.sources) == dict(schemas) and before.epoch.number == newest:
+    placement = before.placement.rescaled(names, instances)
+    same = change.level == Level.IGNORE and dict(before.sources) == dict(schemas) and before.placement == placement
+    if same and before.epoch.number == newest:
         return before
-    _refuse_to_lose_state(dag, last)
-    routes = first_routes(dag, topology, before.epoch.routes)
-    shares = before.epoch.source_shares if len(before.epoch.source_shares) == topology.replicas else ()
-    epoch = Epoch(newest + 1, routes, shares, "; ".join(change.sentences) or "restarted")
+    holding = _partials_holding(last)
+    if holding:  # their instances stay until they have handed over: the router sees to that
+        placement = before.placement.rescaled(
+            names, max(instances, len(before.placement.instances(len(before.placement.homes))))
+        )
+    routes = first_routes(dag, topology, before.epoch.routes, placement, len(names))
+    for partial, keeping in holding.items():
+        if partial not in routes:
+            raise TopologyFailed(
+                f"operator {partial.removesuffix(PARTIAL)!r} was split over instances, which hold tuples back "
+                "(aggregateEvery); a policy that keeps a key together would lose them. Start with the former policy and "
+                "apply the change while it runs"
+            )
+        if not keeping <= set(routes[partial].instances):
+            options = {name: value for name, value in routes[partial].options.items() if name != "capacities"}
+            both = (*routes[partial].instances, *(keeping - set(routes[partial].instances)))
+            routes[partial] = replace(routes[partial], instances=both, options=options)
+    shares = rescaled_shares(before.epoch.source_shares, before.placement, placement)
+    epoch = Epoch(newest + 1, routes, shares, "; ".join(change.sentences) or "restarted", placement)
     return Plan(topology, epoch, schemas, base_dir)
 
 
-def _refuse_to_lose_state(dag: Dag, last: CommitRecord) -> None:
-    """Instances beyond the new parallelism, and partials no longer there, would keep state where no one looks for it."""
-    for node in dag.nodes:
-        before = 1 + max(last.state.get(node.name, {}), default=-1)
-        if node.state is not None and before > node.parallelism:
-            raise TopologyFailed(
-                f"operator {node.operator!r} had {before} instances and would now have {node.parallelism}: handing over the "
-                f"state of the others is not built yet. Keep `parallelism: {before}`, or start with an empty checkpoint"
-            )
-        partial = node.operator + PARTIAL
-        if any(left.keys for left in last.state.get(partial, {}).values()) and not any(n.name == partial for n in dag.nodes):
-            raise TopologyFailed(
-                f"operator {node.operator!r} was split over instances, which hold tuples back (aggregateEvery); a policy "
-                "that keeps a key together would lose them. Start with the former policy and apply the change while it runs"
-            )
+def _partials_holding(last: CommitRecord) -> dict[str, set[int]]:
+    """By partial node, the instances that hold tuples back."""
+    holding = {
+        node: {instance for instance, left in instances.items() if left.keys}
+        for node, instances in last.state.items()
+        if node.endswith(PARTIAL)
+    }
+    return {node: instances for node, instances in holding.items() if instances}

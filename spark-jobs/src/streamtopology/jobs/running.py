@@ -10,7 +10,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from streamtopology.jobs.embedded import EmbeddedCluster, executor_slots
+from streamtopology.jobs.cluster import executor_slots
+from streamtopology.jobs.embedded import EmbeddedCluster
 from streamtopology.jobs.history import History
 from streamtopology.jobs.picture import draw_run
 from streamtopology.jobs.query import Until

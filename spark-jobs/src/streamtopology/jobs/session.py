@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from streamtopology.jobs.local.cluster import MEBIBYTE, LocalCluster
 from streamtopology.jobs.local.java import find_java
 from streamtopology.jobs.local.sparkprocess import SPARK_HOME
+from streamtopology.jobs.local.subnet import Subnet
 
 DRIVER_MEMORY = "2g"
 WORKER_ENVIRONMENT = {  # one task slot per executor: libraries that start threads would fight for its one core
@@ -66,6 +67,7 @@ def create_local_session(cluster: LocalCluster, name: str, extra: Mapping[str, s
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.local.dir": str(cluster.directory / "driver"),
         "spark.sql.warehouse.dir": str(cluster.directory / "warehouse"),
+        "spark.cores.max": str(Subnet.MOST_HOSTS),  # executors may come later
     }
     measured = spark_conf(len(cluster.slots), cluster.heap_bytes, python=sys.executable)
     return create_session(name, cluster.master, {**measured, **loopback, **(extra or {})})

@@ -23,7 +23,7 @@ def build_stats(history: History, routing: Epoch | None = None) -> dict[str, Any
         "batch": last.number if last else None,
         "rows_per_second": recent_rate(batches),
         "slots": [
-            {"index": slot.index, "executor": slot.executor, "class": slot.class_name, "cpu": slot.cpu}
+            {"index": slot.index, "executor": slot.executor, "class": slot.class_name, "cpu": slot.cpu, "present": slot.present}
             for slot in history.slots
         ],
         "policies": dict(history.policies),

@@ -119,7 +119,7 @@ def turns_at(place: int, attempt: Attempt, level: int, worker: Worker, arrived: 
                 outbox.forward(place, section)
     waited = time.perf_counter() - started
     nodes = [node for node in dag.at(level) if node.is_built_in or not attempt.dry]
-    turns = [(node, i) for node in nodes for i in attempt.instances_at(place, node.parallelism)]
+    turns = [(node, i) for node in nodes for i in attempt.instances_at(place, plan.epoch.routes[node.name].instances)]
     for node, instance in turns:
         with _telling_the_driver(outbox, place, f"operator {node.operator!r}, instance {instance}", attempt.dry):
             result = Turn(
@@ -197,18 +197,18 @@ class _Inbox:
 def _hand_over(attempt: Attempt, worker: Worker, dag: Dag, epoch: Epoch, place: int, outbox: Outbox) -> None:
     """Send the state of keys that this epoch gives to others, as the last commit has it, to their new owners.
 
-    Nothing is changed here: the old owner drops and the new owner inserts in its own turn of the same batch.
+    Nothing is changed here: the old owner drops and the new owner inserts in its own turn of the same batch. An instance
+    that this epoch has no more sends all that it has and takes no turn: the commit record does not name it again.
     """
     if attempt.dry or attempt.previous is None or attempt.previous_epoch in (None, attempt.epoch):
         return
-    _, before = worker.plan(attempt, attempt.previous_epoch or 0)
-    known = {node.name for node in before.nodes}
+    before, _ = worker.plan(attempt, attempt.previous_epoch or 0)
     moved: list[tuple[str, int, int]] = []  # (node, keys or rows, bytes)
     for node in dag.nodes:
-        table = epoch.routes[node.name].table
-        if node.state is None or node.is_partial or table is None or node.name not in known:
+        table, route_before = epoch.routes[node.name].table, before.epoch.routes.get(node.name)
+        if node.state is None or node.is_partial or table is None or route_before is None:
             continue
-        for instance in attempt.instances_at(place, node.parallelism):
+        for instance in attempt.instances_at(place, route_before.instances):
             state = worker.state(attempt, node, instance)
             if attempt.copied_at is not None and isinstance(state, KeyedState):
                 moved.append((node.name, *_send_changes(attempt, worker, node, instance, state, table, outbox)))

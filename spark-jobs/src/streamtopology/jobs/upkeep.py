@@ -50,7 +50,9 @@ class Upkeep:
         adopted = {node: dict(instances) for node, instances in state.items()}
         if self._compacting is not None and self._compacting.done():
             for (node, instance), (snapshot, covered) in self._compacting.result().items():
-                adopted[node][instance] = adopted[node][instance].compacted(snapshot, covered)
+                reference = adopted.get(node, {}).get(instance)
+                if reference is not None and reference.continues(covered):  # else the instance was drained meanwhile
+                    adopted[node][instance] = reference.compacted(snapshot, covered)
             self._compacting = None
         return adopted
 

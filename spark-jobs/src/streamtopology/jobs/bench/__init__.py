@@ -15,6 +15,7 @@ BENCHMARKS: Mapping[str, str] = {
     "dataplane": "two chained stateful operators, against Spark's own row exchange",
     "latency": "1,000 rows a batch, against a foreachBatch with one pinned Python stage",
     "heterogeneous": "one executor of four at 30 %: re-routing against fields, and against plain Spark",
+    "rescale": "one executor more and one fewer under a running topology",
     "reconfigure": "moving a tenth of a million keys: when, and how long the switching batch takes",
 }
 

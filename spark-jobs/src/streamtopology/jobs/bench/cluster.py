@@ -17,7 +17,8 @@ from typing import Any
 import pyspark
 from pyspark.sql import SparkSession
 
-from streamtopology.jobs.embedded import EmbeddedCluster, executor_slots
+from streamtopology.jobs.cluster import executor_slots
+from streamtopology.jobs.embedded import EmbeddedCluster
 from streamtopology.jobs.history import BatchOutcome, History, Reconfiguration
 from streamtopology.jobs.query import Until
 from streamtopology.jobs.runner import RunOptions, TopologyRun, new_history

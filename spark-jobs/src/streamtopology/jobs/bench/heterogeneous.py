@@ -114,7 +114,7 @@ def _counting(name: str, folder: Path, policy: str, rebalance: Mapping[str, Any]
 
 def _source_by_capacity(embedded: EmbeddedCluster) -> Callable[[TopologyRun, History], None]:
     """Has each executor read as much of the source as it has of the CPU, from the first batch on."""
-    cpu = embedded.declared_cpu()
+    cpu = [slot.cpu for slot in embedded.slots]
 
     def publish(run: TopologyRun, history: History) -> None:
         first = run.router.epoch

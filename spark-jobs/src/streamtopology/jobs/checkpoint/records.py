@@ -39,9 +39,13 @@ class StateRef:
     def paths(self) -> tuple[str, ...]:
         return self.deltas if self.snapshot is None else (self.snapshot, *self.deltas)
 
+    def continues(self, earlier: StateRef) -> bool:
+        """Whether this is `earlier` with no or more deltas after it."""
+        return self.snapshot == earlier.snapshot and self.deltas[: len(earlier.deltas)] == earlier.deltas
+
     def compacted(self, snapshot: str, covered: StateRef) -> StateRef:
         """This state with `snapshot` in place of the files that `covered` named when the compaction began."""
-        if self.snapshot != covered.snapshot or self.deltas[: len(covered.deltas)] != covered.deltas:
+        if not self.continues(covered):
             raise ValueError(f"snapshot {snapshot} covers {covered.paths}, which {self.paths} does not begin with")
         return replace(self, snapshot=snapshot, deltas=self.deltas[len(covered.deltas) :])
 

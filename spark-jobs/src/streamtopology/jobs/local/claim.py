@@ -52,6 +52,17 @@ def members(name: str, slot: str | None = None) -> list[int]:
     return found
 
 
+def kill_members(name: str, slot: str) -> None:
+    """Kill every process of a slot. Raises `RemainsError` when one resists for `SWEEP_SECONDS`."""
+    deadline = time.monotonic() + SWEEP_SECONDS
+    while alive := members(name, slot):
+        if time.monotonic() > deadline:
+            raise RemainsError(f"processes {sorted(alive)} of {name}, executor {slot}, do not end; kill them by hand")
+        for pid in alive:
+            _kill(pid)
+        time.sleep(0.01)
+
+
 @dataclass(frozen=True)
 class Claim:
     """A cluster's name, its folder, and the cgroups it made (one folder per hierarchy, slots below)."""

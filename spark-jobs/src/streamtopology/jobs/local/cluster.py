@@ -18,7 +18,7 @@ import secrets
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,8 +26,16 @@ from types import TracebackType
 from typing import Self
 
 from streamtopology.jobs.local.cgroups import cgroup_parents
-from streamtopology.jobs.local.claim import CLUSTER_MARK, SLOT_MARK, Claim, claim_name, members, sweep_the_dead
-from streamtopology.jobs.local.java import find_java
+from streamtopology.jobs.local.claim import (
+    CLUSTER_MARK,
+    SLOT_MARK,
+    Claim,
+    claim_name,
+    kill_members,
+    members,
+    sweep_the_dead,
+)
+from streamtopology.jobs.local.java import Java, find_java
 from streamtopology.jobs.local.limiting import CpuLimiter, best_limiter
 from streamtopology.jobs.local.sparkprocess import SPARK_ENVIRONMENT, master_command, worker_command
 from streamtopology.jobs.local.subnet import Subnet
@@ -75,6 +83,9 @@ class LocalCluster:
 
     master: str
     _limiter: CpuLimiter
+    _java: Java
+    _properties: Path
+    _free_hosts: Iterator[str]
 
     def __init__(
         self,
@@ -91,6 +102,7 @@ class LocalCluster:
         self.directory = work_dir.absolute() / self.name
         self.secret = secrets.token_hex(32)
         self._slots = {slot.name: slot for slot in executors}
+        self._heap_bytes = heap_bytes(executors)
         self._progress = progress
         self._make_limiter = limiter
         self._limited: set[str] = set()
@@ -106,14 +118,13 @@ class LocalCluster:
 
     @property
     def slots(self) -> tuple[ExecutorSlot, ...]:
-        """The executors in the order given, each with its class's present CPU."""
+        """The executors, those of the start in the order given, each with its class's present CPU."""
         return tuple(self._slots.values())
 
     @property
     def heap_bytes(self) -> int:
-        """The JVM heap of every executor: Spark knows one size per application, so the smallest executor decides."""
-        smallest = min(slot.memory_bytes for slot in self.slots)
-        return max(SMALLEST_HEAP_BYTES, min(LARGEST_HEAP_BYTES, int(smallest * HEAP_SHARE)))
+        """The JVM heap of every executor, also of those that come later."""
+        return self._heap_bytes
 
     @property
     def limits(self) -> str:
@@ -124,9 +135,9 @@ class LocalCluster:
         """The loopback address at which the slot's executor shows up in Spark."""
         return self._hosts[slot]
 
-    def slot_at(self, host: str) -> ExecutorSlot:
-        """The slot whose executor shows up at `host`."""
-        return next(self._slots[name] for name, address in self._hosts.items() if address == host)
+    def slot_at(self, host: str) -> str:
+        """The name of the slot whose executor shows up, or showed up before it was removed, at `host`."""
+        return next(name for name, address in self._hosts.items() if address == host)
 
     def processes(self, slot: str) -> list[int]:
         """Process ids of the slot: the worker, its executor, the Python daemon and workers."""
@@ -151,11 +162,9 @@ class LocalCluster:
             self._spawn("master", master_command(java, properties, subnet.master), {"SPARK_LOCAL_IP": subnet.master})
             self.master = self._await_master()
             self._progress(f"starting {len(self._slots)} executors' workers (CPU limits: {self._limiter.kind})")
-            for slot, host in zip(self.slots, subnet.hosts, strict=False):
-                self._hosts[slot.name] = host
-                memory = max(slot.memory_bytes, self.heap_bytes) // MEBIBYTE
-                command = worker_command(java, properties, host, memory, self.directory / slot.name, self.master)
-                self._spawn(slot.name, command, _worker_environment(slot, host, self.directory), self._limiter.add(slot.name))
+            self._java, self._properties, self._free_hosts = java, properties, iter(subnet.hosts)
+            for slot in self.slots:
+                self._start_worker(slot)
             self._undo = undo.pop_all()
         return self
 
@@ -163,9 +172,26 @@ class LocalCluster:
         """End every process of the cluster and remove its cgroups and folder. May be called again."""
         self._undo.close()
 
+    def add(self, slot: ExecutorSlot) -> None:
+        """Start one more executor's worker, unlimited until `limit`. Raises ValueError when there is one of that name."""
+        if slot.name in self._slots:
+            raise ValueError(f"there is an executor {slot.name} already")
+        if len(self._hosts.keys() | {slot.name}) > Subnet.MOST_HOSTS:
+            raise ValueError(f"a local cluster has at most {Subnet.MOST_HOSTS} executors in its life")
+        self._slots = {**self._slots, slot.name: slot}
+        self._start_worker(slot)
+
+    def remove(self, name: str) -> None:
+        """End the worker, the executor and all its processes; raises KeyError when there is none of that name."""
+        self._slots = {other: slot for other, slot in self._slots.items() if other != name}
+        self._limited.discard(name)
+        process = self._processes.pop(name)
+        kill_members(self.name, name)
+        process.wait()
+
     def check(self) -> None:
         """Raise `ClusterError` with the end of its log when the master or a worker has died."""
-        for name, process in self._processes.items():
+        for name, process in tuple(self._processes.items()):
             if process.poll() is not None:
                 log = (self.directory / f"{name}.log").read_text(errors="replace").splitlines()
                 raise ClusterError("\n".join([f"the Spark process {name} ended with code {process.returncode}:", *log[-15:]]))
@@ -195,6 +221,14 @@ class LocalCluster:
     def cpu_seconds(self, slot: str) -> float:
         """CPU seconds used by all processes of the slot so far (NaN where nothing can count them)."""
         return self._limiter.cpu_seconds(slot)
+
+    def _start_worker(self, slot: ExecutorSlot) -> None:
+        """At an address of the slot's own, the same one when a slot of that name has been there before."""
+        host = self._hosts.get(slot.name) or next(self._free_hosts)
+        self._hosts = {**self._hosts, slot.name: host}
+        memory = max(slot.memory_bytes, self.heap_bytes) // MEBIBYTE
+        command = worker_command(self._java, self._properties, host, memory, self.directory / slot.name, self.master)
+        self._spawn(slot.name, command, _worker_environment(slot, host, self.directory), self._limiter.add(slot.name))
 
     def _start_supervisor(self, claim: Claim, undo: ExitStack) -> None:
         roots = [str(root) for root in claim.cgroups]
@@ -245,6 +279,12 @@ class LocalCluster:
             self.check()
             time.sleep(0.02)
         raise ClusterError(f"the Spark master did not start within {START_SECONDS:.0f} s")
+
+
+def heap_bytes(executors: Sequence[ExecutorSlot]) -> int:
+    """The JVM heap of every executor: Spark knows one size per application, so the smallest executor decides."""
+    smallest = min(slot.memory_bytes for slot in executors)
+    return max(SMALLEST_HEAP_BYTES, min(LARGEST_HEAP_BYTES, int(smallest * HEAP_SHARE)))
 
 
 def _worker_environment(slot: ExecutorSlot, host: str, directory: Path) -> dict[str, str]:

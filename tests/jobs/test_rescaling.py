@@ -1,0 +1,303 @@
+"""Executors come and go, instances are activated and drained, and no result depends on it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from support.stages import Flow, Loss, manifest
+
+from streamtopology.jobs import upkeep
+from streamtopology.jobs.batch import Plan
+from streamtopology.jobs.checkpoint import Checkpoint
+from streamtopology.jobs.failures import TopologyFailed
+from streamtopology.jobs.rerouting import InProcessRouter
+from streamtopology.jobs.runner import new_history
+from streamtopology.routing.controller import Controller
+from streamtopology.routing.epoch import Epoch
+from streamtopology.routing.placement import Placement
+from streamtopology.routing.topology import parse
+
+FEW = settings(max_examples=12, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+MOST = 5
+
+
+def spec(replicas: int, parallelism: int | None = None, every: int = 1) -> dict[str, Any]:
+    """Counts by key (mixed), their groups (fields) and sums on a split edge; `parallelism` is that of the counts."""
+    keyed = {"policy": "mixed", "key": "k"}
+    counts: dict[str, Any] = {"name": "counts", "inputs": ["s"], "grouping": keyed, "run": "count", "with": {"emit": "tuples"}}
+    if parallelism is not None:
+        counts["parallelism"] = parallelism
+    groups = {"name": "groups", "inputs": ["counts"], "grouping": {"policy": "fields", "key": "g"}, "run": "count"}
+    sums = {
+        "name": "sums", "inputs": ["s"], "grouping": {"policy": "partial-key", "key": "k"}, "aggregateEvery": every,
+        "run": "aggregate", "with": {"aggregates": {"n": "count()", "total": "sum(v)"}},
+    }  # fmt: skip
+    executors = [{"name": "slot", "replicas": replicas, "cpu": "1"}]
+    return manifest([counts, groups, sums], {"s": "k BIGINT, g BIGINT, v BIGINT"}, executors=executors)
+
+
+class Scaled(Flow):
+    """A flow under the real router, whose executors come when the test lets them."""
+
+    def __init__(self, folder: Path, given: Mapping[str, Any]) -> None:
+        super().__init__(folder, given, router=self._in_process)
+
+    @property
+    def real(self) -> InProcessRouter:
+        assert isinstance(self.router, InProcessRouter)
+        return self.router
+
+    def _in_process(self, plan: Plan, checkpoint: Checkpoint) -> InProcessRouter:
+        self.history = new_history(plan.topology)
+        return InProcessRouter(
+            plan, checkpoint, Controller(plan.topology.rebalance, lambda: 0.0), self.history, dict, lambda: 0.0
+        )
+
+    def apply(self, given: Mapping[str, Any]) -> None:
+        """The manifest changes; executors that are to go stay until they are needed no more."""
+        self.topology = parse(dict(given))
+        self.real.apply(self.topology, "the test says so")
+
+    def arrive(self) -> None:
+        """All executors that the topology wants are there."""
+        self.homes = tuple(sorted({*self.homes, *range(self.topology.replicas)}))
+
+    @property
+    def epoch(self) -> Epoch:
+        return Plan.from_json(self.checkpoint.read_epoch(self.last.epoch)).epoch
+
+
+def rows(seed: int, n: int = 150) -> pa.Table:
+    random = np.random.default_rng(seed)
+    keys = np.where(random.random(n) < 0.3, 3, random.integers(0, 40, n))
+    return pa.table({"k": keys, "g": keys % 7, "v": random.integers(0, 100, n)})
+
+
+def check(flow: Scaled, seen: Sequence[dict[str, Any]]) -> None:
+    """All tuples are counted once, each key at its owner, and nothing is kept for an instance that is no more."""
+    counted = flow.state("counts")
+    assert {row["k"]: row["count"] for row in counted} == Counter(row["k"] for row in seen)
+    assert len({row["k"] for row in counted}) == len(counted)
+    assert {row["g"]: row["count"] for row in flow.state("groups")} == Counter(row["g"] for row in seen)
+    totals: Counter[int] = Counter()
+    for row in [*flow.state("sums.partial"), *flow.state("sums")]:
+        totals[row["k"]] += row["agg_sum_v"]
+    expected: Counter[int] = Counter()
+    for row in seen:
+        expected[row["k"]] += row["v"]
+    assert totals == expected
+    epoch = flow.epoch
+    for node, route in epoch.routes.items():
+        assert set(flow.last.state[node]) <= set(route.instances), node
+
+
+steps = st.fixed_dictionaries(
+    {
+        "change": st.none() | st.tuples(st.integers(1, MOST), st.none() | st.integers(1, 6)),
+        "late": st.booleans(),
+        "restart": st.booleans(),
+        "loss": st.none() | st.tuples(st.integers(0, 3), st.integers(0, MOST - 1)),
+        "forget": st.sets(st.integers(0, MOST - 1), max_size=2),
+    }
+)
+
+
+@FEW
+@given(st.sampled_from([1, 3]), st.integers(0, 1000), st.lists(steps, min_size=4, max_size=7))
+def test_counts_and_sums_are_those_of_a_group_by_however_it_is_scaled(
+    every: int, seed: int, story: Sequence[Mapping[str, Any]]
+) -> None:
+    with TemporaryDirectory() as folder:
+        given = spec(2, every=every)
+        flow, seen = Scaled(Path(folder), given), list[dict[str, Any]]()
+        for number, step in enumerate(story):
+            if step["change"] is not None:
+                given = spec(step["change"][0], step["change"][1], every)
+                if not step["restart"]:
+                    flow.apply(given)
+            if step["restart"]:  # with the manifest as it is now, changed or not
+                flow.start(given)
+            if not step["late"]:
+                flow.arrive()
+            for home in step["forget"]:
+                flow.forget(home)
+            lost = step["loss"]
+            flow.losses = [Loss(*lost)] if lost is not None and lost[1] in flow.homes else []
+            table = rows(seed + number)
+            flow.batch(s=table)
+            seen += table.to_pylist()
+            check(flow, seen)
+        flow.arrive()
+        table = rows(seed - 1)
+        for _ in range(2):  # one batch may have to flush before the plan is the one that was asked for
+            flow.batch(s=table)
+            seen += table.to_pylist()
+        check(flow, seen)
+        assert flow.epoch.placement is not None
+        assert set(flow.epoch.placement.names) == {f"slot-{home}" for home in range(flow.topology.replicas)}
+        flow.drain()
+        assert flow.state("sums.partial") == []
+        check(flow, seen)
+
+
+def slots_at_work(flow: Scaled) -> set[int]:
+    return {report.slot for report in flow.history.batches[-1].reports}
+
+
+def test_an_executor_that_joins_gets_work_with_the_first_batch_after_it_has_come(tmp_path: Path) -> None:
+    flow = Scaled(tmp_path, spec(2))
+    flow.batch(s=rows(0))
+    flow.apply(spec(3))
+    flow.batch(s=rows(1))
+    assert slots_at_work(flow) == {0, 1}
+    assert flow.real.awaited() == ("slot-2",)
+    flow.arrive()
+    flow.batch(s=rows(2))
+    assert slots_at_work(flow) == {0, 1, 2}
+    assert {report.instance for report in flow.history.batches[-1].reports if report.operator == "counts"} == {0, 1, 2}
+    before, after = (Plan.from_json(flow.checkpoint.read_epoch(number)).epoch for number in (1, flow.last.epoch))
+    for node in ("counts", "groups", "sums"):
+        old, new = before.routes[node].table, after.routes[node].table
+        assert old is not None
+        assert new is not None
+        changed = new.buckets != old.buckets
+        assert 0.3 < changed.mean() < 0.35
+        assert set(new.buckets[changed].tolist()) == {2}, "only what the new instance takes moves"
+
+
+def test_an_executor_goes_only_when_a_batch_without_it_is_committed(tmp_path: Path) -> None:
+    flow = Scaled(tmp_path, spec(3))
+    flow.batch(s=rows(0))
+    flow.apply(spec(1))
+    assert flow.homes == (0, 1, 2)
+    flow.losses = [Loss(3, 0)]
+    flow.batch(s=rows(1))
+    assert slots_at_work(flow) == {0}
+    assert flow.homes == (0,)
+    (told,) = [change for change in flow.history.reconfigurations if change.operator == "counts"]
+    assert told.keys_moved > 0
+    check(flow, [*rows(0).to_pylist(), *rows(1).to_pylist()])
+
+
+def test_what_partials_hold_is_merged_before_their_executor_goes(tmp_path: Path) -> None:
+    flow = Scaled(tmp_path, spec(3, every=3))
+    flow.batch(s=rows(0))
+    flow.batch(s=rows(1))
+    flow.apply(spec(1, every=3))
+    flow.batch(s=rows(2))
+    assert slots_at_work(flow) == {0, 1, 2}
+    assert flow.state("sums.partial") == []
+    flow.batch(s=rows(3))
+    assert slots_at_work(flow) == {0}
+    check(flow, [row for seed in range(4) for row in rows(seed).to_pylist()])
+
+
+def test_what_partials_hold_is_merged_although_the_restart_was_with_fewer(tmp_path: Path) -> None:
+    flow = Scaled(tmp_path, spec(3, every=3))
+    flow.batch(s=rows(0))
+    flow.batch(s=rows(1))
+    assert len([row for row in flow.state("sums.partial") if row["k"] == 3]) > 1
+    flow.start(spec(1, every=3))
+    flow.batch(s=rows(2))
+    assert flow.state("sums.partial") == []
+    flow.batch(s=rows(4))
+    assert flow.epoch.routes["sums.partial"].instances == (0,)
+    check(flow, [row for seed in (0, 1, 2, 4) for row in rows(seed).to_pylist()])
+
+
+def test_parallelism_shrinks_live_and_across_a_restart(tmp_path: Path) -> None:
+    flow, seen = Scaled(tmp_path, spec(2, parallelism=6)), list[dict[str, Any]]()
+    for number, (parallelism, restarts) in enumerate([(6, False), (4, False), (1, True), (5, True), (2, False)]):
+        if restarts:
+            flow.start(spec(2, parallelism))
+        elif number:
+            flow.apply(spec(2, parallelism))
+        flow.batch(s=rows(number))
+        seen += rows(number).to_pylist()
+        assert len(flow.last.state["counts"]) == parallelism
+        check(flow, seen)
+
+
+def test_a_new_instance_is_not_flooded_by_choosers_that_remember_the_others_rows(tmp_path: Path) -> None:
+    flow = Scaled(tmp_path, spec(2))
+    for number in range(3):
+        flow.batch(s=rows(number, 600))
+    flow.apply(spec(3))
+    flow.arrive()
+    flow.batch(s=rows(9, 600))
+    given = {r.instance: r.rows for r in flow.history.batches[-1].reports if r.operator == "sums.partial"}
+    assert max(given.values()) <= 1.1 * min(given.values())
+
+
+def test_a_snapshot_of_a_drained_instance_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "MOST_DELTAS", 2)
+    flow, seen = Scaled(tmp_path, spec(2)), list[dict[str, Any]]()
+    for number, replicas in enumerate([2, 2, 2, 1, 2, 1, 2, 2]):
+        if replicas != flow.topology.replicas:
+            flow.apply(spec(replicas))
+            flow.arrive()
+        flow.batch(s=rows(number))
+        seen += rows(number).to_pylist()
+        check(flow, seen)
+
+
+def test_a_lost_executors_instances_are_back_on_it_when_it_is(tmp_path: Path) -> None:
+    flow = Scaled(tmp_path, spec(3))
+    flow.batch(s=rows(0))
+    flow.losses = [Loss(1, 2, returns=False)]
+    flow.batch(s=rows(1))
+    assert slots_at_work(flow) == {0, 1}
+    flow.arrive()
+    flow.batch(s=rows(2))
+    assert slots_at_work(flow) == {0, 1, 2}
+    assert flow.checkpoint.epochs() == [1], "the placement had not changed"
+    check(flow, [row for seed in range(3) for row in rows(seed).to_pylist()])
+
+
+def test_an_epoch_of_before_placements_were_written_goes_on(tmp_path: Path) -> None:
+    flow = Scaled(tmp_path, spec(3))
+    flow.batch(s=rows(0))
+    for path in (tmp_path / "checkpoint/epochs").iterdir():
+        wire = json.loads(path.read_text())
+        del wire["epoch"]["placement"]
+        path.write_text(json.dumps(wire | {"epoch": wire["epoch"] | {"version": 1}}))
+    flow.start(spec(2))
+    flow.batch(s=rows(1))
+    check(flow, [*rows(0).to_pylist(), *rows(1).to_pylist()])
+
+
+def test_an_epoch_for_another_placement_and_capacities_for_others_are_refused(tmp_path: Path) -> None:
+    flow = Scaled(tmp_path, spec(3))
+    flow.batch(s=rows(0))
+    now = flow.real.ready().epoch
+    other = Placement.first(["slot-0"], 3)
+    with pytest.raises(ValueError, match="was planned for"):
+        flow.real.publish(Epoch(now.number + 1, now.routes, (), "made elsewhere", other))
+    given = spec(3)
+    given["spec"]["operators"][2]["grouping"]["options"] = {"capacities": [1, 2, 1]}
+    flow.apply(given)
+    flow.batch(s=rows(1))
+    narrower = json.loads(json.dumps(given))
+    narrower["spec"]["executors"][0]["replicas"] = 2
+    with pytest.raises(ValueError, match="'sums' has 3 capacities in its grouping's options and 2 instances"):
+        flow.apply(narrower)
+
+
+def test_a_policy_that_would_lose_what_partials_hold_is_still_refused_at_a_restart(tmp_path: Path) -> None:
+    flow = Scaled(tmp_path, spec(2, every=3))
+    flow.batch(s=rows(0))
+    flow.batch(s=rows(1))
+    together = spec(2)
+    together["spec"]["operators"][2] |= {"grouping": {"policy": "mixed", "key": "k"}, "aggregateEvery": 1}
+    with pytest.raises(TopologyFailed, match="hold tuples back"):
+        flow.start(together)

@@ -1,0 +1,125 @@
+"""Real executors are started and ended while a topology runs, and every row counts once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support.faults import kill_executor
+from support.manifests import counting, counts_in, files, manifest, memory_sink, write_rows
+
+from streamtopology.jobs import control
+from streamtopology.jobs.batch import Plan
+
+if TYPE_CHECKING:  # the plugin is imported by pytest, which then explains its assertions
+    from support.topologies import Runner, Running
+
+pytest_plugins = ("support.topologies",)
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+SINKS = {"mixed": "counts", "fields": "hashed", "split": "spread"}
+
+
+def given(name: str, folder: Path, large: int, small: int = 1, **of_counts: Any) -> dict[str, Any]:
+    """The rows of each key, counted three times: by a planned table, by plain hashing and on a split edge."""
+    executors = [
+        {"name": "large", "replicas": large, "cpu": "1", "memory": "768Mi"},
+        {"name": "small", "replicas": small, "cpu": "300m", "memory": "768Mi"},
+    ]
+    operators = [
+        counting(**of_counts), counting("hashed", "fields"), counting("spread", "partial-key", aggregateEvery=2),
+    ]  # fmt: skip
+    sinks = [memory_sink(f"{name}-{sink}", operator) for sink, operator in SINKS.items()]
+    return manifest(
+        name, [files(folder)], operators, sinks, trigger={}, executors=executors, rebalance={"interval": "1s"}
+    )  # fmt: skip
+
+
+class Feed:
+    """Files for one run, and what a plain count says about them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.expected: Counter[int] = Counter()
+        self.sent = 0
+        folder.mkdir()
+
+    def files(self, running: Running, number: int = 3) -> None:
+        """Hand over so many files, one after the other, each when the one before is committed."""
+        for _ in range(number):
+            self.expected.update(write_rows(self.folder, self.sent))
+            self.sent += 1
+            before = sum(batch.rows for batch in running.history.batches)
+            running.wait_for_rows(before + 3000)
+
+
+def at_work(running: Running) -> set[str]:
+    """The executors with instances in the newest batch."""
+    batch = running.history.batches[-1]
+    names = {slot.index: slot.executor for slot in running.history.slots}
+    return {names[report.slot] for report in batch.reports}
+
+
+def test_executors_join_and_leave_a_running_topology(runner: Runner) -> None:
+    feed = Feed(runner.folder / "rows")
+    manifest_of = {large: given("scaled", feed.folder, large) for large in (1, 2)}
+    with runner.running(manifest_of[2]) as running:
+        running.wait_until(lambda: running.history.phase == "running")
+        feed.files(running)
+        assert at_work(running) == {"large-0", "large-1", "small-0"}
+        answer = control.ask("scaled", "scale", class_name="large", replicas=3)
+        assert "replicas: 2 -> 3" in answer
+        assert "large-2 will take part when warm" in answer
+        while "large-2" not in at_work(running):
+            feed.files(running, 1)
+        feed.files(running, 6)
+        assert at_work(running) == {"large-0", "large-1", "large-2", "small-0"}
+        instances = {report.instance for report in running.history.batches[-1].reports if report.operator == "counts"}
+        assert instances == {0, 1, 2, 3}
+
+        control.ask("scaled", "apply", path=str(runner.save(manifest_of[1])))
+        feed.files(running)
+        assert at_work(running) == {"large-0", "small-0"}
+        assert {slot.name for slot in runner.embedded.slots} == {"large-0", "small-0"}
+        assert runner.embedded.cluster.processes("large-2") == []
+        feed.files(running)
+        with pytest.raises(control.Refused, match="no executor class 'huge'; there are: large, small"):
+            control.ask("scaled", "scale", class_name="huge", replicas=1)
+        assert [batch.attempt for batch in running.history.batches] == [1] * len(running.history.batches)
+    for sink in SINKS:
+        assert counts_in(f"scaled-{sink}") == feed.expected
+    assert any(change.keys_moved for change in running.history.reconfigurations)
+
+
+def test_parallelism_and_executors_shrink_and_grow_over_restarts(runner: Runner) -> None:
+    feed = Feed(runner.folder / "rows")
+    for large, parallelism in ((2, 6), (1, 2), (2, 5)):
+        with runner.running(given("again", feed.folder, large, parallelism=parallelism)) as running:
+            feed.files(running, 3)
+            commit = running.run.checkpoint.last_commit()
+            assert commit is not None
+            assert len(commit.state["counts"]) == parallelism
+            assert len(commit.state["hashed"]) == large + 1
+            for sink in ("mixed", "fields"):
+                assert counts_in(f"again-{sink}") == feed.expected
+    plan = Plan.from_json(running.run.checkpoint.read_epoch(commit.epoch))
+    assert plan.placement.names == ("large-0", "large-1", "small-0")
+
+
+def test_an_executor_killed_while_another_joins(runner: Runner) -> None:
+    feed = Feed(runner.folder / "rows")
+    with runner.running(given("unlucky", feed.folder, 2, small=0)) as running:
+        feed.files(running)
+        control.ask("unlucky", "scale", class_name="large", replicas=3)
+        kill_executor(runner.embedded.cluster, "large-1")
+        while at_work(running) != {"large-0", "large-1", "large-2"}:
+            feed.files(running, 1)
+        kill_executor(runner.embedded.cluster, "large-0")
+        control.ask("unlucky", "scale", class_name="large", replicas=1)
+        feed.files(running, 4)
+        while at_work(running) != {"large-0"}:
+            feed.files(running, 1)
+    for sink in SINKS:
+        assert counts_in(f"unlucky-{sink}") == feed.expected
