@@ -38,16 +38,18 @@ def _told_errors() -> list[type[Exception]]:
     """Errors whose message is written for people; anything else is our mistake and shows its traceback."""
     from streamtopology.jobs.checkpoint import CheckpointError
     from streamtopology.jobs.control import NotRunning, Refused
+    from streamtopology.jobs.executors import ExecutorsUnusable
     from streamtopology.jobs.failures import TopologyFailed
     from streamtopology.jobs.local.cluster import ClusterError
     from streamtopology.jobs.local.java import JavaMissing
     from streamtopology.jobs.server import AddressError
     from streamtopology.jobs.sinks import SinkError
     from streamtopology.jobs.sources.descriptors import SourceError
+    from streamtopology.jobs.top import Unreachable
 
     return [
-        AddressError, CheckpointError, ClusterError, JavaMissing, NotRunning, Refused, SinkError, SourceError,
-        TopologyFailed,
+        AddressError, CheckpointError, ClusterError, ExecutorsUnusable, JavaMissing, NotRunning, Refused, SinkError,
+        SourceError, TopologyFailed, Unreachable,
     ]  # fmt: skip
 
 
@@ -140,6 +142,19 @@ def _parser() -> argparse.ArgumentParser:
     plan.add_argument("--stats", type=Path, required=True, metavar="FILE", help="what the driver serves at /stats; - reads it")
     plan.add_argument("--json", type=Path, metavar="FILE")
     plan.set_defaults(command=_plan)
+
+    top = commands.add_parser("top", help="watch the instances of a topology that runs on a cluster")
+    top.add_argument("topology", metavar="NAME")
+    top.add_argument("-n", "--namespace", help="where the topology is (default: the kubeconfig's)")
+    top.add_argument("--context", help="which of the kubeconfig's clusters (default: the current one)")
+    top.add_argument("--here", action="store_true", help="one that `streamtopology run` runs on this machine")
+    top.set_defaults(command=_top)
+
+    driver = commands.add_parser("driver", help="run a topology in a pod that the operator made")
+    driver.set_defaults(command=_driver)
+
+    executor = commands.add_parser("executor", help="run an executor in a pod that the operator made")
+    executor.set_defaults(command=_executor)
 
     bench = commands.add_parser("bench", help="run a benchmark")
     bench.add_argument("name")
@@ -278,6 +293,24 @@ def _plan(parsed: argparse.Namespace) -> int:
     from streamtopology.jobs.planning import plan
 
     return plan(parsed.manifest, parsed.stats, parsed.json)
+
+
+def _top(parsed: argparse.Namespace) -> int:
+    from streamtopology.jobs.top import top
+
+    return top(parsed.topology, parsed.namespace, parsed.context, parsed.here)
+
+
+def _driver(_: argparse.Namespace) -> int:
+    from streamtopology.jobs.pods.driver import run_driver
+
+    return run_driver(os.environ)
+
+
+def _executor(_: argparse.Namespace) -> int:
+    from streamtopology.jobs.pods.executor import run_executor
+
+    return run_executor(os.environ)
 
 
 def _bench(parsed: argparse.Namespace) -> int:

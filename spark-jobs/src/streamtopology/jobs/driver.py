@@ -20,6 +20,7 @@ from streamtopology.jobs.checkpoint.migrations import is_whole_after
 from streamtopology.jobs.dag import PARTIAL, Dag
 from streamtopology.jobs.executors import ExecutorLost, ExecutorWatch
 from streamtopology.jobs.failures import TopologyFailed
+from streamtopology.jobs.logs import begin_batch
 from streamtopology.jobs.pinning import ExecutorInfo, Sending, Slot
 from streamtopology.jobs.publishing import Publisher
 from streamtopology.jobs.reading_ahead import Ahead
@@ -138,6 +139,7 @@ class Driver:
             self.publisher.publish(self._last)
             return
         number = 0 if self._last is None else self._last.batch + 1
+        begin_batch(self.spark.sparkContext, number)
         self.router.arrived({self.slot_of(executor) for executor in self.watch.admitted()})
         tried = self.checkpoint.batch_records(number)
         plan = self._plan_for(tried)

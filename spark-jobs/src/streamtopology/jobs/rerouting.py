@@ -78,11 +78,14 @@ class _Published:
 
 
 class InProcessRouter:
-    """Implements the driver's `Router`. `clock` is monotonic seconds; `declared_cpu` cores of the slots by name."""
+    """Implements the driver's `Router`. `clock` is monotonic seconds; `declared_cpu` cores of the slots by name.
+
+    Unless it `decides`, it only measures, and its epochs come from who calls `apply` and `publish`.
+    """
 
     def __init__(
         self, plan: Plan, checkpoint: Checkpoint, controller: Controller, history: History,
-        declared_cpu: Callable[[], Mapping[str, float]], clock: Callable[[], float],
+        declared_cpu: Callable[[], Mapping[str, float]], clock: Callable[[], float], decides: bool = True,
     ) -> None:  # fmt: skip
         self._ready = plan
         self._active = plan
@@ -91,6 +94,7 @@ class InProcessRouter:
         self._history = history
         self._declared_cpu = declared_cpu
         self._clock = clock
+        self._decides = decides
         self._here: frozenset[str] = frozenset()
         self._published: dict[int, _Published] = {}
         self._waiting: _Published | None = None
@@ -141,7 +145,7 @@ class InProcessRouter:
         self._note_first_batch_under(done)
         self._note_gains()
         with self._deciding:
-            if not self._is_changing(flushed=done.attempt.flush):
+            if not self._is_changing(flushed=done.attempt.flush) and self._decides:
                 self._judge(done)
 
     def _judge(self, done: Committed) -> None:

@@ -24,6 +24,7 @@ from streamtopology.jobs.envelope import Kind, Section, sections
 from streamtopology.jobs.exchange import Outbox
 from streamtopology.jobs.failures import TopologyFailed
 from streamtopology.jobs.keys import KeyColumns
+from streamtopology.jobs.logs import working_on
 from streamtopology.jobs.made_up import made_up_rows
 from streamtopology.jobs.operators.base import Rows
 from streamtopology.jobs.pinning import Blob, Stage, addressed
@@ -77,7 +78,7 @@ def read_at(place: int, attempt: Attempt, worker: Worker) -> list[pa.Buffer]:
     plan, dag = worker.plan(attempt, attempt.epoch)
     outbox = Outbox(attempt, plan.epoch, dag, order=place)
     reader = SourceReader(plan)
-    with _telling_the_driver(outbox, place, "reading", attempt.dry):
+    with working_on(attempt.number), _telling_the_driver(outbox, place, "reading", attempt.dry):
         for source, batch in reader.read(attempt.descriptors[place] if attempt.descriptors else ()):
             outbox.send(source, batch)
         if attempt.dry:
@@ -92,7 +93,7 @@ def _route_rows(attempt: Attempt, batches: Iterator[pa.RecordBatch]) -> Iterator
     plan, dag = THIS_WORKER.plan(attempt, attempt.epoch)
     outbox = Outbox(attempt, plan.epoch, dag, order=attempt.places + _partition())
     reader = SourceReader(plan)
-    with _telling_the_driver(outbox, 0, "routing what Spark read", attempt.dry):
+    with working_on(attempt.number), _telling_the_driver(outbox, 0, "routing what Spark read", attempt.dry):
         for batch in batches:
             for source, rows in reader.untag(batch):
                 outbox.send(source, rows)
@@ -121,7 +122,8 @@ def turns_at(place: int, attempt: Attempt, level: int, worker: Worker, arrived: 
     nodes = [node for node in dag.at(level) if node.is_built_in or not attempt.dry]
     turns = [(node, i) for node in nodes for i in attempt.instances_at(place, plan.epoch.routes[node.name].instances)]
     for node, instance in turns:
-        with _telling_the_driver(outbox, place, f"operator {node.operator!r}, instance {instance}", attempt.dry):
+        where = f"operator {node.operator!r}, instance {instance}"
+        with working_on(attempt.number, f"{node.name}/{instance}"), _telling_the_driver(outbox, place, where, attempt.dry):
             result = Turn(
                 attempt=attempt, node=node, instance=instance, home=attempt.homes[place], epoch=plan.epoch,
                 worker=worker, checkpoint=worker.checkpoint(attempt),
