@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 
@@ -137,13 +138,21 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def main(given: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m streamtopology.jobs.migrate", description=__doc__)
     arguments(parser)
+    parser.add_argument("--while-stdin-is-open", action="store_true", help="end when whoever started this does")
     parsed = parser.parse_args(given)
+    if parsed.while_stdin_is_open:
+        threading.Thread(target=_end_with_stdin, daemon=True).start()
     try:
         run(parsed.checkpoint, parsed.epoch)
     except (GivenUp, CheckpointError) as error:
         print(f"streamtopology migrate: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _end_with_stdin() -> None:
+    sys.stdin.buffer.read()
+    os._exit(1)
 
 
 if __name__ == "__main__":

@@ -59,14 +59,16 @@ class Follower:
 
     def _take_epoch(self, routing: RoutingMap) -> None:
         planned = routing.planned
-        if planned is None or planned.state != "ready":
+        if planned is None:
             return
         why = self._why_not(planned)
         if why is not None:
             self._refuse(planned.epoch.number, planned.generation, why)
             return
-        if planned.epoch.number > self._run.router.ready().epoch.number:
-            self._run.router.publish(planned.epoch)
+        if planned.epoch.number > self._run.router.newest_epoch:
+            self._run.router.publish(planned.epoch, prepared=planned.state == "prepared")
+        elif planned.state == "ready":
+            self._run.router.run_prepared(planned.epoch.number)
 
     def _why_not(self, planned: PlannedEpoch) -> str | None:
         """Why the epoch cannot be taken; None also for one that is there already."""
