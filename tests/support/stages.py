@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -187,7 +188,7 @@ class Flow:
         plan = _first_plan(self.topology, source_schemas(self.topology, {}), self._base_dir, self.checkpoint)
         self.router = self._router_of(plan, self.checkpoint)
         self.driver = Driver(
-            spark=cast(Any, None), checkpoint=self.checkpoint, watch=cast(ExecutorWatch, _Watch(self)), router=self.router,
+            spark=cast(Any, SimpleNamespace(sparkContext=None)), checkpoint=self.checkpoint, watch=cast(ExecutorWatch, _Watch(self)), router=self.router,
             publisher=Publisher(self.checkpoint, {name: self._sink(name) for name in self._sink_names()}),
             upkeep=Upkeep(self.checkpoint), watermarks=Watermarks(self.topology.sources, self._clock),
             slot_of=lambda executor: executor.id, settled=self._settle, run=f"run {next(self._runs)}", tell=self.told.append,
@@ -360,5 +361,6 @@ def random_table(random: np.random.Generator, instances: int, hashes: np.ndarray
 def _spark_is(run_attempt: Callable[..., Results], read_ahead: Callable[..., Any]) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(driver_module, "run_attempt", run_attempt)
+        patch.setattr(driver_module, "begin_batch", lambda context, batch: None)
         patch.setattr(reading_ahead, "read_ahead", read_ahead)
         yield

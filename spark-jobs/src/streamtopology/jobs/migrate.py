@@ -130,14 +130,10 @@ def run(uri: str, epoch: int, tell: Callable[[str], None] = print) -> Copied:
     return copied
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--checkpoint", required=True, metavar="URI", help="the topology's checkpoint")
-    parser.add_argument("--epoch", required=True, type=int, metavar="N", help="the epoch, as the driver has prepared it")
-
-
 def main(given: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m streamtopology.jobs.migrate", description=__doc__)
-    arguments(parser)
+    parser.add_argument("--checkpoint", required=True, metavar="URI")
+    parser.add_argument("--epoch", required=True, type=int, metavar="N")
     parser.add_argument("--while-stdin-is-open", action="store_true", help="end when whoever started this does")
     parsed = parser.parse_args(given)
     if parsed.while_stdin_is_open:

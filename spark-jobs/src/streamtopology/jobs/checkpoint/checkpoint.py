@@ -67,6 +67,18 @@ class Checkpoint:
         """A name that no other checkpoint has."""
         return self._header.run
 
+    @property
+    def topology(self) -> str:
+        """The topology's name."""
+        return self._header.topology
+
+    def files(self, folder: str = "") -> list[str]:
+        """The complete files below `folder`, sorted."""
+        return self._complete(folder)
+
+    def read(self, path: str) -> bytes:
+        return self._store.read(path)
+
     def local_path(self, path: str) -> Path:
         """Where a file that a record names can be read on this machine."""
         return self._store.local_path(path)
@@ -127,6 +139,16 @@ class Checkpoint:
     def read_commit(self, batch: int) -> CommitRecord:
         path = f"commits/{batch}.json"
         return records.commit_record_from(self._store.read(path), str(self.local_path(path)))
+
+    def commits(self) -> list[int]:
+        """The batches whose commit records are kept, ascending."""
+        return self._commits()
+
+    def forget_commit(self, batch: int) -> None:
+        """Undo the newest commit: the one before it is the newest, then."""
+        if batch != self._commits()[-1]:
+            raise ValueError(f"batch {batch} is not the newest commit")
+        self._store.delete(f"commits/{batch}.json")
 
     def last_commit(self) -> CommitRecord | None:
         batches = self._commits()
