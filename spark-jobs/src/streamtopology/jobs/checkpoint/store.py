@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import unquote, urlparse
 
+from streamtopology.jobs.crashpoints import passing
+
 PARTIAL = ".partial"
 """How the names of files end that are being written; their names begin with a dot and the name they will have."""
 
@@ -78,8 +80,10 @@ class LocalStore:
         with _told(partial, "write"):
             self._make_folder(target.parent)
             _write(partial, data)
+            passing("file.drafted")
             try:
                 os.link(partial, target)
+                passing("file.linked")
             except FileExistsError:
                 return False
             finally:
