@@ -59,7 +59,7 @@ def test_stats_are_what_a_controller_needs(server: StatusServer, history: Histor
     assert (stats["version"], stats["topology"], stats["phase"]) == (1, "flights", "running")
     assert (stats["epoch"], stats["batch"]) == (2, 5)
     assert stats["policies"] == {"tail": "mixed"}
-    assert stats["slots"][3] == {"index": 3, "executor": "small-0", "class": "small", "cpu": 0.3}
+    assert stats["slots"][3] == {"index": 3, "executor": "small-0", "class": "small", "cpu": 0.3, "present": True}
     last = stats["last_batch"]
     assert last["capacities"] == [
         {"operator": "tail", "instance": i, "rows_per_second": rate} for i, rate in enumerate(CAPACITIES)
