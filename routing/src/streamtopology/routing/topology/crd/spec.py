@@ -83,7 +83,7 @@ def spec_schema() -> Schema:
                     "More state than this is copied ahead by a Job.",
                     rules.memory_rules(), format_memory(Migration.threshold_bytes),
                 )},
-                default={},
+                defaulted=True,
             ),
         },
         required=("sources", "operators", "executors"),
@@ -146,12 +146,12 @@ def _operator() -> Schema:
             "grouping": mapping(
                 "How tuples find their instance.",
                 {
-                    "policy": choice("The grouping.", tuple(GROUPINGS)),
+                    "policy": choice("The grouping.", tuple(GROUPINGS), "shuffle"),
                     "key": anything("The column or columns that tuples are routed by.", **_TEXT_OR_MORE),
                     "options": free("The grouping's own options."),
                 },
                 required=("policy",),
-                default={"policy": "shuffle"},
+                defaulted=True,
             ),
             "run": text(
                 f"A built-in ({', '.join(BUILTINS)}), module:Class, or path/to/file.py:Class.", 512,
@@ -209,7 +209,7 @@ def _driver() -> Schema:
             ),
             "pod": _pod("What the driver's pod needs beside."),
         },
-        default={},
+        defaulted=True,
     )  # fmt: skip
 
 
@@ -252,7 +252,7 @@ def _rebalance() -> Schema:
                 "Over how many intervals load is looked at.", 1, MOST_WINDOW_INTERVALS, Rebalance.window_intervals
             ),
         },
-        default={},
+        defaulted=True,
     )
 
 
@@ -267,7 +267,7 @@ def _trigger() -> Schema:
             "availableNow": flag("Work on what is there, then stop.", Trigger.available_now),
         },
         rules=[rules.TRIGGER_RULE],
-        default={},
+        defaulted=True,
     )  # fmt: skip
 
 
