@@ -45,7 +45,7 @@ spec:
     - {name: out, input: per-city, format: parquet, options: {path: build/out}}
   executors:
     - {name: large, replicas: 3, cpu: 450m, memory: 1Gi}
-    - {name: small, cpu: 0.135}
+    - {name: small, cpu: 135m}
   rebalance: {interval: 5s, tolerance: 0.1}
   checkpoint: build/checkpoint
 """)

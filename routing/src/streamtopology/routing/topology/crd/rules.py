@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from streamtopology.routing.topology.crd.fields import Schema
 from streamtopology.routing.topology.limits import LONGEST_STATEFUL_SET_NAME, LONGEST_TOPOLOGY_NAME
 from streamtopology.routing.topology.parsing import USER_CLASS_PATTERN
+from streamtopology.routing.topology.pods import RESERVED_ENV, RESERVED_ENV_PREFIX, RESERVED_LABEL_PREFIXES
 from streamtopology.routing.topology.reading import NAME_EXPECTED, NAME_PATTERN
 
 FOUND = '(type(self) == string ? "\'" + string(self) + "\'" : string(self))'
@@ -41,7 +42,7 @@ def _quantity_rules(expected: str, checks: list[tuple[str, str]]) -> list[Schema
     for holds, why in checks:
         guarded = f"!({' && '.join(before)}) || {holds}" if before else holds
         tail = f": {why}" if why else ""
-        rules.append(telling(guarded, _sentence(f"found %s, expected {expected}{tail}", FOUND), f"expected {expected}{tail}"))
+        rules.append(telling(guarded, sentence(f"found %s, expected {expected}{tail}", FOUND), f"expected {expected}{tail}"))
         before.append(f"({holds})")
     return rules
 
@@ -76,7 +77,7 @@ def least_memory(least: str, why: str) -> Schema:
     """At least so much memory, for a field that has the rules above, too."""
     readable = f"{_MEMORY_TEXT} && quantity(string(self)).isInteger()"
     holds = f"!({readable}) || quantity(string(self)).compareTo(quantity('{least}')) >= 0"
-    return telling(holds, _sentence(f"found %d bytes, {why}", "quantity(string(self)).asInteger()"), why)
+    return telling(holds, sentence(f"found %d bytes, {why}", "quantity(string(self)).asInteger()"), why)
 
 
 def duration_rules(above_zero: bool = False) -> list[Schema]:
@@ -97,13 +98,13 @@ def duration_rules(above_zero: bool = False) -> list[Schema]:
     )  # fmt: skip
     if above_zero:
         expected = "expected a duration above 0 such as 10s"
-        rules.append(telling("!string(self).matches('^[0.]+[a-zµ]*$')", _sentence(f"found %s, {expected}", FOUND), expected))
+        rules.append(telling("!string(self).matches('^[0.]+[a-zµ]*$')", sentence(f"found %s, {expected}", FOUND), expected))
     return rules
 
 
 def name_rules() -> list[Schema]:
     return [
-        telling(f"self.matches('^{NAME_PATTERN}$')", _sentence(f"found '%s', expected {NAME_EXPECTED}", "self"), NAME_EXPECTED)
+        telling(f"self.matches('^{NAME_PATTERN}$')", sentence(f"found '%s', expected {NAME_EXPECTED}", "self"), NAME_EXPECTED)
     ]
 
 
@@ -116,17 +117,17 @@ def topology_name_rules() -> list[Schema]:
     too_long = f"for its pods, expected at most {most} characters: shorten a name"
     return [
         telling(
-            holds, _sentence(f"metadata.name: found '%s', {expected}", "self.metadata.name"), f"metadata.name: {expected}"
+            holds, sentence(f"metadata.name: found '%s', {expected}", "self.metadata.name"), f"metadata.name: {expected}"
         ),
         telling(
             f"!({holds}) || self.spec.executors.all(x, {fits})",
-            _sentence(f"found '%s-%s' {too_long}", "self.metadata.name", f"{_first('self.spec.executors', f'!({fits})')}.name"),
+            sentence(f"found '%s-%s' {too_long}", "self.metadata.name", f"{_first('self.spec.executors', f'!({fits})')}.name"),
             f"found a name {too_long}", ".spec.executors",
         ),
     ]  # fmt: skip
 
 
-def _sentence(words: str, *values: str) -> str:
+def sentence(words: str, *values: str) -> str:
     """An expression that puts values into words. (Its cost is estimated by the words alone; `+` would have no bound.)"""
     quoted = words.replace("'", "\\'")
     return f"'{quoted}'.format([{', '.join(values)}])"
@@ -148,7 +149,7 @@ def spec_rules() -> list[Schema]:
     return [
         telling(
             f"!self.operators.exists(x, {shared})",
-            _sentence(
+            sentence(
                 "found '%s' again, a source has it; sources and operators need different names",
                 f"{_first('self.operators', shared)}.name",
             ),
@@ -156,19 +157,19 @@ def spec_rules() -> list[Schema]:
         ),
         telling(
             f"!has(self.sinks) || !self.sinks.exists(x, {unknown})",
-            _sentence(
+            sentence(
                 "unknown operator: found '%s', allowed: %s", f"{_first('self.sinks', unknown)}.input", operator_names
             ),
             "unknown operator", ".sinks",
         ),
         telling(
             f"!has(self.autoscale) || self.executors.exists(x, {scaled})",
-            _sentence("unknown executor class: found '%s', allowed: %s", "self.autoscale.class", class_names),
+            sentence("unknown executor class: found '%s', allowed: %s", "self.autoscale.class", class_names),
             "unknown executor class", ".autoscale.class",
         ),
         telling(
             f"!self.executors.exists(x, {set_twice})",
-            _sentence(
+            sentence(
                 "found %d and spec.autoscale for the class '%s', allowed is one of them: leave replicas out, "
                 "spec.autoscale.replicas has them",
                 f"{_first('self.executors', set_twice)}.replicas", "self.autoscale.class",
@@ -192,7 +193,7 @@ def autoscale_rules() -> list[Schema]:
         rule("self.by != 'Operator' || has(self.maxReplicas)", missing, ".maxReplicas"),
         telling(
             "!has(self.maxReplicas) || self.minReplicas <= self.maxReplicas",
-            _sentence("found %d, expected at most maxReplicas, %d", "self.minReplicas", "self.maxReplicas"),
+            sentence("found %d, expected at most maxReplicas, %d", "self.minReplicas", "self.maxReplicas"),
             "expected at most maxReplicas",
             ".minReplicas",
         ),
@@ -206,10 +207,35 @@ def run_rules(builtins: Iterable[str]) -> list[Schema]:
     return [
         telling(
             f"self in [{known}] || self.matches('^({USER_CLASS_PATTERN})$')",
-            _sentence(f"found '%s', {expected}", "self"),
+            sentence(f"found '%s', {expected}", "self"),
             expected,
         )
     ]
+
+
+def pod_rules() -> list[Schema]:
+    """A mount's volume must be there."""
+    unknown = "!(has(self.volumes) && self.volumes.exists(v, v.name == x.name))"
+    return [
+        telling(
+            f"!has(self.volumeMounts) || !self.volumeMounts.exists(x, {unknown})",
+            sentence("unknown volume: found '%s'", f"{_first('self.volumeMounts', unknown)}.name"),
+            "unknown volume", ".volumeMounts",
+        )
+    ]  # fmt: skip
+
+
+def reserved_env_rules() -> list[Schema]:
+    ours = ", ".join(f"'{name}'" for name in RESERVED_ENV)
+    said = "which the operator sets itself"
+    holds = f"!self.name.startsWith('{RESERVED_ENV_PREFIX}') && !(self.name in [{ours}])"
+    return [telling(holds, sentence(f"found '%s', {said}", "self.name"), said, ".name")]
+
+
+def reserved_label_rules() -> list[Schema]:
+    holds = " && ".join(f"!k.startsWith('{prefix}')" for prefix in RESERVED_LABEL_PREFIXES)
+    said = "which the operator sets itself"
+    return [telling(f"self.all(k, {holds})", sentence(f"found '%s', {said}", f"self.filter(k, !({holds}))[0]"), said)]
 
 
 TRIGGER_RULE = rule(
@@ -219,6 +245,6 @@ TRIGGER_RULE = rule(
 
 CHECKPOINT_RULE = telling(
     "!self.matches('^[A-Za-z][A-Za-z0-9+.-]*:') || self.matches('^(file|s3):')",
-    _sentence("found the scheme '%s' in '%s', allowed: a path without scheme, file://, s3://", "self.split(':')[0]", "self"),
+    sentence("found the scheme '%s' in '%s', allowed: a path without scheme, file://, s3://", "self.split(':')[0]", "self"),
     "allowed: a path without scheme, file://, s3://",
 )  # fmt: skip

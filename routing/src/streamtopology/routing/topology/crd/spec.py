@@ -216,7 +216,8 @@ def _driver() -> Schema:
 def _pod(description: str) -> Schema:
     return mapping(
         f"{description} Kubernetes' own shapes; it judges them when the pod is made.",
-        {f.name: _pod_field(f) for f in POD_FIELDS},
+        {field.name: _pod_field(field) for field in POD_FIELDS},
+        rules=rules.pod_rules(),
     )
 
 
@@ -225,13 +226,19 @@ def _pod_field(field: PodField) -> Schema:
     if field.form == "text":
         return text(description, 253)
     if field.form == "texts":
-        return texts_by_name(description)
+        ours = {"x-kubernetes-validations": rules.reserved_label_rules()} if field.name in ("labels", "annotations") else {}
+        return texts_by_name(description) | {"maxProperties": field.most} | ours
     if field.form == "object":
         return free(description)
     item: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     if field.needs:
-        item |= {"properties": {name: text("", 4096) for name in field.needs}, "required": list(field.needs)}
-    return {"type": "array", "description": description, "items": item, "maxItems": 256, "x-kubernetes-list-type": "atomic"}
+        item |= {"properties": {name: text(f"Its {name}.", 253) for name in field.needs}, "required": list(field.needs)}
+    if field.name == "env":
+        item["x-kubernetes-validations"] = rules.reserved_env_rules()
+    if field.name in ("env", "volumes"):
+        return named_items(description, item, 0, field.most)
+    items: Schema = {"type": "array", "description": description, "items": item, "x-kubernetes-list-type": "atomic"}
+    return items | {"maxItems": field.most}
 
 
 def _rebalance() -> Schema:
