@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -51,9 +52,15 @@ spec:
 """)
 
 
-def changed(*changes: tuple[str, object]) -> dict[str, Any]:
-    """VALID with the values at these paths replaced, added, or taken away (GONE)."""
-    manifest = copy.deepcopy(VALID)
+def complete_manifest() -> dict[str, Any]:
+    """The manifest in docs/manifest.md, which has every field."""
+    text = (Path(__file__).parents[2] / "docs" / "manifest.md").read_text(encoding="utf-8")
+    return yaml.safe_load(text.split("```yaml\n")[1].split("```")[0])
+
+
+def changed(*changes: tuple[str, object], of: dict[str, Any] = VALID) -> dict[str, Any]:
+    """The manifest with the values at these paths replaced, added, or taken away (GONE)."""
+    manifest = copy.deepcopy(of)
     for path, value in changes:
         *parents, last = [int(step) if step.isdigit() else step for step in re.findall(r"[^.\[\]]+", path)]
         place: Any = manifest
