@@ -6,15 +6,12 @@ objects into the client's model classes costs most of a core (docs/decisions/003
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
-from kubernetes.aio import config
-from kubernetes.aio.client import ApiClient, Configuration
+from kubernetes.aio.client import ApiClient
 
 from streamtopology.operator import names
 from streamtopology.operator.names import Kind
@@ -35,12 +32,13 @@ _MERGE = "application/merge-patch+json"
 
 
 class ApiError(Exception):
-    """The API server refused. `status`: HTTP status, `reason`: the machine's word (Conflict, NotFound), text for people."""
+    """The API server refused. `status`: HTTP status, `reason`: the machine's word (Conflict, NotFound), `what`: the path."""
 
     def __init__(self, status: int, reason: str, message: str, what: str) -> None:
         self.status = status
         self.reason = reason
         self.message = message
+        self.what = what
         super().__init__(f"{what}: {message} ({status} {reason})")
 
 
@@ -124,12 +122,14 @@ class Api:
         response = await self._request("GET", kind.path(namespace), query, None, "application/json", timeout)
         try:
             if response.status >= 300:
-                raise _error(response.status, await response.read(), f"watching {kind.plural}")
+                raise _error(response.status, await response.read(), kind.path(namespace))
             async for line in response.content:
                 event = json.loads(line)
                 if event["type"] == "ERROR":
                     status = event["object"]
-                    raise ApiError(int(status["code"]), status.get("reason", ""), status.get("message", ""), "watching")
+                    raise ApiError(
+                        int(status["code"]), status.get("reason", ""), status.get("message", ""), kind.path(namespace)
+                    )
                 yield event
         except (aiohttp.ClientError, TimeoutError) as error:
             raise ApiAway(f"watching {kind.plural}: {_named(error)}") from error
@@ -147,7 +147,7 @@ class Api:
         except (aiohttp.ClientError, TimeoutError) as error:
             raise ApiAway(f"{method} {path}: {_named(error)}") from error
         if response.status >= 300:
-            raise _error(response.status, payload, f"{method} {path}")
+            raise _error(response.status, payload, path)
         return json.loads(payload)
 
     async def _request(
@@ -175,17 +175,3 @@ def _error(status: int, payload: bytes, what: str) -> ApiError:
 
 def _named(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-
-
-@asynccontextmanager
-async def connect(request_seconds: float = REQUEST_SECONDS) -> AsyncIterator[Api]:
-    """An Api by the pod's service account, else by KUBECONFIG."""
-    configuration = Configuration()
-    configuration.connection_pool_maxsize = 64
-    try:
-        config.load_incluster_config(client_configuration=configuration)
-    except config.ConfigException:
-        await config.load_kube_config(client_configuration=configuration)
-    async with ApiClient(configuration) as client:
-        yield Api(client, request_seconds)
-        await asyncio.sleep(0)

@@ -50,7 +50,9 @@ def ready(seen: Observed, topology: Topology) -> Condition:
         return Condition("Ready", "False", reason, message)
     there = ready_executors(seen, topology)
     if there == 0:
-        return Condition("Ready", "False", "ExecutorsStarting", f"0 of {topology.replicas} executors are ready{_first_trouble(seen)}")
+        return Condition(
+            "Ready", "False", "ExecutorsStarting", f"0 of {topology.replicas} executors are ready{_first_trouble(seen)}"
+        )
     return Condition("Ready", "True", "Running", f"batches run on {there} of {topology.replicas} executors")
 
 

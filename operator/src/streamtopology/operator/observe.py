@@ -38,12 +38,16 @@ def read_manifest(manifest: Mapping[str, Any]) -> Topology | tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Observed:
-    """One look at one topology. `objects`: (kind, name) -> what it owns; `now`: seconds since 1970."""
+    """One look at one topology. `objects`: (kind, name) -> what it owns; `now`: seconds since 1970.
+
+    `problem`: (reason, sentence) of the step that the API server refused when this topology was last worked on.
+    """
 
     manifest: Object
     objects: Mapping[tuple[str, str], Seen]
     answer: Answer | None
     now: float
+    problem: tuple[str, str] | None = None
 
     @cached_property
     def owner(self) -> Owner:
@@ -105,9 +109,7 @@ class Observed:
     def pods(self, component: str, class_name: str | None = None) -> tuple[Pod, ...]:
         """The pods of a component, and of a class, by ordinal; those being deleted are among them."""
         chosen = (
-            pod
-            for pod in self._pods()
-            if pod.component == component and (class_name is None or pod.class_name == class_name)
+            pod for pod in self._pods() if pod.component == component and (class_name is None or pod.class_name == class_name)
         )
         return tuple(sorted(chosen, key=lambda pod: (pod.class_name, pod.ordinal, pod.name)))
 

@@ -71,7 +71,7 @@ def _run(seen: Observed, read: Topology, image: str, settings: Settings) -> Deci
     steps: list[Step] = [
         *finalizer,
         *_differing(seen, _lasting_objects(seen, topology)),
-        *([] if ("Secret", names.spark_secret(seen.owner.name)) in seen.objects else [MakeSecret(names.spark_secret(seen.owner.name))]),
+        *_secret(seen),
         *rollout.steps,
         *_differing(seen, list(stateful_sets.values())),
         *_differing(seen, [_driver(seen, topology, image, rollout, stop)]),
@@ -95,6 +95,12 @@ def _driver(seen: Observed, topology: Topology, image: str, rollout: Rollout, st
     return driver.deployment(
         seen.owner, topology, image, replicas=replicas, restart_generation=rollout.restart_generation
     )  # fmt: skip
+
+
+def _secret(seen: Observed) -> list[Step]:
+    """Once: running executors know the old one."""
+    name = names.spark_secret(seen.owner.name)
+    return [] if ("Secret", name) in seen.objects else [MakeSecret(name)]
 
 
 def _lasting_objects(seen: Observed, topology: Topology) -> list[Object]:

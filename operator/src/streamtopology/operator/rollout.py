@@ -41,7 +41,9 @@ def roll_out(seen: Observed, topology: Topology, image: str) -> Rollout:
     """`topology` is resolved: what should run."""
     current = seen.routing
     if current is None:
-        restart = _restart_generation_of_driver(seen) or seen.generation
+        restart = seen.generation
+        if seen.driver is not None and seen.driver.restart_generation is not None:
+            restart = seen.driver.restart_generation  # somebody deleted the ConfigMap: no reason to restart the driver
         step = Apply(config_map(seen.owner, topology, seen.generation, restart, None))
         return Rollout(restart, (step,), begun="Starting")
     if current.topology != topology_text(topology) or current.generation != seen.generation:
@@ -59,15 +61,6 @@ def is_pending(seen: Observed) -> bool:
     if current.epoch is not None and (stats.epoch is None or stats.epoch < current.epoch):
         return True
     return stats.generation != current.generation or not stats.settled
-
-
-def _restart_generation_of_driver(seen: Observed) -> int | None:
-    """What the driver's template says: a ConfigMap that somebody deleted is no reason to restart it."""
-    if seen.driver is None:
-        return None
-    annotations = dict(seen.driver.essence[1])  # pyright: ignore[reportArgumentType, reportCallIssue]
-    text = str(annotations.get(names.RESTART_GENERATION, ""))
-    return int(text) if text.isdecimal() else None
 
 
 def _other_topology(seen: Observed, current: RoutingMap, topology: Topology) -> Rollout:

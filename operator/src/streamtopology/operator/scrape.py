@@ -94,11 +94,14 @@ class Scraper:
             if sooner:
                 asking.changed.set()
 
-    async def forget(self, key: Key, uid: str) -> None:
+    async def forget(self, key: Key) -> None:
         """The topology is gone."""
+        asking = self._asking.get(key)
         self._stop(key)
+        if asking is None:
+            return
         try:
-            await self._planner.forget(uid)
+            await self._planner.forget(asking.target.uid)
         except BrokenProcessPool:
             return  # a new process knows nothing of it either
 

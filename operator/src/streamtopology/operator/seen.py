@@ -27,9 +27,13 @@ class Seen:
 
 @dataclass(frozen=True)
 class Workload(Seen):
-    """A Deployment or StatefulSet. `essence`: what somebody else may have changed in it, see `essence`."""
+    """A Deployment or StatefulSet. `essence`: what somebody else may have changed in it, see `essence`.
+
+    `restart_generation`: the driver's, None where its template does not say.
+    """
 
     replicas: int = 0
+    restart_generation: int | None = None
     ready: int = 0
     essence: tuple[object, ...] = ()
 
@@ -108,7 +112,15 @@ def see(body: Mapping[str, Any]) -> Seen:
         case "Deployment" | "StatefulSet":
             status = body.get("status") or {}
             ready = int(status.get("readyReplicas") or 0)
-            return Workload(**common, replicas=int(body["spec"].get("replicas", 1)), ready=ready, essence=essence(body))
+            template = body["spec"]["template"].get("metadata") or {}
+            restart = (template.get("annotations") or {}).get(names.RESTART_GENERATION)
+            return Workload(
+                **common,
+                replicas=int(body["spec"].get("replicas", 1)),
+                restart_generation=_number(restart) if restart else None,
+                ready=ready,
+                essence=essence(body),
+            )
         case "ConfigMap":
             return _routing_map(common, body)
         case "Pod":

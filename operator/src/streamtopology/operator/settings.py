@@ -37,7 +37,9 @@ def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> S
     parser.add_argument(
         "--image", default=variable("STREAMTOPOLOGY_IMAGE"), help="image of drivers and executors that name none"
     )  # fmt: skip
-    parser.add_argument("--leader-election", default=variable("STREAMTOPOLOGY_LEADER_ELECTION", "true"), choices=["true", "false"])
+    parser.add_argument(
+        "--leader-election", default=variable("STREAMTOPOLOGY_LEADER_ELECTION", "true"), choices=["true", "false"]
+    )
     parser.add_argument("--lease-seconds", type=int, default=int(variable("STREAMTOPOLOGY_LEASE_SECONDS", "15")))
     parser.add_argument(
         "--drain-seconds", type=float, default=float(variable("STREAMTOPOLOGY_DRAIN_SECONDS", "120")),
@@ -49,7 +51,9 @@ def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> S
     parser.add_argument("--log-level", default=variable("STREAMTOPOLOGY_LOG_LEVEL", "INFO"), type=str.upper)
     given = parser.parse_args(arguments)
     if given.lease_seconds < 5:
-        parser.error(f"--lease-seconds: found {given.lease_seconds}, expected at least 5: a lease is renewed five times in its life")
+        parser.error(
+            f"--lease-seconds: found {given.lease_seconds}, expected at least 5: a lease is renewed five times in its life"
+        )
     return Settings(
         namespaces=tuple(name.strip() for name in given.namespaces.split(",") if name.strip()),
         image=given.image or None,
