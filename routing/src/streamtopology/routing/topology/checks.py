@@ -286,6 +286,7 @@ def _name_problems(topology: Topology) -> Iterator[Problem]:
     if len(name) > LONGEST_TOPOLOGY_NAME or name[:1].isdigit():
         message = f"found {name!r}, expected at most {LONGEST_TOPOLOGY_NAME} characters, the first of them a letter"
         yield Problem("metadata.name", f"{message}: names of Services and Jobs begin with it")
+        return
     for index, executor in enumerate(topology.executors):
         together = f"{name}-{executor.name}"
         if len(together) > LONGEST_STATEFUL_SET_NAME:

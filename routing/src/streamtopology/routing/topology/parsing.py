@@ -10,7 +10,12 @@ from typing import cast, get_args
 from streamtopology.routing.topology.checks import check
 from streamtopology.routing.topology.limits import (
     MOST_AGGREGATE_EVERY,
+    MOST_CLASSES,
+    MOST_INPUTS,
     MOST_INSTANCES,
+    MOST_OPERATORS,
+    MOST_SINKS,
+    MOST_SOURCES,
     MOST_TABLE_ENTRIES,
     MOST_WINDOW_INTERVALS,
 )
@@ -45,8 +50,10 @@ from streamtopology.routing.topology.values import (
 )
 from streamtopology.routing.topology.yaml_file import read_yaml
 
-_FORMAT = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
-_USER_CLASS = re.compile(r"(?:[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*|[^:]+\.py):[A-Za-z_]\w*")
+FORMAT_PATTERN = "[A-Za-z][A-Za-z0-9_.-]*"
+_FORMAT = re.compile(FORMAT_PATTERN)
+USER_CLASS_PATTERN = "(?:[A-Za-z_][A-Za-z0-9_]*(?:[.][A-Za-z_][A-Za-z0-9_]*)*|[^:]+[.]py):[A-Za-z_][A-Za-z0-9_]*"
+_USER_CLASS = re.compile(USER_CLASS_PATTERN)
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
 
@@ -89,10 +96,12 @@ def _topology(name: str, place: Place) -> Topology:
     autoscale = _autoscale(spec["autoscale"]) if spec["autoscale"].present else None
     topology = Topology(
         name=name,
-        sources=tuple(_source(item) for item in _some(spec["sources"], "sources")),
-        operators=tuple(_operator(item) for item in _some(spec["operators"], "operators")),
-        sinks=tuple(_sink(item) for item in spec["sinks"].items("sinks")),
-        executors=tuple(_executor_class(item, autoscale) for item in _some(spec["executors"], "executor classes")),
+        sources=tuple(_source(item) for item in _some(spec["sources"], "sources", MOST_SOURCES)),
+        operators=tuple(_operator(item) for item in _some(spec["operators"], "operators", MOST_OPERATORS)),
+        sinks=tuple(_sink(item) for item in _at_most(spec["sinks"], "sinks", MOST_SINKS)),
+        executors=tuple(
+            _executor_class(item, autoscale) for item in _some(spec["executors"], "executor classes", MOST_CLASSES)
+        ),
         rebalance=_rebalance(spec["rebalance"]),
         trigger=_trigger(spec["trigger"]),
         checkpoint=_checkpoint(spec["checkpoint"]),
@@ -109,12 +118,17 @@ def _topology(name: str, place: Place) -> Topology:
     return replace(topology, operators=tuple(operators))
 
 
-def _some(place: Place, what: str) -> list[Place]:
+def _some(place: Place, what: str, most: int) -> list[Place]:
     """The items of a list that must have at least one."""
-    items = place.items(what)
+    items = _at_most(place, what, most)
     if place.value is None or place.value == []:
         place.wrong(f"a topology needs at least one of its {what}, found none")
     return items
+
+
+def _at_most(place: Place, what: str, most: int) -> list[Place]:
+    place.at_most(most, what)
+    return place.items(what)
 
 
 def _source(place: Place) -> Source:
@@ -163,7 +177,7 @@ def _operator(place: Place) -> Operator:
     operator = place.fields("name", "inputs", "parallelism", "grouping", "run", "with", "aggregateEvery")
     return Operator(
         name=operator["name"].name(),
-        inputs=tuple(_input(item) for item in _some(operator["inputs"], "inputs")),
+        inputs=tuple(_input(item) for item in _some(operator["inputs"], "inputs", MOST_INPUTS)),
         parallelism=operator["parallelism"].whole(1, 1, MOST_INSTANCES),
         grouping=_grouping(operator["grouping"]),
         run=_run(operator["run"]),
