@@ -17,16 +17,17 @@ ENV PATH=/usr/local/bin:/opt/streamtopology/bin:/usr/bin:/bin HOME=/tmp LANG=C.U
 
 # Our own code as wheels; of this stage only /wheels is used.
 FROM system AS wheels
+COPY images/lent.sh images/build-wheels.sh /build/images/
 COPY pyproject.toml uv.lock LICENSE /build/
 COPY routing /build/routing
 COPY spark-jobs /build/spark-jobs
 COPY operator /build/operator
 RUN --mount=type=bind,from=uv,source=/uv,target=/usr/local/bin/uv \
-    cd /build && uv build --quiet --no-cache --all-packages --wheel --out-dir /wheels
+    /build/images/build-wheels.sh
 
 # What the lock file alone decides is installed before our own code: a change of code makes only thin layers anew.
 FROM system AS locked
-COPY images/install-packages.sh images/install-own.sh images/streamtopology /build/images/
+COPY images/lent.sh images/install-packages.sh images/install-own.sh images/streamtopology /build/images/
 COPY pyproject.toml uv.lock /build/
 COPY routing/pyproject.toml /build/routing/
 COPY spark-jobs/pyproject.toml /build/spark-jobs/
@@ -45,8 +46,8 @@ COPY examples/data/trades /build/trades
 RUN /build/images/compile-kernels.sh
 USER 10001:10001
 WORKDIR /tmp
-ENTRYPOINT ["tini", "--", "streamtopology"]
-CMD ["--help"]
+ENTRYPOINT ["tini", "--"]
+CMD ["streamtopology", "--help"]
 
 FROM locked AS operator
 RUN --mount=type=bind,from=uv,source=/uv,target=/usr/local/bin/uv \
@@ -58,4 +59,5 @@ RUN --mount=type=bind,from=uv,source=/uv,target=/usr/local/bin/uv \
 COPY --from=spark /opt/streamtopology/kernels /opt/streamtopology/kernels
 USER 10001:10001
 WORKDIR /tmp
-ENTRYPOINT ["tini", "--", "streamtopology-operator"]
+ENTRYPOINT ["tini", "--"]
+CMD ["streamtopology-operator"]

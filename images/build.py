@@ -26,6 +26,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 TARGETS = ("operator", "spark")
 SUITE = "bookworm"
+CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 BASE = f"localhost/streamtopology/debian:{SUITE}"
 
 
@@ -52,7 +53,7 @@ class Builder:
         name = image_name(target)
         before = self._id(name)
         self._buildah(
-            "build", "--layers", "--pull-never", "--isolation", "chroot", "--network", "host", *self._wheel_cache(),
+            "build", "--layers", "--pull-never", "--isolation", "chroot", "--network", "host", *self._lent(),
             "--build-arg", f"BASE={self._base()}", "--build-arg", f"UV={self._uv()}",
             "--target", target, "--tag", name, "--file", str(ROOT / "Dockerfile"), str(ROOT),
         )  # fmt: skip
@@ -94,11 +95,12 @@ class Builder:
                 self._buildah("rm", container, capture=True)
         return name
 
-    def _wheel_cache(self) -> list[str]:
-        """Lets the build use the wheels that this user's uv has (images/install-packages.sh)."""
+    def _lent(self) -> list[str]:
+        """What a build may use of this machine: images/lent.sh."""
         cache = Path(os.environ.get("UV_CACHE_DIR") or Path.home() / ".cache" / "uv")
         cache.mkdir(parents=True, exist_ok=True)
-        return ["--volume", f"{cache}:/var/cache/uv"]
+        certificates = [f"--volume={CERTIFICATES}:/lent/certificates.crt:ro"] if CERTIFICATES.exists() else []
+        return [f"--volume={cache}:/lent/uv", *certificates]
 
     def _id(self, name: str) -> str:
         """The id of the image `name`, or an empty text."""

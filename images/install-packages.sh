@@ -3,10 +3,9 @@
 # Arguments: what `uv sync` is to take, e.g. --package streamtopology-jobs --extra kubernetes
 set -eu
 
+. /build/images/lent.sh
 environment=/opt/streamtopology
 cd /build
-# images/build.py lends the wheels that its user's uv has; a Docker build downloads them into its layer cache alone.
-if [ -d /var/cache/uv ]; then export UV_CACHE_DIR=/var/cache/uv; else export UV_NO_CACHE=1; fi
 UV_PROJECT_ENVIRONMENT=$environment UV_PYTHON=/usr/bin/python3 UV_PYTHON_DOWNLOADS=never UV_LINK_MODE=copy \
     uv sync --quiet --frozen --no-dev --no-install-workspace "$@"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +144,7 @@ OPERATOR = "system:serviceaccount:operators:streamtopology"
 MAY = [
     ("patch", "streamtopologies.streamtopology.dev/status"), ("patch", "streamtopologies.streamtopology.dev"),
     ("patch", "configmaps"), ("create", "secrets"), ("patch", "pods/resize"), ("delete", "pods"),
-    ("create", "statefulsets.apps"), ("create", "jobs.batch"), ("create", "events.events.k8s.io"),
+    ("create", "statefulsets.apps"), ("create", "jobs.batch"), ("create", "events"),
 ]  # fmt: skip
 MAY_NOT = [
     ("list", "secrets"), ("delete", "secrets"), ("create", "pods"), ("create", "pods/exec"), ("get", "nodes"),
@@ -216,7 +217,7 @@ def test_only_its_own_lease_in_its_own_namespace(api_server: ApiServer, installe
     assert allowed(api_server, "create", "leases.coordination.k8s.io", "operators")
     assert not allowed(api_server, "create", "leases.coordination.k8s.io", "streams")
     update = ("auth", "can-i", "update", f"--as={OPERATOR}", "-n", "operators")
-    assert api_server.kubectl(*update, "leases.coordination.k8s.io/streamtopology").strip() == "yes"
+    assert api_server.kubectl(*update, "leases.coordination.k8s.io/streamtopology-operator").strip() == "yes"
     with pytest.raises(ProcessFailed):
         api_server.kubectl(*update, "leases.coordination.k8s.io/another")
 
@@ -242,3 +243,17 @@ def test_kustomize_makes_what_the_chart_makes(api_server: ApiServer):
     said = api_server.kubectl("apply", "--server-side", "-k", str(ROOT / "deploy"))
     assert "deployment.apps/streamtopology serverside-applied" in said
     api_server.kubectl("delete", "--wait=false", "-k", str(ROOT / "deploy"))
+
+
+def test_the_example_is_taken_as_it_is(api_server: ApiServer, release_namespace: str):
+    example = ROOT / "examples" / "flights-k8s.yaml"
+    dry = ("apply", "--server-side", "--dry-run=server", "--validate=strict", "-n", "streams")
+    said = api_server.kubectl(*dry, "-f", str(example))
+    assert "streamtopology.streamtopology.dev/flights serverside-applied" in said
+
+
+def test_versions_agree():
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    projects = [tomllib.loads((ROOT / name / "pyproject.toml").read_text()) for name in ("routing", "spark-jobs", "operator")]
+    images = re.findall(r"image: streamtopology/\w+:(\S+)", (ROOT / "examples" / "flights-k8s.yaml").read_text())
+    assert {chart["version"], chart["appVersion"], *images} == {project["project"]["version"] for project in projects}
