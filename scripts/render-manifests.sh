@@ -8,6 +8,7 @@ helm="${1:-helm}"
 cp crds/streamtopologies.streamtopology.dev.yaml charts/streamtopology/crds/
 {
     echo "# The chart's default rendering, written by scripts/render-manifests.sh: change the chart, not this file."
-    "$helm" template streamtopology charts/streamtopology --namespace streamtopology |
+    "$helm" template streamtopology charts/streamtopology --namespace streamtopology --kube-version 1.29.0 |
         grep -v -e '^ *helm.sh/chart: ' -e '^ *app.kubernetes.io/managed-by: Helm$' -e '^# Source: '
-} >deploy/operator.yaml
+} >deploy/operator.yaml.part
+mv deploy/operator.yaml.part deploy/operator.yaml

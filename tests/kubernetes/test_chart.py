@@ -30,7 +30,7 @@ def helm(*arguments: str) -> str:
 
 
 def render(*arguments: str, release: str = "streamtopology", namespace: str = "operators") -> list[Manifest]:
-    text = helm("template", release, str(CHART), "--namespace", namespace, *arguments)
+    text = helm("template", release, str(CHART), "--namespace", namespace, "--kube-version", "1.29.0", *arguments)
     return [document for document in yaml.safe_load_all(text) if document]
 
 
