@@ -1,7 +1,7 @@
 # Two commands are enough: `make demo` and `make test`. Both install what is missing (scripts/setup.sh).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test kube-api kube-node lint bench clean
+.PHONY: help demo test test-node kube-api kube-node lint bench clean
 
 BIN := .venv/bin
 READY := .venv/ready
@@ -20,8 +20,12 @@ demo: $(READY) ## A skewed stream on unequal executors: fixed routing, then re-r
 	$(BIN)/streamtopology demo --report build/demo
 
 test: $(READY) $(if $(filter tests tests/kubernetes%,$(TESTS)),kube-api) ## Every test with real Spark, Kafka and API server
-	$(BIN)/python -m pytest $(TESTS) --ignore tests/runs
+	$(BIN)/python -m pytest $(TESTS) --ignore tests/runs --ignore tests/node
 	set -e; if [ "$(TESTS)" = tests ]; then for run in $(RUNS); do $(BIN)/python -m pytest $$run; done; fi
+
+test-node: kube-node ## Tests on a real Kubernetes node, with containers (needs root, Debian or Ubuntu)
+	scripts/node-packages.sh
+	$(BIN)/python -m pytest $(if $(filter tests,$(TESTS)),tests/node,$(TESTS))
 
 kube-api: $(READY) # etcd, kube-apiserver, kube-controller-manager, kubectl
 	@$(KUBE) api

@@ -68,7 +68,7 @@ class ApiServer(Cluster):
     @contextmanager
     def controllers(self) -> Iterator[None]:
         """Inside, the real kube-controller-manager runs: pods of Deployments, StatefulSets, Jobs; garbage collection; HPA."""
-        kubeconfig = self.folder / "controller-manager"
+        kubeconfig = self.folder / "kube-controller-manager.kubeconfig"
         self.pki.kubeconfig_by_certificate(kubeconfig, self.url, control_plane.CONTROLLER_MANAGER)
         command = control_plane.controller_manager(kubeconfig, self.pki)
         # Nobody renews the lease of the fake kubelet's node.

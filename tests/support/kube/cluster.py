@@ -20,7 +20,7 @@ class Cluster:
         self.folder = folder
         self.url = url
         self.pki = Pki(folder / "pki")
-        self.kubeconfig = self.pki.kubeconfig_by_certificate(folder / "admin", url, "admin", "system:masters")
+        self.kubeconfig = self.pki.kubeconfig_by_certificate(folder / "admin.kubeconfig", url, "admin", "system:masters")
         self._numbers = itertools.count(1)
 
     def client(self, kubeconfig: Path | None = None) -> client.ApiClient:

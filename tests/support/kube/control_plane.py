@@ -49,8 +49,9 @@ def etcd(addresses: Addresses, data: Path) -> list[str]:
 
 def api_server(addresses: Addresses, pki: Pki) -> list[str]:
     """RBAC, service account tokens, admission and aggregation as on a cluster; makes its certificates in `pki`."""
-    names = ["localhost", "kubernetes", *(f"kubernetes.default{end}" for end in ("", ".svc", ".svc.cluster.local"))]
-    serving, serving_key = pki.certificate("apiserver", "kube-apiserver", hosts=[addresses.host, API_SERVICE_ADDRESS, *names])
+    names = ["localhost", *(f"kubernetes.default{end}" for end in ("", ".svc", ".svc.cluster.local"))]
+    hosts = {addresses.host, "127.0.0.1", API_SERVICE_ADDRESS, *names}
+    serving, serving_key = pki.certificate("apiserver", "kube-apiserver", hosts=hosts)
     kubelet, kubelet_key = pki.certificate("apiserver-kubelet", "kube-apiserver-kubelet-client", "system:masters")
     proxy, proxy_key = pki.certificate("front-proxy", "front-proxy")
     return [
