@@ -49,7 +49,7 @@ def _told_errors() -> list[type[Exception]]:
     from streamtopology.jobs.top import Unreachable
 
     return [
-        AddressError, CheckpointError, ClusterError, ExecutorsUnusable, JavaMissing, NotRunning, Refused, SinkError,
+        AddressError, CheckpointError, ClusterError, ExecutorsUnusable, GivenUp, JavaMissing, NotRunning, Refused, SinkError,
         SourceError, TopologyFailed, Unreachable,
     ]  # fmt: skip
 
