@@ -125,8 +125,12 @@ class Driver:
         for _ in range(rounds):
             executors = self._executors(plan)
             attempt = replace(self._attempt(0, 0, plan, executors, (), final=False), dry=True, previous=None)
-            with self.watch.guard([executor.slot for executor in executors]):
-                results = run_attempt(self.spark, attempt, depth, [executor.slot for executor in executors], None)
+            try:
+                with self.watch.guard([executor.slot for executor in executors]):
+                    results = run_attempt(self.spark, attempt, depth, [executor.slot for executor in executors], None)
+            except ExecutorLost as lost:
+                self.tell(f"warming up: {lost}")
+                continue
             self._stop_on_failures(results)
 
     def rehearse_on(self, executor: ExecutorInfo, rounds: int = 5) -> None:
@@ -181,7 +185,10 @@ class Driver:
             self.router.committed(Committed(attempt, results, rows, time.perf_counter() - started, started_at))
             self.settled(plan.placement)
             return
-        raise TopologyFailed(f"batch {number} lost an executor in each of {MOST_ATTEMPTS} attempts; see the executors' logs")
+        raise TopologyFailed(
+            f"batch {number} lost an executor or its Python worker in each of {MOST_ATTEMPTS} attempts: too little memory, or "
+            "an operator that ends its process? See the executors' logs"
+        )
 
     def read_ahead(self, descriptors: Sequence[str]) -> None:
         """Start reading what the next batch will be given while `batch`, in another thread, is at work.

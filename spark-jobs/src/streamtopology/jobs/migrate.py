@@ -33,13 +33,20 @@ class GivenUp(Exception):
     """The epoch holds no lease: it runs already, or it never will."""
 
 
-def migrate(checkpoint: Checkpoint, epoch: int, tell: Callable[[str], None]) -> Copied:
+def planned(checkpoint: Checkpoint, epoch: int) -> Plan:
+    """The plan of an epoch as the checkpoint has it."""
+    return Plan.from_json(checkpoint.read_epoch(epoch))
+
+
+def migrate(
+    checkpoint: Checkpoint, epoch: int, tell: Callable[[str], None], plan_of: Callable[[Checkpoint, int], Plan] = planned
+) -> Copied:
     """Copy everything that `epoch` moves and that has keyed state. Raises GivenUp, CheckpointError, StateFileError."""
     lease = _held(checkpoint, epoch)
     done = checkpoint.migrations.copied(epoch)
     if done is not None:
         return done
-    plan, commit = Plan.from_json(checkpoint.read_epoch(epoch)), checkpoint.read_commit(lease.batch)
+    plan, commit = plan_of(checkpoint, epoch), checkpoint.read_commit(lease.batch)
     leaving = list(sources_of(plan, commit))
     parts: list[CopiedPart] = []
     for node, instance, table in leaving:
