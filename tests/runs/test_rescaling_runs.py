@@ -87,8 +87,8 @@ def test_executors_join_and_leave_a_running_topology(runner: Runner) -> None:
         control.ask("scaled", "apply", path=str(runner.save(manifest_of[1])))
         feed.files(running)
         assert at_work(running) == {"large-0", "small-0"}
-        assert {slot.name for slot in runner.embedded.slots} == {"large-0", "small-0"}
-        assert runner.embedded.cluster.processes("large-2") == []
+        running.wait_until(lambda: {slot.name for slot in runner.embedded.slots} == {"large-0", "small-0"})
+        running.wait_until(lambda: not runner.embedded.cluster.processes("large-2"))
         feed.files(running)
         with pytest.raises(control.Refused, match="no executor class 'huge'; there are: large, small"):
             control.ask("scaled", "scale", class_name="huge", replicas=1)
