@@ -269,7 +269,7 @@ class Flow:
         ended = [home for home in self.homes if f"slot-{home}" not in placement.names and home >= self.topology.replicas]
         self.homes = tuple(home for home in self.homes if home not in ended)
         for home in ended:
-            del self.workers[home]
+            self.workers.pop(home, None)
 
     def _sink_names(self) -> list[str]:
         dead_letters = [DEAD_LETTERS] if self.topology.on_bad_tuple == "deadLetter" else []
