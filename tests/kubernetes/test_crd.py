@@ -75,16 +75,15 @@ class Topologies:
 
 @pytest.fixture(scope="module")
 def definitions(api_server: ApiServer) -> Iterator[None]:
-    """The CRD and the admission policy are there, and the API server goes by both."""
-    crds = str(ROOT / "crds")
-    api_server.kubectl("apply", "--server-side", "-f", crds)
+    """The CRD and the admission policy are there, and the API server goes by both; the policy only for these tests."""
+    api_server.kubectl("apply", "--server-side", "-f", str(ROOT / "crds"))
     api_server.kubectl("wait", "--for=condition=Established", "crd/streamtopologies.streamtopology.dev", "--timeout=30s")
     namespace = api_server.new_namespace()
     unknown_input = changed(("spec.operators[1].inputs", ["claen"]))
     with api_server.client() as api:
         eventually(lambda: Topologies(api, namespace).tried(unknown_input).kept is None)  # the policy takes a moment
     yield
-    api_server.kubectl("delete", "-f", crds, "--timeout=30s")
+    api_server.kubectl("delete", "-f", str(ROOT / "crds" / "admission-policy.yaml"), "--timeout=30s")
 
 
 @pytest.fixture
