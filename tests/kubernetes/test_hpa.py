@@ -93,7 +93,6 @@ def scaled(api_server: ApiServer, namespace: str) -> Iterator[Scaled]:
     api_server.kubectl("wait", "--for=condition=Established", *names, "--timeout=30s")
     yield Scaled(api_server, namespace)
     api_server.kubectl("delete", names[0], "--timeout=30s")
-    api_server.kubectl("delete", "-f", str(CRDS), "--timeout=30s")
 
 
 def test_an_autoscaler_follows_the_lag_up_and_down(api_server: ApiServer, scaled: Scaled) -> None:
