@@ -172,9 +172,10 @@ def _groupings() -> Iterable[Schema]:
 
 
 def _sources() -> Iterable[Schema]:
+    files = _list(DESCRIPTOR_FILE_FORMATS)
     unnamed = f"{_SELECT}.filter(e, type(e) != string || !{_EXPRESSION})"
     return [
-        _needs("sources", f"{_FORMAT} in {_list(DESCRIPTOR_FILE_FORMATS)}", "path", "is missing, expected the folder or pattern of %s files"),
+        _needs("sources", f"{_FORMAT} in {files}", "path", "is missing, expected the folder or pattern of %s files"),
         _needs("sources", f"{_FORMAT} == 'kafka'", "kafka.bootstrap.servers", "is missing, a %s source needs it"),
         _needs("sources", f"{_FORMAT} == 'kafka'", "subscribe", "is missing, a %s source needs it"),
         _scalars("sources"),
