@@ -97,6 +97,16 @@ def test_the_fake_kubelet_runs_pods_and_lets_go_of_deleted_ones(api_server: ApiS
         eventually(lambda: not core.list_namespaced_pod(namespace).items)
 
 
+def test_the_fake_kubelet_goes_on_when_the_api_server_comes_back(api_server: ApiServer, namespace: str, core: client.CoreV1Api):
+    with FakeKubelet(api_server):
+        core.create_namespaced_pod(namespace, pod("before"))
+        eventually(lambda: core.read_namespaced_pod("before", namespace).status.phase == "Running")
+        api_server.stop()
+        api_server.start()
+        core.create_namespaced_pod(namespace, pod("after"))
+        eventually(lambda: core.read_namespaced_pod("after", namespace).status.phase == "Running")
+
+
 def test_the_fake_kubelet_finishes_pods_and_leaves_those_pending_that_find_no_room(
     api_server: ApiServer, namespace: str, core: client.CoreV1Api
 ):
