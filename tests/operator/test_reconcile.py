@@ -402,7 +402,7 @@ changes = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(changes, st.integers(0, 8), st.booleans()), min_size=1, max_size=5))
 def test_whatever_was_changed_and_whenever_the_operator_died_it_comes_to_the_same(history: list[Any]):
     """Level-triggered: changes over each other, each carried out only so far before the operator is killed, and status

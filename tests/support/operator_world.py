@@ -25,7 +25,7 @@ from streamtopology.operator.seen import see
 from streamtopology.operator.settings import Settings
 from streamtopology.operator.stats import Batch, Refused, Rerouted, Stats
 from streamtopology.operator.steps import Apply, Delete, MakeSecret, Patch, Resize, Step
-from streamtopology.routing.topology import Level, Topology, difference, parse
+from streamtopology.routing.topology import Level, Topology, difference, format_cpu, format_memory, parse
 
 read = lru_cache(read_topology)
 SETTINGS = Settings(image="registry.example/spark:1", drain_seconds=60.0)
@@ -144,7 +144,7 @@ class World:
                 self._put(_merged(self.objects[kind.kind, name], body))
             case Resize(pod, _, (cpu, memory)):
                 body = copy.deepcopy(self.objects["Pod", pod])
-                limits = {"cpu": f"{round(cpu * 1000)}m", "memory": str(memory)}
+                limits = {"cpu": format_cpu(cpu), "memory": format_memory(memory)}
                 body["spec"]["containers"][0]["resources"] = {"requests": limits, "limits": limits}
                 self._put(body)
             case Delete(kind, name, uid, _):
