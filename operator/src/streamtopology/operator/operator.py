@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import aiohttp
@@ -17,7 +17,7 @@ from streamtopology.operator.api import Api
 from streamtopology.operator.apply import Applier
 from streamtopology.operator.cache import Cache
 from streamtopology.operator.metrics import Metrics
-from streamtopology.operator.planning import PlanningProcess
+from streamtopology.operator.planning import Planner, PlanningProcess
 from streamtopology.operator.queue import Queue
 from streamtopology.operator.reconciler import Reconciler
 from streamtopology.operator.scrape import Scraper
@@ -34,39 +34,43 @@ async def run(client: ApiClient, settings: Settings) -> None:
     metrics, api = Metrics(), Api(client)
     async with serving(metrics, settings):
         if not settings.leader_election:
-            await operate(api, settings, metrics)
+            await _operate_and_plan(api, settings, metrics)
             return
 
         async def work() -> None:
             log.info("%s leads", settings.identity)
             metrics.leading.set(1)
-            await operate(api, settings, metrics)
+            await _operate_and_plan(api, settings, metrics)
 
         log.info("%s waits for the lease %s/%s", settings.identity, settings.namespace, leader.LEASE_NAME)
         await leader.lead(client, api, settings.namespace, settings.identity, settings.lease_seconds, work)
 
 
-async def operate(api: Api, settings: Settings, metrics: Metrics) -> None:
-    """Looks after the topologies; ends when kopf does, on SIGTERM or SIGINT."""
+async def _operate_and_plan(api: Api, settings: Settings, metrics: Metrics) -> None:
+    with PlanningProcess() as planner:
+        await operate(api, settings, metrics, planner, time.time)
+
+
+async def operate(api: Api, settings: Settings, metrics: Metrics, planner: Planner, clock: Callable[[], float]) -> None:
+    """Looks after the topologies; ends when kopf does, on SIGTERM or SIGINT. `clock`: seconds since 1970."""
     queue = Queue(time.monotonic)
     cache = Cache(queue.add)
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=256)) as session:
-        with PlanningProcess() as planner:
-            scraper = Scraper(session, planner, queue.add, time.time)
-            reconciler = Reconciler(Applier(api, cache), cache, scraper, queue, settings, metrics, time.time)
-            beside = [
-                asyncio.create_task(cache.follow(api, kind, namespace), name=f"watch {kind.plural}")
-                for kind in WATCHED
-                for namespace in settings.namespaces or (None,)
-            ]
-            beside.append(asyncio.create_task(_reconcile(reconciler, cache), name="reconciler"))
-            try:
-                await _until_first(_kopf(reconciler, settings), beside)
-            finally:
-                scraper.close()
-                for task in beside:
-                    task.cancel()
-                await asyncio.gather(*beside, return_exceptions=True)
+        scraper = Scraper(session, planner, queue.add, clock)
+        reconciler = Reconciler(Applier(api, cache), cache, scraper, planner, queue, settings, metrics, clock)
+        beside = [
+            asyncio.create_task(cache.follow(api, kind, namespace), name=f"watch {kind.plural}")
+            for kind in WATCHED
+            for namespace in settings.namespaces or (None,)
+        ]
+        beside.append(asyncio.create_task(_reconcile(reconciler, cache), name="reconciler"))
+        try:
+            await _until_first(_kopf(reconciler, settings), beside)
+        finally:
+            scraper.close()
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
 
 
 async def _reconcile(reconciler: Reconciler, cache: Cache) -> None:

@@ -47,12 +47,12 @@ def decide(seen: Observed, settings: Settings) -> Decision:
     read = seen.read
     if isinstance(read, tuple):
         text = "; ".join(read)
-        return _told(seen, status.invalid(seen, text))
+        return _untouched(seen, status.invalid(seen, text), settings)
     image = read.image or settings.image
     if image is None:
-        return _told(seen, status.without_image(seen))
+        return _untouched(seen, status.without_image(seen), settings)
     if seen.paused:
-        return Decision((), (), *_reported(seen, read, Rollout(0), (), paused=True))
+        return Decision((), (), *_reported(seen, _present(seen, read), Rollout(0), (), settings, paused=True))
     return _run(seen, read, image, settings)
 
 
@@ -78,7 +78,7 @@ def _run(seen: Observed, read: Topology, image: str, settings: Settings) -> Deci
         *_removed_classes(seen, topology, settings),
         *put_right(seen, topology, stateful_sets),
     ]  # fmt: skip
-    reported, target, again = _reported(seen, topology, rollout, tuple(steps), scaled=scaled)
+    reported, target, again = _reported(seen, topology, rollout, tuple(steps), settings, scaled=scaled)
     return Decision(tuple(steps), (*rollout.events, *status.events(seen, reported)), reported, target, again)
 
 
@@ -144,15 +144,21 @@ def _removed_classes(seen: Observed, topology: Topology, settings: Settings) -> 
 
 
 def _reported(
-    seen: Observed, topology: Topology, rollout: Rollout, steps: tuple[Step, ...], **more: Any
+    seen: Observed, topology: Topology, rollout: Rollout, steps: tuple[Step, ...], settings: Settings, **more: Any
 ) -> tuple[Object, Target | None, float | None]:  # fmt: skip
     """Status, whom to ask and when to look again."""
     reported = status.build(seen, topology, rollout, steps, **more)
-    changing = "rollout" in reported
-    return reported, _target(seen, topology, changing), 5.0 if changing else None
+    changing = "intent" in reported
+    return reported, _target(seen, topology, changing, settings), 5.0 if changing else None
 
 
-def _target(seen: Observed, topology: Topology, changing: bool) -> Target | None:
+def _scaled_to(seen: Observed, topology: Topology) -> int:
+    scaled = seen.read.autoscale if isinstance(seen.read, Topology) else None
+    classes = {executor.name: executor.replicas for executor in topology.executors}
+    return classes.get(scaled.executor_class, 0) if scaled is not None else 0
+
+
+def _target(seen: Observed, topology: Topology, changing: bool, settings: Settings) -> Target | None:
     pod = seen.driver_pod
     if pod is None or not pod.ip:
         return None
@@ -160,14 +166,25 @@ def _target(seen: Observed, topology: Topology, changing: bool) -> Target | None
         topology=seen.owner.name,
         rebalance=topology.rebalance,
         by_share=all(source.reads_descriptors for source in topology.sources),
-        may_judge=not is_pending(seen) and not seen.paused,
+        may_judge=not is_pending(seen) and not seen.paused and isinstance(seen.read, Topology),
+        autoscale=seen.read.autoscale if isinstance(seen.read, Topology) else None,
+        scaled_to=_scaled_to(seen, topology),
     )
     interval = QUICK_SECONDS if changing else min(topology.rebalance.interval_seconds, LONGEST_INTERVAL)
-    return Target(seen.owner.uid, pod.name, pod.ip, pod.http_port, interval, request)
+    host = f"[{pod.ip}]" if ":" in pod.ip else pod.ip
+    url = settings.driver_url.format(ip=host, port=pod.http_port, namespace=seen.owner.namespace, name=seen.owner.name)
+    return Target(seen.owner.uid, pod.name, url, interval, request)
 
 
-def _told(seen: Observed, reported: Object) -> Decision:
-    return Decision((), status.events(seen, reported), reported)
+def _untouched(seen: Observed, reported: Object, settings: Settings) -> Decision:
+    """Nothing is done; a driver that runs goes on, and goes on being asked."""
+    target = None if seen.running is None else _target(seen, seen.running, False, settings)
+    return Decision((), status.events(seen, reported), reported, target)
+
+
+def _present(seen: Observed, read: Topology) -> Topology:
+    """What runs now, for a report while nothing may be changed."""
+    return seen.running or read.resolved()
 
 
 def _delete(seen: Observed, settings: Settings) -> Decision:
