@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -47,3 +47,13 @@ def namespace(node: Node) -> Iterator[str]:
     yield name
     with node.client() as api:
         client.CoreV1Api(api).delete_namespace(name)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Function) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """The node is gone when somebody reads about a failure: its story goes into the report."""
+    report = yield
+    node = item.funcargs.get("node")
+    if report.failed and isinstance(node, Node):
+        report.sections.append(("the node", node.story()))
+    return report
