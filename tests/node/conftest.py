@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import tomllib
 from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import pytest
 from kubernetes import client
 from support.kube.binaries import KubernetesMissing
 from support.kube.node import Node, NodeUnsupported
+
+ROOT = Path(__file__).parents[2]
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
 
 @pytest.fixture(scope="session")
@@ -21,6 +28,16 @@ def node() -> Iterator[Node]:
         pytest.skip(str(unsupported))
     with cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def images(node: Node) -> dict[str, str]:
+    """Target of the Dockerfile -> name of its image on the node; built first, or taken from the cache if nothing changed."""
+    targets = ("operator", "spark")
+    build = [sys.executable, str(ROOT / "images" / "build.py"), *targets, "--archive"]
+    for archive in subprocess.run(build, check=True, stdout=subprocess.PIPE, text=True).stdout.split():
+        node.import_image(Path(archive))
+    return {target: f"streamtopology/{target}:{VERSION}" for target in targets}
 
 
 @pytest.fixture
