@@ -42,13 +42,14 @@ def _told_errors() -> list[type[Exception]]:
     from streamtopology.jobs.failures import TopologyFailed
     from streamtopology.jobs.local.cluster import ClusterError
     from streamtopology.jobs.local.java import JavaMissing
+    from streamtopology.jobs.migrate import GivenUp
     from streamtopology.jobs.server import AddressError
     from streamtopology.jobs.sinks import SinkError
     from streamtopology.jobs.sources.descriptors import SourceError
     from streamtopology.jobs.top import Unreachable
 
     return [
-        AddressError, CheckpointError, ClusterError, ExecutorsUnusable, JavaMissing, NotRunning, Refused, SinkError,
+        AddressError, CheckpointError, ClusterError, ExecutorsUnusable, GivenUp, JavaMissing, NotRunning, Refused, SinkError,
         SourceError, TopologyFailed, Unreachable,
     ]  # fmt: skip
 
@@ -98,6 +99,26 @@ def _parser() -> argparse.ArgumentParser:
     get.add_argument("--operator", help="which operator (default: the only one that has state)")
     get.add_argument("--work-dir", type=Path, default=Path("build/streamtopology"))
     get.set_defaults(command=_state_get)
+
+    for name, what in (
+        ("clone", "copy the checkpoint, as its newest commit has it"),
+        ("rollback", "go back to an earlier batch"),
+        ("check", "read every state file and say which are damaged or gone"),
+    ):
+        kept = state.add_parser(name, help=what)
+        kept.add_argument("manifest", type=Path)
+        kept.add_argument("--work-dir", type=Path, default=Path("build/streamtopology"))
+        if name == "clone":
+            kept.add_argument("target", metavar="URI", help="where the copy goes; there must be nothing yet")
+            kept.add_argument("--topology", metavar="NAME", help="the topology that will use the copy (default: the same)")
+        if name == "rollback":
+            kept.add_argument("--to", type=_batch_number, required=True, metavar="BATCH")
+        kept.set_defaults(command=_state_kept, action=name)
+
+    copy = commands.add_parser("migrate", help="copy ahead the state that a prepared epoch moves (the driver starts this)")
+    copy.add_argument("--checkpoint", required=True, metavar="URI", help="the topology's checkpoint")
+    copy.add_argument("--epoch", required=True, type=_positive, metavar="N", help="the epoch, as the driver has prepared it")
+    copy.set_defaults(command=_migrate)
 
     demo = commands.add_parser("demo", help="the flights demo: fields against live re-routing")
     demo.add_argument("--report", type=Path, default=Path("build/demo"), metavar="DIR")
@@ -173,6 +194,12 @@ def _positive(text: str) -> int:
 def _whole(text: str) -> int:
     if not text.isdigit():
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+    return int(text)
+
+
+def _batch_number(text: str) -> int:
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is not the number of a batch")
     return int(text)
 
 
@@ -262,6 +289,32 @@ def _state_get(parsed: argparse.Namespace) -> int:
     from streamtopology.jobs.inspect_state import describe_key
 
     print(describe_key(parsed.manifest, parsed.operator, parsed.key, parsed.work_dir))
+    return HELD
+
+
+def _state_kept(parsed: argparse.Namespace) -> int:
+    from streamtopology.jobs import keeping
+    from streamtopology.jobs.control import ControlServer
+    from streamtopology.jobs.runner import checkpoint_folder
+
+    topology = load(parsed.manifest)
+    uri = str(checkpoint_folder(topology, parsed.work_dir))
+    if parsed.action == "clone":
+        print(keeping.clone(uri, parsed.target, parsed.topology))
+    elif parsed.action == "rollback":
+        with ControlServer(topology.name, {}):  # refused while the topology runs on this machine
+            print(keeping.rollback(uri, parsed.to))
+    else:
+        found = keeping.check(uri)
+        print(keeping.told(found))
+        return FAILED if found else HELD
+    return HELD
+
+
+def _migrate(parsed: argparse.Namespace) -> int:
+    from streamtopology.jobs import migrate
+
+    migrate.run(parsed.checkpoint, parsed.epoch)
     return HELD
 
 

@@ -26,6 +26,9 @@ LOSS_SECONDS = 1.0  # by when the scheduler knows that an executor is gone whose
 ADMISSION_SECONDS = 300.0
 MOST_WARM_UPS = 2  # tries on one living executor
 
+# What Spark says when the socket to a task's Python process ends before the task does: it had been read from, or written to.
+_SIGNS_OF_A_DEAD_WORKER = ("Python worker exited unexpectedly", "Broken pipe", "Connection reset by peer")
+
 _tags = itertools.count(1)
 
 
@@ -35,6 +38,16 @@ class ExecutorLost(Exception):
     def __init__(self, ids: Sequence[str]) -> None:
         super().__init__(f"lost executor{'s' if len(ids) > 1 else ''} {', '.join(ids)}")
         self.ids = tuple(ids)
+
+
+class PythonWorkerDied(ExecutorLost):
+    """A task's Python process was killed; its executor lives on and starts another."""
+
+    def __init__(self) -> None:
+        super().__init__(())
+
+    def __str__(self) -> str:
+        return "a Python worker died"
 
 
 class ExecutorsUnusable(Exception):
@@ -155,6 +168,8 @@ class ExecutorWatch:
         try:
             yield
         except (Py4JError, PySparkException) as failure:
+            if any(sign in str(failure) for sign in _SIGNS_OF_A_DEAD_WORKER):
+                raise PythonWorkerDied from failure
             if lost := self._lost_among(watched):
                 with self._changed:  # the next attempt may be quicker than the next tick
                     for executor_id in lost:
@@ -215,6 +230,9 @@ class ExecutorWatch:
                 with self.guard([executor.slot]):
                     self._warm_up(executor)
                     self.rehearsal(executor)
+            except PythonWorkerDied as failure:
+                if not remaining:
+                    self._fail(failure)
             except ExecutorLost:
                 return
             except (Py4JError, PySparkException) as failure:

@@ -17,6 +17,7 @@ from streamtopology.jobs.checkpoint import Checkpoint
 from streamtopology.jobs.dag import PARTIAL, Dag
 from streamtopology.jobs.driver import Committed
 from streamtopology.jobs.history import BatchOutcome, History, Reconfiguration, SlotInfo
+from streamtopology.jobs.preparing import Preparing
 from streamtopology.routing import groupings
 from streamtopology.routing.capacity import SOURCE, SlotModel, bound
 from streamtopology.routing.controller import Controller, Nothing, Recommend, Reroute, TopologyFacts
@@ -90,6 +91,7 @@ class InProcessRouter:
     def __init__(
         self, plan: Plan, checkpoint: Checkpoint, controller: Controller, history: History,
         declared_cpu: Callable[[], Mapping[str, float]], clock: Callable[[], float], decides: bool = True,
+        preparing: Preparing | None = None,
     ) -> None:  # fmt: skip
         self._ready = plan
         self._active = plan
@@ -99,6 +101,9 @@ class InProcessRouter:
         self._declared_cpu = declared_cpu
         self._clock = clock
         self._decides = decides
+        self._preparing = preparing or Preparing(checkpoint, None, lambda text: None, clock)
+        self._copies_itself = preparing is not None and preparing.start is not None
+        self._prepared: _Published | None = None
         self._here: frozenset[str] = frozenset()
         self._published: dict[int, _Published] = {}
         self._waiting: _Published | None = None
@@ -122,6 +127,8 @@ class InProcessRouter:
 
     def ready(self) -> Plan:
         with self._lock:
+            if self._prepared is not None and self._preparing.is_over():
+                self._ready, self._prepared = self._prepared.plan, None
             return self._ready
 
     def must_flush(self) -> bool:
@@ -195,8 +202,9 @@ class InProcessRouter:
         return tuple(name for name in slot_names(newest.topology) if name not in newest.placement.names)
 
     def newest(self) -> Plan:
-        """The plan published last, which may wait for partials to hand over."""
-        return self._waiting.plan if self._waiting else self._ready
+        """The plan published last, which may wait for partials to hand over or for its state to be copied."""
+        not_ready = self._waiting or self._prepared
+        return not_ready.plan if not_ready else self._ready
 
     def _change_to(self, topology: Topology, why: str) -> int:
         """Publish an epoch for `topology` on the slots whose executors take part."""
@@ -214,10 +222,11 @@ class InProcessRouter:
         self._publish(topology, epoch, self._clock() - started, {})
         return number
 
-    def publish(self, epoch: Epoch) -> None:
+    def publish(self, epoch: Epoch, prepared: bool = False) -> None:
         """Run under `epoch`, made by someone else than the controller, from the next batch on. It follows the newest one.
 
-        It may say nothing of the placement, but not another one: who takes part is decided here.
+        It may say nothing of the placement, but not another one: who takes part is decided here. One that is only
+        `prepared` runs when its state has been copied.
         """
         with self._deciding:
             newest = self.newest()
@@ -225,7 +234,7 @@ class InProcessRouter:
                 raise ValueError(f"epoch {epoch.number} cannot be published: epoch {newest.epoch.number} is there already")
             if epoch.placement not in (None, newest.placement):
                 raise ValueError(f"epoch {epoch.number} was planned for {epoch.placement}, but the run has {newest.placement}")
-            self._publish(newest.topology, replace(epoch, placement=newest.placement), 0.0, {})
+            self._publish(newest.topology, replace(epoch, placement=newest.placement), 0.0, {}, prepared)
 
     def bound(self) -> float:
         """Rows/s of the source that no routing can beat, by the capacities as of the last batch; 0 before any."""
@@ -237,15 +246,34 @@ class InProcessRouter:
         known = {stage: rows for stage, rows in self._rows_per_source_row.items() if stage in model.rates}
         return bound(model, known, self._active.placement.present).rows_per_second
 
-    def _publish(self, topology: Topology, epoch: Epoch, plan_seconds: float, gains: Mapping[str, float]) -> None:
-        """Saved before it is taken: an epoch is ready only when the checkpoint holds all of it."""
+    def run_prepared(self, number: int) -> None:
+        """The prepared epoch of this number may run now, copied or not."""
+        with self._lock:
+            if self._prepared is not None and self._prepared.plan.epoch.number == number:
+                self._preparing.close()
+                self._ready, self._prepared = self._prepared.plan, None
+
+    def _publish(
+        self, topology: Topology, epoch: Epoch, plan_seconds: float, gains: Mapping[str, float], prepared: bool = False
+    ) -> None:
+        """Saved before it is taken: an epoch is ready only when the checkpoint holds all of it.
+
+        What moves much state is only prepared. A plan that was, and is not ready yet, is superseded by this one.
+        """
         plan = replace(self._ready, topology=topology, epoch=epoch)
         published = _Published(plan, epoch.reason, self._clock(), plan_seconds, gains)
         self._checkpoint.write_epoch(epoch.number, plan.to_json())
         with self._lock:
+            self._preparing.give_up()
+            self._prepared = None
             self._published[epoch.number] = published
             if _keeps_partials(self._ready, plan):
-                self._ready, self._waiting = plan, None
+                self._waiting = None
+                copies = prepared or (self._copies_itself and self._preparing.is_large(self._ready, plan))
+                if copies and self._preparing.begin(self._ready, plan):
+                    self._prepared = published
+                else:
+                    self._ready = plan
             else:
                 self._waiting = published
 
@@ -254,7 +282,7 @@ class InProcessRouter:
         with self._lock:
             if self._waiting is not None and flushed:
                 self._ready, self._waiting = self._waiting.plan, None
-            return self._waiting is not None or self._ready is not self._active
+            return bool(self._waiting or self._prepared) or self._ready is not self._active
 
     def _facts(self) -> TopologyFacts:
         return self._facts_of(self._ready.topology, replace(self._ready.epoch, placement=self._ready.placement))

@@ -26,6 +26,7 @@ from streamtopology.jobs.failures import TopologyFailed
 from streamtopology.jobs.history import History, SlotInfo
 from streamtopology.jobs.metrics import Metrics
 from streamtopology.jobs.pinning import ExecutorInfo
+from streamtopology.jobs.preparing import CopyProcess, Preparing
 from streamtopology.jobs.publishing import DEAD_LETTERS, Publisher
 from streamtopology.jobs.query import TopologyQuery, Until, source_frames
 from streamtopology.jobs.rerouting import InProcessRouter, first_routes, with_instances
@@ -150,9 +151,11 @@ class TopologyRun:
         folder = checkpoint_folder(topology, options.work_dir)
         self.checkpoint = Checkpoint.open(str(folder), topology.name)
         plan = _first_plan(topology, schemas, base_dir, self.checkpoint)
+        copier = CopyProcess if options.decides else None  # elsewhere the operator starts a Job
+        self._preparing = Preparing(self.checkpoint, copier, self.tell, time.monotonic)
         self._router = InProcessRouter(
             plan, self.checkpoint, Controller(topology.rebalance, time.monotonic), history, self._declared_cpu,
-            time.monotonic, options.decides,
+            time.monotonic, options.decides, self._preparing,
         )  # fmt: skip
         self._start_missing(topology)
         writer = Writer(topology.name, self.checkpoint.run)
@@ -189,6 +192,7 @@ class TopologyRun:
             undo.callback(self._publisher.close)
             undo.callback(self._driver.upkeep.close)
             undo.enter_context(self._rehearsing())
+            undo.callback(self._preparing.close)
             self._query.run(self._options.until, self._prepare)
 
     @contextmanager

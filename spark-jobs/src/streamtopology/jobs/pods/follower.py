@@ -59,15 +59,17 @@ class Follower:
 
     def _take_epoch(self, routing: RoutingMap) -> None:
         planned = routing.planned
-        if planned is None or planned.state != "ready":
+        if planned is None:
             return
         newest = self._run.router.newest()
         try:
-            if planned.epoch.number <= newest.epoch.number:
-                self._refuse_another(planned)
-            else:
+            if planned.epoch.number > newest.epoch.number:
                 self._check(planned, newest)
-                self._run.router.publish(planned.epoch)
+                self._run.router.publish(planned.epoch, prepared=planned.state == "prepared")
+                return
+            self._refuse_another(planned)
+            if planned.state == "ready":
+                self._run.router.run_prepared(planned.epoch.number)
         except ValueError as refusal:
             self._refuse(planned.epoch.number, planned.generation, str(refusal))
 
