@@ -31,7 +31,7 @@ pytestmark = pytest.mark.timeout(900)
 
 NAME = "words"
 WORDS = [f"w{number}" for number in range(300)]
-START_SECONDS, STEP_SECONDS = 240, 120
+START_SECONDS, STEP_SECONDS = 300, 120
 TAGGED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z batch=(\d+|-) instance=(\S+/\d+|-) ")
 
 

@@ -38,7 +38,9 @@ def this_machine() -> Image:
     """This machine's own Python, Java and working copy in place of an image: nothing is built, and every change is in it."""
     root = Path(__file__).parents[2]
     python = Path(sys.executable).resolve().parents[1]
-    folders = {"usr": Path("/usr"), "etc": Path("/etc"), "code": root, "python": python}
+    folders = {"usr": Path("/usr"), "etc": Path("/etc"), "code": root}
+    if not python.is_relative_to("/usr"):
+        folders["python"] = python
     mounts = [{"name": name, "mountPath": str(path)} for name, path in folders.items() if name != "etc"]
     mounts += [{"name": "usr", "mountPath": f"/{name}", "subPath": name} for name in ("lib", "lib64")]
     etc = [path.name for path in (Path("/etc/passwd"), Path("/etc/ssl"), *Path("/etc").glob("java-*")) if path.exists()]

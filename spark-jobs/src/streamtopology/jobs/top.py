@@ -7,6 +7,7 @@ else; here, at the address that the running topology tells over its control sock
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -97,12 +98,14 @@ def asking_the_cluster(name: str, namespace: str | None, context: str | None) ->
     except ImportError as missing:
         raise WrongUse("asking a cluster needs the package kubernetes: install streamtopology-jobs[kubernetes]") from missing
 
+    file = os.environ.get("KUBECONFIG")
     try:
-        api = config.new_client_from_config(context=context)
-        _, active = config.list_kube_config_contexts()
+        api = config.new_client_from_config(file, context)
+        contexts, active = config.list_kube_config_contexts(file)
     except ConfigException as missing:
         raise WrongUse(f"no cluster to ask ({missing}); for a topology that runs on this machine add --here") from missing
-    where = namespace or active["context"].get("namespace", "default")
+    chosen = next((each for each in contexts if each["name"] == context), active)
+    where = namespace or chosen["context"].get("namespace", "default")
     path = f"/api/v1/namespaces/{where}/services/{name}-driver:http/proxy/stats"
 
     def asking(since: int) -> Mapping[str, Any]:
