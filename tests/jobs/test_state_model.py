@@ -26,7 +26,7 @@ from streamtopology.jobs.batch import Attempt, Plan
 from streamtopology.jobs.checkpoint import BatchRecord, Checkpoint, CommitRecord, Header, Lease, LocalStore, StateRef
 from streamtopology.jobs.checkpoint.records import to_bytes
 from streamtopology.jobs.checkpoint.retention import HEADER
-from streamtopology.jobs.dag import Dag, Node, compile_dag
+from streamtopology.jobs.dag import Dag, compile_dag
 from streamtopology.jobs.driver import Driver, _state_after
 from streamtopology.jobs.envelope import Kind, sections
 from streamtopology.jobs.exchange import Outbox
