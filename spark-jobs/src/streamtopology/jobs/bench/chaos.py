@@ -110,6 +110,8 @@ class _Round:
     written: int = 0
     lost: int = 0
     twice: int = 0
+    _large: int = 2
+    _policy: str = "mixed"
 
     @property
     def rows(self) -> int:
@@ -123,7 +125,7 @@ class _Round:
         folder = fresh_folder(f"chaos/{self.seed}")
         self._data = folder / "rows"
         self._data.mkdir()
-        self._victim = Victim(folder, self._data)
+        self._victim = Victim(folder, manifest(self._data, folder))
         self._feed(-1)
         try:
             self._victim.start(None)
@@ -140,7 +142,7 @@ class _Round:
         before, at = self._committed(), time.monotonic()
         if event.what in CHANGES:
             try:
-                tell(f"seed {self.seed}: {self._victim.change(event.what, event.luck)}")
+                tell(f"seed {self.seed}: {self._change(event.what, event.luck)}")
             except (NotRunning, Refused) as refused:
                 tell(f"seed {self.seed}: {event.what} not now: {refused}")
             return
@@ -155,6 +157,18 @@ class _Round:
         tell(f"seed {self.seed}: killed {what} after batch {before}")
         self._wait_for(before + 1)
         self.took.setdefault(event.what, []).append(time.monotonic() - at)
+
+    def _change(self, what: str, luck: float) -> str:
+        """Raises NotRunning or Refused."""
+        if what == "resize":
+            return self._victim.resize("small", f"{200 + int(luck * 700)}m")
+        if what == "scale":
+            said = self._victim.scale("large", 5 - self._large)
+            self._large = 5 - self._large
+            return said
+        said = self._victim.reroute("part", "partial-key" if self._policy == "mixed" else "mixed")
+        self._policy = "partial-key" if self._policy == "mixed" else "mixed"
+        return said
 
     def _committed(self) -> int:
         """The newest committed batch, -1 before the first. A file is a batch."""
@@ -190,6 +204,32 @@ class _Round:
                 self.lost += (expected - found).total()
                 self.twice += (found - expected).total()
         tell(f"seed {self.seed}: {self.rows:,} rows, {self.lost} lost, {self.twice} counted twice; killed {dict(self.killed)}")
+
+
+def manifest(data: Path, folder: Path) -> dict[str, Any]:
+    """Counts by `key` and by `part`, each into a parquet folder of its name; all but the smallest moves are copied ahead."""
+    operators = [
+        {"name": column, "inputs": ["rows"], "grouping": {"policy": "mixed", "key": column}, "run": "count"}
+        for column in ("key", "part")
+    ]
+    sinks = [
+        {"name": f"to-{column}", "input": column, "format": "parquet", "options": {"path": str(folder / column)}}
+        for column in ("key", "part")
+    ]
+    source = {
+        "name": "rows", "format": "parquet", "schema": "key BIGINT, part BIGINT",
+        "options": {"path": str(data), "maxFilesPerTrigger": 1},
+    }  # fmt: skip
+    executors = [
+        {"name": "large", "replicas": 2, "cpu": "1", "memory": "768Mi"},
+        {"name": "small", "replicas": 1, "cpu": "300m", "memory": "768Mi"},
+    ]
+    spec = {
+        "sources": [source], "operators": operators, "sinks": sinks, "executors": executors,
+        "checkpoint": str(folder / "checkpoint"), "trigger": {"interval": "200ms"},
+        "rebalance": {"interval": "2s", "tolerance": 0.03}, "migration": {"threshold": "16Ki"},
+    }  # fmt: skip
+    return {"apiVersion": "streamtopology.dev/v1alpha1", "kind": "StreamTopology", "metadata": {"name": "chaos"}, "spec": spec}
 
 
 def rows_of(seed: int, number: int) -> pa.Table:

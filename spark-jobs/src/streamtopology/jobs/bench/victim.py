@@ -17,43 +17,20 @@ from streamtopology.jobs.control import ask
 from streamtopology.jobs.crashpoints import VARIABLE
 from streamtopology.jobs.local.claim import members
 
-NAME = "chaos"
-EXECUTORS = [
-    {"name": "large", "replicas": 2, "cpu": "1", "memory": "768Mi"},
-    {"name": "small", "replicas": 1, "cpu": "300m", "memory": "768Mi"},
-]
 STOP_SECONDS = 90.0
 
 
-def manifest(data: Path, folder: Path, policy: str = "mixed") -> dict[str, Any]:
-    """Counts by `key` and by `part`; `policy` is that of `part`, which may be split over instances."""
-
-    def counting(column: str, policy: str) -> dict[str, Any]:
-        return {"name": column, "inputs": ["rows"], "grouping": {"policy": policy, "key": column}, "run": "count"}
-
-    sinks = [
-        {"name": f"to-{column}", "input": column, "format": "parquet", "options": {"path": str(folder / column)}}
-        for column in ("key", "part")
-    ]
-    source = {"name": "rows", "format": "parquet", "schema": "key BIGINT, part BIGINT",
-              "options": {"path": str(data), "maxFilesPerTrigger": 1}}  # fmt: skip
-    spec = {
-        "sources": [source], "operators": [counting("key", "mixed"), counting("part", policy)], "sinks": sinks,
-        "executors": EXECUTORS, "checkpoint": str(folder / "checkpoint"), "trigger": {"interval": "200ms"},
-        "rebalance": {"interval": "2s", "tolerance": 0.03}, "migration": {"threshold": "16Ki"},
-    }  # fmt: skip
-    return {"apiVersion": "streamtopology.dev/v1alpha1", "kind": "StreamTopology", "metadata": {"name": NAME}, "spec": spec}
-
-
 class Victim:
-    """At most one life at a time. What it says goes to `log` in its folder."""
+    """At most one life at a time, of the topology `given`, whose checkpoint is `checkpoint` in `folder`.
 
-    def __init__(self, folder: Path, data: Path) -> None:
+    What it says goes to `log` there.
+    """
+
+    def __init__(self, folder: Path, given: dict[str, Any]) -> None:
         self._folder = folder
-        self._data = data
-        self._manifest = folder / "chaos.yaml"
-        self._policy = "mixed"
-        self._replicas = 2
+        self._given = given
+        self._name = given["metadata"]["name"]
+        self._manifest = folder / f"{self._name}.yaml"
         self._armed: str | None = None
         self._killed = False
         self._process: subprocess.Popen[bytes] | None = None
@@ -113,28 +90,28 @@ class Victim:
             os.kill(pid, signal.SIGKILL)
         return f"{what} {pid}"
 
-    def change(self, what: str, luck: float) -> str:
-        """Resize or rescale a class, or re-route by another policy. Raises NotRunning or Refused."""
-        if what == "resize":
-            return ask(NAME, "resize", class_name="small", cpu=f"{200 + int(luck * 700)}m")
-        if what == "scale":
-            replicas = 3 if self._replicas == 2 else 2
-            said = ask(NAME, "scale", class_name="large", replicas=replicas)
-            self._replicas = replicas
-        else:
-            policy = "partial-key" if self._policy == "mixed" else "mixed"
-            self._policy, before = policy, self._policy
-            self._save()
-            try:
-                said = ask(NAME, "apply", path=str(self._manifest))
-            except BaseException:
-                self._policy = before
-                raise
-            finally:
-                self._save()
-            return said
+    def resize(self, class_name: str, cpu: str) -> str:
+        """Raises NotRunning or Refused, as the other changes do."""
+        return ask(self._name, "resize", class_name=class_name, cpu=cpu)
+
+    def scale(self, class_name: str, replicas: int) -> str:
+        said = ask(self._name, "scale", class_name=class_name, replicas=replicas)
+        executor = next(executor for executor in self._given["spec"]["executors"] if executor["name"] == class_name)
+        executor["replicas"] = replicas
         self._save()
         return said
+
+    def reroute(self, operator: str, policy: str) -> str:
+        """Another policy for an operator: the running topology follows its manifest, and a successor starts with it."""
+        grouping = next(given for given in self._given["spec"]["operators"] if given["name"] == operator)["grouping"]
+        before, grouping["policy"] = grouping["policy"], policy
+        self._save()
+        try:
+            return ask(self._name, "apply", path=str(self._manifest))
+        except BaseException:
+            grouping["policy"] = before
+            self._save()
+            raise
 
     def checkpoint(self) -> Checkpoint:
         return Checkpoint.attach(str(self._folder / "checkpoint"))
@@ -174,10 +151,8 @@ class Victim:
         return [path.name for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
 
     def _save(self) -> None:
-        given = manifest(self._data, self._folder, self._policy)
-        given["spec"]["executors"] = [{**EXECUTORS[0], "replicas": self._replicas}, EXECUTORS[1]]
         unseen = self._manifest.with_suffix(".new")
-        unseen.write_text(json.dumps(given))
+        unseen.write_text(json.dumps(self._given))
         unseen.replace(self._manifest)
 
 
