@@ -13,6 +13,7 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ AHEAD = 3
 """Files that wait to be read; the input never ends before the last kill."""
 
 STALLED_SECONDS = 400.0
+LONGEST_WAIT_SECONDS = 30.0
 KILLS = {"executor": 5, "python": 4, "migration": 3, "driver": 2, "crash point": 1}
 """What is killed, in how many of fifteen cases."""
 
@@ -139,6 +141,8 @@ class _Round:
         self._check(folder)
 
     def _do(self, event: Event) -> None:
+        if event.what == "migration":
+            self._until_state_is_copied(event.luck)
         before, at = self._committed(), time.monotonic()
         if event.what in CHANGES:
             try:
@@ -157,6 +161,16 @@ class _Round:
         tell(f"seed {self.seed}: killed {what} after batch {before}")
         self._wait_for(before + 1)
         self.took.setdefault(event.what, []).append(time.monotonic() - at)
+
+    def _until_state_is_copied(self, luck: float) -> None:
+        """Give cause for a re-routing, and wait a while for the process that copies what it moves."""
+        deadline = time.monotonic() + LONGEST_WAIT_SECONDS
+        with suppress(NotRunning, Refused):
+            self._change("scale", luck)
+        while not self._victim.processes("migration") and time.monotonic() < deadline:
+            self._feed(self._committed())
+            self._victim.keep_alive()
+            time.sleep(0.02)
 
     def _change(self, what: str, luck: float) -> str:
         """Raises NotRunning or Refused."""

@@ -82,7 +82,7 @@ class Victim:
                 self.start(crash_at)
                 return f"the driver {self._process.pid}; the next life is to die at {crash_at}"
             return f"the driver {self._process.pid}"
-        victims = self._processes(what)
+        victims = self.processes(what)
         if not victims:
             return None
         pid = victims[int(luck * len(victims))]
@@ -133,7 +133,8 @@ class Victim:
         """The JVMs that run tasks."""
         return [pid for pid in self._members(slot) if b"CoarseGrainedExecutorBackend" in _command(pid)]
 
-    def _processes(self, what: str) -> list[int]:
+    def processes(self, what: str) -> list[int]:
+        """Those that are there now: `executor`, `python` (workers and the daemons that fork them) or `migration`."""
         if what == "executor":
             return sorted(self.executor_processes())
         if what == "python":
