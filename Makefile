@@ -1,7 +1,7 @@
 # Two commands are enough: `make demo` and `make test`. Both install what is missing (scripts/setup.sh).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench clean
+.PHONY: help demo test test-node kube-api kube-node lint bench clean
 
 BIN := .venv/bin
 READY := .venv/ready
@@ -10,16 +10,28 @@ BENCHES ?= kernels planners dataplane latency heterogeneous reconfigure
 TESTS ?= tests
 # A process has one Spark session: tests that start clusters of their own get a process each.
 RUNS := $(wildcard tests/runs/test_*.py)
+# Kubernetes for the tests (docs/testing.md): built once, kept in ~/.cache/streamtopology/kube.
+KUBE := PYTHONPATH=tests $(BIN)/python -m support.kube.binaries
 
 help: ## Show what there is to make
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(READY) ## A skewed stream on unequal executors: fixed routing, then re-routed live (about 5 minutes)
 	$(BIN)/streamtopology demo --report build/demo
 
-test: $(READY) ## Every test, those with real Spark and Kafka included
-	$(BIN)/python -m pytest $(TESTS) --ignore tests/runs
+test: $(READY) $(if $(filter tests tests/kubernetes%,$(TESTS)),kube-api) ## Every test with real Spark, Kafka and API server
+	$(BIN)/python -m pytest $(TESTS) --ignore tests/runs --ignore tests/node
 	set -e; if [ "$(TESTS)" = tests ]; then for run in $(RUNS); do $(BIN)/python -m pytest $$run; done; fi
+
+test-node: kube-node ## Tests on a real Kubernetes node, with containers (needs root, Debian or Ubuntu)
+	scripts/node-packages.sh
+	$(BIN)/python -m pytest $(if $(filter tests,$(TESTS)),tests/node,$(TESTS))
+
+kube-api: $(READY) # etcd, kube-apiserver, kube-controller-manager, kubectl
+	@$(KUBE) api
+
+kube-node: $(READY) # those, and what a node needs, and helm
+	@$(KUBE) node
 
 lint: $(READY) ## Style, format, types, and who may import whom
 	$(BIN)/ruff check .

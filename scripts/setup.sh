@@ -65,11 +65,20 @@ print(f"[setup] Java {java.version} in {java.home}")
 PYTHON
 }
 
+# Debian 12's is 1.19; tests/support/kube/binaries.py says the same version.
+has_go() {
+    local minor
+    minor="$(go env GOVERSION 2>/dev/null | sed -n 's/^go1\.\([0-9]*\).*/\1/p')"
+    [ "${minor:-0}" -ge 25 ]
+}
+
 python="$(find_python)" || fail "Python 3.11 or newer is needed, found $(python3 --version 2>&1 || true)"
 find_uv
 say "$("${uv[@]}" --version), $("$python" --version)"
 say "locked packages into .venv (some minutes the first time)"
-"${uv[@]}" sync --frozen --all-packages --all-extras --python "$python"
+groups=()
+has_go || groups=(--group go)
+"${uv[@]}" sync --frozen --all-packages --all-extras "${groups[@]}" --python "$python"
 if ! check_java 2>/dev/null; then
     if may_install; then
         install_package openjdk-17-jre-headless || install_package openjdk-21-jre-headless

@@ -370,7 +370,7 @@ def test_a_state_file_cut_anywhere_is_named() -> None:
 def test_a_newer_state_file_is_refused() -> None:
     data = bytearray(state_file())
     data[8] = 9
-    with pytest.raises(StateFileError, match="has format 9; this version reads up to 1"):
+    with pytest.raises(StateFileError, match="has format 9; this version reads up to 2"):
         decode(bytes(data), "x.delta")
 
 

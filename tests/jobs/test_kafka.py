@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +13,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 
+from streamtopology.jobs.crashpoints import POINTS, VARIABLE
 from streamtopology.jobs.sinks import SinkError, Writer, open_sink, stage
 from streamtopology.jobs.sinks.kafka import BATCH_HEADER
 from streamtopology.jobs.sources.descriptors import Descriptor, SourceError, SourceSpec
@@ -210,38 +213,30 @@ def test_a_second_process_fences_the_first(kafka_broker: Broker, tmp_path: Path)
     assert batches_seen(kafka_broker, topic) == [0] * 6 + [1] * 6
 
 
-_DIES = """
-import os, sys
+_PUBLISHES_TWO = """
+import sys
 from pathlib import Path
-from confluent_kafka import Producer
 from streamtopology.jobs.sinks import Writer, open_sink
-from streamtopology.jobs.sinks.kafka import KafkaSink
 from streamtopology.routing import topology
 
-servers, topic, step, *files = sys.argv[1:]
+servers, topic, *files = sys.argv[1:]
 sink = open_sink(topology.Sink("out-" + topic, "counts", "kafka", {"kafka.bootstrap.servers": servers, "topic": topic}),
                  Writer("flights", "run-1"))
-sink.publish(0, [Path(file) for file in files[:2]])
-commit = KafkaSink._commit
-def die_before(self, producer, batch):
-    os._exit(9)
-def die_after(self, producer, batch):
-    commit(self, producer, batch)
-    os._exit(9)
-KafkaSink._commit = die_before if step == "before" else die_after
-sink.publish(1, [Path(file) for file in files[2:]])
+for batch in range(2):
+    sink.publish(batch, [Path(file) for file in files[2 * batch : 2 * batch + 2]])
 """
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_a_crash_around_the_commit_loses_and_doubles_nothing(kafka_broker: Broker, tmp_path: Path, when: str) -> None:
-    """The process ends (no clean-up runs) with all rows sent: once before the commit, once just after it."""
+@pytest.mark.parametrize("point", [point for point in POINTS if point.startswith("kafka.")])
+def test_a_death_around_the_commit_loses_and_doubles_nothing(kafka_broker: Broker, tmp_path: Path, point: str) -> None:
+    """kill -9 in the second batch's transaction; the successor publishes that batch again."""
     topic = kafka_broker.topic()
     files = [*staged(tmp_path, 0), *staged(tmp_path, 1)]
     died = subprocess.run(
-        [sys.executable, "-c", _DIES, kafka_broker.servers, topic, when, *map(str, files)], check=False, timeout=60
-    )
-    assert died.returncode == 9
+        [sys.executable, "-c", _PUBLISHES_TWO, kafka_broker.servers, topic, *map(str, files)], check=False, timeout=60,
+        env={**os.environ, VARIABLE: f"{point}:2"},
+    )  # fmt: skip
+    assert died.returncode == -signal.SIGKILL
     restarted = open_sink(sink_of(kafka_broker, topic), WRITER)
     for batch in (1, 2):
         restarted.publish(batch, staged(tmp_path, batch))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from streamtopology.jobs.keys import KeyColumns
-from streamtopology.jobs.state import Field, KeyedState, KeyedStateSchema, StateError
+from streamtopology.jobs.state import Field, KeyedState, KeyedStateSchema, Ownership, StateError
+from streamtopology.routing.table import RoutingTable
 
 FIELDS = (Field("count", np.dtype("i8")), Field("spread", np.dtype("f4"), shape=(2, 3), initial=-1))
 
@@ -62,6 +64,7 @@ class KeyedStateAgainstDictionary(RuleBasedStateMachine):
         self.state, self.replica = KeyedState(self.schema), KeyedState(self.schema)
         self.model: dict[tuple[object, ...], Values] = {}
         self.committed: dict[tuple[object, ...], Values] = {}
+        self.committed_rows: pa.RecordBatch | None = None
         self.changed: set[tuple[object, ...]] = set()
 
     def some_keys(self, picks: list[int]) -> list[tuple[object, ...]]:
@@ -116,6 +119,32 @@ class KeyedStateAgainstDictionary(RuleBasedStateMachine):
         self.state.insert(moved)
         self.changed |= goes.keys()
 
+    @rule(bit=st.integers(0, 7))
+    def evict(self, bit: int) -> None:
+        """Keys that a table gives to another instance are gone, and the delta says it in a few words."""
+        if self.state.delta().schema.metadata:
+            return  # a batch has one table
+        table = RoutingTable(np.empty(0, np.uint64), np.empty(0, np.int32), np.array([bit % 2, (bit + 1) % 2], np.int32))
+        tombstones = pc.sum(self.state.delta()["__deleted"]).as_py() or 0
+        strangers = set(contents(self.state))
+        self.state.evict(Ownership(table, 0))
+        strangers -= set(contents(self.state))
+        assert set(self.state.hashes(self.state.live()) >> np.uint64(63)) <= {bit % 2}
+        assert (pc.sum(self.state.delta()["__deleted"]).as_py() or 0) == tombstones
+        self.model = {key: values for key, values in self.model.items() if key not in strangers}
+        self.changed -= strangers
+
+    @rule()
+    def tell_what_became_of_keys(self) -> None:
+        """The changes of any keys, taken in by whoever knows them as they were, are what is here."""
+        other = KeyedState(self.schema)
+        other.insert(self.committed_rows) if self.committed_rows is not None else None
+        keys = self.state.snapshot(), self.committed_rows
+        rows = [part.append_column("__deleted", pa.array([False] * part.num_rows)) for part in keys if part is not None]
+        if len({part.schema for part in rows}) == 1:
+            other.insert(self.state.changes(pa.concat_batches(rows)))
+            assert contents(other) == contents(self.state)
+
     @rule()
     def commit(self) -> None:
         delta = self.state.delta()
@@ -124,6 +153,7 @@ class KeyedStateAgainstDictionary(RuleBasedStateMachine):
         self.state.commit()
         self.replica.apply(delta)
         self.committed = dict(self.model)
+        self.committed_rows = self.state.snapshot()
         self.changed = set()
         assert contents(self.replica) == self.committed
         assert len(self.state.touched()) == 0

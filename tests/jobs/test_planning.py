@@ -17,7 +17,7 @@ from streamtopology.jobs.cli import main
 from streamtopology.jobs.failures import WrongUse
 from streamtopology.jobs.history import BatchOutcome, History
 from streamtopology.jobs.planning import Snapshot, as_json, as_text, look_ahead
-from streamtopology.jobs.stats import build_stats
+from streamtopology.jobs.stats import Standing, build_stats
 from streamtopology.routing.capacity import SOURCE
 from streamtopology.routing.epoch import Epoch, Route
 from streamtopology.routing.hashing import hash_int64
@@ -61,7 +61,7 @@ def served(table: RoutingTable | None = None, policy: str = "mixed", keys: int =
     history = History("trips", SLOTS, {"counts": policy})
     history.batch_done(BatchOutcome(7, 1, EPOCH, rows, 0.6, 1_700_000_000.0, tuple(reports), sources))
     routing = Epoch(EPOCH, {"counts": Route(policy, table, (0, 1, 2, 3))}, (), "because")
-    return json.loads(json.dumps(build_stats(history, routing), allow_nan=False))
+    return json.loads(json.dumps(build_stats(history, Standing(routing)), allow_nan=False))
 
 
 def test_a_slow_executor_is_relieved():
@@ -151,7 +151,7 @@ def test_the_command_reads_files_and_the_standard_input(
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"version": 2}, "version 2, this program reads 1"),
+        ({"version": 1}, "version 1, this program reads 2"),
         ({"last_batch": None}, "has not committed a batch yet"),
         ({"routing": None}, "has not committed a batch yet"),
         ({"epoch": 2}, "epoch 3 has just begun"),

@@ -12,13 +12,18 @@ from urllib.request import Request, urlopen
 import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from support.histories import CAPACITIES, HASHED, SLOTS, outcome, run
+from support.histories import BUCKETS, CAPACITIES, HASHED, SLOTS, outcome, run
 
 from streamtopology.jobs.history import History
 from streamtopology.jobs.metrics import Metrics
 from streamtopology.jobs.server import AddressError, StatusServer
-from streamtopology.jobs.stats import build_stats
+from streamtopology.jobs.stats import MOST_BATCHES, ExecutorStanding, Refusal, Standing, build_stats
 from streamtopology.routing.report import LoadReport, SourceReport
+
+
+def serving(history: History, port: int = 0) -> StatusServer:
+    registry = Metrics(history).registry
+    return StatusServer(registry, lambda since: build_stats(history, since=since), history.is_ready, port=port)
 
 
 @pytest.fixture
@@ -28,7 +33,7 @@ def history() -> History:
 
 @pytest.fixture
 def server(history: History) -> Iterator[StatusServer]:
-    with StatusServer(Metrics(history).registry, lambda: build_stats(history)) as running:
+    with serving(history) as running:
         yield running
 
 
@@ -56,7 +61,7 @@ def test_stats_are_what_a_controller_needs(server: StatusServer, history: Histor
     content_type, text = get(f"{server.url}/stats")
     stats = json.loads(text)
     assert content_type == "application/json"
-    assert (stats["version"], stats["topology"], stats["phase"]) == (1, "flights", "running")
+    assert (stats["version"], stats["topology"], stats["phase"]) == (2, "flights", "running")
     assert (stats["epoch"], stats["batch"]) == (2, 5)
     assert stats["policies"] == {"tail": "mixed"}
     assert stats["slots"][3] == {"index": 3, "executor": "small-0", "class": "small", "cpu": 0.3, "present": True}
@@ -81,27 +86,72 @@ def test_stats_before_the_first_batch_tell_the_phase():
     assert stats["last_batch"] is stats["epoch"] is stats["batch"] is stats["rows_per_second"] is None
 
 
+def test_stats_have_the_batches_that_a_controller_has_missed(server: StatusServer, history: History):
+    def numbers(query: str) -> list[int]:
+        return [batch["number"] for batch in json.loads(get(f"{server.url}/stats{query}")[1])["batches"]]
+
+    assert numbers("") == []
+    assert numbers("?since=5") == []
+    assert numbers("?since=3") == [4, 5]
+    assert numbers("?since=-1") == [0, 1, 2, 3, 4, 5]
+    for number in range(6, 6 + MOST_BATCHES):
+        history.batch_done(outcome(number, {"tail": HASHED}, epoch=number // 10))
+    stats = json.loads(get(f"{server.url}/stats?since=-1")[1])
+    assert [batch["number"] for batch in stats["batches"]] == list(range(6, 6 + MOST_BATCHES)), "the newest, no more"
+    newest = stats["batches"][-1]
+    assert newest == {"number": 69, "epoch": 6, **stats["last_batch"]}
+    oldest = LoadReport.from_wire(stats["batches"][0]["reports"][0])
+    assert len(oldest.bucket_rows) == BUCKETS, "a controller plans by the buckets of all of them"
+    with pytest.raises(HTTPError) as refused:
+        numbers("?since=yesterday")
+    assert refused.value.code == 400
+    assert "since=yesterday: give the number" in refused.value.read().decode()
+
+
+def test_stats_tell_where_the_run_stands(history: History):
+    refused = Refusal(7, 3, "epoch 7 was planned for generation 3, this run is of 4")
+    executors = [ExecutorStanding("12", "small", "flights-small-0", 3, True), ExecutorStanding("13", "old", None, None, False)]
+    stats = build_stats(history, Standing(None, 6, 4, refused, 132_000.0, "/data/checkpoint", executors))
+    assert (stats["generation"], stats["newest_epoch"], stats["bound_rows_per_second"]) == (4, 6, 132_000.0)
+    assert stats["checkpoint"] == "/data/checkpoint"
+    assert stats["refused"] == {"epoch": 7, "generation": 3, "why": refused.why}
+    assert stats["executors"] == [
+        {"executor": "12", "class": "small", "pod": "flights-small-0", "slot": 3, "admitted": True},
+        {"executor": "13", "class": "old", "pod": None, "slot": None, "admitted": False},
+    ]
+    assert [change["epoch"] for change in stats["reconfigurations"]] == [change.epoch for change in history.reconfigurations]
+    assert stats["reconfigurations"][0]["operator"] == "tail"
+
+
+def test_readyz_answers_once_batches_run(server: StatusServer, history: History):
+    assert get(f"{server.url}/readyz")[1] == "ok\n"
+    history.enter("warming up")
+    with pytest.raises(HTTPError) as not_yet:
+        get(f"{server.url}/readyz")
+    assert not_yet.value.code == 503
+
+
 def test_healthz_answers_and_another_path_names_what_there_is(server: StatusServer):
     assert get(f"{server.url}/healthz")[1] == "ok\n"
     with pytest.raises(HTTPError) as refused:
         get(f"{server.url}/metric")
     assert refused.value.code == 404
-    assert "/metrics, /stats and /healthz" in refused.value.read().decode()
+    assert "/metrics, /stats, /healthz and /readyz" in refused.value.read().decode()
 
 
 def test_a_taken_port_is_said_clearly(server: StatusServer, history: History):
     with pytest.raises(AddressError, match=rf"127\.0\.0\.1:{server.port}: the port is taken; choose another"):
-        StatusServer(Metrics(history).registry, dict, port=server.port)
+        serving(history, port=server.port)
 
 
 def test_port_zero_takes_free_ports_only_on_this_machine(server: StatusServer, history: History):
-    with StatusServer(Metrics(history).registry, dict) as other:
+    with serving(history) as other:
         assert other.port not in {0, server.port}
         assert other.url.startswith("http://127.0.0.1:")
 
 
 def test_the_port_is_free_again_after_the_end_and_no_thread_stays(history: History):
-    with StatusServer(Metrics(history).registry, dict) as server:
+    with serving(history) as server:
         assert get(f"{server.url}/healthz")
     with socket.socket() as again:
         again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -124,6 +124,20 @@ def test_a_topology_finds_its_parts_by_name() -> None:
         topology.operator("per-town")
 
 
+def test_an_operator_without_parallelism_follows_the_executors_of_a_class_that_is_scaled() -> None:
+    topology = parse(
+        changed(("spec.executors[0].replicas", GONE), ("spec.autoscale", {"class": "large", "replicas": 3, "maxReplicas": 5}))
+    )
+    assert topology.executor_class("large").replicas == 3
+    assert [operator.parallelism for operator in topology.operators] == [4, 6, 4]  # per-city names its own
+    five = topology.resolved(9)
+    assert (five.executor_class("large").replicas, five.autoscale) == (5, None)
+    assert [operator.parallelism for operator in five.operators] == [6, 6, 6]
+    assert topology.resolved(0).executor_class("large").replicas == 1
+    assert topology.resolved() == parse(VALID)
+    assert parse(VALID).resolved(7) == parse(VALID)
+
+
 def test_operators_come_in_the_order_of_the_flow_and_remember_their_place() -> None:
     operators = VALID["spec"]["operators"]
     topology = parse(changed(("spec.operators", list(reversed(operators)))))
@@ -212,6 +226,33 @@ MISTAKES: list[tuple[str, object, str, str]] = [
     ("spec.trigger", {"availableNow": "yes"}, "spec.trigger.availableNow", "found 'yes', expected true or false"),
     ("spec.checkpoint", "gs://bucket/x", "", "found the scheme 'gs' in 'gs://bucket/x', allowed: a path .*, s3://"),
     ("spec.onBadTuple", "skip", "", "found 'skip', allowed: fail, deadLetter"),
+    # on Kubernetes
+    ("metadata.name", "t" * 47, "", "found 't+', expected at most 46 characters, the first of them a letter"),
+    ("metadata.name", "2trips", "", "found '2trips', expected at most 46 characters, the first of them a letter"),
+    ("spec.executors[0].name", "l" * 47, "", "found 'trips-l+' for its pods, expected at most 52 characters"),
+    ("spec.image", 3, "", "found 3, expected the name of an image"),
+    ("spec.imagePullPolicy", "always", "", "found 'always', allowed: Always, IfNotPresent, Never; did you mean 'Always'"),
+    ("spec.suspend", "yes", "", "found 'yes', expected true or false"),
+    ("spec.driver.memory", "512Mi", "", "found 536870912 bytes, the driver needs at least 1Gi"),
+    ("spec.driver.cpu", 0, "", "found 0, expected a positive number of cores"),
+    ("spec.driver.pods", {}, "", "unknown field: found 'pods', allowed: cpu, memory, pod; did you mean 'pod'"),
+    ("spec.migration.threshold", "64MB", "", "found '64MB', expected an amount of memory .*: the units are"),
+    ("spec.autoscale", {}, "spec.autoscale.class", "is missing, expected the name of an executor class"),
+    ("spec.autoscale", {"class": "big"}, "spec.autoscale.class", "unknown executor class: found 'big', allowed: large, small"),
+    ("spec.autoscale", {"class": "large"}, "spec.executors[0].replicas", "found 3 and spec.autoscale for the class 'large'"),
+    ("spec.autoscale", {"class": "small", "by": "me"}, "spec.autoscale.by", "found 'me', allowed: Operator, External, Nobody"),
+    ("spec.autoscale", {"class": "small", "by": "Operator"}, "spec.autoscale.maxReplicas", "is missing, expected the most"),
+    ("spec.autoscale", {"class": "small", "minReplicas": 3, "maxReplicas": 2}, "spec.autoscale.minReplicas",
+     "found 3, expected at most maxReplicas, 2"),
+    ("spec.autoscale", {"class": "small", "targetUtilisation": 70}, "spec.autoscale.targetUtilisation", "found 70, expected a"),
+    ("spec.executors[0].pod.volumes", [{"emptyDir": {}}], "spec.executors[0].pod.volumes[0].name", "is missing, expected a"),
+    ("spec.executors[0].pod.volumes", [None], "spec.executors[0].pod.volumes[0]", "is missing, expected a mapping of what"),
+    ("spec.executors[0].pod.volumeMounts", [{"name": "x", "mountPath": "/x"}], "spec.executors[0].pod.volumeMounts[0].name",
+     "unknown volume: found 'x', allowed: nothing"),
+    ("spec.executors[0].pod.env", [{"name": "A"}, {"name": "A"}], "spec.executors[0].pod.env[1].name", "found 'A' again"),
+    ("spec.driver.pod.env", [{"name": "STREAMTOPOLOGY_NAME"}], "spec.driver.pod.env[0].name", "which the operator sets itself"),
+    ("spec.driver.pod.labels", {"streamtopology.dev/class": "x"}, "", "which the operator sets itself"),
+    ("spec.driver.pod.nodeSelector", {"ssd": True}, "spec.driver.pod.nodeSelector.ssd", "found true, expected a text"),
 ]  # fmt: skip
 
 

@@ -8,11 +8,15 @@ from typing import Any
 import pytest
 
 from streamtopology.routing.topology import (
+    Autoscale,
+    Driver,
     ExecutorClass,
     Grouping,
     Input,
     Level,
+    Migration,
     Operator,
+    PodSettings,
     Rebalance,
     Sink,
     Source,
@@ -27,6 +31,7 @@ NEXT = Operator("dest", (Input("tail", "tail"),), 4, Grouping("mixed", ("dest",)
 SOURCE = Source("flights", "parquet", "dest STRING", {"path": "data"})
 SINK = Sink("out", "dest", "parquet", {"path": "out"})
 LARGE, SMALL = ExecutorClass("large", 3, 0.45), ExecutorClass("small", 1, 0.135)
+TOLERANT = PodSettings(tolerations=({"key": "spot", "operator": "Exists"},))
 OLD = Topology("flights", (SOURCE,), (OPERATOR, NEXT), (SINK,), (LARGE, SMALL))
 
 
@@ -80,6 +85,15 @@ def _rebalance(**fields: Any) -> Topology:
         (_with(checkpoint="s3://b/c"), Level.RESTART, "checkpoint: none -> s3://b/c"),
         (_with(trigger=Trigger(1.0)), Level.RESTART, "trigger interval: 0s -> 1s"),
         (_with(on_bad_tuple="deadLetter"), Level.RESTART, "onBadTuple: fail -> deadLetter"),
+        (_with(image="flights:2"), Level.RESTART, "image: none -> flights:2"),
+        (_with(image_pull_policy="Never"), Level.RESTART, "imagePullPolicy: none -> Never"),
+        (_with(driver=Driver(2.0)), Level.RESTART, "driver cpu: 1 -> 2"),
+        (_with(driver=Driver(memory_bytes=2**32)), Level.RESTART, "driver memory: 3Gi -> 4Gi"),
+        (_with(driver=Driver(pod=TOLERANT)), Level.RESTART, "driver pod.tolerations changed"),
+        (_large(pod=TOLERANT), Level.RESIZE, "executor class large pod.tolerations changed"),
+        (_with(suspend=True), Level.IGNORE, "suspend: False -> True"),
+        (_with(migration=Migration(2**30)), Level.IGNORE, "migration threshold: 64Mi -> 1Gi"),
+        (_with(autoscale=Autoscale("large")), Level.IGNORE, "autoscale: none -> large"),
         (_with(name="other"), Level.RESTART, "name: flights -> other"),
     ],
 )  # fmt: skip
@@ -87,6 +101,34 @@ def test_one_change_has_its_level_and_sentence(new: Topology, level: Level, sent
     change = difference(OLD, new)
     assert change.sentences == (sentence,)
     assert change.level is level
+
+
+def _scaled(**fields: Any) -> Topology:
+    """OLD with its class large scaled by somebody, as it is in the manifest: not yet resolved."""
+    autoscale = Autoscale("large", replicas=3, max_replicas=9)
+    changed = replace(autoscale, **fields)
+    return replace(_large(replicas=changed.within(changed.replicas)), autoscale=changed)
+
+
+@pytest.mark.parametrize(
+    ("fields", "level", "sentence"),
+    [
+        ({"min_replicas": 2}, Level.IGNORE, "autoscale minReplicas: 1 -> 2"),
+        ({"max_replicas": 5}, Level.IGNORE, "autoscale maxReplicas: 9 -> 5"),
+        ({"by": "Nobody"}, Level.IGNORE, "autoscale by: External -> Nobody"),
+        ({"target_utilisation": 0.5}, Level.IGNORE, "autoscale targetUtilisation: 0.7 -> 0.5"),
+        ({"stabilisation_seconds": 60.0}, Level.IGNORE, "autoscale stabilisation: 5m -> 1m"),
+        ({"replicas": 4}, Level.SCALE, "executor class large replicas: 3 -> 4"),
+    ],
+)
+def test_a_change_of_autoscaling_is_nothing_to_the_topology_until_replicas_change(
+    fields: dict[str, Any], level: Level, sentence: str
+) -> None:
+    change = difference(_scaled(), _scaled(**fields))
+    assert (change.level, change.sentences) == (level, (sentence,))
+    resolved = difference(_scaled().resolved(3), _scaled(**fields).resolved(3))
+    assert (resolved.level, resolved.sentences) == (Level.IGNORE, ())
+    assert difference(_scaled().resolved(3), _scaled(**fields).resolved(5)).level is Level.SCALE
 
 
 def test_nothing_changed() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,15 @@ from hypothesis import strategies as st
 from streamtopology.routing.groupings import GROUPINGS
 from streamtopology.routing.topology import (
     BUILTINS,
+    Autoscale,
+    Driver,
     ExecutorClass,
     Grouping,
     Input,
     ManifestError,
+    Migration,
     Operator,
+    PodSettings,
     Rebalance,
     Sink,
     Source,
@@ -93,6 +98,28 @@ def _rebalances(draw: st.DrawFn) -> Rebalance:
     return Rebalance(mode, draw(_durations.filter(bool)), tolerance, entries, intervals)
 
 
+_pods = st.builds(
+    PodSettings,
+    volumes=st.just(({"name": "v", "emptyDir": {}},)),
+    volume_mounts=st.just(()) | st.just(({"name": "v", "mountPath": "/v"},)),
+    env=st.lists(_names, max_size=2, unique=True).map(lambda names: tuple({"name": n, "value": n} for n in names)),
+    affinity=st.dictionaries(_names, _json, max_size=1),
+    labels=st.dictionaries(_names, st.text(max_size=8), max_size=2),
+    service_account_name=st.none() | _names,
+) | st.just(PodSettings())
+
+
+@st.composite
+def _autoscales(draw: st.DrawFn, executors: list[ExecutorClass]) -> Autoscale | None:
+    named = draw(st.none() | st.sampled_from([executor.name for executor in executors]))
+    if named is None:
+        return None
+    least, most = sorted((draw(st.integers(1, 1024)), draw(st.integers(1, 1024))))
+    by = draw(st.sampled_from(["Operator", "External", "Nobody"]))
+    utilisation = draw(st.floats(0, 1, exclude_min=True))
+    return Autoscale(named, by, draw(st.integers(0, 1024)), least, most, utilisation, draw(_durations))
+
+
 @st.composite
 def topologies(draw: st.DrawFn) -> Topology:
     """Any valid topology: up to 3 sources and 5 operators whose inputs are sources or operators before them."""
@@ -104,15 +131,26 @@ def topologies(draw: st.DrawFn) -> Topology:
         operators.append(draw(_operators(name, [*source_names, *(operator.name for operator in operators)])))
     sinks = [draw(_sinks(name, operator_names)) for name in draw(st.lists(_names, max_size=2, unique=True))]
     executors = [
-        ExecutorClass(name, draw(st.integers(1, 300)), draw(_cpus), draw(st.integers(2**29, 2**50)))
+        ExecutorClass(name, draw(st.integers(1, 300)), draw(_cpus), draw(st.integers(2**29, 2**50)), draw(_pods))
         for name in draw(st.lists(_names, min_size=1, max_size=3, unique=True))
     ]
     trigger = draw(st.builds(Trigger, _durations) | st.builds(Trigger, available_now=st.booleans()))
     checkpoint = draw(st.sampled_from([None, "a/b", "file:///a", "s3://b/c"]))
+    autoscale = draw(_autoscales(executors))
+    if autoscale:
+        scaled = autoscale.within(autoscale.replicas)
+        executors = [replace(one, replicas=scaled) if one.name == autoscale.executor_class else one for one in executors]
     parts = (tuple(sources), tuple(operators), tuple(sinks), tuple(executors))
-    return Topology(
-        draw(_names), *parts, draw(_rebalances()), trigger, checkpoint, draw(st.sampled_from(["fail", "deadLetter"]))
-    )
+    topology = Topology(
+        draw(_names), *parts, draw(_rebalances()), trigger, checkpoint, draw(st.sampled_from(["fail", "deadLetter"])),
+        draw(st.none() | _names), draw(st.sampled_from([None, "Always", "IfNotPresent", "Never"])), draw(st.booleans()),
+        autoscale, Driver(draw(_cpus), draw(st.integers(2**30, 2**50)), draw(_pods)), Migration(draw(st.integers(0, 2**50))),
+    )  # fmt: skip
+    following = draw(st.booleans())
+    parallelism = topology.default_parallelism
+    return replace(
+        topology, operators=tuple(replace(one, parallelism=parallelism, follows_executors=True) for one in operators)
+    ) if following else topology  # fmt: skip
 
 
 @settings(max_examples=60, deadline=None)
@@ -121,6 +159,21 @@ def test_any_topology_comes_back_from_its_manifest(topology: Topology) -> None:
     manifest = to_manifest(topology)
     assert parse(manifest) == topology
     assert parse(yaml.load(yaml.safe_dump(manifest), Loader=yaml.SafeLoader)) == topology
+
+
+@settings(max_examples=60, deadline=None)
+@given(topologies(), st.integers(0, 2000))
+def test_what_an_autoscaler_decides_comes_back_from_the_manifest_that_runs(topology: Topology, replicas: int) -> None:
+    running = topology.resolved(replicas)
+    assert parse(to_manifest(running)) == running
+    assert running.autoscale is None
+    if topology.autoscale:
+        scaled = running.executor_class(topology.autoscale.executor_class).replicas
+        assert topology.autoscale.min_replicas <= scaled <= topology.autoscale.max_replicas
+        assert (
+            running.replicas - scaled
+            == topology.resolved().replicas - topology.resolved().executor_class(topology.autoscale.executor_class).replicas
+        )
 
 
 @settings(max_examples=30, deadline=None)

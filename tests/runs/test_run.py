@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
+import numpy as np
 import pytest
 import yaml
 
@@ -16,15 +18,23 @@ from streamtopology.jobs import control
 from streamtopology.jobs.batch import Plan
 from streamtopology.jobs.checkpoint import Checkpoint
 from streamtopology.jobs.inspect_state import describe_key, node_state
+from streamtopology.jobs.pods.follower import Follower
+from streamtopology.jobs.pods.routing_map import PlannedEpoch, RoutingMap
 from streamtopology.jobs.query import Until
 from streamtopology.jobs.runner import what_is_missing
 from streamtopology.jobs.sinks.memory import memory_rows
+from streamtopology.jobs.stats import Refusal
+from streamtopology.jobs.top import asking_here
 from streamtopology.routing import groupings
+from streamtopology.routing.epoch import Epoch
+from streamtopology.routing.table import RoutingTable
+from streamtopology.routing.topology import parse
 
 if TYPE_CHECKING:  # the plugins are imported by pytest, which then explains their assertions
     from support.kafka import Broker
     from support.topologies import Runner
 
+from support.config_maps import config_map
 from support.manifests import EXECUTORS, counting, counts_in, counts_seen, files, manifest, memory_sink, write_rows
 
 pytest_plugins = ("support.kafka", "support.topologies")
@@ -149,6 +159,78 @@ def test_policy_tolerance_and_cpu_change_while_it_runs(runner: Runner) -> None:
         assert counts_in("changing") == expected
         epochs = [batch.epoch for batch in running.history.batches]
         assert len(set(epochs)) >= 7, "each change took effect in a batch"
+
+
+def test_a_run_that_does_not_decide_takes_what_the_operator_tells_it(runner: Runner) -> None:
+    rows, expected, sent = runner.folder / "rows", Counter[int](), 0
+
+    def given(policy: str = "mixed", **changed: Any) -> dict[str, Any]:
+        return manifest(
+            "followed", [files(rows)], [counting(policy=policy, **changed)], [memory_sink("followed", "counts")],
+            trigger={}, rebalance={"tolerance": 0.01, "interval": "1s"},
+        )  # fmt: skip
+
+    def feed() -> None:
+        nonlocal sent
+        for _ in range(3):
+            expected.update(write_rows(rows, sent))
+            sent += 1
+            running.wait_for_rows(3000 * sent)
+
+    def take(generation: int, told: dict[str, Any], planned: PlannedEpoch | None = None) -> None:
+        follower.take(config_map(RoutingMap(parse(told), generation, planned)))
+
+    def rerouted(number: int) -> Epoch:
+        """All keys of the counts at instance 1, as no planner would have it."""
+        route = running.run.router.ready().epoch.routes["counts"]
+        table = RoutingTable(np.empty(0, np.uint64), np.empty(0, np.int32), np.ones(len(route.table.buckets), np.int32))
+        return Epoch(number, {"counts": replace(route, table=table)}, (), "the operator says so")
+
+    rows.mkdir()
+    with runner.running(given(), decides=False) as running:
+        follower = Follower(running.run, "followed-routing", RoutingMap(parse(given()), 1, None))
+        running.wait_until(lambda: running.history.phase == "running")
+        for _ in range(3):
+            feed()
+        assert {batch.epoch for batch in running.history.batches} == {1}, "it only measures, however uneven it is"
+        assert running.history.batches[-1].capacities
+
+        take(1, given(), PlannedEpoch(rerouted(2), 1, "prepared"))
+        feed()
+        assert running.history.batches[-1].epoch == 1, "not before its state is copied"
+        take(1, given(), PlannedEpoch(rerouted(2), 1, "ready"))
+        feed()
+        assert running.history.batches[-1].epoch == 2
+        assert [r.instance for r in running.history.batches[-1].reports if r.rows] == [1]
+        assert (follower.refused, running.run.standing().newest_epoch) == (None, 2)
+
+        take(1, given(), PlannedEpoch(replace(rerouted(2), reason="another"), 1, "ready"))
+        assert follower.refused is not None
+        assert "epoch 2 is another one here (the operator says so)" in follower.refused.why
+
+        take(2, given("partial-key"))
+        assert (follower.generation, follower.refused) == (2, None)
+        feed()
+        stats = asking_here("followed")(since=-1)
+        assert stats["policies"] == {"counts": "partial-key"}
+        assert [batch["number"] for batch in stats["batches"]] == [batch.number for batch in running.history.batches]
+
+        take(2, given("partial-key"), PlannedEpoch(rerouted(9), 1, "ready"))
+        assert follower.refused == Refusal(9, 1, "epoch 9 was planned for generation 1, this run is of 2")
+        take(2, given("partial-key"), PlannedEpoch(rerouted(9), 2, "ready"))
+        assert follower.refused is not None
+        assert "epoch 9 routes counts; the topology has counts, counts.partial" in follower.refused.why
+        take(3, given("partial-key", **{"with": {"costPerTuple": "1us"}}))
+        assert (follower.refused.generation, follower.generation) == (3, 2)
+        assert "this needs a restart" in follower.refused.why
+        feed()
+        take(4, given("fields"))
+        assert (follower.generation, follower.refused) == (4, None), "what comes next is taken as if nothing had been"
+        follower.take(None)
+        assert "is gone" in follower.refused.why
+        feed()
+        assert counts_in("followed") == expected
+    assert any("not taken from ConfigMap followed-routing: epoch 9" in event.text for event in running.history.events)
 
 
 def test_a_self_join_equals_duckdbs(runner: Runner) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.faults import kill_executor
+from support.faults import kill_executor, kill_python
 from support.manifests import counting, counts_in, counts_seen, files, manifest, memory_sink, write_rows
 
 from streamtopology.jobs.checkpoint import CheckpointError
@@ -111,6 +111,19 @@ def test_an_executor_killed_in_a_batch_costs_one_attempt(runner: Runner, gate: G
     attempts = {batch.number: batch.attempt for batch in running.history.batches}
     assert attempts[0] == 1
     assert attempts[1] == 2
+
+
+def test_a_python_worker_killed_in_a_batch_costs_one_attempt(runner: Runner, gate: Gate) -> None:
+    expected = write_all(runner.folder / "rows")
+    given = manifest("beheaded", [files(runner.folder / "rows")], [gated(gate)], [memory_sink("beheaded", "counts")])
+    with runner.running(given) as running:
+        running.wait_until(lambda: gate.waiting() == 3)
+        assert kill_python(runner.embedded.cluster, "large-1") >= 2
+        running.wait_until(lambda: any("a Python worker died; trying again" in event.text for event in running.history.events))
+        gate.open()
+        running.wait_until(running.ended.done)
+    assert counts_in("beheaded") == expected
+    assert {batch.number: batch.attempt for batch in running.history.batches}[1] == 2
 
 
 def test_a_driver_killed_in_a_batch_leaves_nothing_and_its_successor_goes_on(runner: Runner, gate: Gate) -> None:

@@ -17,3 +17,14 @@ def kill_executor(cluster: LocalCluster, slot: str) -> None:
             command = Path("/proc", str(pid), "cmdline").read_bytes()
             if b"CoarseGrainedExecutorBackend" in command or b"streamtopology.jobs.daemon" in command:
                 os.kill(pid, signal.SIGKILL)
+
+
+def kill_python(cluster: LocalCluster, slot: str) -> int:
+    """kill -9 of the slot's Python workers and the daemon that forks them; how many there were."""
+    killed = 0
+    for pid in cluster.processes(slot):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            if b"streamtopology.jobs.daemon" in Path("/proc", str(pid), "cmdline").read_bytes():
+                os.kill(pid, signal.SIGKILL)
+                killed += 1
+    return killed

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -22,13 +23,13 @@ import pytest
 from streamtopology.jobs import driver as driver_module
 from streamtopology.jobs import reading_ahead, tasks
 from streamtopology.jobs.batch import Attempt, Plan
-from streamtopology.jobs.checkpoint import Checkpoint, CommitRecord
+from streamtopology.jobs.checkpoint import Checkpoint, CommitRecord, Lease
 from streamtopology.jobs.driver import Committed, Driver, Router
 from streamtopology.jobs.executors import ExecutorLost, ExecutorWatch
 from streamtopology.jobs.pinning import ExecutorInfo
 from streamtopology.jobs.publishing import DEAD_LETTERS, Publisher
 from streamtopology.jobs.runner import _first_plan, source_schemas
-from streamtopology.jobs.sinks.base import staged_table
+from streamtopology.jobs.sinks.base import Sink, staged_table
 from streamtopology.jobs.sources.descriptors import Descriptor
 from streamtopology.jobs.stages import Results, collect
 from streamtopology.jobs.state import RowState, State
@@ -82,6 +83,7 @@ class Routes:
     def __init__(self, plan: Plan, checkpoint: Checkpoint) -> None:
         self.plan = plan
         self._checkpoint = checkpoint
+        self.prepared: Plan | None = None
         self.flush = False
         self.done: list[Committed] = []
         checkpoint.write_epoch(plan.epoch.number, plan.to_json())
@@ -94,6 +96,30 @@ class Routes:
         epoch = Epoch(1 + max(self._checkpoint.epochs()), routes, source_shares, "the test says so", placement)
         self.plan = replace(self.plan, epoch=epoch)
         self._checkpoint.write_epoch(epoch.number, self.plan.to_json())
+
+    def prepare(self, tables: Mapping[str, RoutingTable]) -> int:
+        """A plan whose state is to be copied ahead: it holds the newest commit, and is not ready. Its epoch."""
+        running = self.plan
+        last = self._checkpoint.last_commit()
+        assert last is not None
+        self.reroute(tables)
+        self.prepared, self.plan = self.plan, running
+        lease = Lease(self.prepared.epoch.number, last.batch, running.epoch.number)
+        return self._checkpoint.migrations.take(lease).epoch
+
+    def take_up_prepared(self) -> int | None:
+        """What a driver that comes back does when the epoch is still wanted: go on with the copy that was begun."""
+        for lease in self._checkpoint.migrations.leases():
+            last = self._checkpoint.last_commit()
+            if last is not None and last.epoch == lease.follows and self.plan.epoch.number < lease.epoch:
+                self.prepared = Plan.from_json(self._checkpoint.read_epoch(lease.epoch))
+                return lease.epoch
+        return None
+
+    def copied(self) -> None:
+        """The prepared plan is ready."""
+        assert self.prepared is not None
+        self.plan, self.prepared = self.prepared, None
 
     def ready(self) -> Plan:
         return self.plan
@@ -136,15 +162,17 @@ class Flow:
     def __init__(
         self, folder: Path, manifest: Mapping[str, Any], base_dir: Path | None = None,
         router: Callable[[Plan, Checkpoint], Router] = Routes, clock: Callable[[], float] = lambda: 0.0,
+        sink: Callable[[str, Checkpoint], Sink] = lambda name, checkpoint: Kept(),
     ) -> None:  # fmt: skip
         self._folder = folder
         self._base_dir = base_dir or folder
         self._router_of = router
         self._clock = clock
+        self._sink_of = sink
         self._files = itertools.count()
         self._runs = itertools.count()
         self.told: list[str] = []
-        self.sinks: dict[str, Kept] = {}
+        self.sinks: dict[str, Sink] = {}
         self.checkpoint = Checkpoint.open(str(folder / "checkpoint"), "flow")
         self.start(manifest)
 
@@ -160,8 +188,9 @@ class Flow:
         plan = _first_plan(self.topology, source_schemas(self.topology, {}), self._base_dir, self.checkpoint)
         self.router = self._router_of(plan, self.checkpoint)
         self.driver = Driver(
-            spark=cast(Any, None), checkpoint=self.checkpoint, watch=cast(ExecutorWatch, _Watch(self)), router=self.router,
-            publisher=Publisher(self.checkpoint, {name: self.sinks.setdefault(name, Kept()) for name in self._sink_names()}),
+            spark=cast(Any, SimpleNamespace(sparkContext=None)), checkpoint=self.checkpoint,
+            watch=cast(ExecutorWatch, _Watch(self)), router=self.router,
+            publisher=Publisher(self.checkpoint, {name: self._sink(name) for name in self._sink_names()}),
             upkeep=Upkeep(self.checkpoint), watermarks=Watermarks(self.topology.sources, self._clock),
             slot_of=lambda executor: executor.id, settled=self._settle, run=f"run {next(self._runs)}", tell=self.told.append,
         )  # fmt: skip
@@ -205,7 +234,9 @@ class Flow:
 
     def published(self, sink: str) -> pa.Table:
         """Everything that reached a sink, batch by batch; no columns before the first batch."""
-        batches = self.sinks[sink].batches
+        kept = self.sinks[sink]
+        assert isinstance(kept, Kept)
+        batches = kept.batches
         return pa.concat_tables(batches[number] for number in sorted(batches)) if batches else pa.table({})
 
     def states(self, node: str) -> dict[int, State]:
@@ -227,6 +258,11 @@ class Flow:
             else:
                 rows += state.snapshot().to_pylist()
         return rows
+
+    def _sink(self, name: str) -> Sink:
+        if name not in self.sinks:
+            self.sinks[name] = self._sink_of(name, self.checkpoint)
+        return self.sinks[name]
 
     def _settle(self, placement: Placement) -> None:
         """End the executors that no batch needs any more, as a cluster does."""
@@ -326,5 +362,6 @@ def random_table(random: np.random.Generator, instances: int, hashes: np.ndarray
 def _spark_is(run_attempt: Callable[..., Results], read_ahead: Callable[..., Any]) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(driver_module, "run_attempt", run_attempt)
+        patch.setattr(driver_module, "begin_batch", lambda context, batch: None)
         patch.setattr(reading_ahead, "read_ahead", read_ahead)
         yield

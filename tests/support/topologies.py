@@ -63,11 +63,11 @@ class Runner:
         return history
 
     @contextmanager
-    def running(self, given: Mapping[str, Any], until: Until | None = None) -> Iterator[Running]:
+    def running(self, given: Mapping[str, Any], until: Until | None = None, decides: bool = True) -> Iterator[Running]:
         """Runs while entered; it is stopped on leaving, and what it raised is raised."""
         topology = parse(dict(given))
         history = new_history(topology)
-        run = self._run(topology, history, until, None)
+        run = self._run(topology, history, until, None, decides)
         with ThreadPoolExecutor(1) as thread:
             ended = thread.submit(run.process)
             try:
@@ -82,8 +82,10 @@ class Runner:
         path.write_text(json.dumps(given))
         return path
 
-    def _run(self, topology: Topology, history: History, until: Until | None, base: Path | None) -> TopologyRun:
-        options = RunOptions(until or Until(), self.folder)
+    def _run(
+        self, topology: Topology, history: History, until: Until | None, base: Path | None, decides: bool = True
+    ) -> TopologyRun:
+        options = RunOptions(until or Until(), self.folder, decides=decides)
         return TopologyRun(self.embedded, topology, base or self.folder, history, options)
 
 

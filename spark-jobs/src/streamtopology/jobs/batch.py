@@ -60,7 +60,8 @@ class Attempt:
     `homes[s]` is the slot number of the executor at place s of this attempt; `placement[i]` the place that instance i of
     every operator runs at, or hands its state over from if this epoch has it no more; `NOWHERE` for any other number.
     `previous` is (number, attempt) of the newest commit, the version all state must have.
-    `flush` asks partials to hand over; `final` says that the input has ended. `dry` attempts write nothing and know no
+    Under an epoch whose state was copied ahead, `copied_at` is the batch as of which. `flush` asks partials to hand over;
+    `final` says that the input has ended. `dry` attempts write nothing and know no
     state: they warm executors up.
     """
 
@@ -81,6 +82,7 @@ class Attempt:
     chooser_loads: Mapping[str, np.ndarray] = field(default_factory=dict)
     iterations_per_second: float = 0.0
     dead_letter: bool = False
+    copied_at: int | None = None
 
     @property
     def places(self) -> int:

@@ -38,16 +38,19 @@ def _told_errors() -> list[type[Exception]]:
     """Errors whose message is written for people; anything else is our mistake and shows its traceback."""
     from streamtopology.jobs.checkpoint import CheckpointError
     from streamtopology.jobs.control import NotRunning, Refused
+    from streamtopology.jobs.executors import ExecutorsUnusable
     from streamtopology.jobs.failures import TopologyFailed
     from streamtopology.jobs.local.cluster import ClusterError
     from streamtopology.jobs.local.java import JavaMissing
+    from streamtopology.jobs.migrate import GivenUp
     from streamtopology.jobs.server import AddressError
     from streamtopology.jobs.sinks import SinkError
     from streamtopology.jobs.sources.descriptors import SourceError
+    from streamtopology.jobs.top import Unreachable
 
     return [
-        AddressError, CheckpointError, ClusterError, JavaMissing, NotRunning, Refused, SinkError, SourceError,
-        TopologyFailed,
+        AddressError, CheckpointError, ClusterError, ExecutorsUnusable, GivenUp, JavaMissing, NotRunning, Refused, SinkError,
+        SourceError, TopologyFailed, Unreachable,
     ]  # fmt: skip
 
 
@@ -97,6 +100,26 @@ def _parser() -> argparse.ArgumentParser:
     get.add_argument("--work-dir", type=Path, default=Path("build/streamtopology"))
     get.set_defaults(command=_state_get)
 
+    for name, what in (
+        ("clone", "copy the checkpoint, as its newest commit has it"),
+        ("rollback", "go back to an earlier batch"),
+        ("check", "read every state file and say which are damaged or gone"),
+    ):
+        kept = state.add_parser(name, help=what)
+        kept.add_argument("manifest", type=Path)
+        kept.add_argument("--work-dir", type=Path, default=Path("build/streamtopology"))
+        if name == "clone":
+            kept.add_argument("target", metavar="URI", help="where the copy goes; there must be nothing yet")
+            kept.add_argument("--topology", metavar="NAME", help="the topology that will use the copy (default: the same)")
+        if name == "rollback":
+            kept.add_argument("--to", type=_batch_number, required=True, metavar="BATCH")
+        kept.set_defaults(command=_state_kept, action=name)
+
+    copy = commands.add_parser("migrate", help="copy ahead the state that a prepared epoch moves (the driver starts this)")
+    copy.add_argument("--checkpoint", required=True, metavar="URI", help="the topology's checkpoint")
+    copy.add_argument("--epoch", required=True, type=_positive, metavar="N", help="the epoch, as the driver has prepared it")
+    copy.set_defaults(command=_migrate)
+
     demo = commands.add_parser("demo", help="the flights demo: fields against live re-routing")
     demo.add_argument("--report", type=Path, default=Path("build/demo"), metavar="DIR")
     demo.add_argument("--batches", type=_positive, default=40)
@@ -141,6 +164,19 @@ def _parser() -> argparse.ArgumentParser:
     plan.add_argument("--json", type=Path, metavar="FILE")
     plan.set_defaults(command=_plan)
 
+    top = commands.add_parser("top", help="watch the instances of a topology that runs on a cluster")
+    top.add_argument("topology", metavar="NAME")
+    top.add_argument("-n", "--namespace", help="where the topology is (default: the kubeconfig's)")
+    top.add_argument("--context", help="which of the kubeconfig's clusters (default: the current one)")
+    top.add_argument("--here", action="store_true", help="one that `streamtopology run` runs on this machine")
+    top.set_defaults(command=_top)
+
+    driver = commands.add_parser("driver", help="run a topology in a pod that the operator made")
+    driver.set_defaults(command=_driver)
+
+    executor = commands.add_parser("executor", help="run an executor in a pod that the operator made")
+    executor.set_defaults(command=_executor)
+
     bench = commands.add_parser("bench", help="run a benchmark")
     bench.add_argument("name")
     bench.add_argument("--json", type=Path, metavar="FILE")
@@ -158,6 +194,12 @@ def _positive(text: str) -> int:
 def _whole(text: str) -> int:
     if not text.isdigit():
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+    return int(text)
+
+
+def _batch_number(text: str) -> int:
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is not the number of a batch")
     return int(text)
 
 
@@ -250,6 +292,32 @@ def _state_get(parsed: argparse.Namespace) -> int:
     return HELD
 
 
+def _state_kept(parsed: argparse.Namespace) -> int:
+    from streamtopology.jobs import keeping
+    from streamtopology.jobs.control import ControlServer
+    from streamtopology.jobs.runner import checkpoint_folder
+
+    topology = load(parsed.manifest)
+    uri = str(checkpoint_folder(topology, parsed.work_dir))
+    if parsed.action == "clone":
+        print(keeping.clone(uri, parsed.target, parsed.topology))
+    elif parsed.action == "rollback":
+        with ControlServer(topology.name, {}):  # refused while the topology runs on this machine
+            print(keeping.rollback(uri, parsed.to))
+    else:
+        found = keeping.check(uri)
+        print(keeping.told(found))
+        return FAILED if found else HELD
+    return HELD
+
+
+def _migrate(parsed: argparse.Namespace) -> int:
+    from streamtopology.jobs import migrate
+
+    migrate.run(parsed.checkpoint, parsed.epoch)
+    return HELD
+
+
 def _demo(parsed: argparse.Namespace) -> int:
     from streamtopology.jobs.demo import run_demo
 
@@ -278,6 +346,24 @@ def _plan(parsed: argparse.Namespace) -> int:
     from streamtopology.jobs.planning import plan
 
     return plan(parsed.manifest, parsed.stats, parsed.json)
+
+
+def _top(parsed: argparse.Namespace) -> int:
+    from streamtopology.jobs.top import top
+
+    return top(parsed.topology, parsed.namespace, parsed.context, parsed.here)
+
+
+def _driver(_: argparse.Namespace) -> int:
+    from streamtopology.jobs.pods.driver import run_driver
+
+    return run_driver(os.environ)
+
+
+def _executor(_: argparse.Namespace) -> int:
+    from streamtopology.jobs.pods.executor import run_executor
+
+    return run_executor(os.environ)
 
 
 def _bench(parsed: argparse.Namespace) -> int:

@@ -11,6 +11,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from streamtopology.jobs.logs import tag_lines
+
 MODULES = (
     "numpy",
     "pyarrow",
@@ -58,6 +60,7 @@ def freeze_at_powers_of_two(worker: Callable[..., int]) -> Callable[..., int]:
 
     def counted(*args: Any) -> int:
         nonlocal tasks
+        tag_lines()
         code = worker(*args)
         tasks += 1
         if tasks & (tasks - 1) == 0:

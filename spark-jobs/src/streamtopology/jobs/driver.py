@@ -16,9 +16,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from streamtopology.jobs.batch import Attempt, Plan, place_instances
 from streamtopology.jobs.checkpoint import BatchRecord, Checkpoint, CommitRecord, StateRef
+from streamtopology.jobs.checkpoint.migrations import is_whole_after
 from streamtopology.jobs.dag import PARTIAL, Dag
 from streamtopology.jobs.executors import ExecutorLost, ExecutorWatch
 from streamtopology.jobs.failures import TopologyFailed
+from streamtopology.jobs.logs import begin_batch
 from streamtopology.jobs.pinning import ExecutorInfo, Sending, Slot
 from streamtopology.jobs.publishing import Publisher
 from streamtopology.jobs.reading_ahead import Ahead
@@ -123,8 +125,12 @@ class Driver:
         for _ in range(rounds):
             executors = self._executors(plan)
             attempt = replace(self._attempt(0, 0, plan, executors, (), final=False), dry=True, previous=None)
-            with self.watch.guard([executor.slot for executor in executors]):
-                results = run_attempt(self.spark, attempt, depth, [executor.slot for executor in executors], None)
+            try:
+                with self.watch.guard([executor.slot for executor in executors]):
+                    results = run_attempt(self.spark, attempt, depth, [executor.slot for executor in executors], None)
+            except ExecutorLost as lost:
+                self.tell(f"warming up: {lost}")
+                continue
             self._stop_on_failures(results)
 
     def rehearse_on(self, executor: ExecutorInfo, rounds: int = 5) -> None:
@@ -152,6 +158,7 @@ class Driver:
             self.publisher.publish(self._last)
             return
         number = 0 if self._last is None else self._last.batch + 1
+        begin_batch(self.spark.sparkContext, number)
         self.router.arrived({self.slot_of(executor) for executor in self.watch.admitted()})
         tried = self.checkpoint.batch_records(number)
         plan = self._plan_for(tried)
@@ -178,7 +185,10 @@ class Driver:
             self.router.committed(Committed(attempt, results, rows, time.perf_counter() - started, started_at))
             self.settled(plan.placement)
             return
-        raise TopologyFailed(f"batch {number} lost an executor in each of {MOST_ATTEMPTS} attempts; see the executors' logs")
+        raise TopologyFailed(
+            f"batch {number} lost an executor or its Python worker in each of {MOST_ATTEMPTS} attempts: too little memory, or "
+            "an operator that ends its process? See the executors' logs"
+        )
 
     def read_ahead(self, descriptors: Sequence[str]) -> None:
         """Start reading what the next batch will be given while `batch`, in another thread, is at work.
@@ -241,13 +251,23 @@ class Driver:
             flush=self.router.must_flush(), final=final,
             descriptors=_deal(descriptors, plan.epoch.source_shares, homes, placement.present),
             chooser_loads=dict(self._chooser_loads), iterations_per_second=self.iterations_per_second,
-            dead_letter=plan.topology.on_bad_tuple == "deadLetter",
+            dead_letter=plan.topology.on_bad_tuple == "deadLetter", copied_at=self._copied_at(plan),
         )  # fmt: skip
 
     def _placement_left(self, plan: Plan) -> Placement | None:
         """Where instances were in the batch before, if this one runs under another epoch."""
         last = self._last_plan
         return None if last is None or last.epoch.number == plan.epoch.number else last.placement
+
+    def _copied_at(self, plan: Plan) -> int | None:
+        """The batch as of which the state that moves now was copied ahead; None: it all moves with this batch."""
+        last = self._last
+        if last is None or plan.epoch.number == last.epoch:
+            return None
+        copied = self.checkpoint.migrations.copied(plan.epoch.number)
+        if copied is None or copied.follows != last.epoch or not is_whole_after(last.state, copied.batch):
+            return None
+        return copied.batch
 
     def _forget_loads_of_others(self, plan: Plan) -> None:
         """Where the instances change, choosers start anew: else a new one would get all tuples until it had caught up."""
@@ -343,7 +363,7 @@ def _state_after(last: CommitRecord | None, results: Results, epoch: Epoch) -> d
     for turned in results.turns:
         report = turned.report
         before = state.setdefault(report.operator, {}).get(report.instance, StateRef(None, (), 0, 0))
-        deltas = before.deltas if turned.delta is None else (*before.deltas, turned.delta)
+        deltas = (*before.deltas, *turned.adopted, *(() if turned.delta is None else (turned.delta,)))
         state[report.operator][report.instance] = replace(
             before, deltas=deltas, keys=report.state_keys, bytes=report.state_bytes
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
@@ -26,6 +26,9 @@ LOSS_SECONDS = 1.0  # by when the scheduler knows that an executor is gone whose
 ADMISSION_SECONDS = 300.0
 MOST_WARM_UPS = 2  # tries on one living executor
 
+# What Spark says when the socket to a task's Python process ends before the task does: it had been read from, or written to.
+_SIGNS_OF_A_DEAD_WORKER = ("Python worker exited unexpectedly", "Broken pipe", "Connection reset by peer")
+
 _tags = itertools.count(1)
 
 
@@ -35,6 +38,16 @@ class ExecutorLost(Exception):
     def __init__(self, ids: Sequence[str]) -> None:
         super().__init__(f"lost executor{'s' if len(ids) > 1 else ''} {', '.join(ids)}")
         self.ids = tuple(ids)
+
+
+class PythonWorkerDied(ExecutorLost):
+    """A task's Python process was killed; its executor lives on and starts another."""
+
+    def __init__(self) -> None:
+        super().__init__(())
+
+    def __str__(self) -> str:
+        return "a Python worker died"
 
 
 class ExecutorsUnusable(Exception):
@@ -53,7 +66,7 @@ def _any(executor: ExecutorInfo) -> bool:
     return True
 
 
-def _its_host(executor: ExecutorInfo) -> Hashable:
+def _its_host(executor: ExecutorInfo) -> str:
     return executor.host
 
 
@@ -62,8 +75,8 @@ class ExecutorWatch:
 
     `warm_up(executor)` runs jobs pinned to a new executor, in a thread of its own; only then is it admitted. `tell` gets
     a sentence for each change. `lost` and `admitted` are called with the executor from the watch's threads. `check`
-    raises when no executor can ever come (the cluster's master is dead). `home_of` names an executor's home: of two at the
-    same home the one that came first is as good as lost, and one without a home (None) is warmed up but gets no work.
+    raises when no executor can ever come (the cluster's master is dead). `slot_of` names what an executor fills: of two in
+    the same slot the one that came first is as good as lost.
     """
 
     def __init__(
@@ -74,7 +87,7 @@ class ExecutorWatch:
         lost: Callable[[ExecutorInfo], None] = nothing,
         admitted: Callable[[ExecutorInfo], None] = nothing,
         check: Callable[[], None] = _well,
-        home_of: Callable[[ExecutorInfo], Hashable | None] = _its_host,
+        slot_of: Callable[[ExecutorInfo], str] = _its_host,
     ) -> None:
         self._spark = spark
         self._warm_up = warm_up
@@ -82,7 +95,7 @@ class ExecutorWatch:
         self._on_lost = lost
         self._on_admitted = admitted
         self._check = check
-        self._home_of = home_of
+        self._slot_of = slot_of
         self.rehearsal = nothing
         """What else a new executor goes through before it is admitted, as the topology at work has it."""
         self._changed = threading.Condition()
@@ -105,12 +118,18 @@ class ExecutorWatch:
     def admitted(self) -> list[ExecutorInfo]:
         """The executors that may be given work now, in the order of their hosts."""
         with self._changed:
-            return in_order(executor for executor in self._admitted.values() if self._home_of(executor) is not None)
+            return in_order(self._admitted.values())
 
     def present(self) -> list[ExecutorInfo]:
         """The executors that live, admitted or not, in the order of their hosts."""
         with self._changed:
             return in_order(self._present.values())
+
+    def raise_failure(self) -> None:
+        """Raises `ExecutorsUnusable` when a living executor could not be warmed up."""
+        with self._changed:
+            if self._failure:
+                raise ExecutorsUnusable(str(self._failure)) from self._failure
 
     def await_admitted(
         self, count: int = 1, timeout_seconds: float = ADMISSION_SECONDS, wanted: Callable[[ExecutorInfo], bool] = _any
@@ -123,8 +142,7 @@ class ExecutorWatch:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._failure or sum(map(wanted, self.admitted())) >= count, timeout=1.0)
-                if self._failure:
-                    raise ExecutorsUnusable(str(self._failure)) from self._failure
+            self.raise_failure()
             admitted = [executor for executor in self.admitted() if wanted(executor)]
             if len(admitted) >= count:
                 return admitted
@@ -150,6 +168,8 @@ class ExecutorWatch:
         try:
             yield
         except (Py4JError, PySparkException) as failure:
+            if any(sign in str(failure) for sign in _SIGNS_OF_A_DEAD_WORKER):
+                raise PythonWorkerDied from failure
             if lost := self._lost_among(watched):
                 with self._changed:  # the next attempt may be quicker than the next tick
                     for executor_id in lost:
@@ -198,14 +218,11 @@ class ExecutorWatch:
     def _welcome(self, alive: frozenset[str]) -> None:
         for executor in sorted(executors(self._spark), key=lambda executor: int(executor.id)):  # as Spark numbered them
             if executor.id in alive and executor.id not in self._present:
-                self._replaced |= {old.id for old in self._present.values() if self._same_home(old, executor)}
+                # The old one must be gone for the new one to be there; the scheduler may learn that seconds later.
+                self._replaced |= {old.id for old in self._present.values() if self._slot_of(old) == self._slot_of(executor)}
                 self._present[executor.id] = executor
                 name = f"warm-up-{executor.id}"
                 InheritableThread(target=self._admit, args=(executor,), name=name, daemon=True).start()
-
-    def _same_home(self, old: ExecutorInfo, new: ExecutorInfo) -> bool:
-        """Whether `new` can only be there because `old` is gone, which the scheduler may learn seconds later."""
-        return self._home_of(new) is not None and self._home_of(old) == self._home_of(new)
 
     def _admit(self, executor: ExecutorInfo) -> None:
         for remaining in reversed(range(MOST_WARM_UPS)):
@@ -213,6 +230,9 @@ class ExecutorWatch:
                 with self.guard([executor.slot]):
                     self._warm_up(executor)
                     self.rehearsal(executor)
+            except PythonWorkerDied as failure:
+                if not remaining:
+                    self._fail(failure)
             except ExecutorLost:
                 return
             except (Py4JError, PySparkException) as failure:

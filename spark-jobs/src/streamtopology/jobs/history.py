@@ -71,6 +71,9 @@ class Event:
     text: str
 
 
+KEPT_WHOLE = 64
+"""Newest batches whose reports keep their arrays per key and bucket, for a controller that asks for several at once."""
+
 Listener = Callable[["History"], None]
 
 
@@ -119,11 +122,15 @@ class History:
         self.phase = phase
         self._changed()
 
+    def is_ready(self) -> bool:
+        """Whether batches run, or have all been run."""
+        return self.phase in ("running", "draining", "done")
+
     def batch_done(self, outcome: BatchOutcome) -> None:
         with self._lock:
-            if self._batches:
-                self._batches[-1] = _without_keys(self._batches[-1])
             self._batches.append(outcome)
+            if len(self._batches) > KEPT_WHOLE:
+                self._batches[-KEPT_WHOLE - 1] = _without_keys(self._batches[-KEPT_WHOLE - 1])
         self._changed()
 
     def rerouted(self, change: Reconfiguration) -> None:

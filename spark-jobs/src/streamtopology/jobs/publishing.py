@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from streamtopology.jobs.checkpoint import Checkpoint, CommitRecord
+from streamtopology.jobs.crashpoints import passing
 from streamtopology.jobs.sinks import Sink
 
 DEAD_LETTERS = ""  # the name under which a commit record lists tuples that were set aside; no sink can be called that
@@ -20,7 +21,9 @@ class Publisher:
     def publish(self, commit: CommitRecord) -> None:
         for name, sink in self._sinks.items():
             staged = [self._checkpoint.local_path(path) for path in commit.outputs.get(name, ())]
+            passing("sink.publishing")
             sink.publish(commit.batch, staged)
+            passing("sink.published")
 
     def close(self) -> None:
         for sink in self._sinks.values():

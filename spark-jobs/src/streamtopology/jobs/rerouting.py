@@ -17,6 +17,7 @@ from streamtopology.jobs.checkpoint import Checkpoint
 from streamtopology.jobs.dag import PARTIAL, Dag
 from streamtopology.jobs.driver import Committed
 from streamtopology.jobs.history import BatchOutcome, History, Reconfiguration, SlotInfo
+from streamtopology.jobs.preparing import Preparing
 from streamtopology.routing import groupings
 from streamtopology.routing.capacity import SOURCE, SlotModel, bound
 from streamtopology.routing.controller import Controller, Nothing, Recommend, Reroute, TopologyFacts
@@ -82,11 +83,15 @@ class _Published:
 
 
 class InProcessRouter:
-    """Implements the driver's `Router`. `clock` is monotonic seconds; `declared_cpu` cores of the slots by name."""
+    """Implements the driver's `Router`. `clock` is monotonic seconds; `declared_cpu` cores of the slots by name.
+
+    Unless it `decides`, it only measures, and its epochs come from who calls `apply` and `publish`.
+    """
 
     def __init__(
         self, plan: Plan, checkpoint: Checkpoint, controller: Controller, history: History,
-        declared_cpu: Callable[[], Mapping[str, float]], clock: Callable[[], float],
+        declared_cpu: Callable[[], Mapping[str, float]], clock: Callable[[], float], decides: bool = True,
+        preparing: Preparing | None = None,
     ) -> None:  # fmt: skip
         self._ready = plan
         self._active = plan
@@ -95,12 +100,17 @@ class InProcessRouter:
         self._history = history
         self._declared_cpu = declared_cpu
         self._clock = clock
+        self._decides = decides
+        self._preparing = preparing or Preparing(checkpoint, None, lambda text: None, clock)
+        self._copies_itself = preparing is not None and preparing.start is not None
+        self._prepared: _Published | None = None
         self._here: frozenset[str] = frozenset()
         self._published: dict[int, _Published] = {}
         self._waiting: _Published | None = None
         self._told = ""
         self._outcomes_seen = 0
         self._rows_per_source_row: dict[str, float] = {}
+        self._bound = 0.0
         self._lock = threading.Lock()
         self._deciding = threading.Lock()  # one new epoch at a time: `apply` comes from another thread
         checkpoint.write_epoch(plan.epoch.number, plan.to_json())
@@ -109,7 +119,7 @@ class InProcessRouter:
     @property
     def topology(self) -> Topology:
         """What was asked for last; a plan of it may wait for partials to hand over."""
-        return self._newest().topology
+        return self.newest().topology
 
     @property
     def epoch(self) -> Epoch:
@@ -117,6 +127,8 @@ class InProcessRouter:
 
     def ready(self) -> Plan:
         with self._lock:
+            if self._prepared is not None and self._preparing.is_over():
+                self._ready, self._prepared = self._prepared.plan, None
             return self._ready
 
     def must_flush(self) -> bool:
@@ -141,11 +153,12 @@ class InProcessRouter:
         self._controller.observe(done.attempt.number, done.seconds, reports, sources, epoch)
         self._note_rows(done)
         model = self._controller.model(self._facts())
+        self._bound = self._bound_by(model)
         self._history.batch_done(_outcome(done, model))
         self._note_first_batch_under(done)
         self._note_gains()
         with self._deciding:
-            if not self._is_changing(flushed=done.attempt.flush):
+            if not self._is_changing(flushed=done.attempt.flush) and self._decides:
                 self._judge(done)
 
     def _judge(self, done: Committed) -> None:
@@ -176,7 +189,7 @@ class InProcessRouter:
         """Let executors that the topology has been waiting for take part, and instances go that a restart had kept."""
         with self._deciding:
             self._here = frozenset(slots)
-            newest = self._newest()
+            newest = self.newest()
             now = _taking_part(newest.topology, newest.placement, self._here)
             if joined := [name for name in now if name not in newest.placement.names]:
                 self._change_to(newest.topology, f"{', '.join(joined)} joined")
@@ -185,12 +198,13 @@ class InProcessRouter:
 
     def awaited(self) -> tuple[str, ...]:
         """Slots of the topology whose executors have not arrived yet."""
-        newest = self._newest()
+        newest = self.newest()
         return tuple(name for name in slot_names(newest.topology) if name not in newest.placement.names)
 
-    def _newest(self) -> Plan:
-        """The plan published last, which may wait for partials to hand over."""
-        return self._waiting.plan if self._waiting else self._ready
+    def newest(self) -> Plan:
+        """The plan published last, which may wait for partials to hand over or for its state to be copied."""
+        not_ready = self._waiting or self._prepared
+        return not_ready.plan if not_ready else self._ready
 
     def _change_to(self, topology: Topology, why: str) -> int:
         """Publish an epoch for `topology` on the slots whose executors take part."""
@@ -208,35 +222,58 @@ class InProcessRouter:
         self._publish(topology, epoch, self._clock() - started, {})
         return number
 
-    def publish(self, epoch: Epoch) -> None:
+    def publish(self, epoch: Epoch, prepared: bool = False) -> None:
         """Run under `epoch`, made by someone else than the controller, from the next batch on. It follows the newest one.
 
-        It may say nothing of the placement, but not another one: who takes part is decided here.
+        It may say nothing of the placement, but not another one: who takes part is decided here. One that is only
+        `prepared` runs when its state has been copied.
         """
-        newest = self.ready()
-        if epoch.number <= newest.epoch.number:
-            raise ValueError(f"epoch {epoch.number} cannot be published: epoch {newest.epoch.number} is there already")
-        if epoch.placement not in (None, newest.placement):
-            raise ValueError(f"epoch {epoch.number} was planned for {epoch.placement}, but the run has {newest.placement}")
-        self._publish(newest.topology, replace(epoch, placement=newest.placement), 0.0, {})
+        with self._deciding:
+            newest = self.newest()
+            if epoch.number <= newest.epoch.number:
+                raise ValueError(f"epoch {epoch.number} cannot be published: epoch {newest.epoch.number} is there already")
+            if epoch.placement not in (None, newest.placement):
+                raise ValueError(f"epoch {epoch.number} was planned for {epoch.placement}, but the run has {newest.placement}")
+            self._publish(newest.topology, replace(epoch, placement=newest.placement), 0.0, {}, prepared)
 
     def bound(self) -> float:
-        """Rows/s of the source that no routing can beat, by the capacities measured last; 0 before any batch."""
-        model = self._controller.model(self._facts())
+        """Rows/s of the source that no routing can beat, by the capacities as of the last batch; 0 before any."""
+        return self._bound
+
+    def _bound_by(self, model: SlotModel | None) -> float:
         if model is None or not self._rows_per_source_row:
             return 0.0
         known = {stage: rows for stage, rows in self._rows_per_source_row.items() if stage in model.rates}
         return bound(model, known, self._active.placement.present).rows_per_second
 
-    def _publish(self, topology: Topology, epoch: Epoch, plan_seconds: float, gains: Mapping[str, float]) -> None:
-        """Saved before it is taken: an epoch is ready only when the checkpoint holds all of it."""
+    def run_prepared(self, number: int) -> None:
+        """The prepared epoch of this number may run now, copied or not."""
+        with self._lock:
+            if self._prepared is not None and self._prepared.plan.epoch.number == number:
+                self._preparing.close()
+                self._ready, self._prepared = self._prepared.plan, None
+
+    def _publish(
+        self, topology: Topology, epoch: Epoch, plan_seconds: float, gains: Mapping[str, float], prepared: bool = False
+    ) -> None:
+        """Saved before it is taken: an epoch is ready only when the checkpoint holds all of it.
+
+        What moves much state is only prepared. A plan that was, and is not ready yet, is superseded by this one.
+        """
         plan = replace(self._ready, topology=topology, epoch=epoch)
         published = _Published(plan, epoch.reason, self._clock(), plan_seconds, gains)
         self._checkpoint.write_epoch(epoch.number, plan.to_json())
         with self._lock:
+            self._preparing.give_up()
+            self._prepared = None
             self._published[epoch.number] = published
             if _keeps_partials(self._ready, plan):
-                self._ready, self._waiting = plan, None
+                self._waiting = None
+                copies = prepared or (self._copies_itself and self._preparing.is_large(self._ready, plan))
+                if copies and self._preparing.begin(self._ready, plan):
+                    self._prepared = published
+                else:
+                    self._ready = plan
             else:
                 self._waiting = published
 
@@ -245,7 +282,7 @@ class InProcessRouter:
         with self._lock:
             if self._waiting is not None and flushed:
                 self._ready, self._waiting = self._waiting.plan, None
-            return self._waiting is not None or self._ready is not self._active
+            return bool(self._waiting or self._prepared) or self._ready is not self._active
 
     def _facts(self) -> TopologyFacts:
         return self._facts_of(self._ready.topology, replace(self._ready.epoch, placement=self._ready.placement))

@@ -25,6 +25,8 @@ from streamtopology.jobs.executors import nothing
 from streamtopology.jobs.failures import TopologyFailed
 from streamtopology.jobs.history import History, SlotInfo
 from streamtopology.jobs.metrics import Metrics
+from streamtopology.jobs.pinning import ExecutorInfo
+from streamtopology.jobs.preparing import CopyProcess, Preparing
 from streamtopology.jobs.publishing import DEAD_LETTERS, Publisher
 from streamtopology.jobs.query import TopologyQuery, Until, source_frames
 from streamtopology.jobs.rerouting import InProcessRouter, first_routes, with_instances
@@ -33,7 +35,7 @@ from streamtopology.jobs.sinks import Writer, check, open_sink
 from streamtopology.jobs.sources.checks import check as check_source
 from streamtopology.jobs.sources.descriptors import SourceSpec
 from streamtopology.jobs.sources.reading import declared_schema
-from streamtopology.jobs.stats import build_stats
+from streamtopology.jobs.stats import ExecutorStanding, Standing, build_stats
 from streamtopology.jobs.upkeep import Upkeep
 from streamtopology.jobs.watermarks import Watermarks
 from streamtopology.routing import groupings
@@ -59,18 +61,26 @@ _MANIFEST_POLL_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Until when to run, where the checkpoint is when the manifest names none, where the status server listens."""
+    """Until when to run, where the checkpoint is when the manifest names none, where the status server listens.
+
+    Unless it `decides`, the run takes its epochs from outside (an operator) and only measures.
+    """
 
     until: Until = field(default_factory=Until)
     work_dir: Path = Path("build/streamtopology")
     port: int = 0
+    decides: bool = True
 
 
 def new_history(topology: Topology) -> History:
     """The history of a run to come; its slots have their numbers when its first plan is made."""
     slots = executor_slots(topology)
     infos = tuple(SlotInfo(index, slot.name, slot.class_name, slot.cpu) for index, slot in enumerate(slots))
-    return History(topology.name, infos, {operator.name: operator.grouping.policy for operator in topology.operators})
+    return History(topology.name, infos, policies_of(topology))
+
+
+def policies_of(topology: Topology) -> dict[str, str]:
+    return {operator.name: operator.grouping.policy for operator in topology.operators}
 
 
 def check_before_start(topology: Topology, base_dir: Path) -> None:
@@ -141,9 +151,11 @@ class TopologyRun:
         folder = checkpoint_folder(topology, options.work_dir)
         self.checkpoint = Checkpoint.open(str(folder), topology.name)
         plan = _first_plan(topology, schemas, base_dir, self.checkpoint)
+        copier = CopyProcess if options.decides else None  # elsewhere the operator starts a Job
+        self._preparing = Preparing(self.checkpoint, copier, self.tell, time.monotonic)
         self._router = InProcessRouter(
             plan, self.checkpoint, Controller(topology.rebalance, time.monotonic), history, self._declared_cpu,
-            time.monotonic,
+            time.monotonic, options.decides, self._preparing,
         )  # fmt: skip
         self._start_missing(topology)
         writer = Writer(topology.name, self.checkpoint.run)
@@ -156,17 +168,22 @@ class TopologyRun:
             watermarks=Watermarks(topology.sources, time.time), slot_of=cluster.slot_of,
             upkeep=Upkeep(self.checkpoint), settled=self._release,
             run=f"{self.checkpoint.run}/{uuid.uuid4().hex[:8]}",
-            iterations_per_second=work.iterations_for(1.0), tell=self._tell,
+            iterations_per_second=work.iterations_for(1.0), tell=self.tell,
         )  # fmt: skip
         self._query = TopologyQuery(spark, topology, frames, folder, self._driver)
 
     def process(self) -> None:
         """Run the stream as `stream` does, with commands and a status server on this machine."""
-        handlers = {"apply": self.apply_file, "resize": self.resize, "scale": self.scale, "stop": self.stop}
         metrics = Metrics(self._history)
-        with ExitStack() as undo:
-            undo.enter_context(ControlServer(self._router.topology.name, handlers))
-            undo.enter_context(StatusServer(metrics.registry, self._stats, port=self._options.port))
+        status = StatusServer(metrics.registry, self._stats, self._history.is_ready, port=self._options.port)
+        handlers = {
+            "apply": self.apply_file,
+            "resize": self.resize,
+            "scale": self.scale,
+            "stop": self.stop,
+            "address": lambda: status.url,
+        }
+        with ControlServer(self._router.topology.name, handlers), status:
             self.stream()
 
     def stream(self) -> None:
@@ -175,6 +192,7 @@ class TopologyRun:
             undo.callback(self._publisher.close)
             undo.callback(self._driver.upkeep.close)
             undo.enter_context(self._rehearsing())
+            undo.callback(self._preparing.close)
             self._query.run(self._options.until, self._prepare)
 
     @contextmanager
@@ -187,8 +205,26 @@ class TopologyRun:
         finally:
             watch.rehearsal = nothing
 
-    def _stats(self) -> dict[str, Any]:
-        return build_stats(self._history, self._router.epoch)
+    def _stats(self, since: int | None) -> dict[str, Any]:
+        return build_stats(self._history, self.standing(), since)
+
+    def standing(self) -> Standing:
+        """Where the run stands beside its history, as `/stats` tells it."""
+        admitted = {executor.id for executor in self._cluster.watch.admitted()}
+        return Standing(
+            routing=self._router.epoch,
+            newest_epoch=self._router.ready().epoch.number,
+            bound=self.bound(),
+            checkpoint=self.checkpoint.uri,
+            executors=[self._executor(executor, executor.id in admitted) for executor in self._cluster.watch.present()],
+        )
+
+    def _executor(self, executor: ExecutorInfo, admitted: bool) -> ExecutorStanding:
+        name = self._cluster.slot_of(executor)
+        slot = next((slot for slot in self._history.slots if slot.present and slot.executor == name), None)
+        class_name = executor.attributes.get("CLASS", "") if slot is None else slot.class_name
+        number = None if slot is None else slot.index
+        return ExecutorStanding(executor.id, class_name, executor.attributes.get("POD_NAME"), number, admitted)
 
     def _prepare(self) -> None:
         self._history.enter("warming up")
@@ -214,7 +250,7 @@ class TopologyRun:
         """Change the CPU of a class of executors while they run."""
         cores = parse_cpu(cpu)
         self._cluster.resize(class_name, cores)
-        self._tell(f"class {class_name} now has {cores:g} CPU per executor")
+        self.tell(f"class {class_name} now has {cores:g} CPU per executor")
         return f"class {class_name}: {cores:g} CPU per executor, at once"
 
     def apply_file(self, path: str) -> str:
@@ -239,7 +275,8 @@ class TopologyRun:
         check_before_start(topology, self._base_dir)
         number = self._router.apply(topology, "; ".join(change.sentences))
         self._fit_cluster(before, topology)
-        self._tell(f"epoch {number} published: {'; '.join(change.sentences)}")
+        self._history.policies = policies_of(topology)
+        self.tell(f"epoch {number} published: {'; '.join(change.sentences)}")
         awaited = self._router.awaited()
         when = f"; {', '.join(awaited)} will take part when warm" if awaited else ""
         return f"epoch {number} runs from the next batch on: {'; '.join(change.sentences)}{when}"
@@ -265,13 +302,13 @@ class TopologyRun:
         drained = [slot.name for slot in self._cluster.slots if slot.name not in needed]
         if drained:
             self._cluster.release(drained)
-            self._tell(f"drained and released: {', '.join(drained)}")
+            self.tell(f"drained and released: {', '.join(drained)}")
 
     def _declared_cpu(self) -> dict[str, float]:
         """Cores per slot, as the classes are now."""
         return {slot.name: slot.cpu for slot in self._cluster.slots}
 
-    def _tell(self, text: str) -> None:
+    def tell(self, text: str) -> None:
         batches = self._history.batches
         self._history.event(time.time(), batches[-1].number if batches else -1, text)
 

@@ -1,4 +1,4 @@
-"""The driver's window to the outside: `/metrics` for Prometheus, `/stats` for a controller, `/healthz` for a prober.
+"""The driver's window to the outside: `/metrics` for Prometheus, `/stats` for a controller, `/healthz` and `/readyz`.
 
 It only reads, and listens on this machine alone unless told otherwise.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import json
+import re
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -15,11 +16,15 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import parse_qs, urlsplit
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 LOCAL = "127.0.0.1"
+EVERYWHERE = "0.0.0.0"
+
+Stats = Callable[[int | None], Mapping[str, Any]]
 
 
 class AddressError(Exception):
@@ -29,15 +34,16 @@ class AddressError(Exception):
 class StatusServer:
     """Serves one run from a thread of its own between `with` and its end.
 
-    `port` 0 takes any free port; the one taken is in `port` and `url`. A given port that is taken or not permitted
+    `stats` is called with the number of a batch to have the batches after it, too, or None; `is_ready` tells whether
+    batches run. `port` 0 takes any free port; the one taken is in `port` and `url`. A given port that is taken or not permitted
     raises `AddressError`.
     """
 
     def __init__(
-        self, registry: CollectorRegistry, stats: Callable[[], Mapping[str, Any]], host: str = LOCAL, port: int = 0
+        self, registry: CollectorRegistry, stats: Stats, is_ready: Callable[[], bool], host: str = LOCAL, port: int = 0
     ) -> None:
         try:
-            self._http = ThreadingHTTPServer((host, port), partial(_Handler, registry, stats))
+            self._http = ThreadingHTTPServer((host, port), partial(_Handler, registry, stats, is_ready))
         except OSError as error:
             raise AddressError(_advice(error, host, port)) from error
         self.host = host
@@ -61,23 +67,39 @@ class StatusServer:
 class _Handler(BaseHTTPRequestHandler):
     server_version = "streamtopology"
 
-    def __init__(self, registry: CollectorRegistry, stats: Callable[[], Mapping[str, Any]], *connection: Any) -> None:
+    def __init__(self, registry: CollectorRegistry, stats: Stats, is_ready: Callable[[], bool], *connection: Any) -> None:
         self._registry = registry
         self._stats = stats
+        self._is_ready = is_ready
         super().__init__(*connection)  # answers the request before it returns
 
     def do_GET(self) -> None:
-        match self.path.partition("?")[0]:
+        asked = urlsplit(self.path)
+        match asked.path:
             case "/metrics":
                 encode, content_type = choose_encoder(self.headers.get("Accept", ""))
                 self._answer(HTTPStatus.OK, content_type, encode(self._registry))
             case "/stats":
-                self._answer(HTTPStatus.OK, "application/json", json.dumps(self._stats(), allow_nan=False).encode())
+                self._answer_stats(parse_qs(asked.query).get("since", []))
             case "/healthz":
-                self._answer(HTTPStatus.OK, "text/plain; charset=utf-8", b"ok\n")
+                self._tell(HTTPStatus.OK, "ok")
+            case "/readyz":
+                if self._is_ready():
+                    self._tell(HTTPStatus.OK, "ok")
+                else:
+                    self._tell(HTTPStatus.SERVICE_UNAVAILABLE, "no batches run yet; /stats tells the phase")
             case other:
-                text = f"nothing at {other}; there are /metrics, /stats and /healthz\n"
-                self._answer(HTTPStatus.NOT_FOUND, "text/plain; charset=utf-8", text.encode())
+                self._tell(HTTPStatus.NOT_FOUND, f"nothing at {other}; there are /metrics, /stats, /healthz and /readyz")
+
+    def _answer_stats(self, since: list[str]) -> None:
+        if not all(re.fullmatch(r"-?\d+", text) for text in since):
+            self._tell(HTTPStatus.BAD_REQUEST, f"since={since[-1]}: give the number of the last batch that you know")
+            return
+        stats = self._stats(int(since[-1]) if since else None)
+        self._answer(HTTPStatus.OK, "application/json", json.dumps(stats, allow_nan=False).encode())
+
+    def _tell(self, status: HTTPStatus, text: str) -> None:
+        self._answer(status, "text/plain; charset=utf-8", f"{text}\n".encode())
 
     def _answer(self, status: HTTPStatus, content_type: str, body: bytes) -> None:
         with suppress(ConnectionError):  # the asker may hang up at any time: nobody is left to be told

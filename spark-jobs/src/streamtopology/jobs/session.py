@@ -14,6 +14,7 @@ from typing import Any
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
+from streamtopology.jobs.java_options import DRIVER_JAVA, EXECUTOR_JAVA, log4j
 from streamtopology.jobs.local.cluster import MEBIBYTE, LocalCluster
 from streamtopology.jobs.local.java import find_java
 from streamtopology.jobs.local.sparkprocess import SPARK_HOME
@@ -84,7 +85,7 @@ def start_driver_jvm(conf: Mapping[str, str]) -> None:
     os.environ["SPARK_LOCAL_IP"] = conf["spark.driver.bindAddress"]
     launch = SparkConf(loadDefaults=False)
     launch.set("spark.driver.memory", conf.get("spark.driver.memory", DRIVER_MEMORY))
-    launch.set("spark.driver.extraJavaOptions", conf.get("spark.driver.extraJavaOptions", " ".join(_DRIVER_JAVA)))
+    launch.set("spark.driver.extraJavaOptions", conf.get("spark.driver.extraJavaOptions", " ".join(DRIVER_JAVA)))
     SparkContext._ensure_initialized(conf=launch)
 
 
@@ -94,26 +95,13 @@ def _resources(slots: int, executor_memory_bytes: int) -> dict[str, str]:
         "spark.executor.memory": f"{executor_memory_bytes // MEBIBYTE}m",
         "spark.executor.cores": "1",
         "spark.cores.max": str(slots),
-        "spark.executor.extraJavaOptions": " ".join(_EXECUTOR_JAVA),
+        "spark.executor.extraJavaOptions": " ".join([*EXECUTOR_JAVA, log4j(_EXECUTOR_LOGS)]),
         "spark.scheduler.minRegisteredResourcesRatio": "0",  # we wait for executors ourselves, and say so
     }
 
 
-_DRIVER_JAVA = (  # a few hundred milliseconds of CPU a batch, of which a third went into compiling and collecting in parallel
-    "-XX:+UseSerialGC",
-    "-XX:-UsePerfData",
-    "-XX:TieredStopAtLevel=1",
-)
-
-_EXECUTOR_JAVA = (
-    "-XX:+UseSerialGC",
-    "-XX:-UsePerfData",
-    # Compiling is work that a slow executor does instead of a batch's: compile cheaply, and all of it while warming up.
-    "-XX:TieredStopAtLevel=1",
-    "-XX:CompileThresholdScaling=0.02",
-    # A task logs a dozen lines of INFO, a tenth of what it costs. Spark's own setting of the level does not reach executors.
-    f"-Dlog4j2.configurationFile={(Path(__file__).parent / 'executor-log4j2.properties').as_uri()}",
-)
+# A task logs a dozen lines of INFO, a tenth of what it costs.
+_EXECUTOR_LOGS = Path(__file__).parent / "executor-log4j2.properties"
 
 _PLACEMENT = {
     "spark.locality.wait": "30s",  # a pinned task waits for its executor; the watch cancels it when the executor is gone

@@ -22,13 +22,17 @@ from streamtopology.routing.report import LoadReport, SourceReport
 
 @dataclass(frozen=True)
 class Turned:
-    """What one instance's turn left: its load, its delta file, its staged outputs per sink; when it was over (epoch s)."""
+    """What one instance's turn left: its load, its delta file, its staged outputs per sink; when it was over (epoch s).
+
+    `adopted`: files copied ahead that its state now begins with.
+    """
 
     report: LoadReport
     delta: str | None
     outputs: Mapping[str, Sequence[str]]
     dead_letters: str | None
     left_at: float
+    adopted: Sequence[str] = ()
 
 
 @dataclass
@@ -120,7 +124,7 @@ def _add(results: Results, report: bytes) -> None:
     kind, wire = report[:1], json.loads(report[1:])
     if kind == TURN:
         load = LoadReport.from_wire(wire["report"])
-        results.turns.append(Turned(load, wire["delta"], wire["outputs"], wire["dead"], wire["left_at"]))
+        results.turns.append(Turned(load, wire["delta"], wire["outputs"], wire["dead"], wire["left_at"], wire["adopted"]))
     elif kind == SOURCE:
         results.sources.append(SourceReport.from_wire(wire["report"]))
         results.sources_left_at.append(wire["left_at"])

@@ -2,34 +2,95 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from streamtopology.jobs.history import BatchOutcome, History
 from streamtopology.jobs.measures import imbalance, recent_rate
 from streamtopology.routing.epoch import Epoch
 
-STATS_VERSION = 1
+STATS_VERSION = 2
+
+MOST_BATCHES = 64
+"""Batches that one answer holds at most, the newest: a controller that was away longer has missed the others."""
 
 
-def build_stats(history: History, routing: Epoch | None = None) -> dict[str, Any]:
-    """The run as it stands after its last committed batch, and the epoch that batches run under; pure and JSON-able."""
+@dataclass(frozen=True)
+class Refusal:
+    """What was asked for from outside and not taken: an epoch, or the topology of a generation."""
+
+    epoch: int | None
+    generation: int | None
+    why: str
+
+
+@dataclass(frozen=True)
+class ExecutorStanding:
+    """A live executor: as Spark calls it, what it is of, and the slot it fills (None: none of this topology)."""
+
+    executor: str
+    class_name: str
+    pod: str | None
+    slot: int | None
+    admitted: bool
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a run stands beside its history.
+
+    `routing` is the epoch that batches run under, `newest_epoch` the newest that is ready, `generation` that of the
+    topology as Kubernetes counts it, `bound` source rows/s that no routing can beat (0 before it is known).
+    """
+
+    routing: Epoch | None = None
+    newest_epoch: int | None = None
+    generation: int | None = None
+    refused: Refusal | None = None
+    bound: float = 0.0
+    checkpoint: str | None = None
+    executors: Sequence[ExecutorStanding] = ()
+
+
+NOT_STARTED = Standing()
+
+
+def build_stats(history: History, standing: Standing = NOT_STARTED, since: int | None = None) -> dict[str, Any]:
+    """The run as it stands after its last committed batch, with the batches after number `since`; pure and JSON-able."""
     batches = history.batches
     last = batches[-1] if batches else None
+    asked = [] if since is None else [batch for batch in batches if batch.number > since][-MOST_BATCHES:]
     return {
         "version": STATS_VERSION,
         "topology": history.topology,
+        "generation": standing.generation,
         "phase": history.phase,
         "epoch": last.epoch if last else None,
+        "newest_epoch": standing.newest_epoch,
+        "refused": asdict(standing.refused) if standing.refused else None,
         "batch": last.number if last else None,
         "rows_per_second": recent_rate(batches),
+        "bound_rows_per_second": standing.bound or None,
+        "checkpoint": standing.checkpoint,
         "slots": [
             {"index": slot.index, "executor": slot.executor, "class": slot.class_name, "cpu": slot.cpu, "present": slot.present}
             for slot in history.slots
         ],
+        "executors": [_executor(executor) for executor in standing.executors],
         "policies": dict(history.policies),
-        "routing": routing.to_wire() if routing else None,
+        "routing": standing.routing.to_wire() if standing.routing else None,
+        "reconfigurations": [asdict(change) for change in history.reconfigurations],
         "last_batch": _batch(last) if last else None,
+        "batches": [{"number": batch.number, "epoch": batch.epoch, **_batch(batch)} for batch in asked],
     }
+
+
+def _executor(executor: ExecutorStanding) -> dict[str, Any]:
+    return {
+        "executor": executor.executor, "class": executor.class_name, "pod": executor.pod, "slot": executor.slot,
+        "admitted": executor.admitted,
+    }  # fmt: skip
 
 
 def _batch(batch: BatchOutcome) -> dict[str, Any]:

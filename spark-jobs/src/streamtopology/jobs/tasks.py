@@ -24,12 +24,13 @@ from streamtopology.jobs.envelope import Kind, Section, sections
 from streamtopology.jobs.exchange import Outbox
 from streamtopology.jobs.failures import TopologyFailed
 from streamtopology.jobs.keys import KeyColumns
+from streamtopology.jobs.logs import working_on
 from streamtopology.jobs.made_up import made_up_rows
 from streamtopology.jobs.operators.base import Rows
 from streamtopology.jobs.pinning import Blob, Stage, addressed
 from streamtopology.jobs.source_reader import SourceReader
 from streamtopology.jobs.sources.ddl import SchemaError
-from streamtopology.jobs.state import State
+from streamtopology.jobs.state import KeyedState, State, routing_hashes
 from streamtopology.jobs.turn import Turn
 from streamtopology.jobs.worker import THIS_WORKER, Worker
 from streamtopology.routing.epoch import Epoch
@@ -77,7 +78,7 @@ def read_at(place: int, attempt: Attempt, worker: Worker) -> list[pa.Buffer]:
     plan, dag = worker.plan(attempt, attempt.epoch)
     outbox = Outbox(attempt, plan.epoch, dag, order=place)
     reader = SourceReader(plan)
-    with _telling_the_driver(outbox, place, "reading", attempt.dry):
+    with working_on(attempt.number), _telling_the_driver(outbox, place, "reading", attempt.dry):
         for source, batch in reader.read(attempt.descriptors[place] if attempt.descriptors else ()):
             outbox.send(source, batch)
         if attempt.dry:
@@ -92,7 +93,7 @@ def _route_rows(attempt: Attempt, batches: Iterator[pa.RecordBatch]) -> Iterator
     plan, dag = THIS_WORKER.plan(attempt, attempt.epoch)
     outbox = Outbox(attempt, plan.epoch, dag, order=attempt.places + _partition())
     reader = SourceReader(plan)
-    with _telling_the_driver(outbox, 0, "routing what Spark read", attempt.dry):
+    with working_on(attempt.number), _telling_the_driver(outbox, 0, "routing what Spark read", attempt.dry):
         for batch in batches:
             for source, rows in reader.untag(batch):
                 outbox.send(source, rows)
@@ -121,7 +122,8 @@ def turns_at(place: int, attempt: Attempt, level: int, worker: Worker, arrived: 
     nodes = [node for node in dag.at(level) if node.is_built_in or not attempt.dry]
     turns = [(node, i) for node in nodes for i in attempt.instances_at(place, plan.epoch.routes[node.name].instances)]
     for node, instance in turns:
-        with _telling_the_driver(outbox, place, f"operator {node.operator!r}, instance {instance}", attempt.dry):
+        where = f"operator {node.operator!r}, instance {instance}"
+        with working_on(attempt.number, f"{node.name}/{instance}"), _telling_the_driver(outbox, place, where, attempt.dry):
             result = Turn(
                 attempt=attempt, node=node, instance=instance, home=attempt.homes[place], epoch=plan.epoch,
                 worker=worker, checkpoint=worker.checkpoint(attempt),
@@ -210,6 +212,9 @@ def _hand_over(attempt: Attempt, worker: Worker, dag: Dag, epoch: Epoch, place: 
             continue
         for instance in attempt.instances_at(place, route_before.instances):
             state = worker.state(attempt, node, instance)
+            if attempt.copied_at is not None and isinstance(state, KeyedState):
+                moved.append((node.name, *_send_changes(attempt, worker, node, instance, state, table, outbox)))
+                continue
             if state is None or len(state) == 0:
                 continue
             for owner in (other for other in table.instances() if other != instance):
@@ -218,6 +223,25 @@ def _hand_over(attempt: Attempt, worker: Worker, dag: Dag, epoch: Epoch, place: 
                     outbox.send_state(node.name, owner, rows)
                     moved.append((node.name, entries, rows.nbytes))
     outbox.report(place, MOVED + json.dumps(moved).encode())
+
+
+def _send_changes(
+    attempt: Attempt, worker: Worker, node: Node, instance: int, state: KeyedState, table: RoutingTable, outbox: Outbox
+) -> tuple[int, int]:
+    """Send what became of moving keys since they were copied; how many keys and bytes moved, copied ones included."""
+    part = next((p for p in worker.copied(attempt).parts if (p.node, p.instance) == (node.name, instance)), None)
+    keys, size = (part.keys, part.bytes) if part else (0, 0)
+    assert attempt.copied_at is not None
+    touched: dict[int, list[pa.RecordBatch]] = {}
+    for rows in worker.changed_since(attempt, node, instance, attempt.copied_at):
+        owners = table.lookup(routing_hashes(rows, state.schema))
+        for owner in np.unique(owners[owners != instance]).tolist():
+            touched.setdefault(owner, []).append(rows.filter(pa.array(owners == owner)).replace_schema_metadata(None))
+    for owner, batches in touched.items():
+        changes = state.changes(pa.concat_batches(batches))
+        outbox.send_state(node.name, owner, changes)
+        size += changes.nbytes
+    return keys, size
 
 
 def _entries_of(state: State, table: RoutingTable, owner: int) -> tuple[int, pa.RecordBatch]:

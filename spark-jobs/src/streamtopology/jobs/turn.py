@@ -20,7 +20,7 @@ from streamtopology.jobs.dag import Node
 from streamtopology.jobs.failures import TupleFailed
 from streamtopology.jobs.load import measure_keys
 from streamtopology.jobs.operators.base import BadTuple, BatchInfo, Operator, Output, Rows, SetAside
-from streamtopology.jobs.state import State
+from streamtopology.jobs.state import Ownership, State
 from streamtopology.jobs.worker import Worker
 from streamtopology.routing.epoch import Epoch
 from streamtopology.routing.report import LoadReport
@@ -36,12 +36,13 @@ class TurnResult:
     delta: str | None
     outputs: dict[str, list[str]]
     dead_letters: str | None
+    adopted: Sequence[str]
 
     def to_wire(self, left_at: float) -> bytes:
         """`left_at`: when the turn was over, epoch seconds."""
         wire = {
             "report": self.report.to_wire(), "delta": self.delta, "outputs": self.outputs, "dead": self.dead_letters,
-            "left_at": left_at,
+            "left_at": left_at, "adopted": list(self.adopted),
         }  # fmt: skip
         return json.dumps(wire).encode()
 
@@ -67,6 +68,7 @@ class Turn:
     sinks: Sequence[str] = ()
     wait_seconds: float = 0.0
     _set_aside: list[SetAside] = field(default_factory=list)
+    _adopted: Sequence[str] = ()
 
     def run(self) -> TurnResult:
         started = time.perf_counter()
@@ -78,7 +80,7 @@ class Turn:
         dead_letters = self._stage_dead_letters()
         busy = time.perf_counter() - started
         report = self._report(operator, state, arrivals, busy)
-        return TurnResult(report, delta, outputs, dead_letters)
+        return TurnResult(report, delta, outputs, dead_letters, self._adopted)
 
     def _work(self) -> tuple[Operator, list[pa.RecordBatch], State | None, Sequence[Rows]]:
         """Run the operator; where the manifest says `deadLetter`, set aside the tuples it raises on and run it again."""
@@ -104,6 +106,7 @@ class Turn:
         """All of `arrivals` through a fresh operator, on the state of the last commit."""
         attempt, node = self.attempt, self.node
         state = self.worker.state(attempt, node, self.instance)
+        self._adopted = self.worker.adopt(attempt, node, self.instance)
         self.worker.touched(attempt, node, self.instance)
         self._hand_over(state)
         operator = self.worker.operator(attempt, node, self.instance)
@@ -124,7 +127,7 @@ class Turn:
         table = self.epoch.routes[self.node.name].table
         if table is None or self.node.is_partial:
             return
-        state.remove(lambda hashes: table.lookup(hashes) != self.instance)
+        state.evict(Ownership(table, self.instance))
         for batch in self.moved_in:
             state.insert(batch)
 
@@ -161,7 +164,7 @@ class Turn:
         if state is None or self.attempt.dry:
             return None
         delta = state.delta()
-        if delta.num_rows == 0:
+        if delta.num_rows == 0 and not delta.schema.metadata:
             return None
         return self.checkpoint.write_delta(self.node.name, self.instance, self.attempt.number, self.attempt.attempt, delta)
 

@@ -29,6 +29,7 @@ class Upkeep:
 
     def after(self, commit: CommitRecord, dag: Dag) -> None:
         """Begin what `commit` calls for, unless the last round is still at work."""
+        self._checkpoint.migrations.release_up_to(commit.epoch)
         if self._compacting is None:
             long = {
                 (node.name, instance): reference
@@ -36,7 +37,8 @@ class Upkeep:
                 for instance, reference in commit.state.get(node.name, {}).items()
                 if len(reference.deltas) > MOST_DELTAS
             }
-            if long:
+            # A hand-over after a copy needs every delta since then as a file of its own.
+            if long and not self._checkpoint.migrations.leases():
                 self._compacting = self._thread.submit(self._compact, long, dag)
         if commit.batch % COMMITS_PER_SWEEP == 0 and (self._sweeping is None or self._sweeping.done()):
             if self._sweeping is not None:

@@ -8,22 +8,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from streamtopology.jobs.batch import Attempt, Plan
-from streamtopology.jobs.checkpoint import Checkpoint, CommitRecord
+from streamtopology.jobs.checkpoint import Checkpoint, CheckpointError, CommitRecord, Copied
+from streamtopology.jobs.checkpoint.migrations import files_for
+from streamtopology.jobs.checkpoint.retention import number_of
 from streamtopology.jobs.dag import Dag, Node
 from streamtopology.jobs.operators.base import Operator
-from streamtopology.jobs.state import State, new_state
+from streamtopology.jobs.state import KeyedStateSchema, State, new_state
 
 Version = tuple[int, int]  # (batch, attempt)
 
 
 @dataclass
 class Held:
-    """One instance's state; `base` is its committed version, `pending` the attempt whose changes lie on top."""
+    """One instance's state; `base` is its committed version, `pending` the attempt whose changes lie on top.
+
+    `adopted`: the epoch whose copies have been added to `base`, until a commit under that epoch names them.
+    """
 
     state: State
     base: Version | None
     pending: Version | None = None
+    adopted: int | None = None
 
 
 class Worker:
@@ -35,6 +43,7 @@ class Worker:
         self._held: dict[tuple[str, str, int], Held] = {}
         self._operators: dict[tuple[str, int, str, int], Operator] = {}
         self._commits: dict[tuple[str, int], CommitRecord] = {}
+        self._copied: dict[tuple[str, int], Copied] = {}
 
     def checkpoint(self, attempt: Attempt) -> Checkpoint:
         if attempt.checkpoint not in self._checkpoints:
@@ -60,14 +69,42 @@ class Worker:
         if held is not None and held.pending is not None:
             if held.pending == attempt.previous:
                 held.state.commit()
-                held.base = held.pending
+                held.base, held.adopted = held.pending, None
             else:
                 held.state.rollback()
             held.pending = None
-        if held is None or held.base != attempt.previous:
+        if held is None or held.base != attempt.previous or held.adopted not in (None, _adopting(attempt)):
             held = Held(self._load(attempt, node, instance), attempt.previous)
             self._held[attempt.run, node.name, instance] = held
         return held.state
+
+    def adopt(self, attempt: Attempt, node: Node, instance: int) -> list[str]:
+        """Add to the state of `instance`, as the newest commit has it, what was copied for it ahead; the files."""
+        if _adopting(attempt) is None or not isinstance(node.state, KeyedStateSchema):
+            return []
+        copied = self.copied(attempt)
+        files = list(files_for(copied, node.name, instance))
+        held = self._held[attempt.run, node.name, instance]
+        if files and held.adopted is None:
+            self.checkpoint(attempt).apply_deltas(held.state, files)
+            held.adopted = attempt.epoch
+        return files
+
+    def copied(self, attempt: Attempt) -> Copied:
+        """What was copied ahead for the attempt's epoch."""
+        known = (attempt.run, attempt.epoch)
+        if known not in self._copied:
+            copied = self.checkpoint(attempt).migrations.copied(attempt.epoch)
+            if copied is None:
+                raise CheckpointError(f"the copy made for epoch {attempt.epoch} is gone from checkpoint {attempt.checkpoint}")
+            self._copied = {known: copied}
+        return self._copied[known]
+
+    def changed_since(self, attempt: Attempt, node: Node, instance: int, batch: int) -> list[pa.RecordBatch]:
+        """The deltas of `instance` after the commit of `batch`, up to the newest commit."""
+        reference = self._commit(attempt).state.get(node.name, {}).get(instance)
+        after = [path for path in (reference.deltas if reference else ()) if number_of(path) > batch]
+        return [self.checkpoint(attempt).read_rows(path) for path in after]
 
     def touched(self, attempt: Attempt, node: Node, instance: int) -> None:
         """This attempt is about to change the state of `instance`."""
@@ -109,6 +146,11 @@ class Worker:
         if known not in self._commits:
             self._commits = {known: self.checkpoint(attempt).read_commit(attempt.previous[0])}
         return self._commits[known]
+
+
+def _adopting(attempt: Attempt) -> int | None:
+    """The epoch whose copies belong to the state that this attempt starts from."""
+    return None if attempt.copied_at is None else attempt.epoch
 
 
 THIS_WORKER = Worker()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from streamtopology.routing.topology.checks import check_traits
 from streamtopology.routing.topology.difference import Change, Level, difference
 from streamtopology.routing.topology.parsing import load, parse
+from streamtopology.routing.topology.pods import POD_FIELDS, write_pod
 from streamtopology.routing.topology.problems import ManifestError, Problem
 from streamtopology.routing.topology.quantities import (
     QuantityError,
@@ -23,11 +24,17 @@ from streamtopology.routing.topology.values import (
     DESCRIPTOR_FORMATS,
     KIND,
     SINK_FORMATS,
+    Autoscale,
+    AutoscaleBy,
     BadTuple,
+    Driver,
     ExecutorClass,
     Grouping,
+    ImagePullPolicy,
     Input,
+    Migration,
     Operator,
+    PodSettings,
     Rebalance,
     RebalanceMode,
     Sink,
@@ -44,15 +51,22 @@ __all__ = [
     "DESCRIPTOR_FILE_FORMATS",
     "DESCRIPTOR_FORMATS",
     "KIND",
+    "POD_FIELDS",
     "SINK_FORMATS",
+    "Autoscale",
+    "AutoscaleBy",
     "BadTuple",
     "Change",
+    "Driver",
     "ExecutorClass",
     "Grouping",
+    "ImagePullPolicy",
     "Input",
     "Level",
     "ManifestError",
+    "Migration",
     "Operator",
+    "PodSettings",
     "Problem",
     "QuantityError",
     "Rebalance",
@@ -76,4 +90,5 @@ __all__ = [
     "parse_duration",
     "parse_memory",
     "to_manifest",
+    "write_pod",
 ]

@@ -7,11 +7,17 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from streamtopology.routing.topology.limits import (
+    LEAST_DRIVER_MEMORY,
+    LEAST_EXECUTOR_MEMORY,
+    LONGEST_STATEFUL_SET_NAME,
+    LONGEST_TOPOLOGY_NAME,
+)
+from streamtopology.routing.topology.pods import pod_problems
 from streamtopology.routing.topology.problems import Problem, one_of
 from streamtopology.routing.topology.traits import BUILTINS, Traits
 from streamtopology.routing.topology.values import DESCRIPTOR_FILE_FORMATS, Operator, Source, Topology
 
-_LEAST_MEMORY = 512 * 2**20  # Spark refuses to start a JVM with a heap below 450 MiB
 _NAME = r'(?:[A-Za-z_]\w*|"[^"]+")'
 _NAMED_EXPRESSION = re.compile(rf"\*.*|{_NAME}|.*\sAS\s+{_NAME}", re.DOTALL | re.IGNORECASE)
 
@@ -34,6 +40,9 @@ def check(topology: Topology, problems: list[Problem]) -> Topology:
         *(problem for operator in topology.operators for problem in _builtin_problems(ordered, operator)),
         *_sink_problems(topology),
         *_executor_problems(topology),
+        *_autoscale_problems(topology),
+        *_name_problems(topology),
+        *_driver_problems(topology),
     ]
     problems.extend(problem for problem in found if not any(_related(problem.path, path) for path in unread))
     return ordered
@@ -252,6 +261,43 @@ def _executor_problems(topology: Topology) -> Iterator[Problem]:
     if topology.executors and topology.replicas == 0:
         yield Problem("spec.executors", "all classes together have 0 replicas, a topology needs at least one executor")
     for index, executor in enumerate(topology.executors):
-        if executor.memory_bytes < _LEAST_MEMORY:
+        path = f"spec.executors[{index}]"
+        if executor.memory_bytes < LEAST_EXECUTOR_MEMORY:
             message = f"found {executor.memory_bytes} bytes, an executor needs at least 512Mi to start its JVM"
-            yield Problem(f"spec.executors[{index}].memory", message)
+            yield Problem(f"{path}.memory", message)
+        yield from pod_problems(f"{path}.pod", executor.pod)
+
+
+def _autoscale_problems(topology: Topology) -> Iterator[Problem]:
+    autoscale = topology.autoscale
+    if autoscale is None:
+        return
+    classes = [executor.name for executor in topology.executors]
+    if autoscale.executor_class not in classes and all(classes):
+        yield Problem("spec.autoscale.class", f"unknown executor class: {one_of(autoscale.executor_class, classes)}")
+    others = sum(executor.replicas for executor in topology.executors if executor.name != autoscale.executor_class)
+    if autoscale.min_replicas == 0 and others == 0:
+        message = "found 0 and no executor of another class, a topology needs at least one executor"
+        yield Problem("spec.autoscale.minReplicas", message)
+
+
+def _name_problems(topology: Topology) -> Iterator[Problem]:
+    name = topology.name
+    if len(name) > LONGEST_TOPOLOGY_NAME or name[:1].isdigit():
+        message = f"found {name!r}, expected at most {LONGEST_TOPOLOGY_NAME} characters, the first of them a letter"
+        yield Problem("metadata.name", f"{message}: names of Services and Jobs begin with it")
+        return
+    for index, executor in enumerate(topology.executors):
+        together = f"{name}-{executor.name}"
+        if len(together) > LONGEST_STATEFUL_SET_NAME:
+            message = (
+                f"found {together!r} for its pods, expected at most {LONGEST_STATEFUL_SET_NAME} characters: shorten a name"
+            )
+            yield Problem(f"spec.executors[{index}].name", message)
+
+
+def _driver_problems(topology: Topology) -> Iterator[Problem]:
+    if topology.driver.memory_bytes < LEAST_DRIVER_MEMORY:
+        message = f"found {topology.driver.memory_bytes} bytes, the driver needs at least 1Gi for its JVM and Python"
+        yield Problem("spec.driver.memory", message)
+    yield from pod_problems("spec.driver.pod", topology.driver.pod)

@@ -7,9 +7,21 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TypeVar
 
+from streamtopology.routing.topology.pods import POD_FIELDS
 from streamtopology.routing.topology.quantities import format_cpu, format_duration, format_memory
 from streamtopology.routing.topology.reading import is_list, is_mapping
-from streamtopology.routing.topology.values import ExecutorClass, Input, Operator, Sink, Source, Topology, Watermark
+from streamtopology.routing.topology.values import (
+    Autoscale,
+    Driver,
+    ExecutorClass,
+    Input,
+    Operator,
+    PodSettings,
+    Sink,
+    Source,
+    Topology,
+    Watermark,
+)
 
 
 class Level(IntEnum):
@@ -19,7 +31,7 @@ class Level(IntEnum):
     ROUTE = 1
     """A new epoch of routing at the next batch."""
     RESIZE = 2
-    """Other limits for running executors."""
+    """Other limits for running executors, or other pods in their place one after the other: the query goes on."""
     SCALE = 3
     """More or fewer executors or instances, by re-routing."""
     RESTART = 4
@@ -39,7 +51,11 @@ _Item = TypeVar("_Item", Source, Operator, Sink, ExecutorClass)
 
 
 def difference(old: Topology, new: Topology) -> Change:
-    """What changes from one topology to the other. The order of sources, operators, sinks and classes means nothing."""
+    """What changes from one topology to the other. The order of sources, operators, sinks and classes means nothing.
+
+    Compare topologies that are `resolved`: what an autoscaler has decided is then a change of replicas like any other.
+    IGNORE with sentences is what only the operator acts on: suspend, the bounds of autoscaling, migration.
+    """
     steps = [
         *_value(Level.RESTART, "name", old.name, new.name),
         *_items("source", old.sources, new.sources, Level.RESTART, _source),
@@ -50,6 +66,12 @@ def difference(old: Topology, new: Topology) -> Change:
         *_trigger(old, new),
         *_value(Level.RESTART, "checkpoint", old.checkpoint, new.checkpoint),
         *_value(Level.RESTART, "onBadTuple", old.on_bad_tuple, new.on_bad_tuple),
+        *_value(Level.RESTART, "image", old.image, new.image),
+        *_value(Level.RESTART, "imagePullPolicy", old.image_pull_policy, new.image_pull_policy),
+        *_driver(old.driver, new.driver),
+        *_autoscale(old.autoscale, new.autoscale),
+        *_value(Level.IGNORE, "suspend", old.suspend, new.suspend),
+        *_migration(old, new),
     ]
     return Change(max((level for level, _ in steps), default=Level.IGNORE), tuple(sentence for _, sentence in steps))
 
@@ -114,6 +136,40 @@ def _executor_class(what: str, old: ExecutorClass, new: ExecutorClass) -> Iterat
     yield from _value(Level.SCALE, f"{what} replicas", old.replicas, new.replicas)
     yield from _value(Level.RESIZE, f"{what} cpu", format_cpu(old.cpu), format_cpu(new.cpu))
     yield from _value(Level.RESIZE, f"{what} memory", format_memory(old.memory_bytes), format_memory(new.memory_bytes))
+    yield from _pod(Level.RESIZE, what, old.pod, new.pod)
+
+
+def _pod(level: Level, what: str, old: PodSettings, new: PodSettings) -> Iterator[_Step]:
+    """Names what changed and not the values: an environment variable may be a secret, and this goes into events."""
+    for field in POD_FIELDS:
+        if getattr(old, field.attribute) != getattr(new, field.attribute):
+            yield level, f"{what} pod.{field.name} changed"
+
+
+def _driver(old: Driver, new: Driver) -> Iterator[_Step]:
+    yield from _value(Level.RESTART, "driver cpu", format_cpu(old.cpu), format_cpu(new.cpu))
+    yield from _value(Level.RESTART, "driver memory", format_memory(old.memory_bytes), format_memory(new.memory_bytes))
+    yield from _pod(Level.RESTART, "driver", old.pod, new.pod)
+
+
+def _autoscale(old: Autoscale | None, new: Autoscale | None) -> Iterator[_Step]:
+    """All but `replicas`, which is a change of its class."""
+    if old is None or new is None:
+        named_before, named_after = (one.executor_class if one else None for one in (old, new))
+        yield from _value(Level.IGNORE, "autoscale", named_before, named_after)
+        return
+    stabilisation = (format_duration(one.stabilisation_seconds) for one in (old, new))
+    yield from _value(Level.IGNORE, "autoscale class", old.executor_class, new.executor_class)
+    yield from _value(Level.IGNORE, "autoscale by", old.by, new.by)
+    yield from _value(Level.IGNORE, "autoscale minReplicas", old.min_replicas, new.min_replicas)
+    yield from _value(Level.IGNORE, "autoscale maxReplicas", old.max_replicas, new.max_replicas)
+    yield from _value(Level.IGNORE, "autoscale targetUtilisation", old.target_utilisation, new.target_utilisation)
+    yield from _value(Level.IGNORE, "autoscale stabilisation", *stabilisation)
+
+
+def _migration(old: Topology, new: Topology) -> Iterator[_Step]:
+    before, after = format_memory(old.migration.threshold_bytes), format_memory(new.migration.threshold_bytes)
+    yield from _value(Level.IGNORE, "migration threshold", before, after)
 
 
 def _rebalance(old: Topology, new: Topology) -> Iterator[_Step]:

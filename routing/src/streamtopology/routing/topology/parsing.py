@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import cast, get_args
 
 from streamtopology.routing.topology.checks import check
+from streamtopology.routing.topology.limits import (
+    MOST_AGGREGATE_EVERY,
+    MOST_CLASSES,
+    MOST_INPUTS,
+    MOST_INSTANCES,
+    MOST_OPERATORS,
+    MOST_SINKS,
+    MOST_SOURCES,
+    MOST_TABLE_ENTRIES,
+    MOST_WINDOW_INTERVALS,
+)
+from streamtopology.routing.topology.pods import read_pod
 from streamtopology.routing.topology.problems import ManifestError, Problem, one_of
 from streamtopology.routing.topology.quantities import parse_cpu, parse_duration, parse_memory
 from streamtopology.routing.topology.reading import Place, is_list, is_mapping
@@ -17,10 +30,15 @@ from streamtopology.routing.topology.values import (
     DESCRIPTOR_FORMATS,
     KIND,
     SINK_FORMATS,
+    Autoscale,
+    AutoscaleBy,
     BadTuple,
+    Driver,
     ExecutorClass,
     Grouping,
+    ImagePullPolicy,
     Input,
+    Migration,
     Operator,
     Rebalance,
     RebalanceMode,
@@ -32,10 +50,10 @@ from streamtopology.routing.topology.values import (
 )
 from streamtopology.routing.topology.yaml_file import read_yaml
 
-MOST_INSTANCES = 1024
-
-_FORMAT = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
-_USER_CLASS = re.compile(r"(?:[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*|[^:]+\.py):[A-Za-z_]\w*")
+FORMAT_PATTERN = "[A-Za-z][A-Za-z0-9_.-]*"
+_FORMAT = re.compile(FORMAT_PATTERN)
+USER_CLASS_PATTERN = "(?:[A-Za-z_][A-Za-z0-9_]*(?:[.][A-Za-z_][A-Za-z0-9_]*)*|[^:]+[.]py):[A-Za-z_][A-Za-z0-9_]*"
+_USER_CLASS = re.compile(USER_CLASS_PATTERN)
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
 
@@ -67,29 +85,51 @@ def _metadata_name(metadata: Place) -> str:
     return Place(metadata.value.get("name"), "metadata.name", metadata.problems).name()
 
 
+SPEC_FIELDS = (
+    "sources", "operators", "sinks", "executors", "rebalance", "trigger", "checkpoint", "onBadTuple",
+    "image", "imagePullPolicy", "suspend", "autoscale", "driver", "migration",
+)  # fmt: skip
+
+
 def _topology(name: str, place: Place) -> Topology:
-    spec = place.fields("sources", "operators", "sinks", "executors", "rebalance", "trigger", "checkpoint", "onBadTuple")
-    executors = tuple(_executor_class(item) for item in _some(spec["executors"], "executor classes"))
-    replicas = sum(executor.replicas for executor in executors)
-    default_parallelism = min(max(replicas, 1), MOST_INSTANCES)
-    return Topology(
+    spec = place.fields(*SPEC_FIELDS)
+    autoscale = _autoscale(spec["autoscale"]) if spec["autoscale"].present else None
+    topology = Topology(
         name=name,
-        sources=tuple(_source(item) for item in _some(spec["sources"], "sources")),
-        operators=tuple(_operator(item, default_parallelism) for item in _some(spec["operators"], "operators")),
-        sinks=tuple(_sink(item) for item in spec["sinks"].items("sinks")),
-        executors=executors,
+        sources=tuple(_source(item) for item in _some(spec["sources"], "sources", MOST_SOURCES)),
+        operators=tuple(_operator(item) for item in _some(spec["operators"], "operators", MOST_OPERATORS)),
+        sinks=tuple(_sink(item) for item in _at_most(spec["sinks"], "sinks", MOST_SINKS)),
+        executors=tuple(
+            _executor_class(item, autoscale) for item in _some(spec["executors"], "executor classes", MOST_CLASSES)
+        ),
         rebalance=_rebalance(spec["rebalance"]),
         trigger=_trigger(spec["trigger"]),
         checkpoint=_checkpoint(spec["checkpoint"]),
-        on_bad_tuple=cast("BadTuple", spec["onBadTuple"].choice(["fail", "deadLetter"], "fail")),
+        on_bad_tuple=cast("BadTuple", spec["onBadTuple"].choice(get_args(BadTuple), "fail")),
+        image=spec["image"].text("the name of an image") if spec["image"].present else None,
+        image_pull_policy=_image_pull_policy(spec["imagePullPolicy"]),
+        suspend=spec["suspend"].flag(False),
+        autoscale=autoscale,
+        driver=_driver(spec["driver"]),
+        migration=_migration(spec["migration"]),
     )
+    parallelism = topology.default_parallelism
+    operators = (replace(one, parallelism=parallelism) if one.follows_executors else one for one in topology.operators)
+    return replace(topology, operators=tuple(operators))
 
 
-def _some(place: Place, what: str) -> list[Place]:
+def _some(place: Place, what: str, most: int) -> list[Place]:
     """The items of a list that must have at least one."""
-    items = place.items(what)
+    items = _at_most(place, what, most)
     if place.value is None or place.value == []:
         place.wrong(f"a topology needs at least one of its {what}, found none")
+    return items
+
+
+def _at_most(place: Place, what: str, most: int) -> list[Place]:
+    items = place.items(what)
+    if len(items) > most:
+        place.wrong(f"found {len(items)} {what}, allowed are at most {most}")
     return items
 
 
@@ -135,16 +175,17 @@ def _watermark(place: Place) -> Watermark:
     )
 
 
-def _operator(place: Place, default_parallelism: int) -> Operator:
+def _operator(place: Place) -> Operator:
     operator = place.fields("name", "inputs", "parallelism", "grouping", "run", "with", "aggregateEvery")
     return Operator(
         name=operator["name"].name(),
-        inputs=tuple(_input(item) for item in _some(operator["inputs"], "inputs")),
-        parallelism=operator["parallelism"].whole(default_parallelism, 1, MOST_INSTANCES),
+        inputs=tuple(_input(item) for item in _some(operator["inputs"], "inputs", MOST_INPUTS)),
+        parallelism=operator["parallelism"].whole(1, 1, MOST_INSTANCES),
         grouping=_grouping(operator["grouping"]),
         run=_run(operator["run"]),
         options=operator["with"].free_options(),
-        aggregate_every=operator["aggregateEvery"].whole(1, 1, 1_000_000),
+        aggregate_every=operator["aggregateEvery"].whole(1, 1, MOST_AGGREGATE_EVERY),
+        follows_executors=not operator["parallelism"].present,
         path=place.path,
     )
 
@@ -183,14 +224,65 @@ def _sink(place: Place) -> Sink:
     )
 
 
-def _executor_class(place: Place) -> ExecutorClass:
-    executor = place.fields("name", "replicas", "cpu", "memory")
+def _executor_class(place: Place, autoscale: Autoscale | None) -> ExecutorClass:
+    executor = place.fields("name", "replicas", "cpu", "memory", "pod")
+    name = executor["name"].name()
+    replicas = executor["replicas"].whole(ExecutorClass.replicas, 0, MOST_INSTANCES)
+    if autoscale is not None and autoscale.executor_class == name:
+        replicas = autoscale.within(autoscale.replicas)
+        if executor["replicas"].present:
+            executor["replicas"].wrong(
+                f"found {executor['replicas'].value!r} and spec.autoscale for the class {name!r}, allowed is one of them: "
+                "leave replicas out, spec.autoscale.replicas has them"
+            )
     return ExecutorClass(
-        name=executor["name"].name(),
-        replicas=executor["replicas"].whole(ExecutorClass.replicas, 0, MOST_INSTANCES),
+        name=name,
+        replicas=replicas,
         cpu=executor["cpu"].quantity(parse_cpu, ExecutorClass.cpu),
         memory_bytes=executor["memory"].quantity(parse_memory, ExecutorClass.memory_bytes),
+        pod=read_pod(executor["pod"]),
     )
+
+
+def _autoscale(place: Place) -> Autoscale:
+    fields = place.fields(
+        "class", "by", "replicas", "minReplicas", "maxReplicas", "targetUtilisation", "stabilisation"
+    )  # fmt: skip
+    autoscale = Autoscale(
+        executor_class=fields["class"].text("the name of an executor class"),
+        by=cast("AutoscaleBy", fields["by"].choice(get_args(AutoscaleBy), Autoscale.by)),
+        replicas=fields["replicas"].whole(Autoscale.replicas, 0, MOST_INSTANCES),
+        min_replicas=fields["minReplicas"].whole(Autoscale.min_replicas, 0, MOST_INSTANCES),
+        max_replicas=fields["maxReplicas"].whole(Autoscale.max_replicas, 1, MOST_INSTANCES),
+        target_utilisation=fields["targetUtilisation"].fraction(Autoscale.target_utilisation),
+        stabilisation_seconds=fields["stabilisation"].quantity(parse_duration, Autoscale.stabilisation_seconds),
+    )
+    if autoscale.by == "Operator" and not fields["maxReplicas"].present:
+        fields["maxReplicas"].expected("the most executors that the operator may ask for, since by is Operator")
+    if autoscale.min_replicas > autoscale.max_replicas:
+        fields["minReplicas"].wrong(f"found {autoscale.min_replicas}, expected at most maxReplicas, {autoscale.max_replicas}")
+    return autoscale
+
+
+def _driver(place: Place) -> Driver:
+    if not place.present:
+        return Driver()
+    driver = place.fields("cpu", "memory", "pod")
+    return Driver(
+        cpu=driver["cpu"].quantity(parse_cpu, Driver.cpu),
+        memory_bytes=driver["memory"].quantity(parse_memory, Driver.memory_bytes),
+        pod=read_pod(driver["pod"]),
+    )
+
+
+def _migration(place: Place) -> Migration:
+    if not place.present:
+        return Migration()
+    return Migration(place.fields("threshold")["threshold"].quantity(parse_memory, Migration.threshold_bytes))
+
+
+def _image_pull_policy(place: Place) -> ImagePullPolicy | None:
+    return cast("ImagePullPolicy", place.choice(get_args(ImagePullPolicy))) if place.present else None
 
 
 def _rebalance(place: Place) -> Rebalance:
@@ -198,11 +290,11 @@ def _rebalance(place: Place) -> Rebalance:
         return Rebalance()
     rebalance = place.fields("mode", "interval", "tolerance", "maxTableEntries", "windowIntervals")
     return Rebalance(
-        mode=cast("RebalanceMode", rebalance["mode"].choice(["Auto", "Recommend", "Off"], Rebalance.mode)),
+        mode=cast("RebalanceMode", rebalance["mode"].choice(get_args(RebalanceMode), Rebalance.mode)),
         interval_seconds=_positive_duration(rebalance["interval"], Rebalance.interval_seconds),
         tolerance=rebalance["tolerance"].fraction(Rebalance.tolerance),
-        max_table_entries=rebalance["maxTableEntries"].whole(Rebalance.max_table_entries, 0, 10_000_000),
-        window_intervals=rebalance["windowIntervals"].whole(Rebalance.window_intervals, 1, 1000),
+        max_table_entries=rebalance["maxTableEntries"].whole(Rebalance.max_table_entries, 0, MOST_TABLE_ENTRIES),
+        window_intervals=rebalance["windowIntervals"].whole(Rebalance.window_intervals, 1, MOST_WINDOW_INTERVALS),
     )
 
 

@@ -10,7 +10,11 @@ from typing import TypeGuard, TypeVar
 from streamtopology.routing.topology.problems import Problem, one_of
 from streamtopology.routing.topology.quantities import QuantityError
 
-_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+NAME_PATTERN = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+LONGEST_NAME = 63
+NAME_EXPECTED = "a name of lower-case letters, digits and '-', at most 63, beginning and ending with a letter or digit"
+
+_DNS_LABEL = re.compile(NAME_PATTERN)
 _DEEPEST = 16  # levels of nesting in free-form values; more is a mistake or a YAML alias that contains itself
 
 T = TypeVar("T")
@@ -87,10 +91,9 @@ class Place:
 
     def name(self) -> str:
         """A DNS label, since it becomes part of Kubernetes objects' names. Empty when there is none to speak of."""
-        what = "a name of lower-case letters, digits and '-', at most 63, beginning and ending with a letter or digit"
-        text = self.text(what)
-        if text and (len(text) > 63 or not _DNS_LABEL.fullmatch(text)):
-            self.expected(what)
+        text = self.text(NAME_EXPECTED)
+        if text and (len(text) > LONGEST_NAME or not _DNS_LABEL.fullmatch(text)):
+            self.expected(NAME_EXPECTED)
         return text
 
     def choice(self, allowed: Sequence[str], default: str | None = None) -> str:
@@ -153,9 +156,21 @@ class Place:
                 place.expected("a text, number, true or false")
         return options
 
-    def free_options(self) -> dict[str, object]:
-        """A mapping of whatever JSON can say; the operator that gets it judges it."""
-        return {name: place.plain(1) for name, place in self._named_places("options").items()}
+    def text_map(self) -> dict[str, str]:
+        """A flat mapping of texts, as Kubernetes' labels are: nothing else becomes a text by itself."""
+        texts: dict[str, str] = {}
+        for name, place in self._named_places("texts").items():
+            if isinstance(place.value, str):
+                texts[name] = place.value
+            else:
+                place.expected("a text: write it with quotes")
+        return texts
+
+    def free_options(self, what: str = "options", required: bool = False) -> dict[str, object]:
+        """A mapping of whatever JSON can say; whoever gets it judges it."""
+        if required and not self.present:
+            self.expected(f"a mapping of {what}")
+        return {name: place.plain(1) for name, place in self._named_places(what).items()}
 
     def _named_places(self, what: str) -> dict[str, Place]:
         if not self.present:

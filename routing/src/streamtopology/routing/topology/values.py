@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeVar
+
+from streamtopology.routing.topology.limits import MOST_INSTANCES
 
 API_VERSION = "streamtopology.dev/v1alpha1"
 KIND = "StreamTopology"
@@ -15,6 +17,11 @@ SINK_FORMATS = ("parquet", "json", "console", "memory", "kafka")
 
 RebalanceMode = Literal["Auto", "Recommend", "Off"]
 BadTuple = Literal["fail", "deadLetter"]
+ImagePullPolicy = Literal["Always", "IfNotPresent", "Never"]
+AutoscaleBy = Literal["Operator", "External", "Nobody"]
+
+JsonMap = Mapping[str, object]
+"""A mapping of whatever JSON can say."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +86,8 @@ class Operator:
     run: str
     options: Mapping[str, object] = field(default_factory=dict[str, object])
     aggregate_every: int = 1
+    follows_executors: bool = field(default=False, compare=False)
+    """`parallelism` was left out: it is the number of executors, and changes with it."""
     path: str = field(default="", compare=False, repr=False)
     """Where the operator stands in its manifest, `spec.operators[2]`: for messages, no part of the value."""
 
@@ -101,13 +110,70 @@ class Sink:
 
 
 @dataclass(frozen=True)
+class PodSettings:
+    """What a pod needs beside our container, in Kubernetes' own shapes, as `pods.POD_FIELDS` lists them."""
+
+    volumes: tuple[JsonMap, ...] = ()
+    volume_mounts: tuple[JsonMap, ...] = ()
+    env: tuple[JsonMap, ...] = ()
+    env_from: tuple[JsonMap, ...] = ()
+    node_selector: Mapping[str, str] = field(default_factory=dict[str, str])
+    tolerations: tuple[JsonMap, ...] = ()
+    affinity: JsonMap = field(default_factory=dict[str, object])
+    topology_spread_constraints: tuple[JsonMap, ...] = ()
+    annotations: Mapping[str, str] = field(default_factory=dict[str, str])
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    service_account_name: str | None = None
+    image_pull_secrets: tuple[JsonMap, ...] = ()
+    priority_class_name: str | None = None
+
+
+@dataclass(frozen=True)
 class ExecutorClass:
-    """`replicas` executors with the same limits: `cpu` in cores, `memory_bytes` in bytes."""
+    """`replicas` executors with the same limits: `cpu` in cores, `memory_bytes` in bytes. `pod`: on Kubernetes."""
 
     name: str
     replicas: int = 1
     cpu: float = 1.0
     memory_bytes: int = 2**30
+    pod: PodSettings = PodSettings()
+
+
+@dataclass(frozen=True)
+class Driver:
+    """The driver's pod on Kubernetes: `cpu` in cores, `memory_bytes` in bytes."""
+
+    cpu: float = 1.0
+    memory_bytes: int = 3 * 2**30
+    pod: PodSettings = PodSettings()
+
+
+@dataclass(frozen=True)
+class Autoscale:
+    """Who says how many executors the class has: our operator, something outside (HPA, KEDA, people), or nobody.
+
+    `replicas`: what External asks for, and what everybody starts with. `target_utilisation`: share of the measured
+    capacity that Operator keeps busy. `stabilisation_seconds`: how long Operator waits before it takes executors away.
+    """
+
+    executor_class: str
+    by: AutoscaleBy = "External"
+    replicas: int = 1
+    min_replicas: int = 1
+    max_replicas: int = MOST_INSTANCES
+    target_utilisation: float = 0.7
+    stabilisation_seconds: float = 300.0
+
+    def within(self, replicas: int) -> int:
+        """The nearest number of replicas that the bounds allow."""
+        return min(max(replicas, self.min_replicas), self.max_replicas)
+
+
+@dataclass(frozen=True)
+class Migration:
+    """State of more than `threshold_bytes` is copied ahead by a Job before an epoch that moves it becomes active."""
+
+    threshold_bytes: int = 64 * 2**20
 
 
 @dataclass(frozen=True)
@@ -145,11 +211,38 @@ class Topology:
     trigger: Trigger = Trigger()
     checkpoint: str | None = None
     on_bad_tuple: BadTuple = "fail"
+    image: str | None = None
+    image_pull_policy: ImagePullPolicy | None = None
+    suspend: bool = False
+    autoscale: Autoscale | None = None
+    driver: Driver = Driver()
+    migration: Migration = Migration()
 
     @property
     def replicas(self) -> int:
-        """Executors of all classes together: the default of every operator's parallelism."""
+        """Executors of all classes together. A class that is scaled counts with `autoscale.replicas` within its bounds."""
         return sum(executor.replicas for executor in self.executors)
+
+    @property
+    def default_parallelism(self) -> int:
+        """The parallelism of operators that name none."""
+        return min(max(self.replicas, 1), MOST_INSTANCES)
+
+    def resolved(self, replicas: int | None = None) -> Topology:
+        """The topology that runs: so many executors of the class that is scaled, within its bounds, and no `autoscale`.
+
+        None: as many as `autoscale.replicas` says. Operators that name no parallelism follow. Without `autoscale` it is
+        the same topology.
+        """
+        scaled = self.autoscale
+        if scaled is None:
+            return self
+        count = scaled.within(scaled.replicas if replicas is None else replicas)
+        executors = tuple(replace(one, replicas=count) if one.name == scaled.executor_class else one for one in self.executors)
+        plain = replace(self, executors=executors, autoscale=None)
+        parallelism = plain.default_parallelism
+        operators = tuple(replace(one, parallelism=parallelism) if one.follows_executors else one for one in self.operators)
+        return replace(plain, operators=operators)
 
     def source(self, name: str) -> Source:
         return _named(self.sources, name, "source")

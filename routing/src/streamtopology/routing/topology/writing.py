@@ -1,9 +1,22 @@
-"""A topology back to its manifest: complete, with every default written out, and `parse` reads it to the same value."""
+"""A topology back to its manifest, which `parse` reads to the same value: every default is written out, but for a
+parallelism that follows the executors and pod settings that are empty."""
 
 from __future__ import annotations
 
+from streamtopology.routing.topology.pods import write_pod
 from streamtopology.routing.topology.quantities import format_cpu, format_duration, format_memory
-from streamtopology.routing.topology.values import API_VERSION, KIND, Grouping, Input, Operator, Source, Topology
+from streamtopology.routing.topology.values import (
+    API_VERSION,
+    KIND,
+    Autoscale,
+    ExecutorClass,
+    Grouping,
+    Input,
+    Operator,
+    PodSettings,
+    Source,
+    Topology,
+)
 
 
 def to_manifest(topology: Topology) -> dict[str, object]:
@@ -16,15 +29,7 @@ def to_manifest(topology: Topology) -> dict[str, object]:
             {"name": sink.name, "input": sink.input, "format": sink.format, "options": dict(sink.options)}
             for sink in topology.sinks
         ],
-        "executors": [
-            {
-                "name": executor.name,
-                "replicas": executor.replicas,
-                "cpu": format_cpu(executor.cpu),
-                "memory": format_memory(executor.memory_bytes),
-            }
-            for executor in topology.executors
-        ],
+        "executors": [_executor_class(executor, topology.autoscale) for executor in topology.executors],
         "rebalance": {
             "mode": rebalance.mode,
             "interval": format_duration(rebalance.interval_seconds),
@@ -34,9 +39,19 @@ def to_manifest(topology: Topology) -> dict[str, object]:
         },
         "trigger": {"interval": format_duration(trigger.interval_seconds), "availableNow": trigger.available_now},
         "onBadTuple": topology.on_bad_tuple,
+        "suspend": topology.suspend,
+        "driver": _with_pod(
+            {"cpu": format_cpu(topology.driver.cpu), "memory": format_memory(topology.driver.memory_bytes)}, topology.driver.pod
+        ),
+        "migration": {"threshold": format_memory(topology.migration.threshold_bytes)},
     }
-    if topology.checkpoint is not None:
-        spec["checkpoint"] = topology.checkpoint
+    for name, value in (
+        ("checkpoint", topology.checkpoint), ("image", topology.image), ("imagePullPolicy", topology.image_pull_policy)
+    ):  # fmt: skip
+        if value is not None:
+            spec[name] = value
+    if topology.autoscale is not None:
+        spec["autoscale"] = _autoscale(topology.autoscale)
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": topology.name}, "spec": spec}
 
 
@@ -59,14 +74,41 @@ def _source(source: Source) -> dict[str, object]:
 
 
 def _operator(operator: Operator) -> dict[str, object]:
-    return {
+    written: dict[str, object] = {
         "name": operator.name,
         "inputs": [_input(edge) for edge in operator.inputs],
-        "parallelism": operator.parallelism,
         "grouping": _grouping(operator.grouping),
         "run": operator.run,
         "with": dict(operator.options),
         "aggregateEvery": operator.aggregate_every,
+    }
+    if not operator.follows_executors:
+        written["parallelism"] = operator.parallelism
+    return written
+
+
+def _executor_class(executor: ExecutorClass, autoscale: Autoscale | None) -> dict[str, object]:
+    written: dict[str, object] = {"name": executor.name}
+    if autoscale is None or autoscale.executor_class != executor.name:
+        written["replicas"] = executor.replicas
+    limits = {"cpu": format_cpu(executor.cpu), "memory": format_memory(executor.memory_bytes)}
+    return _with_pod(written | limits, executor.pod)
+
+
+def _with_pod(written: dict[str, object], pod: PodSettings) -> dict[str, object]:
+    settings = write_pod(pod)
+    return written | {"pod": settings} if settings else written
+
+
+def _autoscale(autoscale: Autoscale) -> dict[str, object]:
+    return {
+        "class": autoscale.executor_class,
+        "by": autoscale.by,
+        "replicas": autoscale.replicas,
+        "minReplicas": autoscale.min_replicas,
+        "maxReplicas": autoscale.max_replicas,
+        "targetUtilisation": autoscale.target_utilisation,
+        "stabilisation": format_duration(autoscale.stabilisation_seconds),
     }
 
 

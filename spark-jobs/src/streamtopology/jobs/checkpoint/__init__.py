@@ -1,7 +1,7 @@
 """The checkpoint of a topology: immutable files, and one record a batch that says which of them exist."""
 
 from streamtopology.jobs.checkpoint.checkpoint import Checkpoint
-from streamtopology.jobs.checkpoint.records import BatchRecord, CommitRecord, Header, StateRef
+from streamtopology.jobs.checkpoint.records import BatchRecord, CommitRecord, Copied, CopiedPart, Header, Lease, StateRef
 from streamtopology.jobs.checkpoint.store import CheckpointError, LocalStore, Store, open_store
 
 __all__ = [
@@ -9,7 +9,10 @@ __all__ = [
     "Checkpoint",
     "CheckpointError",
     "CommitRecord",
+    "Copied",
+    "CopiedPart",
     "Header",
+    "Lease",
     "LocalStore",
     "StateRef",
     "Store",

@@ -7,23 +7,24 @@ commits/<batch>.json                            one a batch, written last: only 
 state/<node>/<instance>/<batch>-<attempt>.delta     what a batch changed
 state/<node>/<instance>/<batch>-<attempt>.snapshot  the state after that delta
 outputs/<node>/<batch>-<attempt>-<instance>.arrow   rows for the sinks
+migrations/<epoch>/...                          epochs whose state is copied ahead, see `migrations`
 """
 
 from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 
 import pyarrow as pa
 
 from streamtopology.jobs.checkpoint import records, retention
+from streamtopology.jobs.checkpoint.migrations import Migrations
 from streamtopology.jobs.checkpoint.records import BatchRecord, CommitRecord, Header, StateRef
 from streamtopology.jobs.checkpoint.store import CheckpointError, Store, open_store
+from streamtopology.jobs.crashpoints import passing
 from streamtopology.jobs.state import State, StateError, StateFileError, StateSchema, decode, encode, new_state
-
-HEADER = "header.json"
 
 
 class Checkpoint:
@@ -32,13 +33,14 @@ class Checkpoint:
     def __init__(self, store: Store, header: Header) -> None:
         self._store = store
         self._header = header
+        self.migrations = Migrations(store)
         self._exist: set[str] = set()
 
     @staticmethod
     def open(uri: str, topology: str) -> Checkpoint:
         """The topology's checkpoint at `uri`, made if there is none; another topology's is refused."""
         store = open_store(uri)
-        store.create(HEADER, records.to_bytes(Header(topology, uuid.uuid4().hex)))
+        store.create(retention.HEADER, records.to_bytes(Header(topology, uuid.uuid4().hex)))
         checkpoint = Checkpoint.attach(uri)
         found = checkpoint._header.topology
         if found != topology:
@@ -52,9 +54,9 @@ class Checkpoint:
     def attach(uri: str) -> Checkpoint:
         """The checkpoint that is at `uri`, whoever's it is."""
         store = open_store(uri)
-        if not store.exists(HEADER):
+        if not store.exists(retention.HEADER):
             raise CheckpointError(f"there is no checkpoint at {uri}; it is made by the first `streamtopology run`")
-        return Checkpoint(store, records.header_from(store.read(HEADER), f"{uri}/{HEADER}"))
+        return Checkpoint(store, records.header_from(store.read(retention.HEADER), f"{uri}/{retention.HEADER}"))
 
     @property
     def uri(self) -> str:
@@ -64,6 +66,18 @@ class Checkpoint:
     def run(self) -> str:
         """A name that no other checkpoint has."""
         return self._header.run
+
+    @property
+    def topology(self) -> str:
+        """The topology's name."""
+        return self._header.topology
+
+    def files(self, folder: str = "") -> list[str]:
+        """The complete files below `folder`, sorted."""
+        return self._complete(folder)
+
+    def read(self, path: str) -> bytes:
+        return self._store.read(path)
 
     def local_path(self, path: str) -> Path:
         """Where a file that a record names can be read on this machine."""
@@ -78,7 +92,9 @@ class Checkpoint:
     def write_epoch(self, number: int, text: str) -> bool:
         """Keep an epoch (JSON); False when it is there. An epoch never changes: another text is refused."""
         path = f"epochs/{number}.json"
+        passing("epoch.writing")
         if self._store.create(path, text.encode()):
+            passing("epoch.written")
             return True
         if json.loads(self.read_epoch(number)) != json.loads(text):
             raise CheckpointError(
@@ -94,7 +110,10 @@ class Checkpoint:
 
     def record(self, record: BatchRecord) -> bool:
         """Record an attempt before its work; False when that attempt is recorded already."""
-        return self._store.create(f"batches/{record.batch}-{record.attempt}.json", records.to_bytes(record))
+        passing("batch.recording")
+        made = self._store.create(f"batches/{record.batch}-{record.attempt}.json", records.to_bytes(record))
+        passing("batch.recorded")
+        return made
 
     def batch_records(self, batch: int) -> list[BatchRecord]:
         """All attempts at a batch, in order."""
@@ -112,11 +131,24 @@ class Checkpoint:
                     f"executors share the storage of {self.uri}?"
                 )
         self._exist = paths
-        return self._store.create(f"commits/{record.batch}.json", records.to_bytes(record))
+        passing("commit.writing")
+        made = self._store.create(f"commits/{record.batch}.json", records.to_bytes(record))
+        passing("commit.written")
+        return made
 
     def read_commit(self, batch: int) -> CommitRecord:
         path = f"commits/{batch}.json"
         return records.commit_record_from(self._store.read(path), str(self.local_path(path)))
+
+    def commits(self) -> list[int]:
+        """The batches whose commit records are kept, ascending."""
+        return self._commits()
+
+    def forget_commit(self, batch: int) -> None:
+        """Undo the newest commit: the one before it is the newest, then."""
+        if batch != self._commits()[-1]:
+            raise ValueError(f"batch {batch} is not the newest commit")
+        self._store.delete(f"commits/{batch}.json")
 
     def last_commit(self) -> CommitRecord | None:
         batches = self._commits()
@@ -127,7 +159,9 @@ class Checkpoint:
     def write_delta(self, node: str, instance: int, batch: int, attempt: int, delta: pa.RecordBatch) -> str:
         """Write what a batch changed in an instance's state; returns the path for the commit record."""
         path = f"state/{node}/{instance}/{batch}-{attempt}.delta"
+        passing("state.writing")
         self._store.write_new(path, encode(delta))
+        passing("state.written")
         return path
 
     def stage_output(self, node: str, instance: int, batch: int, attempt: int, batches: Sequence[pa.RecordBatch]) -> str:
@@ -137,28 +171,37 @@ class Checkpoint:
         with pa.ipc.new_file(sink, batches[0].schema) as writer:
             for rows in batches:
                 writer.write_batch(rows)
+        passing("output.staging")
         self._store.write_new(path, sink.getvalue().to_pybytes())
+        passing("output.staged")
         return path
 
     def load_state(self, reference: StateRef, schema: StateSchema) -> State:
         """State of its own, as the files say. Raises StateFileError naming a file that is damaged or does not fit."""
         state = new_state(schema)
-        for path in reference.paths:
-            where = str(self.local_path(path))
-            rows = decode(self._store.read(path), where)
-            try:
-                if path == reference.snapshot:
-                    state.restore(rows)
-                else:
-                    state.apply(rows)
-            except StateFileError:
-                raise
-            except StateError as error:
-                raise StateFileError(
-                    f"state file {where} is of another operator or of other options of it: {error}; go back to the "
-                    "operator that wrote it, or start with an empty checkpoint"
-                ) from error
+        if reference.snapshot is not None:
+            self._into(state.restore, reference.snapshot)
+        self.apply_deltas(state, reference.deltas)
         return state
+
+    def apply_deltas(self, state: State, paths: Sequence[str]) -> None:
+        """Take deltas over into `state`. Raises StateFileError naming a file that is damaged or does not fit."""
+        for path in paths:
+            self._into(state.apply, path)
+
+    def read_rows(self, path: str) -> pa.RecordBatch:
+        """A snapshot or delta. Raises StateFileError naming it when it is damaged."""
+        return decode(self._store.read(path), str(self.local_path(path)))
+
+    def _into(self, take: Callable[[pa.RecordBatch], None], path: str) -> None:
+        rows = self.read_rows(path)
+        try:
+            take(rows)
+        except StateError as error:
+            raise StateFileError(
+                f"state file {self.local_path(path)} is of another operator or of other options of it: {error}; go back to "
+                "the operator that wrote it, or start with an empty checkpoint"
+            ) from error
 
     def compact(self, node: str, instance: int, reference: StateRef, schema: StateSchema) -> str:
         """Write one snapshot of the files that `reference` names; `StateRef.compacted` puts it into the next commit.
@@ -169,7 +212,9 @@ class Checkpoint:
             raise ValueError(f"there is nothing to compact in {reference}")
         path = str(PurePosixPath(reference.deltas[-1]).with_suffix(".snapshot"))
         if not self._store.exists(path):
+            passing("snapshot.writing")
             self._store.create(path, encode(self.load_state(reference, schema).snapshot()))
+            passing("snapshot.written")
         return path
 
     def collect_garbage(self, keep_commits: int = 3) -> list[str]:
@@ -178,11 +223,15 @@ class Checkpoint:
         Files of batches that are still to be committed are never older, so an attempt at work loses nothing. Returns
         the paths deleted. Called by the driver, between batches.
         """
-        kept = [self.read_commit(batch) for batch in self._commits()[-keep_commits:]]
+        leases = self.migrations.leases()
+        commits = self._commits()
+        oldest = min((lease.batch for lease in leases), default=commits[-1] if commits else 0)
+        kept = [self.read_commit(batch) for batch in commits if batch == oldest or batch in commits[-keep_commits:]]
         if not kept:
             return []
-        garbage = retention.garbage(self._store.list(""), kept)
+        garbage = retention.garbage(self._store.list(""), kept, leases)
         for path in garbage:
+            passing("garbage.deleting")
             self._store.delete(path)
         return garbage
 

@@ -90,7 +90,38 @@ class CommitRecord:
         return state.union(*self.outputs.values())
 
 
-def to_bytes(record: Header | BatchRecord | CommitRecord) -> bytes:
+@dataclass(frozen=True)
+class Lease:
+    """`epoch`, which comes after epoch `follows`, has its state copied as of the commit of `batch`."""
+
+    epoch: int
+    batch: int
+    follows: int
+
+
+@dataclass(frozen=True)
+class CopiedPart:
+    """What leaves one instance, copied: files by new owner; keys and bytes written, bytes read."""
+
+    node: str
+    instance: int
+    files: Mapping[int, str]
+    keys: int
+    bytes: int
+    bytes_read: int
+
+
+@dataclass(frozen=True)
+class Copied:
+    """All that moves under `epoch` is copied as of `batch`, under the lease of the same numbers."""
+
+    epoch: int
+    batch: int
+    follows: int
+    parts: tuple[CopiedPart, ...]
+
+
+def to_bytes(record: Header | BatchRecord | CommitRecord | Lease | CopiedPart | Copied) -> bytes:
     """The record as the content of one file."""
     body = json.dumps(asdict(record))
     what = {"record": type(record).__name__, "format": FORMAT_VERSION, "crc32": zlib.crc32(body.encode())}
@@ -107,6 +138,22 @@ def batch_record_from(data: bytes, path: str) -> BatchRecord:
 
 def commit_record_from(data: bytes, path: str) -> CommitRecord:
     return _read(data, path, "CommitRecord", _commit_record)
+
+
+def lease_from(data: bytes, path: str) -> Lease:
+    return _read(data, path, "Lease", lambda wire: Lease(**wire))
+
+
+def copied_part_from(data: bytes, path: str) -> CopiedPart:
+    return _read(data, path, "CopiedPart", _copied_part)
+
+
+def copied_from(data: bytes, path: str) -> Copied:
+    return _read(data, path, "Copied", lambda wire: Copied(**{**wire, "parts": tuple(map(_copied_part, wire["parts"]))}))
+
+
+def _copied_part(wire: dict[str, Any]) -> CopiedPart:
+    return CopiedPart(**{**wire, "files": {int(target): path for target, path in wire["files"].items()}})
 
 
 def _commit_record(wire: dict[str, Any]) -> CommitRecord:

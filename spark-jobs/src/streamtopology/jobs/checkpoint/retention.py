@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import PurePosixPath
 
-from streamtopology.jobs.checkpoint.records import CommitRecord
+from streamtopology.jobs.checkpoint.records import CommitRecord, Lease
 from streamtopology.jobs.checkpoint.store import PARTIAL
+
+HEADER = "header.json"
 
 _NUMBER = re.compile(r"\d+")
 _PARTIAL_NAME = re.compile(rf"\.(?P<name>.+)\.[0-9a-f]{{32}}{re.escape(PARTIAL)}")
@@ -26,15 +28,28 @@ def number_of(path: str) -> int:
     return int(match.group())
 
 
-def garbage(paths: Iterable[str], kept: Sequence[CommitRecord]) -> list[str]:
-    """The files among `paths` that can go, given the newest commits, oldest first, that shall stay readable."""
+def epoch_of(path: str) -> int:
+    """The epoch that a file below `migrations/` is about."""
+    return int(PurePosixPath(path).parts[1])
+
+
+def garbage(paths: Iterable[str], kept: Sequence[CommitRecord], leases: Collection[Lease] = ()) -> list[str]:
+    """The files among `paths` that can go, given the newest commits, oldest first, that shall stay readable.
+
+    Under a lease its version and all that came after stay, too; `kept` has that version's commit, then.
+    """
     oldest, last = kept[0], kept[-1]
+    leased = {lease.epoch for lease in leases}
     named = set[str]().union(*(commit.paths() for commit in kept))
     waiting = {str(PurePosixPath(path).with_suffix(".snapshot")) for path in last.paths() if path.endswith(".delta")}
 
     def can_go(path: str) -> bool:
         target = _target(path)
         folder = PurePosixPath(target).parts[0]
+        if target == HEADER:
+            return path != target  # a draft of who died while making the checkpoint
+        if folder == "migrations":
+            return epoch_of(target) not in leased and epoch_of(target) <= last.epoch
         if folder not in ("epochs", "batches", "commits", "state", "outputs"):
             return False
         if folder == "epochs":

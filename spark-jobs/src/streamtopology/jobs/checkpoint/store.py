@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import errno
-import os
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import unquote, urlparse
+
+from streamtopology.jobs.checkpoint.disk import Disk, PosixDisk
+from streamtopology.jobs.crashpoints import passing
 
 PARTIAL = ".partial"
 """How the names of files end that are being written; their names begin with a dot and the name they will have."""
@@ -64,8 +66,9 @@ def open_store(uri: str) -> Store:
 class LocalStore:
     """A folder of a local or shared file system that has hard links."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, disk: Disk | None = None) -> None:
         self._root = root.absolute()
+        self._disk = disk or PosixDisk()
         self._folders: set[Path] = set()
 
     @property
@@ -77,85 +80,56 @@ class LocalStore:
         partial = target.with_name(f".{target.name}.{uuid.uuid4().hex}{PARTIAL}")
         with _told(partial, "write"):
             self._make_folder(target.parent)
-            _write(partial, data)
+            self._disk.write(partial, data)
+            passing("file.drafted")
             try:
-                os.link(partial, target)
+                self._disk.link(partial, target)
+                passing("file.linked")
             except FileExistsError:
                 return False
             finally:
-                partial.unlink()
-            _sync_folder(target.parent)
+                self._disk.unlink(partial)
+            self._disk.sync_folder(target.parent)
         return True
 
     def write_new(self, path: str, data: bytes) -> None:
         target = self.local_path(path)
         with _told(target, "write"):
             self._make_folder(target.parent)
-            _write(target, data)
-            _sync_folder(target.parent)
+            self._disk.write(target, data)
+            self._disk.sync_folder(target.parent)
 
     def read(self, path: str) -> bytes:
         with _told(self.local_path(path), "read"):
-            return self.local_path(path).read_bytes()
+            return self._disk.read(self.local_path(path))
 
     def exists(self, path: str) -> bool:
         with _told(self.local_path(path), "look for"):
-            return self.local_path(path).exists()
+            return self._disk.exists(self.local_path(path))
 
     def list(self, folder: str) -> list[str]:
         with _told(self.local_path(folder), "list"):
-            found = [
-                (Path(where) / name).relative_to(self._root).as_posix()
-                for where, _, names in os.walk(self.local_path(folder), onerror=_unless_absent)
-                for name in names
-            ]
-        return sorted(found)
+            found = self._disk.files_below(self.local_path(folder))
+        return sorted(path.relative_to(self._root).as_posix() for path in found)
 
     def delete(self, path: str) -> None:
-        with _told(self.local_path(path), "delete"):
-            self.local_path(path).unlink(missing_ok=True)
+        with _told(self.local_path(path), "delete"), suppress(FileNotFoundError):
+            self._disk.unlink(self.local_path(path))
 
     def local_path(self, path: str) -> Path:
         return self._root / path
 
     def _make_folder(self, folder: Path) -> None:
+        """There, and durably so: whoever made it may have died before its name was."""
         if folder in self._folders:
             return
-        missing = [folder, *folder.parents]
-        missing = missing[: next(i for i, parent in enumerate(missing) if parent.exists())]
-        folder.mkdir(parents=True, exist_ok=True)
-        for made in missing:
-            _sync_folder(made.parent)
-        self._folders.add(folder)
-
-
-def _write(path: Path, data: bytes) -> None:
-    """A new file with all of `data` on the disk, or none."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-    try:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(descriptor, view) :]
-        os.fdatasync(descriptor)
-    except BaseException:
-        path.unlink()
-        raise
-    finally:
-        os.close(descriptor)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the folder's entries durable: a file that is synced can still lack its name after a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _unless_absent(error: OSError) -> None:
-    if not isinstance(error, FileNotFoundError):
-        raise error
+        existing = next(above for above in (folder, *folder.parents) if self._disk.exists(above))
+        self._disk.make_folder(folder)
+        for above in (folder, *folder.parents):
+            if above in self._folders or (above == existing and not above.is_relative_to(self._root)):
+                break
+            self._disk.sync_folder(above.parent)
+            self._folders.add(above)
 
 
 _ADVICE: dict[int, Callable[[Path], str]] = {

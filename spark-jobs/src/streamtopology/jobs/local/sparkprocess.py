@@ -2,41 +2,24 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
-import pyspark
-
+from streamtopology.jobs.java_options import LIGHT_JVM, MODULE_OPTIONS
 from streamtopology.jobs.local.java import Java
 
-SPARK_HOME = Path(pyspark.__file__).parent
-SPARK_ENVIRONMENT = {"SPARK_HOME": str(SPARK_HOME), "SPARK_SCALA_VERSION": "2.13"}  # for the commands that workers build
-LIGHT_JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
 
-# What spark-class adds: org.apache.spark.launcher.JavaModuleOptions of Spark 4.3.
-_OPENED_PACKAGES = (
-    "java.base/java.lang",
-    "java.base/java.lang.invoke",
-    "java.base/java.lang.reflect",
-    "java.base/java.io",
-    "java.base/java.net",
-    "java.base/java.nio",
-    "java.base/java.util",
-    "java.base/java.util.concurrent",
-    "java.base/java.util.concurrent.atomic",
-    "java.base/jdk.internal.ref",
-    "java.base/sun.nio.ch",
-    "java.base/sun.nio.cs",
-    "java.base/sun.security.action",
-    "java.base/sun.util.calendar",
-    "java.security.jgss/sun.security.krb5",
-)
-_MODULE_OPTIONS = (
-    "-XX:+IgnoreUnrecognizedVMOptions",
-    "--add-modules=jdk.incubator.vector",
-    *(f"--add-opens={package}=ALL-UNNAMED" for package in _OPENED_PACKAGES),
-    "-Dio.netty.tryReflectionSetAccessible=true",
-    "-Dio.netty.allocator.type=pooled",
-)
+def _home_of_pyspark() -> Path:
+    """Where PySpark is installed, without importing it: a process that only starts JVMs stays small."""
+    found = find_spec("pyspark")
+    if found is None or found.origin is None:
+        raise ImportError("pyspark is not installed; it is a dependency of this package")
+    return Path(found.origin).parent
+
+
+SPARK_HOME = _home_of_pyspark()
+JARS = f"{SPARK_HOME / 'jars'}/*"
+SPARK_ENVIRONMENT = {"SPARK_HOME": str(SPARK_HOME), "SPARK_SCALA_VERSION": "2.13"}  # for the commands that workers build
 
 
 def master_command(java: Java, properties: Path, host: str) -> list[str]:
@@ -53,5 +36,5 @@ def worker_command(java: Java, properties: Path, host: str, memory_mebibytes: in
 
 
 def _java(java: Java, main: str, properties: Path) -> list[str]:
-    options = [*LIGHT_JVM, "-Xms32m", "-Xmx256m", *_MODULE_OPTIONS]
-    return [str(java.binary), *options, "-cp", f"{SPARK_HOME / 'jars'}/*", main, "--properties-file", str(properties)]
+    options = [*LIGHT_JVM, "-Xms32m", "-Xmx256m", *MODULE_OPTIONS]
+    return [str(java.binary), *options, "-cp", JARS, main, "--properties-file", str(properties)]

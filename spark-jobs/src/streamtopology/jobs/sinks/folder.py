@@ -14,6 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from streamtopology.jobs.crashpoints import passing
 from streamtopology.jobs.sinks.base import SinkError, Writer, staged_table
 from streamtopology.jobs.sinks.json_rows import json_rows
 
@@ -53,6 +54,7 @@ class FolderSink:
         if entry.exists():
             return
         rows = self._place_parts(batch, files) if self._parts else self._place_file(batch, files)
+        passing("sink.placed")
         _write_whole(entry, json.dumps({"batch": batch, "rows": rows}))
 
     def published(self) -> dict[int, int]:

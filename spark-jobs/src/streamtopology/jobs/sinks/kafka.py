@@ -14,6 +14,7 @@ from typing import TypeVar
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
+from streamtopology.jobs.crashpoints import passing
 from streamtopology.jobs.sinks.base import SinkError, Writer, staged_table
 from streamtopology.jobs.sinks.json_rows import json_rows
 
@@ -57,6 +58,7 @@ class KafkaSink:
                 return
             producer.begin_transaction()
             self._produce(producer, batch, table)
+            passing("kafka.sent")
             self._commit(producer, batch)
         except (KafkaException, BufferError) as error:
             self._producer = None  # the next attempt's init_transactions ends whatever this transaction was
@@ -112,7 +114,9 @@ class KafkaSink:
         marker = [TopicPartition(self._topic, 0, batch + 1)]
         group = self._markers.consumer_group_metadata()
         _retried(lambda: producer.send_offsets_to_transaction(marker, group, _TIMEOUT_SECONDS))
+        passing("kafka.marked")
         _retried(lambda: producer.commit_transaction(_TIMEOUT_SECONDS))
+        passing("kafka.committed")
 
     def _read_marker(self) -> int:
         def read() -> int:

@@ -1,7 +1,8 @@
 """Versioned state of one operator instance: keyed fields or kept rows, with deltas, rollback and moving parts."""
 
 from streamtopology.jobs.state.encoding import StateFileError, decode, encode
-from streamtopology.jobs.state.keyed import HashMask, KeyedState
+from streamtopology.jobs.state.keyed import HashMask, KeyedState, routing_hashes
+from streamtopology.jobs.state.ownership import Ownership
 from streamtopology.jobs.state.rows import RowState
 from streamtopology.jobs.state.schema import Field, KeyedStateSchema, RowStateSchema, StateError, StateSchema
 
@@ -18,6 +19,7 @@ __all__ = [
     "HashMask",
     "KeyedState",
     "KeyedStateSchema",
+    "Ownership",
     "RowState",
     "RowStateSchema",
     "State",
@@ -27,4 +29,5 @@ __all__ = [
     "decode",
     "encode",
     "new_state",
+    "routing_hashes",
 ]

@@ -14,7 +14,9 @@ import pyarrow as pa
 from streamtopology.jobs.state.schema import StateError
 
 MAGIC = b"STstate\n"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""2: a delta may be marked with an ownership (its schema's metadata), which format 1 did not know."""
+
 _HEAD = struct.Struct("<8sHHQ")
 _CHECKSUM = struct.Struct("<I")
 _HEADER_BYTES = _HEAD.size + _CHECKSUM.size

@@ -15,6 +15,7 @@ from streamtopology.jobs.keys import KeyColumns, key_kind
 from streamtopology.jobs.state import kernels
 from streamtopology.jobs.state.index import NO_SLOTS, KeyIndex
 from streamtopology.jobs.state.kernels import FREE
+from streamtopology.jobs.state.ownership import Ownership
 from streamtopology.jobs.state.schema import DELETED, ROUTING, KeyedStateSchema, StateError
 
 HashMask = Callable[[np.ndarray], np.ndarray]
@@ -48,6 +49,8 @@ class KeyedState:
         self._inserted: list[np.ndarray] = []
         self._tombstones: list[np.ndarray] = []
         self._dropped: list[np.ndarray] = []
+        self._evicted: list[np.ndarray] = []
+        self._ownership: Ownership | None = None
         self._deleted_count = 0
 
     # --- reading and writing ---
@@ -58,7 +61,7 @@ class KeyedState:
     @property
     def nbytes(self) -> int:
         """Bytes of every array held: values, keys, index, room to grow, before-images."""
-        pending = [*self._inserted, *self._tombstones, *self._dropped]
+        pending = [*self._inserted, *self._tombstones, *self._dropped, *self._evicted]
         for slots, values in self._images:
             pending += [slots, *values]
         routing = 0 if self._routing is None else self._routing.nbytes
@@ -109,12 +112,17 @@ class KeyedState:
     def delete(self, slots: np.ndarray) -> None:
         """Forget the keys in these slots (int64[]; repeated, deleted or -1 slots are passed over)."""
         self.touch(slots)
+        self._tombstones.append(self._free(slots))
+
+    def _free(self, slots: np.ndarray) -> np.ndarray:
+        """Free the slots; of those that had a value before this batch, int32[]: the values stay there until its commit."""
         had_value, had_none = np.empty(slots.size, dtype=np.int64), np.empty(slots.size, dtype=np.int64)
         counts = kernels.free_slots(slots, self._index.stamps, self._stamp + 1, had_value, had_none)
-        self._tombstones.append(had_value[: counts[0]].astype(np.int32))
+        freed = had_value[: counts[0]].astype(np.int32)
         self._dropped.append(had_none[: counts[1]].astype(np.int32))
-        self._index.unlink(_joined([self._tombstones[-1], self._dropped[-1]]))
+        self._index.unlink(_joined([freed, self._dropped[-1]]))
         self._deleted_count += sum(counts)
+        return freed
 
     def keys(self, slots: np.ndarray) -> list[pa.Array]:
         """The key columns of these slots."""
@@ -127,23 +135,27 @@ class KeyedState:
     # --- the batch's changes ---
 
     def delta(self) -> pa.RecordBatch:
-        """What changed since the last commit: key columns, fields, `__deleted`. Deletions apply before the rest."""
+        """What changed since the last commit: key columns, fields, `__deleted`. Deletions apply before the rest.
+
+        After `evict` it is marked with the ownership, which applies before all.
+        """
         tombstones = _joined(self._tombstones)
         written = self.touched()
         rows = self._rows(np.concatenate([tombstones, written]), blank=tombstones.size)
         deleted = np.arange(rows.num_rows) < tombstones.size
-        return rows.append_column(DELETED, pa.array(deleted))
+        delta = rows.append_column(DELETED, pa.array(deleted))
+        return delta if self._ownership is None else self._ownership.marked(delta)
 
     def commit(self) -> None:
         """Make the batch's changes final."""
-        self._index.release(_joined([*self._tombstones, *self._dropped]))
+        self._index.release(_joined([*self._tombstones, *self._dropped, *self._evicted]))
         self._stamp += 2
         self._begin()
 
     def rollback(self) -> None:
         """Undo everything since the last commit."""
         stamps = self._index.stamps
-        inserted, tombstones = _joined(self._inserted), _joined(self._tombstones)
+        inserted, tombstones = _joined(self._inserted), _joined([*self._tombstones, *self._evicted])
         self._index.unlink(inserted[stamps[inserted] != FREE])
         stamps[inserted] = FREE
         stamps[tombstones] = 0
@@ -171,15 +183,15 @@ class KeyedState:
 
     def apply(self, delta: pa.RecordBatch) -> None:
         """Take over a delta that another state committed; nothing is left to commit. Raises StateError."""
-        if self._images or self._inserted or self._tombstones or self._dropped:
+        if self._images or self._inserted or self._tombstones or self._dropped or self._evicted:
             raise StateError("a delta cannot be applied over changes that are not committed")
         if DELETED not in delta.schema.names:
             raise StateError(f"a delta of keyed state has a column {DELETED!r}; this has {delta.schema.names}")
         self._check_rows(delta)
-        deleted = delta.column(DELETED)
-        gone = KeyColumns.from_arrow(delta.filter(deleted), self.schema.key_types.names)
-        self.delete(self._index.find(gone))
-        self._put(delta.filter(pa.array(~deleted.to_numpy(zero_copy_only=False))))
+        ownership = Ownership.of(delta)
+        if ownership is not None:
+            self.evict(ownership)
+        self._merge(delta)
         self.commit()
 
     def extract(self, mask_of: HashMask) -> pa.RecordBatch:
@@ -190,10 +202,32 @@ class KeyedState:
         """Delete the keys whose routing hash is meant: a change of this batch."""
         self.delete(self._meant(mask_of))
 
+    def evict(self, ownership: Ownership) -> None:
+        """Let go of the keys that belong to others: a change of this batch, which its delta says in a few words."""
+        strangers = self._meant(ownership.strangers)
+        if strangers.size:
+            self._evicted.append(self._free(strangers))
+            self._ownership = ownership
+
     def insert(self, rows: pa.RecordBatch) -> None:
-        """Take in keys and values from `extract` of another instance: a change of this batch. Raises StateError."""
+        """Take in keys and values from `extract` or `changes` of another instance: a change of this batch.
+
+        Raises StateError.
+        """
         self._check_rows(rows)
-        self._put(rows)
+        if DELETED in rows.schema.names:
+            self._merge(rows)
+        else:
+            self._put(rows)
+
+    def changes(self, of: pa.RecordBatch) -> pa.RecordBatch:
+        """What this state says of the keys in `of` (rows of deltas, keys in any number), as one delta: each key once."""
+        slots = self._index.find(KeyColumns.from_arrow(of, self.schema.key_types.names))
+        here = self._rows(np.unique(slots[slots >= 0]))
+        gone = of.filter(pa.array(slots < 0)).replace_schema_metadata(None)
+        gone = gone.set_column(gone.schema.get_field_index(DELETED), DELETED, pa.array(np.ones(gone.num_rows, np.bool_)))
+        here = here.append_column(DELETED, pa.array(np.zeros(here.num_rows, np.bool_)))
+        return pa.concat_batches([gone.cast(here.schema), here])
 
     # --- how ---
 
@@ -236,6 +270,13 @@ class KeyedState:
             names.append(ROUTING)
         return pa.RecordBatch.from_arrays(arrays, names=names)
 
+    def _merge(self, delta: pa.RecordBatch) -> None:
+        """Deletions, then the rest."""
+        deleted = delta.column(DELETED)
+        gone = KeyColumns.from_arrow(delta.filter(deleted), self.schema.key_types.names)
+        self.delete(self._index.find(gone))
+        self._put(delta.filter(pa.array(~deleted.to_numpy(zero_copy_only=False))))
+
     def _put(self, rows: pa.RecordBatch) -> None:
         routing = rows.column(ROUTING).to_numpy() if ROUTING in rows.schema.names else None
         slots = self.slots(KeyColumns.from_arrow(rows, self.schema.key_types.names), routing)
@@ -254,6 +295,13 @@ class KeyedState:
         unknown = set(found) - {field.name for field in expected} - {DELETED, ROUTING}
         if wrong or unknown:
             raise StateError(f"rows of ({_types(rows.schema)}) do not fit state of ({_types(expected)})")
+
+
+def routing_hashes(rows: pa.RecordBatch, schema: KeyedStateSchema) -> np.ndarray:
+    """uint64[n]: the hash that routes the key of each row of a snapshot or delta."""
+    if ROUTING in rows.schema.names:
+        return rows.column(ROUTING).to_numpy()
+    return KeyColumns.from_arrow(rows, schema.key_types.names).hashes
 
 
 def _types(schema: Sequence[pa.Field] | pa.Schema) -> str:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from streamtopology.jobs.keys import KeyColumns
 from streamtopology.jobs.state.keyed import HashMask
+from streamtopology.jobs.state.ownership import Ownership
 from streamtopology.jobs.state.schema import RowStateSchema, StateError
 
 LARGEST_MERGED_CHUNK = 65_536
@@ -159,6 +160,10 @@ class RowState:
         hashes = np.unique(np.concatenate(removed))
         if hashes.size:
             self._journal.append(_Change("remove", payload=hashes.astype("<u8").tobytes()))
+
+    def evict(self, ownership: Ownership) -> None:
+        """Forget the rows that belong to others: a change of this batch."""
+        self.remove(ownership.strangers)
 
     def insert(self, rows: pa.RecordBatch) -> None:
         """Take in rows from `extract` of another instance: a change of this batch. Raises StateError."""

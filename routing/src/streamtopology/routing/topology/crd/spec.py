@@ -1,0 +1,295 @@
+"""The schema of `spec`: every field of the manifest with its description, default and limits."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from streamtopology.routing.groupings import GROUPINGS
+from streamtopology.routing.topology.crd import rules
+from streamtopology.routing.topology.crd.fields import (
+    Schema,
+    anything,
+    choice,
+    flag,
+    fraction,
+    free,
+    mapping,
+    named_items,
+    options,
+    quantity,
+    text,
+    texts_by_name,
+    whole,
+)
+from streamtopology.routing.topology.limits import (
+    MOST_AGGREGATE_EVERY,
+    MOST_CLASSES,
+    MOST_INPUTS,
+    MOST_INSTANCES,
+    MOST_OPERATORS,
+    MOST_SINKS,
+    MOST_SOURCES,
+    MOST_TABLE_ENTRIES,
+    MOST_WINDOW_INTERVALS,
+)
+from streamtopology.routing.topology.parsing import FORMAT_PATTERN
+from streamtopology.routing.topology.pods import POD_FIELDS, PodField
+from streamtopology.routing.topology.quantities import format_cpu, format_duration, format_memory
+from streamtopology.routing.topology.reading import LONGEST_NAME
+from streamtopology.routing.topology.traits import BUILTINS
+from streamtopology.routing.topology.values import (
+    SINK_FORMATS,
+    Autoscale,
+    AutoscaleBy,
+    BadTuple,
+    Driver,
+    ExecutorClass,
+    ImagePullPolicy,
+    Migration,
+    Rebalance,
+    RebalanceMode,
+    Trigger,
+    Watermark,
+)
+
+_TEXT_OR_MORE = {"minLength": 1}
+
+
+def spec_schema() -> Schema:
+    return mapping(
+        "What runs: where rows come from, what is done to them, where they go, and on which executors.",
+        {
+            "sources": named_items("Where rows come from.", _source(), 1, MOST_SOURCES),
+            "operators": named_items("What is done to the rows, in any order; no cycles.", _operator(), 1, MOST_OPERATORS),
+            "sinks": named_items("Where the rows of operators go.", _sink(), 0, MOST_SINKS),
+            "executors": named_items("Classes of executors, each with its own limits.", _executor_class(), 1, MOST_CLASSES),
+            "rebalance": _rebalance(),
+            "trigger": _trigger(),
+            "checkpoint": text(
+                "Where state, offsets and epochs are kept: a path without scheme, file:// or s3://.",
+                1024, **{"x-kubernetes-validations": [rules.CHECKPOINT_RULE]},
+            ),
+            "onBadTuple": choice(
+                "A tuple that an operator cannot process ends the run, or is set aside.", get_args(BadTuple), "fail"
+            ),
+            "image": text("The image of driver, executors and migration Jobs; the operator's default if left out.", 1024),
+            "imagePullPolicy": choice("When the image is pulled; Kubernetes decides if left out.", get_args(ImagePullPolicy)),
+            "suspend": flag("Take driver and executors away and keep everything else; false goes on from there.", False),
+            "autoscale": _autoscale(),
+            "driver": _driver(),
+            "migration": mapping(
+                "How state moves when routing changes.",
+                {"threshold": quantity(
+                    "More state than this is copied ahead by a Job.",
+                    rules.memory_rules(), format_memory(Migration.threshold_bytes),
+                )},
+                default={},
+            ),
+        },
+        required=("sources", "operators", "executors"),
+        rules=rules.spec_rules(),
+    )  # fmt: skip
+
+
+def _name(description: str) -> Schema:
+    return text(description, LONGEST_NAME, **{"x-kubernetes-validations": rules.name_rules()})
+
+
+def _source() -> Schema:
+    return mapping(
+        "A stream of rows.",
+        {
+            "name": _name("What inputs refer to; sources and operators share one set of names."),
+            "format": text(
+                "parquet, csv, json, text, kafka, or any other format that Spark streams.", 256,
+                pattern=f"^{FORMAT_PATTERN}$",
+            ),
+            "schema": anything(
+                "Spark DDL such as `id BIGINT, city STRING`, or a list of {name, type}. Required for parquet, csv and json.",
+                **_TEXT_OR_MORE,
+            ),
+            "options": options("The format's own options: path, maxFilesPerTrigger, header, kafka.bootstrap.servers, ..."),
+            "select": anything("SQL expressions (DuckDB's), one or a list: each a column or `expression AS name`."),
+            "where": text("A SQL condition over the source's columns."),
+            "watermark": mapping(
+                "Event time of the rows; operators with windows need it.",
+                {
+                    "column": text("The column with the time of the event: a timestamp, or epoch seconds."),
+                    "delay": quantity(
+                        "How far behind the newest a row may be.",
+                        rules.duration_rules(), format_duration(Watermark.delay_seconds),
+                    ),
+                    "idleTimeout": quantity(
+                        "A source silent for so long holds the others back no more.",
+                        rules.duration_rules(), format_duration(Watermark.idle_seconds),
+                    ),
+                },
+                required=("column",),
+            ),
+        },
+        required=("name", "format"),
+    )  # fmt: skip
+
+
+def _operator() -> Schema:
+    inputs = {
+        "type": "array", "description": "Names of sources and operators, or mappings of from, as and key.",
+        "items": anything("The name of a source or operator, or {from, as, key}.", **_TEXT_OR_MORE),
+        "minItems": 1, "maxItems": MOST_INPUTS, "x-kubernetes-list-type": "atomic",
+    }  # fmt: skip
+    return mapping(
+        "A processing element.",
+        {
+            "name": _name("What inputs and sinks refer to; sources and operators share one set of names."),
+            "inputs": inputs,
+            "parallelism": whole("Instances at most; as many as executors if left out.", 1, MOST_INSTANCES),
+            "grouping": mapping(
+                "How tuples find their instance.",
+                {
+                    "policy": choice("The grouping.", tuple(GROUPINGS)),
+                    "key": anything("The column or columns that tuples are routed by.", **_TEXT_OR_MORE),
+                    "options": free("The grouping's own options."),
+                },
+                required=("policy",),
+                default={"policy": "shuffle"},
+            ),
+            "run": text(
+                f"A built-in ({', '.join(BUILTINS)}), module:Class, or path/to/file.py:Class.", 512,
+                **{"x-kubernetes-validations": rules.run_rules(BUILTINS)},
+            ),
+            "with": free("The operator's options."),
+            "aggregateEvery": whole(
+                "On an edge that splits keys: after how many batches partial results are merged.", 1, MOST_AGGREGATE_EVERY, 1
+            ),
+        },
+        required=("name", "inputs", "run"),
+    )  # fmt: skip
+
+
+def _sink() -> Schema:
+    return mapping(
+        "Where the rows of one operator go; every batch is published once.",
+        {
+            "name": _name("The sink's name."),
+            "input": text("The operator whose rows it takes.", LONGEST_NAME),
+            "format": choice("How rows are written.", SINK_FORMATS),
+            "options": options("The format's own options: path, topic, kafka.bootstrap.servers, ..."),
+        },
+        required=("name", "input", "format"),
+    )
+
+
+def _executor_class() -> Schema:
+    too_small = rules.least_memory("512Mi", "an executor needs at least 512Mi to start its JVM")
+    return mapping(
+        "Executors with the same limits: a StatefulSet.",
+        {
+            "name": _name("The class."),
+            "replicas": whole("Executors of the class; 1 if left out, none where autoscale names it.", 0, MOST_INSTANCES),
+            "cpu": quantity("CPU of each: request and limit.", rules.cpu_rules(), format_cpu(ExecutorClass.cpu)),
+            "memory": quantity(
+                "Memory of each: request and limit, at least 512Mi.",
+                [*rules.memory_rules(), too_small], format_memory(ExecutorClass.memory_bytes),
+            ),
+            "pod": _pod("What the executors' pods need beside."),
+        },
+        required=("name",),
+    )  # fmt: skip
+
+
+def _driver() -> Schema:
+    too_small = rules.least_memory("1Gi", "the driver needs at least 1Gi for its JVM and Python")
+    return mapping(
+        "The driver's pod.",
+        {
+            "cpu": quantity("CPU: request and limit.", rules.cpu_rules(), format_cpu(Driver.cpu)),
+            "memory": quantity(
+                "Memory: request and limit, at least 1Gi.",
+                [*rules.memory_rules(), too_small], format_memory(Driver.memory_bytes),
+            ),
+            "pod": _pod("What the driver's pod needs beside."),
+        },
+        default={},
+    )  # fmt: skip
+
+
+def _pod(description: str) -> Schema:
+    return mapping(
+        f"{description} Kubernetes' own shapes; it judges them when the pod is made.",
+        {f.name: _pod_field(f) for f in POD_FIELDS},
+    )
+
+
+def _pod_field(field: PodField) -> Schema:
+    description = f"{field.summary[0].upper()}{field.summary[1:]}."
+    if field.form == "text":
+        return text(description, 253)
+    if field.form == "texts":
+        return texts_by_name(description)
+    if field.form == "object":
+        return free(description)
+    item: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    if field.needs:
+        item |= {"properties": {name: text("", 4096) for name in field.needs}, "required": list(field.needs)}
+    return {"type": "array", "description": description, "items": item, "maxItems": 256, "x-kubernetes-list-type": "atomic"}
+
+
+def _rebalance() -> Schema:
+    return mapping(
+        "When and how routing changes while it runs.",
+        {
+            "mode": choice(
+                "Re-route by itself, say what would be done, or keep still.", get_args(RebalanceMode), Rebalance.mode
+            ),
+            "interval": quantity(
+                "How often it is judged.", rules.duration_rules(above_zero=True), format_duration(Rebalance.interval_seconds)
+            ),
+            "tolerance": fraction("The largest |load/capacity - mean| / mean that is left alone.", Rebalance.tolerance),
+            "maxTableEntries": whole(
+                "Explicit keys in an operator's table.", 0, MOST_TABLE_ENTRIES, Rebalance.max_table_entries
+            ),
+            "windowIntervals": whole(
+                "Over how many intervals load is looked at.", 1, MOST_WINDOW_INTERVALS, Rebalance.window_intervals
+            ),
+        },
+        default={},
+    )
+
+
+def _trigger() -> Schema:
+    return mapping(
+        "When batches start.",
+        {
+            "interval": quantity(
+                "A batch starts so often; 0: when the last one is done.",
+                rules.duration_rules(), format_duration(Trigger.interval_seconds),
+            ),
+            "availableNow": flag("Work on what is there, then stop.", Trigger.available_now),
+        },
+        rules=[rules.TRIGGER_RULE],
+        default={},
+    )  # fmt: skip
+
+
+def _autoscale() -> Schema:
+    return mapping(
+        "Who says how many executors a class has.",
+        {
+            "class": text("The executor class that is scaled; it sets no replicas of its own.", LONGEST_NAME),
+            "by": choice(
+                "External: spec.autoscale.replicas, as HPA, KEDA or `kubectl scale` set it. Operator: our own autoscaler, "
+                "whose decision is in status. Nobody: as many as there are now.",
+                get_args(AutoscaleBy), Autoscale.by,
+            ),
+            "replicas": whole("Executors to start with, and what External asks for.", 0, MOST_INSTANCES, Autoscale.replicas),
+            "minReplicas": whole("Never fewer.", 0, MOST_INSTANCES, Autoscale.min_replicas),
+            "maxReplicas": whole("Never more; required where by is Operator.", 1, MOST_INSTANCES),
+            "targetUtilisation": fraction("Share of measured capacity that Operator keeps busy.", Autoscale.target_utilisation),
+            "stabilisation": quantity(
+                "How long Operator waits before it takes executors away.",
+                rules.duration_rules(), format_duration(Autoscale.stabilisation_seconds),
+            ),
+        },
+        required=("class",),
+        rules=rules.autoscale_rules(),
+    )  # fmt: skip

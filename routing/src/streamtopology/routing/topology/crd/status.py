@@ -1,0 +1,89 @@
+"""The schema of `status`: what the operator tells people, and what it is about to do so that a new one goes on."""
+
+from __future__ import annotations
+
+from streamtopology.routing.topology.crd.fields import Schema, choice, mapping, number, text, texts_by_name, whole
+
+
+def status_schema() -> Schema:
+    return mapping(
+        "What the operator has seen and what it is about to do.",
+        {
+            "phase": text("Where the topology is in its life, in a word: Starting, Running, Reconfiguring, Suspended, ..."),
+            "observedGeneration": whole("The metadata.generation that this status is about."),
+            "conditions": _conditions(),
+            "epoch": whole("The epoch of routing that the last batch ran under."),
+            "batch": whole("The last committed batch."),
+            "imbalance": number("The worst operator's largest |load/capacity - mean| / mean."),
+            "throughput": whole("Rows a second, the median of the last batches."),
+            "executors": mapping(
+                "Executors of all classes.",
+                {
+                    "ready": whole("Those that take work."),
+                    "wanted": whole("Those that there should be."),
+                    "summary": text("ready/wanted, for the column."),
+                },
+            ),
+            "policies": texts_by_name("The grouping of each operator."),
+            "policy": text("The groupings in a line, for the column."),
+            "lastRerouting": mapping(
+                "The last time that routing changed, and what that brought.",
+                {
+                    "epoch": whole("The epoch that it made."),
+                    "batch": whole("Its first batch."),
+                    "reason": text("Why."),
+                    "keysMoved": whole("Keys whose state changed its owner."),
+                    "bytesMoved": whole("How much state that was."),
+                    "predictedGain": number("Seconds a batch that it was to save."),
+                    "measuredGain": number("Seconds a batch that it saved."),
+                    "at": _time("When the epoch was published."),
+                },
+            ),
+            "intent": {
+                **mapping(
+                    "What the operator has begun and not yet seen done; empty when it is at rest.",
+                    {
+                        "action": text("What: Create, Reroute, Migrate, Resize, Scale, Restart, Suspend, Delete, ..."),
+                        "epoch": whole("The epoch it is about."),
+                        "generation": whole("The metadata.generation it is about."),
+                        "reason": text("Why."),
+                        "at": _time("When it began."),
+                    },
+                ),
+                "x-kubernetes-preserve-unknown-fields": True,
+            },
+            "autoscale": mapping(
+                "The class that is scaled.",
+                {
+                    "replicas": whole("Executors that the class has now, as the scale subresource tells."),
+                    "selector": text("The labels of its pods, as the scale subresource tells."),
+                    "desired": whole("Executors that were decided on, within the bounds."),
+                    "reason": text("Why so many, with the figures."),
+                    "at": _time("When that was decided."),
+                },
+            ),
+        },
+    )
+
+
+def _conditions() -> Schema:
+    condition = mapping(
+        "One thing that is so or is not.",
+        {
+            "type": text("What: Ready, Balanced, Reconfiguring, Degraded.", 316),
+            "status": choice("Whether it is so.", ("True", "False", "Unknown")),
+            "observedGeneration": whole("The metadata.generation that this is about.", 0),
+            "lastTransitionTime": _time("When status last changed."),
+            "reason": text("Why, in a word for programs.", 1024, pattern="^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"),
+            "message": {"type": "string", "description": "Why, in a sentence for people.", "maxLength": 32768},
+        },
+        required=("type", "status", "lastTransitionTime", "reason", "message"),
+    )
+    return {
+        "type": "array", "description": "What is so and what is not, each with its reason.", "items": condition,
+        "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"],
+    }  # fmt: skip
+
+
+def _time(description: str) -> Schema:
+    return {"type": "string", "format": "date-time", "description": description}

@@ -1,0 +1,126 @@
+"""Epochs whose state is copied ahead of their first batch: the lease, what is copied, and that all is.
+
+migrations/<epoch>/lease.json               the version that is copied; while it is there, that version and all
+                                            deltas after it are kept
+migrations/<epoch>/<node>/<instance>.json   one former owner's part is copied
+migrations/<epoch>/copied.json              every part is
+state/<node>/<new owner>/<batch>-e<epoch>-<former owner>.delta   the keys that move between two instances, as of <batch>
+
+A copy is a delta that a commit has yet to name: when the epoch's first batch names it, it is part of its new owner's
+state; when the epoch is given up, it is a file that no record names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
+
+import pyarrow as pa
+
+from streamtopology.jobs.checkpoint import records, retention
+from streamtopology.jobs.checkpoint.records import Copied, CopiedPart, Lease
+from streamtopology.jobs.checkpoint.store import CheckpointError, Store
+from streamtopology.jobs.crashpoints import passing
+from streamtopology.jobs.state import encode
+
+FOLDER = "migrations"
+
+
+class Migrations:
+    """All methods raise CheckpointError when files cannot be read or written."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def lease(self, epoch: int) -> Lease | None:
+        """The lease that `epoch` holds, if any."""
+        path = _lease(epoch)
+        if not self._store.exists(path):
+            return None
+        return records.lease_from(self._store.read(path), str(self._store.local_path(path)))
+
+    def leases(self) -> list[Lease]:
+        """All leases that are held, by epoch."""
+        epochs = sorted(retention.epoch_of(path) for path in self._store.list(FOLDER) if path.endswith("/lease.json"))
+        return [lease for epoch in epochs if (lease := self.lease(epoch)) is not None]
+
+    def take(self, lease: Lease) -> Lease:
+        """Hold a version for an epoch; when the epoch holds one already, that one stays."""
+        passing("lease.writing")
+        self._store.create(_lease(lease.epoch), records.to_bytes(lease))
+        passing("lease.written")
+        held = self.lease(lease.epoch)
+        if held is None:
+            raise CheckpointError(f"epoch {lease.epoch} was given up by someone else while it was being prepared")
+        return held
+
+    def release(self, epoch: int) -> None:
+        """The epoch runs, or will not: its version is no longer held, and what was noted of its copy is deleted."""
+        passing("lease.releasing")
+        self._store.delete(_lease(epoch))
+        passing("lease.released")
+        for path in self._store.list(f"{FOLDER}/{epoch}"):
+            self._store.delete(path)
+
+    def release_up_to(self, epoch: int) -> None:
+        """A batch ran under `epoch`: no epoch up to it is still to come."""
+        for lease in self.leases():
+            if lease.epoch <= epoch:
+                self.release(lease.epoch)
+
+    def write_copy(self, lease: Lease, node: str, source: int, target: int, rows: pa.RecordBatch) -> tuple[str, int]:
+        """Keep what moves from `source` to `target`; (path, bytes). A copy that is there is the same and stays."""
+        path = f"state/{node}/{target}/{lease.batch}-e{lease.epoch}-{source}.delta"
+        data = encode(rows)
+        passing("copy.writing")
+        self._store.create(path, data)
+        passing("copy.written")
+        return path, len(data)
+
+    def part(self, epoch: int, node: str, instance: int) -> CopiedPart | None:
+        """What was copied of a former owner's state; None when that is not done."""
+        path = f"{FOLDER}/{epoch}/{node}/{instance}.json"
+        if not self._store.exists(path):
+            return None
+        return records.copied_part_from(self._store.read(path), str(self._store.local_path(path)))
+
+    def part_done(self, epoch: int, part: CopiedPart) -> None:
+        self._store.create(f"{FOLDER}/{epoch}/{part.node}/{part.instance}.json", records.to_bytes(part))
+        passing("copy.noted")
+
+    def parts_done(self, epoch: int) -> int:
+        """How many former owners' parts are copied: progress."""
+        folder = f"{FOLDER}/{epoch}"
+        return sum(len(PurePosixPath(path).parts) == 4 and path.endswith(".json") for path in self._store.list(folder))
+
+    def finish(self, lease: Lease, parts: Sequence[CopiedPart]) -> Copied:
+        """Every part is copied: from now on the epoch's first batch builds on the copies."""
+        copied = Copied(lease.epoch, lease.batch, lease.follows, tuple(parts))
+        passing("copy.finishing")
+        self._store.create(f"{FOLDER}/{lease.epoch}/copied.json", records.to_bytes(copied))
+        passing("copy.finished")
+        return copied
+
+    def copied(self, epoch: int) -> Copied | None:
+        """The finished copy of an epoch that still holds its lease."""
+        path = f"{FOLDER}/{epoch}/copied.json"
+        if not (self._store.exists(path) and self._store.exists(_lease(epoch))):
+            return None
+        return records.copied_from(self._store.read(path), str(self._store.local_path(path)))
+
+
+def _lease(epoch: int) -> str:
+    return f"{FOLDER}/{epoch}/lease.json"
+
+
+def files_for(copied: Copied, node: str, target: int) -> Iterator[str]:
+    """The copies that `target` takes in."""
+    for part in copied.parts:
+        if part.node == node and target in part.files:
+            yield part.files[target]
+
+
+def is_whole_after(state: Mapping[str, Mapping[int, records.StateRef]], batch: int) -> bool:
+    """Whether each instance's chain still has every delta after `batch` as a file of its own."""
+    snapshots = [ref.snapshot for instances in state.values() for ref in instances.values() if ref.snapshot is not None]
+    return all(retention.number_of(snapshot) <= batch for snapshot in snapshots)

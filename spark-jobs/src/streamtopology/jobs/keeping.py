@@ -1,0 +1,136 @@
+"""`streamtopology state clone | rollback | check`: whole checkpoints, while their topology does not run."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from streamtopology.jobs.batch import Plan
+from streamtopology.jobs.checkpoint import Checkpoint, CheckpointError, CommitRecord, Header, open_store
+from streamtopology.jobs.checkpoint import records as checkpoint_records
+from streamtopology.jobs.checkpoint.retention import HEADER, number_of
+from streamtopology.jobs.state import StateFileError
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A file that the newest commit names and that cannot be used: why, and the newest batch to go back to, if any."""
+
+    path: str
+    why: str
+    usable: int | None
+
+
+def clone(source: str, target: str, topology: str | None = None) -> str:
+    """Copy the checkpoint at `source`, as its newest commit has it, to `target`, for `topology` (default: the same).
+
+    The copy is a checkpoint of its own: sinks take its batches for others than the original's. Raises CheckpointError.
+    """
+    original, into = Checkpoint.attach(source), open_store(target)
+    if into.list(""):
+        raise CheckpointError(f"{target} is not empty: name a folder for the copy that does not exist yet")
+    commit = _newest(original)
+    for path in sorted(_needed(original, commit)):
+        into.create(path, original.read(path))
+    _copy_folders(original, target)
+    for record in [f"epochs/{commit.epoch}.json", f"commits/{commit.batch}.json"]:
+        into.create(record, original.read(record))
+    header = Header(topology or original.topology, uuid.uuid4().hex)
+    into.create(HEADER, checkpoint_records.to_bytes(header))  # last: a copy that was cut short is no checkpoint
+    return f"{target}: {original.topology!r} as of batch {commit.batch}, for topology {header.topology!r}"
+
+
+def rollback(uri: str, batch: int) -> str:
+    """Make the commit of `batch` the newest one: later batches are read again, by the offsets that Spark has logged.
+
+    Sinks keep what they were given of them. Raises CheckpointError.
+    """
+    checkpoint = Checkpoint.attach(uri)
+    kept = checkpoint.commits()
+    if batch not in kept:
+        raise CheckpointError(f"batch {batch} is not kept in {uri}; kept are {_listed(kept)}")
+    commit = checkpoint.read_commit(batch)
+    damaged = damage(checkpoint, commit)
+    if damaged:
+        raise CheckpointError(f"batch {batch} cannot be gone back to: {damaged[0].path} {damaged[0].why}")
+    later = [number for number in kept if number > batch]
+    if not later:
+        return f"{uri} is at batch {batch} already"
+    _refuse_unless_replayed(checkpoint, commit)
+    for lease in checkpoint.migrations.leases():
+        checkpoint.migrations.release(lease.epoch)
+    for number in reversed(later):  # newest first: at any moment the newest left is a whole commit
+        checkpoint.forget_commit(number)
+    return f"{uri} is back at batch {batch}; {len(later)} later batches are read again; sinks keep what they have of them"
+
+
+def check(uri: str) -> list[Damage]:
+    """Read every file that the newest commit names; what is damaged or gone. Raises CheckpointError for records."""
+    checkpoint = Checkpoint.attach(uri)
+    commit = _newest(checkpoint)
+    earlier = [checkpoint.read_commit(number) for number in checkpoint.commits() if number < commit.batch]
+    usable = next((kept.batch for kept in reversed(earlier) if not damage(checkpoint, kept)), None)
+    return [Damage(found.path, found.why, usable) for found in damage(checkpoint, commit)]
+
+
+def damage(checkpoint: Checkpoint, commit: CommitRecord) -> list[Damage]:
+    """The state files of `commit` that cannot be used."""
+    found: list[Damage] = []
+    for path in sorted(path for refs in commit.state.values() for ref in refs.values() for path in ref.paths):
+        try:
+            checkpoint.read_rows(path)
+        except (StateFileError, CheckpointError) as error:
+            found.append(Damage(path, str(error), None))
+    return found
+
+
+def told(found: Sequence[Damage]) -> str:
+    """What `check` found, and what can be done."""
+    if not found:
+        return "every state file of the newest commit is there and undamaged"
+    lines = [f"{item.path}: {item.why}" for item in found]
+    usable = found[0].usable
+    todo = "no kept commit is whole: put the files back from a copy, or start with an empty checkpoint"
+    if usable is not None:
+        todo = f"batch {usable} is whole: `streamtopology state rollback --to {usable}` goes back to it"
+    return "\n".join([*lines, todo])
+
+
+def _newest(checkpoint: Checkpoint) -> CommitRecord:
+    commit = checkpoint.last_commit()
+    if commit is None:
+        raise CheckpointError(f"{checkpoint.uri} has no committed batch yet")
+    return commit
+
+
+def _needed(checkpoint: Checkpoint, commit: CommitRecord) -> set[str]:
+    """Everything that goes on from `commit`: its files, and its batch record with what choosers knew."""
+    batches = {path for path in checkpoint.files("batches") if number_of(path) == commit.batch}
+    return commit.paths() | batches
+
+
+def _copy_folders(original: Checkpoint, target: str) -> None:
+    """Spark's offsets and the sources' file logs, which say where the next batch begins."""
+    for name in ("spark", "files"):
+        folder = Path(original.uri) / name
+        if folder.is_dir():
+            shutil.copytree(folder, Path(open_store(target).uri) / name)
+
+
+def _refuse_unless_replayed(checkpoint: Checkpoint, commit: CommitRecord) -> None:
+    """Batches that Spark itself reads are replayed by Spark, which goes back by one batch at most."""
+    sources = Plan.from_json(checkpoint.read_epoch(commit.epoch)).topology.sources
+    by_spark = [source.name for source in sources if not source.reads_descriptors]
+    if by_spark:
+        raise CheckpointError(
+            f"sources that Spark reads itself cannot be read again from an earlier batch: {', '.join(by_spark)}; only files "
+            "and Kafka can"
+        )
+
+
+def _listed(batches: Sequence[int]) -> str:
+    return json.dumps(list(batches))[1:-1] or "none"

@@ -1,0 +1,148 @@
+"""Executors in pods that somebody else starts, sizes and ends: this side only knows which slot each of them fills."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Self
+
+from pyspark.sql import SparkSession
+
+from streamtopology.jobs.cluster import executor_slots, warm_up
+from streamtopology.jobs.executors import ExecutorWatch
+from streamtopology.jobs.local.cluster import MEBIBYTE, ExecutorSlot
+from streamtopology.jobs.pinning import ExecutorInfo
+from streamtopology.jobs.pods.environment import DriverEnvironment
+from streamtopology.jobs.pods.settings import MASTER, driver_settings
+from streamtopology.jobs.session import create_session, spark_conf
+from streamtopology.routing.topology import Topology
+
+PATIENCE_SECONDS = 10.0
+"""From the first executor on, how long to wait for all of them before one of each class is enough."""
+
+LONG_PATIENCE_SECONDS = 60.0
+"""From the first executor on, how long to wait for one of each class before any is enough."""
+
+_LOOK_SECONDS = 0.2
+_TELL_SECONDS = 10.0
+
+
+class Stopped(Exception):
+    """The process was told to end before the run began."""
+
+
+def enough(slots: Sequence[ExecutorSlot], filled: Collection[str], waited_seconds: float) -> bool:
+    """Whether to begin with the executors of the slots named `filled`, `waited_seconds` after the first one came.
+
+    All are waited for a little, as they usually come together; then one of each class will do, and in the end any: the
+    others' instances are dealt out among those there are, and come home when their executor does.
+    """
+    there = [slot for slot in slots if slot.name in filled]
+    if len(there) == len(slots):
+        return True
+    if {slot.class_name for slot in there} == {slot.class_name for slot in slots}:
+        return waited_seconds >= PATIENCE_SECONDS
+    return bool(there) and waited_seconds >= LONG_PATIENCE_SECONDS
+
+
+class KubernetesCluster:
+    """Implements `Cluster`. Entered when the session is up and enough executors are admitted; others may come at any time.
+
+    `progress` gets a sentence for each step. `is_stopping` is asked while waiting, which then ends with `Stopped`.
+    """
+
+    def __init__(
+        self, environment: DriverEnvironment, topology: Topology, progress: Callable[[str], None],
+        is_stopping: Callable[[], bool],
+    ) -> None:  # fmt: skip
+        self._environment = environment
+        self._slots = executor_slots(topology)
+        self._progress = progress
+        self._is_stopping = is_stopping
+        self._undo = ExitStack()
+        self._spark: SparkSession | None = None
+        self._watch: ExecutorWatch | None = None
+
+    @property
+    def spark(self) -> SparkSession:
+        assert self._spark is not None, "enter the cluster first"
+        return self._spark
+
+    @property
+    def watch(self) -> ExecutorWatch:
+        assert self._watch is not None, "enter the cluster first"
+        return self._watch
+
+    @property
+    def slots(self) -> tuple[ExecutorSlot, ...]:
+        return self._slots
+
+    def __enter__(self) -> Self:
+        with ExitStack() as undo:
+            self._progress("starting Spark")
+            self._spark = create_session(self._environment.topology, MASTER, self._settings())
+            undo.callback(self._spark.stop)
+            self._watch = undo.enter_context(
+                ExecutorWatch(self._spark, partial(warm_up, self._spark), self._progress, slot_of=self.slot_of)
+            )
+            self._await_executors()
+            self._undo = undo.pop_all()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._undo.close()
+
+    def slot_of(self, executor: ExecutorInfo) -> str:
+        """By the executor's class and its pod's ordinal, whether the topology has that slot or not (yet, or any more)."""
+        return f"{executor.attributes.get('CLASS')}-{executor.attributes.get('POD_NAME', '').rpartition('-')[2]}"
+
+    def start(self, slots: Sequence[ExecutorSlot]) -> None:
+        """The operator makes the pods; their executors may be there already."""
+        self._slots = (*self._slots, *slots)
+
+    def release(self, slots: Collection[str]) -> None:
+        """The operator takes the pods away once `/stats` lists these slots no more."""
+        self._slots = tuple(slot for slot in self._slots if slot.name not in slots)
+
+    @contextmanager
+    def unlimited(self) -> Iterator[None]:
+        """Nothing to lift: the pods' limits are the operator's."""
+        yield
+
+    def resize(self, class_name: str, cpu: float) -> None:
+        """The operator resizes the pods; here the class's declared CPU changes with it."""
+        if class_name not in {slot.class_name for slot in self._slots}:
+            known = ", ".join(sorted({slot.class_name for slot in self._slots}))
+            raise ValueError(f"no executor class {class_name!r}; there are: {known}")
+        self._slots = tuple(replace(slot, cpu=cpu) if slot.class_name == class_name else slot for slot in self._slots)
+
+    def _settings(self) -> dict[str, str]:
+        heap = self._environment.heap_mebibytes * MEBIBYTE  # of executors it is what their own command line says
+        return {**spark_conf(len(self._slots), heap, python=sys.executable), **driver_settings(self._environment)}
+
+    def _await_executors(self) -> None:
+        first_at: float | None = None
+        told, told_at = "", time.monotonic()
+        while not self._is_stopping():
+            self.watch.raise_failure()
+            filled = {self.slot_of(executor) for executor in self.watch.admitted()}
+            now = time.monotonic()
+            if filled and first_at is None:
+                first_at = now
+            if first_at is not None and enough(self._slots, filled, now - first_at):
+                return
+            text = _waiting(self._slots, filled)
+            if text != told or now - told_at >= _TELL_SECONDS:
+                told, told_at = text, now
+                self._progress(text)
+            time.sleep(_LOOK_SECONDS)
+        raise Stopped
+
+
+def _waiting(slots: Sequence[ExecutorSlot], filled: Collection[str]) -> str:
+    missing = [slot.name for slot in slots if slot.name not in filled]
+    return f"waiting for executors, {len(slots) - len(missing)} of {len(slots)} there; not yet: {', '.join(missing)}"

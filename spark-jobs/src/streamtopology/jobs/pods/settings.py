@@ -1,0 +1,93 @@
+"""Spark's settings in pods: a client-mode driver that makes no executors, and executors that the operator's pods start.
+
+Tried on a real node; what each is for stands beside it. Executors get Spark's own settings from the driver when they
+register; what they need before is on their command line.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from streamtopology.jobs.java_options import DRIVER_JAVA, EXECUTOR_JAVA, MODULE_OPTIONS, log4j
+from streamtopology.jobs.local.java import Java
+from streamtopology.jobs.local.sparkprocess import JARS
+from streamtopology.jobs.logs import LOG4J_FILE
+from streamtopology.jobs.pods.environment import (
+    BLOCK_PORT,
+    RPC_PORT,
+    SCRATCH,
+    SECRET_FILE,
+    DriverEnvironment,
+    ExecutorEnvironment,
+    app_id,
+    service_host,
+)
+
+MASTER = "k8s://https://kubernetes.default.svc"
+_BACKEND = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
+_LOG4J = log4j(LOG4J_FILE)
+
+
+def driver_settings(environment: DriverEnvironment) -> dict[str, str]:
+    """What a driver in a pod needs beside `spark_conf`."""
+    return {
+        "spark.app.id": app_id(environment.topology),  # executors of an earlier driver find the next one by it
+        "spark.submit.deployMode": "client",
+        "spark.kubernetes.namespace": environment.namespace,
+        **_ADDRESSES,
+        "spark.driver.host": service_host(environment.topology, environment.namespace),
+        "spark.driver.bindAddress": environment.pod_ip,
+        "spark.driver.memory": f"{environment.heap_mebibytes}m",
+        # As a setting Spark refuses it; as a property of the JVM it holds: no executor is Spark's to start.
+        "spark.driver.extraJavaOptions": " ".join([*DRIVER_JAVA, _LOG4J, "-Dspark.executor.instances=0"]),
+        **_OWNED_BY_THE_OPERATOR,
+        "spark.authenticate": "true",
+        "spark.authenticate.secret.file": str(SECRET_FILE),
+        "spark.local.dir": str(SCRATCH / "spark"),
+        "spark.sql.warehouse.dir": str(SCRATCH / "warehouse"),
+    }
+
+
+_ADDRESSES = {"spark.driver.port": str(RPC_PORT), "spark.driver.blockManager.port": str(BLOCK_PORT)}
+
+_OWNED_BY_THE_OPERATOR = {
+    "spark.dynamicAllocation.enabled": "false",
+    "spark.kubernetes.container.image": "none",  # asked for, and never used: Spark makes no pod
+    "spark.kubernetes.executor.disableConfigMap": "true",
+    "spark.kubernetes.executor.deleteOnTermination": "false",
+    "spark.kubernetes.driver.service.deleteOnTermination": "false",
+    "spark.kubernetes.driver.ownPersistentVolumeClaim": "false",
+    "spark.kubernetes.driver.reusePersistentVolumeClaim": "false",
+    "spark.kubernetes.executor.missingPodDetectDelta": "2s",  # how soon a killed executor in a living pod is dropped
+    "spark.kubernetes.executor.apiPollingInterval": "3s",
+    "spark.executor.maxNumFailures": "1000000",  # executors come and go as long as the topology runs
+    "spark.decommission.enabled": "true",  # an executor told to end finishes its task first
+}
+
+
+def executor_command(java: Java, environment: ExecutorEnvironment) -> list[str]:
+    """Spark's own executor backend, one task slot. EXECID asks the driver for an id."""
+    options = [*MODULE_OPTIONS, *EXECUTOR_JAVA, _LOG4J, f"-Xmx{environment.heap_mebibytes}m", "-Dspark.authenticate=true"]
+    return [
+        str(java.binary), *options, "-cp", JARS, _BACKEND,
+        "--driver-url", f"spark://CoarseGrainedScheduler@{environment.driver}:{RPC_PORT}",
+        "--executor-id", "EXECID",
+        "--cores", "1",
+        "--app-id", app_id(environment.topology),
+        "--hostname", environment.pod_ip,
+        "--resourceProfileId", "0",
+        "--podName", environment.pod,
+    ]  # fmt: skip
+
+
+def executor_process_environment(java: Java, spark_home: Path, environment: ExecutorEnvironment) -> dict[str, str]:
+    """The environment of the JVM: attributes by which the driver knows class and pod, and where it may write."""
+    return {
+        **os.environ,
+        "JAVA_HOME": str(java.home),
+        "SPARK_HOME": str(spark_home),
+        "SPARK_LOCAL_DIRS": str(SCRATCH / "spark"),
+        "SPARK_EXECUTOR_ATTRIBUTE_CLASS": environment.class_name,
+        "SPARK_EXECUTOR_ATTRIBUTE_POD_NAME": environment.pod,
+    }

@@ -1,0 +1,43 @@
+"""Which keys of an instance are its own: the routing table under which all others were let go."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from streamtopology.routing.table import RoutingTable
+
+_METADATA = b"streamtopology.owned"
+
+
+@dataclass(frozen=True)
+class Ownership:
+    """`instance` keeps what `table` gives it."""
+
+    table: RoutingTable
+    instance: int
+
+    def strangers(self, hashes: np.ndarray) -> np.ndarray:
+        """bool[n]: which keys (uint64[n] routing hashes) belong to other instances."""
+        return self.table.lookup(hashes) != self.instance
+
+    def owned(self, hashes: np.ndarray) -> np.ndarray:
+        """bool[n]: which keys belong here."""
+        return self.table.lookup(hashes) == self.instance
+
+    def marked(self, delta: pa.RecordBatch) -> pa.RecordBatch:
+        """`delta`, which says that strangers are gone before its rows apply: some kilobytes instead of a row a key."""
+        wire = {"table": self.table.to_wire(), "instance": self.instance}
+        return delta.replace_schema_metadata({_METADATA: json.dumps(wire).encode()})
+
+    @staticmethod
+    def of(delta: pa.RecordBatch) -> Ownership | None:
+        """The ownership that `delta` was marked with, if any."""
+        marked = (delta.schema.metadata or {}).get(_METADATA)
+        if marked is None:
+            return None
+        wire = json.loads(marked)
+        return Ownership(RoutingTable.from_wire(wire["table"]), wire["instance"])

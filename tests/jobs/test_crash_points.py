@@ -1,0 +1,137 @@
+"""Every crash point: the process really dies there, its successor goes on, and every row counts once in state and sink.
+
+A life is a driver, its workers and the sinks in one process, from the checkpoint as the last one left it. Spark is not
+part of it: what Spark does in a crash, the runs on a real cluster show (tests/runs).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.processes import killed_in
+from support.stages import SLOTS, Flow, manifest, random_table
+
+from streamtopology.jobs import crashpoints, upkeep
+from streamtopology.jobs.checkpoint import Checkpoint
+from streamtopology.jobs.crashpoints import POINTS, UnknownPoint, arm
+from streamtopology.jobs.migrate import migrate
+from streamtopology.jobs.sinks import Sink, Writer
+from streamtopology.jobs.sinks.folder import FolderSink, write_parquet
+from streamtopology.routing.hashing import hash_int64
+from streamtopology.routing.table import RoutingTable
+
+BATCHES = 14
+KEYS = 60
+IN_A_LIFE = [point for point in POINTS if not point.startswith("kafka.")]  # those: tests/jobs/test_kafka.py
+
+
+def keys_of(batch: int) -> list[int]:
+    return np.minimum(np.random.default_rng(batch).zipf(1.3, 200), KEYS).tolist()
+
+
+def counting() -> dict[str, Any]:
+    operator = {"name": "n", "inputs": ["s"], "grouping": {"policy": "mixed", "key": "k"}, "run": "count"}
+    return manifest([operator], {"s": "k BIGINT"})
+
+
+def life(folder: Path, crash_at: str | None) -> None:
+    """Go on from the checkpoint until all batches are committed, re-routing now and then; chains of deltas stay short."""
+    upkeep.MOST_DELTAS, upkeep.COMMITS_PER_SWEEP = 3, 4
+
+    def sink(name: str, checkpoint: Checkpoint) -> Sink:
+        return FolderSink(folder / "out", ".parquet", write_parquet, Writer("flow", checkpoint.run))
+
+    arm(crash_at)
+    flow = Flow(folder, counting(), sink=sink)
+    last = flow.checkpoint.last_commit()
+    for batch in range(0 if last is None else last.spark_batch + 1, BATCHES):
+        copy_ahead(flow, batch)
+        if batch % 5 == 4:
+            flow.router.reroute({"n": table_at(batch)})
+        flow.batch(s=pa.table({"k": keys_of(batch)}))
+    flow.driver.upkeep.close()
+
+
+def table_at(batch: int) -> RoutingTable:
+    return random_table(np.random.default_rng(batch), SLOTS, hash_int64(np.arange(KEYS)))
+
+
+def copy_ahead(flow: Flow, batch: int) -> None:
+    """Before every fifth batch a plan is prepared; two batches later what it moves is copied, and it is ready."""
+    if batch % 5 == 0 and batch:
+        flow.router.prepare({"n": table_at(batch)})
+    elif batch % 5 == 2 and batch > 5:
+        epoch = flow.router.prepared.epoch.number if flow.router.prepared else flow.router.take_up_prepared()
+        if epoch is not None and flow.checkpoint.migrations.lease(epoch):
+            migrate(flow.checkpoint, epoch, lambda text: None)
+            flow.router.copied()
+
+
+def check(folder: Path) -> None:
+    """State and sink say what a plain count says, and nothing lies around that no one needs."""
+    expected = Counter(key for batch in range(BATCHES) for key in keys_of(batch))
+    flow = Flow(folder, counting())
+    assert flow.last.spark_batch == flow.last.batch == BATCHES - 1
+    assert {row["k"]: row["count"] for row in flow.state("n")} == expected
+    seen: dict[int, int] = {}
+    for batch, path in enumerate(sorted((folder / "out").glob("*.parquet"))):
+        rows = pq.read_table(path).to_pylist()
+        assert sorted(row["k"] for row in rows) == sorted(set(keys_of(batch)))
+        seen.update((row["k"], row["count"]) for row in rows)
+    assert seen == expected
+    flow.checkpoint.collect_garbage()
+    left = [path for path in Path(flow.checkpoint.uri).rglob("*") if path.is_file()]
+    assert not [path for path in left if path.name.endswith(".partial")]
+    assert len(left) <= 1 + 3 * 3 + SLOTS * 8 + 3 * SLOTS
+
+
+def test_the_life_itself_is_right(tmp_path: Path) -> None:
+    assert not killed_in(lambda: life(tmp_path, None))
+    check(tmp_path)
+
+
+@pytest.mark.parametrize("point", IN_A_LIFE)
+def test_a_death_at_any_point_costs_nothing(tmp_path: Path, point: str) -> None:
+    assert killed_in(lambda: life(tmp_path, point)), f"no step passes {point}"
+    killed_in(lambda: life(tmp_path, f"{point}:2"))  # the successor may pass it less often
+    assert not killed_in(lambda: life(tmp_path, None))
+    check(tmp_path)
+
+
+@settings(max_examples=8, deadline=None)
+@given(deaths=st.lists(st.tuples(st.sampled_from(IN_A_LIFE), st.integers(1, 12)), min_size=2, max_size=6))
+def test_deaths_in_any_order_cost_nothing(tmp_path_factory: pytest.TempPathFactory, deaths: list[tuple[str, int]]) -> None:
+    folder = tmp_path_factory.mktemp("lives")
+    for point, nth in deaths:
+        killed_in(lambda point=point, nth=nth: life(folder, f"{point}:{nth}"))
+    assert not killed_in(lambda: life(folder, None))
+    check(folder)
+
+
+def test_a_switch_names_a_point_that_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crashpoints, "_switch", None)
+    with pytest.raises(UnknownPoint, match=r"STREAMTOPOLOGY_CRASH_AT=commit\.done: .*commit\.written"):
+        arm("commit.done")
+
+
+def test_a_point_that_is_to_be_hit_once_leaves_successors_alone(tmp_path: Path) -> None:
+    def pass_twice() -> None:
+        arm(f"commit.written:2@{tmp_path / 'hit'}")
+        crashpoints.passing("commit.written")
+        crashpoints.passing("commit.writing")
+        (tmp_path / "between").touch()
+        crashpoints.passing("commit.written")
+        (tmp_path / "after").touch()
+
+    assert killed_in(pass_twice)
+    assert (tmp_path / "between").exists()
+    assert not (tmp_path / "after").exists()
+    assert not killed_in(pass_twice)

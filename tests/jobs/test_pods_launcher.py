@@ -1,0 +1,124 @@
+"""The executor launcher with real processes in place of the JVM: it starts again, pauses, tells, and ends as it should."""
+
+from __future__ import annotations
+
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from streamtopology.jobs.failures import WrongUse
+from streamtopology.jobs.local.java import Java
+from streamtopology.jobs.pods.environment import ExecutorEnvironment
+from streamtopology.jobs.pods.executor import Launcher, answers, pause_after
+from streamtopology.jobs.pods.settings import executor_command, executor_process_environment
+
+GIVEN = {
+    "STREAMTOPOLOGY_NAME": "flights", "STREAMTOPOLOGY_DRIVER": "flights-driver.air.svc", "STREAMTOPOLOGY_CLASS": "small",
+    "STREAMTOPOLOGY_MEMORY": "512", "POD_NAME": "flights-small-0", "POD_IP": "10.1.2.3", "_SPARK_AUTH_SECRET": "c2VjcmV0",
+}  # fmt: skip
+
+
+def launcher(script: str, told: list[str], answers: bool = True) -> Launcher:
+    return Launcher(["/bin/sh", "-c", script], {}, lambda: answers, "flights-driver:7078", told.append)
+
+
+def test_an_executor_that_ends_is_started_again_and_the_pauses_grow() -> None:
+    told: list[str] = []
+    running = launcher("exit 3", told)
+    thread = threading.Thread(target=running.run)
+    thread.start()
+    while sum("ended" in text for text in told) < 3:
+        time.sleep(0.01)
+    running.end()
+    thread.join(timeout=30)
+    assert not thread.is_alive()
+    ended = [text for text in told if "ended" in text][:3]
+    assert [re.search(r"code (\d)", text)[1] for text in ended] == ["3", "3", "3"]  # type: ignore[index]
+    assert [re.search(r"again in ([\d.]+) s", text)[1] for text in ended] == ["0.5", "1", "2"]  # type: ignore[index]
+
+
+def test_the_pause_is_bounded_and_a_long_life_makes_it_short_again() -> None:
+    assert pause_after([]) == 0.5
+    assert pause_after([300.0]) == 0.5
+    assert pause_after([1.0, 1.0, 1.0]) == 2.0
+    assert pause_after([1.0] * 40) == 30.0
+    assert pause_after([1.0, 1.0, 300.0]) == 0.5
+    assert pause_after([300.0, 1.0, 1.0]) == 1.0
+
+
+def test_told_to_end_it_decommissions_the_executor_and_starts_no_other(tmp_path: Path) -> None:
+    marker = tmp_path / "power"
+    script = f"trap 'echo drained > {marker}; exit 0' PWR; touch {tmp_path}/ready; while :; do sleep 0.05; done"
+    told: list[str] = []
+    running = launcher(script, told)
+    thread = threading.Thread(target=running.run)
+    thread.start()
+    while not (tmp_path / "ready").exists():
+        time.sleep(0.01)
+    running.end()
+    thread.join(timeout=30)
+    assert not thread.is_alive()
+    assert marker.read_text() == "drained\n"
+    assert told[-1].startswith("the executor ended with code 0")
+    assert sum(text.startswith("starting") for text in told) == 1
+
+
+def test_it_waits_for_the_driver_and_can_be_ended_meanwhile() -> None:
+    told: list[str] = []
+    running = launcher("exit 0", told, answers=False)
+    thread = threading.Thread(target=running.run)
+    thread.start()
+    running.end()
+    thread.join(timeout=30)
+    assert not thread.is_alive()
+    assert told == [], "nothing was started"
+
+
+def test_a_driver_answers_when_its_port_is_open() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert answers("127.0.0.1", port)
+    assert not answers("127.0.0.1", port)
+    assert not answers("no-such-host.invalid", port)
+
+
+def test_the_command_is_sparks_backend_with_what_the_operator_says() -> None:
+    environment = ExecutorEnvironment.read(GIVEN)
+    java = Java(Path("/opt/java"), 17)
+    command = executor_command(java, environment)
+    assert command[0] == "/opt/java/bin/java"
+    assert "-Xmx512m" in command
+    options = dict(zip(command[-14::2], command[-13::2], strict=True))
+    assert options == {
+        "--driver-url": "spark://CoarseGrainedScheduler@flights-driver.air.svc:7078", "--executor-id": "EXECID",
+        "--cores": "1", "--app-id": "streamtopology-flights", "--hostname": "10.1.2.3", "--resourceProfileId": "0",
+        "--podName": "flights-small-0",
+    }  # fmt: skip
+    assert not any("c2VjcmV0" in word for word in command), "a command line can be read by anyone"
+    attributes = executor_process_environment(java, Path("/spark"), environment)
+    assert attributes["SPARK_EXECUTOR_ATTRIBUTE_CLASS"] == "small"
+    assert attributes["SPARK_EXECUTOR_ATTRIBUTE_POD_NAME"] == "flights-small-0"
+
+
+@pytest.mark.parametrize("missing", sorted(GIVEN))
+def test_what_is_not_set_is_named(missing: str) -> None:
+    with pytest.raises(WrongUse, match=f"sets {missing}: not set here"):
+        ExecutorEnvironment.read({name: value for name, value in GIVEN.items() if name != missing})
+
+
+def test_memory_that_is_no_number_is_refused() -> None:
+    with pytest.raises(WrongUse, match="STREAMTOPOLOGY_MEMORY='512Mi' is not a number of mebibytes"):
+        ExecutorEnvironment.read({**GIVEN, "STREAMTOPOLOGY_MEMORY": "512Mi"})
+
+
+def test_it_is_small_because_it_imports_neither_spark_nor_numpy() -> None:
+    heavy = "pyspark", "numpy", "pyarrow", "numba", "duckdb", "kubernetes"
+    program = f"import sys, streamtopology.jobs.pods.executor; print([name for name in {heavy} if name in sys.modules])"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert ran.stdout.strip() == "[]"

@@ -1,0 +1,343 @@
+"""The state store and the hand-over of state against a dictionary, with deaths between any two file operations.
+
+What runs is the real thing: checkpoint, records, retention, leases, copies, the workers' memory, turns, the hand-over in
+stage 0, the driver's rule for when a copy may be used. The driver's loop and Spark are not part of it; a disk in memory
+is. A history is a handful of batches, re-routings, copies, compactions and sweeps; a death may come in any of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from support.faulty_disk import Died, FaultyDisk
+from support.stages import manifest, random_table
+
+from streamtopology.jobs.batch import Attempt, Plan
+from streamtopology.jobs.checkpoint import BatchRecord, Checkpoint, CommitRecord, Header, Lease, LocalStore, StateRef
+from streamtopology.jobs.checkpoint.records import to_bytes
+from streamtopology.jobs.checkpoint.retention import HEADER
+from streamtopology.jobs.dag import Dag, compile_dag
+from streamtopology.jobs.driver import Driver, _state_after
+from streamtopology.jobs.envelope import Kind, sections
+from streamtopology.jobs.exchange import Outbox
+from streamtopology.jobs.keys import KeyColumns
+from streamtopology.jobs.migrate import GivenUp, migrate
+from streamtopology.jobs.operators.base import Rows
+from streamtopology.jobs.stages import Results, Turned
+from streamtopology.jobs.tasks import _hand_over
+from streamtopology.jobs.turn import Turn
+from streamtopology.jobs.worker import Worker
+from streamtopology.routing.epoch import Epoch, Route
+from streamtopology.routing.hashing import hash_int64
+from streamtopology.routing.table import RoutingTable
+from streamtopology.routing.topology import parse
+
+INSTANCES = 3
+KEYS = 12
+ROOT = Path("/checkpoint")
+EXPIRING = """
+import numpy as np
+import pyarrow as pa
+from streamtopology.jobs.operators.base import Field, Operator
+
+class Expiring(Operator):
+    \"\"\"Counts, and forgets a key whose row says so.\"\"\"
+    fields = (Field("count", np.int64),)
+
+    def process(self, rows, state):
+        np.add.at(state.column("count"), state.slots(rows.keys), 1) if len(rows) else None
+        forget = rows.take(np.flatnonzero(rows.column("v").to_numpy() == 0))
+        if len(forget):
+            state.delete(state.find(forget.keys))
+"""
+
+
+def compiled(folder: Path) -> tuple[Any, Dag]:
+    (folder / "expiring.py").write_text(EXPIRING)
+    operator = {"name": "n", "inputs": ["s"], "grouping": {"policy": "mixed", "key": "k"}, "run": "expiring.py:Expiring",
+                "parallelism": INSTANCES}  # fmt: skip
+    given = manifest([operator], {"s": "k BIGINT, v BIGINT"})
+    given["spec"]["sinks"] = []
+    topology = parse(given)
+    return topology, compile_dag(topology, {"s": pa.schema({"k": pa.int64(), "v": pa.int64()})}, folder)
+
+
+class PlannedWorker(Worker):
+    """A worker that need not read and compile its plans; all else it reads from the checkpoint."""
+
+    def __init__(self, checkpoint: Checkpoint, life: Life) -> None:
+        super().__init__()
+        self._checkpoints[checkpoint.uri] = checkpoint
+        self._life = life
+
+    def plan(self, attempt: Attempt, epoch: int) -> tuple[Plan, Dag]:
+        return cast(Plan, SimpleNamespace(epoch=self._life.epochs[epoch])), self._life.dag
+
+
+class Life:
+    """A driver and its workers, from the checkpoint as the last ones left it, until they die."""
+
+    def __init__(self, disk: FaultyDisk, dag: Dag, epochs: dict[int, Epoch]) -> None:
+        store = LocalStore(ROOT, disk)
+        self.checkpoint = Checkpoint(store, Header("flow", "run"))
+        store.create(HEADER, to_bytes(Header("flow", "run")))
+        self.dag, self.node = dag, dag.node("n")
+        self.epochs = epochs
+        self.last = self.checkpoint.last_commit()
+        self.workers = [PlannedWorker(self.checkpoint, self) for _ in range(INSTANCES)]
+        self.active = self.last.epoch if self.last else 1
+        self.waiting: tuple[StateRef, str, int] | None = None
+
+    def batch(self, rows: Sequence[tuple[int, int]]) -> None:
+        """One attempt at the next batch, to its commit."""
+        number = 0 if self.last is None else self.last.batch + 1
+        tried = self.checkpoint.batch_records(number)
+        epoch = self.epochs[tried[-1].epoch if tried else self.active]
+        attempt = self._attempt(number, 1 + max((record.attempt for record in tried), default=0), epoch)
+        self.checkpoint.record(BatchRecord(number, attempt.attempt, epoch.number, number, None, {}, {}))
+        moved = self._hand_over(attempt, epoch)
+        turns = [self._turn(attempt, epoch, instance, rows, moved.get(instance, [])) for instance in range(INSTANCES)]
+        state = self._adopt(_state_after(self.last, Results(turns=turns), epoch))
+        commit = CommitRecord(number, attempt.attempt, epoch.number, number, state, {}, None, {}, len(rows))
+        assert self.checkpoint.commit(commit)
+        self.last, self.active = commit, epoch.number
+        self.checkpoint.migrations.release_up_to(epoch.number)
+
+    def compact(self, instance: int) -> None:
+        """What upkeep does beside the batches: a snapshot of what the newest commit names, for a later one to name."""
+        if self.last is None or self.checkpoint.migrations.leases():
+            return
+        reference = self.last.state.get("n", {}).get(instance)
+        if reference is not None and reference.deltas:
+            assert self.node.state is not None
+            self.waiting = reference, self.checkpoint.compact("n", instance, reference, self.node.state), instance
+
+    def _adopt(self, state: dict[str, dict[int, StateRef]]) -> dict[str, dict[int, StateRef]]:
+        if self.waiting is not None:
+            covered, snapshot, instance = self.waiting
+            state["n"][instance] = state["n"][instance].compacted(snapshot, covered)
+            self.waiting = None
+        return state
+
+    def _attempt(self, number: int, attempt: int, epoch: Epoch) -> Attempt:
+        plan = cast(Plan, SimpleNamespace(epoch=epoch))
+        copied_at = Driver._copied_at(cast(Driver, SimpleNamespace(_last=self.last, checkpoint=self.checkpoint)), plan)
+        previous = None if self.last is None else (self.last.batch, self.last.attempt)
+        places = tuple(range(INSTANCES))
+        return Attempt(
+            "run", self.checkpoint.uri, number, attempt, epoch.number, self.last.epoch if self.last else None, previous,
+            places, places, copied_at=copied_at,
+        )  # fmt: skip
+
+    def _hand_over(self, attempt: Attempt, epoch: Epoch) -> dict[int, list[pa.RecordBatch]]:
+        """Stage 0 at every place: what each instance is sent."""
+        moved: dict[int, list[pa.RecordBatch]] = {}
+        for place, worker in enumerate(self.workers):
+            outbox = Outbox(attempt, epoch, self.dag, order=place)
+            _hand_over(attempt, worker, self.dag, epoch, place, outbox)
+            for section in itertools.chain.from_iterable(sections(envelope) for envelope in outbox.envelopes()):
+                if section.kind is Kind.MOVED:
+                    moved.setdefault(section.instance, []).append(section.batch())
+        return moved
+
+    def _turn(
+        self, attempt: Attempt, epoch: Epoch, instance: int, rows: Sequence[tuple[int, int]], moved: list[pa.RecordBatch]
+    ) -> Turned:
+        table = epoch.routes["n"].table
+        assert table is not None
+        owners = table.lookup(hash_int64(np.array([key for key, _ in rows], np.int64)))
+        mine = [row for row, owner in zip(rows, owners, strict=True) if owner == instance]
+        batch = pa.record_batch(
+            {"k": pa.array([k for k, _ in mine], pa.int64()), "v": pa.array([v for _, v in mine], pa.int64())}
+        )
+        result = Turn(
+            attempt, self.node, instance, instance, epoch, self.workers[instance], self.checkpoint,
+            [Rows(batch, "s", KeyColumns.from_arrow(batch, ["k"]))], moved, lambda emitted: None,
+        ).run()  # fmt: skip
+        return Turned(result.report, result.delta, {}, None, 0.0, result.adopted)
+
+
+def after(counts: Counter[int], rows: Sequence[tuple[int, int]]) -> Counter[int]:
+    """The dictionary's batch: all rows are counted, then keys with a zero are forgotten."""
+    counted = counts + Counter(key for key, _ in rows)
+    for key in {key for key, value in rows if value == 0}:
+        counted.pop(key, None)
+    return counted
+
+
+deaths = st.one_of(st.none(), st.none(), st.tuples(st.integers(0, 60), st.one_of(st.none(), st.integers(0, 9))))
+"""When a process dies, in file operations, and the seed of what a power cut leaves (None: the power stays on)."""
+
+HISTORIES = Counter[str]()
+
+
+class StateAgainstADictionary(RuleBasedStateMachine):
+    """`expected` is what every committed batch made of the dictionary, by batch number."""
+
+    topology, dag = None, None
+
+    @initialize(seed=st.integers(0, 999))
+    def begin(self, seed: int) -> None:
+        HISTORIES["histories"] += 1
+        self.disk = FaultyDisk()
+        self.random = np.random.default_rng(seed)
+        self.epochs = {1: self.epoch(1)}
+        self.expected: dict[int, Counter[int]] = {-1: Counter()}
+        self.life = Life(self.disk, DAG, self.epochs)
+        self.prepared: int | None = None
+
+    def epoch(self, number: int) -> Epoch:
+        table = random_table(self.random, INSTANCES, hash_int64(np.arange(KEYS)))
+        return Epoch(number, {"n": Route("mixed", table, tuple(range(INSTANCES)))}, (), "")
+
+    def new_epoch(self) -> int:
+        number = 1 + max(self.epochs)
+        self.epochs[number] = self.epoch(number)
+        return number
+
+    def facing(self, death: tuple[int, int | None] | None, act: Callable[[], object]) -> bool:
+        """Whether `act` was survived; else the next life begins with what is on the disk."""
+        self.disk.die_after(None if death is None else death[0])
+        try:
+            act()
+        except Died:
+            HISTORIES["deaths"] += 1
+            self.disk.die_after(None)
+            if death is not None and death[1] is not None:
+                self.disk.cut_power(death[1])
+            self.restart()
+            return False
+        self.disk.die_after(None)
+        return True
+
+    def restart(self) -> None:
+        self.life = Life(self.disk, DAG, self.epochs)
+        if self.prepared is not None and self.life.checkpoint.migrations.lease(self.prepared) is None:
+            self.prepared = None
+
+    @rule(rows=st.lists(st.tuples(st.integers(0, KEYS - 1), st.integers(0, 3)), max_size=6), death=deaths)
+    def batch(self, rows: list[tuple[int, int]], death: tuple[int, int | None] | None) -> None:
+        before = -1 if self.life.last is None else self.life.last.batch
+        self.expected[before + 1] = after(self.expected[before], rows)
+        survived = self.facing(death, lambda: self.life.batch(rows))
+        now = -1 if self.life.last is None else self.life.last.batch
+        assert now == before + 1 if survived else now in (before, before + 1)
+        HISTORIES["batches"] += 1
+        self.check()
+
+    @rule()
+    def reroute(self) -> None:
+        self.life.active = self.new_epoch()
+        self.prepared = None
+
+    @precondition(lambda self: self.life.last is not None and self.life.active == self.life.last.epoch and not self.prepared)
+    @rule(death=deaths)
+    def prepare(self, death: tuple[int, int | None] | None) -> None:
+        last = self.life.last
+        assert last is not None
+        number = self.new_epoch()
+        if self.facing(death, lambda: self.life.checkpoint.migrations.take(Lease(number, last.batch, last.epoch))):
+            self.prepared = number
+
+    @precondition(lambda self: self.prepared)
+    @rule(death=deaths)
+    def copy(self, death: tuple[int, int | None] | None) -> None:
+        assert self.prepared is not None
+        self.facing(death, lambda: self.copied(self.prepared))
+
+    def copied(self, number: int) -> None:
+        plan = cast(Plan, SimpleNamespace(epoch=self.epochs[number], compile=lambda: DAG))
+        try:
+            migrate(self.life.checkpoint, number, lambda text: None, lambda checkpoint, epoch: plan)
+            HISTORIES["copies"] += 1
+        except GivenUp:
+            assert self.life.checkpoint.migrations.lease(number) is None
+
+    @precondition(lambda self: self.prepared)
+    @rule()
+    def switch(self) -> None:
+        """The prepared epoch runs from the next batch on, with as much of its copy as there is."""
+        assert self.prepared is not None
+        self.life.active, self.prepared = self.prepared, None
+
+    @precondition(lambda self: self.prepared)
+    @rule(death=deaths)
+    def give_up(self, death: tuple[int, int | None] | None) -> None:
+        number, self.prepared = self.prepared, None
+        assert number is not None
+        self.facing(death, lambda: self.life.checkpoint.migrations.release(number))
+
+    @rule(instance=st.integers(0, INSTANCES - 1), death=deaths)
+    def compact(self, instance: int, death: tuple[int, int | None] | None) -> None:
+        self.facing(death, lambda: self.life.compact(instance))
+
+    @rule(death=deaths)
+    def sweep(self, death: tuple[int, int | None] | None) -> None:
+        self.facing(death, lambda: self.life.checkpoint.collect_garbage(keep_commits=2))
+
+    @rule(instance=st.integers(0, INSTANCES - 1))
+    def a_worker_forgets(self, instance: int) -> None:
+        self.life.workers[instance] = PlannedWorker(self.life.checkpoint, self.life)
+
+    @rule(cut=st.one_of(st.none(), st.integers(0, 9)))
+    def everything_stops(self, cut: int | None) -> None:
+        if cut is not None:
+            self.disk.cut_power(cut)
+        self.restart()
+
+    def check(self) -> None:
+        """The newest commit says what the dictionary says, each key at its owner, and the one before can be read, too."""
+        for number in self.life.checkpoint.commits()[-2:]:
+            commit = self.life.checkpoint.read_commit(number)
+            table = self.epochs[commit.epoch].routes["n"].table
+            found = dict(self.counts(commit, table))
+            assert found == self.expected[number], f"after batch {number}"
+
+    def counts(self, commit: CommitRecord, table: RoutingTable | None) -> Iterator[tuple[int, int]]:
+        assert table is not None
+        assert self.life.node.state is not None
+        for instance, reference in commit.state.get("n", {}).items():
+            rows = self.life.checkpoint.load_state(reference, self.life.node.state).snapshot()
+            keys = rows["k"].to_numpy()
+            assert (table.lookup(hash_int64(keys)) == instance).all()
+            yield from zip(keys.tolist(), rows["count"].to_pylist(), strict=True)
+
+    def teardown(self) -> None:
+        """Once all is swept, only what the last two commits need is left."""
+        if not hasattr(self, "life") or self.life.last is None:
+            return
+        for lease in self.life.checkpoint.migrations.leases():
+            self.life.checkpoint.migrations.release(lease.epoch)
+        for _ in range(3):
+            self.expected[self.life.last.batch + 1] = self.expected[self.life.last.batch]
+            self.life.batch([])
+        self.check()
+        self.life.checkpoint.collect_garbage(keep_commits=2)
+        kept = [self.life.checkpoint.read_commit(number) for number in self.life.checkpoint.commits()]
+        needed = set[str]().union(*(commit.paths() for commit in kept))
+        state = {path for path in self.life.checkpoint.files("state") if path.endswith(".delta")}
+        assert state <= needed
+
+
+def test_state_against_a_dictionary(tmp_path_factory: Any) -> None:
+    global DAG
+    _, DAG = compiled(tmp_path_factory.mktemp("operator"))
+    from hypothesis.stateful import run_state_machine_as_test
+
+    run_state_machine_as_test(
+        StateAgainstADictionary, settings=settings(max_examples=400, stateful_step_count=12, deadline=None)
+    )
+    print(dict(HISTORIES))
+
+
+DAG: Dag

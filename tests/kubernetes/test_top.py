@@ -1,0 +1,63 @@
+"""`streamtopology top` through a real API server's proxy, to a driver's status server on this machine."""
+
+from __future__ import annotations
+
+import io
+import socket
+from collections.abc import Iterator
+
+import pytest
+from kubernetes import client
+from rich.console import Console
+from support.histories import run
+from support.kube.apiserver import ApiServer
+
+from streamtopology.jobs.metrics import Metrics
+from streamtopology.jobs.server import EVERYWHERE, StatusServer
+from streamtopology.jobs.stats import build_stats
+from streamtopology.jobs.top import Unreachable, asking_the_cluster, follow
+
+
+def own_address() -> str:
+    """An address of this machine that is not loopback, which a Service may not lead to; nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        asked.connect(("192.0.2.1", 9))
+        return str(asked.getsockname()[0])
+
+
+@pytest.fixture(autouse=True)
+def kubeconfig(api_server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(api_server.kubeconfig))
+
+
+@pytest.fixture
+def driver(api_server: ApiServer, namespace: str) -> Iterator[StatusServer]:
+    """A run that is done, served as a driver in a pod serves it, behind the Service `flights-driver`."""
+    history = run(6, reroute_at=4)
+    history.enter("done")
+    registry = Metrics(history).registry
+    with StatusServer(registry, lambda since: build_stats(history, since=since), history.is_ready, EVERYWHERE) as server:
+        named = client.V1ObjectMeta(name="flights-driver")
+        ports = [client.V1ServicePort(name="http", port=9090, target_port=server.port)]
+        endpoint = client.V1EndpointSubset(
+            addresses=[client.V1EndpointAddress(ip=own_address())],
+            ports=[client.CoreV1EndpointPort(name="http", port=server.port)],
+        )
+        with api_server.client() as api:
+            core = client.CoreV1Api(api)
+            core.create_namespaced_service(namespace, client.V1Service(metadata=named, spec=client.V1ServiceSpec(ports=ports)))
+            core.create_namespaced_endpoints(namespace, client.V1Endpoints(metadata=named, subsets=[endpoint]))
+        yield server
+
+
+def test_it_follows_a_driver_through_the_proxy(driver: StatusServer, namespace: str) -> None:
+    asking = asking_the_cluster("flights", namespace, None)
+    assert [batch["number"] for batch in asking(3)["batches"]] == [4, 5]
+    told = io.StringIO()
+    follow(asking, Console(file=told, width=120, force_terminal=False), lambda seconds: None)
+    assert "done, epoch 2, batch 5" in told.getvalue()
+
+
+def test_a_topology_that_is_not_there_is_named(namespace: str) -> None:
+    with pytest.raises(Unreachable, match=f"topology 'trains' in namespace {namespace}: 404.*trains-driver.*not found"):
+        asking_the_cluster("trains", namespace, None)(-1)

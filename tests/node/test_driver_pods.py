@@ -1,0 +1,247 @@
+"""A topology in pods of a real node: unequal executors, live changes by ConfigMap, lost pods; the result equals a count."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from support.config_maps import config_map
+from support.kube.binaries import binary
+from support.kube.node import Node
+from support.topology_pods import as_list, objects, routing_map, this_machine
+from support.waiting import eventually
+
+from streamtopology.jobs.pods.routing_map import PlannedEpoch, RoutingMap
+from streamtopology.jobs.top import Unreachable, asking_the_cluster
+from streamtopology.routing.epoch import Epoch
+from streamtopology.routing.table import RoutingTable
+from streamtopology.routing.topology import Topology, parse
+
+pytestmark = pytest.mark.timeout(900)
+
+NAME = "words"
+WORDS = [f"w{number}" for number in range(300)]
+START_SECONDS, STEP_SECONDS = 300, 120
+TAGGED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z batch=(\d+|-) instance=(\S+/\d+|-) ")
+
+
+def manifest(shared: Path, policy: str = "mixed", **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "streamtopology.dev/v1alpha1",
+        "kind": "StreamTopology",
+        "metadata": {"name": NAME},
+        "spec": {
+            "sources": [{"name": "lines", "format": "text", "options": {"path": f"{shared}/lines", "maxFilesPerTrigger": 1}}],
+            "operators": [
+                {"name": "split", "inputs": ["lines"], "run": "map",
+                 "with": {"select": ["unnest(string_split(value, ' ')) AS word"]}},
+                {"name": "counts", "inputs": ["split"], "grouping": {"policy": policy, "key": "word"}, "run": "count"},
+            ],
+            "sinks": [{"name": "counts", "input": "counts", "format": "parquet", "options": {"path": f"{shared}/counts"}}],
+            "executors": [
+                {"name": "large", "replicas": 1, "cpu": "400m", "memory": "896Mi"},
+                {"name": "small", "replicas": 2, "cpu": "200m", "memory": "896Mi"},
+            ],
+            "trigger": {"interval": "200ms"},
+            "checkpoint": f"{shared}/checkpoint",
+            **spec,
+        },
+    }  # fmt: skip
+
+
+class Words:
+    """The topology in its pods, the lines it is fed, and what a plain count says of them."""
+
+    def __init__(self, node: Node, namespace: str, shared: Path) -> None:
+        self.node = node
+        self.namespace = namespace
+        self.shared = shared
+        self.expected: Counter[str] = Counter()
+        self._files = 0
+        self._ask = asking_the_cluster(NAME, namespace, None)
+
+    def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
+        return self.node.kubectl("-n", self.namespace, *arguments, stdin=stdin)
+
+    def tell(self, topology: Topology, generation: int, planned: PlannedEpoch | None = None) -> None:
+        """What the operator does: write the ConfigMap."""
+        written = routing_map(NAME, config_map(RoutingMap(topology, generation, planned)))
+        self.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(written))
+
+    def stats(self) -> Mapping[str, Any]:
+        """What the driver tells now; an empty answer while it is away."""
+        try:
+            return self._ask(-1)
+        except Unreachable:
+            return {}
+
+    def wait_for(self, condition: Callable[[Mapping[str, Any]], bool], seconds: float = STEP_SECONDS) -> Mapping[str, Any]:
+        """Until what the driver tells meets `condition`; that."""
+        stats: Mapping[str, Any] = {}
+
+        def met() -> bool:
+            nonlocal stats
+            stats = self.stats()
+            return bool(stats) and condition(stats)
+
+        try:
+            eventually(met, seconds)
+        except AssertionError:
+            pytest.fail(f"waited in vain; stats {self._short(stats)}\n{self.picture()}")
+        return stats
+
+    def feed(self, files: int = 3) -> None:
+        """Lines of skewed words, a batch for each file, and wait until they are counted and published."""
+        folder = self.shared / "lines"
+        for _ in range(files):
+            random = np.random.default_rng(self._files)
+            words = [WORDS[int(drawn) % len(WORDS)] for drawn in random.zipf(1.4, 6000)]
+            self.expected.update(words)
+            unseen = folder / f".part-{self._files:04}"
+            unseen.write_text("".join(" ".join(words[at : at + 12]) + "\n" for at in range(0, len(words), 12)))
+            unseen.rename(folder / f"part-{self._files:04}.txt")
+            self._files += 1
+        eventually(lambda: self.counted().total() >= self.expected.total(), STEP_SECONDS)
+
+    def counted(self) -> Counter[str]:
+        """The newest count of each word in the sink."""
+        newest: Counter[str] = Counter()
+        for file in sorted((self.shared / "counts").glob("batch-*.parquet")):
+            newest.update({row["word"]: row["count"] - newest[row["word"]] for row in pq.read_table(file).to_pylist()})
+        return newest
+
+    def pods(self) -> dict[str, str]:
+        """Pods and their uids."""
+        items = json.loads(self.kubectl("get", "pods", "-o", "json"))["items"]
+        return {item["metadata"]["name"]: item["metadata"]["uid"] for item in items}
+
+    def driver(self) -> str:
+        (name,) = (pod for pod in self.pods() if pod.startswith(f"{NAME}-driver"))
+        return name
+
+    def restarts(self) -> int:
+        items = json.loads(self.kubectl("get", "pods", "-o", "json"))["items"]
+        return sum(each["restartCount"] for item in items for each in item["status"].get("containerStatuses", []))
+
+    def picture(self) -> str:
+        """What to look at when it does not work."""
+        logs = [f"--- {pod}\n{self.kubectl('logs', pod, '--tail=25')}" for pod in self.pods()]
+        return "\n".join([self.kubectl("get", "pods", "-o", "wide"), *logs])
+
+    @staticmethod
+    def _short(stats: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: stats.get(name) for name in ("phase", "batch", "epoch", "newest_epoch", "refused", "executors")}
+
+
+@pytest.fixture
+def words(node: Node, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Words]:
+    """The topology applied by hand, its driver running batches."""
+    monkeypatch.setenv("KUBECONFIG", str(node.kubeconfig))
+    for folder in (tmp_path, *map(tmp_path.joinpath, ("lines", "counts", "checkpoint"))):
+        folder.mkdir(exist_ok=True)
+        folder.chmod(0o777)
+    topology = parse(manifest(tmp_path))
+    running = Words(node, namespace, tmp_path)
+    running.kubectl("apply", "-f", "-", stdin=as_list(objects(topology, namespace, this_machine(), str(tmp_path))))
+    running.tell(topology, 1)
+    running.wait_for(lambda stats: stats["phase"] == "running", START_SECONDS)
+    yield running
+    running.kubectl("delete", "deployment,statefulset", "--all", "--wait=false")
+
+
+@contextmanager
+def log_of(words: Words, pod: str) -> Iterator[list[str]]:
+    """All lines of a pod's log; complete when the pod has ended, which is waited for on leaving."""
+    command = [str(binary("kubectl")), f"--kubeconfig={words.node.kubeconfig}", "-n", words.namespace, "logs", "-f", pod]
+    lines: list[str] = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as following:
+        yield lines
+        assert following.stdout is not None
+        lines += following.stdout.read().splitlines()
+
+
+def test_a_topology_lives_through_changes_and_losses_and_counts_every_word_once(words: Words) -> None:
+    # Unequal executors work, and what a controller needs is told.
+    words.feed(5)
+    stats = words.wait_for(lambda stats: len([each for each in stats["executors"] if each["admitted"]]) == 3)
+    assert {each["pod"]: each["slot"] for each in stats["executors"]} == {
+        "words-large-0": 0, "words-small-0": 1, "words-small-1": 2,
+    }  # fmt: skip
+    assert (stats["generation"], stats["refused"], stats["checkpoint"]) == (1, None, f"{words.shared}/checkpoint")
+    assert stats["epoch"] == 1, "the driver does not decide"
+    assert stats["batches"][-1]["number"] == stats["batch"]
+    assert words.counted() == words.expected
+    pods = words.pods()
+
+    # A policy changes by ConfigMap alone.
+    words.tell(parse(manifest(words.shared, policy="fields")), 2)
+    words.wait_for(lambda stats: stats["generation"] == 2)
+    words.feed()
+    stats = words.wait_for(lambda stats: stats["epoch"] == stats["newest_epoch"] == 2)
+    assert stats["policies"]["counts"] == "fields"
+
+    # An epoch of the operator's own, and one that does not fit.
+    words.tell(parse(manifest(words.shared)), 3)
+    stats = words.wait_for(lambda stats: stats["newest_epoch"] == 3)
+    words.feed()
+    stats = words.wait_for(lambda stats: stats["epoch"] == 3)
+    words.tell(parse(manifest(words.shared)), 3, PlannedEpoch(all_at(Epoch.from_wire(stats["routing"]), 4, 0), 3, "ready"))
+    words.wait_for(lambda stats: stats["newest_epoch"] == 4)
+    words.feed()
+    stats = words.wait_for(lambda stats: stats["epoch"] == 4)
+    counts = [report for report in stats["last_batch"]["reports"] if report["operator"] == "counts" and report["rows"]]
+    assert [report["instance"] for report in counts] == [0]
+    assert any(change["epoch"] == 4 and change["keys_moved"] > 0 for change in stats["reconfigurations"])
+    words.tell(parse(manifest(words.shared)), 3, PlannedEpoch(all_at(Epoch.from_wire(stats["routing"]), 9, 7), 3, "ready"))
+    stats = words.wait_for(lambda stats: stats["refused"] is not None)
+    assert stats["refused"]["epoch"] == 9
+    assert words.counted() == words.expected
+    assert (words.pods(), words.restarts()) == (pods, 0), "nothing was restarted"
+
+    # An executor's pod is lost.
+    before = {each["executor"] for each in stats["executors"]}
+    words.kubectl("delete", "pod", "words-large-0", "--wait=false")
+    words.feed()
+    stats = words.wait_for(
+        lambda stats: any(
+            each["slot"] == 0 and each["admitted"] and each["executor"] not in before for each in stats["executors"]
+        )
+    )
+    words.feed()
+
+    # The driver's pod is lost.
+    words.kubectl("delete", "pod", words.driver(), "--wait=false", "--grace-period=0", "--force")
+    words.wait_for(lambda stats: stats["phase"] == "running" and stats["batch"] is None, START_SECONDS)
+    words.feed()
+    stats = words.wait_for(lambda stats: stats["epoch"] == 4)
+    assert words.counted() == words.expected
+
+    # It ends as it is told to, and every line of the logs is of some batch.
+    driver = words.driver()
+    executors = [line for pod in words.pods() if pod != driver for line in words.kubectl("logs", pod).splitlines()]
+    with log_of(words, driver) as lines:
+        words.kubectl("scale", "deployment", f"{NAME}-driver", "--replicas=0")
+    assert [line for line in [*lines, *executors] if not TAGGED.match(line)] == []
+    assert any(re.search(r"batch=\d+ .* committed: ", line) for line in lines)
+    assert words.counted() == words.expected
+
+
+def all_at(epoch: Epoch, number: int, instance: int) -> Epoch:
+    """Every word at one instance, as no planner would have it."""
+    route = epoch.routes["counts"]
+    assert route.table is not None
+    buckets = np.full(len(route.table.buckets), instance, np.int32)
+    table = RoutingTable(np.empty(0, np.uint64), np.empty(0, np.int32), buckets)
+    instances = route.instances if instance in route.instances else (*route.instances, instance)
+    routes = {**epoch.routes, "counts": replace(route, table=table, instances=instances)}
+    return Epoch(number, routes, epoch.source_shares, "the test says so")

@@ -1,0 +1,104 @@
+"""A disk in memory that dies between any two file operations, with or without the power.
+
+Where only the process dies, everything done stays. In a power cut, what was not synced may be there or not, each name by
+itself; of a file that was being written, any beginning may be there.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+class Died(BaseException):
+    """The process is gone. Not an Exception: nobody is there to handle it."""
+
+
+@dataclass
+class FaultyDisk:
+    """`names` is what a process sees, `durable` what would be there after a power cut."""
+
+    names: dict[Path, bytes] = field(default_factory=dict)
+    durable: dict[Path, bytes] = field(default_factory=dict)
+    folders: set[Path] = field(default_factory=set)
+    durable_folders: set[Path] = field(default_factory=set)
+    steps_left: int | None = None
+    operations: int = 0
+
+    def die_after(self, steps: int | None) -> None:
+        """The process dies when so many more steps are done; None: it lives."""
+        self.steps_left = steps
+
+    def cut_power(self, seed: int) -> None:
+        """What was not synced is there or not; then all that is left is durable."""
+        chance = random.Random(seed)
+        for path in self.names.keys() | self.durable.keys():
+            now, before = self.names.get(path), self.durable.get(path)
+            kept = now if now == before or chance.random() < 0.5 else before
+            if kept is not None and self._is_reachable(path):
+                self.names[path] = kept
+            else:
+                self.names.pop(path, None)
+        self.durable, self.folders = dict(self.names), set(self.durable_folders)
+
+    # --- what `LocalStore` does ---
+
+    def write(self, path: Path, data: bytes) -> None:
+        self._step()
+        assert path.parent in self.folders, f"{path.parent} is not there"
+        if path in self.names:
+            raise FileExistsError(17, "File exists", str(path))
+        self.names[path] = b""
+        for part in (len(data) // 2, len(data)):
+            self._step()
+            self.names[path] = data[:part]
+        self._step()  # its content is synced; its name is not
+
+    def link(self, existing: Path, name: Path) -> None:
+        self._step()
+        if name in self.names:
+            raise FileExistsError(17, "File exists", str(name))
+        self.names[name] = self.names[existing]
+
+    def unlink(self, path: Path) -> None:
+        self._step()
+        if path not in self.names:
+            raise FileNotFoundError(2, "No such file or directory", str(path))
+        del self.names[path]
+
+    def make_folder(self, folder: Path) -> None:
+        for above in reversed((folder, *folder.parents)):
+            if above not in self.folders:
+                self._step()
+                self.folders.add(above)
+
+    def sync_folder(self, folder: Path) -> None:
+        self._step()
+        for path in {path for path in self.names.keys() | self.durable.keys() if path.parent == folder}:
+            if path in self.names:
+                self.durable[path] = self.names[path]
+            else:
+                del self.durable[path]
+        self.durable_folders |= {path for path in self.folders if path.parent == folder}
+
+    def read(self, path: Path) -> bytes:
+        if path not in self.names:
+            raise FileNotFoundError(2, "No such file or directory", str(path))
+        return self.names[path]
+
+    def exists(self, path: Path) -> bool:
+        return path in self.names or path in self.folders or path == Path("/")
+
+    def files_below(self, folder: Path) -> list[Path]:
+        return [path for path in self.names if folder in path.parents]
+
+    def _is_reachable(self, path: Path) -> bool:
+        return all(above in self.durable_folders or above == Path("/") for above in path.parents)
+
+    def _step(self) -> None:
+        self.operations += 1
+        if self.steps_left is not None:
+            if self.steps_left == 0:
+                raise Died
+            self.steps_left -= 1

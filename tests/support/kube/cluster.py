@@ -1,0 +1,63 @@
+"""What the API server alone and the whole node have in common: an API, an admin, namespaces, tokens."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import urllib3
+from kubernetes import client, config
+
+from support.kube.binaries import binary
+from support.kube.pki import Pki
+from support.kube.processes import run
+
+
+class Cluster:
+    """An API server at `url` for whoever the certificates in `folder`, which it makes, are of."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        self.folder = folder
+        self.url = url
+        self.pki = Pki(folder / "pki")
+        self.kubeconfig = self.pki.kubeconfig_by_certificate(folder / "admin.kubeconfig", url, "admin", "system:masters")
+        self._numbers = itertools.count(1)
+
+    def client(self, kubeconfig: Path | None = None) -> client.ApiClient:
+        """A client of the `kubernetes` package; as admin, or as whoever `kubeconfig` is of."""
+        return config.new_client_from_config(config_file=str(kubeconfig or self.kubeconfig))
+
+    def kubectl(self, *arguments: str, stdin: str | None = None, seconds: float = 60) -> str:
+        """What kubectl says, as admin. Raises `ProcessFailed` with its complaint."""
+        return run([str(binary("kubectl")), f"--kubeconfig={self.kubeconfig}", *arguments], seconds, stdin)
+
+    def new_namespace(self, prefix: str = "test") -> str:
+        """A new namespace with the ServiceAccount `default`, which pods need and the controllers, if they run, make later."""
+        name = f"{prefix}-{next(self._numbers)}"
+        with self.client() as api:
+            core = client.CoreV1Api(api)
+            core.create_namespace(client.V1Namespace(metadata=client.V1ObjectMeta(name=name)))
+            try:
+                account = client.V1ServiceAccount(metadata=client.V1ObjectMeta(name="default"))
+                core.create_namespaced_service_account(name, account)
+            except client.ApiException as problem:
+                if problem.status != 409:  # the controllers were first
+                    raise
+        return name
+
+    def kubeconfig_of(self, namespace: str, service_account: str) -> Path:
+        """A kubeconfig with a token of an existing ServiceAccount and its namespace: to see what RBAC lets it do."""
+        with self.client() as api:
+            asked = client.AuthenticationV1TokenRequest(spec=client.V1TokenRequestSpec(audiences=[]))
+            token = client.CoreV1Api(api).create_namespaced_service_account_token(service_account, namespace, asked)
+        assert token.status is not None
+        path = self.folder / f"{namespace}.{service_account}.kubeconfig"
+        return self.pki.kubeconfig(path, self.url, {"token": str(token.status.token)}, namespace)
+
+    def answers(self) -> bool:
+        """Whether the API server says that it is ready."""
+        try:
+            with urllib3.PoolManager(ca_certs=str(self.pki.ca)) as pool:
+                return pool.request("GET", f"{self.url}/readyz", retries=False, timeout=2).status == 200
+        except urllib3.exceptions.HTTPError:
+            return False
