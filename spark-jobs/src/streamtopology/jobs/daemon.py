@@ -83,5 +83,5 @@ if __name__ == "__main__":
     from pyspark import daemon
 
     daemon.worker = freeze_at_powers_of_two(daemon.worker)
-    vars(daemon)["print"] = print_unless_hung_up
+    setattr(daemon, "print", print_unless_hung_up)  # noqa: B010 - the module has no such name of its own yet
     daemon.manager()

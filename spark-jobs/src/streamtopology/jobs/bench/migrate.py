@@ -103,14 +103,14 @@ def _publishing(runs: int, notes: list[_Files]) -> Any:
             for lease in run.checkpoint.migrations.leases():
                 if copied := run.checkpoint.migrations.copied(lease.epoch):
                     files.copied[lease.epoch] = copied
-            newest = run.router.newest_epoch
+            newest = run.router.newest().epoch.number
             usual = usual + 1 if history.batches[-1].epoch == newest else 0
             if len(history.batches) > WARM_UP and usual > USUAL:
                 if len(files.published) == runs:
                     run.stop()
                     return
                 publish_another(run.router, {})
-                files.published.append(run.router.newest_epoch)
+                files.published.append(run.router.newest().epoch.number)
                 usual = 0
 
         history.listen(after_batch)
