@@ -9,7 +9,7 @@ import pytest
 from support.fake_driver import FakeDrivers
 from support.kube.apiserver import ApiServer
 from support.kube.fake_kubelet import FakeKubelet
-from support.kube.operator import OperatorThread, Topologies, install_crd
+from support.kube.running_operator import OperatorThread, Topologies, install_crd
 from support.waiting import eventually
 
 from streamtopology.operator.settings import Settings

@@ -17,7 +17,6 @@ from kubernetes import client
 from kubernetes.aio import config as aio_config
 from kubernetes.aio.client import ApiClient, Configuration
 
-from streamtopology.operator.api import Api
 from streamtopology.operator.metrics import Metrics
 from streamtopology.operator.operator import operate
 from streamtopology.operator.planning import Desk, PlanningRequest, Reading, Told, read_topology
@@ -104,7 +103,7 @@ class OperatorThread:
 
     async def _operate(self) -> None:
         async with ApiClient(await configuration_of(self._cluster)) as api:
-            await operate(Api(api), self._settings, self.metrics, DeskBeside(), self._clock)
+            await operate(api, self._settings, self.metrics, DeskBeside(), self._clock)
 
 
 async def configuration_of(cluster: Cluster) -> Configuration:
