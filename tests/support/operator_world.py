@@ -24,7 +24,7 @@ from streamtopology.operator.scrape import Answer, Silence
 from streamtopology.operator.seen import see
 from streamtopology.operator.settings import Settings
 from streamtopology.operator.stats import Batch, Refused, Rerouted, Stats
-from streamtopology.operator.steps import Apply, Delete, MakeSecret, Patch, Resize, Step
+from streamtopology.operator.steps import Apply, Delete, Finalizer, MakeSecret, Patch, Resize, Step
 from streamtopology.routing.topology import Level, Topology, difference, format_cpu, format_memory, parse
 
 read = lru_cache(read_topology)
@@ -138,8 +138,8 @@ class World:
                 self._put({**copy.deepcopy(body), **({"status": known["status"]} if known and "status" in known else {})})
             case MakeSecret():
                 self._put(spark_secret(self.look().owner, "text"))
-            case Patch(kind, _, body, _) if kind == names.TOPOLOGY:
-                self.manifest["metadata"]["finalizers"] = body["metadata"]["finalizers"]
+            case Finalizer(present):
+                self.manifest["metadata"]["finalizers"] = [names.FINALIZER] if present else []
             case Patch(kind, name, body, _):
                 self._put(_merged(self.objects[kind.kind, name], body))
             case Resize(pod, _, (cpu, memory)):

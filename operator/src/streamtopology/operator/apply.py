@@ -14,7 +14,7 @@ from streamtopology.operator.resizing import written
 from streamtopology.operator.resources.access import spark_secret
 from streamtopology.operator.resources.objects import Owner, digest, limits
 from streamtopology.operator.status import format_time
-from streamtopology.operator.steps import Apply, Delete, Event, MakeSecret, Patch, Resize, Step
+from streamtopology.operator.steps import Apply, Delete, Event, Finalizer, MakeSecret, Patch, Resize, Step
 from streamtopology.routing.topology import format_cpu, format_memory
 
 log = logging.getLogger(__name__)
@@ -51,8 +51,8 @@ class Applier:
                 self._cache.note(await self._api.apply(step.body))
             case MakeSecret():
                 await self._make_secret(owner)
-            case Patch() if step.kind == names.TOPOLOGY:
-                return await self._api.patch(step.kind, owner.namespace, step.name, dict(step.body))
+            case Finalizer():
+                return await self._api.apply(_with_finalizer(owner, step.present))
             case Patch():
                 self._cache.note(await self._api.patch(step.kind, owner.namespace, step.name, dict(step.body)))
             case Resize():
@@ -126,6 +126,14 @@ class Applier:
                     await self._api.patch(names.EVENT, key.namespace, name, again)
         except (ApiError, ApiAway) as error:
             log.warning("%s: the event %s could not be told (%s): %s", key, event.reason, event.message, error)
+
+
+def _with_finalizer(owner: Owner, present: bool) -> Object:
+    """With the uid: a topology that is gone is not made again, nor a namesake touched."""
+    metadata: Object = {"name": owner.name, "namespace": owner.namespace, "uid": owner.uid}
+    if present:
+        metadata["finalizers"] = [names.FINALIZER]
+    return {"apiVersion": names.TOPOLOGY.api_version, "kind": names.TOPOLOGY.kind, "metadata": metadata}
 
 
 def refused_in(status: Object, refusals: list[ResizeRefusedError]) -> Object:

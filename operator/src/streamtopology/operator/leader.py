@@ -66,7 +66,7 @@ class PatientLease(LeaseLock):
 
 
 async def lead(
-    client: ApiClient, api: Api, namespace: str, identity: str, lease_seconds: float, work: Callable[[], Awaitable[None]]
+    client: ApiClient, namespace: str, identity: str, lease_seconds: float, work: Callable[[], Awaitable[None]]
 ) -> None:  # fmt: skip
     """Waits for the Lease, then works until `work` ends, then gives the Lease back. LeaseLostError: it was taken away."""
     working: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -95,7 +95,7 @@ async def lead(
     finally:
         election.cancel()
         if working.done():
-            await release(api, namespace, identity)
+            await release(Api(client), namespace, identity)
 
 
 async def release(api: Api, namespace: str, identity: str) -> None:

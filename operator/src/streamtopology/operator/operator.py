@@ -10,7 +10,7 @@ from typing import Any
 
 import aiohttp
 import kopf
-from kubernetes.aio.client import ApiClient
+from kubernetes.aio.client import ApiClient, Configuration
 
 from streamtopology.operator import handlers, leader, names
 from streamtopology.operator.api import Api
@@ -31,29 +31,31 @@ WATCHED = (*names.OWNED, names.POD)
 
 async def run(client: ApiClient, settings: Settings) -> None:
     """Runs until it is told to stop. LeaseLostError: another replica leads now."""
-    metrics, api = Metrics(), Api(client)
+    metrics = Metrics()
     async with serving(metrics, settings):
         if not settings.leader_election:
-            await _operate_and_plan(api, settings, metrics)
+            await _operate_and_plan(client, settings, metrics)
             return
 
         async def work() -> None:
             log.info("%s leads", settings.identity)
             metrics.leading.set(1)
-            await _operate_and_plan(api, settings, metrics)
+            await _operate_and_plan(client, settings, metrics)
 
         log.info("%s waits for the lease %s/%s", settings.identity, settings.namespace, leader.LEASE_NAME)
-        await leader.lead(client, api, settings.namespace, settings.identity, settings.lease_seconds, work)
+        await leader.lead(client, settings.namespace, settings.identity, settings.lease_seconds, work)
 
 
-async def _operate_and_plan(api: Api, settings: Settings, metrics: Metrics) -> None:
+async def _operate_and_plan(client: ApiClient, settings: Settings, metrics: Metrics) -> None:
     with PlanningProcess() as planner:
-        await operate(api, settings, metrics, planner, time.time)
+        await operate(client, settings, metrics, planner, time.time)
 
 
-async def operate(api: Api, settings: Settings, metrics: Metrics, planner: Planner, clock: Callable[[], float]) -> None:
+async def operate(
+    client: ApiClient, settings: Settings, metrics: Metrics, planner: Planner, clock: Callable[[], float]
+) -> None:  # fmt: skip
     """Looks after the topologies; ends when kopf does, on SIGTERM or SIGINT. `clock`: seconds since 1970."""
-    queue = Queue(time.monotonic)
+    api, queue = Api(client), Queue(time.monotonic)
     cache = Cache(queue.add)
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=256)) as session:
         scraper = Scraper(session, planner, queue.add, clock)
@@ -65,7 +67,7 @@ async def operate(api: Api, settings: Settings, metrics: Metrics, planner: Plann
         ]
         beside.append(asyncio.create_task(_reconcile(reconciler, cache), name="reconciler"))
         try:
-            await _until_first(_kopf(reconciler, settings), beside)
+            await _until_first(_kopf(reconciler, client.configuration, settings), beside)
         finally:
             scraper.close()
             for task in beside:
@@ -79,9 +81,9 @@ async def _reconcile(reconciler: Reconciler, cache: Cache) -> None:
     await reconciler.run()
 
 
-async def _kopf(reconciler: Reconciler, settings: Settings) -> None:
+async def _kopf(reconciler: Reconciler, access: Configuration, settings: Settings) -> None:
     await kopf.operator(
-        registry=handlers.registry(reconciler),
+        registry=handlers.registry(reconciler, access),
         settings=handlers.kopf_settings(settings),
         standalone=True,
         clusterwide=not settings.namespaces,

@@ -20,7 +20,7 @@ from streamtopology.operator.scaling import is_drained, replicas_now
 from streamtopology.operator.scrape import Target
 from streamtopology.operator.seen import Workload, essence
 from streamtopology.operator.settings import Settings
-from streamtopology.operator.steps import Apply, Delete, Event, MakeSecret, Object, Patch, Step
+from streamtopology.operator.steps import Apply, Delete, Event, Finalizer, MakeSecret, Object, Patch, Step
 from streamtopology.routing.topology import Topology
 
 QUICK_SECONDS = 0.5
@@ -61,7 +61,7 @@ def _run(seen: Observed, read: Topology, image: str, settings: Settings) -> Deci
     topology = read.resolved(scaled.replicas if scaled else None)
     rollout = roll_out(seen, replace(topology, suspend=False), image)
     stop = topology.suspend or status.is_completed(seen, topology)
-    finalizer = [] if names.FINALIZER in seen.finalizers else [_finalizers(seen, (*seen.finalizers, names.FINALIZER))]
+    finalizer = [] if names.FINALIZER in seen.finalizers else [Finalizer(present=True)]
     stateful_sets = {
         executor.name: executors.stateful_set(
             seen.owner, topology, executor, image, _replicas(seen, executor.name, executor.replicas, stop, settings)
@@ -197,14 +197,7 @@ def _delete(seen: Observed, settings: Settings) -> Decision:
     waited = seen.now - status.parse_time(seen.manifest["metadata"]["deletionTimestamp"])
     running = [pod for pod in seen.pods("driver") if pod.phase not in ("Succeeded", "Failed")]
     if (not running and not steps) or waited > settings.drain_seconds:
-        left = tuple(name for name in seen.finalizers if name != names.FINALIZER)
-        return Decision((*steps, _finalizers(seen, left)), (), status.deleting(seen, "everything is being removed"))
+        removing = status.deleting(seen, "everything is being removed")
+        return Decision((*steps, Finalizer(present=False)), (), removing)
     reported = status.deleting(seen, "the driver finishes its batch")
     return Decision(tuple(steps), status.events(seen, reported), reported, again_seconds=settings.drain_seconds - waited + 0.5)
-
-
-def _finalizers(seen: Observed, wanted: tuple[str, ...]) -> Patch:
-    """With the resource version, so that a finalizer that somebody has just added is not lost."""
-    metadata = {"finalizers": list(wanted), "resourceVersion": seen.manifest["metadata"]["resourceVersion"]}
-    what = "ask to be told before it is deleted" if names.FINALIZER in wanted else "let it be deleted"
-    return Patch(names.TOPOLOGY, seen.owner.name, {"metadata": metadata}, what)

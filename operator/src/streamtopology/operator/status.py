@@ -269,7 +269,8 @@ def _class(seen: Observed, topology: Topology, index: int) -> Object:
 def _intent(seen: Observed, rollout: Rollout, under_way: tuple[str, str], steps: tuple[Step, ...]) -> Object:
     """What has been begun, since when, and the steps that are about to be taken; `at` to the millisecond."""
     known = seen.status.get("intent")
-    goes_on = known is not None and not rollout.begun
+    same = known is not None and (known["action"], known.get("generation")) == (under_way[0], seen.generation)
+    goes_on = same or (known is not None and not rollout.begun)
     intent: Object = {
         "action": known["action"] if known is not None and goes_on else under_way[0],
         "generation": seen.generation,

@@ -17,7 +17,6 @@ from kubernetes import client
 from kubernetes.aio import config as aio_config
 from kubernetes.aio.client import ApiClient, Configuration
 
-from streamtopology.operator.api import Api
 from streamtopology.operator.metrics import Metrics
 from streamtopology.operator.operator import operate
 from streamtopology.operator.planning import Desk, PlanningRequest, Reading, Told, read_topology
@@ -46,6 +45,28 @@ def install_crd(cluster: Cluster) -> None:
             return any(one.type == "Established" and one.status == "True" for one in conditions)
 
         eventually(established)
+
+
+def manifest(name: str, **spec: Any) -> dict[str, Any]:
+    """A small topology for executors of two classes."""
+    return {
+        "apiVersion": "streamtopology.dev/v1alpha1",
+        "kind": "StreamTopology",
+        "metadata": {"name": name},
+        "spec": {
+            "sources": [{"name": "rows", "format": "parquet", "schema": "key BIGINT", "options": {"path": "/data"}}],
+            "operators": [
+                {"name": "counts", "inputs": ["rows"], "grouping": {"policy": "mixed", "key": "key"}, "run": "count"}
+            ],
+            "executors": [
+                {"name": "large", "replicas": 2, "cpu": "400m", "memory": "1Gi"},
+                {"name": "small", "replicas": 1, "cpu": "150m", "memory": "1Gi"},
+            ],
+            "rebalance": {"interval": "300ms"},
+            "checkpoint": "/checkpoint",
+            **spec,
+        },
+    }
 
 
 class DeskBeside:
@@ -104,7 +125,7 @@ class OperatorThread:
 
     async def _operate(self) -> None:
         async with ApiClient(await configuration_of(self._cluster)) as api:
-            await operate(Api(api), self._settings, self.metrics, DeskBeside(), self._clock)
+            await operate(api, self._settings, self.metrics, DeskBeside(), self._clock)
 
 
 async def configuration_of(cluster: Cluster) -> Configuration:
@@ -217,3 +238,13 @@ class Topologies:
         pods = self.core.list_namespaced_pod(self.namespace, label_selector=selector).items
         alive = [pod for pod in pods if pod.metadata.deletion_timestamp is None]
         return {pod.metadata.name: pod.spec.containers[0].resources.limits["cpu"] for pod in alive}
+
+    def left_of(self, name: str) -> list[str]:
+        """What a topology has left behind."""
+        selector = f"app.kubernetes.io/instance={name}"
+        listed = [
+            self.core.list_namespaced_pod, self.core.list_namespaced_config_map, self.core.list_namespaced_secret,
+            self.core.list_namespaced_service, self.core.list_namespaced_service_account, self.apps.list_namespaced_deployment,
+            self.apps.list_namespaced_stateful_set, self.batch.list_namespaced_job,
+        ]  # fmt: skip
+        return [item.metadata.name for each in listed for item in each(self.namespace, label_selector=selector).items]
