@@ -1,7 +1,7 @@
 """A tenth of the keys changes its instance: their state copied ahead by another process, or moved by the batch itself.
 
-Both in turns on one cluster, wide state (more than a hundred bytes a key). What is written for a move are the copies and what the
-switching batch writes more than a usual one; what is read is all state of the former owners, once.
+Both in turns on one cluster, wide state (more than a hundred bytes a key). What is written for a move are the copies and
+what the switching batch writes more than a usual one; what is read is all state of the former owners, once.
 """
 
 from __future__ import annotations
