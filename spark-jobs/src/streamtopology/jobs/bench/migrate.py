@@ -1,7 +1,7 @@
 """A tenth of the keys changes its instance: their state copied ahead by another process, or moved by the batch itself.
 
-Both in turns on one cluster, wide state (a hundred bytes a key). What is written for a move are the copies and what the
-switching batch writes more than a usual one; what is read is all state of the former owners, once.
+Both in turns on one cluster, wide state (more than a hundred bytes a key). What is written for a move are the copies and
+what the switching batch writes more than a usual one; what is read is all state of the former owners, once.
 """
 
 from __future__ import annotations
@@ -27,15 +27,17 @@ from streamtopology.jobs.bench.cluster import (
     tell,
     topology,
 )
-from streamtopology.jobs.bench.flights_data import KEYS_DDL
 from streamtopology.jobs.bench.reconfigure import publish_another
 from streamtopology.jobs.checkpoint import Copied
 from streamtopology.jobs.history import History
 from streamtopology.jobs.runner import TopologyRun
 
 ROWS_PER_BATCH = 200_000
-FIELDS = 11
-"""Sums that a key keeps, 8 bytes each; with the key and its count a row of state has 104 bytes."""
+VALUES = ("first", "second", "third", "fourth")
+AGGREGATES = {f"{function}_{value}": f"{function}({value})" for function in ("sum", "min", "max") for value in VALUES}
+"""Twelve fields of 8 bytes each; with counts and the key a row of state has about 130 bytes."""
+
+SCHEMA = ", ".join(["key BIGINT", *(f"{value} DOUBLE" for value in VALUES)])
 
 INSTANCES = 2
 ROW_GROUPS = 16
@@ -83,10 +85,10 @@ def _described(case: str, folder: Path) -> Any:
     operator = {
         "name": "counts", "inputs": ["rows"], "grouping": {"policy": "mixed", "key": "key"}, "parallelism": INSTANCES,
         "run": "aggregate",
-        "with": {"aggregates": {f"sum{i}": "sum(value)" for i in range(FIELDS)}, "emit": "nothing"},
+        "with": {"aggregates": AGGREGATES, "emit": "nothing"},
     }  # fmt: skip
     name = f"migrate-{case.replace(' ', '-')}"
-    return topology(name, folder / "data", KEYS_DDL, [operator], TWO_UNLIMITED, migration={"threshold": THRESHOLDS[case]})
+    return topology(name, folder / "data", SCHEMA, [operator], TWO_UNLIMITED, migration={"threshold": THRESHOLDS[case]})
 
 
 def _publishing(runs: int, notes: list[_Files]) -> Any:
@@ -124,7 +126,7 @@ def _make_rows(folder: Path, batches: int, keys: int) -> None:
     for number in range(batches):
         random = np.random.default_rng(number)
         drawn = np.arange(keys) if number == 0 else random.integers(0, keys, ROWS_PER_BATCH)
-        rows = pa.table({"key": drawn, "value": random.random(len(drawn))})
+        rows = pa.table({"key": drawn, **{value: random.random(len(drawn)) for value in VALUES}})
         pq.write_table(rows, folder / f"keys-{number:06d}.parquet", row_group_size=-(-len(drawn) // ROW_GROUPS))
 
 
