@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -50,6 +51,7 @@ class Attempt:
 
     `homes[s]` is the home slot of the executor at place s of this attempt; `placement[i]` the place that instance i of
     every operator runs at. `previous` is (number, attempt) of the newest commit, the version all state must have.
+    `knowledge`: by node what its choosers are told, in wire form, where they learn from their instances.
     `flush` asks partials to hand over; `final` says that the input has ended. `dry` attempts write nothing and know no
     state: they warm executors up.
     """
@@ -71,6 +73,7 @@ class Attempt:
     chooser_loads: Mapping[str, np.ndarray] = field(default_factory=dict)
     iterations_per_second: float = 0.0
     dead_letter: bool = False
+    knowledge: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def places(self) -> int:

@@ -19,6 +19,7 @@ from streamtopology.jobs.checkpoint import BatchRecord, Checkpoint, CommitRecord
 from streamtopology.jobs.dag import Dag
 from streamtopology.jobs.executors import ExecutorLost, ExecutorWatch
 from streamtopology.jobs.failures import TopologyFailed
+from streamtopology.jobs.learning import Lessons
 from streamtopology.jobs.pinning import ExecutorInfo, Sending, Slot
 from streamtopology.jobs.publishing import Publisher
 from streamtopology.jobs.reading_ahead import Ahead
@@ -80,6 +81,7 @@ class Driver:
     iterations_per_second: float = 0.0
     tell: Callable[[str], None] = print
     _chooser_loads: dict[str, np.ndarray] = field(default_factory=dict)
+    _lessons: Lessons = field(default_factory=Lessons)
     _dags: dict[int, Dag] = field(default_factory=dict)
     _last: CommitRecord | None = None
     _at_work: tuple[Attempt, list[Slot]] | None = None
@@ -148,6 +150,7 @@ class Driver:
             self._stop_on_failures(results)
             results = self._timed(results, begun_at, self._dag(plan), was_ahead=ahead is not None)
             self.upkeep.after(self._commit(attempt, spark_batch, results), self._dag(plan))
+            self._lessons.take_in(plan.epoch, results.told)
             rows = sum(report.rows for report in results.sources)
             self.router.committed(Committed(attempt, results, rows, time.perf_counter() - started, started_at))
             return
@@ -204,7 +207,7 @@ class Driver:
             flush=self.router.must_flush(), final=final,
             descriptors=_deal(descriptors, plan.epoch.source_shares, homes, self.slots),
             chooser_loads=dict(self._chooser_loads), iterations_per_second=self.iterations_per_second,
-            dead_letter=plan.topology.on_bad_tuple == "deadLetter",
+            dead_letter=plan.topology.on_bad_tuple == "deadLetter", knowledge=self._lessons.to_wire(plan.epoch),
         )  # fmt: skip
 
     def _take_ahead(self, attempt: Attempt, slots: Sequence[Slot]) -> Sending | None:

@@ -35,10 +35,8 @@ from streamtopology.jobs.sources.reading import declared_schema
 from streamtopology.jobs.stats import build_stats
 from streamtopology.jobs.upkeep import Upkeep
 from streamtopology.jobs.watermarks import Watermarks
-from streamtopology.routing import groupings
 from streamtopology.routing.controller import Controller
 from streamtopology.routing.epoch import Epoch
-from streamtopology.routing.planners import JOINT_PLANNERS
 from streamtopology.routing.topology import (
     Level,
     ManifestError,
@@ -72,27 +70,12 @@ def check_before_start(topology: Topology, base_dir: Path) -> None:
     """Everything that can be found wrong without Spark; raises ManifestError with all of it."""
     problems = [Problem("spec.sinks", sentence) for sink in topology.sinks for sentence in check(sink)]
     problems += [Problem("spec.sources", sentence) for source in topology.sources for sentence in check_source(source)]
-    problems += [
-        Problem(f"spec.operators[{index}].grouping.policy", sentence)
-        for index, operator in enumerate(topology.operators)
-        if (sentence := what_is_missing(operator.grouping.policy))
-    ]
     if topology.checkpoint is not None and topology.checkpoint.startswith("s3://"):
         problems.append(Problem("spec.checkpoint", f"{topology.checkpoint}: only local paths and shared volumes are built yet"))
     if problems:
         raise ManifestError(problems)
     if all(source.reads_descriptors for source in topology.sources):
         compile_dag(topology, source_schemas(topology, {}), base_dir)
-
-
-def what_is_missing(policy: str) -> str | None:
-    """Why a grouping that the simulator knows cannot run on Spark yet; None for one that does."""
-    spec = groupings.get(policy)
-    if spec.learning is not None:
-        return f"{policy!r} learns from what instances report of each tuple, which Spark jobs do not send yet; simulator only"
-    if spec.planner in JOINT_PLANNERS:
-        return f"{policy!r} plans operators together by the keys they share, which Spark jobs do not count yet; simulator only"
-    return None
 
 
 def source_schemas(topology: Topology, spark_schemas: Mapping[str, pa.Schema]) -> dict[str, pa.Schema]:

@@ -2,7 +2,8 @@
 
 An instance that takes in a tuple by key k and passes it on by key k' counts the pair (k, k'). SpaceSaving knows items by
 one 64-bit name; the pair's two hashes are kept beside it, so that a key graph can be made of what is left. 40 bytes a
-pair (10^6 pairs, the paper's bound, are 40 MB; 25,000 are one MB), and per tuple the sort of its batch.
+pair (10^6 pairs, the paper's bound, are 40 MB; 25,000 are one MB). A tuple costs a look into a hash table; only the
+distinct pairs of a batch are sorted.
 """
 
 from __future__ import annotations
@@ -41,10 +42,14 @@ class KeyPairSummary:
         """Adds a batch: tuple i came in by key `upstream[i]` and went on by `downstream[i]` (uint64[n] hashes)."""
         if len(upstream) != len(downstream):
             raise ValueError(f"KeyPairSummary: {len(upstream)} upstream keys with {len(downstream)} downstream ones")
+        if weights is not None and (len(weights) != len(upstream) or (len(weights) and weights.min() < 0)):
+            raise ValueError(f"KeyPairSummary: {len(upstream)} pairs need a weight >= 0 each; found {len(weights)} weights")
         names = pair_hashes(upstream, downstream)
-        distinct, first = np.unique(names, return_index=True)
-        self.counts.update(names, weights)
-        self._recover(distinct, upstream[first], downstream[first])
+        first, sums = _summed(names, np.ones(len(names), np.int64) if weights is None else np.asarray(weights, np.int64))
+        order = np.argsort(names[first])
+        first, sums = first[order], sums[order]
+        self.counts.update(names[first], sums)
+        self._recover(names[first], upstream[first], downstream[first])
 
     def merge(self, other: KeyPairSummary) -> None:
         """Adds what another summary saw, as `SpaceSaving.merge`."""
@@ -80,3 +85,27 @@ def pair_hashes(upstream: Hashes, downstream: Hashes) -> Hashes:
 def _pair_hashes(upstream: Any, downstream: Any, names: Any) -> None:
     for i in range(len(names)):
         names[i] = mix64(mix64(upstream[i]) ^ downstream[i])
+
+
+@njit(cache=True, nogil=True)
+def _summed(names: Any, weights: Any) -> Any:
+    """(first int64[d], sums int64[d]): where each distinct name is met first, and the weight of all of its tuples."""
+    bits = 3
+    while (1 << bits) < 2 * len(names):
+        bits += 1
+    shift, last = np.uint64(64 - bits), np.int64((1 << bits) - 1)
+    slots = np.full(1 << bits, -1, np.int32)
+    first = np.empty(len(names), np.int64)
+    sums = np.empty(len(names), np.int64)
+    met = 0
+    for i in range(len(names)):
+        slot = np.int64(names[i] >> shift)
+        while slots[slot] >= 0 and names[first[slots[slot]]] != names[i]:
+            slot = (slot + 1) & last
+        if slots[slot] < 0:
+            slots[slot] = met
+            first[met] = i
+            sums[met] = 0
+            met += 1
+        sums[slots[slot]] += weights[i]
+    return first[:met].copy(), sums[:met].copy()
