@@ -98,7 +98,7 @@ class Outbox:
                 table=route.table,
                 beside=self._instances_beside(node),
             )
-            tell(self._choosers[node.name], route, self._attempt.knowledge.get(node.name))
+            tell(self._choosers[node.name], route, self._attempt.knowledge.get(node.name), self._attempt.places)
         return self._choosers[node.name]
 
     def _instances_beside(self, node: Node) -> list[int]:

@@ -51,11 +51,11 @@ def seconds_of_tuples(operator: Operator, rows: int, busy_seconds: float) -> np.
     return measured if measured is not None and len(measured) == rows else np.full(rows, busy_seconds / max(rows, 1))
 
 
-def tell(chooser: Chooser, route: Route, wire: Mapping[str, Any] | None) -> None:
-    """Tell a chooser of `route` what its instances reported, where it can learn and anything is known."""
+def tell(chooser: Chooser, route: Route, wire: Mapping[str, Any] | None, schedulers: int) -> None:
+    """Tell a chooser of `route`, one of so many, what its instances reported, where it can learn and anything is known."""
     learning = learning_of(route)
     if learning is not None and wire is not None and isinstance(chooser, LearningChooser):
-        chooser.learn(learning.read_knowledge(wire))
+        chooser.learn(learning.read_knowledge(wire), schedulers)
 
 
 def messages(told: Sequence[Told]) -> dict[str, Messages]:

@@ -127,11 +127,11 @@ class PosgChooser(LearningChooser):
         self._turn = seed % len(self.instances)
         self._cells: Cells | None = None
 
-    def learn(self, knowledge: PosgKnowledge) -> None:
-        """Start from the knowledge's C. Its pairs are used once there is one of each active instance."""
+    def learn(self, knowledge: PosgKnowledge, schedulers: int = 1) -> None:
+        """Start from its part of the knowledge's C. Its pairs are used once there is one of each active instance."""
         active = self.instances.tolist()
         busy = np.array([knowledge.busy_seconds.get(instance, 0.0) for instance in active])
-        self._loads = packed(busy - busy.min())
+        self._loads = packed((busy - busy.min()) / schedulers)
         if all(instance in knowledge.pairs for instance in active):
             pairs = [knowledge.pairs[instance] for instance in active]
             if self.merged:
