@@ -113,9 +113,8 @@ class KeyGraph:
 
     def within(self, owner: npt.NDArray[np.int32]) -> float:
         """The share of rows whose two keys have one owner (int32[v], negative for none); 1 when no row was counted."""
-        total, first = int(self.rows.sum()), owner[self.sources]
-        local = (first == owner[self.targets]) & (first >= 0)
-        return float(self.rows[local].sum()) / total if total else 1.0
+        local, total = _within(self.sources, self.targets, self.rows, owner)
+        return local / total if total else 1.0
 
     def divided(self, weights: Floats, shares: Floats, alpha: float, seed: int) -> npt.NDArray[np.int32]:
         """int32[v]: the part of each vertex, such that few rows are cut and no part weighs more than alpha times its share.
@@ -135,12 +134,23 @@ class KeyGraph:
             tpwgts=(shares / shares.sum()).tolist(),
             options=pymetis.Options(ufactor=max(round(1000 * (alpha - 1)), 1), seed=seed),
         )
-        return np.asarray(partition.vertex_part).astype(np.int32)
+        return np.array(partition.vertex_part, np.int32)
 
 
 def _with_rows(pairs: KeyPairs) -> KeyPairs:
     kept = pairs.rows > 0
     return pairs if kept.all() else KeyPairs(pairs.upstream[kept], pairs.downstream[kept], pairs.rows[kept], pairs.seen)
+
+
+@njit(cache=True, nogil=True)
+def _within(sources: Any, targets: Any, rows: Any, owner: Any) -> Any:
+    """(rows whose two keys have one owner, all rows)."""
+    local, total = 0, 0
+    for i in range(len(rows)):
+        first = owner[sources[i]]
+        local += rows[i] if first >= 0 and first == owner[targets[i]] else 0
+        total += rows[i]
+    return local, total
 
 
 @njit(cache=True, nogil=True)
