@@ -98,10 +98,10 @@ def outcome(
     )
 
 
-def sent_on(number: int, stayed: int, **changed: object) -> BatchOutcome:
-    """A batch in which two instances of `tail` sent 10 rows each on to `next`, of which `stayed` each stayed."""
-    batch = outcome(number, {"tail": (0.5, 0.5)})
-    reports = tuple(replace(report, onward={"next": Onward(10, stayed)}) for report in batch.reports)
+def sent_on(number: int, stayed: int, edge: tuple[str, str] = ("tail", "next"), **changed: object) -> BatchOutcome:
+    """A batch in which two instances sent 10 rows each along `edge`, of which `stayed` each stayed on their executor."""
+    batch = outcome(number, {edge[0]: (0.5, 0.5)})
+    reports = tuple(replace(report, onward={edge[1]: Onward(10, stayed)}) for report in batch.reports)
     return replace(batch, reports=reports, **changed)  # pyright: ignore[reportArgumentType]
 
 
