@@ -15,8 +15,9 @@ from hypothesis import Phase, given, settings
 from support.stages import SLOTS, Flow, Loss, manifest
 from support.stories import some_rows, stories, told
 
+from streamtopology.jobs import learning
 from streamtopology.jobs.driver import Committed
-from streamtopology.jobs.learning import messages, seconds_of_tuples
+from streamtopology.jobs.learning import messages, rehearse_learning, seconds_of_tuples
 from streamtopology.jobs.operators import load
 from streamtopology.routing import groupings
 from streamtopology.routing.controller import TopologyFacts
@@ -115,16 +116,16 @@ def test_dear_keys_are_spread_once_their_costs_are_known(tmp_path: Path) -> None
 
 def test_choosers_are_told_what_committed_batches_reported_and_nothing_else(tmp_path: Path) -> None:
     flow = Flow(tmp_path, topology(tmp_path, "earliest-finish"))
-    learning = groupings.get("earliest-finish").learning
-    assert learning is not None
-    known = learning.nothing_known(groupings.get("earliest-finish").check_options({}))
+    learns = groupings.get("earliest-finish").learning
+    assert learns is not None
+    known = learns.nothing_known(groupings.get("earliest-finish").check_options({}))
     flow.losses = [Loss(2, 1)]  # its partials have observed and reported, but the attempt is lost
     for batch in range(3):
         flow.batch(s=rows_of([batch, batch + 1, 7] * 50, {7: 0.5}))
         attempt, reports = flow.router.done[-1].attempt, flow.router.done[-1].results.told
         assert attempt.knowledge == ({} if batch == 0 else {"counts.partial": known.to_wire()})
         assert sorted(report["instance"] for _, report in reports) == list(range(SLOTS))
-        known = known.after([learning.read_report(report) for _, report in reports])
+        known = known.after([learns.read_report(report) for _, report in reports])
     assert flow.router.done[0].attempt.attempt == 2
     costs = known.costs
     assert sorted(costs.costs.round(6).tolist()) == [0.001, 0.001, 0.001, 0.001, 0.5]
@@ -153,6 +154,24 @@ def test_posg_leaves_round_robin_when_every_instance_has_sent_its_sketches(tmp_p
     assert sorted(knowledge["pairs"]) == [str(instance) for instance in range(SLOTS)]
     totals = sum(seconds_given(done) for done in flow.router.done)
     assert totals.max() - totals.min() < 0.1 * (SLOTS + 1), "C is even but for a dear tuple of each scheduler"
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_warm_up_learns_and_chooses_once_and_leaves_nothing_behind(
+    tmp_path: Path, policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told_to: list[Any] = []
+    monkeypatch.setattr(learning, "tell", lambda *given, **_: told_to.append(given))
+    flow = Flow(tmp_path, topology(tmp_path, policy))
+    rehearse_learning(flow.router.plan.epoch.routes["counts.partial"])
+    ((_, _, known),) = told_to
+    assert len(known["pairs"] if "pairs" in known else known["paces"]) == SLOTS, "choosers are as in the middle of a run"
+    monkeypatch.undo()
+    flow.warm_up()
+    flow.batch(s=rows_of([1, 2, 3] * 20, {}))
+    assert flow.router.done[-1].attempt.knowledge == {}
+    busy = [report.get("busy_seconds", 0.0) for _, report in flow.router.done[-1].results.told]
+    assert sum(busy) == pytest.approx(0.0 if policy == "earliest-finish" else 0.06)
 
 
 def test_messages_are_counted_by_operator_with_their_size(tmp_path: Path) -> None:

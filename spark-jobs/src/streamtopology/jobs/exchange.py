@@ -15,7 +15,7 @@ from streamtopology.jobs.dag import Dag, Edge, Node
 from streamtopology.jobs.departures import Departures
 from streamtopology.jobs.envelope import Envelope, Kind, Section
 from streamtopology.jobs.keys import KeyColumns
-from streamtopology.jobs.learning import tell
+from streamtopology.jobs.learning import rehearse_learning, tell
 from streamtopology.routing import groupings
 from streamtopology.routing.epoch import Epoch, Route
 from streamtopology.routing.groupings import Chooser
@@ -98,6 +98,8 @@ class Outbox:
                 table=route.table,
                 beside=self._instances_beside(node),
             )
+            if self._attempt.dry:
+                rehearse_learning(route)
             tell(self._choosers[node.name], route, self._attempt.knowledge.get(node.name), self._attempt.places)
         return self._choosers[node.name]
 

@@ -19,9 +19,13 @@ from streamtopology.routing import groupings
 from streamtopology.routing.epoch import Epoch, Route
 from streamtopology.routing.groupings import Chooser
 from streamtopology.routing.groupings.knowledge import Knowledge, Learning, LearningChooser, Observer
+from streamtopology.routing.hashing import hash_int64
 
 Told = tuple[str, Mapping[str, Any]]
 """A node, and what one of its instances reported, in wire form."""
+
+_REHEARSED_TUPLES = 4096
+"""Enough for POSG's instances to send their sketches: two windows, unless these are larger than by default."""
 
 
 def learning_of(route: Route) -> Learning | None:
@@ -64,6 +68,24 @@ def messages(told: Sequence[Told]) -> dict[str, Messages]:
     for node, report in told:
         sent.setdefault(node, []).append(len(json.dumps(report)))
     return {node: Messages(len(sizes), sum(sizes)) for node, sizes in sent.items()}
+
+
+def rehearse_learning(route: Route) -> None:
+    """Observe, report, learn and choose once with made-up tuples, so that the first real batches find kernels compiled."""
+    learning = learning_of(route)
+    if learning is None:
+        return
+    spec = groupings.get(route.policy)
+    made_up = hash_int64(np.arange(_REHEARSED_TUPLES) % 8)
+    observers = [new_observer(route, instance) for instance in route.instances]
+    for observer in observers:
+        observer.observe(made_up, np.full(len(made_up), 1e-6))
+    known = learning.nothing_known(spec.check_options(route.options))
+    known = known.after([report for observer in observers if (report := observer.report()) is not None])
+    instances = np.array(route.instances, np.int32)
+    chooser = spec.chooser(instances, np.zeros(len(instances)), 0, route.options)
+    tell(chooser, route, known.to_wire(), schedulers=1)
+    chooser.choose(made_up, len(made_up))
 
 
 @dataclass
