@@ -95,9 +95,7 @@ class KeyGraph:
         busiest = np.zeros(starts[-1], np.int64)
         for (upstream, downstream), first, second, rows in edges:
             for name, ends in ((upstream, first), (downstream, second)):
-                part = busiest[start[name] : start[name] + len(numbers[name].hashes)]
-                sums = np.bincount(ends, rows, len(part)).astype(np.int64)
-                np.maximum(part, sums, out=part)
+                _busier(ends, rows, busiest[start[name] : start[name] + len(numbers[name].hashes)])
         none = [np.empty(0, np.int64)]
         sources = np.concatenate([first + start[edge[0]] for edge, first, _, _ in edges] or none)
         targets = np.concatenate([second + start[edge[1]] for edge, _, second, _ in edges] or none)
@@ -140,6 +138,16 @@ class KeyGraph:
 def _with_rows(pairs: KeyPairs) -> KeyPairs:
     kept = pairs.rows > 0
     return pairs if kept.all() else KeyPairs(pairs.upstream[kept], pairs.downstream[kept], pairs.rows[kept], pairs.seen)
+
+
+@njit(cache=True, nogil=True)
+def _busier(ends: Any, rows: Any, busiest: Any) -> None:
+    """busiest[v] = the rows of the pairs that end at v, where these are more."""
+    sums = np.zeros(len(busiest), np.int64)
+    for i in range(len(ends)):
+        sums[ends[i]] += rows[i]
+    for v in range(len(busiest)):
+        busiest[v] = max(busiest[v], sums[v])
 
 
 @njit(cache=True, nogil=True)
