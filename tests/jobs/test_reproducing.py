@@ -19,7 +19,7 @@ from streamtopology.jobs.failures import WrongUse
 from streamtopology.jobs.history import BatchOutcome
 from streamtopology.jobs.reproducing import Request, reproduce, to_run
 from streamtopology.jobs.reproducing.figure import COLORS, draw
-from streamtopology.jobs.reproducing.on_spark import NOT_BUILT, ON_SPARK, consistent, locality
+from streamtopology.jobs.reproducing.on_spark import NOT_BUILT, ON_SPARK, consistent, locality, posg
 from streamtopology.jobs.reproducing.page import html, themed
 from streamtopology.jobs.reproducing.progress import Progress
 from streamtopology.routing.simulator.experiment import Plot
@@ -96,6 +96,15 @@ def test_consistent_grouping_on_spark_is_held_against_the_paper_by_medians_over_
     assert [claim.holds(found) for claim in consistent.CG_CLUSTER.claims] == [True, True, True, True]
     slower = consistent.summary({**seconds, "CG": [4.5] * 3}, {name: [100.0] * 3 for name in seconds})
     assert [claim.holds(slower) for claim in consistent.CG_CLUSTER.claims] == [False, False, True, False]
+
+
+def test_posg_on_spark_is_held_against_round_robin():
+    seconds = {"round robin": [3.0, 3.0], "posg": [2.0, 2.2], "posg-merged": [1.5, 1.5], "earliest-finish": [1.2, 1.4]}
+    found = posg.summary(seconds, {policy: [4.0, 4.0] for policy in seconds})
+    assert found["earliest_finish_speed_up"] == pytest.approx((3 / 1.2 + 3 / 1.4) / 2)
+    assert [claim.holds(found) for claim in posg.POSG_CLUSTER.claims] == [True, True, True, True]
+    slow = posg.summary({**seconds, "posg": [3.0] * 2, "earliest-finish": [1.8] * 2}, {policy: [5.0] for policy in seconds})
+    assert [claim.holds(slow) for claim in posg.POSG_CLUSTER.claims] == [False, False, False, False]
 
 
 def test_locality_on_spark_is_that_of_the_batches_around_the_switch():

@@ -10,9 +10,10 @@ from collections.abc import Mapping
 
 from streamtopology.jobs.reproducing.on_spark.consistent import CG_CLUSTER
 from streamtopology.jobs.reproducing.on_spark.locality import LOCALITY_CLUSTER
+from streamtopology.jobs.reproducing.on_spark.posg import POSG_CLUSTER
 from streamtopology.routing.simulator.experiment import Experiment
 
-ON_SPARK: Mapping[str, Experiment] = {experiment.id: experiment for experiment in (CG_CLUSTER, LOCALITY_CLUSTER)}
+ON_SPARK: Mapping[str, Experiment] = {experiment.id: experiment for experiment in (POSG_CLUSTER, CG_CLUSTER, LOCALITY_CLUSTER)}
 
 NOT_BUILT: Mapping[str, str] = {
     "mixed-throughput": (

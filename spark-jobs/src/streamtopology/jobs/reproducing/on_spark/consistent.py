@@ -9,12 +9,13 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from streamtopology.routing.simulator.experiment import Claim, Experiment, Measured, Parameters, Plot, Progress, Row, Summary
 
 if TYPE_CHECKING:  # Spark is started by those who measure only
     from streamtopology.jobs.bench.cluster import Ran
+    from streamtopology.routing.topology import Topology
 
 SCHEMES = {"KG": "fields", "PKG": "partial-key", "SG": "shuffle", "CG": "consistent"}
 SETTLED = 4
@@ -82,7 +83,7 @@ def _keys_held(ran: Ran) -> float:
     return sum(report.state_keys for report in reports if report.operator == ("counts.partial" if splits else "counts"))
 
 
-def _topology(name: str, data: Path, policy: str, given: Parameters, live: bool) -> Any:
+def _topology(name: str, data: Path, policy: str, given: Parameters, live: bool) -> Topology:
     from streamtopology.jobs.bench import cluster
     from streamtopology.jobs.bench.flights_data import KEYS_DDL
 

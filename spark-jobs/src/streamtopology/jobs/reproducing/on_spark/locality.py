@@ -6,12 +6,14 @@ Stable keys: each key of the first operator goes on by one key of the second, so
 from __future__ import annotations
 
 import statistics
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from streamtopology.routing.simulator.experiment import Claim, Experiment, Measured, Parameters, Plot, Progress, Row, Summary
 
 if TYPE_CHECKING:  # Spark is started by those who measure only
     from streamtopology.jobs.bench.cluster import Ran
+    from streamtopology.routing.topology import Topology
 
 EDGE = ("first", "second")
 
@@ -63,7 +65,7 @@ def summary(ran: Ran) -> Summary:
     }
 
 
-def _topology(name: str, data: Any, given: Parameters) -> Any:
+def _topology(name: str, data: Path, given: Parameters) -> Topology:
     from streamtopology.jobs.bench import cluster
     from streamtopology.jobs.bench.flights_data import KEYS_DDL
 
