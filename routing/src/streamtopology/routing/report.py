@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streamtopology.routing.sketches.key_pairs import grouped
 from streamtopology.routing.table import bucket_of
 from streamtopology.routing.wire import pack, unpack
 
@@ -70,12 +71,9 @@ class KeyPairs:
     @staticmethod
     def summed(upstream: Hashes, downstream: Hashes, rows: Counts, seen: int, max_pairs: int | None = KEY_PAIRS) -> KeyPairs:
         """Pairs in any order, repeated ones summed; the `max_pairs` with most rows stay (None: all), of equals the smaller."""
-        order = np.lexsort((downstream, upstream))
-        upstream, downstream = upstream[order], downstream[order]
-        first = np.ones(len(order), np.bool_)
-        first[1:] = (upstream[1:] != upstream[:-1]) | (downstream[1:] != downstream[:-1])
-        starts = np.flatnonzero(first)
-        sums = np.add.reduceat(rows[order], starts) if len(starts) else _no_counts()
+        first, sums = grouped(upstream, downstream, rows)
+        order = np.lexsort((downstream[first], upstream[first]))
+        starts, sums = first[order], sums[order]
         if max_pairs is not None and len(starts) > max_pairs:
             kept = np.sort(np.argsort(-sums, kind="stable")[:max_pairs])
             starts, sums = starts[kept], sums[kept]

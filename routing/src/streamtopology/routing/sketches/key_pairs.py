@@ -18,6 +18,8 @@ from numba import njit
 from streamtopology.routing.hashing import kernel_input, mix64
 from streamtopology.routing.sketches.space_saving import Hashes, SpaceSaving, Weights
 
+Positions = npt.NDArray[np.int64]
+
 
 @dataclass(eq=False)
 class KeyPairSummary:
@@ -44,12 +46,11 @@ class KeyPairSummary:
             raise ValueError(f"KeyPairSummary: {len(upstream)} upstream keys with {len(downstream)} downstream ones")
         if weights is not None and (len(weights) != len(upstream) or (len(weights) and weights.min() < 0)):
             raise ValueError(f"KeyPairSummary: {len(upstream)} pairs need a weight >= 0 each; found {len(weights)} weights")
-        names = pair_hashes(upstream, downstream)
-        first, sums = _summed(names, np.ones(len(names), np.int64) if weights is None else np.asarray(weights, np.int64))
-        order = np.argsort(names[first])
-        first, sums = first[order], sums[order]
-        self.counts.update(names[first], sums)
-        self._recover(names[first], upstream[first], downstream[first])
+        first, sums = grouped(upstream, downstream, np.ones(len(upstream), np.int64) if weights is None else weights)
+        names = pair_hashes(upstream[first], downstream[first])
+        order = np.argsort(names)
+        self.counts.update(names[order], sums[order])
+        self._recover(names[order], upstream[first][order], downstream[first][order])
 
     def merge(self, other: KeyPairSummary) -> None:
         """Adds what another summary saw, as `SpaceSaving.merge`."""
@@ -87,25 +88,32 @@ def _pair_hashes(upstream: Any, downstream: Any, names: Any) -> None:
         names[i] = mix64(mix64(upstream[i]) ^ downstream[i])
 
 
+def grouped(upstream: Hashes, downstream: Hashes, rows: npt.NDArray[np.int64]) -> tuple[Positions, npt.NDArray[np.int64]]:
+    """(first int64[d], sums int64[d]): where each distinct pair is met first, and the rows of all that are like it."""
+    ends = kernel_input(upstream, np.uint64, "upstream"), kernel_input(downstream, np.uint64, "downstream")
+    return _grouped(*ends, kernel_input(rows, np.int64, "rows"))
+
+
 @njit(cache=True, nogil=True)
-def _summed(names: Any, weights: Any) -> Any:
-    """(first int64[d], sums int64[d]): where each distinct name is met first, and the weight of all of its tuples."""
+def _grouped(upstream: Any, downstream: Any, rows: Any) -> Any:
     bits = 3
-    while (1 << bits) < 2 * len(names):
+    while (1 << bits) < 2 * len(rows):
         bits += 1
     shift, last = np.uint64(64 - bits), np.int64((1 << bits) - 1)
     slots = np.full(1 << bits, -1, np.int32)
-    first = np.empty(len(names), np.int64)
-    sums = np.empty(len(names), np.int64)
+    first, sums = np.empty(len(rows), np.int64), np.empty(len(rows), np.int64)
     met = 0
-    for i in range(len(names)):
-        slot = np.int64(names[i] >> shift)
-        while slots[slot] >= 0 and names[first[slots[slot]]] != names[i]:
+    for i in range(len(rows)):
+        slot = np.int64(mix64(mix64(upstream[i]) ^ downstream[i]) >> shift)
+        while slots[slot] >= 0:
+            at = first[slots[slot]]
+            if upstream[at] == upstream[i] and downstream[at] == downstream[i]:
+                break
             slot = (slot + 1) & last
         if slots[slot] < 0:
             slots[slot] = met
             first[met] = i
             sums[met] = 0
             met += 1
-        sums[slots[slot]] += weights[i]
+        sums[slots[slot]] += rows[i]
     return first[:met].copy(), sums[:met].copy()
