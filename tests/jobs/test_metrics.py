@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
-from support.histories import BY_CAPACITY, CAPACITIES, HASHED, SLOTS, load_report, outcome, reconfiguration, run
+from support.histories import BY_CAPACITY, CAPACITIES, HASHED, SLOTS, load_report, outcome, reconfiguration, run, sent_on
 
-from streamtopology.jobs.history import BatchOutcome, History, SlotInfo
+from streamtopology.jobs.history import BatchOutcome, History, Messages, SlotInfo
 from streamtopology.jobs.measures import imbalance
 from streamtopology.jobs.metrics import Metrics
 from streamtopology.jobs.stats import build_stats
@@ -112,6 +112,19 @@ def test_late_and_bad_rows_add_up_over_instances_and_batches():
         history.batch_done(BatchOutcome(number, 1, 1, 30, 0.5, 0.0, reports, ()))
     assert value(metrics, "late_rows_total", operator="tail") == 6
     assert value(metrics, "bad_rows_total", operator="tail") == 6
+
+
+def test_reports_to_choosers_add_up_and_locality_is_that_of_the_last_batch():
+    history = run(0)
+    metrics = Metrics(history)
+    for number, stayed in enumerate((1, 3)):
+        history.batch_done(sent_on(number, stayed, messages={"tail": Messages(4, 1000)}))
+    assert value(metrics, "messages_total", operator="tail") == 8
+    assert value(metrics, "message_bytes_total", operator="tail") == 2000
+    assert value(metrics, "locality_ratio", operator="tail", to="next") == 0.3
+    stats = build_stats(history)["last_batch"]
+    assert stats["messages"] == [{"operator": "tail", "count": 4, "bytes": 1000}]
+    assert stats["locality"] == [{"operator": "tail", "to": "next", "share": 0.3}]
 
 
 def test_two_runs_in_one_process_do_not_share_their_metrics():

@@ -21,7 +21,7 @@ from streamtopology.jobs.stats import Standing, build_stats
 from streamtopology.routing.capacity import SOURCE
 from streamtopology.routing.epoch import Epoch, Route
 from streamtopology.routing.hashing import hash_int64
-from streamtopology.routing.report import LoadReport, SourceReport
+from streamtopology.routing.report import KeyPairs, LoadReport, SourceReport
 from streamtopology.routing.table import BUCKETS, RoutingTable, bucket_of, partition
 from streamtopology.routing.topology import Topology, parse
 
@@ -173,3 +173,32 @@ def test_files_that_do_not_do_are_wrong_use(tmp_path: Path, capsys: pytest.Captu
             stats.write_text(text)
         assert main(["plan", str(file), "--stats", str(stats)]) == 2
         assert said in capsys.readouterr().err
+
+
+def test_operators_planned_together_are_told_one_by_one():
+    """Each key of `first` is followed by itself at `second`, whose table sends all keys one instance further."""
+    uniform = RoutingTable.uniform(range(4))
+    tables = {"first": uniform, "second": replace(uniform, buckets=(uniform.buckets + 1) % 4)}
+    hashes = hash_int64(np.arange(400, dtype=np.int64))
+    reports = []
+    for operator, table in tables.items():
+        for instance in range(4):
+            mine = hashes[table.lookup(hashes) == instance]
+            buckets = np.bincount(bucket_of(mine, BUCKETS), minlength=BUCKETS) * 100
+            pairs = {"second": KeyPairs.summed(mine, mine, np.full(len(mine), 100), 100 * len(mine))}
+            report = LoadReport(operator, instance, instance, 100 * len(mine), 100 * len(mine) * COST, 1.0, bucket_rows=buckets)
+            reports.append(replace(report, key_pairs=pairs if operator == "first" else {}))
+    history = History("trips", SLOTS, {"first": "locality", "second": "locality"})
+    history.batch_done(BatchOutcome(7, 1, EPOCH, 40_000, 0.6, 1_700_000_000.0, tuple(reports), ()))
+    routes = {name: Route("locality", table, (0, 1, 2, 3)) for name, table in tables.items()}
+    stats = json.loads(json.dumps(build_stats(history, Epoch(EPOCH, routes, (), "because")), allow_nan=False))
+    chain = given() | {"metadata": {"name": "trips"}}
+    chain["spec"]["operators"] = [
+        counting("first", policy="locality", **{"with": {"emit": "tuples"}}), counting("second", "locality", of="first")
+    ]  # fmt: skip
+    chain["spec"]["sinks"] = []
+    told = as_json(look_ahead(parse(chain), Snapshot.from_stats(stats)))
+    assert told["reroute"]
+    assert [stage["name"] for stage in told["stages"]] == ["first", "second"]
+    assert all("0% of the tuples stay on their server, planned 100%" in stage["reason"] for stage in told["stages"])
+    assert sum(stage["keys_moved"] for stage in told["stages"]) >= 300

@@ -9,9 +9,9 @@ from statistics import median
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.histories import CAPACITIES, HASHED, SLOTS, outcome, reconfiguration, run
+from support.histories import CAPACITIES, HASHED, SLOTS, outcome, reconfiguration, run, sent_on
 
-from streamtopology.jobs.history import History
+from streamtopology.jobs.history import History, Messages
 from streamtopology.jobs.measures import heaviest_operators, imbalance, imbalance_before_and_after, relative_loads
 from streamtopology.jobs.report import Check, build_report, summary_text
 
@@ -33,7 +33,8 @@ SCHEMA = {
     },
     "capacity": {"bound": MAYBE, "reached": MAYBE},
     "imbalance": {"before": MAYBE, "after": MAYBE},
-    "operators": [{"name": TEXT, "policy": TEXT, "instances": [INSTANCE]}],
+    "operators": [{"name": TEXT, "policy": TEXT, "messages": {"count": INTEGER, "bytes": INTEGER}, "instances": [INSTANCE]}],
+    "locality": [{"operator": TEXT, "to": TEXT, "before": MAYBE, "after": MAYBE}],
     "reconfigurations": [
         {
             "epoch": INTEGER,
@@ -117,6 +118,16 @@ def test_imbalance_is_that_of_the_heaviest_operator_before_the_first_rerouting_a
     loads = [share / capacity for share, capacity in zip(HASHED, CAPACITIES, strict=True)]
     assert before == pytest.approx(max(loads) / (sum(loads) / 4) - 1, abs=1e-3)
     assert after == pytest.approx(0.0, abs=0.01)
+
+
+def test_locality_is_that_before_the_first_rerouting_and_in_the_last_third():
+    history = History("flights", SLOTS, {"tail": "locality"})
+    for number, stayed in enumerate((2, 2, 4, 9, 8, 8)):
+        history.batch_done(sent_on(number, stayed, messages={"tail": Messages(2, 10)}))
+    history.rerouted(reconfiguration(batch=3))
+    report = build_report(history)
+    assert report["locality"] == [{"operator": "tail", "to": "next", "before": 0.2, "after": 0.8}]
+    assert report["operators"][0]["messages"] == {"count": 12, "bytes": 60}
 
 
 def test_imbalance_without_rerouting_is_the_same_before_and_after():

@@ -11,15 +11,19 @@ from xml.etree import ElementTree
 import pytest
 from rich.console import Console
 from support.experiments import DICE, FAILING, LOADED, measuring
-from support.histories import Clock
+from support.histories import Clock, reconfiguration, sent_on
 
+from streamtopology.jobs.bench.cluster import Ran
 from streamtopology.jobs.cli import main
 from streamtopology.jobs.failures import WrongUse
-from streamtopology.jobs.reproducing import Request, reproduce
+from streamtopology.jobs.history import BatchOutcome
+from streamtopology.jobs.reproducing import Request, reproduce, to_run
 from streamtopology.jobs.reproducing.figure import COLORS, draw
+from streamtopology.jobs.reproducing.on_spark import NOT_BUILT, ON_SPARK, consistent, locality, posg
 from streamtopology.jobs.reproducing.page import html, themed
 from streamtopology.jobs.reproducing.progress import Progress
 from streamtopology.routing.simulator.experiment import Plot
+from streamtopology.routing.simulator.experiments import EXPERIMENTS
 
 ALL = {experiment.id: experiment for experiment in (DICE, FAILING, LOADED)}
 
@@ -67,6 +71,56 @@ def test_one_that_fails_does_not_lose_the_others(tmp_path: Path):
     page = (tmp_path / "report" / "index.html").read_text()
     assert all(f'<section id="{name}">' in page for name in ALL)
     assert "raise ZeroDivisionError" in page
+
+
+def test_rows_on_spark_are_run_when_asked_for_and_those_not_built_are_named():
+    assert "cg-cluster" not in to_run(on_spark=False)
+    assert to_run(on_spark=True).keys() == EXPERIMENTS.keys() | ON_SPARK.keys()
+    with pytest.raises(WrongUse, match="cg-cluster is measured on Spark, on an embedded cluster: add --spark"):
+        reproduce("cg-cluster", Request(), to_run(on_spark=False), console())
+    with pytest.raises(WrongUse, match=r"mixed-throughput cannot be run on Spark yet: word count, .* the experiment is not"):
+        reproduce("mixed-throughput", Request(), to_run(on_spark=True), console())
+    screen = console()
+    reproduce("all", Request(), {"dice-mean": DICE, "cg-cluster": measuring([], {}, id="cg-cluster")}, screen)
+    assert [line.split(":")[1].strip() for line in printed(screen).splitlines() if line.startswith("not built")] == list(
+        NOT_BUILT
+    )
+
+
+def test_consistent_grouping_on_spark_is_held_against_the_paper_by_medians_over_runs():
+    seconds = {"KG": [6.0, 7.0, 8.0], "PKG": [4.0, 4.0, 4.0], "SG": [4.0, 5.0, 4.0], "CG": [2.0, 2.0, 2.0]}
+    found = consistent.summary(seconds, {"KG": [100.0] * 3, "PKG": [120.0] * 3, "SG": [200.0] * 3, "CG": [130.0] * 3})
+    assert found["cg_over_kg"] == 3.5
+    assert found["cg_over_sg"] == 2.0
+    assert found["sg_keys_over_kg"] == 2.0
+    assert [claim.holds(found) for claim in consistent.CG_CLUSTER.claims] == [True, True, True, True]
+    slower = consistent.summary({**seconds, "CG": [4.5] * 3}, {name: [100.0] * 3 for name in seconds})
+    assert [claim.holds(slower) for claim in consistent.CG_CLUSTER.claims] == [False, False, True, False]
+
+
+def test_posg_on_spark_is_held_against_round_robin():
+    seconds = {"round robin": [3.0, 3.0], "posg": [2.0, 2.2], "posg-merged": [1.5, 1.5], "earliest-finish": [1.2, 1.4]}
+    found = posg.summary(seconds, {policy: [4.0, 4.0] for policy in seconds})
+    assert found["earliest_finish_speed_up"] == pytest.approx((3 / 1.2 + 3 / 1.4) / 2)
+    assert [claim.holds(found) for claim in posg.POSG_CLUSTER.claims] == [True, True, True, True]
+    slow = posg.summary({**seconds, "posg": [3.0] * 2, "earliest-finish": [1.8] * 2}, {policy: [5.0] for policy in seconds})
+    assert [claim.holds(slow) for claim in posg.POSG_CLUSTER.claims] == [False, False, False, False]
+
+
+def test_locality_on_spark_is_that_of_the_batches_around_the_switch():
+    def batch(number: int, stayed: int, seconds: float) -> BatchOutcome:
+        return sent_on(number, stayed, edge=("first", "second"), seconds=seconds)
+
+    figures = [(2, 9), (2, 1), (3, 1), (10, 1.2), (9, 0.5), (9, 0.5)]
+    batches = tuple(batch(number, stayed, seconds) for number, (stayed, seconds) in enumerate(figures))
+    change = reconfiguration(batch=3, reason="first+second: 25% of the tuples stay on their server, planned 100%")
+    found = locality.summary(Ran(batches, (change,), 0.0))
+    assert found == pytest.approx(
+        {"locality_before": 0.25, "locality_at_once": 1.0, "locality_after": 0.9, "slowest_after_over_before": 1.2,
+         "throughput_gain": 2.0}
+    )  # fmt: skip
+    with pytest.raises(ValueError, match="re-routed for locality in batch 6 of 6: too few"):
+        locality.summary(Ran(batches, (), 0.0))
 
 
 def test_what_was_measured_is_there_when_a_run_is_stopped(tmp_path: Path):

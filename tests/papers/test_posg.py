@@ -204,3 +204,10 @@ def test_every_row_runs_and_says_what_it_claims(experiment) -> None:
 def test_a_grid_without_the_points_of_the_claims_is_refused() -> None:
     with pytest.raises(ExperimentError, match=r"posg-load: values: its claims need \[95.0, .*\], too; found \[101\]"):
         experiments.get("posg-load").carry_out({"values": [101], "m": 100}, lambda share: None)
+
+
+def test_several_schedulers_cost_nothing_when_each_makes_up_its_part_only() -> None:
+    small = {"m": 16_384, "batch": 2048, "window": 128, "values": [1, 4, 16]}
+    result = experiments.get("posg-schedulers").carry_out(small, lambda share: None, runs=1)
+    assert [claim["sentence"] for claim in result["claims"] if not claim["holds"]] == []
+    assert result["summary"]["earliest_finish_over_one"] < result["summary"]["whole_c_over_one"]

@@ -331,8 +331,7 @@ def test_a_stage_gives_the_planner_the_options_of_the_grouping():
     model = SlotModel(np.ones(2), {"count": 1000.0}, {"count": np.full(2, 1000.0)}, {"count": np.zeros(2)})
     for options, entries in (({"theta": 0.3, "mu": 1}, [half]), ({"mu": 2}, [half, tenth])):
         route = Route("dkg", RoutingTable.uniform(range(2)), (0, 1), options)
-        plan = TableStage("count", route, (0, 1), reports, reports, 1, "dkg").remedy(model, 0.08, 3000).plan
-        assert plan is not None
+        plan = TableStage("count", route, (0, 1), reports, reports, 1, "dkg").remedy(model, 0.08, 3000).plans["count"]
         assert plan.table.entry_hashes.tolist() == entries
         loaded = plan.table.buckets[3000:3300]
         assert len(set(loaded.tolist())) == 1, "one run of buckets, one instance"

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from streamtopology.routing import groupings
 from streamtopology.routing.groupings import GroupingError
 from streamtopology.routing.groupings.earliest_finish import CostKnowledge, Pace
-from streamtopology.routing.groupings.knowledge import KnowledgeFormatError
-from streamtopology.routing.groupings.posg import PosgInstance, PosgKnowledge, PosgScheduler, SchedulerState
+from streamtopology.routing.groupings.knowledge import KnowledgeFormatError, LearningChooser
+from streamtopology.routing.groupings.posg import PosgInstance, PosgKnowledge, PosgReport, PosgScheduler, SchedulerState
 from streamtopology.routing.groupings.posg.greedy import packed, priced_cells, to_seconds
 from streamtopology.routing.groupings.posg.instance import InstanceState
 from streamtopology.routing.groupings.posg.scheduler import SyncReply
@@ -193,6 +193,24 @@ def test_posg_goes_round_until_every_instance_has_sent() -> None:
     chooser = groupings.get("posg").chooser(np.arange(3, dtype=np.int32), np.zeros(3), 1, {})
     chooser.learn(two)
     assert chooser.choose(hashes[:7], 7).tolist() == [1, 2, 0, 1, 2, 0, 1]
+
+
+def test_an_instance_that_comes_later_begins_at_the_least_work_of_the_others() -> None:
+    one = pair((1, 1.0))
+    knowledge = PosgKnowledge({0: one, 1: one}, {0: 100.0, 1: 90.0}).after([PosgReport(2, 5.0, one), PosgReport(0, 1.0, None)])
+    assert knowledge.busy_seconds == {0: 101.0, 1: 90.0, 2: 95.0}
+    first = PosgKnowledge().after([PosgReport(1, 7.0, None), PosgReport(0, 3.0, None)])
+    assert first.busy_seconds == {0: 3.0, 1: 7.0}
+
+
+@pytest.mark.parametrize("schedulers", [1, 4])
+def test_each_of_several_schedulers_makes_up_its_part_of_the_gap(schedulers: int) -> None:
+    one = pair((1, 1.0))
+    chooser = groupings.get("posg").chooser(np.arange(2, dtype=np.int32), np.zeros(2), 0, {})
+    assert isinstance(chooser, LearningChooser)
+    chooser.learn(PosgKnowledge({0: one, 1: one}, {0: 20.0, 1: 0.0}), schedulers)
+    chosen = chooser.choose(np.full(30, hash_int64(np.array([1]))[0]), 30).tolist()
+    assert chosen.index(0) == pytest.approx(20 / schedulers, abs=1)
 
 
 @settings(max_examples=15, deadline=None)

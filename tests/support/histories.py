@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from streamtopology.jobs.history import BatchOutcome, History, Reconfiguration, SlotInfo
-from streamtopology.routing.report import LoadReport, SourceReport
+from streamtopology.routing.report import LoadReport, Onward, SourceReport
 
 SLOTS = (
     SlotInfo(0, "large-0", "large", 1.0),
@@ -96,6 +96,13 @@ def outcome(
             (operator, instance): capacity for operator in shares for instance, capacity in enumerate(capacities or ())
         },
     )
+
+
+def sent_on(number: int, stayed: int, edge: tuple[str, str] = ("tail", "next"), **changed: object) -> BatchOutcome:
+    """A batch in which two instances sent 10 rows each along `edge`, of which `stayed` each stayed on their executor."""
+    batch = outcome(number, {edge[0]: (0.5, 0.5)})
+    reports = tuple(replace(report, onward={edge[1]: Onward(10, stayed)}) for report in batch.reports)
+    return replace(batch, reports=reports, **changed)  # pyright: ignore[reportArgumentType]
 
 
 def run(

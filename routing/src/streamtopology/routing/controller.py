@@ -20,9 +20,9 @@ from streamtopology.routing import groupings
 from streamtopology.routing.capacity import SOURCE, SlotModel, Turn, estimate, settled_from, turns
 from streamtopology.routing.epoch import Epoch, Route
 from streamtopology.routing.placement import Placement
-from streamtopology.routing.planners import PLANNERS, Plan
+from streamtopology.routing.planners import JOINT_PLANNERS, Plan
 from streamtopology.routing.report import LoadReport, SourceReport
-from streamtopology.routing.stages import Remedy, ShareStage, Stage, TableStage
+from streamtopology.routing.stages import JointStage, Remedy, ShareStage, Stage, TableStage
 
 MIN_BATCHES = 4
 """Batches under the current epoch before it is judged: the fewest with a median that one bad batch does not make."""
@@ -51,6 +51,9 @@ SWITCH_SECONDS = 0.3
 MOVED_BYTES_PER_SECOND = 50e6
 """How fast state is pulled, on the cautious side."""
 
+LOCALITY_MAY_COST = 0.1
+"""Share of the horizon that operators planned for locality may lose by a switch, and by worse balance after it."""
+
 DISAPPOINTING = 0.25
 """A re-routing that gained less than this share of what was predicted puts the next judgement off, longer each time."""
 
@@ -78,8 +81,9 @@ class TopologyFacts:
     """What the controller must know of the topology beside the epoch.
 
     `declared_cpu`: cores > 0 per slot number, slots that are gone included. `planners`: operator -> name
-    of the planner of its table policy. `choosers`: operators whose policy chooses per tuple and takes capacities.
-    Operators in neither are left alone. `source_by_share`: whether source rows can be placed by share per slot.
+    of the planner of its table policy. `choosers`: operators whose policy chooses per tuple by capacities given to it.
+    Operators in neither are left alone: choosers that learn find out themselves how fast their instances are.
+    `source_by_share`: whether source rows can be placed by share per slot.
     """
 
     declared_cpu: tuple[float, ...]
@@ -94,7 +98,7 @@ class TopologyFacts:
         return TopologyFacts(
             declared_cpu=tuple(declared_cpu),
             planners={name: spec.planner for name, spec in specs.items() if spec.planner is not None},
-            choosers=frozenset(name for name, spec in specs.items() if spec.kind == "chooser"),
+            choosers=frozenset(name for name, spec in specs.items() if spec.kind == "chooser" and spec.learning is None),
             source_by_share=source_by_share,
         )
 
@@ -306,12 +310,12 @@ class Controller:
         return {
             stage.name: stage.remedy(model, self._settings.tolerance, self._settings.max_table_entries)
             for stage in _stages(window, current, facts)
-            if stage.name in model.rates
+            if all(name in model.rates for name in _names(stage))
         }
 
     def _proposal(self, judged: Mapping[str, Remedy], window: list[_Observation], current: Epoch) -> Decision:
         tolerance = self._settings.tolerance
-        out = {name for name, remedy in judged.items() if remedy.imbalance > tolerance}
+        out = {name for name, remedy in judged.items() if remedy.imbalance > tolerance or remedy.brings_locality}
         self._out_of_tolerance = Counter({name: self._out_of_tolerance[name] + 1 for name in out})
         if not out:
             worst = max((remedy.imbalance for remedy in judged.values()), default=0.0)
@@ -319,18 +323,24 @@ class Controller:
         ripe = {name for name in out if self._is_ripe(name, judged[name].imbalance)}
         if not ripe:
             return Nothing(f"{_stage_list(sorted(out))} is a little out of balance: waiting whether that lasts")
-        worthwhile = {name: remedy for name, remedy in judged.items() if remedy.gain_seconds > remedy.noise_seconds}
+        worthwhile = {
+            name: remedy
+            for name, remedy in judged.items()
+            if remedy.gain_seconds > remedy.noise_seconds or remedy.brings_locality
+        }
         if not ripe & worthwhile.keys():
             return Nothing(f"{_stage_list(sorted(ripe))} is out of balance, but no plan is noticeably better")
         gain = sum(remedy.gain_seconds for remedy in worthwhile.values())
         cost = SWITCH_SECONDS + sum(remedy.moved_bytes for remedy in worthwhile.values()) / MOVED_BYTES_PER_SECOND
         usual = float(np.median([seen.seconds for seen in window]))
-        batches = HORIZON_INTERVALS * self._settings.interval_seconds / max(usual, 1e-3)
-        if gain * batches <= cost:
+        horizon = HORIZON_INTERVALS * self._settings.interval_seconds
+        batches = horizon / max(usual, 1e-3)
+        allowed = LOCALITY_MAY_COST * horizon if any(remedy.brings_locality for remedy in worthwhile.values()) else 0.0
+        if gain * batches + allowed <= cost:
             return Nothing(f"not worth it: saves {gain:.3f} s a batch over {batches:.0f} batches, costs {cost:.2f} s")
         reason = "; ".join(remedy.reason for _, remedy in sorted(worthwhile.items()))
         epoch = _next_epoch(current, worthwhile, reason)
-        plans = {name: remedy.plan for name, remedy in worthwhile.items() if remedy.plan}
+        plans = {name: plan for remedy in worthwhile.values() for name, plan in remedy.plans.items()}
         kind = Recommend if self._settings.mode == "Recommend" else Reroute
         return kind(epoch, plans, epoch.source_shares, reason, gain, cost)
 
@@ -349,7 +359,7 @@ class Controller:
         per_row = float(np.median([seen.seconds_per_row for seen in after]))
         measured = (trial.seconds_per_row_before - per_row) * rows
         self._outcomes.append(Outcome(trial.epoch, trial.predicted_gain_seconds, measured))
-        disappointed = measured < DISAPPOINTING * trial.predicted_gain_seconds
+        disappointed = trial.predicted_gain_seconds > 0 and measured < DISAPPOINTING * trial.predicted_gain_seconds
         self._patience = min(2 * self._patience, LONGEST_PATIENCE) if disappointed else 1
         self._trial = None
 
@@ -359,6 +369,7 @@ def _stages(window: Sequence[_Observation], current: Epoch, facts: TopologyFacts
     n_slots = len(facts.declared_cpu)
     present = current.placement.present if current.placement else tuple(range(n_slots))
     stages: list[Stage] = []
+    together: dict[tuple[str, tuple[int, ...]], list[TableStage]] = {}
     if facts.source_by_share and not all(seen.source_is_hidden for seen in window[-FEW_BATCHES:]):
         rows = float(np.mean([seen.source_rows for seen in window]))
         in_force = [current.source_shares[slot] for slot in present] if current.source_shares else None
@@ -368,15 +379,25 @@ def _stages(window: Sequence[_Observation], current: Epoch, facts: TopologyFacts
         if not reports:
             continue
         homes = tuple(current.placement.home(i) if current.placement else i % n_slots for i in route.instances)
-        if facts.planners.get(name) in PLANNERS and route.table is not None:
+        planner = facts.planners.get(name)
+        if planner is not None and route.table is not None:
             under_it = [report for seen in window for report in seen.reports if seen.epoch == current.number]
             of_now = [report for report in under_it if report.operator == name]
-            stages.append(TableStage(name, route, homes, reports, of_now, len(window), facts.planners[name]))
+            stage = TableStage(name, route, homes, reports, of_now, len(window), planner)
+            if planner in JOINT_PLANNERS:
+                together.setdefault((planner, route.instances), []).append(stage)
+            else:
+                stages.append(stage)
         elif name in facts.choosers:
             rows = sum(report.rows for report in reports) / len(window)
             shares = _shares(route.options.get("capacities"), len(route.instances))
             stages.append(ShareStage(name, homes, rows, shares))
-    return stages
+    return [*stages, *(JointStage(tuple(operators), planner) for (planner, _), operators in together.items())]
+
+
+def _names(stage: Stage) -> list[str]:
+    """The operators (or the source) that the stage consists of."""
+    return [operator.name for operator in stage.operators] if isinstance(stage, JointStage) else [stage.name]
 
 
 def _shares(weights: object, count: int) -> npt.NDArray[np.float64]:
@@ -397,8 +418,8 @@ def _remedied(epoch: Epoch, remedies: Mapping[str, Remedy]) -> tuple[dict[str, R
     for name, remedy in remedies.items():
         if name == SOURCE:
             source_shares = _by_slot(remedy.shares, epoch.placement)
-        elif remedy.plan:
-            routes[name] = replace(routes[name], table=remedy.plan.table)
+        elif remedy.plans:
+            routes |= {operator: replace(routes[operator], table=plan.table) for operator, plan in remedy.plans.items()}
         else:
             routes[name] = replace(routes[name], options={**routes[name].options, "capacities": list(remedy.shares)})
     return routes, source_shares

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streamtopology.routing.sketches.key_pairs import grouped
 from streamtopology.routing.table import bucket_of
 from streamtopology.routing.wire import pack, unpack
 
@@ -70,12 +71,9 @@ class KeyPairs:
     @staticmethod
     def summed(upstream: Hashes, downstream: Hashes, rows: Counts, seen: int, max_pairs: int | None = KEY_PAIRS) -> KeyPairs:
         """Pairs in any order, repeated ones summed; the `max_pairs` with most rows stay (None: all), of equals the smaller."""
-        order = np.lexsort((downstream, upstream))
-        upstream, downstream = upstream[order], downstream[order]
-        first = np.ones(len(order), np.bool_)
-        first[1:] = (upstream[1:] != upstream[:-1]) | (downstream[1:] != downstream[:-1])
-        starts = np.flatnonzero(first)
-        sums = np.add.reduceat(rows[order], starts) if len(starts) else _no_counts()
+        first, sums = grouped(upstream, downstream, rows)
+        order = np.lexsort((downstream[first], upstream[first]))
+        starts, sums = first[order], sums[order]
         if max_pairs is not None and len(starts) > max_pairs:
             kept = np.sort(np.argsort(-sums, kind="stable")[:max_pairs])
             starts, sums = starts[kept], sums[kept]
@@ -93,6 +91,17 @@ class KeyPairs:
         return cls(upstream, downstream, unpack(wire, "rows", np.int64), int(wire["seen"]))
 
 
+@dataclass(frozen=True)
+class Onward:
+    """Rows that went on to one operator, and how many of them `stayed` on the executor that sent them."""
+
+    rows: int = 0
+    stayed: int = 0
+
+    def __add__(self, other: Onward) -> Onward:
+        return Onward(self.rows + other.rows, self.stayed + other.stayed)
+
+
 @dataclass(frozen=True, eq=False)
 class LoadReport:
     """One instance's turn in one batch, or the sum of several turns of one operator (`merge`).
@@ -100,7 +109,8 @@ class LoadReport:
     `busy_seconds` is the time in the operator's own work, `task_seconds` the whole turn. `heavy_*` are parallel arrays
     of the heaviest keys, sorted by hash, each hash once; `heavy_seconds` is all zeros when the operator does not time
     its tuples. `bucket_rows` counts, per bucket, the rows of keys that are *not* heavy, so rows = sum of both.
-    `key_pairs`: operator that the rows went on to by key -> pairs of this operator's key and that one's.
+    `onward`: operator that rows went on to -> how many. `key_pairs`: operator that rows went on to by key, where the two are
+    planned together -> pairs of this operator's key and that one's.
     """
 
     operator: str
@@ -119,6 +129,7 @@ class LoadReport:
     heavy_bytes: Counts = field(default_factory=_no_counts)
     heavy_labels: tuple[str, ...] = ()
     bucket_rows: Counts = field(default_factory=_no_counts)
+    onward: Mapping[str, Onward] = field(default_factory=dict[str, Onward])
     key_pairs: Mapping[str, KeyPairs] = field(default_factory=dict[str, KeyPairs])
 
     def __post_init__(self) -> None:
@@ -157,6 +168,7 @@ class LoadReport:
             "heavy_bytes": pack(self.heavy_bytes),
             "heavy_labels": list(self.heavy_labels),
             "bucket_rows": pack(self.bucket_rows),
+            "onward": {operator: [sent.rows, sent.stayed] for operator, sent in self.onward.items()},
             "key_pairs": {operator: pairs.to_wire() for operator, pairs in self.key_pairs.items()},
         }
 
@@ -164,7 +176,7 @@ class LoadReport:
     def from_wire(cls, wire: Mapping[str, Any]) -> LoadReport:
         """Raises `ReportFormatError` naming what is missing, damaged or too new.
 
-        Reports written before there were key pairs have none; programs of then do not look for them.
+        Reports written before there were `onward` and `key_pairs` have none; programs of then do not look for them.
         """
         _check_version(wire, "load report")
         try:
@@ -185,6 +197,7 @@ class LoadReport:
                 heavy_bytes=unpack(wire, "heavy_bytes", np.int64),
                 heavy_labels=tuple(str(label) for label in wire["heavy_labels"]),
                 bucket_rows=unpack(wire, "bucket_rows", np.int64),
+                onward={str(name): Onward(int(rows), int(stayed)) for name, (rows, stayed) in wire.get("onward", {}).items()},
                 key_pairs={str(name): KeyPairs.from_wire(pairs) for name, pairs in wire.get("key_pairs", {}).items()},
             )
         except KeyError as missing:
@@ -276,7 +289,8 @@ def merge(reports: Sequence[LoadReport], max_heavy: int | None = HEAVY_KEYS, max
         heavy_bytes=heavy.state,
         heavy_labels=heavy.labels,
         bucket_rows=bucket_rows,
-        key_pairs=_merge_pairs(reports, max_pairs),
+        onward=_merge_onward(reports),
+        key_pairs=merge_pairs(reports, max_pairs),
     )
 
 
@@ -323,7 +337,16 @@ def _merge_buckets(reports: Sequence[LoadReport]) -> Counts:
     return np.stack(counted).sum(axis=0)
 
 
-def _merge_pairs(reports: Sequence[LoadReport], max_pairs: int | None) -> dict[str, KeyPairs]:
+def _merge_onward(reports: Sequence[LoadReport]) -> dict[str, Onward]:
+    merged: dict[str, Onward] = {}
+    for report in reports:
+        for operator, sent in report.onward.items():
+            merged[operator] = merged.get(operator, Onward()) + sent
+    return merged
+
+
+def merge_pairs(reports: Sequence[LoadReport], max_pairs: int | None = KEY_PAIRS) -> dict[str, KeyPairs]:
+    """The pairs towards each operator that `merge` of these reports has."""
     merged: dict[str, KeyPairs] = {}
     for operator in dict.fromkeys(operator for report in reports for operator in report.key_pairs):
         parts = [report.key_pairs[operator] for report in reports if operator in report.key_pairs]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import cast
 
 import numpy as np
@@ -14,8 +14,9 @@ from streamtopology.routing.capacity import SOURCE, SlotModel
 from streamtopology.routing.demand import as_work, demand, over_virtual_workers
 from streamtopology.routing.epoch import Route
 from streamtopology.routing.planners.balance import balanced_loads, fewest_loads, finish_seconds, imbalance
+from streamtopology.routing.planners.joint import Edge, JointPlanInput
 from streamtopology.routing.planners.plan import DEFAULT_BETA, Plan, PlanInput
-from streamtopology.routing.report import LoadReport
+from streamtopology.routing.report import KeyPairs, LoadReport, merge_pairs
 
 Floats = npt.NDArray[np.float64]
 
@@ -26,11 +27,17 @@ NOTICEABLE = 0.5
 """A gain counts when it is more than this share of the tolerance, relative to the stage's seconds."""
 
 
+MORE_LOCAL = 0.05
+"""Operators are planned anew for locality when a larger share of their tuples would stay on their server."""
+
+
 @dataclass(frozen=True)
 class Remedy:
     """What is known about one stage and the best that could be done: a plan for a table, or shares per instance.
 
-    `gain_seconds` per batch; a gain up to `noise_seconds` cannot be told from noise.
+    `gain_seconds` per batch; a gain up to `noise_seconds` cannot be told from noise. `plans`: by operator, one but for
+    operators planned together. `locality_gain`: share of the tuples between these that would stay on their server and do
+    not now, or what a planner has in its place.
     """
 
     imbalance: float
@@ -38,8 +45,14 @@ class Remedy:
     noise_seconds: float
     moved_bytes: float
     reason: str
-    plan: Plan | None = None
+    plans: Mapping[str, Plan] = field(default_factory=dict[str, Plan])
     shares: tuple[float, ...] = ()
+    locality_gain: float = 0.0
+
+    @property
+    def brings_locality(self) -> bool:
+        """Whether it would be done for locality alone."""
+        return self.locality_gain > MORE_LOCAL
 
 
 @dataclass(frozen=True)
@@ -99,41 +112,51 @@ class TableStage:
 
     def remedy(self, model: SlotModel, tolerance: float, max_entries: int) -> Remedy:
         """The planner's table, aimed well within the tolerance."""
-        if self.route.table is None:
-            raise ValueError(f"operator {self.name!r} has no routing table to plan")
-        capacities, fixed = model.of_instances(self.name, np.array(self.homes))
-        wanted = demand(self.reports, self.batches, model)
-        grouping = groupings.get(self.route.policy)
-        options = grouping.check_options(self.route.options)
-        if grouping.kind == "virtual":
-            wanted = over_virtual_workers(wanted, len(self.route.table.buckets))
-        plan = planners.get(self.planner)(
-            PlanInput(
-                current=self.route.table,
-                instances=self.route.instances,
-                capacities=capacities,
-                fixed_seconds=fixed,
-                key_hashes=wanted.key_hashes,
-                key_loads=wanted.key_loads,
-                key_state=wanted.key_state,
-                bucket_loads=wanted.bucket_loads,
-                bucket_state=wanted.bucket_state,
-                bucket_keys=wanted.bucket_keys,
-                tolerance=AIM * tolerance,
-                max_entries=max_entries,
-                beta=cast(float, options.get("beta", DEFAULT_BETA)),
-                options=options,
-            )
-        )
-        off = imbalance(self._present_loads(model), capacities, fixed)
+        plan = planners.get(self.planner)(self.plan_input(model, tolerance, max_entries))
+        off = self.imbalance(model)
         return Remedy(
             imbalance=off,
             gain_seconds=plan.predicted_seconds_before - plan.predicted_seconds_after,
             noise_seconds=NOTICEABLE * tolerance * plan.predicted_seconds_before,
             moved_bytes=plan.moved_bytes,
             reason=f"{self.name}: imbalance {off:.1%}, planned {plan.imbalance_after:.1%}",
-            plan=plan,
+            plans={self.name: plan},
         )
+
+    def plan_input(self, model: SlotModel, tolerance: float, max_entries: int) -> PlanInput:
+        """What a planner is told of this operator."""
+        if self.route.table is None:
+            raise ValueError(f"operator {self.name!r} has no routing table to plan")
+        capacities, fixed = self._machines(model)
+        wanted = demand(self.reports, self.batches, model)
+        grouping = groupings.get(self.route.policy)
+        options = grouping.check_options(self.route.options)
+        if grouping.kind == "virtual":
+            wanted = over_virtual_workers(wanted, len(self.route.table.buckets))
+        return PlanInput(
+            current=self.route.table,
+            instances=self.route.instances,
+            capacities=capacities,
+            fixed_seconds=fixed,
+            key_hashes=wanted.key_hashes,
+            key_loads=wanted.key_loads,
+            key_state=wanted.key_state,
+            bucket_loads=wanted.bucket_loads,
+            bucket_state=wanted.bucket_state,
+            bucket_keys=wanted.bucket_keys,
+            tolerance=AIM * tolerance,
+            max_entries=max_entries,
+            beta=cast(float, options.get("beta", DEFAULT_BETA)),
+            options=options,
+        )
+
+    def imbalance(self, model: SlotModel) -> float:
+        """Of what the instances did under the current epoch."""
+        return imbalance(self._present_loads(model), *self._machines(model))
+
+    def _machines(self, model: SlotModel) -> tuple[Floats, Floats]:
+        """Capacities and fixed seconds of the active instances."""
+        return model.of_instances(self.name, np.array(self.homes))
 
     def _present_loads(self, model: SlotModel) -> Floats:
         """Work per batch of each active instance under the current epoch."""
@@ -147,4 +170,52 @@ class TableStage:
         return np.array([work[instance] / batches for instance in self.route.instances])
 
 
-Stage = ShareStage | TableStage
+@dataclass(frozen=True, eq=False)
+class JointStage:
+    """Operators with the same active instances that a joint planner makes tables for: for locality, not for balance alone.
+
+    What a row costs on the network nobody knows here, on one host nothing. So locality is not turned into seconds: it is
+    what the policy was chosen for, and the controller bounds what it may cost (decision 49).
+    """
+
+    operators: tuple[TableStage, ...]
+    planner: str
+
+    @property
+    def name(self) -> str:
+        return "+".join(operator.name for operator in self.operators)
+
+    def remedy(self, model: SlotModel, tolerance: float, max_entries: int) -> Remedy:
+        """The planner's tables, one for each operator."""
+        given = {operator.name: operator.plan_input(model, tolerance, max_entries) for operator in self.operators}
+        planned = planners.get_joint(self.planner)(JointPlanInput(given, self._pairs(), self.operators[0].batches))
+        before = max(plan.predicted_seconds_before for plan in planned.plans.values())
+        off = max(operator.imbalance(model) for operator in self.operators)
+        saved = sum(plan.predicted_seconds_before - plan.predicted_seconds_after for plan in planned.plans.values())
+        nearer = planned.locality_after - planned.locality_before
+        is_worst = self.planner == "locality-worst"  # a bound for comparisons, wanted whatever it costs
+        return Remedy(
+            imbalance=off,
+            gain_seconds=0.0 if is_worst else saved,
+            noise_seconds=NOTICEABLE * tolerance * before,
+            moved_bytes=sum(plan.moved_bytes for plan in planned.plans.values()),
+            reason=(
+                f"{self.name}: {planned.locality_before:.0%} of the tuples stay on their server, planned "
+                f"{planned.locality_after:.0%}; imbalance {off:.1%}"
+            ),
+            plans=planned.plans,
+            locality_gain=-nearer if is_worst else nearer,
+        )
+
+    def _pairs(self) -> dict[Edge, KeyPairs]:
+        """The key pairs of every edge between two of the operators, over the window."""
+        names = {operator.name for operator in self.operators}
+        return {
+            (operator.name, consumer): pairs
+            for operator in self.operators
+            for consumer, pairs in merge_pairs(operator.reports).items()
+            if consumer in names
+        }
+
+
+Stage = ShareStage | TableStage | JointStage

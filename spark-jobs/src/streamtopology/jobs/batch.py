@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -60,8 +61,9 @@ class Attempt:
     `homes[s]` is the slot number of the executor at place s of this attempt; `placement[i]` the place that instance i of
     every operator runs at, or hands its state over from if this epoch has it no more; `NOWHERE` for any other number.
     `previous` is (number, attempt) of the newest commit, the version all state must have.
-    Under an epoch whose state was copied ahead, `copied_at` is the batch as of which. `flush` asks partials to hand over;
-    `final` says that the input has ended. `dry` attempts write nothing and know no
+    Under an epoch whose state was copied ahead, `copied_at` is the batch as of which.
+    `knowledge`: by node what its choosers are told, in wire form, where they learn from their instances.
+    `flush` asks partials to hand over; `final` says that the input has ended. `dry` attempts write nothing and know no
     state: they warm executors up.
     """
 
@@ -83,6 +85,7 @@ class Attempt:
     iterations_per_second: float = 0.0
     dead_letter: bool = False
     copied_at: int | None = None
+    knowledge: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def places(self) -> int:

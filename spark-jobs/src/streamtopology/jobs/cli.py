@@ -125,10 +125,11 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--batches", type=_positive, default=40)
     demo.set_defaults(command=_demo)
 
-    reproduce = commands.add_parser("reproduce", help="run the papers' experiments in the simulator")
+    reproduce = commands.add_parser("reproduce", help="run the papers' experiments in the simulator, or on Spark")
     reproduce.add_argument("id", metavar="ID|all", help="an experiment such as dkg-k, or all")
     reproduce.add_argument("--quick", action="store_true", help="smaller and fewer runs than in the papers")
     reproduce.add_argument("--runs", type=_positive, help="how often each is repeated (default: as in its paper)")
+    reproduce.add_argument("--spark", action="store_true", help="also those that are measured on an embedded cluster")
     reproduce.add_argument("--json", type=Path, metavar="FILE", help="write what was measured; a list for all")
     reproduce.add_argument("--report", type=Path, metavar="DIR", help="write a page with each figure beside the paper's")
     reproduce.set_defaults(command=_reproduce)
@@ -329,10 +330,11 @@ def _demo(parsed: argparse.Namespace) -> int:
 
 
 def _reproduce(parsed: argparse.Namespace) -> int:
-    from streamtopology.jobs.reproducing import Request, reproduce
+    from streamtopology.jobs.reproducing import Request, reproduce, to_run
 
     _stop_on_signals()
-    return reproduce(parsed.id, Request(parsed.quick, parsed.runs, parsed.json, parsed.report))
+    request = Request(parsed.quick, parsed.runs, parsed.json, parsed.report)
+    return reproduce(parsed.id, request, to_run(on_spark=parsed.spark))
 
 
 def _simulate(parsed: argparse.Namespace) -> int:

@@ -19,6 +19,7 @@ from streamtopology.jobs.operators.base import Operator as RunningOperator
 from streamtopology.jobs.operators.base import StateSchema
 from streamtopology.jobs.operators.split import MergeOperator, PartialOperator
 from streamtopology.routing import groupings
+from streamtopology.routing.planners import JOINT_PLANNERS
 from streamtopology.routing.topology import ManifestError, Operator, Problem, Topology
 
 PARTIAL = ".partial"
@@ -79,8 +80,21 @@ class Dag:
     def at(self, level: int) -> tuple[Node, ...]:
         return tuple(node for node in self.nodes if node.level == level)
 
+    def are_planned_together(self, edge: Edge) -> bool:
+        """Whether an edge joins two operators whose tables one planner makes together."""
+        producer = next((node for node in self.nodes if node.name == edge.producer), None)
+        if producer is None or _joint_planner(producer) is None:
+            return False
+        return _joint_planner(producer) == _joint_planner(self.node(edge.consumer))
+
     def edges_from(self, producer: str) -> tuple[Edge, ...]:
         return tuple(edge for node in self.nodes for edge in node.edges if edge.producer == producer)
+
+
+def _joint_planner(node: Node) -> str | None:
+    """The planner that makes the node's table together with others', if one does."""
+    planner = groupings.get(node.policy).planner
+    return planner if planner in JOINT_PLANNERS else None
 
 
 def compile_dag(topology: Topology, sources: Mapping[str, pa.Schema], base_dir: Path) -> Dag:
@@ -109,9 +123,34 @@ def compile_dag(topology: Topology, sources: Mapping[str, pa.Schema], base_dir: 
             if node.output is not None:
                 schemas[node.name] = node.output
         nodes.extend(made)
+    dag = Dag(tuple(nodes), dict(sources))
+    problems += _uncountable_pairs(topology, dag)
     if problems:
         raise ManifestError(problems)
-    return Dag(tuple(nodes), dict(sources))
+    return dag
+
+
+def _uncountable_pairs(topology: Topology, dag: Dag) -> list[Problem]:
+    """Why operators that are to be planned together cannot be."""
+    problems: list[Problem] = []
+    for node in dag.nodes:
+        for edge in (edge for edge in node.edges if dag.are_planned_together(edge)):
+            producer = dag.node(edge.producer)
+            operator = topology.operator(producer.operator)
+            lost = [column for column in producer.key if column not in (producer.output or pa.schema([])).names]
+            if lost:
+                sentence = (
+                    f"operator {producer.name!r}: it does not pass its key column {lost[0]!r} on, so that policy "
+                    f"{producer.policy!r} cannot count which keys of {node.name!r} follow it; emit it, or use mixed"
+                )
+                problems.append(Problem(operator.path, sentence))
+            if producer.parallelism != node.parallelism:
+                sentence = (
+                    f"operators {producer.name!r} and {node.name!r} are planned together by {node.policy!r} and need the same "
+                    f"parallelism; found {producer.parallelism} and {node.parallelism}"
+                )
+                problems.append(Problem(operator.path, sentence))
+    return problems
 
 
 def _note_windows(operator: Operator, cls: type[RunningOperator], windows_before: dict[str, str]) -> None:

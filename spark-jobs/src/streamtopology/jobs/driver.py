@@ -20,6 +20,7 @@ from streamtopology.jobs.checkpoint.migrations import is_whole_after
 from streamtopology.jobs.dag import PARTIAL, Dag
 from streamtopology.jobs.executors import ExecutorLost, ExecutorWatch
 from streamtopology.jobs.failures import TopologyFailed
+from streamtopology.jobs.learning import Lessons
 from streamtopology.jobs.logs import begin_batch
 from streamtopology.jobs.pinning import ExecutorInfo, Sending, Slot
 from streamtopology.jobs.publishing import Publisher
@@ -91,6 +92,7 @@ class Driver:
     tell: Callable[[str], None] = print
     settled: Callable[[Placement], None] = lambda placement: None
     _chooser_loads: dict[str, np.ndarray] = field(default_factory=dict)
+    _lessons: Lessons = field(default_factory=Lessons)
     _dags: dict[int, Dag] = field(default_factory=dict)
     _last: CommitRecord | None = None
     _last_plan: Plan | None = None
@@ -181,6 +183,7 @@ class Driver:
             self._stop_on_failures(results)
             results = self._timed(results, begun_at, self._dag(plan), was_ahead=ahead is not None)
             self.upkeep.after(self._commit(attempt, plan, spark_batch, results), self._dag(plan))
+            self._lessons.take_in(plan.epoch, results.told)
             rows = sum(report.rows for report in results.sources)
             self.router.committed(Committed(attempt, results, rows, time.perf_counter() - started, started_at))
             self.settled(plan.placement)
@@ -252,6 +255,7 @@ class Driver:
             descriptors=_deal(descriptors, plan.epoch.source_shares, homes, placement.present),
             chooser_loads=dict(self._chooser_loads), iterations_per_second=self.iterations_per_second,
             dead_letter=plan.topology.on_bad_tuple == "deadLetter", copied_at=self._copied_at(plan),
+            knowledge=self._lessons.to_wire(plan.epoch),
         )  # fmt: skip
 
     def _placement_left(self, plan: Plan) -> Placement | None:

@@ -12,8 +12,10 @@ import pyarrow.compute as pc
 
 from streamtopology.jobs.batch import Attempt
 from streamtopology.jobs.dag import Dag, Edge, Node
+from streamtopology.jobs.departures import Departures
 from streamtopology.jobs.envelope import Envelope, Kind, Section
 from streamtopology.jobs.keys import KeyColumns
+from streamtopology.jobs.learning import rehearse_learning, tell
 from streamtopology.routing import groupings
 from streamtopology.routing.epoch import Epoch, Route
 from streamtopology.routing.groupings import Chooser
@@ -31,12 +33,12 @@ class Outbox:
         self._envelopes = [Envelope() for _ in range(attempt.places)]
         self._choosers: dict[str, Chooser] = {}
 
-    def send(self, producer: str, batch: pa.RecordBatch) -> None:
-        """Route `batch` along every edge that leaves `producer`."""
+    def send(self, producer: str, batch: pa.RecordBatch, departures: Departures | None = None) -> None:
+        """Route `batch` along every edge that leaves `producer`; `departures` takes note, where an instance sends it."""
         if batch.num_rows == 0 and not self._attempt.dry:
             return
         for edge in self._dag.edges_from(producer):
-            self._send_along(edge, batch)
+            self._send_along(edge, batch, departures)
 
     def send_state(self, node: str, instance: int, batch: pa.RecordBatch) -> None:
         """Hand state over to `instance`, its new owner."""
@@ -54,11 +56,14 @@ class Outbox:
         """What goes to each place, in the order of places: one each, empty ones included."""
         return [envelope.seal() for envelope in self._envelopes]
 
-    def _send_along(self, edge: Edge, batch: pa.RecordBatch) -> None:
+    def _send_along(self, edge: Edge, batch: pa.RecordBatch, departures: Departures | None) -> None:
         node = self._dag.node(edge.consumer)
-        instances = self._targets(node, edge, batch)
+        hashes = KeyColumns.from_arrow(batch, edge.key).hashes if edge.key else None
         active = self._epoch.routes[node.name].instances
-        order, bounds = partition(instances, active[-1] + 1)
+        order, bounds = partition(self._targets(node, hashes, batch.num_rows), active[-1] + 1)
+        if departures is not None:
+            stayed = sum(int(bounds[i + 1] - bounds[i]) for i in self._instances_beside(node))
+            departures.note(edge, batch, hashes, stayed)
         # A dry attempt sends empty pieces, so that every instance sees the real schema and compiles its kernels.
         receivers = active if self._attempt.dry else np.flatnonzero(np.diff(bounds)).tolist()
         for instance in receivers:
@@ -67,18 +72,17 @@ class Outbox:
             target = f"{edge.consumer}/{edge.alias}"
             self._envelopes[place].add_batch(Kind.ROWS, target, instance, self._order, piece)
 
-    def _targets(self, node: Node, edge: Edge, batch: pa.RecordBatch) -> np.ndarray:
-        """int32[n]: the instance of every row."""
+    def _targets(self, node: Node, hashes: np.ndarray | None, n: int) -> np.ndarray:
+        """int32[n]: the instance of every row; `hashes` uint64[n] are those of their keys."""
         route = self._epoch.routes[node.name]
         spec = groupings.get(node.policy)
-        hashes = KeyColumns.from_arrow(batch, edge.key).hashes if edge.key else None
         if spec.kind == "table":
             if route.table is None or hashes is None:
                 raise ValueError(f"{node.name!r} is routed by a table but has none, or no key")
             return route.table.lookup(hashes)
-        return self._chooser(node, edge, route).choose(hashes, batch.num_rows)
+        return self._chooser(node, route).choose(hashes, n)
 
-    def _chooser(self, node: Node, edge: Edge, route: Route) -> Chooser:
+    def _chooser(self, node: Node, route: Route) -> Chooser:
         """One chooser for all inputs of a node: its load estimates are about instances, not edges.
 
         There is one at every place. Each starts from its part of the loads: if all made up the whole gap between two
@@ -97,6 +101,9 @@ class Outbox:
                 table=route.table,
                 beside=self._instances_beside(node),
             )
+            if self._attempt.dry:
+                rehearse_learning(route)
+            tell(self._choosers[node.name], route, self._attempt.knowledge.get(node.name), self._attempt.places)
         return self._choosers[node.name]
 
     def _instances_beside(self, node: Node) -> list[int]:

@@ -27,6 +27,14 @@ class SlotInfo:
 
 
 @dataclass(frozen=True)
+class Messages:
+    """Reports that an operator's instances sent in one batch to choosers that learn, and their size on the wire."""
+
+    count: int
+    bytes: int
+
+
+@dataclass(frozen=True)
 class BatchOutcome:
     """One committed batch.
 
@@ -44,6 +52,7 @@ class BatchOutcome:
     source_reports: tuple[SourceReport, ...]
     capacities: dict[tuple[str, int], float] = field(default_factory=dict)
     imbalance: dict[str, float] = field(default_factory=dict)
+    messages: dict[str, Messages] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -165,5 +174,5 @@ def _without_keys(outcome: BatchOutcome) -> BatchOutcome:
 def _totals(report: LoadReport) -> LoadReport:
     return LoadReport(
         report.operator, report.instance, report.slot, report.rows, report.busy_seconds, report.task_seconds,
-        report.state_keys, report.state_bytes, report.late_rows, report.bad_rows,
+        report.state_keys, report.state_bytes, report.late_rows, report.bad_rows, onward=report.onward,
     )  # fmt: skip

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, median
 
 from streamtopology.jobs.history import BatchOutcome, History
-from streamtopology.routing.report import LoadReport
+from streamtopology.routing.report import LoadReport, Onward
 
 WARMUP_BATCHES = 3
 """Batches at the start of a run that throughput leaves out: kernels compile and files are opened for the first time."""
@@ -83,6 +83,15 @@ def imbalance(batch: BatchOutcome, operator: str) -> float | None:
     return max(loads.values()) - 1 if loads else None
 
 
+def locality(batch: BatchOutcome) -> Mapping[tuple[str, str], float]:
+    """(operator, the one that its rows went on to) -> share of these rows that stayed on their executor."""
+    sent: defaultdict[tuple[str, str], Onward] = defaultdict(Onward)
+    for report in batch.reports:
+        for consumer, onward in report.onward.items():
+            sent[report.operator, consumer] += onward
+    return {edge: onward.stayed / onward.rows for edge, onward in sent.items() if onward.rows}
+
+
 def imbalance_before_and_after(history: History) -> tuple[float | None, float | None]:
     """Median imbalance of the heaviest operator before the first re-routing, and in the last third of the run.
 
@@ -92,15 +101,32 @@ def imbalance_before_and_after(history: History) -> tuple[float | None, float | 
     heaviest = heaviest_operators(history)
     if not heaviest:
         return None, None
+    before, after = _before_and_after(history)
+    return _median_imbalance(before, heaviest[0]), _median_imbalance(after, heaviest[0])
+
+
+def locality_before_and_after(history: History) -> Mapping[tuple[str, str], tuple[float | None, float | None]]:
+    """By edge the median share of rows that stayed on their executor, over the same batches as the imbalance."""
+    before, after = ([locality(batch) for batch in part] for part in _before_and_after(history))
+    edges = dict.fromkeys(edge for shares in (*before, *after) for edge in shares)
+    return {edge: (_median_of(before, edge), _median_of(after, edge)) for edge in edges}
+
+
+def _median_of(shares: Sequence[Mapping[tuple[str, str], float]], edge: tuple[str, str]) -> float | None:
+    seen = [each[edge] for each in shares if edge in each]
+    return median(seen) if seen else None
+
+
+def _before_and_after(history: History) -> tuple[Sequence[BatchOutcome], Sequence[BatchOutcome]]:
+    """The batches before the first re-routing (without one: after warm-up), and the last third of the run."""
     batches = history.batches
     changes = history.reconfigurations
     if changes:
         first = min(change.batch for change in changes)
-        before = [batch for batch in batches if batch.number < first]
+        before: Sequence[BatchOutcome] = [batch for batch in batches if batch.number < first]
     else:
         before = after_warmup(batches)
-    after = batches[-max(1, len(batches) // 3) :]
-    return _median_imbalance(before, heaviest[0]), _median_imbalance(after, heaviest[0])
+    return before, batches[-max(1, len(batches) // 3) :]
 
 
 def _median_imbalance(batches: Sequence[BatchOutcome], operator: str) -> float | None:

@@ -8,7 +8,7 @@ from collections import Counter as Tally
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from streamtopology.jobs.history import BatchOutcome, History, Reconfiguration
-from streamtopology.jobs.measures import imbalance
+from streamtopology.jobs.measures import imbalance, locality
 
 _INSTANCE = ("operator", "instance")
 _SECONDS = (0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1, 1.5, 2.5, 5, 10, 20, 60)
@@ -52,6 +52,11 @@ class Metrics:
         self._imbalance = gauge(
             "imbalance_ratio", "Max load/capacity of an operator's instances over the mean, minus 1.", ("operator",)
         )
+        self._locality = gauge(
+            "locality_ratio",
+            "Share of an operator's rows that stay on their executor.",
+            ("operator", "to"),
+        )
         self._state_bytes = gauge("state_bytes", "State an instance holds in memory.", _INSTANCE)
         self._state_keys = gauge("state_keys", "Keys an instance holds state for.", _INSTANCE)
         self._epoch = gauge("epoch", "Number of the epoch of the last committed batch.")
@@ -63,6 +68,9 @@ class Metrics:
         )
         self._keys_moved = counter("keys_moved_total", "Keys whose state moved to another instance.", ("operator",))
         self._bytes_moved = counter("bytes_moved_total", "State moved to another instance.", ("operator",))
+        learns = "Reports of instances to an operator's choosers, which learn from them what tuples cost."
+        self._messages = counter("messages_total", learns, ("operator",))
+        self._message_bytes = counter("message_bytes_total", "Size of these reports on the wire.", ("operator",))
         self._reconfigure = seconds("time_to_reconfigure_seconds", "From publishing an epoch to its first batch.")
 
     def _update(self, history: History) -> None:
@@ -87,6 +95,9 @@ class Metrics:
             self._rows.labels(report.operator, report.instance).inc(report.rows)
             self._late_rows.labels(report.operator).inc(report.late_rows)
             self._bad_rows.labels(report.operator).inc(report.bad_rows)
+        for operator, sent in batch.messages.items():
+            self._messages.labels(operator).inc(sent.count)
+            self._message_bytes.labels(operator).inc(sent.bytes)
 
     def _show(self, batch: BatchOutcome) -> None:
         self._epoch.set(batch.epoch)
@@ -101,6 +112,8 @@ class Metrics:
             self._state_bytes.labels(*instance).set(report.state_bytes)
             self._state_keys.labels(*instance).set(report.state_keys)
             self._capacity.labels(*instance).set(batch.capacities.get(instance, math.nan))
+        for edge, share in locality(batch).items():
+            self._locality.labels(*edge).set(share)
         for operator in {report.operator for report in batch.reports}:
             ratio = imbalance(batch, operator)
             if ratio is not None:
@@ -119,4 +132,4 @@ class Metrics:
 
 def _reason_label(reason: str) -> str:
     """Who asked for it: the text itself has figures in it, and would make a new time series of every re-routing."""
-    return "imbalance" if "imbalance" in reason else "applied"
+    return "imbalance" if "imbalance" in reason else "applied"  # locality's plans name the imbalance, too

@@ -192,13 +192,13 @@ def as_json(outlook: Outlook) -> dict[str, Any]:
 def _stages(outlook: Outlook) -> list[dict[str, Any]]:
     """The source and the operators in the order of the flow; figures of a plan are what the best plan would bring."""
     routes = outlook.snapshot.routing.routes
-    names = [name for name in (SOURCE, *routes) if name in outlook.remedies]
-    return [_stage(name, outlook, outlook.remedies[name]) for name in names]
+    remedies = {name: remedy for stage, remedy in outlook.remedies.items() for name in remedy.plans or (stage,)}
+    return [_stage(name, outlook, remedies[name]) for name in (SOURCE, *routes) if name in remedies]
 
 
 def _stage(name: str, outlook: Outlook, remedy: Remedy) -> dict[str, Any]:
     route = outlook.snapshot.routing.routes.get(name)
-    new: Plan | None = remedy.plan
+    new: Plan | None = remedy.plans.get(name)
     present = route.table if route else None
     return {
         "name": name,

@@ -15,6 +15,7 @@ from streamtopology.jobs.measures import (
     after_warmup,
     imbalance_before_and_after,
     latest_capacities,
+    locality_before_and_after,
     operator_names,
     throughput,
 )
@@ -59,9 +60,15 @@ def build_report(
         "capacity": {"bound": bound or None, "reached": _ratio(rerouted, bound)},
         "imbalance": {"before": before, "after": after},
         "operators": [
-            {"name": name, "policy": history.policies.get(name, ""), "instances": _instances(history, name)}
+            {
+                "name": name,
+                "policy": history.policies.get(name, ""),
+                "messages": _messages(history, name),
+                "instances": _instances(history, name),
+            }
             for name in operator_names(history)
         ],
+        "locality": _locality(history),
         "reconfigurations": [asdict(change) for change in history.reconfigurations],
         "check": asdict(check) if check else None,
     }
@@ -81,6 +88,20 @@ def summary_text(report: Mapping[str, Any]) -> str:
 
 def _ratio(value: float | None, base: float | None) -> float | None:
     return value / base if value is not None and base else None
+
+
+def _locality(history: History) -> list[dict[str, Any]]:
+    """For each pair of consecutive operators the median share of rows that stayed, before re-routing and at the end."""
+    return [
+        {"operator": operator, "to": consumer, "before": before, "after": after}
+        for (operator, consumer), (before, after) in locality_before_and_after(history).items()
+    ]
+
+
+def _messages(history: History, operator: str) -> dict[str, int]:
+    """Reports to the operator's choosers over the whole run; none where these do not learn."""
+    sent = [batch.messages[operator] for batch in history.batches if operator in batch.messages]
+    return {"count": sum(each.count for each in sent), "bytes": sum(each.bytes for each in sent)}
 
 
 def _instances(history: History, operator: str) -> list[dict[str, Any]]:

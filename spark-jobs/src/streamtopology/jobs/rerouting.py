@@ -17,6 +17,7 @@ from streamtopology.jobs.checkpoint import Checkpoint
 from streamtopology.jobs.dag import PARTIAL, Dag
 from streamtopology.jobs.driver import Committed
 from streamtopology.jobs.history import BatchOutcome, History, Reconfiguration, SlotInfo
+from streamtopology.jobs.learning import messages
 from streamtopology.jobs.preparing import Preparing
 from streamtopology.routing import groupings
 from streamtopology.routing.capacity import SOURCE, SlotModel, bound
@@ -388,4 +389,5 @@ def _outcome(done: Committed, model: SlotModel | None) -> BatchOutcome:
     return BatchOutcome(
         done.attempt.number, done.attempt.attempt, done.attempt.epoch, done.rows, done.seconds,
         done.started_at + done.seconds, reports, tuple(done.results.sources), capacities, imbalance,
+        messages(done.results.told),
     )  # fmt: skip

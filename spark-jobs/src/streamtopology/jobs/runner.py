@@ -38,11 +38,9 @@ from streamtopology.jobs.sources.reading import declared_schema
 from streamtopology.jobs.stats import ExecutorStanding, Standing, build_stats
 from streamtopology.jobs.upkeep import Upkeep
 from streamtopology.jobs.watermarks import Watermarks
-from streamtopology.routing import groupings
 from streamtopology.routing.controller import Controller
 from streamtopology.routing.epoch import Epoch
 from streamtopology.routing.placement import NOWHERE, Placement
-from streamtopology.routing.planners import JOINT_PLANNERS
 from streamtopology.routing.rescaling import most_instances, rescaled_shares, slot_names, with_replicas
 from streamtopology.routing.topology import (
     Level,
@@ -88,11 +86,6 @@ def check_before_start(topology: Topology, base_dir: Path) -> None:
     problems = [Problem("spec.sinks", sentence) for sink in topology.sinks for sentence in check(sink)]
     problems += [Problem("spec.sources", sentence) for source in topology.sources for sentence in check_source(source)]
     problems += [
-        Problem(f"spec.operators[{index}].grouping.policy", sentence)
-        for index, operator in enumerate(topology.operators)
-        if (sentence := what_is_missing(operator.grouping.policy))
-    ]
-    problems += [
         Problem(f"spec.operators[{index}].grouping.options.capacities", sentence)
         for index, operator in enumerate(topology.operators)
         if (sentence := _unfit_capacities(operator))
@@ -113,16 +106,6 @@ def _unfit_capacities(operator: Operator) -> str | None:
         f"found {len(given)} numbers for {operator.parallelism} instances; give one for each, or leave them out to have them "
         "measured"
     )
-
-
-def what_is_missing(policy: str) -> str | None:
-    """Why a grouping that the simulator knows cannot run on Spark yet; None for one that does."""
-    spec = groupings.get(policy)
-    if spec.learning is not None:
-        return f"{policy!r} learns from what instances report of each tuple, which Spark jobs do not send yet; simulator only"
-    if spec.planner in JOINT_PLANNERS:
-        return f"{policy!r} plans operators together by the keys they share, which Spark jobs do not count yet; simulator only"
-    return None
 
 
 def source_schemas(topology: Topology, spark_schemas: Mapping[str, pa.Schema]) -> dict[str, pa.Schema]:

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from streamtopology.jobs.batch import Attempt
 from streamtopology.jobs.envelope import Kind, sections
+from streamtopology.jobs.learning import Told
 from streamtopology.jobs.pinning import Sending, Slot, blob_counts_explained, blobs_of, exchanged, placed, stage
 from streamtopology.jobs.tasks import FAILED, MOVED, SENT_DDL, SOURCE, TURN, node_stage, read_stage, rows_stage
 from streamtopology.routing.report import LoadReport, SourceReport
@@ -24,7 +25,8 @@ from streamtopology.routing.report import LoadReport, SourceReport
 class Turned:
     """What one instance's turn left: its load, its delta file, its staged outputs per sink; when it was over (epoch s).
 
-    `adopted`: files copied ahead that its state now begins with.
+    `adopted`: files copied ahead that its state now begins with. `learnt`: what the
+    instance reports to the choosers of its operator, where these learn.
     """
 
     report: LoadReport
@@ -33,6 +35,7 @@ class Turned:
     dead_letters: str | None
     left_at: float
     adopted: Sequence[str] = ()
+    learnt: Mapping[str, Any] | None = None
 
 
 @dataclass
@@ -45,6 +48,11 @@ class Results:
     failures: list[Mapping[str, Any]] = field(default_factory=list)
     keys_moved: dict[str, int] = field(default_factory=dict)
     bytes_moved: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def told(self) -> list[Told]:
+        """What instances reported to choosers that learn."""
+        return [(turned.report.operator, turned.learnt) for turned in self.turns if turned.learnt is not None]
 
 
 def run_attempt(
@@ -124,7 +132,11 @@ def _add(results: Results, report: bytes) -> None:
     kind, wire = report[:1], json.loads(report[1:])
     if kind == TURN:
         load = LoadReport.from_wire(wire["report"])
-        results.turns.append(Turned(load, wire["delta"], wire["outputs"], wire["dead"], wire["left_at"], wire["adopted"]))
+        results.turns.append(
+            Turned(
+                load, wire["delta"], wire["outputs"], wire["dead"], wire["left_at"], wire["adopted"], wire["learnt"]
+            )
+        )  # fmt: skip
     elif kind == SOURCE:
         results.sources.append(SourceReport.from_wire(wire["report"]))
         results.sources_left_at.append(wire["left_at"])

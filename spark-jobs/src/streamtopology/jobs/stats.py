@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from streamtopology.jobs.history import BatchOutcome, History
-from streamtopology.jobs.measures import imbalance, recent_rate
+from streamtopology.jobs.measures import imbalance, locality, recent_rate
 from streamtopology.routing.epoch import Epoch
 
 STATS_VERSION = 2
@@ -104,6 +104,12 @@ def _batch(batch: BatchOutcome) -> dict[str, Any]:
         "capacities": [
             {"operator": operator, "instance": instance, "rows_per_second": capacity}
             for (operator, instance), capacity in sorted(batch.capacities.items())
+        ],
+        "locality": [
+            {"operator": operator, "to": consumer, "share": share} for (operator, consumer), share in locality(batch).items()
+        ],
+        "messages": [
+            {"operator": operator, "count": sent.count, "bytes": sent.bytes} for operator, sent in batch.messages.items()
         ],
         "reports": [report.to_wire() for report in batch.reports],
         "source_reports": [report.to_wire() for report in batch.source_reports],

@@ -20,6 +20,7 @@ from pyspark import TaskContext
 
 from streamtopology.jobs.batch import Attempt
 from streamtopology.jobs.dag import Dag, Node
+from streamtopology.jobs.departures import Departures
 from streamtopology.jobs.envelope import Kind, Section, sections
 from streamtopology.jobs.exchange import Outbox
 from streamtopology.jobs.failures import TopologyFailed
@@ -124,12 +125,13 @@ def turns_at(place: int, attempt: Attempt, level: int, worker: Worker, arrived: 
     for node, instance in turns:
         where = f"operator {node.operator!r}, instance {instance}"
         with working_on(attempt.number, f"{node.name}/{instance}"), _telling_the_driver(outbox, place, where, attempt.dry):
+            departures = Departures(dag, node)
             result = Turn(
                 attempt=attempt, node=node, instance=instance, home=attempt.homes[place], epoch=plan.epoch,
                 worker=worker, checkpoint=worker.checkpoint(attempt),
                 arrivals=inbox.arrivals(node, instance), moved_in=inbox.moved(node, instance),
                 sinks=[sink.name for sink in plan.topology.sinks_of(node.name)], wait_seconds=waited / len(turns),
-                route_on=partial(outbox.send, node.name),
+                route_on=partial(outbox.send, node.name, departures=departures), departures=departures,
             ).run()  # fmt: skip
             outbox.report(place, TURN + result.to_wire(left_at=time.time()))
     return outbox.envelopes()

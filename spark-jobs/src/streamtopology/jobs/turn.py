@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +18,9 @@ import pyarrow as pa
 from streamtopology.jobs.batch import Attempt
 from streamtopology.jobs.checkpoint import Checkpoint
 from streamtopology.jobs.dag import Node
+from streamtopology.jobs.departures import Departures
 from streamtopology.jobs.failures import TupleFailed
+from streamtopology.jobs.learning import learning_of, seconds_of_tuples
 from streamtopology.jobs.load import measure_keys
 from streamtopology.jobs.operators.base import BadTuple, BatchInfo, Operator, Output, Rows, SetAside
 from streamtopology.jobs.state import Ownership, State
@@ -37,12 +40,13 @@ class TurnResult:
     outputs: dict[str, list[str]]
     dead_letters: str | None
     adopted: Sequence[str]
+    learnt: Mapping[str, Any] | None = None
 
     def to_wire(self, left_at: float) -> bytes:
         """`left_at`: when the turn was over, epoch seconds."""
         wire = {
             "report": self.report.to_wire(), "delta": self.delta, "outputs": self.outputs, "dead": self.dead_letters,
-            "left_at": left_at, "adopted": list(self.adopted),
+            "left_at": left_at, "adopted": list(self.adopted), "learnt": self.learnt,
         }  # fmt: skip
         return json.dumps(wire).encode()
 
@@ -51,8 +55,8 @@ class TurnResult:
 class Turn:
     """`arrivals` are the instance's tuples in routing order; `moved_in` state handed over by former owners.
 
-    `route_on` sends a batch that the operator emitted along the node's edges; `wait_seconds` is this turn's share of the
-    task's time before the first turn.
+    `route_on` sends a batch that the operator emitted along the node's edges, and `departures` counts it; `wait_seconds` is
+    this turn's share of the task's time before the first turn.
     """
 
     attempt: Attempt
@@ -65,10 +69,12 @@ class Turn:
     arrivals: Sequence[Rows]
     moved_in: Sequence[pa.RecordBatch]
     route_on: Callable[[pa.RecordBatch], None]
+    departures: Departures
     sinks: Sequence[str] = ()
     wait_seconds: float = 0.0
     _set_aside: list[SetAside] = field(default_factory=list)
     _adopted: Sequence[str] = ()
+    _timed: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
 
     def run(self) -> TurnResult:
         started = time.perf_counter()
@@ -80,7 +86,7 @@ class Turn:
         dead_letters = self._stage_dead_letters()
         busy = time.perf_counter() - started
         report = self._report(operator, state, arrivals, busy)
-        return TurnResult(report, delta, outputs, dead_letters, self._adopted)
+        return TurnResult(report, delta, outputs, dead_letters, self._adopted, self._learn())
 
     def _work(self) -> tuple[Operator, list[pa.RecordBatch], State | None, Sequence[Rows]]:
         """Run the operator; where the manifest says `deadLetter`, set aside the tuples it raises on and run it again."""
@@ -114,8 +120,13 @@ class Turn:
         info = BatchInfo(attempt.number, attempt.watermark, attempt.final, flush)
         operator.begin(info)
         emitted: list[pa.RecordBatch] = []
+        self._timed.clear()
         for rows in arrivals:
+            started = time.perf_counter()
             emitted.extend(_batches(operator.accept(rows, state, attempt.dead_letter)))
+            if rows.keys is not None:
+                seconds = seconds_of_tuples(operator, len(rows), time.perf_counter() - started)
+                self._timed.append((rows.keys.hashes, seconds))
         emitted.extend(_batches(operator.finish(info, state)))
         return operator, emitted, state
 
@@ -159,6 +170,17 @@ class Turn:
         tuple_ = rows.batch.slice(row, 1).to_pylist()[0]
         key = {name: tuple_[name] for name in self.node.key if name in tuple_}
         return TupleFailed(self.node.operator, self.attempt.number, self.instance, key, tuple_, reason)
+
+    def _learn(self) -> Mapping[str, Any] | None:
+        """What this instance has to tell the choosers that send it tuples; None where they do not learn."""
+        route = self.epoch.routes[self.node.name]
+        if self.attempt.dry or learning_of(route) is None:
+            return None
+        observer = self.worker.observer(self.attempt, self.node, self.instance, route)
+        for hashes, seconds in self._timed:
+            observer.observe(hashes, seconds)
+        report = observer.report()
+        return None if report is None else report.to_wire()
 
     def _save(self, state: State | None) -> str | None:
         if state is None or self.attempt.dry:
@@ -207,7 +229,7 @@ class Turn:
             late_rows=operator.late_rows, bad_rows=sum(item.batch.num_rows for item in self._set_aside),
             heavy_hashes=load.hashes, heavy_rows=load.rows, heavy_seconds=load.seconds,
             heavy_bytes=np.full(len(load.hashes), _bytes_per_key(state), np.int64), heavy_labels=load.labels,
-            bucket_rows=load.bucket_rows,
+            bucket_rows=load.bucket_rows, onward=self.departures.onward, key_pairs=self.departures.key_pairs,
         )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ memory carries the version it is at; only a version that the newest commit names
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
@@ -15,8 +16,11 @@ from streamtopology.jobs.checkpoint import Checkpoint, CheckpointError, CommitRe
 from streamtopology.jobs.checkpoint.migrations import files_for
 from streamtopology.jobs.checkpoint.retention import number_of
 from streamtopology.jobs.dag import Dag, Node
+from streamtopology.jobs.learning import new_observer, what_is_learnt
 from streamtopology.jobs.operators.base import Operator
 from streamtopology.jobs.state import KeyedStateSchema, State, new_state
+from streamtopology.routing.epoch import Route
+from streamtopology.routing.groupings.knowledge import Observer
 
 Version = tuple[int, int]  # (batch, attempt)
 
@@ -44,6 +48,7 @@ class Worker:
         self._operators: dict[tuple[str, int, str, int], Operator] = {}
         self._commits: dict[tuple[str, int], CommitRecord] = {}
         self._copied: dict[tuple[str, int], Copied] = {}
+        self._observers: dict[tuple[str, str, int], tuple[tuple[str, str], Observer[Any]]] = {}
 
     def checkpoint(self, attempt: Attempt) -> Checkpoint:
         if attempt.checkpoint not in self._checkpoints:
@@ -125,11 +130,21 @@ class Worker:
         """An operator that raised may be in any condition: the next pass gets a new one."""
         self._operators.pop((attempt.run, attempt.epoch, node.name, instance), None)
 
+    def observer(self, attempt: Attempt, node: Node, instance: int, route: Route) -> Observer[Any]:
+        """What `instance` has learnt of its tuples and not yet told, for the choosers of `route`."""
+        known = (attempt.run, node.name, instance)
+        if known not in self._observers or self._observers[known][0] != what_is_learnt(route):
+            self._observers[known] = what_is_learnt(route), new_observer(route, instance)
+        return self._observers[known][1]
+
     def forget_elsewhere(self, attempt: Attempt, place: int) -> None:
-        """Drop state of instances that now run at other places: it would only grow stale."""
-        self._held = {
-            key: held for key, held in self._held.items() if key[0] != attempt.run or attempt.place_of(key[2]) == place
-        }
+        """Drop what is known of instances that now run at other places: it would only grow stale."""
+
+        def is_here(known: tuple[str, str, int]) -> bool:
+            return known[0] != attempt.run or attempt.place_of(known[2]) == place
+
+        self._held = {known: held for known, held in self._held.items() if is_here(known)}
+        self._observers = {known: observer for known, observer in self._observers.items() if is_here(known)}
 
     def _load(self, attempt: Attempt, node: Node, instance: int) -> State:
         assert node.state is not None

@@ -152,7 +152,7 @@ class EarliestFinishChooser(LearningChooser):
         self._index: EntryIndex | None = None
         self._light = np.zeros((0, 0, 0), np.int64)
 
-    def learn(self, knowledge: CostKnowledge) -> None:
+    def learn(self, knowledge: CostKnowledge, schedulers: int = 1) -> None:
         """Costs and speeds from now on; what was given to whom so far is still counted as it was."""
         costs = knowledge.costs
         if not len(costs.hashes):

@@ -56,8 +56,12 @@ class LearningChooser(Chooser):
     """A chooser that is told what its instances reported."""
 
     @abstractmethod
-    def learn(self, knowledge: Any) -> None:
-        """Choose by this `Knowledge` of its grouping from the next tuple on."""
+    def learn(self, knowledge: Any, schedulers: int = 1) -> None:
+        """Choose by this `Knowledge` of its grouping from the next tuple on.
+
+        `schedulers`: how many choosers are told the same and divide the tuples to come among them; each makes up only its
+        part of what is uneven so far.
+        """
 
 
 @dataclass(frozen=True)

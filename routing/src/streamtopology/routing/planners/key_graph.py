@@ -95,9 +95,7 @@ class KeyGraph:
         busiest = np.zeros(starts[-1], np.int64)
         for (upstream, downstream), first, second, rows in edges:
             for name, ends in ((upstream, first), (downstream, second)):
-                part = busiest[start[name] : start[name] + len(numbers[name].hashes)]
-                sums = np.bincount(ends, rows, len(part)).astype(np.int64)
-                np.maximum(part, sums, out=part)
+                _busier(ends, rows, busiest[start[name] : start[name] + len(numbers[name].hashes)])
         none = [np.empty(0, np.int64)]
         sources = np.concatenate([first + start[edge[0]] for edge, first, _, _ in edges] or none)
         targets = np.concatenate([second + start[edge[1]] for edge, _, second, _ in edges] or none)
@@ -113,9 +111,8 @@ class KeyGraph:
 
     def within(self, owner: npt.NDArray[np.int32]) -> float:
         """The share of rows whose two keys have one owner (int32[v], negative for none); 1 when no row was counted."""
-        total, first = int(self.rows.sum()), owner[self.sources]
-        local = (first == owner[self.targets]) & (first >= 0)
-        return float(self.rows[local].sum()) / total if total else 1.0
+        local, total = _within(self.sources, self.targets, self.rows, owner)
+        return local / total if total else 1.0
 
     def divided(self, weights: Floats, shares: Floats, alpha: float, seed: int) -> npt.NDArray[np.int32]:
         """int32[v]: the part of each vertex, such that few rows are cut and no part weighs more than alpha times its share.
@@ -135,12 +132,33 @@ class KeyGraph:
             tpwgts=(shares / shares.sum()).tolist(),
             options=pymetis.Options(ufactor=max(round(1000 * (alpha - 1)), 1), seed=seed),
         )
-        return np.asarray(partition.vertex_part).astype(np.int32)
+        return np.array(partition.vertex_part, np.int32)
 
 
 def _with_rows(pairs: KeyPairs) -> KeyPairs:
     kept = pairs.rows > 0
     return pairs if kept.all() else KeyPairs(pairs.upstream[kept], pairs.downstream[kept], pairs.rows[kept], pairs.seen)
+
+
+@njit(cache=True, nogil=True)
+def _busier(ends: Any, rows: Any, busiest: Any) -> None:
+    """busiest[v] = the rows of the pairs that end at v, where these are more."""
+    sums = np.zeros(len(busiest), np.int64)
+    for i in range(len(ends)):
+        sums[ends[i]] += rows[i]
+    for v in range(len(busiest)):
+        busiest[v] = max(busiest[v], sums[v])
+
+
+@njit(cache=True, nogil=True)
+def _within(sources: Any, targets: Any, rows: Any, owner: Any) -> Any:
+    """(rows whose two keys have one owner, all rows)."""
+    local, total = 0, 0
+    for i in range(len(rows)):
+        first = owner[sources[i]]
+        local += rows[i] if first >= 0 and first == owner[targets[i]] else 0
+        total += rows[i]
+    return local, total
 
 
 @njit(cache=True, nogil=True)

@@ -2,7 +2,8 @@
 
 An instance that takes in a tuple by key k and passes it on by key k' counts the pair (k, k'). SpaceSaving knows items by
 one 64-bit name; the pair's two hashes are kept beside it, so that a key graph can be made of what is left. 40 bytes a
-pair (10^6 pairs, the paper's bound, are 40 MB; 25,000 are one MB), and per tuple the sort of its batch.
+pair (10^6 pairs, the paper's bound, are 40 MB; 25,000 are one MB). A tuple costs a look into a hash table; only the
+distinct pairs of a batch are sorted.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from numba import njit
 
 from streamtopology.routing.hashing import kernel_input, mix64
 from streamtopology.routing.sketches.space_saving import Hashes, SpaceSaving, Weights
+
+Positions = npt.NDArray[np.int64]
 
 
 @dataclass(eq=False)
@@ -41,10 +44,13 @@ class KeyPairSummary:
         """Adds a batch: tuple i came in by key `upstream[i]` and went on by `downstream[i]` (uint64[n] hashes)."""
         if len(upstream) != len(downstream):
             raise ValueError(f"KeyPairSummary: {len(upstream)} upstream keys with {len(downstream)} downstream ones")
-        names = pair_hashes(upstream, downstream)
-        distinct, first = np.unique(names, return_index=True)
-        self.counts.update(names, weights)
-        self._recover(distinct, upstream[first], downstream[first])
+        if weights is not None and (len(weights) != len(upstream) or (len(weights) and weights.min() < 0)):
+            raise ValueError(f"KeyPairSummary: {len(upstream)} pairs need a weight >= 0 each; found {len(weights)} weights")
+        first, sums = grouped(upstream, downstream, np.ones(len(upstream), np.int64) if weights is None else weights)
+        names = pair_hashes(upstream[first], downstream[first])
+        order = np.argsort(names)
+        self.counts.update(names[order], sums[order])
+        self._recover(names[order], upstream[first][order], downstream[first][order])
 
     def merge(self, other: KeyPairSummary) -> None:
         """Adds what another summary saw, as `SpaceSaving.merge`."""
@@ -80,3 +86,34 @@ def pair_hashes(upstream: Hashes, downstream: Hashes) -> Hashes:
 def _pair_hashes(upstream: Any, downstream: Any, names: Any) -> None:
     for i in range(len(names)):
         names[i] = mix64(mix64(upstream[i]) ^ downstream[i])
+
+
+def grouped(upstream: Hashes, downstream: Hashes, rows: npt.NDArray[np.int64]) -> tuple[Positions, npt.NDArray[np.int64]]:
+    """(first int64[d], sums int64[d]): where each distinct pair is met first, and the rows of all that are like it."""
+    ends = kernel_input(upstream, np.uint64, "upstream"), kernel_input(downstream, np.uint64, "downstream")
+    return _grouped(*ends, kernel_input(rows, np.int64, "rows"))
+
+
+@njit(cache=True, nogil=True)
+def _grouped(upstream: Any, downstream: Any, rows: Any) -> Any:
+    bits = 3
+    while (1 << bits) < 2 * len(rows):
+        bits += 1
+    shift, last = np.uint64(64 - bits), np.int64((1 << bits) - 1)
+    slots = np.full(1 << bits, -1, np.int32)
+    first, sums = np.empty(len(rows), np.int64), np.empty(len(rows), np.int64)
+    met = 0
+    for i in range(len(rows)):
+        slot = np.int64(mix64(mix64(upstream[i]) ^ downstream[i]) >> shift)
+        while slots[slot] >= 0:
+            at = first[slots[slot]]
+            if upstream[at] == upstream[i] and downstream[at] == downstream[i]:
+                break
+            slot = (slot + 1) & last
+        if slots[slot] < 0:
+            slots[slot] = met
+            first[met] = i
+            sums[met] = 0
+            met += 1
+        sums[slots[slot]] += rows[i]
+    return first[:met].copy(), sums[:met].copy()

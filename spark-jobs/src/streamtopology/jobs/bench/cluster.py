@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +90,18 @@ def run_topology(
     prepare(run, history)
     run.process()
     return Ran(history.batches, history.reconfigurations, run.bound())
+
+
+def source_by_capacity(embedded: EmbeddedCluster) -> Callable[[TopologyRun, History], None]:
+    """Has each executor read as much of the source as it has of the CPU, from the first batch on."""
+    cpu = [slot.cpu for slot in embedded.slots]
+
+    def publish(run: TopologyRun, history: History) -> None:
+        first = run.router.epoch
+        shares = tuple(cores / sum(cpu) for cores in cpu)
+        run.router.publish(replace(first, number=first.number + 1, source_shares=shares, reason="the source by capacity"))
+
+    return publish
 
 
 @contextmanager

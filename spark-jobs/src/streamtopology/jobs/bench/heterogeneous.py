@@ -11,7 +11,6 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +26,14 @@ from streamtopology.jobs.bench.cluster import (
     machine,
     plain_spark,
     run_topology,
+    source_by_capacity,
     tell,
     topology,
 )
 from streamtopology.jobs.bench.flights_data import KEYS_DDL, Distribution, make_keys
 from streamtopology.jobs.bench.spark_counting import count_in_task
 from streamtopology.jobs.embedded import EmbeddedCluster
-from streamtopology.jobs.history import History
 from streamtopology.jobs.keys import KeyColumns
-from streamtopology.jobs.runner import TopologyRun
 from streamtopology.routing.table import RoutingTable
 from streamtopology.routing.topology import Topology, parse_cpu
 
@@ -101,7 +99,7 @@ def _one_run(embedded: EmbeddedCluster, folder: Path, distribution: Distribution
     topology_case(FIELDS, run_topology(embedded, equal, folder, STATIC_BATCHES), STATIC_BATCHES - 1)
     placed = _counting(f"{name}-placed", folder, "fields")
     topology_case(
-        FIELDS_PLACED, run_topology(embedded, placed, folder, STATIC_BATCHES, _source_by_capacity(embedded)), STATIC_BATCHES - 1
+        FIELDS_PLACED, run_topology(embedded, placed, folder, STATIC_BATCHES, source_by_capacity(embedded)), STATIC_BATCHES - 1
     )
     live = _counting(f"{name}-mixed", folder, "mixed", {"mode": "Auto", "interval": "2s"})
     topology_case(MIXED, run_topology(embedded, live, folder, LIVE_BATCHES), SETTLED)
@@ -126,18 +124,6 @@ def _counting(name: str, folder: Path, policy: str, rebalance: Mapping[str, Any]
         "with": {"costPerTuple": f"{COST_SECONDS * 1e6:g}us", "emit": "nothing"},
     }  # fmt: skip
     return topology(name, folder / "data", KEYS_DDL, [operator], EXECUTORS, rebalance)
-
-
-def _source_by_capacity(embedded: EmbeddedCluster) -> Callable[[TopologyRun, History], None]:
-    """Has each executor read as much of the source as it has of the CPU, from the first batch on."""
-    cpu = [slot.cpu for slot in embedded.slots]
-
-    def publish(run: TopologyRun, history: History) -> None:
-        first = run.router.epoch
-        shares = tuple(cores / sum(cpu) for cores in cpu)
-        run.router.publish(replace(first, number=first.number + 1, source_shares=shares, reason="the source by capacity"))
-
-    return publish
 
 
 def _plain_spark(embedded: EmbeddedCluster, files: Sequence[Path]) -> dict[str, float]:

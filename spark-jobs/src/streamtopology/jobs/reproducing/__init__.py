@@ -1,4 +1,4 @@
-"""`streamtopology reproduce`: the papers' experiments in the simulator, one after another, held against the papers.
+"""`streamtopology reproduce`: the papers' experiments, one after another, held against the papers.
 
 An experiment that fails is told and loses nothing of the others: results and page are written anew after each.
 """
@@ -18,6 +18,7 @@ from rich.console import Console
 from streamtopology.jobs import wording
 from streamtopology.jobs.failures import WrongUse
 from streamtopology.jobs.reproducing.figure import Figure, draw
+from streamtopology.jobs.reproducing.on_spark import NOT_BUILT, ON_SPARK
 from streamtopology.jobs.reproducing.page import write_page
 from streamtopology.jobs.reproducing.progress import Progress
 from streamtopology.routing.simulator.experiment import Experiment
@@ -75,7 +76,15 @@ def reproduce(
             progress.end(_told(outcome))
             _write(outcomes, request, single=name != ALL)
     _tell_end(outcomes, request, console)
+    if name == ALL and not ON_SPARK.keys().isdisjoint(experiments):
+        for row, why in NOT_BUILT.items():
+            console.print(f"not built on Spark: {row}: {why}", highlight=False, soft_wrap=True)
     return 0 if all(outcome.holds for outcome in outcomes) else 1
+
+
+def to_run(on_spark: bool) -> Mapping[str, Experiment]:
+    """The experiments of the simulator and, where asked for, those on an embedded cluster after them."""
+    return {**EXPERIMENTS, **ON_SPARK} if on_spark else EXPERIMENTS
 
 
 def _chosen(name: str, experiments: Mapping[str, Experiment]) -> list[Experiment]:
@@ -83,6 +92,10 @@ def _chosen(name: str, experiments: Mapping[str, Experiment]) -> list[Experiment
         return list(experiments.values())
     if name in experiments:
         return [experiments[name]]
+    if name in ON_SPARK:
+        raise WrongUse(f"{name} is measured on Spark, on an embedded cluster: add --spark")
+    if name in NOT_BUILT:
+        raise WrongUse(f"{name} cannot be run on Spark yet: {NOT_BUILT[name]}")
     known = "\n".join(f"  {experiment.id:22} {experiment.title}" for experiment in experiments.values())
     raise WrongUse(f"there is no experiment {name!r}; there is {ALL!r}, or one of:\n{known}")
 

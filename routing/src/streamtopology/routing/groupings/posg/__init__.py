@@ -66,15 +66,20 @@ class PosgReport:
 
 @dataclass(frozen=True, eq=False)
 class PosgKnowledge(Knowledge[PosgReport]):
-    """By instance: the newest pair it sent, and the cumulated execution time C that it reported."""
+    """By instance: the newest pair it sent, and the cumulated execution time C that it reported.
+
+    One that reports for the first time when others have before begins at their least C: it has not been idle, it was not
+    there, and would else be given all tuples until it has caught up.
+    """
 
     pairs: Mapping[int, CostSketch] = field(default_factory=dict[int, CostSketch])
     busy_seconds: Mapping[int, float] = field(default_factory=dict[int, float])
 
     def after(self, reports: Sequence[PosgReport]) -> PosgKnowledge:
         pairs, busy = dict(self.pairs), dict(self.busy_seconds)
+        at_first = min(self.busy_seconds.values(), default=0.0)
         for report in reports:
-            busy[report.instance] = busy.get(report.instance, 0.0) + report.busy_seconds
+            busy[report.instance] = busy.get(report.instance, at_first) + report.busy_seconds
             if report.pair is not None:
                 pairs[report.instance] = report.pair
         return PosgKnowledge(pairs, busy)
@@ -127,11 +132,12 @@ class PosgChooser(LearningChooser):
         self._turn = seed % len(self.instances)
         self._cells: Cells | None = None
 
-    def learn(self, knowledge: PosgKnowledge) -> None:
-        """Start from the knowledge's C. Its pairs are used once there is one of each active instance."""
+    def learn(self, knowledge: PosgKnowledge, schedulers: int = 1) -> None:
+        """Start from its part of the knowledge's C. Its pairs are used once there is one of each active instance."""
         active = self.instances.tolist()
-        busy = np.array([knowledge.busy_seconds.get(instance, 0.0) for instance in active])
-        self._loads = packed(busy - busy.min())
+        at_first = min(knowledge.busy_seconds.values(), default=0.0)
+        busy = np.array([knowledge.busy_seconds.get(instance, at_first) for instance in active])
+        self._loads = packed((busy - busy.min()) / schedulers)
         if all(instance in knowledge.pairs for instance in active):
             pairs = [knowledge.pairs[instance] for instance in active]
             if self.merged:

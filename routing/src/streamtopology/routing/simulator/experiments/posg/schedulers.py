@@ -1,0 +1,156 @@
+"""`posg-schedulers` (ours): on micro-batches every router task is a scheduler. What do several cost against one?
+
+A batch is divided among schedulers, each a chooser of its own, all told what the instances reported after the batch before
+(docs/decisions/0048). A batch is done when its last instance is; that over a perfect division of its work is what counts.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamtopology.routing import groupings
+from streamtopology.routing.groupings.knowledge import Knowledge, LearningChooser
+from streamtopology.routing.simulator.experiment import Claim, Experiment, Measured, Parameters, Plot, Progress, Row, Summary
+from streamtopology.routing.simulator.experiments.posg.queues import Stream
+from streamtopology.routing.simulator.experiments.posg.rows import SYNTHETIC
+from streamtopology.routing.simulator.experiments.posg.workloads import synthetic
+
+Floats = npt.NDArray[np.float64]
+
+WHOLE_C = "posg, each from all of C"
+POLICIES = ("shuffle", "partial-key", "posg", "posg-merged", "earliest-finish")
+MANY = 16
+
+
+@dataclass
+class _Instances:
+    """`k` instances that take `slowness` (float64[k]) times as long, what they report and what is known from that."""
+
+    policy: str
+    options: dict[str, object]
+    slowness: Floats
+
+    def __post_init__(self) -> None:
+        self.spec = groupings.get(self.policy)
+        self.rows = np.zeros(len(self.slowness))
+        learning = self.spec.learning
+        self.observers = [learning.make_observer(i, self.options) for i in range(len(self.slowness))] if learning else []
+        self.knowledge: Knowledge[Any] | None = learning.nothing_known(self.options) if learning else None
+
+    def divided(self, hashes: npt.NDArray[np.uint64], batch: int, schedulers: int, parts: int) -> npt.NDArray[np.int32]:
+        """int32[n]: the instance of each tuple of a batch. Each scheduler makes up one of `parts` of what is uneven."""
+        chosen = np.empty(len(hashes), np.int32)
+        instances = np.arange(len(self.slowness), dtype=np.int32)
+        for scheduler in range(schedulers):
+            mine = slice(scheduler, None, schedulers)
+            seed = batch * 1_000_003 + scheduler
+            chooser = self.spec.chooser(instances, self.rows / parts, seed, self.options)
+            if isinstance(chooser, LearningChooser):
+                chooser.learn(self.knowledge, parts)
+            chosen[mine] = chooser.choose(hashes[mine], len(hashes[mine]))
+        return chosen
+
+    def execute(self, hashes: npt.NDArray[np.uint64], seconds: Floats, chosen: npt.NDArray[np.int32]) -> float:
+        """Until when the last instance is at work, over a perfect division; what they report is known afterwards."""
+        took = seconds * self.slowness[chosen]
+        work = np.bincount(chosen, took, len(self.slowness))
+        self.rows += np.bincount(chosen, minlength=len(self.slowness))
+        for instance, observer in enumerate(self.observers):
+            observer.observe(hashes[chosen == instance], took[chosen == instance])
+        if self.knowledge is not None:
+            self.knowledge = self.knowledge.after([report for o in self.observers if (report := o.report()) is not None])
+        return float(work.max() / (seconds.sum() / np.sum(1 / self.slowness)))
+
+
+def _lateness(stream: Stream, policy: str, schedulers: int, parts: int, given: Parameters) -> float:
+    """Mean over the second half of the batches, when costs are known."""
+    options: dict[str, object] = {"window": int(given["window"])} if policy.startswith("posg") else {}
+    checked = groupings.get(policy).check_options(options)
+    instances = _Instances(policy, checked, np.array(given["slowness"], np.float64))
+    hashes, seconds, size = stream.hashes[stream.items], stream.costs[stream.items], int(given["batch"])
+    late: list[float] = []
+    for batch, first in enumerate(range(0, len(hashes), size)):
+        part = slice(first, first + size)
+        chosen = instances.divided(hashes[part], batch, schedulers, parts)
+        late.append(instances.execute(hashes[part], seconds[part], chosen))
+    return float(np.mean(late[len(late) // 2 :]))
+
+
+def _measure(given: Parameters, runs: int, seed: int, progress: Progress) -> Measured:
+    found: defaultdict[tuple[int, str], list[float]] = defaultdict(list)
+    counts: Sequence[int] = given["values"]
+    for run in range(runs):
+        stream = synthetic({**given, "slowness": None, "k": len(given["slowness"])}, np.random.default_rng([seed, run]))
+        for done, schedulers in enumerate(counts):
+            for policy in POLICIES:
+                found[schedulers, policy].append(_lateness(stream, policy, schedulers, schedulers, given))
+            found[schedulers, WHOLE_C].append(_lateness(stream, "posg", schedulers, 1, given))
+            progress((run + (done + 1) / len(counts)) / runs)
+    series: list[Row] = [
+        {"schedulers": schedulers, "algorithm": name, "lateness": float(np.mean(late))}
+        for (schedulers, name), late in found.items()
+    ]
+    return Measured(series, _summary(found))
+
+
+def _summary(found: dict[tuple[int, str], list[float]]) -> Summary:
+    """Per algorithm the largest lateness with several schedulers over that with one."""
+    summary: dict[str, float] = {}
+    for name in (*POLICIES, WHOLE_C):
+        several = [np.mean(late) for (schedulers, other), late in found.items() if other == name and schedulers > 1]
+        summary[_figure(name)] = float(max(several) / np.mean(found[1, name]))
+    return summary
+
+
+def _figure(name: str) -> str:
+    return "whole_c_over_one" if name == WHOLE_C else f"{name}_over_one".replace("-", "_")
+
+
+def _within(name: str, share: float) -> Claim:
+    return Claim(
+        f"Ours: 2 to {MANY} schedulers with `{name}` finish a batch at most {share:.0%} later than one",
+        lambda summary: summary[_figure(name)] <= 1 + share,
+    )
+
+
+SCHEDULERS = Experiment(
+    id="posg-schedulers",
+    title="Several schedulers on micro-batches, against one",
+    source="not in the paper, which has one scheduler: docs/decisions/0048",
+    parameters={
+        **{name: SYNTHETIC[name] for name in ("n", "wn", "wmin", "wmax", "alpha", "provisioning")},
+        "m": 65_536,
+        "batch": 4096,
+        "window": 256,
+        "slowness": [1.0, 1.0, 1.0, 1.0, 1.0],
+        "values": [1, 2, 4, 8, MANY],
+    },
+    quick={"values": [1, 4, MANY]},
+    runs=10,
+    quick_runs=3,
+    measure=_measure,
+    claims=[
+        *(_within(name, 0.02) for name in ("partial-key", "posg", "posg-merged", "earliest-finish")),
+        Claim(
+            "Ours: where each of them starts from all of C, posg's batches take more than twice as long",
+            lambda summary: summary["whole_c_over_one"] > 2,
+        ),
+    ],
+    plots=[
+        Plot(
+            "When a batch is done, over a perfect division",
+            x="schedulers",
+            y="lateness",
+            line="algorithm",
+            log_x=True,
+            log_y=True,
+            y_label="seconds over those of a perfect division",
+        )
+    ],
+)

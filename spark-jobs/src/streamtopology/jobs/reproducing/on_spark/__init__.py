@@ -1,0 +1,28 @@
+"""Rows of the papers that are measured on Spark: on an embedded cluster whose executors differ (`reproduce --spark`).
+
+An experiment here is what it is in the simulator, but for its measurement, which starts a cluster and runs topologies.
+Figures depend on the machine; claims are about ratios within one run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from streamtopology.jobs.reproducing.on_spark.consistent import CG_CLUSTER
+from streamtopology.jobs.reproducing.on_spark.locality import LOCALITY_CLUSTER
+from streamtopology.jobs.reproducing.on_spark.posg import POSG_CLUSTER
+from streamtopology.routing.simulator.experiment import Experiment
+
+ON_SPARK: Mapping[str, Experiment] = {experiment.id: experiment for experiment in (POSG_CLUSTER, CG_CLUSTER, LOCALITY_CLUSTER)}
+
+NOT_BUILT: Mapping[str, str] = {
+    "mixed-throughput": (
+        "word count, windowed self-join and TPC-H Q5 under hash, Readj, PKG, Mixed, MinTable and Ideal: streams and policies "
+        "are there, the experiment is not; `bench heterogeneous` has fields against mixed"
+    ),
+    "locality-synthetic": (
+        "on one host the loopback is as fast as memory, so that padding and locality cost nothing: it needs network "
+        "namespaces with a limited rate; the row runs on a model of the network, without --spark"
+    ),
+}
+"""Rows of the claims marked "on Spark" that cannot be run there yet, and why."""

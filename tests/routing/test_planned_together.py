@@ -1,0 +1,155 @@
+"""Operators planned together, as the controller judges them: for locality, once it is worth the switch, and not again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from streamtopology.routing.controller import MIN_BATCHES, Controller, Decision, Nothing, Reroute, TopologyFacts
+from streamtopology.routing.epoch import Epoch, Route
+from streamtopology.routing.report import KeyPairs, LoadReport, Onward, SourceReport, merge
+from streamtopology.routing.table import BUCKETS, RoutingTable, bucket_of
+from streamtopology.routing.topology import Rebalance
+
+SLOTS = 4
+INSTANCES = tuple(range(SLOTS))
+RATE = 50_000.0
+
+
+@dataclass
+class Chain:
+    """400 keys of `first`, each of which goes on by one of 80 keys of `second`, `rows` a batch, on four like slots."""
+
+    policy: str = "locality"
+    rows: int = 40_000
+    state_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        rng = np.random.default_rng(1)
+        self.first = rng.integers(0, 2**63, 400).astype(np.uint64)
+        self.second = rng.integers(0, 2**63, 80).astype(np.uint64)[np.arange(400) % 80]
+
+    def epoch(self) -> Epoch:
+        route = Route(self.policy, RoutingTable.uniform(INSTANCES), INSTANCES)
+        return Epoch(1, {"first": route, "second": route}, (), "start")
+
+    def facts(self, epoch: Epoch) -> TopologyFacts:
+        return TopologyFacts.of(epoch.routes, [1.0] * SLOTS, source_by_share=False)
+
+    def at(self, epoch: Epoch, operator: str) -> np.ndarray:
+        table = epoch.routes[operator].table
+        assert table is not None
+        return table.lookup(self.first if operator == "first" else self.second)
+
+    def locality(self, epoch: Epoch) -> float:
+        return float(np.mean(self.at(epoch, "first") == self.at(epoch, "second")))
+
+    def reports(self, epoch: Epoch) -> list[LoadReport]:
+        each = self.rows // len(self.first)
+        return [
+            self._report(operator, instance, np.flatnonzero(self.at(epoch, operator) == instance), each)
+            for operator in ("first", "second")
+            for instance in INSTANCES
+        ]
+
+    def _report(self, operator: str, instance: int, keys: np.ndarray, each: int) -> LoadReport:
+        rows, busy = each * len(keys), each * len(keys) / RATE
+        hashes = (self.first if operator == "first" else self.second)[keys]
+        buckets = np.bincount(bucket_of(hashes, BUCKETS), minlength=BUCKETS) * each
+        pairs = KeyPairs.summed(self.first[keys], self.second[keys], np.full(len(keys), each), rows)
+        return LoadReport(
+            operator, instance, instance, rows, busy, busy + 0.05, state_keys=len(np.unique(hashes)),
+            state_bytes=self.state_bytes // SLOTS, bucket_rows=buckets,
+            key_pairs={"second": pairs} if operator == "first" else {},
+        )  # fmt: skip
+
+
+def run(chain: Chain, epoch: Epoch, controller: Controller, clock: list[float], first: int = 0) -> Decision:
+    """What is decided after as many batches under `epoch` as it takes."""
+    for number in range(first, first + 1 + 2 * MIN_BATCHES):
+        clock[0] += 5.0
+        reports = chain.reports(epoch)
+        seconds = sum(max(r.busy_seconds for r in reports if r.operator == name) for name in ("first", "second"))
+        controller.observe(number, seconds, reports, [SourceReport(0, chain.rows, 0.1, 0.1)], epoch.number)
+    return controller.step(clock[0], epoch, chain.facts(epoch))
+
+
+def new_controller(clock: list[float], interval: float = 10.0) -> Controller:
+    return Controller(Rebalance(interval_seconds=interval), lambda: clock[0])
+
+
+def test_both_tables_come_in_one_epoch_and_then_there_is_nothing_to_do() -> None:
+    chain, clock = Chain(), [0.0]
+    controller, hashed = new_controller(clock), chain.epoch()
+    decision = run(chain, hashed, controller, clock)
+    assert isinstance(decision, Reroute), decision
+    assert decision.plans.keys() == {"first", "second"}
+    assert chain.locality(hashed) < 0.4
+    assert chain.locality(decision.epoch) == 1.0
+    loads = np.bincount(chain.at(decision.epoch, "first"), minlength=SLOTS)
+    assert loads.max() / loads.mean() < 1.1
+    assert "% of the tuples stay on their server, planned 100%" in decision.reason
+    again = run(chain, decision.epoch, controller, clock, first=100)
+    assert isinstance(again, Nothing), again
+    assert again.reason.startswith("balanced")
+
+
+def test_a_switch_that_takes_more_than_a_tenth_of_the_horizon_is_not_made() -> None:
+    chain, clock = Chain(state_bytes=20_000_000_000), [0.0]
+    decision = run(chain, chain.epoch(), new_controller(clock), clock)
+    assert isinstance(decision, Nothing)
+    assert decision.reason.startswith("not worth it")
+
+
+def test_offline_is_planned_once_whatever_comes_after() -> None:
+    chain, clock = Chain("locality-offline"), [0.0]
+    controller = new_controller(clock)
+    decision = run(chain, chain.epoch(), controller, clock)
+    assert isinstance(decision, Reroute)
+    chain.second = np.roll(chain.second, 7)  # other keys follow each other now
+    drifted = chain.locality(decision.epoch)
+    assert drifted < 0.6
+    assert isinstance(run(chain, decision.epoch, controller, clock, first=100), Nothing)
+
+
+def test_online_follows_a_drift() -> None:
+    chain, clock = Chain(), [0.0]
+    controller = new_controller(clock)
+    decision = run(chain, chain.epoch(), controller, clock)
+    assert isinstance(decision, Reroute)
+    chain.second = np.roll(chain.second, 7)
+    for first in (100, 200, 300):  # the window forgets, and a small gain must last
+        after = run(chain, decision.epoch, controller, clock, first)
+        decision = after if isinstance(after, Reroute) else decision
+    assert chain.locality(decision.epoch) > 0.9
+
+
+def test_the_worst_case_has_no_pair_on_one_server() -> None:
+    chain, clock = Chain("locality-worst"), [0.0]
+    controller = new_controller(clock)
+    decision = run(chain, chain.epoch(), controller, clock)
+    assert isinstance(decision, Reroute), decision
+    assert chain.locality(decision.epoch) == 0.0
+    assert isinstance(run(chain, decision.epoch, controller, clock, first=100), Nothing)
+
+
+def test_operators_with_other_instances_are_planned_apart() -> None:
+    chain, clock = Chain(), [0.0]
+    epoch = chain.epoch()
+    three = Route("locality", RoutingTable.uniform((0, 1, 2)), (0, 1, 2))
+    apart = Epoch(1, {**epoch.routes, "second": three}, (), "start")
+    controller = new_controller(clock)
+    run(chain, apart, controller, clock)
+    _, remedies = controller.consider(apart, chain.facts(apart))
+    assert remedies.keys() == {"first", "second"}
+    assert not any(remedy.brings_locality for remedy in remedies.values())
+
+
+def test_what_went_on_is_summed_and_comes_back_from_the_wire() -> None:
+    made = [LoadReport("a", i, i, 10, 1.0, 1.0, onward={"b": sent}) for i, sent in enumerate((Onward(10, 4), Onward(5, 5)))]
+    merged = merge(made)
+    assert merged.onward == {"b": Onward(15, 9)}
+    assert LoadReport.from_wire(merged.to_wire()).onward == merged.onward
+    old = {name: value for name, value in merged.to_wire().items() if name not in ("onward", "key_pairs")}
+    assert LoadReport.from_wire(old).onward == {}
