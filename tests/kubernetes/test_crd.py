@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,18 +59,20 @@ class Topologies:
         self._custom = client.CustomObjectsApi(api)
         self._where = ("streamtopology.dev", "v1alpha1", namespace, "streamtopologies")
 
-    def tried(self, manifest: Mapping[str, Any]) -> Answer:
+    def tried(self, manifest: dict[str, Any]) -> Answer:
         """The answer to a dry run with unknown fields refused, as kubectl asks for."""
         try:
-            options = {"dry_run": "All", "field_validation": "Strict"}
-            return Answer(201, self._custom.create_namespaced_custom_object(*self._where, manifest, **options))
+            kept: Any = self._custom.create_namespaced_custom_object(
+                *self._where, manifest, dry_run="All", field_validation="Strict"
+            )
+            return Answer(201, kept)
         except client.ApiException as refusal:
-            status = json.loads(refusal.body)
+            status = json.loads(refusal.body or "{}")
             causes = status.get("details", {}).get("causes", [])
             said = [f"{cause.get('field', '')}: {cause['message']}" for cause in causes] or [status["message"]]
             return Answer(status["code"], None, tuple(said))
 
-    def create(self, manifest: Mapping[str, Any]) -> None:
+    def create(self, manifest: dict[str, Any]) -> None:
         self._custom.create_namespaced_custom_object(*self._where, manifest)
 
 

@@ -172,6 +172,7 @@ MISTAKES: list[tuple[str, object, str, str]] = [
      "found 3, expected at most maxReplicas, 2"),
     ("spec.autoscale", {"class": "small", "targetUtilisation": 70}, "spec.autoscale.targetUtilisation", "found 70, expected a"),
     ("spec.executors[0].pod.volumes", [{"emptyDir": {}}], "spec.executors[0].pod.volumes[0].name", "is missing, expected a"),
+    ("spec.executors[0].pod.volumes", [{}], "spec.executors[0].pod.volumes[0].name", "is missing, expected a"),
     ("spec.executors[0].pod.volumes", [None], "spec.executors[0].pod.volumes[0]", "is missing, expected a mapping of what"),
     ("spec.executors[0].pod.volumeMounts", [{"name": "x", "mountPath": "/x"}], "spec.executors[0].pod.volumeMounts[0].name",
      "unknown volume: found 'x', allowed: nothing"),
