@@ -115,9 +115,9 @@ def pod_problems(path: str, pod: PodSettings) -> Iterator[Problem]:
 
 
 def _named_twice(path: str, items: Sequence[Mapping[str, object]]) -> Iterator[Problem]:
-    first: dict[object, int] = {}
+    first: dict[str, int] = {}
     for index, item in enumerate(items):
-        name = item.get("name")
+        name = str(item.get("name"))  # what is no text is a problem of its own
         if name in first:
             yield Problem(f"{path}[{index}].name", f"found {name!r} again, [{first[name]}] has it; they need different names")
         first.setdefault(name, index)
