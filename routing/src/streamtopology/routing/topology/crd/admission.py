@@ -22,13 +22,21 @@ _PEELED = 8
 """Layers of operators that the search for cycles takes off; behind a longer chain it is the operator that finds them."""
 
 # Of an input `i`, an operator `o`, a source or sink `s`.
-_IS_INPUT = "(type(i) == string || (type(i) == map && 'from' in i && type(i['from']) == string))"
+_IS_INPUT = (
+    "(type(i) == string || (type(i) == map && 'from' in i && type(i['from']) == string "
+    "&& (!('as' in i) || type(i['as']) == string)))"
+)
 _ORIGIN = "(type(i) == string ? i : i['from'])"
 _ALIASES = "o.inputs.map(i, type(i) == string ? i : ('as' in i ? i['as'] : i['from']))"
 _REPEATED = f"{_ALIASES}.filter(a, {_ALIASES}.filter(b, a == b).size() > 1)"
 _HAS_KEY = "('grouping' in o && 'key' in o.grouping && size(o.grouping.key) > 0)"
 _KEYS = "(!('grouping' in o && 'key' in o.grouping) ? 0 : type(o.grouping.key) == string ? 1 : size(o.grouping.key))"
 _KEYS_OF_INPUT = "(type(i.key) == string ? 1 : size(i.key))"
+_STRANGE_KEY = "!(type({0}) == string || (type({0}) == list && {0}.all(c, type(c) == string)))"
+_STRANGE_KEYS = (
+    f"('grouping' in o && 'key' in o.grouping && {_STRANGE_KEY.format('o.grouping.key')}) || "
+    f"o.inputs.exists(i, type(i) == map && 'key' in i && {_STRANGE_KEY.format('i.key')})"
+)
 _OTHER_KEYS = f"type(i) == map && 'key' in i && size(i.key) > 0 && {_KEYS_OF_INPUT} != {_KEYS}"
 _POLICY = "('grouping' in o ? o.grouping.policy : 'shuffle')"
 _FORMAT = "s.format.lowerAscii()"
@@ -116,6 +124,7 @@ def _edges() -> Iterable[Schema]:
             "operators", "o", f"size({_REPEATED}) > 0", "found the alias '%s' again; tell the inputs apart by `as`",
             f"{_REPEATED}[0]",
         ),
+        _check("operators", "o", _STRANGE_KEYS, "expected a key to be a column or a list of columns"),
         _check(
             "operators", "o", f"o.inputs.exists(i, {_OTHER_KEYS})", "found %d columns, grouping.key has %d: one for each",
             f"o.inputs.filter(i, {_OTHER_KEYS}).map(i, {_KEYS_OF_INPUT})[0]", _KEYS,
