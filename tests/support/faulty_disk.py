@@ -91,7 +91,8 @@ class FaultyDisk:
         return path in self.names or path in self.folders or path == Path("/")
 
     def files_below(self, folder: Path) -> list[Path]:
-        return [path for path in self.names if folder in path.parents]
+        below = f"{folder}/"
+        return [path for path in self.names if str(path).startswith(below)]
 
     def _is_reachable(self, path: Path) -> bool:
         return all(above in self.durable_folders or above == Path("/") for above in path.parents)

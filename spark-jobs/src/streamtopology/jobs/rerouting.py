@@ -127,9 +127,12 @@ class InProcessRouter:
         return self._active.epoch
 
     def ready(self) -> Plan:
+        prepared = self._prepared
+        if prepared is not None and self._preparing.is_over():
+            with self._lock:
+                if self._prepared is prepared:
+                    self._ready, self._prepared = prepared.plan, None
         with self._lock:
-            if self._prepared is not None and self._preparing.is_over():
-                self._ready, self._prepared = self._prepared.plan, None
             return self._ready
 
     def must_flush(self) -> bool:
@@ -264,19 +267,16 @@ class InProcessRouter:
         plan = replace(self._ready, topology=topology, epoch=epoch)
         published = _Published(plan, epoch.reason, self._clock(), plan_seconds, gains)
         self._checkpoint.write_epoch(epoch.number, plan.to_json())
+        self._preparing.give_up()
+        keeps_partials = _keeps_partials(self._ready, plan)
+        large = prepared or (self._copies_itself and self._preparing.is_large(self._ready, plan))
+        is_prepared = keeps_partials and large and self._preparing.begin(self._ready, plan)
         with self._lock:
-            self._preparing.give_up()
-            self._prepared = None
             self._published[epoch.number] = published
-            if _keeps_partials(self._ready, plan):
-                self._waiting = None
-                copies = prepared or (self._copies_itself and self._preparing.is_large(self._ready, plan))
-                if copies and self._preparing.begin(self._ready, plan):
-                    self._prepared = published
-                else:
-                    self._ready = plan
-            else:
-                self._waiting = published
+            self._waiting = None if keeps_partials else published
+            self._prepared = published if is_prepared else None
+            if keeps_partials and not is_prepared:
+                self._ready = plan
 
     def _is_changing(self, flushed: bool) -> bool:
         """Whether a plan is about to become active; one that waited for the partials is ready once they have `flushed`."""

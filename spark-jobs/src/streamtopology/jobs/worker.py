@@ -165,7 +165,7 @@ class Worker:
 
 def _adopting(attempt: Attempt) -> int | None:
     """The epoch whose copies belong to the state that this attempt starts from."""
-    return None if attempt.copied_at is None else attempt.epoch
+    return None if attempt.dry or attempt.copied_at is None else attempt.epoch
 
 
 THIS_WORKER = Worker()

@@ -97,10 +97,13 @@ def _publishing(runs: int, notes: list[_Files]) -> Any:
     def prepare(run: TopologyRun, history: History) -> None:
         files = _Files(run)
         notes.append(files)
-        usual = 0
+        usual = done = 0
 
         def after_batch(history: History) -> None:
-            nonlocal usual
+            nonlocal usual, done
+            if len(history.batches) == done:
+                return
+            done = len(history.batches)
             files.note(history)
             for lease in run.checkpoint.migrations.leases():
                 if copied := run.checkpoint.migrations.copied(lease.epoch):
