@@ -31,11 +31,11 @@ pytestmark = pytest.mark.timeout(900)
 
 NAME = "words"
 WORDS = [f"w{number}" for number in range(300)]
-START_SECONDS, STEP_SECONDS = 300, 120
+START_SECONDS, STEP_SECONDS = 400, 200
 TAGGED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z batch=(\d+|-) instance=(\S+/\d+|-) ")
 
 
-def manifest(shared: Path, policy: str = "mixed", **spec: Any) -> dict[str, Any]:
+def manifest(shared: Path, policy: str = "mixed", small: int = 2) -> dict[str, Any]:
     return {
         "apiVersion": "streamtopology.dev/v1alpha1",
         "kind": "StreamTopology",
@@ -50,11 +50,10 @@ def manifest(shared: Path, policy: str = "mixed", **spec: Any) -> dict[str, Any]
             "sinks": [{"name": "counts", "input": "counts", "format": "parquet", "options": {"path": f"{shared}/counts"}}],
             "executors": [
                 {"name": "large", "replicas": 1, "cpu": "400m", "memory": "896Mi"},
-                {"name": "small", "replicas": 2, "cpu": "200m", "memory": "896Mi"},
+                {"name": "small", "replicas": small, "cpu": "200m", "memory": "896Mi"},
             ],
             "trigger": {"interval": "200ms"},
             "checkpoint": f"{shared}/checkpoint",
-            **spec,
         },
     }  # fmt: skip
 
@@ -224,6 +223,20 @@ def test_a_topology_lives_through_changes_and_losses_and_counts_every_word_once(
     )
     words.feed()
 
+    # More executors join without a restart, and leave again with their keys handed over.
+    words.tell(parse(manifest(words.shared, small=3)), 4)
+    words.kubectl("scale", "statefulset", f"{NAME}-small", "--replicas=3")
+    words.wait_for(lambda stats: any(each["pod"] == "words-small-2" and each["admitted"] for each in stats["executors"]))
+    words.feed()
+    stats = words.wait_for(lambda stats: {slot["executor"] for slot in present(stats)} >= {"small-2"})
+    assert any(report["slot"] == 3 and report["rows"] for report in stats["last_batch"]["reports"])
+    words.tell(parse(manifest(words.shared)), 5)
+    words.feed()
+    words.wait_for(lambda stats: {slot["executor"] for slot in present(stats)} == {"large-0", "small-0", "small-1"})
+    words.kubectl("scale", "statefulset", f"{NAME}-small", "--replicas=2")
+    words.feed()
+    assert words.counted() == words.expected
+
     # The driver's pod is lost.
     words.kubectl("delete", "pod", words.driver(), "--wait=false", "--grace-period=0", "--force")
     words.wait_for(lambda stats: stats["phase"] == "running" and stats["batch"] is None, START_SECONDS)
@@ -239,6 +252,10 @@ def test_a_topology_lives_through_changes_and_losses_and_counts_every_word_once(
     assert [line for line in [*lines, *executors] if not TAGGED.match(line)] == []
     assert any(re.search(r"batch=\d+ .* committed: ", line) for line in lines)
     assert words.counted() == words.expected
+
+
+def present(stats: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [slot for slot in stats["slots"] if slot["present"]]
 
 
 def all_at(epoch: Epoch, number: int, instance: int) -> Epoch:
