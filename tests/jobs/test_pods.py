@@ -52,7 +52,7 @@ def executor(class_name: str, pod: str) -> ExecutorInfo:
 
 
 def test_an_executor_fills_the_slot_that_its_class_and_ordinal_say() -> None:
-    cluster = KubernetesCluster(DriverEnvironment.read(ENVIRONMENT), topology(), print, lambda: False)
+    cluster = KubernetesCluster(DriverEnvironment.read(ENVIRONMENT), topology(), print, print, lambda: False)
     slots = [slot.name for slot in cluster.slots]
     assert slots == ["large-0", "large-1", "small-0"]
     assert cluster.slot_of(executor("large", "flights-large-1")) == "large-1"
@@ -62,7 +62,7 @@ def test_an_executor_fills_the_slot_that_its_class_and_ordinal_say() -> None:
 
 
 def test_slots_come_and_go_and_are_resized_as_the_topology_says() -> None:
-    cluster = KubernetesCluster(DriverEnvironment.read(ENVIRONMENT), topology(), print, lambda: False)
+    cluster = KubernetesCluster(DriverEnvironment.read(ENVIRONMENT), topology(), print, print, lambda: False)
     cluster.start([ExecutorSlot("small-1", "small", 0.3, 1 << 30)])
     cluster.resize("small", 0.5)
     assert [(slot.name, slot.cpu) for slot in cluster.slots] == [

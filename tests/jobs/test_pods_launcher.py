@@ -117,6 +117,11 @@ def test_memory_that_is_no_number_is_refused() -> None:
         ExecutorEnvironment.read({**GIVEN, "STREAMTOPOLOGY_MEMORY": "512Mi"})
 
 
+def test_a_heap_that_spark_would_refuse_is_raised() -> None:
+    assert ExecutorEnvironment.read({**GIVEN, "STREAMTOPOLOGY_MEMORY": "450"}).heap_mebibytes == 480
+    assert ExecutorEnvironment.read({**GIVEN, "STREAMTOPOLOGY_MEMORY": "481"}).heap_mebibytes == 481
+
+
 def test_it_is_small_because_it_imports_neither_spark_nor_numpy() -> None:
     heavy = "pyspark", "numpy", "pyarrow", "numba", "duckdb", "kubernetes"
     program = f"import sys, streamtopology.jobs.pods.executor; print([name for name in {heavy} if name in sys.modules])"

@@ -11,11 +11,12 @@ from kubernetes import client
 from rich.console import Console
 from support.histories import run
 from support.kube.apiserver import ApiServer
+from support.waiting import eventually
 
 from streamtopology.jobs.metrics import Metrics
 from streamtopology.jobs.server import EVERYWHERE, StatusServer
 from streamtopology.jobs.stats import build_stats
-from streamtopology.jobs.top import Unreachable, asking_the_cluster, follow
+from streamtopology.jobs.top import AskStats, Unreachable, asking_the_cluster, follow
 
 
 def own_address() -> str:
@@ -23,6 +24,13 @@ def own_address() -> str:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
         asked.connect(("192.0.2.1", 9))
         return str(asked.getsockname()[0])
+
+
+def is_reached(asking: AskStats) -> bool:
+    try:
+        return bool(asking(-1))
+    except Unreachable:
+        return False
 
 
 @pytest.fixture(autouse=True)
@@ -39,19 +47,22 @@ def driver(api_server: ApiServer, namespace: str) -> Iterator[StatusServer]:
     with StatusServer(registry, lambda since: build_stats(history, since=since), history.is_ready, EVERYWHERE) as server:
         named = client.V1ObjectMeta(name="flights-driver")
         ports = [client.V1ServicePort(name="http", port=9090, target_port=server.port)]
-        endpoint = client.V1EndpointSubset(
-            addresses=[client.V1EndpointAddress(ip=own_address())],
-            ports=[client.CoreV1EndpointPort(name="http", port=server.port)],
+        endpoints = client.V1EndpointSlice(
+            metadata=client.V1ObjectMeta(name="flights-driver-1", labels={"kubernetes.io/service-name": "flights-driver"}),
+            address_type="IPv4",
+            endpoints=[client.V1Endpoint(addresses=[own_address()])],
+            ports=[client.DiscoveryV1EndpointPort(name="http", port=server.port)],
         )
         with api_server.client() as api:
-            core = client.CoreV1Api(api)
-            core.create_namespaced_service(namespace, client.V1Service(metadata=named, spec=client.V1ServiceSpec(ports=ports)))
-            core.create_namespaced_endpoints(namespace, client.V1Endpoints(metadata=named, subsets=[endpoint]))
+            service = client.V1Service(metadata=named, spec=client.V1ServiceSpec(ports=ports))
+            client.CoreV1Api(api).create_namespaced_service(namespace, service)
+            client.DiscoveryV1Api(api).create_namespaced_endpoint_slice(namespace, endpoints)
         yield server
 
 
 def test_it_follows_a_driver_through_the_proxy(driver: StatusServer, namespace: str) -> None:
     asking = asking_the_cluster("flights", namespace, None)
+    eventually(lambda: is_reached(asking))  # the API server learns of Services and their endpoints by watches of its own
     assert [batch["number"] for batch in asking(3)["batches"]] == [4, 5]
     told = io.StringIO()
     follow(asking, Console(file=told, width=120, force_terminal=False), lambda seconds: None)

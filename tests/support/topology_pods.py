@@ -19,7 +19,7 @@ Object = dict[str, Any]
 
 SECRET = "not-much-of-a-secret"
 DRIVER_MEMORY, DRIVER_HEAP = "1536Mi", 640
-EXECUTOR_MEMORY, EXECUTOR_HEAP = "896Mi", 450
+EXECUTOR_MEMORY, EXECUTOR_HEAP = "896Mi", 480
 
 
 @dataclass(frozen=True)

@@ -19,15 +19,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:  # the workers' daemon imports this module before it chooses which PySpark to import
     from pyspark import SparkContext
-
-LOG4J_FILE = Path(__file__).parent / "tagged-log4j2.properties"
-"""For JVMs in pods: warnings and errors on standard output, tagged as the lines of Python are."""
-
 
 _TAGGED = re.compile(rb"\d{4}-\d\d-\d\dT\S+Z batch=\S+ instance=")
 

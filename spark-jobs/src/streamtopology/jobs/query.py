@@ -25,6 +25,8 @@ _DESCRIPTORS = "__descriptors"
 _LOOK_SECONDS = 0.2
 _RECENT_BATCHES = 8
 _MARGIN_SECONDS = 0.02
+_MOST_STARTS = 3
+_SLOW_START = "Python worker failed to connect back"
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ class TopologyQuery:
                 for number in range(self._driver.last_spark_batch + 1, counted + 1):
                     self._run_batch(None, number)  # Spark counts it as done, and the newest commit does not know it
                 self._prepared.set()
-                self._follow(query, until.seconds, clock)
+                query = self._follow(query, until.seconds, clock)
             finally:
                 ended = not query.isActive and not self._stopping.is_set()
                 self._stopping.set()
@@ -101,13 +103,19 @@ class TopologyQuery:
                     raise TopologyFailed(_plainly(failure))
                 self._driver.drain()
 
-    def _follow(self, query: StreamingQuery, seconds: float | None, clock: Callable[[], float]) -> None:
-        """Let Spark's query run until there is a reason to stop."""
+    def _follow(self, query: StreamingQuery, seconds: float | None, clock: Callable[[], float]) -> StreamingQuery:
+        """Let Spark's query run until there is a reason to stop; returns the query that ran last."""
         deadline = None if seconds is None else clock() + seconds
-        while query.isActive and not self._stopping.is_set() and not self._has_failed():
-            if deadline is not None and clock() >= deadline:
-                return
+        starts_left = _MOST_STARTS - 1
+        while not self._stopping.is_set() and not self._has_failed() and (deadline is None or clock() < deadline):
+            if not query.isActive:
+                if not starts_left or self._at_work is not None or not _was_slow_to_start(query):
+                    break
+                starts_left -= 1
+                self._driver.tell("a source's Python process did not start within the ten seconds that Spark gives it; again")
+                query = self._start()
             self._stopping.wait(_LOOK_SECONDS)
+        return query
 
     def _start(self) -> StreamingQuery:
         writer = self._frame.writeStream.foreachBatch(self._batch).option("checkpointLocation", str(self._folder / "spark"))
@@ -198,6 +206,12 @@ class TopologyQuery:
         self._ending.set()
         if query.isActive:
             query.stop()
+
+
+def _was_slow_to_start(query: StreamingQuery) -> bool:
+    """Whether Spark gave a source's Python process up; a busy machine takes longer than its fixed ten seconds."""
+    failure = query.exception()
+    return failure is not None and _SLOW_START in str(failure)
 
 
 def _plainly(failure: StreamingQueryException) -> str:

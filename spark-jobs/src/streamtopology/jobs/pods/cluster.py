@@ -52,16 +52,18 @@ def enough(slots: Sequence[ExecutorSlot], filled: Collection[str], waited_second
 class KubernetesCluster:
     """Implements `Cluster`. Entered when the session is up and enough executors are admitted; others may come at any time.
 
-    `progress` gets a sentence for each step. `is_stopping` is asked while waiting, which then ends with `Stopped`.
+    `progress` gets a sentence for each step on the way there, `tell` one for each executor that comes or is lost, at any
+    time. `is_stopping` is asked while waiting, which then ends with `Stopped`.
     """
 
     def __init__(
         self, environment: DriverEnvironment, topology: Topology, progress: Callable[[str], None],
-        is_stopping: Callable[[], bool],
+        tell: Callable[[str], None], is_stopping: Callable[[], bool],
     ) -> None:  # fmt: skip
         self._environment = environment
         self._slots = executor_slots(topology)
         self._progress = progress
+        self._tell = tell
         self._is_stopping = is_stopping
         self._undo = ExitStack()
         self._spark: SparkSession | None = None
@@ -87,7 +89,7 @@ class KubernetesCluster:
             self._spark = create_session(self._environment.topology, MASTER, self._settings())
             undo.callback(self._spark.stop)
             self._watch = undo.enter_context(
-                ExecutorWatch(self._spark, partial(warm_up, self._spark), self._progress, slot_of=self.slot_of)
+                ExecutorWatch(self._spark, partial(warm_up, self._spark), self._tell, slot_of=self.slot_of)
             )
             self._await_executors()
             self._undo = undo.pop_all()

@@ -110,7 +110,7 @@ class DriverProcess:
         self._history.slots, self._history.policies = known.slots, known.policies
         with ExitStack() as undo:
             cluster = undo.enter_context(
-                KubernetesCluster(self._environment, topology, self._history.enter, self._stopping.is_set)
+                KubernetesCluster(self._environment, topology, self._history.enter, self._tell, self._stopping.is_set)
             )
             options = RunOptions(work_dir=SCRATCH, decides=False)
             run = TopologyRun(cluster, topology, CODE_FOLDER, self._history, options)

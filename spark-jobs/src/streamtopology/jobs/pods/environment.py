@@ -15,6 +15,8 @@ SCRATCH = Path("/var/streamtopology")
 TERMINATION_LOG = Path("/dev/termination-log")
 
 DEFAULT_DRIVER_HEAP_MEBIBYTES = 1024
+LEAST_EXECUTOR_HEAP_MEBIBYTES = 480
+"""Spark refuses to start an executor that sees less than 450 MiB, and of -Xmx450m it sees 435."""
 
 
 def app_id(topology: str) -> str:
@@ -51,7 +53,7 @@ class DriverEnvironment:
 
 @dataclass(frozen=True)
 class ExecutorEnvironment:
-    """`driver`: the host it is found at. `heap_mebibytes`: of the executor's JVM."""
+    """`driver`: the host it is found at. `heap_mebibytes`: of the executor's JVM, at least what Spark needs."""
 
     topology: str
     driver: str
@@ -67,7 +69,7 @@ class ExecutorEnvironment:
             environ, "STREAMTOPOLOGY_NAME", "STREAMTOPOLOGY_DRIVER", "STREAMTOPOLOGY_CLASS", "POD_NAME", "POD_IP",
             "STREAMTOPOLOGY_MEMORY", "_SPARK_AUTH_SECRET",
         )  # fmt: skip
-        return ExecutorEnvironment(*values, heap_mebibytes=_mebibytes(heap))
+        return ExecutorEnvironment(*values, heap_mebibytes=max(_mebibytes(heap), LEAST_EXECUTOR_HEAP_MEBIBYTES))
 
 
 def _needed(environ: Mapping[str, str], *names: str) -> list[str]:

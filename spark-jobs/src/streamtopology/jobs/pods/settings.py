@@ -12,7 +12,6 @@ from pathlib import Path
 from streamtopology.jobs.java_options import DRIVER_JAVA, EXECUTOR_JAVA, MODULE_OPTIONS, log4j
 from streamtopology.jobs.local.java import Java
 from streamtopology.jobs.local.sparkprocess import JARS
-from streamtopology.jobs.logs import LOG4J_FILE
 from streamtopology.jobs.pods.environment import (
     BLOCK_PORT,
     RPC_PORT,
@@ -26,7 +25,7 @@ from streamtopology.jobs.pods.environment import (
 
 MASTER = "k8s://https://kubernetes.default.svc"
 _BACKEND = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
-_LOG4J = log4j(LOG4J_FILE)
+_DRIVER_LOGS, _EXECUTOR_LOGS = (Path(__file__).parent / f"{part}-log4j2.properties" for part in ("driver", "executor"))
 
 
 def driver_settings(environment: DriverEnvironment) -> dict[str, str]:
@@ -40,7 +39,7 @@ def driver_settings(environment: DriverEnvironment) -> dict[str, str]:
         "spark.driver.bindAddress": environment.pod_ip,
         "spark.driver.memory": f"{environment.heap_mebibytes}m",
         # As a setting Spark refuses it; as a property of the JVM it holds: no executor is Spark's to start.
-        "spark.driver.extraJavaOptions": " ".join([*DRIVER_JAVA, _LOG4J, "-Dspark.executor.instances=0"]),
+        "spark.driver.extraJavaOptions": " ".join([*DRIVER_JAVA, log4j(_DRIVER_LOGS), "-Dspark.executor.instances=0"]),
         **_OWNED_BY_THE_OPERATOR,
         "spark.authenticate": "true",
         "spark.authenticate.secret.file": str(SECRET_FILE),
@@ -59,8 +58,10 @@ _OWNED_BY_THE_OPERATOR = {
     "spark.kubernetes.driver.service.deleteOnTermination": "false",
     "spark.kubernetes.driver.ownPersistentVolumeClaim": "false",
     "spark.kubernetes.driver.reusePersistentVolumeClaim": "false",
-    "spark.kubernetes.executor.missingPodDetectDelta": "2s",  # how soon a killed executor in a living pod is dropped
-    "spark.kubernetes.executor.apiPollingInterval": "3s",
+    # An executor killed in a living pod is dropped so late only where no other comes in its slot, which we notice ourselves.
+    # Sooner is wrong on a busy machine: Spark labels the pod of a new executor, and drops one whose label it does not see.
+    "spark.kubernetes.executor.missingPodDetectDelta": "30s",
+    "spark.kubernetes.executor.apiPollingInterval": "5s",
     "spark.executor.maxNumFailures": "1000000",  # executors come and go as long as the topology runs
     "spark.decommission.enabled": "true",  # an executor told to end finishes its task first
 }
@@ -68,7 +69,8 @@ _OWNED_BY_THE_OPERATOR = {
 
 def executor_command(java: Java, environment: ExecutorEnvironment) -> list[str]:
     """Spark's own executor backend, one task slot. EXECID asks the driver for an id."""
-    options = [*MODULE_OPTIONS, *EXECUTOR_JAVA, _LOG4J, f"-Xmx{environment.heap_mebibytes}m", "-Dspark.authenticate=true"]
+    heap, logs = f"-Xmx{environment.heap_mebibytes}m", log4j(_EXECUTOR_LOGS)
+    options = [*MODULE_OPTIONS, *EXECUTOR_JAVA, logs, heap, "-Dspark.authenticate=true"]
     return [
         str(java.binary), *options, "-cp", JARS, _BACKEND,
         "--driver-url", f"spark://CoarseGrainedScheduler@{environment.driver}:{RPC_PORT}",
