@@ -94,9 +94,9 @@ class Lease(BaseLock):
         }
 
 
-def _micro_time(text: str) -> str:
+def _micro_time(text: str | None) -> str | None:
     """As the API server wants it; the library dates in local time without saying so."""
-    return datetime.fromisoformat(text).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return text and datetime.fromisoformat(text).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 async def lead(

@@ -47,6 +47,7 @@ class Reconciler:
         self._queue = queue
         self._settings = settings
         self._metrics = metrics
+        metrics.queue_length.set_function(lambda: len(queue))
         self._clock = clock
         self._manifests: dict[Key, Object] = {}
         self._problems: dict[Key, tuple[str, str]] = {}
@@ -81,7 +82,6 @@ class Reconciler:
     async def _work(self) -> None:
         while True:
             key = await self._queue.take()
-            self._metrics.queue_length.set(len(self._queue))
             started = time.perf_counter()
             outcome = await self._attempt(key)
             self._metrics.reconcile_seconds.labels(outcome).observe(time.perf_counter() - started)
