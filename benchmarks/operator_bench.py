@@ -31,7 +31,7 @@ from kubernetes import client, watch
 from support.kube.apiserver import ApiServer
 from support.kube.running_operator import OperatorProcess, Topologies, install_crd, manifest
 
-NAMESPACE = "bench"
+NAMESPACE = "bench-1"
 REST_SECONDS = 60
 CHANGES = 200
 PLAIN = """
@@ -142,7 +142,7 @@ def until(what: Callable[[], bool], process: Any, seconds: float) -> float:
 def run(count: int, log: Path) -> dict[str, float]:
     with ApiServer() as server, server.client() as api:
         install_crd(server)
-        server.kubectl("create", "namespace", NAMESPACE)
+        assert server.new_namespace("bench") == NAMESPACE
         drivers, topologies = Drivers(), Topologies(api, NAMESPACE)
         drivers.follow(api)
         names = [f"topology-{number}" for number in range(count)]

@@ -328,3 +328,14 @@ def test_deletion_in_every_phase_leaves_nothing(topologies: Topologies, kubelet:
     topologies.delete("flow")
     eventually(lambda: not topologies.exists("flow"), 60)
     eventually(lambda: topologies.left_of("flow") == [], 60)
+
+
+def test_deleted_and_made_again_at_once_under_the_same_name(topologies: Topologies):
+    """What the first one owned is still on its way out: the second must not take it for its own."""
+    start(topologies, "flow")
+    secret = topologies.core.read_namespaced_secret("flow-spark", topologies.namespace).metadata.uid
+    topologies.delete("flow")
+    eventually(lambda: not topologies.exists("flow"), 60)
+    start(topologies, "flow")
+    eventually(lambda: topologies.core.read_namespaced_secret("flow-spark", topologies.namespace).metadata.uid != secret)
+    assert topologies.condition("flow", "Degraded") == ("False", "AsExpected")

@@ -17,6 +17,7 @@ from streamtopology.operator.observe import Observed, manifest_text
 from streamtopology.operator.planning import Planner, Reading
 from streamtopology.operator.queue import Key, Queue
 from streamtopology.operator.reconcile import Decision, decide
+from streamtopology.operator.resources.objects import Owner
 from streamtopology.operator.scrape import Scraper
 from streamtopology.operator.seen import RoutingMap
 from streamtopology.operator.settings import Settings
@@ -128,6 +129,8 @@ class Reconciler:
 
     async def _look(self, key: Key, manifest: Object) -> Observed:
         read = await self._topology(manifest_text(manifest))
+        if ("Secret", names.spark_secret(key.name)) not in self._cache.of(key):
+            await self._applier.recall_secret(Owner(key.name, key.namespace, manifest["metadata"]["uid"]))
         objects = dict(self._cache.of(key))
         routing = objects.get(("ConfigMap", names.routing(key.name)))
         running = await self._topology(routing.topology) if isinstance(routing, RoutingMap) else None
@@ -207,6 +210,7 @@ class Reconciler:
         known = self._manifests.pop(key, None)
         self._problems.pop(key, None)
         self._written_at.pop(key, None)
+        self._cache.forget(key, names.SECRET)
         self._metrics.forget(key.namespace, key.name)
         await self._scraper.forget(key)
         if known is None:
