@@ -117,24 +117,54 @@ def test_a_resize_that_the_node_does_not_carry_out_is_a_condition(topologies: To
     eventually(lambda: settled(topologies, "flow"), 30)
 
 
-def test_what_the_api_server_does_not_resize_is_replaced(topologies: Topologies):
-    """A pod whose QoS class would change: here because somebody gave its requests away."""
+@pytest.fixture
+def no_resizes(api_server: ApiServer, topologies: Topologies) -> Iterator[None]:
+    """A cluster that resizes no pod in this namespace, as one before 1.33 or under a policy."""
+    namespace = topologies.namespace
+    in_namespace = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+    resizes = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["pods/resize"]}
+    with api_server.client() as api:
+        admission = client.AdmissionregistrationV1Api(api)
+        spec = {
+            "matchConstraints": {"resourceRules": [resizes], "namespaceSelector": in_namespace},
+            "validations": [{"expression": "false", "message": "pods are not resized here"}],
+        }
+        admission.create_validating_admission_policy({"metadata": {"name": namespace}, "spec": spec})
+        binding = {"policyName": namespace, "validationActions": ["Deny"]}
+        admission.create_validating_admission_policy_binding({"metadata": {"name": namespace}, "spec": binding})
+        try:
+            yield
+        finally:
+            admission.delete_validating_admission_policy_binding(namespace)
+            admission.delete_validating_admission_policy(namespace)
+
+
+def is_refused(topologies: Topologies, pod: str) -> bool:
+    """Whether the policy is in force: it takes a moment."""
+    try:
+        topologies.core.patch_namespaced_pod_resize(pod, topologies.namespace, {"metadata": {"labels": {}}})
+    except client.ApiException as error:
+        return "not resized here" in str(error)
+    return False
+
+
+def test_what_the_api_server_does_not_resize_is_replaced_pod_by_pod(topologies: Topologies, no_resizes: None):
     start(topologies, "flow")
     before = uids(topologies, "flow")
-    selector = "app.kubernetes.io/instance=flow,streamtopology.dev/class=large"
-    burst = {"spec": {"containers": [{"name": "executor", "resources": {"requests": {"cpu": "100m"}}}]}}
-    for pod in topologies.core.list_namespaced_pod(topologies.namespace, label_selector=selector).items:
-        with pytest.raises(client.ApiException, match="QOS"):
-            topologies.core.patch_namespaced_pod_resize(pod.metadata.name, topologies.namespace, burst)
-    change(topologies, "flow", executors=[{**LARGE, "pod": {"nodeSelector": {"disk": "ssd"}}}, SMALL])
-    eventually(
-        lambda: (
-            settled(topologies, "flow")
-            and all(uids(topologies, "flow").get(p) != before[p] for p in ("flow-large-0", "flow-large-1"))
-        ),
-        60,
-    )
+    eventually(lambda: is_refused(topologies, "flow-large-0"))
+    change(topologies, "flow", executors=[{**LARGE, "cpu": "600m"}, SMALL])
+    eventually(lambda: topologies.executor_pods("flow", "large") == {"flow-large-0": "600m", "flow-large-1": "600m"}, 60)
     assert uids(topologies, "flow")["flow-small-0"] == before["flow-small-0"]
+    assert topologies.condition("flow", "Degraded") == ("True", "ResizeRefused")
+    assert "pods are not resized here" in topologies.status("flow")["classes"][0]["refused"]
+
+
+def test_other_pod_settings_of_a_class_replace_its_pods_and_no_others(topologies: Topologies):
+    start(topologies, "flow")
+    before = uids(topologies, "flow")
+    change(topologies, "flow", executors=[{**LARGE, "pod": {"annotations": {"team": "streams"}}}, SMALL])
+    after = uids(topologies, "flow")
+    assert {name for name in after if after[name] != before.get(name)} == {"flow-large-0", "flow-large-1"}
 
 
 def test_scale_out_and_in_without_a_restart(topologies: Topologies, drivers: FakeDrivers):
@@ -212,13 +242,13 @@ def test_recommend_tells_and_leaves(topologies: Topologies):
 
 
 def test_a_manifest_that_only_parsing_refuses_is_told_in_full_and_touches_nothing(topologies: Topologies):
-    """The CRD lets it pass: what a built-in operator demands of its policy is beyond its rules."""
+    """The CRD lets it pass where the admission policy beside it is not installed."""
     start(topologies, "flow")
     before = topologies.routing("flow")
-    topologies.change("flow", operators=[{**COUNTS, "grouping": {"policy": "no-such", "key": "key"}}])
+    topologies.change("flow", operators=[{**COUNTS, "inputs": ["nowhere"]}])
     eventually(lambda: topologies.condition("flow", "Ready") == ("False", "InvalidManifest"))
     message = next(one["message"] for one in topologies.status("flow")["conditions"] if one["type"] == "Ready")
-    assert "spec.operators[0].grouping.policy" in message
+    assert "spec.operators[0].inputs" in message
     assert topologies.routing("flow") == before
     topologies.change("flow", operators=[COUNTS])
     eventually(lambda: settled(topologies, "flow"))
@@ -258,7 +288,8 @@ def test_what_somebody_deletes_or_changes_is_put_right(topologies: Topologies):
     driver = topologies.driver_pods("flow")
     topologies.core.delete_namespaced_service("flow-driver", topologies.namespace)
     topologies.core.delete_namespaced_config_map("flow-routing", topologies.namespace)
-    topologies.apps.patch_namespaced_stateful_set_scale("flow-large", topologies.namespace, {"spec": {"replicas": 5}})
+    five = {"spec": {"replicas": 5}}
+    topologies.apps.patch_namespaced_stateful_set_scale("flow-large", topologies.namespace, five)
     eventually(lambda: topologies.replicas("flow", "large") == 2)
     eventually(
         lambda: any(
@@ -285,7 +316,7 @@ def test_deletion_in_every_phase_leaves_nothing(topologies: Topologies, kubelet:
             kubelet.unschedulable = lambda pod: False
         return
     elif phase == "invalid":
-        topologies.create(manifest("flow", operators=[{**COUNTS, "grouping": {"policy": "no-such", "key": "key"}}]))
+        topologies.create(manifest("flow", operators=[{**COUNTS, "inputs": ["nowhere"]}]))
         eventually(lambda: topologies.condition("flow", "Ready") == ("False", "InvalidManifest"))
     else:
         start(topologies, "flow")
@@ -297,3 +328,14 @@ def test_deletion_in_every_phase_leaves_nothing(topologies: Topologies, kubelet:
     topologies.delete("flow")
     eventually(lambda: not topologies.exists("flow"), 60)
     eventually(lambda: topologies.left_of("flow") == [], 60)
+
+
+def test_deleted_and_made_again_at_once_under_the_same_name(topologies: Topologies):
+    """What the first one owned is still on its way out: the second must not take it for its own."""
+    start(topologies, "flow")
+    secret = topologies.core.read_namespaced_secret("flow-spark", topologies.namespace).metadata.uid
+    topologies.delete("flow")
+    eventually(lambda: not topologies.exists("flow"), 60)
+    start(topologies, "flow")
+    eventually(lambda: topologies.core.read_namespaced_secret("flow-spark", topologies.namespace).metadata.uid != secret)
+    assert topologies.condition("flow", "Degraded") == ("False", "AsExpected")

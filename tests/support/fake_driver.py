@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import sys
 import threading
 import time
 from base64 import b64decode
@@ -49,6 +50,15 @@ class Driver:
     refused: dict[str, Any] | None = None
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """An operator that hangs up, as one that is killed does, is nothing to tell."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
+
+
 class FakeDrivers:
     """Serves every topology's driver at `url`; a context manager. `faults`: by (namespace, name), changed at any time.
 
@@ -64,7 +74,7 @@ class FakeDrivers:
         self._cluster = cluster
         self._lock = threading.Lock()
         self._released = threading.Event()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server = _Server(("127.0.0.1", 0), self._handler())
         self._thread = threading.Thread(target=self._server.serve_forever, name="fake drivers", daemon=True)
 
     @property

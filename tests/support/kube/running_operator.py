@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import subprocess
 import sys
@@ -109,8 +110,14 @@ class OperatorThread:
         self._thread.start()
         return self
 
+    @property
+    def is_dead(self) -> bool:
+        """Whether it has ended by itself, of an error."""
+        return not self._thread.is_alive()
+
     def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._task.cancel)
+        if not self.is_dead:
+            self._loop.call_soon_threadsafe(self._task.cancel)
         self._thread.join(30)
         assert not self._thread.is_alive(), "the operator does not stop"
 
@@ -120,6 +127,8 @@ class OperatorThread:
             self._loop.run_until_complete(self._task)
         except asyncio.CancelledError:
             pass
+        except BaseException as error:  # noqa: BLE001 - `is_dead` tells; the test knows whether it should
+            logging.getLogger(__name__).info("the operator has died: %r", error)
         finally:
             self._loop.close()
 

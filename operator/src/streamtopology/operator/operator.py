@@ -26,7 +26,8 @@ from streamtopology.operator.settings import Settings
 
 log = logging.getLogger(__name__)
 
-WATCHED = (*names.OWNED, names.POD)
+WATCHED = (*(kind for kind in names.OWNED if kind != names.SECRET), names.POD)
+"""All but Secrets: to read those of a whole cluster is a right that nobody should have to give us."""
 
 
 async def run(client: ApiClient, settings: Settings) -> None:

@@ -17,6 +17,7 @@ from streamtopology.operator.observe import Observed, manifest_text
 from streamtopology.operator.planning import Planner, Reading
 from streamtopology.operator.queue import Key, Queue
 from streamtopology.operator.reconcile import Decision, decide
+from streamtopology.operator.resources.objects import Owner
 from streamtopology.operator.scrape import Scraper
 from streamtopology.operator.seen import RoutingMap
 from streamtopology.operator.settings import Settings
@@ -47,6 +48,7 @@ class Reconciler:
         self._queue = queue
         self._settings = settings
         self._metrics = metrics
+        metrics.queue_length.set_function(lambda: len(queue))
         self._clock = clock
         self._manifests: dict[Key, Object] = {}
         self._problems: dict[Key, tuple[str, str]] = {}
@@ -81,7 +83,6 @@ class Reconciler:
     async def _work(self) -> None:
         while True:
             key = await self._queue.take()
-            self._metrics.queue_length.set(len(self._queue))
             started = time.perf_counter()
             outcome = await self._attempt(key)
             self._metrics.reconcile_seconds.labels(outcome).observe(time.perf_counter() - started)
@@ -128,6 +129,8 @@ class Reconciler:
 
     async def _look(self, key: Key, manifest: Object) -> Observed:
         read = await self._topology(manifest_text(manifest))
+        if ("Secret", names.spark_secret(key.name)) not in self._cache.of(key):
+            await self._applier.recall_secret(Owner(key.name, key.namespace, manifest["metadata"]["uid"]))
         objects = dict(self._cache.of(key))
         routing = objects.get(("ConfigMap", names.routing(key.name)))
         running = await self._topology(routing.topology) if isinstance(routing, RoutingMap) else None
@@ -207,6 +210,7 @@ class Reconciler:
         known = self._manifests.pop(key, None)
         self._problems.pop(key, None)
         self._written_at.pop(key, None)
+        self._cache.forget(key, names.SECRET)
         self._metrics.forget(key.namespace, key.name)
         await self._scraper.forget(key)
         if known is None:
