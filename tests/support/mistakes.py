@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -51,9 +52,15 @@ spec:
 """)
 
 
-def changed(*changes: tuple[str, object]) -> dict[str, Any]:
-    """VALID with the values at these paths replaced, added, or taken away (GONE)."""
-    manifest = copy.deepcopy(VALID)
+def complete_manifest() -> dict[str, Any]:
+    """The manifest in docs/manifest.md, which has every field."""
+    text = (Path(__file__).parents[2] / "docs" / "manifest.md").read_text(encoding="utf-8")
+    return yaml.safe_load(text.split("```yaml\n")[1].split("```")[0])
+
+
+def changed(*changes: tuple[str, object], of: dict[str, Any] = VALID) -> dict[str, Any]:
+    """The manifest with the values at these paths replaced, added, or taken away (GONE)."""
+    manifest = copy.deepcopy(of)
     for path, value in changes:
         *parents, last = [int(step) if step.isdigit() else step for step in re.findall(r"[^.\[\]]+", path)]
         place: Any = manifest
@@ -113,6 +120,7 @@ MISTAKES: list[tuple[str, object, str, str]] = [
     ("spec.operators[1].grouping.options", {"bta": 1}, "spec.operators[1].grouping.options.bta",
      "is no option of the grouping 'mixed'; allowed: beta"),
     ("spec.operators[1].grouping.key", GONE, "", "is missing, expected columns: the policy 'mixed' routes by key"),
+    ("spec.operators[1].grouping.key", [1], "spec.operators[1].grouping.key[0]", "found 1, expected columns"),
     ("spec.operators[0].run", "count", "spec.operators[0].grouping.key",
      "is missing, expected columns: 'count' keeps state per key"),
     ("spec.operators[1].run", "quantile", "",
@@ -165,6 +173,8 @@ MISTAKES: list[tuple[str, object, str, str]] = [
      "found 3, expected at most maxReplicas, 2"),
     ("spec.autoscale", {"class": "small", "targetUtilisation": 70}, "spec.autoscale.targetUtilisation", "found 70, expected a"),
     ("spec.executors[0].pod.volumes", [{"emptyDir": {}}], "spec.executors[0].pod.volumes[0].name", "is missing, expected a"),
+    ("spec.executors[0].pod.volumes", [{}], "spec.executors[0].pod.volumes[0].name", "is missing, expected a"),
+    ("spec.executors[0].pod.volumes", [{"name": {}}], "spec.executors[0].pod.volumes[0].name", "found a mapping, expected a"),
     ("spec.executors[0].pod.volumes", [None], "spec.executors[0].pod.volumes[0]", "is missing, expected a mapping of what"),
     ("spec.executors[0].pod.volumeMounts", [{"name": "x", "mountPath": "/x"}], "spec.executors[0].pod.volumeMounts[0].name",
      "unknown volume: found 'x', allowed: nothing"),

@@ -88,8 +88,8 @@ def duration_rules(above_zero: bool = False) -> list[Schema]:
             ("string(self).matches('^[0-9]+([.][0-9]+)?[A-Za-zµ]*$')", ""),
             ("string(self).matches('[a-zA-Zµ]$|^0+([.]0+)?$')", "a number alone has no unit"),
             ("string(self).matches('[0-9](us|µs|ms|s|m|h)?$')", "the units are us, ms, s, m, h"),
-            ("string(self).matches('^[0-9]+([.][0-9]{1,3})?(us|µs)$|^[0-9]+([.][0-9]{1,6})?(ms|s|m|h)?$')",
-             "write at most 3 decimals of a us, 6 of anything else"),
+            ("string(self).matches('^[0-9]+([.][0-9]{1,3}0*)?(us|µs)$|^[0-9]+([.][0-9]{1,6}0*)?ms$|^[0-9]+([.][0-9]{1,9}0*)?[smh]?$')",
+             "nothing is finer than 0.001us"),
             ("double(string(self).replace('us', '').replace('µs', '').replace('ms', '').replace('s', '').replace('m', '')"
              ".replace('h', '')) * (string(self).endsWith('us') || string(self).endsWith('µs') ? 0.000001 "
              ": string(self).endsWith('ms') ? 0.001 : string(self).endsWith('m') ? 60.0 : string(self).endsWith('h') ? 3600.0 "
