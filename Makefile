@@ -1,11 +1,7 @@
 # Two commands are enough: `make demo` and `make test`. Both install what is missing (scripts/setup.sh).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-<<<<<<< HEAD
-.PHONY: help demo test kube-api kube-node lint bench bench-operator clean
-=======
-.PHONY: help demo test kube-api kube-node crds lint bench clean
->>>>>>> h/crd
+.PHONY: help demo test kube-api kube-node crds lint bench bench-operator clean
 
 BIN := .venv/bin
 READY := .venv/ready
