@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import platform
@@ -26,6 +27,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
+import urllib3
 from aiohttp import web
 from kubernetes import client, watch
 from support.kube.apiserver import ApiServer
@@ -80,8 +82,8 @@ class Drivers:
         core = client.CoreV1Api(api)
 
         def run() -> None:
-            while True:
-                for event in watch.Watch().stream(core.list_namespaced_config_map, NAMESPACE):
+            with contextlib.suppress(urllib3.exceptions.HTTPError):  # the API server has ended, and with it the bench
+                for event in watch.Watch().stream(core.list_namespaced_config_map, NAMESPACE, timeout_seconds=3600):
                     body: Any = event["object"]
                     if not body.metadata.name.endswith("-routing"):
                         continue

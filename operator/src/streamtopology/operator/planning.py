@@ -259,12 +259,14 @@ class PlanningProcess:
 
     def __init__(self) -> None:
         self._pool = self._start()
+        self._closed = False
         self._seen: dict[str, int] = {}
 
     def __enter__(self) -> PlanningProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._closed = True
         self._pool.shutdown(wait=False, cancel_futures=True)
         for process in list((self._pool._processes or {}).values()):  # it may be amid a plan that nobody waits for
             process.terminate()
@@ -293,6 +295,8 @@ class PlanningProcess:
         try:
             return await loop.run_in_executor(pool, function, *arguments)
         except BrokenProcessPool:
+            if self._closed:
+                raise
             if self._pool is pool:  # the first to notice starts it again; it knows nothing any more
                 log.error("the planning process has died; starting it again, its windows fill from the drivers' answers")
                 self._pool, self._seen = self._start(), {}
