@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 from urllib.error import URLError
 from urllib.request import urlopen
 
@@ -101,7 +101,7 @@ def asking_the_cluster(name: str, namespace: str | None, context: str | None) ->
     file = os.environ.get("KUBECONFIG")
     try:
         api = config.new_client_from_config(file, context)
-        contexts, active = config.list_kube_config_contexts(file)
+        contexts, active = cast("tuple[list[dict[str, Any]], dict[str, Any]]", config.list_kube_config_contexts(file))
     except ConfigException as missing:
         raise WrongUse(f"no cluster to ask ({missing}); for a topology that runs on this machine add --here") from missing
     chosen = next((each for each in contexts if each["name"] == context), active)
