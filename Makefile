@@ -1,7 +1,7 @@
 # Two commands are enough: `make demo` and `make test`. Both install what is missing (scripts/setup.sh).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-node kube-api kube-node lint bench clean
+.PHONY: help demo test test-node kube-api kube-node crds lint bench clean
 
 BIN := .venv/bin
 READY := .venv/ready
@@ -32,6 +32,10 @@ kube-api: $(READY) # etcd, kube-apiserver, kube-controller-manager, kubectl
 
 kube-node: $(READY) # those, and what a node needs, and helm
 	@$(KUBE) node
+
+crds: $(READY) # the CRD and the admission policy, from what the parser goes by
+	$(BIN)/python -m streamtopology.routing.topology.crd > crds/streamtopologies.streamtopology.dev.yaml
+	$(BIN)/python -m streamtopology.routing.topology.crd admission > crds/admission-policy.yaml
 
 lint: $(READY) ## Style, format, types, and who may import whom
 	$(BIN)/ruff check .

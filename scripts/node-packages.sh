@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Debian's packages that a Kubernetes node of the tests needs; Kubernetes itself is built from Go modules (docs/testing.md).
+# Debian's packages that a Kubernetes node of the tests and its images need; Kubernetes itself is built from Go modules (docs/testing.md).
 set -euo pipefail
 
-packages=(containerd runc containernetworking-plugins nftables iptables conntrack iproute2 util-linux busybox-static)
+packages=(containerd runc containernetworking-plugins nftables iptables conntrack iproute2 util-linux busybox-static buildah debootstrap)
 missing=()
 for package in "${packages[@]}"; do
     dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q '^install ok installed$' || missing+=("$package")

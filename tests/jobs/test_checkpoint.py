@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import zlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -372,6 +373,14 @@ def test_a_newer_state_file_is_refused() -> None:
     data[8] = 9
     with pytest.raises(StateFileError, match="has format 9; this version reads up to 2"):
         decode(bytes(data), "x.delta")
+
+
+def test_a_state_file_of_format_1_is_read() -> None:
+    """What version 0.1 wrote: the same, with no ownership in it."""
+    data = bytearray(state_file())
+    data[8:10] = (1).to_bytes(2, "little")
+    data[20:24] = zlib.crc32(data[24:], zlib.crc32(data[:20])).to_bytes(4, "little")
+    assert decode(bytes(data), "x.delta").num_rows == 50
 
 
 # --- garbage ---

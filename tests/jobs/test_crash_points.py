@@ -20,7 +20,7 @@ from support.processes import killed_in
 from support.stages import SLOTS, Flow, manifest, random_table
 
 from streamtopology.jobs import crashpoints, upkeep
-from streamtopology.jobs.checkpoint import Checkpoint
+from streamtopology.jobs.checkpoint import Checkpoint, LocalStore
 from streamtopology.jobs.crashpoints import POINTS, UnknownPoint, arm
 from streamtopology.jobs.migrate import migrate
 from streamtopology.jobs.sinks import Sink, Writer
@@ -88,9 +88,12 @@ def check(folder: Path) -> None:
         seen.update((row["k"], row["count"]) for row in rows)
     assert seen == expected
     flow.checkpoint.collect_garbage()
-    left = [path for path in Path(flow.checkpoint.uri).rglob("*") if path.is_file()]
-    assert not [path for path in left if path.name.endswith(".partial")]
-    assert len(left) <= 1 + 3 * 3 + SLOTS * 8 + 3 * SLOTS
+    kept = [flow.checkpoint.read_commit(number) for number in flow.checkpoint.commits()]
+    needed = set[str]().union(*(commit.paths() for commit in kept))
+    unnamed = {path.removesuffix(".delta") + ".snapshot" for path in needed}  # snapshots that a commit may yet name
+    left = LocalStore(Path(flow.checkpoint.uri)).list("")
+    assert not [path for path in left if path.endswith(".partial") or path.startswith("migrations/")]
+    assert {path for path in left if path.startswith(("state/", "outputs/"))} <= needed | unnamed
 
 
 def test_the_life_itself_is_right(tmp_path: Path) -> None:

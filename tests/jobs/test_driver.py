@@ -229,3 +229,19 @@ def test_what_an_instance_lacks_is_made_up_once_by_all_routers_together(tmp_path
                 given[turned.report.instance] += turned.report.rows
     assert sorted(given) == list(range(SLOTS))
     assert max(given.values()) <= 1.05 * min(given.values())
+
+
+def test_a_commit_costs_what_changed_and_not_what_there_is(tmp_path: Path) -> None:
+    operator = {"name": "n", "inputs": ["s"], "grouping": {"policy": "mixed", "key": "k"}, "run": "count"}
+    written: dict[int, list[int]] = {}
+    for keys in (1_000, 100_000):
+        folder = tmp_path / str(keys)
+        folder.mkdir()
+        flow = Flow(folder, manifest([operator], {"s": "k BIGINT"}))
+        flow.batch(s=pa.table({"k": np.arange(keys)}))
+        before = set(Path(flow.checkpoint.uri).rglob("*.*"))
+        flow.batch(s=pa.table({"k": [1, 2, 3]}))
+        new = set(Path(flow.checkpoint.uri).rglob("*.*")) - before
+        written[keys] = sorted(path.stat().st_size for path in new if path.suffix != ".json")
+    assert written[1_000] == written[100_000]
+    assert sum(written[1_000]) < 10_000

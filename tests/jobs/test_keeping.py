@@ -52,7 +52,7 @@ def test_what_is_not_kept_cannot_be_gone_back_to(flow: Flow) -> None:
     for number in range(30):
         flow.batch(s=pa.table({"k": [number]}))
     flow.checkpoint.collect_garbage()
-    with pytest.raises(CheckpointError, match="batch 2 is not kept in .*; kept are 31, 32, 33"):
+    with pytest.raises(CheckpointError, match=r"batch 2 is not kept in .*; kept are 31, 32, 33"):
         rollback(flow.checkpoint.uri, 2)
     assert "is at batch 33 already" in rollback(flow.checkpoint.uri, 33)
 
@@ -62,7 +62,7 @@ def test_a_source_that_spark_reads_cannot_go_back(flow: Flow) -> None:
     wire = json.loads(path.read_text())
     wire["manifest"]["spec"]["sources"][0].update(format="rate", options={})
     path.write_text(json.dumps(wire))
-    with pytest.raises(CheckpointError, match="sources that Spark reads itself cannot be read again .*: s;"):
+    with pytest.raises(CheckpointError, match=r"sources that Spark reads itself cannot be read again .*: s;"):
         rollback(flow.checkpoint.uri, 1)
 
 

@@ -20,6 +20,8 @@ from streamtopology.jobs import upkeep
 from streamtopology.jobs.batch import Plan
 from streamtopology.jobs.checkpoint import Checkpoint
 from streamtopology.jobs.failures import TopologyFailed
+from streamtopology.jobs.migrate import migrate
+from streamtopology.jobs.preparing import Preparing
 from streamtopology.jobs.rerouting import InProcessRouter
 from streamtopology.jobs.runner import check_before_start, new_history
 from streamtopology.routing.controller import Controller
@@ -31,7 +33,7 @@ FEW = settings(max_examples=12, deadline=None, phases=[Phase.explicit, Phase.reu
 MOST = 5
 
 
-def spec(replicas: int, parallelism: int | None = None, every: int = 1) -> dict[str, Any]:
+def spec(replicas: int, parallelism: int | None = None, every: int = 1, mode: str = "Auto") -> dict[str, Any]:
     """Counts by key (mixed), their groups (fields) and sums on a split edge; `parallelism` is that of the counts."""
     keyed = {"policy": "mixed", "key": "k"}
     counts: dict[str, Any] = {"name": "counts", "inputs": ["s"], "grouping": keyed, "run": "count", "with": {"emit": "tuples"}}
@@ -43,13 +45,37 @@ def spec(replicas: int, parallelism: int | None = None, every: int = 1) -> dict[
         "run": "aggregate", "with": {"aggregates": {"n": "count()", "total": "sum(v)"}},
     }  # fmt: skip
     executors = [{"name": "slot", "replicas": replicas, "cpu": "1"}]
-    return manifest([counts, groups, sums], {"s": "k BIGINT, g BIGINT, v BIGINT"}, executors=executors)
+    return manifest(
+        [counts, groups, sums], {"s": "k BIGINT, g BIGINT, v BIGINT"}, executors=executors, rebalance={"mode": mode},
+        migration={"threshold": "64"},
+    )  # fmt: skip
+
+
+class Copying:
+    """Stands for the process that copies state ahead; it does so when it is told to."""
+
+    def __init__(self, uri: str, epoch: int) -> None:
+        self.uri, self.epoch = uri, epoch
+
+    def copy(self) -> None:
+        migrate(Checkpoint.attach(self.uri), self.epoch, lambda text: None)
+
+    def failure(self) -> str | None:
+        return None
+
+    def stop(self) -> None:
+        pass
 
 
 class Scaled(Flow):
-    """A flow under the real router, whose executors come when the test lets them."""
+    """A flow under the real router, whose executors come when the test lets them.
 
-    def __init__(self, folder: Path, given: Mapping[str, Any]) -> None:
+    If it `copies`, whatever moves state is prepared, and waits until `copy` has copied it.
+    """
+
+    def __init__(self, folder: Path, given: Mapping[str, Any], copies: bool = False) -> None:
+        self.copies = copies
+        self.copying: list[Copying] = []
         super().__init__(folder, given, router=self._in_process)
 
     @property
@@ -59,9 +85,18 @@ class Scaled(Flow):
 
     def _in_process(self, plan: Plan, checkpoint: Checkpoint) -> InProcessRouter:
         self.history = new_history(plan.topology)
-        return InProcessRouter(
-            plan, checkpoint, Controller(plan.topology.rebalance, lambda: 0.0), self.history, dict, lambda: 0.0
-        )
+        controller = Controller(plan.topology.rebalance, lambda: 0.0)
+        preparing = Preparing(checkpoint, self._begin, self.told.append, lambda: 0.0) if self.copies else None
+        return InProcessRouter(plan, checkpoint, controller, self.history, dict, lambda: 0.0, preparing=preparing)
+
+    def _begin(self, uri: str, epoch: int) -> Copying:
+        self.copying.append(Copying(uri, epoch))
+        return self.copying[-1]
+
+    def copy(self) -> None:
+        """Copy what the newest plan moves, if it waits for that."""
+        if self.copying and self.checkpoint.migrations.lease(self.copying[-1].epoch) is not None:
+            self.copying[-1].copy()
 
     def apply(self, given: Mapping[str, Any]) -> None:
         """The manifest changes; executors that are to go stay until they are needed no more."""
@@ -105,6 +140,7 @@ steps = st.fixed_dictionaries(
     {
         "change": st.none() | st.tuples(st.integers(1, MOST), st.none() | st.integers(1, 6)),
         "late": st.booleans(),
+        "copied": st.booleans(),
         "restart": st.booleans(),
         "loss": st.none() | st.tuples(st.integers(0, 3), st.integers(0, MOST - 1)),
         "forget": st.sets(st.integers(0, MOST - 1), max_size=2),
@@ -113,13 +149,13 @@ steps = st.fixed_dictionaries(
 
 
 @FEW
-@given(st.sampled_from([1, 3]), st.integers(0, 1000), st.lists(steps, min_size=4, max_size=7))
+@given(st.booleans(), st.sampled_from([1, 3]), st.integers(0, 1000), st.lists(steps, min_size=4, max_size=7))
 def test_counts_and_sums_are_those_of_a_group_by_however_it_is_scaled(
-    every: int, seed: int, story: Sequence[Mapping[str, Any]]
+    copies: bool, every: int, seed: int, story: Sequence[Mapping[str, Any]]
 ) -> None:
     with TemporaryDirectory() as folder:
         given = spec(2, every=every)
-        flow, seen = Scaled(Path(folder), given), list[dict[str, Any]]()
+        flow, seen = Scaled(Path(folder), given, copies), list[dict[str, Any]]()
         for number, step in enumerate(story):
             if step["change"] is not None:
                 given = spec(step["change"][0], step["change"][1], every)
@@ -129,6 +165,8 @@ def test_counts_and_sums_are_those_of_a_group_by_however_it_is_scaled(
                 flow.start(given)
             if not step["late"]:
                 flow.arrive()
+            if step["copied"]:
+                flow.copy()
             for home in step["forget"]:
                 flow.forget(home)
             lost = step["loss"]
@@ -138,8 +176,9 @@ def test_counts_and_sums_are_those_of_a_group_by_however_it_is_scaled(
             seen += table.to_pylist()
             check(flow, seen)
         flow.arrive()
-        table = rows(seed - 1)
-        for _ in range(2):  # one batch may have to flush before the plan is the one that was asked for
+        table = rows(seed + 500)
+        for _ in range(4):  # batches may have to flush and to be copied for before the plan is what was asked for
+            flow.copy()
             flow.batch(s=table)
             seen += table.to_pylist()
         check(flow, seen)
@@ -150,14 +189,27 @@ def test_counts_and_sums_are_those_of_a_group_by_however_it_is_scaled(
         check(flow, seen)
 
 
+def test_an_executor_with_much_state_goes_when_that_has_been_copied(tmp_path: Path) -> None:
+    flow = Scaled(tmp_path, spec(3, mode="Off"), copies=True)
+    flow.batch(s=rows(0))
+    flow.apply(spec(1, mode="Off"))
+    flow.batch(s=rows(1))
+    assert slots_at_work(flow) == {0, 1, 2}
+    flow.copy()
+    flow.batch(s=rows(2))
+    assert slots_at_work(flow) == {0}
+    assert flow.homes == (0,)
+    check(flow, [row for seed in range(3) for row in rows(seed).to_pylist()])
+
+
 def slots_at_work(flow: Scaled) -> set[int]:
     return {report.slot for report in flow.history.batches[-1].reports}
 
 
 def test_an_executor_that_joins_gets_work_with_the_first_batch_after_it_has_come(tmp_path: Path) -> None:
-    flow = Scaled(tmp_path, spec(2))
+    flow = Scaled(tmp_path, spec(2, mode="Off"))
     flow.batch(s=rows(0))
-    flow.apply(spec(3))
+    flow.apply(spec(3, mode="Off"))
     flow.batch(s=rows(1))
     assert slots_at_work(flow) == {0, 1}
     assert flow.real.awaited() == ("slot-2",)
@@ -229,10 +281,10 @@ def test_parallelism_shrinks_live_and_across_a_restart(tmp_path: Path) -> None:
 
 
 def test_a_new_instance_is_not_flooded_by_choosers_that_remember_the_others_rows(tmp_path: Path) -> None:
-    flow = Scaled(tmp_path, spec(2))
+    flow = Scaled(tmp_path, spec(2, mode="Off"))
     for number in range(3):
         flow.batch(s=rows(number, 600))
-    flow.apply(spec(3))
+    flow.apply(spec(3, mode="Off"))
     flow.arrive()
     flow.batch(s=rows(9, 600))
     given = {r.instance: r.rows for r in flow.history.batches[-1].reports if r.operator == "sums.partial"}
@@ -276,7 +328,11 @@ def test_an_epoch_of_before_placements_were_written_goes_on(tmp_path: Path) -> N
     check(flow, [*rows(0).to_pylist(), *rows(1).to_pylist()])
 
 
-def test_an_epoch_for_another_placement_and_capacities_for_others_are_refused(tmp_path: Path) -> None:
+def test_an_epoch_for_another_placement_and_capacities_for_others_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("unused").mkdir()
     flow = Scaled(tmp_path, spec(3))
     flow.batch(s=rows(0))
     now = flow.real.ready().epoch

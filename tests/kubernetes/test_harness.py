@@ -15,6 +15,7 @@ from kubernetes import client, watch
 from support.kube.apiserver import ApiServer
 from support.kube.binaries import VERSION, find_go
 from support.kube.fake_kubelet import NODE, FakeKubelet
+from support.kube.metrics_api import MetricsApi
 from support.waiting import eventually
 
 TESTS = Path(__file__).parents[1]
@@ -96,6 +97,16 @@ def test_the_fake_kubelet_runs_pods_and_lets_go_of_deleted_ones(api_server: ApiS
         eventually(lambda: not core.list_namespaced_pod(namespace).items)
 
 
+def test_the_fake_kubelet_goes_on_when_the_api_server_comes_back(api_server: ApiServer, namespace: str, core: client.CoreV1Api):
+    with FakeKubelet(api_server):
+        core.create_namespaced_pod(namespace, pod("before"))
+        eventually(lambda: core.read_namespaced_pod("before", namespace).status.phase == "Running")
+        api_server.stop()
+        api_server.start()
+        core.create_namespaced_pod(namespace, pod("after"))
+        eventually(lambda: core.read_namespaced_pod("after", namespace).status.phase == "Running")
+
+
 def test_the_fake_kubelet_finishes_pods_and_leaves_those_pending_that_find_no_room(
     api_server: ApiServer, namespace: str, core: client.CoreV1Api
 ):
@@ -153,6 +164,21 @@ def test_the_real_controllers_make_pods_and_collect_what_lost_its_owner(
         apps.delete_namespaced_stateful_set("pair", namespace)
         eventually(lambda: not core.list_namespaced_pod(namespace).items, 60)
         eventually(lambda: "owned" not in {each.metadata.name for each in core.list_namespaced_config_map(namespace).items}, 60)
+
+
+def test_a_real_autoscaler_scales_by_the_cpu_that_the_test_says(api_server: ApiServer, namespace: str):
+    labels = {"app": "busy"}
+    template = {"metadata": {"labels": labels}, "spec": pod("unnamed")["spec"]}
+    spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "busy"}
+    cpu = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}}
+    scaler = {"metadata": {"name": "busy"}, "spec": {"scaleTargetRef": target, "maxReplicas": 8, "metrics": [cpu]}}
+    with api_server.controllers(), FakeKubelet(api_server), api_server.client() as api:
+        client.AppsV1Api(api).create_namespaced_deployment(namespace, {"metadata": {"name": "busy"}, "spec": spec})
+        with MetricsApi(api_server, cpu=lambda pod: 0.15):
+            client.AutoscalingV2Api(api).create_namespaced_horizontal_pod_autoscaler(namespace, scaler)
+            # 0.15 of the 0.1 cores that a pod asks for is three times the target, whatever their number: up to the most.
+            eventually(lambda: client.AppsV1Api(api).read_namespaced_deployment("busy", namespace).spec.replicas == 8, 60)
 
 
 OWNER = """

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import subprocess
+import sys
+import tomllib
+from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import pytest
 from kubernetes import client
 from support.kube.binaries import KubernetesMissing
 from support.kube.node import Node, NodeUnsupported
+
+ROOT = Path(__file__).parents[2]
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
 
 @pytest.fixture(scope="session")
@@ -23,6 +30,16 @@ def node() -> Iterator[Node]:
         yield cluster
 
 
+@pytest.fixture(scope="session")
+def images(node: Node) -> dict[str, str]:
+    """Target of the Dockerfile -> name of its image on the node; built first, or taken from the cache if nothing changed."""
+    targets = ("operator", "spark")
+    build = [sys.executable, str(ROOT / "images" / "build.py"), *targets, "--archive"]
+    for archive in subprocess.run(build, check=True, stdout=subprocess.PIPE, text=True).stdout.split():
+        node.import_image(Path(archive))
+    return {target: f"streamtopology/{target}:{VERSION}" for target in targets}
+
+
 @pytest.fixture
 def namespace(node: Node) -> Iterator[str]:
     """A namespace of the test's own; its pods end with the test."""
@@ -30,3 +47,13 @@ def namespace(node: Node) -> Iterator[str]:
     yield name
     with node.client() as api:
         client.CoreV1Api(api).delete_namespace(name)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Function) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """The node is gone when somebody reads about a failure: its story goes into the report."""
+    report = yield
+    node = item.funcargs.get("node")
+    if report.failed and isinstance(node, Node):
+        report.sections.append(("the node", node.story()))
+    return report

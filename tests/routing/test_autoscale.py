@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -150,7 +151,7 @@ def test_constant_load_is_followed_once_and_then_left_alone(
     enough = chosen.within(math.ceil(work / chosen.target_utilisation - 1e-6))
     assert exact[-1] == exact[-30]
     assert abs(exact[-1] - enough) <= math.ceil(0.1 * enough) + 1
-    changes = [(after > before) - (after < before) for before, after in zip(exact, exact[1:], strict=False) if after != before]
+    changes = [(after > before) - (after < before) for before, after in pairwise(exact) if after != before]
     assert changes in ([1] * len(changes), [-1] * len(changes))  # never to and fro
     noisy = _followed(
         [work * (1 + noise[step % 60]) for step in range(240)], start, replace(chosen, stabilisation_seconds=900.0)

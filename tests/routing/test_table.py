@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from streamtopology.routing.epoch import Epoch, EpochFormatError, Route
 from streamtopology.routing.hashing import hash_int64
+from streamtopology.routing.placement import Placement
 from streamtopology.routing.table import (
     BUCKETS,
     RoutingTable,
@@ -259,7 +260,8 @@ def an_epoch() -> Epoch:
         "count": Route("mixed", table, (3, 0, 1), {"beta": 1.5, "list": (1, 2)}),
         "enrich": Route("shuffle", None, (0, 1), {}),
     }
-    return Epoch(4, routes, (0.5, 0.5), "instance 3 was 20 % behind")
+    placement = Placement(("large-0", "small-0", "large-1"), (0, 2), (0, 0, -1, 2))
+    return Epoch(4, routes, (0.5, 0.0, 0.5), "instance 3 was 20 % behind", placement)
 
 
 def test_an_epoch_comes_back_from_json_and_from_a_pickle() -> None:
@@ -273,11 +275,16 @@ def test_an_epoch_comes_back_from_json_and_from_a_pickle() -> None:
 @pytest.mark.parametrize(
     ("path", "value", "sentence"),
     [
-        (("version",), 2, "format 2, this program reads up to 1"),
+        (("version",), 3, "format 3, this program reads up to 2"),
         (("version",), None, "not an epoch"),
         (("number",), -1, "numbered from 0"),
         (("number",), "4", "number is '4', not of type int"),
         (("source_shares",), [0.5, 0.4], "sum to 1"),
+        (("source_shares",), [0.5, 0.5], "2 source_shares for 3 slots"),
+        (("placement", "homes"), [0, 1], r"not on \[1\]"),
+        (("placement", "present"), ["large-0"], "whole numbers"),
+        (("placement", "slots"), "large-0", "lists of slots, present and homes"),
+        (("placement",), [0], "placement is .0., not of type dict"),
         (("source_shares",), ["half"], "every value should be a number"),
         (("routes", "count"), 3, "route of operator 'count' is 3"),
         (("routes", "count", "instances"), [0, 1], r"table names instances \[3\]"),

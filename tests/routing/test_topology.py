@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import re
-from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.mistakes import GONE, MISTAKES, VALID, changed
 
 from streamtopology.routing.topology import (
     ExecutorClass,
@@ -28,63 +26,6 @@ from streamtopology.routing.topology import (
     columns_of,
     parse,
 )
-
-GONE = object()
-
-VALID = yaml.safe_load("""
-apiVersion: streamtopology.dev/v1alpha1
-kind: StreamTopology
-metadata: {name: trips}
-spec:
-  sources:
-    - name: rides
-      format: csv
-      schema: id BIGINT, city STRING, fare DOUBLE, at TIMESTAMP
-      options: {path: data/rides, header: true, maxFilesPerTrigger: 1}
-      select: [id, city, "fare * 2 AS doubled", at]
-      where: fare > 0
-      watermark: {column: at, delay: 10s}
-  operators:
-    - name: clean
-      inputs: [rides]
-      run: filter
-      with: {where: city IS NOT NULL}
-    - name: per-city
-      inputs: [{from: clean, as: rows}]
-      parallelism: 6
-      grouping: {policy: mixed, key: city}
-      run: quantiles
-      with: {column: doubled, min: 0, max: 500, emit: tuples}
-    - name: pairs
-      inputs:
-        - {from: clean, as: left}
-        - {from: rides, as: right, key: [id]}
-      grouping: {policy: fields, key: id}
-      run: window-join
-      with: {time: at, size: 10m}
-  sinks:
-    - {name: out, input: per-city, format: parquet, options: {path: build/out}}
-  executors:
-    - {name: large, replicas: 3, cpu: 450m, memory: 1Gi}
-    - {name: small, cpu: 0.135}
-  rebalance: {interval: 5s, tolerance: 0.1}
-  checkpoint: build/checkpoint
-""")
-
-
-def changed(*changes: tuple[str, object]) -> dict[str, Any]:
-    """VALID with the values at these paths replaced, added, or taken away (GONE)."""
-    manifest = copy.deepcopy(VALID)
-    for path, value in changes:
-        *parents, last = [int(step) if step.isdigit() else step for step in re.findall(r"[^.\[\]]+", path)]
-        place: Any = manifest
-        for step in parents:
-            place = place[step] if isinstance(place, list) else place.setdefault(step, {})
-        if value is GONE:
-            del place[last]
-        else:
-            place[last] = value
-    return manifest
 
 
 def problems_of(manifest: object) -> list[Problem]:
@@ -146,114 +87,6 @@ def test_operators_come_in_the_order_of_the_flow_and_remember_their_place() -> N
 
 
 # Each mistake: its path and its sentence ------------------------------------------------------------------------------
-
-MISTAKES: list[tuple[str, object, str, str]] = [
-    # (path to change, new value, path of the problem, sentence)
-    ("apiVersion", "v1", "", "found 'v1', allowed: streamtopology.dev/v1alpha1"),
-    ("kind", GONE, "", "is missing, expected one of StreamTopology"),
-    ("metadata", GONE, "", "is missing, expected a mapping with name"),
-    ("metadata.name", "Trips!", "", "found 'Trips!', expected a name of lower-case letters, digits and '-'"),
-    ("spec", [], "", "found a list, expected a mapping with sources, operators"),
-    ("spec.operatros", [], "", "unknown field: found 'operatros', allowed: sources, .*; did you mean 'operators'"),
-    # sources
-    ("spec.sources[0].name", GONE, "", "is missing, expected a name"),
-    ("spec.sources[0].format", 7, "", "found 7, expected a format: parquet, csv, json, text, kafka"),
-    ("spec.sources[0].schema", "a INT, b STRUCT<x: INT", "", "the schema ends before its closing '>'"),
-    ("spec.sources[0].schema", "a INT, b", "", "found 'b' in the schema, expected `name TYPE`"),
-    ("spec.sources[0].schema", "  ", "", "the schema is empty"),
-    ("spec.sources[0].schema", [{"name": "a"}], "spec.sources[0].schema[0].type", "is missing, expected a type"),
-    ("spec.sources[0].schema", [{"name": "a", "type": "INT"}, {"name": "A", "type": "INT"}], "spec.sources[0].schema",
-     "the schema names the column 'A' twice"),
-    ("spec.sources[0].schema", GONE, "", "is missing, expected Spark DDL such as"),
-    ("spec.sources[0].options.path", GONE, "", "is missing, expected the folder or pattern of csv files"),
-    ("spec.sources[0].options.header", [1], "", "found a list, expected a text, number, true or false"),
-    ("spec.sources[0].select[2]", "fare * 2", "", r"found 'fare \* 2', expected a column or `expression AS name`"),
-    ("spec.sources[0].watermark", GONE, "", "is missing, expected column and delay: 'pairs' closes windows"),
-    ("spec.sources[0].watermark.column", GONE, "", "is missing, expected the column with the time of the event"),
-    ("spec.sources[0].watermark.delay", "ten", "", "found 'ten', expected a duration such as"),
-    # operators
-    ("spec.operators", [], "", "needs at least one of its operators, found none"),
-    ("spec.operators[2].name", "clean", "", r"found 'clean' again, spec.operators\[0\] has it"),
-    ("spec.operators[1].inputs", [], "", "needs at least one of its inputs, found none"),
-    ("spec.operators[1].inputs", ["claen"], "spec.operators[1].inputs[0]",
-     "unknown input: found 'claen', allowed: rides, clean, pairs; did you mean 'clean'"),
-    ("spec.operators[0].inputs[0]", "clean", "", "operator 'clean' reads from itself"),
-    ("spec.operators[0].inputs[0]", "per-city", "spec.operators[0].inputs", "form a cycle: clean -> per-city -> clean"),
-    ("spec.operators[2].inputs[1].as", "left", "spec.operators[2].inputs[1]", "found the alias 'left' again"),
-    ("spec.operators[2].inputs[1].key", ["id", "city"], "", "found 2 columns, grouping.key has 1: one for each"),
-    ("spec.operators[2].inputs", ["clean"], "", "found 1 inputs, 'window-join' takes 2 or more"),
-    ("spec.operators[1].parallelism", 0, "", "found 0, expected a whole number from 1 to 1024"),
-    ("spec.operators[1].parallelism", 1025, "", "found 1025, expected a whole number from 1 to 1024"),
-    ("spec.operators[1].parallelism", True, "", "found true, expected a whole number"),
-    ("spec.operators[1].grouping.policy", "mixd", "", "found 'mixd', allowed: .*mixed.*; did you mean 'mixed'"),
-    ("spec.operators[1].grouping.policy", "partial-key", "",
-     "found 'partial-key', which sends one key to several instances, before 'quantiles', with emit: tuples, which .*; "
-     "allowed: .*mixed"),
-    ("spec.operators[2].grouping.policy", "partial-key", "",
-     "found 'partial-key', which .*, before 'window-join', whose state cannot be combined; allowed: .*mixed"),
-    ("spec.operators[1].grouping.options", {"bta": 1}, "spec.operators[1].grouping.options.bta",
-     "is no option of the grouping 'mixed'; allowed: beta"),
-    ("spec.operators[1].grouping.key", GONE, "", "is missing, expected columns: the policy 'mixed' routes by key"),
-    ("spec.operators[0].run", "count", "spec.operators[0].grouping.key",
-     "is missing, expected columns: 'count' keeps state per key"),
-    ("spec.operators[1].run", "quantile", "",
-     "found 'quantile', allowed: count, .*; did you mean 'quantiles'.*or module:Class"),
-    ("spec.operators[1].run", GONE, "", "is missing, expected a built-in operator, module:Class"),
-    ("spec.operators[1].with", "k=3", "", "found 'k=3', expected a mapping of options"),
-    ("spec.operators[1].aggregateEvery", 0, "", "found 0, expected a whole number from 1"),
-    # sinks
-    ("spec.sinks[0].input", "per-ctiy", "", "unknown operator: found 'per-ctiy', allowed: .*; did you mean 'per-city'"),
-    ("spec.sinks[0].input", "rides", "", "unknown operator: found 'rides', allowed: clean, per-city, pairs"),
-    ("spec.sinks[0].format", "parqet", "", "found 'parqet', allowed: parquet, .*; did you mean 'parquet'"),
-    ("spec.sinks[0].options", GONE, "spec.sinks[0].options.path", "is missing, a parquet sink needs it"),
-    # executors
-    ("spec.executors", GONE, "", "needs at least one of its executor classes, found none"),
-    ("spec.executors", [{"name": "large", "replicas": 0}], "", "all classes together have 0 replicas"),
-    ("spec.executors[1].name", "large", "", r"found 'large' again, spec.executors\[0\] has it"),
-    ("spec.executors[1].cpu", 0, "", "found 0, expected a positive number of cores .*: an executor without CPU"),
-    ("spec.executors[1].cpu", "-1", "", "found '-1', expected a positive number of cores .*: it is negative"),
-    ("spec.executors[1].memory", "1GB", "", "found '1GB', expected an amount of memory .*: the units are"),
-    ("spec.executors[1].memory", "64Mi", "", "found 67108864 bytes, an executor needs at least 512Mi"),
-    # the rest
-    ("spec.rebalance.mode", "auto", "", "found 'auto', allowed: Auto, Recommend, Off; did you mean 'Auto'"),
-    ("spec.rebalance.mode", False, "", "YAML reads a bare Off as false, write 'Off' with quotes"),
-    ("spec.rebalance.interval", "0s", "", "found '0s', expected a duration above 0"),
-    ("spec.rebalance.interval", 5, "", "found 5, expected a duration .*: a number alone has no unit"),
-    ("spec.rebalance.tolerance", -0.1, "", "found -0.1, expected a number above 0 and at most 1"),
-    ("spec.rebalance.maxTableEntries", -1, "", "found -1, expected a whole number from 0"),
-    ("spec.rebalance.windowIntervals", 0, "", "found 0, expected a whole number from 1"),
-    ("spec.trigger", {"interval": "1s", "availableNow": True}, "", "found interval and availableNow together"),
-    ("spec.trigger", {"availableNow": "yes"}, "spec.trigger.availableNow", "found 'yes', expected true or false"),
-    ("spec.checkpoint", "gs://bucket/x", "", "found the scheme 'gs' in 'gs://bucket/x', allowed: a path .*, s3://"),
-    ("spec.onBadTuple", "skip", "", "found 'skip', allowed: fail, deadLetter"),
-    # on Kubernetes
-    ("metadata.name", "t" * 47, "", "found 't+', expected at most 46 characters, the first of them a letter"),
-    ("metadata.name", "2trips", "", "found '2trips', expected at most 46 characters, the first of them a letter"),
-    ("spec.executors[0].name", "l" * 47, "", "found 'trips-l+' for its pods, expected at most 52 characters"),
-    ("spec.image", 3, "", "found 3, expected the name of an image"),
-    ("spec.imagePullPolicy", "always", "", "found 'always', allowed: Always, IfNotPresent, Never; did you mean 'Always'"),
-    ("spec.suspend", "yes", "", "found 'yes', expected true or false"),
-    ("spec.driver.memory", "512Mi", "", "found 536870912 bytes, the driver needs at least 1Gi"),
-    ("spec.driver.cpu", 0, "", "found 0, expected a positive number of cores"),
-    ("spec.driver.pods", {}, "", "unknown field: found 'pods', allowed: cpu, memory, pod; did you mean 'pod'"),
-    ("spec.migration.threshold", "64MB", "", "found '64MB', expected an amount of memory .*: the units are"),
-    ("spec.autoscale", {}, "spec.autoscale.class", "is missing, expected the name of an executor class"),
-    ("spec.autoscale", {"class": "big"}, "spec.autoscale.class", "unknown executor class: found 'big', allowed: large, small"),
-    ("spec.autoscale", {"class": "large"}, "spec.executors[0].replicas", "found 3 and spec.autoscale for the class 'large'"),
-    ("spec.autoscale", {"class": "small", "by": "me"}, "spec.autoscale.by", "found 'me', allowed: Operator, External, Nobody"),
-    ("spec.autoscale", {"class": "small", "by": "Operator"}, "spec.autoscale.maxReplicas", "is missing, expected the most"),
-    ("spec.autoscale", {"class": "small", "minReplicas": 3, "maxReplicas": 2}, "spec.autoscale.minReplicas",
-     "found 3, expected at most maxReplicas, 2"),
-    ("spec.autoscale", {"class": "small", "targetUtilisation": 70}, "spec.autoscale.targetUtilisation", "found 70, expected a"),
-    ("spec.executors[0].pod.volumes", [{"emptyDir": {}}], "spec.executors[0].pod.volumes[0].name", "is missing, expected a"),
-    ("spec.executors[0].pod.volumes", [None], "spec.executors[0].pod.volumes[0]", "is missing, expected a mapping of what"),
-    ("spec.executors[0].pod.volumeMounts", [{"name": "x", "mountPath": "/x"}], "spec.executors[0].pod.volumeMounts[0].name",
-     "unknown volume: found 'x', allowed: nothing"),
-    ("spec.executors[0].pod.env", [{"name": "A"}, {"name": "A"}], "spec.executors[0].pod.env[1].name", "found 'A' again"),
-    ("spec.driver.pod.env", [{"name": "STREAMTOPOLOGY_NAME"}], "spec.driver.pod.env[0].name", "which the operator sets itself"),
-    ("spec.driver.pod.labels", {"streamtopology.dev/class": "x"}, "", "which the operator sets itself"),
-    ("spec.driver.pod.nodeSelector", {"ssd": True}, "spec.driver.pod.nodeSelector.ssd", "found true, expected a text"),
-]  # fmt: skip
 
 
 @pytest.mark.parametrize(("path", "value", "problem_path", "sentence"), MISTAKES)

@@ -15,7 +15,7 @@ from streamtopology.routing.topology import BUILTINS, ManifestError, load, parse
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 REFERENCE = (ROOT / "docs" / "manifest.md").read_text(encoding="utf-8")
-SHIPPED = sorted(EXAMPLES.glob("*.yaml"))
+SHIPPED = [path for path in sorted(EXAMPLES.rglob("*.yaml")) if "kind: StreamTopology\nmetadata" in path.read_text("utf-8")]
 
 
 def _written(folder: Path, text: str) -> Path:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.faults import kill_executor
 from support.manifests import counting, counts_in, files, manifest, memory_sink, write_rows
 
 from streamtopology.jobs import control
@@ -47,7 +46,7 @@ class Feed:
         self.sent = 0
         folder.mkdir()
 
-    def files(self, running: Running, number: int = 3) -> None:
+    def files(self, running: Running, number: int = 2) -> None:
         """Hand over so many files, one after the other, each when the one before is committed."""
         for _ in range(number):
             self.expected.update(write_rows(self.folder, self.sent))
@@ -80,7 +79,7 @@ def test_executors_join_and_leave_a_running_topology(runner: Runner) -> None:
         assert "large-2 will take part when warm" in answer
         while "large-2" not in at_work(running):
             feed.files(running, 1)
-        feed.files(running, 6)
+        feed.files(running, 3)
         assert at_work(running) == {"large-0", "large-1", "large-2", "small-0"}
         instances = {report.instance for report in running.history.batches[-1].reports if report.operator == "counts"}
         assert instances == {0, 1, 2, 3}
@@ -88,8 +87,8 @@ def test_executors_join_and_leave_a_running_topology(runner: Runner) -> None:
         control.ask("scaled", "apply", path=str(runner.save(manifest_of[1])))
         feed.files(running)
         assert at_work(running) == {"large-0", "small-0"}
-        assert {slot.name for slot in runner.embedded.slots} == {"large-0", "small-0"}
-        assert runner.embedded.cluster.processes("large-2") == []
+        running.wait_until(lambda: {slot.name for slot in runner.embedded.slots} == {"large-0", "small-0"})
+        running.wait_until(lambda: not runner.embedded.cluster.processes("large-2"))
         feed.files(running)
         with pytest.raises(control.Refused, match="no executor class 'huge'; there are: large, small"):
             control.ask("scaled", "scale", class_name="huge", replicas=1)
@@ -100,11 +99,11 @@ def test_executors_join_and_leave_a_running_topology(runner: Runner) -> None:
     assert any(change.keys_moved for change in running.history.reconfigurations)
 
 
-def test_parallelism_and_executors_shrink_and_grow_over_restarts(runner: Runner) -> None:
+def test_parallelism_and_executors_shrink_over_a_restart(runner: Runner) -> None:
     feed = Feed(runner.folder / "rows")
-    for large, parallelism in ((2, 6), (1, 2), (2, 5)):
+    for large, parallelism in ((2, 6), (1, 2)):
         with runner.running(given("again", feed.folder, large, parallelism=parallelism)) as running:
-            feed.files(running, 3)
+            feed.files(running)
             commit = running.run.checkpoint.last_commit()
             assert commit is not None
             assert len(commit.state["counts"]) == parallelism
@@ -112,22 +111,4 @@ def test_parallelism_and_executors_shrink_and_grow_over_restarts(runner: Runner)
             for sink in ("mixed", "fields"):
                 assert counts_in(f"again-{sink}") == feed.expected
     plan = Plan.from_json(running.run.checkpoint.read_epoch(commit.epoch))
-    assert plan.placement.names == ("large-0", "large-1", "small-0")
-
-
-def test_an_executor_killed_while_another_joins(runner: Runner) -> None:
-    feed = Feed(runner.folder / "rows")
-    with runner.running(given("unlucky", feed.folder, 2, small=0)) as running:
-        feed.files(running)
-        control.ask("unlucky", "scale", class_name="large", replicas=3)
-        kill_executor(runner.embedded.cluster, "large-1")
-        while at_work(running) != {"large-0", "large-1", "large-2"}:
-            feed.files(running, 1)
-        kill_executor(runner.embedded.cluster, "large-0")
-        control.ask("unlucky", "scale", class_name="large", replicas=1)
-        feed.files(running, 4)
-        while at_work(running) != {"large-0"}:
-            feed.files(running, 1)
-        feed.until_merged(running)
-    for sink in SINKS:
-        assert counts_in(f"unlucky-{sink}") == feed.expected
+    assert plan.placement.names == ("large-0", "small-0")

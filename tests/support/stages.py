@@ -188,7 +188,8 @@ class Flow:
         plan = _first_plan(self.topology, source_schemas(self.topology, {}), self._base_dir, self.checkpoint)
         self.router = self._router_of(plan, self.checkpoint)
         self.driver = Driver(
-            spark=cast(Any, SimpleNamespace(sparkContext=None)), checkpoint=self.checkpoint, watch=cast(ExecutorWatch, _Watch(self)), router=self.router,
+            spark=cast(Any, SimpleNamespace(sparkContext=None)), checkpoint=self.checkpoint,
+            watch=cast(ExecutorWatch, _Watch(self)), router=self.router,
             publisher=Publisher(self.checkpoint, {name: self._sink(name) for name in self._sink_names()}),
             upkeep=Upkeep(self.checkpoint), watermarks=Watermarks(self.topology.sources, self._clock),
             slot_of=lambda executor: executor.id, settled=self._settle, run=f"run {next(self._runs)}", tell=self.told.append,
@@ -268,7 +269,7 @@ class Flow:
         ended = [home for home in self.homes if f"slot-{home}" not in placement.names and home >= self.topology.replicas]
         self.homes = tuple(home for home in self.homes if home not in ended)
         for home in ended:
-            del self.workers[home]
+            self.workers.pop(home, None)
 
     def _sink_names(self) -> list[str]:
         dead_letters = [DEAD_LETTERS] if self.topology.on_bad_tuple == "deadLetter" else []

@@ -16,6 +16,12 @@ from support.kube.cluster import Cluster
 from support.kube.processes import Processes
 
 _READY_SECONDS = 60
+_IMPATIENT = [
+    "--controllers=*,-node-lifecycle-controller",  # nobody renews the lease of the fake kubelet's node
+    "--horizontal-pod-autoscaler-sync-period=1s",
+    "--horizontal-pod-autoscaler-initial-readiness-delay=0s",
+    "--horizontal-pod-autoscaler-cpu-initialization-period=0s",
+]
 
 
 class ApiServer(Cluster):
@@ -71,8 +77,7 @@ class ApiServer(Cluster):
         kubeconfig = self.folder / "kube-controller-manager.kubeconfig"
         self.pki.kubeconfig_by_certificate(kubeconfig, self.url, control_plane.CONTROLLER_MANAGER)
         command = control_plane.controller_manager(kubeconfig, self.pki)
-        # Nobody renews the lease of the fake kubelet's node.
-        self._processes.start("kube-controller-manager", [*command, "--controllers=*,-node-lifecycle-controller"])
+        self._processes.start("kube-controller-manager", [*command, *_IMPATIENT])
         try:
             yield
         finally:

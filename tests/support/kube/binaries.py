@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 MODULE = Path(__file__).parents[2] / "kubernetes" / "go"
-API = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl")
-NODE = (*API, "kube-scheduler", "kubelet", "kube-proxy", "coredns", "pause", "helm")
+API = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl", "helm")
+NODE = (*API, "kube-scheduler", "kubelet", "kube-proxy", "coredns", "pause")
 
 _OLDEST_GO = (1, 25)
 _PROGRESS_SECONDS = 15

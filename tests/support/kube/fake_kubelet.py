@@ -76,7 +76,7 @@ class FakeKubelet:
                 except (urllib3.exceptions.HTTPError, OSError):  # the API server is away, which tests arrange
                     self._stopping.wait(0.1)
                 except client.ApiException as problem:
-                    if problem.status not in {409, 410, 429, 500, 503}:
+                    if problem.status not in {0, 409, 410, 429, 500, 503}:  # 0: TLS broke off
                         self._failure = problem
                         return
                     self._stopping.wait(0.1)

@@ -103,10 +103,14 @@ class Node(Cluster):
         self._relay(listener, host, port)
         return local
 
-    def log_ends(self) -> str:
-        """The last lines of each part's log: what to look at when a test does not understand the node."""
-        logs = sorted(self.folder.glob("*.log"))
-        return "\n".join(f"--- {log.name}\n{self._processes.log_end(log.stem)}" for log in logs)
+    def story(self) -> str:
+        """Pods, events and the last lines of each part's log: what to look at when a test fails."""
+        try:
+            seen = self.kubectl("get", "pods,events", "--all-namespaces", "--output=wide")
+        except ProcessFailed as problem:
+            seen = str(problem)
+        logs = (f"--- {log.name}\n{self._processes.log_end(log.stem)}" for log in sorted(self.folder.glob("*.log")))
+        return "\n".join([seen, *logs])
 
     # Bringing it up, from the namespaces to a node that is Ready
 

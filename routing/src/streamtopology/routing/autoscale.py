@@ -125,8 +125,7 @@ def decide(observation: Observation, settings: Autoscale, history: History = ())
     if remembered[0].at > observation.at - window:
         left = remembered[0].at + window - observation.at
         return Decision(wanted, f"{why}; fewer not before {left:.0f} s more of it", remembered)
-    most = max(one.replicas for one in remembered if one.at > observation.at - window)
-    held = min(wanted, most)
+    held = min(wanted, max([recommended, *(one.replicas for one in remembered if one.at > observation.at - window)]))
     if held > recommended:
         why = f"{why}; {held} were needed within the last {window:.0f} s"
     return Decision(held, why, remembered)

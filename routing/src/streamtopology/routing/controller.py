@@ -249,12 +249,15 @@ class Controller:
         """`rescaled`, an epoch over other slots or instances than those observed, with the tables and shares that fit them.
 
         A slot that nothing was measured of counts by its declared CPU. What it costs is not weighed, as the change is
-        wanted; where re-routing is not to be done by itself, or nothing was observed, the epoch stays as it is.
+        wanted; only what is noticeably better is taken. Where re-routing is not to be done by itself, or nothing was
+        observed, the epoch stays as it is.
         """
         window = self._recent()
         if not window or self._settings.mode != "Auto":
             return rescaled
-        routes, shares = _remedied(rescaled, self._judge(window, rescaled, facts))
+        judged = self._judge(window, rescaled, facts)
+        noticeable = {name: remedy for name, remedy in judged.items() if remedy.gain_seconds > remedy.noise_seconds}
+        routes, shares = _remedied(rescaled, noticeable)
         return replace(rescaled, routes=routes, source_shares=shares)
 
     def _decide(self, now: float, judged: Mapping[str, Remedy], window: list[_Observation], current: Epoch) -> Decision:

@@ -19,21 +19,21 @@ def class_of(slot: str) -> str:
     return slot.rpartition("-")[0]
 
 
-def instances_of(operator: Operator, topology: Topology, executors: int) -> int:
-    """How many instances the operator has while `executors` of the topology's executors take part.
+def instances_of(operator: Operator, executors: int) -> int:
+    """How many instances the operator has while so many of the topology's executors take part.
 
-    As many instances as replicas is what the manifest says by default, and means one for each executor.
+    Where the manifest names no parallelism, it has one on each of them.
     """
-    return executors if operator.parallelism == topology.replicas else operator.parallelism
+    return executors if operator.follows_executors else operator.parallelism
 
 
 def most_instances(topology: Topology, executors: int) -> int:
     """Instances of the operator that has most of them."""
-    return max(instances_of(operator, topology, executors) for operator in topology.operators)
+    return max(instances_of(operator, executors) for operator in topology.operators)
 
 
 def with_replicas(topology: Topology, class_name: str, replicas: int) -> Topology:
-    """The topology with so many executors of a class. Operators with an instance for each executor still have one.
+    """The topology with so many executors of a class. Operators that name no parallelism follow.
 
     ValueError: there is no such class, or no executor would be left.
     """

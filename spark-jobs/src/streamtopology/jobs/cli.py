@@ -180,7 +180,10 @@ def _parser() -> argparse.ArgumentParser:
     bench = commands.add_parser("bench", help="run a benchmark")
     bench.add_argument("name")
     bench.add_argument("--json", type=Path, metavar="FILE")
-    bench.add_argument("--runs", type=_positive, default=5)
+    bench.add_argument("--runs", type=_positive, help="how often (each bench has a default)")
+    bench.add_argument("--seed", type=_positive, help="chaos: the first seed; --runs tries the next ones, too")
+    bench.add_argument("--kills", type=_positive, help="chaos: how many processes are killed")
+    bench.add_argument("--keys", type=_positive, help="recovery, migrate: keys with state")
     bench.set_defaults(command=_bench)
     return parser
 
@@ -369,7 +372,8 @@ def _executor(_: argparse.Namespace) -> int:
 def _bench(parsed: argparse.Namespace) -> int:
     from streamtopology.jobs.bench import run_bench
 
-    return run_bench(parsed.name, parsed.json, parsed.runs)
+    given = {name: getattr(parsed, name) for name in ("runs", "seed", "kills", "keys")}
+    return run_bench(parsed.name, parsed.json, {name: value for name, value in given.items() if value is not None})
 
 
 def _stop_on_signals() -> None:

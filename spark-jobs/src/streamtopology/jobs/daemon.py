@@ -71,10 +71,17 @@ def freeze_at_powers_of_two(worker: Callable[..., int]) -> Callable[..., int]:
     return counted
 
 
+def print_unless_hung_up(text: str, **how: Any) -> None:
+    """In place of `print` in PySpark's daemon: Spark hangs up on its idle data source readers, which is no news for people."""
+    if "BrokenPipeError" not in text:
+        print(text, **how)
+
+
 if __name__ == "__main__":
     prefer_installed_pyspark()
     preload()
     from pyspark import daemon
 
     daemon.worker = freeze_at_powers_of_two(daemon.worker)
+    setattr(daemon, "print", print_unless_hung_up)  # noqa: B010 - the module has no such name of its own yet
     daemon.manager()

@@ -186,8 +186,8 @@ class Driver:
             self.settled(plan.placement)
             return
         raise TopologyFailed(
-            f"batch {number} lost an executor or its Python worker in each of {MOST_ATTEMPTS} attempts: too little memory, "
-            "or an operator that ends its process? See the executors' logs"
+            f"batch {number} lost an executor or its Python worker in each of {MOST_ATTEMPTS} attempts: too little memory, or "
+            "an operator that ends its process? See the executors' logs"
         )
 
     def read_ahead(self, descriptors: Sequence[str]) -> None:

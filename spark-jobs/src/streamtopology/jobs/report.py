@@ -98,7 +98,6 @@ def _instances(history: History, operator: str) -> list[dict[str, Any]]:
     capacities = latest_capacities(history)
     return [
         {
-            "instance": instance,
             "executor": slots[slot_of[instance]].executor,
             "class": slots[slot_of[instance]].class_name,
             "rows": rows[instance],

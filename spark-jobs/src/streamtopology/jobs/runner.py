@@ -263,7 +263,8 @@ class TopologyRun:
 
     def apply(self, topology: Topology) -> str:
         """Run `topology` in place of the present one. ValueError: that needs a restart, or it cannot be."""
-        change = difference(self._router.topology, topology)
+        before = self._router.topology
+        change = difference(before, topology)
         if change.level > Level.SCALE:
             raise ValueError(
                 f"this needs a restart ({'; '.join(change.sentences)}): stop the topology and run it again, it goes on "
@@ -273,24 +274,27 @@ class TopologyRun:
             return "nothing changes"
         check_before_start(topology, self._base_dir)
         number = self._router.apply(topology, "; ".join(change.sentences))
-        self._fit_cluster(topology)
+        self._fit_cluster(before, topology)
         self._history.policies = policies_of(topology)
         self.tell(f"epoch {number} published: {'; '.join(change.sentences)}")
         awaited = self._router.awaited()
         when = f"; {', '.join(awaited)} will take part when warm" if awaited else ""
         return f"epoch {number} runs from the next batch on: {'; '.join(change.sentences)}{when}"
 
-    def _fit_cluster(self, topology: Topology) -> None:
+    def _fit_cluster(self, before: Topology, topology: Topology) -> None:
         """Other limits at once, more executors as soon as they are up; fewer when a batch has gone on without them."""
-        classes = {slot.class_name: slot.cpu for slot in self._cluster.slots}
+        limits = {executor.name: executor.cpu for executor in before.executors}
         for executor in topology.executors:
-            if executor.name in classes and classes[executor.name] != executor.cpu:
+            if limits.get(executor.name, executor.cpu) != executor.cpu:
                 self._cluster.resize(executor.name, executor.cpu)
         self._start_missing(topology)
 
     def _start_missing(self, topology: Topology) -> None:
+        """Start executors for slots that have none, with the CPU that others of their class have now."""
         there = {slot.name for slot in self._cluster.slots}
-        self._cluster.start([slot for slot in executor_slots(topology) if slot.name not in there])
+        limits = {slot.class_name: slot.cpu for slot in self._cluster.slots}
+        missing = [slot for slot in executor_slots(topology) if slot.name not in there]
+        self._cluster.start([replace(slot, cpu=limits.get(slot.class_name, slot.cpu)) for slot in missing])
 
     def _release(self, placement: Placement) -> None:
         """A batch without the executors of these slots is committed: nobody needs them, unless the topology wants them."""

@@ -101,7 +101,7 @@ def asking_the_cluster(name: str, namespace: str | None, context: str | None) ->
     file = os.environ.get("KUBECONFIG")
     try:
         api = config.new_client_from_config(file, context)
-        contexts, active = cast("tuple[list[dict[str, Any]], dict[str, Any]]", config.list_kube_config_contexts(file))
+        contexts, active = cast(Any, config).list_kube_config_contexts(file)  # its types know not what it returns
     except ConfigException as missing:
         raise WrongUse(f"no cluster to ask ({missing}); for a topology that runs on this machine add --here") from missing
     chosen = next((each for each in contexts if each["name"] == context), active)

@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 from streamtopology.jobs.history import Reconfiguration
+from streamtopology.routing.wording import count, duration, percent, rate, size
 
-
-def count(value: float) -> str:
-    """412, 15.3 k, 1.70 M: three figures are what a person compares."""
-    return _scaled(value, ("", " k", " M", " G", " T"))
-
-
-def size(value: float) -> str:
-    """Bytes in decimal units: 412 B, 1.20 MB."""
-    return _scaled(value, (" B", " kB", " MB", " GB", " TB"))
+__all__ = ["count", "duration", "figure", "micros", "moved", "percent", "rate", "rerouting", "size", "tick"]
 
 
 def tick(value: float) -> str:
@@ -25,29 +16,11 @@ def tick(value: float) -> str:
     return f"{value:g}"
 
 
-def rate(value: float | None) -> str:
-    return "-" if value is None else f"{count(value)} rows/s"
-
-
 def figure(value: float | None) -> str:
     """A measured figure of any kind: 0.00123, 1.25, 607, 16,384; - where there is none."""
     if value is None:
         return "-"
     return f"{value:,.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:.3g}"
-
-
-def percent(value: float | None) -> str:
-    return "-" if value is None else f"{100 * value:.0f} %"
-
-
-def duration(seconds: float) -> str:
-    """85 ms, 3.2 s, 41 s, 2 min 05 s."""
-    if round(1000 * seconds) < 1000:
-        return f"{1000 * seconds:.0f} ms"
-    if round(seconds, 1) < 10:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60:02d} s"
 
 
 def micros(seconds: float) -> str:
@@ -69,14 +42,3 @@ def rerouting(change: Reconfiguration) -> str:
         f"predicted gain {percent(change.predicted_gain)}"
     )
     return text if change.measured_gain is None else f"{text}, measured {percent(change.measured_gain)}"
-
-
-def _scaled(value: float, units: tuple[str, ...]) -> str:
-    """Three figures and the unit of the thousand that they are in after rounding."""
-    if round(value) < 1000:
-        return f"{value:.0f}{units[0]}"
-    value = float(f"{value:.3g}")
-    magnitude = min(len(units) - 1, int(math.log10(value)) // 3)
-    value /= 1000**magnitude
-    decimals = 2 if value < 10 else 1 if value < 100 else 0
-    return f"{value:.{decimals}f}{units[magnitude]}"

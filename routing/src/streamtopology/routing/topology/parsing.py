@@ -127,10 +127,8 @@ def _some(place: Place, what: str, most: int) -> list[Place]:
 
 
 def _at_most(place: Place, what: str, most: int) -> list[Place]:
-    items = place.items(what)
-    if len(items) > most:
-        place.wrong(f"found {len(items)} {what}, allowed are at most {most}")
-    return items
+    place.at_most(most, what)
+    return place.items(what)
 
 
 def _source(place: Place) -> Source:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
+from streamtopology.routing.topology.limits import MOST_POD_ITEMS, MOST_VOLUMES
 from streamtopology.routing.topology.problems import Problem, one_of
 from streamtopology.routing.topology.reading import Place
 from streamtopology.routing.topology.values import JsonMap, PodSettings
@@ -17,18 +18,22 @@ from streamtopology.routing.topology.values import JsonMap, PodSettings
 
 @dataclass(frozen=True)
 class PodField:
-    """One setting: its name in the manifest and in PodSettings, its form, what every item needs, a line for people."""
+    """One setting: its name in the manifest and in PodSettings, its form, what every item needs, a line for people.
+
+    `most`: items at most.
+    """
 
     name: str
     attribute: str
     form: Literal["objects", "object", "texts", "text"]
     summary: str
     needs: tuple[str, ...] = ()
+    most: int = MOST_POD_ITEMS
 
 
 POD_FIELDS = (
-    PodField("volumes", "volumes", "objects", "volumes of the pod", ("name",)),
-    PodField("volumeMounts", "volume_mounts", "objects", "where our container sees them", ("name", "mountPath")),
+    PodField("volumes", "volumes", "objects", "volumes of the pod", ("name",), MOST_VOLUMES),
+    PodField("volumeMounts", "volume_mounts", "objects", "where our container sees them", ("name", "mountPath"), MOST_VOLUMES),
     PodField("env", "env", "objects", "environment variables of our container", ("name",)),
     PodField("envFrom", "env_from", "objects", "ConfigMaps and Secrets that become environment variables"),
     PodField("nodeSelector", "node_selector", "texts", "labels of the nodes that the pod may run on"),
@@ -64,10 +69,12 @@ def read_pod(place: Place) -> PodSettings:
 
 def _read(field: PodField, place: Place) -> object:
     if field.form == "objects":
+        place.at_most(field.most, field.name)
         return tuple(_read_object(field, item) for item in place.items("mappings"))
     if field.form == "object":
         return place.free_options("what Kubernetes takes there")
     if field.form == "texts":
+        place.at_most(field.most, field.name)
         return place.text_map()
     return place.text("a name") if place.present else None
 

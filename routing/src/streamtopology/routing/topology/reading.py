@@ -75,6 +75,11 @@ class Place:
             return []
         return [Place(item, f"{self.path}[{index}]", self.problems) for index, item in enumerate(self.value)]
 
+    def at_most(self, most: int, what: str) -> None:
+        """Note when a list or mapping has more than so many items."""
+        if (is_list(self.value) or is_mapping(self.value)) and len(self.value) > most:
+            self.wrong(f"found {len(self.value)} {what}, allowed are at most {most}")
+
     def text(self, what: str, default: str | None = None) -> str:
         if not self.present and default is not None:
             return default

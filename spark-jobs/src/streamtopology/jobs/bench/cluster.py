@@ -50,13 +50,16 @@ def fresh_folder(bench: str) -> Path:
 
 def topology(
     name: str, data: Path, schema: str, operators: Sequence[Mapping[str, Any]], executors: Sequence[Mapping[str, Any]],
-    rebalance: Mapping[str, Any] | None = None,
+    rebalance: Mapping[str, Any] | None = None, **more: Any,
 ) -> Topology:  # fmt: skip
-    """A topology that takes one parquet file of `data` a batch, as the source `rows`; never re-routed unless told."""
+    """A topology that takes one parquet file of `data` a batch, as the source `rows`; never re-routed unless told.
+
+    `more`: other parts of the manifest's spec.
+    """
     source = {"name": "rows", "format": "parquet", "schema": schema, "options": {"path": str(data), "maxFilesPerTrigger": 1}}
     spec = {
         "sources": [source], "operators": list(operators), "executors": list(executors),
-        "rebalance": dict(rebalance or {"mode": "Off"}),
+        "rebalance": dict(rebalance or {"mode": "Off"}), **more,
     }  # fmt: skip
     return parse(
         {"apiVersion": "streamtopology.dev/v1alpha1", "kind": "StreamTopology", "metadata": {"name": name}, "spec": spec}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import zipfile
 from collections.abc import Callable
@@ -133,3 +134,18 @@ def _write_batches(target: Path, name: str, batches: int, row_groups: int, batch
         os.replace(draft, path)
         written.append(path)
     return written
+
+
+def main() -> None:
+    """What the Job of examples/flights-k8s.yaml runs: `python -m streamtopology.jobs.bench.flights_data FOLDER FILES ROWS`."""
+    parser = argparse.ArgumentParser(description="write flights as numbered parquet files, each of which appears whole")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("files", type=int)
+    parser.add_argument("rows", type=int, help="of each file")
+    arguments = parser.parse_args()
+    written = make_flights(arguments.folder, arguments.files, arguments.rows)
+    print(f"{len(written)} files of {arguments.rows:,} flights in {arguments.folder}")
+
+
+if __name__ == "__main__":
+    main()

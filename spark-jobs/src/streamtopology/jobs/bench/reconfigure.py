@@ -70,7 +70,7 @@ def run(runs: int = 5) -> dict[str, Any]:
             if due and done not in seen and len(seen) < runs:
                 seen.add(done)
                 middle = history.batches[-1].seconds / 2
-                threading.Timer(middle, _publish_another, (run.router, published)).start()
+                threading.Timer(middle, publish_another, (run.router, published)).start()
 
         seen: set[int] = set()
         history.listen(after_batch)
@@ -94,7 +94,7 @@ def _make_rows(folder: Path, batches: int) -> None:
         pq.write_table(rows, folder / f"keys-{number:06d}.parquet", row_group_size=-(-len(keys) // ROW_GROUPS))
 
 
-def _publish_another(router: InProcessRouter, published: dict[int, float]) -> None:
+def publish_another(router: InProcessRouter, published: dict[int, float]) -> None:
     """Give a tenth of the buckets, others each time, to the next instance; note when, in epoch seconds."""
     now = router.epoch
     route = now.routes["counts"]

@@ -34,7 +34,7 @@ USUAL = 5
 """Batches before each change, with whose median the switching batch is compared, and after it."""
 SETTLED = 8
 """Batches after a change before the next one."""
-MOST_BATCHES = 4000
+MOST_BATCHES = 1500
 ITS_SHARE = 0.9
 """A new executor carries its share when it has this part of the mean of all."""
 

@@ -79,7 +79,8 @@ def _object_schema() -> Schema:
         "properties": {
             "apiVersion": {"type": "string", "description": "The version of this schema."},
             "kind": {"type": "string", "description": KIND},
-            "metadata": {"type": "object"},
+            # Kubernetes' own limit, said again: without it the cost of rules about the name has no bound.
+            "metadata": {"type": "object", "properties": {"name": {"type": "string", "maxLength": 253}}},
             "spec": spec_schema(),
             "status": status_schema(),
         },

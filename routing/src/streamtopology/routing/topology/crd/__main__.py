@@ -1,4 +1,4 @@
-"""Prints the CustomResourceDefinition as YAML."""
+"""Prints the CustomResourceDefinition as YAML, or with `admission` the admission policy beside it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import sys
 import yaml
 
 from streamtopology.routing.topology.crd import custom_resource_definition
-
-HEADER = "# Written by `python -m streamtopology.routing.topology.crd`; change that, not this.\n"
-
-
-def main() -> None:
-    sys.stdout.write(HEADER + yaml.safe_dump(custom_resource_definition(), sort_keys=False, width=120, allow_unicode=True))
+from streamtopology.routing.topology.crd.admission import admission_policy
 
 
-main()
+def main(arguments: list[str]) -> None:
+    objects = admission_policy() if arguments == ["admission"] else [custom_resource_definition()]
+    sys.stdout.write("# Written by `make crds` from routing/topology/crd; change that, not this.\n")
+    yaml.safe_dump_all(objects, sys.stdout, sort_keys=False, width=120, allow_unicode=True)
+
+
+main(sys.argv[1:])

@@ -48,14 +48,17 @@ def mapping(
     fields: Mapping[str, Schema],
     required: Sequence[str] = (),
     rules: Sequence[Schema] = (),
-    default: Mapping[str, object] | None = None,
+    defaulted: bool = False,
 ) -> Schema:
+    """Fields by name. `defaulted`: left out, it is the defaults of its fields."""
     kind: Schema = {"type": "object", "description": description, "properties": dict(fields)}
     if required:
         kind["required"] = list(required)
     if rules:
         kind["x-kubernetes-validations"] = list(rules)
-    return kind | ({} if default is None else {"default": dict(default)})
+    if defaulted:
+        kind["default"] = {name: field["default"] for name, field in fields.items() if "default" in field}
+    return kind
 
 
 def named_items(description: str, item: Schema, least: int, most: int) -> Schema:

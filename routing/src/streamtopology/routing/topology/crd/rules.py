@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from streamtopology.routing.topology.crd.fields import Schema
 from streamtopology.routing.topology.limits import LONGEST_STATEFUL_SET_NAME, LONGEST_TOPOLOGY_NAME
 from streamtopology.routing.topology.parsing import USER_CLASS_PATTERN
+from streamtopology.routing.topology.pods import RESERVED_ENV, RESERVED_ENV_PREFIX, RESERVED_LABEL_PREFIXES
 from streamtopology.routing.topology.reading import NAME_EXPECTED, NAME_PATTERN
 
 FOUND = '(type(self) == string ? "\'" + string(self) + "\'" : string(self))'
@@ -41,7 +42,7 @@ def _quantity_rules(expected: str, checks: list[tuple[str, str]]) -> list[Schema
     for holds, why in checks:
         guarded = f"!({' && '.join(before)}) || {holds}" if before else holds
         tail = f": {why}" if why else ""
-        rules.append(telling(guarded, f"'found ' + {FOUND} + ', expected {expected}{tail}'", f"expected {expected}{tail}"))
+        rules.append(telling(guarded, sentence(f"found %s, expected {expected}{tail}", FOUND), f"expected {expected}{tail}"))
         before.append(f"({holds})")
     return rules
 
@@ -76,8 +77,7 @@ def least_memory(least: str, why: str) -> Schema:
     """At least so much memory, for a field that has the rules above, too."""
     readable = f"{_MEMORY_TEXT} && quantity(string(self)).isInteger()"
     holds = f"!({readable}) || quantity(string(self)).compareTo(quantity('{least}')) >= 0"
-    found = "'found ' + string(quantity(string(self)).asInteger()) + ' bytes, "
-    return telling(holds, f"{found}{why}'", why)
+    return telling(holds, sentence(f"found %d bytes, {why}", "quantity(string(self)).asInteger()"), why)
 
 
 def duration_rules(above_zero: bool = False) -> list[Schema]:
@@ -88,8 +88,8 @@ def duration_rules(above_zero: bool = False) -> list[Schema]:
             ("string(self).matches('^[0-9]+([.][0-9]+)?[A-Za-zµ]*$')", ""),
             ("string(self).matches('[a-zA-Zµ]$|^0+([.]0+)?$')", "a number alone has no unit"),
             ("string(self).matches('[0-9](us|µs|ms|s|m|h)?$')", "the units are us, ms, s, m, h"),
-            ("string(self).matches('^[0-9]+([.][0-9]{1,3})?(us|µs)$|^[0-9]+([.][0-9]{1,6})?(ms|s|m|h)?$')",
-             "write at most 3 decimals of a us, 6 of anything else"),
+            ("string(self).matches('^[0-9]+([.][0-9]{1,3}0*)?(us|µs)$|^[0-9]+([.][0-9]{1,6}0*)?ms$|^[0-9]+([.][0-9]{1,9}0*)?[smh]?$')",
+             "nothing is finer than 0.001us"),
             ("double(string(self).replace('us', '').replace('µs', '').replace('ms', '').replace('s', '').replace('m', '')"
              ".replace('h', '')) * (string(self).endsWith('us') || string(self).endsWith('µs') ? 0.000001 "
              ": string(self).endsWith('ms') ? 0.001 : string(self).endsWith('m') ? 60.0 : string(self).endsWith('h') ? 3600.0 "
@@ -97,67 +97,83 @@ def duration_rules(above_zero: bool = False) -> list[Schema]:
         ],
     )  # fmt: skip
     if above_zero:
-        found = f"'found ' + {FOUND} + ', expected a duration above 0 such as 10s'"
-        rules.append(telling("!string(self).matches('^[0.]+[a-zµ]*$')", found, "expected a duration above 0 such as 10s"))
+        expected = "expected a duration above 0 such as 10s"
+        rules.append(telling("!string(self).matches('^[0.]+[a-zµ]*$')", sentence(f"found %s, {expected}", FOUND), expected))
     return rules
 
 
 def name_rules() -> list[Schema]:
-    quoted = NAME_EXPECTED.replace("'", "\\'")
-    return [telling(f"self.matches('^{NAME_PATTERN}$')", f"'found \\'' + self + '\\', expected {quoted}'", NAME_EXPECTED)]
+    return [
+        telling(f"self.matches('^{NAME_PATTERN}$')", sentence(f"found '%s', expected {NAME_EXPECTED}", "self"), NAME_EXPECTED)
+    ]
 
 
 def topology_name_rules() -> list[Schema]:
     """Rules at the root, the only place that sees the object's name."""
-    expected = (
-        f"expected at most {LONGEST_TOPOLOGY_NAME} characters, the first of them a letter: "
-        "names of Services and Jobs begin with it"
-    )
-    holds = f"size(self.metadata.name) <= {LONGEST_TOPOLOGY_NAME} && self.metadata.name.matches('^[a-z][-a-z0-9]*$')"
-    fits = f"size(self.metadata.name) + 1 + size(e.name) <= {LONGEST_STATEFUL_SET_NAME}"
-    too_long = (
-        f"'found \\'' + self.metadata.name + '-' + self.spec.executors.filter(e, !({fits}))[0].name + '\\' for its pods, "
-        f"expected at most {LONGEST_STATEFUL_SET_NAME} characters: shorten a name'"
-    )
+    longest, most = LONGEST_TOPOLOGY_NAME, LONGEST_STATEFUL_SET_NAME
+    expected = f"expected at most {longest} characters, the first of them a letter: names of Services and Jobs begin with it"
+    holds = f"size(self.metadata.name) <= {longest} && self.metadata.name.matches('^[a-z][-a-z0-9]*$')"
+    fits = f"size(self.metadata.name) + 1 + size(x.name) <= {most}"
+    too_long = f"for its pods, expected at most {most} characters: shorten a name"
     return [
-        telling(holds, f"'metadata.name: found \\'' + self.metadata.name + '\\', {expected}'", f"metadata.name: {expected}"),
-        telling(f"self.spec.executors.all(e, {fits})", too_long, "names of topology and class are too long", ".spec.executors"),
-    ]
+        telling(
+            holds, sentence(f"metadata.name: found '%s', {expected}", "self.metadata.name"), f"metadata.name: {expected}"
+        ),
+        telling(
+            f"!({holds}) || self.spec.executors.all(x, {fits})",
+            sentence(f"found '%s-%s' {too_long}", "self.metadata.name", f"{_first('self.spec.executors', f'!({fits})')}.name"),
+            f"found a name {too_long}", ".spec.executors",
+        ),
+    ]  # fmt: skip
 
 
-def _first(items: str, broken: str) -> str:
-    return f"{items}.filter(x, {broken})[0]"
+def sentence(words: str, *values: str) -> str:
+    """An expression that puts values into words. (Its cost is estimated by the words alone; `+` would have no bound.)"""
+    quoted = words.replace("'", "\\'")
+    return f"'{quoted}'.format([{', '.join(values)}])"
+
+
+def _first(items: str, condition: str) -> str:
+    """The first item `x` for which the condition holds."""
+    return f"{items}.filter(x, {condition})[0]"
 
 
 def spec_rules() -> list[Schema]:
-    operator_names = "self.operators.map(o, o.name).join(', ')"
-    class_names = "self.executors.map(e, e.name).join(', ')"
+    operator_names = "self.operators.map(o, o.name)"
+    class_names = "self.executors.map(e, e.name)"
     shared = "self.sources.exists(s, s.name == x.name)"
     unknown = "!self.operators.exists(o, o.name == x.input)"
-    scaled = "(has(self.autoscale) && e.name == self.autoscale.class)"
-    others = f"self.executors.exists(e, !{scaled} && (!has(e.replicas) || e.replicas > 0))"
-    set_twice = f"self.executors.filter(e, {scaled} && has(e.replicas))"
+    scaled = "(has(self.autoscale) && x.name == self.autoscale.class)"
+    others = f"self.executors.exists(x, !{scaled} && (!has(x.replicas) || x.replicas > 0))"
+    set_twice = f"{scaled} && has(x.replicas)"
     return [
         telling(
             f"!self.operators.exists(x, {shared})",
-            f"'found \\'' + {_first('self.operators', shared)}.name + "
-            "'\\' again, a source has it; sources and operators need different names'",
+            sentence(
+                "found '%s' again, a source has it; sources and operators need different names",
+                f"{_first('self.operators', shared)}.name",
+            ),
             "sources and operators need different names", ".operators",
         ),
         telling(
             f"!has(self.sinks) || !self.sinks.exists(x, {unknown})",
-            f"'unknown operator: found \\'' + {_first('self.sinks', unknown)}.input + '\\', allowed: ' + {operator_names}",
+            sentence(
+                "unknown operator: found '%s', allowed: %s", f"{_first('self.sinks', unknown)}.input", operator_names
+            ),
             "unknown operator", ".sinks",
         ),
         telling(
-            f"!has(self.autoscale) || self.executors.exists(e, {scaled})",
-            f"'unknown executor class: found \\'' + self.autoscale.class + '\\', allowed: ' + {class_names}",
+            f"!has(self.autoscale) || self.executors.exists(x, {scaled})",
+            sentence("unknown executor class: found '%s', allowed: %s", "self.autoscale.class", class_names),
             "unknown executor class", ".autoscale.class",
         ),
         telling(
-            f"{set_twice}.size() == 0",
-            f"'found ' + string({set_twice}[0].replicas) + ' and spec.autoscale for the class \\'' + self.autoscale.class + "
-            "'\\', allowed is one of them: leave replicas out, spec.autoscale.replicas has them'",
+            f"!self.executors.exists(x, {set_twice})",
+            sentence(
+                "found %d and spec.autoscale for the class '%s', allowed is one of them: leave replicas out, "
+                "spec.autoscale.replicas has them",
+                f"{_first('self.executors', set_twice)}.replicas", "self.autoscale.class",
+            ),
             "the class that autoscale names sets no replicas", ".executors",
         ),
         rule(
@@ -172,15 +188,12 @@ def spec_rules() -> list[Schema]:
 
 
 def autoscale_rules() -> list[Schema]:
+    missing = "is missing, expected the most executors that the operator may ask for, since by is Operator"
     return [
-        rule(
-            "self.by != 'Operator' || has(self.maxReplicas)",
-            "is missing, expected the most executors that the operator may ask for, since by is Operator",
-            ".maxReplicas",
-        ),
+        rule("self.by != 'Operator' || has(self.maxReplicas)", missing, ".maxReplicas"),
         telling(
             "!has(self.maxReplicas) || self.minReplicas <= self.maxReplicas",
-            "'found ' + string(self.minReplicas) + ', expected at most maxReplicas, ' + string(self.maxReplicas)",
+            sentence("found %d, expected at most maxReplicas, %d", "self.minReplicas", "self.maxReplicas"),
             "expected at most maxReplicas",
             ".minReplicas",
         ),
@@ -194,10 +207,35 @@ def run_rules(builtins: Iterable[str]) -> list[Schema]:
     return [
         telling(
             f"self in [{known}] || self.matches('^({USER_CLASS_PATTERN})$')",
-            f"'found \\'' + self + '\\', {expected}'",
+            sentence(f"found '%s', {expected}", "self"),
             expected,
         )
     ]
+
+
+def pod_rules() -> list[Schema]:
+    """A mount's volume must be there."""
+    unknown = "!(has(self.volumes) && self.volumes.exists(v, v.name == x.name))"
+    return [
+        telling(
+            f"!has(self.volumeMounts) || !self.volumeMounts.exists(x, {unknown})",
+            sentence("unknown volume: found '%s'", f"{_first('self.volumeMounts', unknown)}.name"),
+            "unknown volume", ".volumeMounts",
+        )
+    ]  # fmt: skip
+
+
+def reserved_env_rules() -> list[Schema]:
+    ours = ", ".join(f"'{name}'" for name in RESERVED_ENV)
+    said = "which the operator sets itself"
+    holds = f"!self.name.startsWith('{RESERVED_ENV_PREFIX}') && !(self.name in [{ours}])"
+    return [telling(holds, sentence(f"found '%s', {said}", "self.name"), said, ".name")]
+
+
+def reserved_label_rules() -> list[Schema]:
+    holds = " && ".join(f"!k.startsWith('{prefix}')" for prefix in RESERVED_LABEL_PREFIXES)
+    said = "which the operator sets itself"
+    return [telling(f"self.all(k, {holds})", sentence(f"found '%s', {said}", f"self.filter(k, !({holds}))[0]"), said)]
 
 
 TRIGGER_RULE = rule(
@@ -207,7 +245,6 @@ TRIGGER_RULE = rule(
 
 CHECKPOINT_RULE = telling(
     "!self.matches('^[A-Za-z][A-Za-z0-9+.-]*:') || self.matches('^(file|s3):')",
-    "'found the scheme \\'' + self.split(':')[0] + '\\' in \\'' + self + "
-    "'\\', allowed: a path without scheme, file://, s3://'",
+    sentence("found the scheme '%s' in '%s', allowed: a path without scheme, file://, s3://", "self.split(':')[0]", "self"),
     "allowed: a path without scheme, file://, s3://",
 )  # fmt: skip

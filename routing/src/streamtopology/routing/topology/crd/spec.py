@@ -83,7 +83,7 @@ def spec_schema() -> Schema:
                     "More state than this is copied ahead by a Job.",
                     rules.memory_rules(), format_memory(Migration.threshold_bytes),
                 )},
-                default={},
+                defaulted=True,
             ),
         },
         required=("sources", "operators", "executors"),
@@ -132,7 +132,7 @@ def _source() -> Schema:
 
 
 def _operator() -> Schema:
-    inputs = {
+    inputs: Schema = {
         "type": "array", "description": "Names of sources and operators, or mappings of from, as and key.",
         "items": anything("The name of a source or operator, or {from, as, key}.", **_TEXT_OR_MORE),
         "minItems": 1, "maxItems": MOST_INPUTS, "x-kubernetes-list-type": "atomic",
@@ -146,12 +146,12 @@ def _operator() -> Schema:
             "grouping": mapping(
                 "How tuples find their instance.",
                 {
-                    "policy": choice("The grouping.", tuple(GROUPINGS)),
+                    "policy": choice("The grouping.", tuple(GROUPINGS), "shuffle"),
                     "key": anything("The column or columns that tuples are routed by.", **_TEXT_OR_MORE),
                     "options": free("The grouping's own options."),
                 },
                 required=("policy",),
-                default={"policy": "shuffle"},
+                defaulted=True,
             ),
             "run": text(
                 f"A built-in ({', '.join(BUILTINS)}), module:Class, or path/to/file.py:Class.", 512,
@@ -209,14 +209,15 @@ def _driver() -> Schema:
             ),
             "pod": _pod("What the driver's pod needs beside."),
         },
-        default={},
+        defaulted=True,
     )  # fmt: skip
 
 
 def _pod(description: str) -> Schema:
     return mapping(
         f"{description} Kubernetes' own shapes; it judges them when the pod is made.",
-        {f.name: _pod_field(f) for f in POD_FIELDS},
+        {field.name: _pod_field(field) for field in POD_FIELDS},
+        rules=rules.pod_rules(),
     )
 
 
@@ -225,13 +226,19 @@ def _pod_field(field: PodField) -> Schema:
     if field.form == "text":
         return text(description, 253)
     if field.form == "texts":
-        return texts_by_name(description)
+        ours = {"x-kubernetes-validations": rules.reserved_label_rules()} if field.name in ("labels", "annotations") else {}
+        return texts_by_name(description) | {"maxProperties": field.most} | ours
     if field.form == "object":
         return free(description)
     item: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     if field.needs:
-        item |= {"properties": {name: text("", 4096) for name in field.needs}, "required": list(field.needs)}
-    return {"type": "array", "description": description, "items": item, "maxItems": 256, "x-kubernetes-list-type": "atomic"}
+        item |= {"properties": {name: text(f"Its {name}.", 253) for name in field.needs}, "required": list(field.needs)}
+    if field.name == "env":
+        item["x-kubernetes-validations"] = rules.reserved_env_rules()
+    if field.name in ("env", "volumes"):
+        return named_items(description, item, 0, field.most)
+    items: Schema = {"type": "array", "description": description, "items": item, "x-kubernetes-list-type": "atomic"}
+    return items | {"maxItems": field.most}
 
 
 def _rebalance() -> Schema:
@@ -252,7 +259,7 @@ def _rebalance() -> Schema:
                 "Over how many intervals load is looked at.", 1, MOST_WINDOW_INTERVALS, Rebalance.window_intervals
             ),
         },
-        default={},
+        defaulted=True,
     )
 
 
@@ -267,7 +274,7 @@ def _trigger() -> Schema:
             "availableNow": flag("Work on what is there, then stop.", Trigger.available_now),
         },
         rules=[rules.TRIGGER_RULE],
-        default={},
+        defaulted=True,
     )  # fmt: skip
 
 

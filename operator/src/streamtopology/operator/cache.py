@@ -1,0 +1,124 @@
+"""What the API server says of owned objects, kept current by watches: a look at a topology costs no calls.
+
+kopf watches topologies; it cannot select by label, and without that an operator would be sent every pod and Secret of
+the cluster. So owned objects are watched here, by our label, and only what decisions read is kept of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from streamtopology.operator import names
+from streamtopology.operator.api import Api, ApiAway, ApiError, Object
+from streamtopology.operator.names import Kind
+from streamtopology.operator.queue import Key
+from streamtopology.operator.seen import Seen, see
+
+log = logging.getLogger(__name__)
+
+RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
+"""Pauses before a watch that broke is begun again; the last one for ever."""
+
+Changed = Callable[[Key], None]
+
+
+@dataclass
+class Cache:
+    """Owned objects by topology. `changed` is called with the topology of each object that appears, changes or goes."""
+
+    changed: Changed
+    _objects: dict[Key, dict[tuple[str, str], Seen]] = field(default_factory=lambda: defaultdict(dict))
+    _listed: dict[str, asyncio.Event] = field(default_factory=lambda: defaultdict(asyncio.Event))
+
+    def of(self, key: Key) -> Mapping[tuple[str, str], Seen]:
+        """(kind, name) -> object, of one topology."""
+        return self._objects.get(key, {})
+
+    def note(self, body: Object) -> None:
+        """Takes in an object as the API server returned it, so that what was just written is seen at once."""
+        key, seen = _key_of(body), see(body)
+        if key is None:
+            return
+        known = self._objects[key].get((seen.kind, seen.name))
+        if known is not None and known.uid == seen.uid and known.version > seen.version:
+            return
+        if known != seen:
+            self._objects[key][seen.kind, seen.name] = seen
+            self.changed(key)
+
+    def drop(self, body: Object) -> None:
+        """The object is gone."""
+        key = _key_of(body)
+        if key is None:
+            return
+        of_topology = self._objects.get(key, {})
+        if of_topology.pop((body["kind"], body["metadata"]["name"]), None) is not None:
+            self.changed(key)
+        if not of_topology:
+            self._objects.pop(key, None)
+
+    async def listed(self, kinds: Iterable[Kind]) -> None:
+        """Returns once each of these kinds has been listed: before that, what is not here may well exist."""
+        for kind in kinds:
+            await self._listed[kind.kind].wait()
+
+    async def follow(self, api: Api, kind: Kind, namespace: str | None) -> None:
+        """Keeps one kind current until cancelled, whatever happens to watches and to the API server."""
+        failures = 0
+        selector = names.selector({names.MANAGED_BY: names.MANAGER})
+        while True:
+            try:
+                version = await self._list(api, kind, namespace, selector)
+                failures = 0
+                while True:
+                    async for event in api.watch(kind, namespace, selector, version):
+                        version = event["object"]["metadata"]["resourceVersion"]
+                        self._take(kind, event)
+            except (ApiAway, ApiError) as error:
+                expired = isinstance(error, ApiError) and error.status == 410
+                pause = 0.0 if expired and failures == 0 else RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)]
+                failures += 1
+                log.log(
+                    logging.DEBUG if expired else logging.WARNING, "%s; listing %s again in %s s", error, kind.plural, pause
+                )
+                await asyncio.sleep(pause)
+
+    async def _list(self, api: Api, kind: Kind, namespace: str | None, selector: str) -> str:
+        listed = await api.list(kind, namespace, selector)
+        present: set[tuple[Key, str]] = set()
+        for item in listed["items"]:
+            item.update(apiVersion=kind.api_version, kind=kind.kind)  # items of a list leave these out
+            self.note(item)
+            if key := _key_of(item):
+                present.add((key, item["metadata"]["name"]))
+        self._drop_absent(kind, namespace, present)
+        self._listed[kind.kind].set()
+        return str(listed["metadata"]["resourceVersion"])
+
+    def _drop_absent(self, kind: Kind, namespace: str | None, present: set[tuple[Key, str]]) -> None:
+        """What went while nobody watched."""
+        for key, objects in list(self._objects.items()):
+            if namespace is not None and key.namespace != namespace:
+                continue
+            gone = [name for of_kind, name in objects if of_kind == kind.kind and (key, name) not in present]
+            for name in gone:
+                del objects[kind.kind, name]
+                self.changed(key)
+
+    def _take(self, kind: Kind, event: Object) -> None:
+        body = event["object"]
+        body.update(apiVersion=kind.api_version, kind=kind.kind)
+        if event["type"] == "DELETED":
+            self.drop(body)
+        elif event["type"] in ("ADDED", "MODIFIED"):
+            self.note(body)
+
+
+def _key_of(body: Object) -> Key | None:
+    metadata = body["metadata"]
+    topology = (metadata.get("labels") or {}).get(names.INSTANCE)
+    return Key(metadata["namespace"], topology) if topology else None

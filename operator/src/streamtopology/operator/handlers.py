@@ -1,0 +1,57 @@
+"""What kopf calls: each handler names the one call it makes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import kopf
+from kubernetes.aio.client import Configuration
+
+from streamtopology.operator import names
+from streamtopology.operator.reconciler import Reconciler
+from streamtopology.operator.settings import Settings
+
+
+def registry(reconciler: Reconciler, access: Configuration) -> kopf.OperatorRegistry:
+    """The handlers of an operator whose work `reconciler` does; kopf reaches the API server as our own client does.
+
+    `on.event` alone: it keeps no state in annotations and adds no finalizer. The reconciler is level-triggered, retries by
+    itself and brings its own finalizer.
+    """
+    handlers = kopf.OperatorRegistry()
+
+    @kopf.on.login(registry=handlers)
+    async def login(**context: Any) -> kopf.ConnectionInfo | None:
+        return kopf.login_with_service_account(**context) or await _connection(access)
+
+    @kopf.on.event(names.TOPOLOGY.api_version, names.TOPOLOGY.plural, registry=handlers)
+    async def topology(event: Any, **_: Any) -> None:
+        (reconciler.lost if event["type"] == "DELETED" else reconciler.saw)(dict(event["object"]))
+
+    return handlers
+
+
+async def _connection(access: Configuration) -> kopf.ConnectionInfo:
+    scheme, _, token = (await access.get_api_key_with_prefix("BearerToken") or "").rpartition(" ")
+    return kopf.ConnectionInfo(
+        server=access.host,
+        ca_path=access.ssl_ca_cert,
+        insecure=not access.verify_ssl,
+        certificate_path=access.cert_file,
+        private_key_path=access.key_file,
+        scheme=scheme or None,
+        token=token or None,
+    )
+
+
+def kopf_settings(settings: Settings) -> kopf.OperatorSettings:
+    """kopf watches and calls; it posts nothing, keeps nothing, elects nobody."""
+    chosen = kopf.OperatorSettings()
+    chosen.peering.standalone = True
+    chosen.posting.enabled = False
+    chosen.scanning.disabled = bool(settings.namespaces)  # else it needs rights over all namespaces and definitions
+    chosen.watching.server_timeout = 290
+    chosen.watching.client_timeout = 330
+    chosen.networking.request_timeout = 20
+    chosen.networking.connect_timeout = 5
+    return chosen

@@ -1,0 +1,50 @@
+"""What the operator measures of itself, for Prometheus (docs/operations.md)."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+PREFIX = "streamtopology_operator_"
+TOPOLOGY = ("namespace", "topology")
+
+RECONCILE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+RECONFIGURE_BUCKETS = (0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 7.5, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0)
+
+
+class Metrics:
+    """The operator's metrics, in a registry of their own."""
+
+    def __init__(self) -> None:
+        registry = self.registry = CollectorRegistry()
+        self.reconcile_seconds = Histogram(
+            f"{PREFIX}reconcile_seconds", "One look at a topology, with all calls it led to.", ("outcome",),
+            buckets=RECONCILE_BUCKETS, registry=registry,
+        )  # fmt: skip
+        self.queue_length = Gauge(f"{PREFIX}queue_length", "Topologies that wait to be looked at.", registry=registry)
+        self.topologies = Gauge(f"{PREFIX}topologies", "Topologies looked after, by phase.", ("phase",), registry=registry)
+        self.reroutings = Counter(
+            f"{PREFIX}reroutings", "Re-routings that were published.", ("reason",), registry=registry
+        )  # fmt: skip
+        self.time_to_reconfigure_seconds = Histogram(
+            f"{PREFIX}time_to_reconfigure_seconds", "From seeing a change to the first batch under it.", ("kind",),
+            buckets=RECONFIGURE_BUCKETS, registry=registry,
+        )  # fmt: skip
+        self.tuples_stalled = Gauge(
+            f"{PREFIX}tuples_stalled", "Tuples that the last switch held up: its extra seconds times the rate.", TOPOLOGY,
+            registry=registry,
+        )  # fmt: skip
+        self.imbalance_ratio = Gauge(
+            f"{PREFIX}imbalance_ratio", "The worst operator's imbalance as the driver measures it.", TOPOLOGY, registry=registry
+        )  # fmt: skip
+        self.scrape_failures = Counter(
+            f"{PREFIX}scrape_failures", "Answers of drivers that did not come or could not be read.", registry=registry
+        )  # fmt: skip
+        self.leading = Gauge(f"{PREFIX}leading", "1 where this replica holds the lease.", registry=registry)
+
+    def forget(self, namespace: str, topology: str) -> None:
+        """The topology is gone: so are its gauges."""
+        for gauge in (self.tuples_stalled, self.imbalance_ratio):
+            try:
+                gauge.remove(namespace, topology)
+            except KeyError:  # it never had a batch
+                continue

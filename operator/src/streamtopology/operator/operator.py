@@ -1,0 +1,103 @@
+"""The operator, put together: caches and kopf feed the queue, the reconciler works it off, drivers are asked beside."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import aiohttp
+import kopf
+from kubernetes.aio.client import ApiClient, Configuration
+
+from streamtopology.operator import handlers, leader, names
+from streamtopology.operator.api import Api
+from streamtopology.operator.apply import Applier
+from streamtopology.operator.cache import Cache
+from streamtopology.operator.metrics import Metrics
+from streamtopology.operator.planning import Planner, PlanningProcess
+from streamtopology.operator.queue import Queue
+from streamtopology.operator.reconciler import Reconciler
+from streamtopology.operator.scrape import Scraper
+from streamtopology.operator.serving import serving
+from streamtopology.operator.settings import Settings
+
+log = logging.getLogger(__name__)
+
+WATCHED = (*names.OWNED, names.POD)
+
+
+async def run(client: ApiClient, settings: Settings) -> None:
+    """Runs until it is told to stop. LeaseLostError: another replica leads now."""
+    metrics = Metrics()
+    async with serving(metrics, settings):
+        if not settings.leader_election:
+            await _operate_and_plan(client, settings, metrics)
+            return
+
+        async def work() -> None:
+            log.info("%s leads", settings.identity)
+            metrics.leading.set(1)
+            await _operate_and_plan(client, settings, metrics)
+
+        log.info("%s waits for the lease %s/%s", settings.identity, settings.namespace, leader.LEASE_NAME)
+        await leader.lead(client, settings.namespace, settings.identity, settings.lease_seconds, work)
+
+
+async def _operate_and_plan(client: ApiClient, settings: Settings, metrics: Metrics) -> None:
+    with PlanningProcess() as planner:
+        await operate(client, settings, metrics, planner, time.time)
+
+
+async def operate(
+    client: ApiClient, settings: Settings, metrics: Metrics, planner: Planner, clock: Callable[[], float]
+) -> None:  # fmt: skip
+    """Looks after the topologies; ends when kopf does, on SIGTERM or SIGINT. `clock`: seconds since 1970."""
+    api, queue = Api(client), Queue(time.monotonic)
+    cache = Cache(queue.add)
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=256)) as session:
+        scraper = Scraper(session, planner, queue.add, clock)
+        reconciler = Reconciler(Applier(api, cache), cache, scraper, planner, queue, settings, metrics, clock)
+        beside = [
+            asyncio.create_task(cache.follow(api, kind, namespace), name=f"watch {kind.plural}")
+            for kind in WATCHED
+            for namespace in settings.namespaces or (None,)
+        ]
+        beside.append(asyncio.create_task(_reconcile(reconciler, cache), name="reconciler"))
+        try:
+            await _until_first(_kopf(reconciler, client.configuration, settings), beside)
+        finally:
+            scraper.close()
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
+
+
+async def _reconcile(reconciler: Reconciler, cache: Cache) -> None:
+    """Not before every owned object is known: what is not in the cache would be made again."""
+    await cache.listed(WATCHED)
+    await reconciler.run()
+
+
+async def _kopf(reconciler: Reconciler, access: Configuration, settings: Settings) -> None:
+    await kopf.operator(
+        registry=handlers.registry(reconciler, access),
+        settings=handlers.kopf_settings(settings),
+        standalone=True,
+        clusterwide=not settings.namespaces,
+        namespaces=settings.namespaces,
+    )
+
+
+async def _until_first(main: Coroutine[Any, Any, None], beside: list[asyncio.Task[None]]) -> None:
+    """Waits for kopf; if a task beside it ends, which none should, its error ends the operator."""
+    task = asyncio.create_task(main, name="kopf")
+    try:
+        done, _ = await asyncio.wait({task, *beside}, return_when=asyncio.FIRST_COMPLETED)
+        for finished in done:
+            finished.result()
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

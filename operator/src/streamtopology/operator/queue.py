@@ -1,0 +1,111 @@
+"""Which topologies have to be looked at: each at most once at a time, soon or later, again after a failure."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+FIRST_DELAY = 0.5
+LONGEST_DELAY = 60.0
+"""Seconds until a failed look is repeated: doubled from the first to the longest."""
+
+
+@dataclass(frozen=True, order=True)
+class Key:
+    """One topology of the cluster."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class Queue:
+    """A work queue as controllers have it. A key that is added while it is worked on is handed out again afterwards."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """`clock`: monotonic seconds, as the event loop's."""
+        self._clock = clock
+        self._ready: dict[Key, None] = {}  # in order of arrival
+        self._working: set[Key] = set()
+        self._again: set[Key] = set()
+        self._later: list[tuple[float, int, Key]] = []
+        self._due: dict[Key, float] = {}
+        self._failures: dict[Key, int] = {}
+        self._order = itertools.count()
+        self._wake = asyncio.Event()
+
+    def __len__(self) -> int:
+        """Keys that wait to be looked at now."""
+        return len(self._ready)
+
+    def add(self, key: Key) -> None:
+        """Look at it as soon as someone is free."""
+        if key in self._working:
+            self._again.add(key)
+        else:
+            self._ready[key] = None
+            self._wake.set()
+
+    def add_after(self, key: Key, seconds: float) -> None:
+        """Look at it in so many seconds; an earlier time that is already set stays."""
+        due = self._clock() + seconds
+        if due >= self._due.get(key, float("inf")):
+            return
+        self._due[key] = due
+        heapq.heappush(self._later, (due, next(self._order), key))
+        self._wake.set()
+
+    def done(self, key: Key) -> None:
+        """The look went well."""
+        self._failures.pop(key, None)
+        self._release(key)
+
+    def failed(self, key: Key) -> float:
+        """The look failed: it is repeated after the delay returned, longer each time."""
+        failures = self._failures[key] = self._failures.get(key, 0) + 1
+        delay = min(FIRST_DELAY * 2 ** (failures - 1), LONGEST_DELAY)
+        self._release(key)
+        self.add_after(key, delay)
+        return delay
+
+    def forget(self, key: Key) -> None:
+        """The topology is gone."""
+        self._ready.pop(key, None)
+        self._again.discard(key)
+        self._due.pop(key, None)
+        self._failures.pop(key, None)
+
+    async def take(self) -> Key:
+        """The next key; it is the caller's until `done` or `failed`."""
+        while True:
+            self._move_due()
+            if self._ready:
+                key = next(iter(self._ready))
+                del self._ready[key]
+                self._working.add(key)
+                return key
+            self._wake.clear()
+            pause = self._later[0][0] - self._clock() if self._later else None
+            try:
+                await asyncio.wait_for(self._wake.wait(), pause)
+            except TimeoutError:
+                continue
+
+    def _release(self, key: Key) -> None:
+        self._working.discard(key)
+        if key in self._again:
+            self._again.discard(key)
+            self.add(key)
+
+    def _move_due(self) -> None:
+        now = self._clock()
+        while self._later and self._later[0][0] <= now:
+            due, _, key = heapq.heappop(self._later)
+            if self._due.get(key) == due:  # else it was brought forward, or forgotten
+                del self._due[key]
+                self.add(key)

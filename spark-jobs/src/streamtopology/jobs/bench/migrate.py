@@ -1,0 +1,159 @@
+"""A tenth of the keys changes its instance: their state copied ahead by another process, or moved by the batch itself.
+
+Both in turns on one cluster, wide state (more than a hundred bytes a key). What is written for a move are the copies and
+what the switching batch writes more than a usual one; what is read is all state of the former owners, once.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from streamtopology.jobs.bench.cluster import (
+    TWO_UNLIMITED,
+    Ran,
+    cluster_for,
+    figure,
+    fresh_folder,
+    machine,
+    run_topology,
+    tell,
+    topology,
+)
+from streamtopology.jobs.bench.reconfigure import publish_another
+from streamtopology.jobs.checkpoint import Copied
+from streamtopology.jobs.history import History
+from streamtopology.jobs.runner import TopologyRun
+
+ROWS_PER_BATCH = 200_000
+VALUES = ("first", "second", "third", "fourth")
+AGGREGATES = {f"{function}_{value}": f"{function}({value})" for function in ("sum", "min", "max") for value in VALUES}
+"""Twelve fields of 8 bytes each; with counts and the key a row of state has about 130 bytes."""
+
+SCHEMA = ", ".join(["key BIGINT", *(f"{value} DOUBLE" for value in VALUES)])
+
+INSTANCES = 2
+ROW_GROUPS = 16
+WARM_UP = 4
+USUAL = 3
+COPYING = 30
+"""Batches in which a copy has to be done, at most."""
+
+COPIED, INLINE = "copied ahead", "with the batch"
+THRESHOLDS = {COPIED: "1Mi", INLINE: "1Ti"}
+
+
+@dataclass
+class _Files:
+    """Bytes of the deltas of each batch, and what was copied by epoch, noted before either is deleted."""
+
+    run: TopologyRun
+    deltas: dict[int, int] = field(default_factory=dict)
+    copied: dict[int, Copied] = field(default_factory=dict)
+    published: list[int] = field(default_factory=list)
+
+    def note(self, history: History) -> None:
+        number = history.batches[-1].number
+        state = Path(self.run.checkpoint.uri) / "state"
+        self.deltas[number] = sum(path.stat().st_size for path in state.glob(f"*/*/{number}-[0-9]*.delta"))
+
+
+def run(runs: int = 3, keys: int = 1_000_000) -> dict[str, Any]:
+    """`runs` moves each way in a topology that keeps `keys` keys."""
+    folder = fresh_folder("migrate")
+    batches = WARM_UP + runs * (USUAL + COPYING)
+    _make_rows(folder / "data", batches, keys)
+    results: list[dict[str, Any]] = []
+    cluster = cluster_for(_described(COPIED, folder), folder)
+    with cluster as embedded:
+        for case in (COPIED, INLINE):
+            notes: list[_Files] = []
+            prepare = _publishing(runs, notes)
+            ran = run_topology(embedded, _described(case, folder), folder, batches, prepare)
+            results += _figures(case, ran, notes[0])
+    return {"name": "migrate", "machine": machine(keys=keys, rows_per_batch=ROWS_PER_BATCH), "results": results}
+
+
+def _described(case: str, folder: Path) -> Any:
+    operator = {
+        "name": "counts", "inputs": ["rows"], "grouping": {"policy": "mixed", "key": "key"}, "parallelism": INSTANCES,
+        "run": "aggregate",
+        "with": {"aggregates": AGGREGATES, "emit": "nothing"},
+    }  # fmt: skip
+    name = f"migrate-{case.replace(' ', '-')}"
+    return topology(name, folder / "data", SCHEMA, [operator], TWO_UNLIMITED, migration={"threshold": THRESHOLDS[case]})
+
+
+def _publishing(runs: int, notes: list[_Files]) -> Any:
+    """Publish a table after the usual batches; the next one when the one before has been running as long."""
+
+    def prepare(run: TopologyRun, history: History) -> None:
+        files = _Files(run)
+        notes.append(files)
+        usual = 0
+
+        def after_batch(history: History) -> None:
+            nonlocal usual
+            files.note(history)
+            for lease in run.checkpoint.migrations.leases():
+                if copied := run.checkpoint.migrations.copied(lease.epoch):
+                    files.copied[lease.epoch] = copied
+            newest = run.router.newest().epoch.number
+            usual = usual + 1 if history.batches[-1].epoch == newest else 0
+            if len(history.batches) > WARM_UP and usual > USUAL:
+                if len(files.published) == runs:
+                    run.stop()
+                    return
+                publish_another(run.router, {})
+                files.published.append(run.router.newest().epoch.number)
+                usual = 0
+
+        history.listen(after_batch)
+
+    return prepare
+
+
+def _make_rows(folder: Path, batches: int, keys: int) -> None:
+    """Files of uniform keys; the first has each key once."""
+    folder.mkdir()
+    for number in range(batches):
+        random = np.random.default_rng(number)
+        drawn = np.arange(keys) if number == 0 else random.integers(0, keys, ROWS_PER_BATCH)
+        rows = pa.table({"key": drawn, **{value: random.random(len(drawn)) for value in VALUES}})
+        pq.write_table(rows, folder / f"keys-{number:06d}.parquet", row_group_size=-(-len(drawn) // ROW_GROUPS))
+
+
+def _figures(case: str, ran: Ran, files: _Files) -> list[dict[str, Any]]:
+    switching: list[float] = []
+    usual: list[float] = []
+    written: list[float] = []
+    moved: list[float] = []
+    for epoch in files.published:
+        index = next((i for i, batch in enumerate(ran.batches) if batch.epoch == epoch), None)
+        if index is None:
+            continue
+        before = ran.batches[index - USUAL : index]
+        switching.append(ran.batches[index].seconds)
+        usual.append(statistics.median(batch.seconds for batch in before))
+        copies = sum(part.bytes for part in files.copied[epoch].parts) if epoch in files.copied else 0
+        more = files.deltas[ran.batches[index].number] - statistics.median(files.deltas[batch.number] for batch in before)
+        written.append(copies + more)
+        moved.append(sum(c.bytes_moved for c in ran.reconfigurations if c.epoch == epoch and c.operator == "counts"))
+        tell(f"{case}, epoch {epoch}: {switching[-1]:.2f} s after {usual[-1]:.2f} s as usual; {written[-1]:,.0f} bytes written")
+    keys: Sequence[float] = [c.keys_moved for c in ran.reconfigurations if c.operator == "counts" and c.keys_moved]
+    read = [float(sum(part.bytes_read for part in copied.parts)) for copied in files.copied.values()]
+    return [
+        figure(case, "keys moved", "keys", keys),
+        figure(case, "bytes moved", "bytes", moved),
+        figure(case, "bytes written", "bytes", written, {"bytes moved": moved}),
+        *([figure(case, "bytes read", "bytes", read, {"bytes moved": moved})] if len(read) == len(moved) else []),
+        figure(case, "switching batch", "s", switching, {"usual batch": usual}),
+        figure(case, "usual batch", "s", usual),
+    ]

@@ -1,0 +1,267 @@
+"""The chart: what it refuses, what an API server says to what it makes, and what the operator may do by it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from support.kube.apiserver import ApiServer
+from support.kube.binaries import binary, require
+from support.kube.processes import ProcessFailed, run
+
+from streamtopology.operator.metrics import Metrics
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "charts" / "streamtopology"
+CRD = "streamtopologies.streamtopology.dev.yaml"
+MONITORED = ("--api-versions", "monitoring.coreos.com/v1")
+MONITORS = {"PodMonitor", "PrometheusRule"}
+
+Manifest = dict[str, Any]
+
+
+def helm(*arguments: str) -> str:
+    require(["helm"])
+    return run([str(binary("helm")), *arguments], 60)
+
+
+def render(*arguments: str, release: str = "streamtopology", namespace: str = "operators") -> list[Manifest]:
+    text = helm("template", release, str(CHART), "--namespace", namespace, "--kube-version", "1.30.0", *arguments)
+    return [document for document in yaml.safe_load_all(text) if document]
+
+
+def only(manifests: list[Manifest], kind: str, name: str = "streamtopology") -> Manifest:
+    found = [each for each in manifests if each["kind"] == kind and each["metadata"]["name"] == name]
+    assert len(found) == 1, f"{len(found)} of {kind} {name}"
+    return found[0]
+
+
+EVERY_POD_OPTION = {
+    "replicas": 2,
+    "imagePullSecrets": [{"name": "registry"}],
+    "podAnnotations": {"example.com/team": "streams"},
+    "podLabels": {"team": "streams"},
+    "nodeSelector": {"kubernetes.io/os": "linux"},
+    "tolerations": [{"key": "dedicated", "operator": "Exists"}],
+    "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+        {"matchExpressions": [{"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]}]}]}}},
+    "topologySpreadConstraints": [
+        {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": {}}
+    ],
+    "priorityClassName": "system-cluster-critical",
+    "extraEnv": [{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}],
+    "serviceAccount": {"annotations": {"iam.example.com/role": "none"}},
+    "networkPolicy": {"metricsFrom": [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}]},
+}  # fmt: skip
+
+
+def test_lint_has_nothing_to_say():
+    assert "0 chart(s) failed" in helm("lint", "--strict", str(CHART))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("replicas=-1", "replicas"),
+        ("replicas=two", "replicas"),
+        ("replicaCount=2", "replicaCount"),
+        ("image.pullPolicy=Sometimes", "pullPolicy"),
+        ("image.name=x", "image"),
+        ("watchNamespaces={Bad_Name}", "watchNamespaces"),
+        ("watchNamespaces=one", "watchNamespaces"),
+        ("metrics.interval=15", "interval"),
+        ("fullnameOverride=Not_A_Name", "fullnameOverride"),
+        ("rbac.create=maybe", "rbac"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_its_name(wrong: str, said: str):
+    with pytest.raises(ProcessFailed, match=said):
+        render("--set", wrong)
+
+
+@pytest.fixture(scope="module")
+def release_namespace(api_server: ApiServer) -> str:
+    """The namespace `operators`, and `streams` beside it; the CRD is served."""
+    for name in ("operators", "streams"):
+        api_server.kubectl("create", "namespace", name)
+    api_server.kubectl("apply", "--server-side", "-f", str(ROOT / "crds" / CRD))
+    return "operators"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{}, {"watchNamespaces": ["streams"]}, EVERY_POD_OPTION, {"replicas": 0, "rbac": {"create": False}}],
+    ids=["default", "namespaced", "every pod option", "without rights"],
+)
+def test_an_api_server_takes_what_it_makes(api_server: ApiServer, release_namespace: str, tmp_path: Path, values: Manifest):
+    given = tmp_path / "values.yaml"
+    given.write_text(yaml.safe_dump(values))
+    made = yaml.safe_dump_all(render("--values", str(given)))
+    said = api_server.kubectl("apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-", stdin=made)
+    assert "deployment.apps/streamtopology serverside-applied" in said
+
+
+def test_the_pod_fits_the_restricted_pod_security_standard(api_server: ApiServer):
+    namespace = api_server.new_namespace("restricted")
+    api_server.kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
+    template = only(render(namespace=namespace), "Deployment")["spec"]["template"]
+    template["spec"].pop("serviceAccountName")  # the namespace has none of that name
+    made = {"apiVersion": "v1", "kind": "Pod", **template, "metadata": {"name": "pod", "namespace": namespace}}
+    api_server.kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(made))
+    template["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
+    with pytest.raises(ProcessFailed, match="restricted"):
+        api_server.kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(made))
+
+
+def test_monitors_rules_and_dashboard_come_where_prometheus_operator_is():
+    plain, monitored = render(), render(*MONITORED, "--set", "metrics.labels.release=prometheus")
+    assert not MONITORS & {each["kind"] for each in plain}
+    assert {each["kind"] for each in monitored} >= MONITORS
+    assert only(monitored, "PrometheusRule")["metadata"]["labels"]["release"] == "prometheus"
+    assert only(monitored, "PodMonitor", "streamtopology-drivers")["spec"]["namespaceSelector"] == {"any": True}
+    board = only(monitored, "ConfigMap", "streamtopology-dashboard")["data"]["streamtopology.json"]
+    assert json.loads(board)["title"] == "StreamTopology"
+    off = render(*MONITORED, "--set", "metrics.rules=false,metrics.dashboard=false")
+    assert {each["kind"] for each in off} - {each["kind"] for each in plain} == {"PodMonitor"}
+
+
+def test_alerts_say_what_to_do_and_use_metrics_that_exist():
+    groups = yaml.safe_load((CHART / "files" / "rules.yaml").read_text())["groups"]
+    alerts = [rule for group in groups for rule in group["rules"]]
+    assert all(len(alert["annotations"]["description"]) > 80 and alert["labels"]["severity"] for alert in alerts)
+    board = json.loads((CHART / "files" / "dashboard.json").read_text())
+    asked = [alert["expr"] for alert in alerts] + [each["expr"] for panel in board["panels"] for each in panel["targets"]]
+    used = {re.sub(r"_bucket$", "", name) for each in asked for name in re.findall(r"streamtopology_\w+", each)}
+    by_drivers = set(re.findall(r"`(streamtopology_\w+)`", (ROOT / "docs" / "stats.md").read_text()))
+    families = Metrics().registry.collect()
+    by_operator = {f"{each.name}_total" if each.type == "counter" else each.name for each in families}
+    assert used <= by_drivers | by_operator
+
+
+OPERATOR = "system:serviceaccount:operators:streamtopology"
+MAY = [
+    ("patch", "streamtopologies.streamtopology.dev/status"), ("patch", "streamtopologies.streamtopology.dev"),
+    ("patch", "configmaps"), ("create", "secrets"), ("patch", "pods/resize"), ("delete", "pods"),
+    ("create", "statefulsets.apps"), ("create", "jobs.batch"), ("create", "events"),
+]  # fmt: skip
+MAY_NOT = [
+    ("list", "secrets"), ("delete", "secrets"), ("create", "pods"), ("create", "pods/exec"), ("get", "nodes"),
+    ("create", "streamtopologies.streamtopology.dev"), ("delete", "streamtopologies.streamtopology.dev"),
+    ("escalate", "roles.rbac.authorization.k8s.io"), ("bind", "roles.rbac.authorization.k8s.io"),
+    ("create", "clusterroles.rbac.authorization.k8s.io"),
+]  # fmt: skip
+
+
+def allowed(api_server: ApiServer, verb: str, resource: str, namespace: str) -> bool:
+    """Whether the operator may. kubectl fails when it may not."""
+    kind, _, subresource = resource.partition("/")
+    asked = ["auth", "can-i", verb, kind, f"--as={OPERATOR}", "-n", namespace]
+    try:
+        said = api_server.kubectl(*asked, *([f"--subresource={subresource}"] if subresource else []))
+    except ProcessFailed:
+        return False
+    return said.strip() == "yes"
+
+
+def may(api_server: ApiServer, namespace: str) -> dict[str, bool]:
+    return {f"{verb} {resource}": allowed(api_server, verb, resource, namespace) for verb, resource in (*MAY, *MAY_NOT)}
+
+
+EXPECTED = {f"{verb} {resource}": (verb, resource) in MAY for verb, resource in (*MAY, *MAY_NOT)}
+NOTHING = dict.fromkeys(EXPECTED, False)
+
+
+@pytest.fixture
+def installed(api_server: ApiServer, release_namespace: str, request: pytest.FixtureRequest):
+    """The chart's objects with the given values, on the API server."""
+    made = yaml.safe_dump_all(render(*request.param))
+    api_server.kubectl("apply", "--server-side", "-f", "-", stdin=made)
+    yield
+    api_server.kubectl("delete", "-f", "-", stdin=made)
+
+
+@pytest.mark.parametrize("installed", [()], indirect=True)
+def test_the_operator_may_do_what_it_needs_and_no_more(api_server: ApiServer, installed: None):
+    assert may(api_server, "streams") == EXPECTED
+
+
+@pytest.mark.parametrize("installed", [("--set", "watchNamespaces={streams}")], indirect=True)
+def test_watching_namespaces_gives_rights_there_alone(api_server: ApiServer, installed: None):
+    assert may(api_server, "streams") == EXPECTED
+    assert may(api_server, "default") == NOTHING
+    cluster_wide = [each for each in render("--set", "watchNamespaces={streams}") if each["kind"].startswith("ClusterRole")]
+    assert not cluster_wide
+
+
+DRIVER_RULES = [
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch", "patch"]},
+    {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch"], "resourceNames": ["flights-routing"]},
+]
+
+
+@pytest.mark.parametrize("installed", [()], indirect=True)
+def test_the_operator_grants_a_driver_its_rights_and_cannot_grant_others(api_server: ApiServer, installed: None):
+    metadata = {"name": "flights-driver", "namespace": "streams"}
+    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": metadata}
+    create = ("create", "--dry-run=server", f"--as={OPERATOR}", "-f", "-")
+    api_server.kubectl(*create, stdin=json.dumps({**role, "rules": DRIVER_RULES}))
+    secrets = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["list"]}
+    with pytest.raises(ProcessFailed, match="attempting to grant RBAC permissions not currently held"):
+        api_server.kubectl(*create, stdin=json.dumps({**role, "rules": [*DRIVER_RULES, secrets]}))
+
+
+@pytest.mark.parametrize("installed", [()], indirect=True)
+def test_only_its_own_lease_in_its_own_namespace(api_server: ApiServer, installed: None):
+    assert allowed(api_server, "create", "leases.coordination.k8s.io", "operators")
+    assert not allowed(api_server, "create", "leases.coordination.k8s.io", "streams")
+    update = ("auth", "can-i", "update", f"--as={OPERATOR}", "-n", "operators")
+    assert api_server.kubectl(*update, "leases.coordination.k8s.io/streamtopology-operator").strip() == "yes"
+    with pytest.raises(ProcessFailed):
+        api_server.kubectl(*update, "leases.coordination.k8s.io/another")
+
+
+def test_what_is_derived_is_up_to_date(tmp_path: Path):
+    """If this fails: scripts/render-manifests.sh, with helm on PATH or its path as argument."""
+    copy = tmp_path / "checkout"
+    for folder in ("crds", "charts", "deploy", "scripts"):
+        shutil.copytree(ROOT / folder, copy / folder)
+    require(["helm"])
+    run([str(copy / "scripts" / "render-manifests.sh"), str(binary("helm"))], 60)
+    for derived in (
+        f"charts/streamtopology/crds/{CRD}",
+        "charts/streamtopology/files/admission-policy.yaml",
+        "deploy/operator.yaml",
+    ):
+        assert (copy / derived).read_text() == (ROOT / derived).read_text(), f"{derived} is out of date"
+
+
+def test_kustomize_makes_what_the_chart_makes(api_server: ApiServer):
+    built = list(yaml.safe_load_all(api_server.kubectl("kustomize", str(ROOT / "deploy"))))
+    by_chart = render(namespace="streamtopology")
+    kinds = sorted(each["kind"] for each in built)
+    assert kinds == sorted([*(each["kind"] for each in by_chart), "CustomResourceDefinition", "Namespace"])
+    applied = only(built, "Deployment")["spec"]["template"]["spec"]
+    assert applied == only(by_chart, "Deployment")["spec"]["template"]["spec"]
+    said = api_server.kubectl("apply", "--server-side", "-k", str(ROOT / "deploy"))
+    assert "deployment.apps/streamtopology serverside-applied" in said
+    api_server.kubectl("delete", "--wait=false", "-k", str(ROOT / "deploy"))
+
+
+def test_the_example_is_taken_as_it_is(api_server: ApiServer, release_namespace: str):
+    example = ROOT / "examples" / "flights-k8s.yaml"
+    dry = ("apply", "--server-side", "--dry-run=server", "--validate=strict", "-n", "streams")
+    said = api_server.kubectl(*dry, "-f", str(example))
+    assert "streamtopology.streamtopology.dev/flights serverside-applied" in said
+
+
+def test_versions_agree():
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    projects = [tomllib.loads((ROOT / name / "pyproject.toml").read_text()) for name in ("routing", "spark-jobs", "operator")]
+    images = re.findall(r"image: streamtopology/\w+:(\S+)", (ROOT / "examples" / "flights-k8s.yaml").read_text())
+    assert {chart["version"], chart["appVersion"], *images} == {project["project"]["version"] for project in projects}

@@ -1,0 +1,257 @@
+"""The CRD on a real API server: what is valid is accepted and comes back as it was meant, what is not is refused in words."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from kubernetes import client
+from support.kube.apiserver import ApiServer
+from support.kube.processes import ProcessFailed
+from support.mistakes import MISTAKES, VALID, changed, complete_manifest
+from support.waiting import eventually
+
+from streamtopology.routing.topology import ManifestError, Topology, parse
+
+ROOT = Path(__file__).parents[2]
+SHIPPED = sorted((ROOT / "examples").rglob("*.yaml"))
+EXAMPLES = [path for path in SHIPPED if "kind: StreamTopology\nmetadata" in path.read_text(encoding="utf-8")]
+COMPLETE = complete_manifest()
+FUZZED = 200
+
+ONLY_THE_OPERATOR_REFUSES = {
+    "the schema ends before its closing '>'",
+    "found 'b' in the schema, expected `name TYPE`",
+    "is missing, expected a type",
+    "the schema names the column 'A' twice",
+}
+"""Spark's DDL is beyond an API server: the operator's own `validate` refuses these."""
+
+IN_KUBERNETES_WORDS = (
+    "Unsupported value: ", "Required value", "Duplicate value: ", "should be ", "should have at ", "must be of type ",
+    "unknown field ", "must consist of lower case", "does not match the expected API version", "Object 'Kind' is missing",
+    "expected each option to be a text, number, true or false",
+)  # fmt: skip
+"""What the schema itself refuses, the API server says in its own way; the policy says one thing of all of an item's options."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the API server says to a manifest: HTTP status, the object as it would be kept, or each thing against it."""
+
+    status: int
+    kept: dict[str, Any] | None
+    said: tuple[str, ...] = ()
+
+
+class Topologies:
+    """StreamTopologies of one namespace, as whoever applies them sees the API."""
+
+    def __init__(self, api: client.ApiClient, namespace: str) -> None:
+        self._custom = client.CustomObjectsApi(api)
+        self._where = ("streamtopology.dev", "v1alpha1", namespace, "streamtopologies")
+
+    def tried(self, manifest: Mapping[str, Any]) -> Answer:
+        """The answer to a dry run with unknown fields refused, as kubectl asks for."""
+        try:
+            options = {"dry_run": "All", "field_validation": "Strict"}
+            return Answer(201, self._custom.create_namespaced_custom_object(*self._where, manifest, **options))
+        except client.ApiException as refusal:
+            status = json.loads(refusal.body)
+            causes = status.get("details", {}).get("causes", [])
+            said = [f"{cause.get('field', '')}: {cause['message']}" for cause in causes] or [status["message"]]
+            return Answer(status["code"], None, tuple(said))
+
+    def create(self, manifest: Mapping[str, Any]) -> None:
+        self._custom.create_namespaced_custom_object(*self._where, manifest)
+
+
+@pytest.fixture(scope="module")
+def definitions(api_server: ApiServer) -> Iterator[None]:
+    """The CRD and the admission policy are there, and the API server goes by both; the policy only for these tests."""
+    api_server.kubectl("apply", "--server-side", "-f", str(ROOT / "crds"))
+    api_server.kubectl("wait", "--for=condition=Established", "crd/streamtopologies.streamtopology.dev", "--timeout=30s")
+    namespace = api_server.new_namespace()
+    unknown_input = changed(("spec.operators[1].inputs", ["claen"]))
+    with api_server.client() as api:
+        eventually(lambda: Topologies(api, namespace).tried(unknown_input).kept is None)  # the policy takes a moment
+    yield
+    api_server.kubectl("delete", "-f", str(ROOT / "crds" / "admission-policy.yaml"), "--timeout=30s")
+
+
+@pytest.fixture
+def topologies(api_server: ApiServer, namespace: str, definitions: None) -> Iterator[Topologies]:
+    with api_server.client() as api:
+        yield Topologies(api, namespace)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_every_example_is_accepted_and_comes_back_the_same(path: Path, topologies: Topologies) -> None:
+    manifest = yaml.safe_load(path.read_text(encoding="utf-8"))
+    kept = topologies.tried(manifest).kept
+    assert kept is not None
+    assert kept["spec"] != manifest["spec"], "no default was filled in"
+    assert parse(kept) == parse(manifest)
+
+
+def test_the_complete_manifest_of_the_reference_is_accepted_and_comes_back_the_same(topologies: Topologies) -> None:
+    assert parse(topologies.tried(COMPLETE).kept) == parse(COMPLETE)
+
+
+@pytest.mark.parametrize(("path", "value", "problem_path", "sentence"), MISTAKES)
+def test_what_the_parser_refuses_is_refused_when_it_is_applied(
+    path: str, value: object, problem_path: str, sentence: str, topologies: Topologies
+) -> None:
+    manifest = changed((path, value))
+    answer = topologies.tried(manifest)
+    said = answer.said
+    with pytest.raises(ManifestError) as raised:
+        parse(manifest)
+    [problem] = raised.value.problems
+    if problem.message in ONLY_THE_OPERATOR_REFUSES:
+        assert answer.kept is not None
+        return
+    assert answer.status in (400, 422), answer
+    own_words = any(words in one for one in said for words in IN_KUBERNETES_WORDS)
+    assert own_words or any(_head(problem.message) in one.replace("metadata.name: ", "") for one in said), said
+    assert any("spec" in one for one in said) or not problem.path.startswith("spec"), said
+
+
+def _head(sentence: str) -> str:
+    """Without what the API server does not know: the nearest word, the names of a list in just that form."""
+    return re.split(r",? allowed: |; allowed: |; did you mean|: \S+ -> ", sentence)[0]
+
+
+def test_most_of_the_sentences_are_the_parsers(topologies: Topologies) -> None:
+    same = 0
+    for path, value, _, _ in MISTAKES:
+        manifest = changed((path, value))
+        with pytest.raises(ManifestError) as raised:
+            parse(manifest)
+        same += any(_head(raised.value.problems[0].message) in one for one in topologies.tried(manifest).said)
+    assert same >= 40, f"{same} of {len(MISTAKES)}"
+
+
+# Fuzzed manifests -----------------------------------------------------------------------------------------------------
+
+_VALUES: list[object] = [
+    0, 1, -1, 3, 5000, 0.5, 1.5, "", " ", "x", "X!", "clean", "rides", "large", "10s", "0s", "0", "1h30m", "5 m", "1e3", "500m",
+    "0.0001", "1Gi", "1.5Gi", "512Mi", "1.0001k", "9" * 45, "-1Gi", "Off", "Auto", "mixed", "partial-key", "count", "a.py:B",
+    "a b:C", "s3://b/c", "gs://b", True, False, None, [], {}, ["x"], [1], [None], [[]], [{}], {"x": 1}, {"name": "x"},
+    {"from": 1}, {"from": "rides"}, [{"name": "x", "type": 1}], {"x": {"y": {"z": [None, 1.5, "é" * 50]}}}, "é", "µs", "3µs",
+    2**40,
+]  # fmt: skip
+
+
+def _paths(value: Any, path: str) -> list[str]:
+    if isinstance(value, dict):
+        return [below for name, item in value.items() for below in [f"{path}.{name}", *_paths(item, f"{path}.{name}")]]
+    if isinstance(value, list):
+        return [below for index, item in enumerate(value) for below in [f"{path}[{index}]", *_paths(item, f"{path}[{index}]")]]
+    return []
+
+
+def _fuzzed(number: int) -> dict[str, Any]:
+    """A manifest with one to three of its values replaced, or fields added or doubled."""
+    chance = random.Random(number)
+    manifest = deepcopy(chance.choice([VALID, COMPLETE]))
+    for _ in range(chance.randint(1, 3)):
+        path = chance.choice([one for one in _paths(manifest["spec"], "spec") if "." not in one.split("options")[-1]])
+        try:
+            manifest = changed((path, deepcopy(chance.choice(_VALUES))), of=manifest)
+        except (TypeError, AttributeError):  # an earlier change took the place away
+            continue
+    return manifest
+
+
+def _judged(manifest: object) -> Topology | ManifestError:
+    try:
+        return parse(manifest)
+    except ManifestError as refusal:
+        return refusal
+
+
+def test_fuzzed_manifests_are_accepted_or_refused_with_a_sentence(topologies: Topologies) -> None:
+    outcomes = dict.fromkeys(("accepted by both", "refused by the API server", "refused by the operator alone"), 0)
+    for number in range(FUZZED):
+        manifest = _fuzzed(number)
+        judged = _judged(manifest)
+        answer = topologies.tried(manifest)
+        if answer.kept is None:
+            assert answer.status in (400, 422), (number, answer)
+            assert all(len(one) > 20 for one in answer.said), (number, answer)
+            outcomes["refused by the API server"] += 1
+            continue
+        after = _judged(answer.kept)  # raises what is not a ManifestError: a crash
+        if isinstance(after, Topology):
+            assert judged == after, number
+            outcomes["accepted by both"] += 1
+        else:
+            assert all(problem.path and problem.message for problem in after.problems), number
+            outcomes["refused by the operator alone"] += 1
+    assert sum(outcomes.values()) == FUZZED
+    assert min(outcomes["accepted by both"], outcomes["refused by the API server"]) >= 20, outcomes
+    assert outcomes["refused by the operator alone"] <= FUZZED / 10, outcomes
+
+
+# kubectl --------------------------------------------------------------------------------------------------------------
+
+
+def test_kubectl_explains_every_field(api_server: ApiServer, definitions: None) -> None:
+    said = api_server.kubectl("explain", "stopo.spec.executors.cpu")
+    assert "CPU of each: request and limit." in said
+    assert "<empty>" not in api_server.kubectl("explain", "stopo.spec.operators.grouping")
+    assert "measuredGain" in api_server.kubectl("explain", "stopo.status.lastRerouting")
+
+
+STATUS = {
+    "phase": "Running",
+    "epoch": 3,
+    "imbalance": 0.034,
+    "throughput": 91800,
+    "executors": {"ready": 3, "wanted": 4, "summary": "3/4"},
+    "policy": "per-city: mixed",
+    "lastRerouting": {"epoch": 3, "reason": "per-city is out of balance", "at": "2026-11-22T02:00:00Z"},
+    "autoscale": {"replicas": 3, "selector": "streamtopology.dev/class=large", "desired": 3, "reason": "3 executors are right"},
+    "conditions": [
+        {"type": "Ready", "status": "True", "reason": "Running", "message": "", "lastTransitionTime": "2026-11-22T02:00:00Z"}
+    ],
+}
+
+
+def test_kubectl_get_shows_the_columns(api_server: ApiServer, namespace: str, topologies: Topologies) -> None:
+    topologies.create(VALID)
+    patch = json.dumps({"status": STATUS})
+    api_server.kubectl("patch", "stopo", "trips", "-n", namespace, "--subresource=status", "--type=merge", "-p", patch)
+    header, row = api_server.kubectl("get", "stopo", "-n", namespace).strip().splitlines()
+    assert header.split() == ["NAME", "PHASE", "EPOCH", "IMBALANCE", "THROUGHPUT", "EXECUTORS", "AGE"]
+    assert row.split()[:6] == ["trips", "Running", "3", "0.034", "91800", "3/4"]
+    wide = api_server.kubectl("get", "stopo", "-n", namespace, "-o", "wide")
+    assert "POLICY" in wide and "LAST RE-ROUTING" in wide and "per-city: mixed" in wide  # noqa: PT018
+    assert "streamtopology.streamtopology.dev/trips" in api_server.kubectl("get", "all", "-n", namespace)
+
+
+def test_kubectl_scale_asks_for_replicas_of_the_class(api_server: ApiServer, namespace: str, topologies: Topologies) -> None:
+    topologies.create(changed(("spec.autoscale", {"class": "small", "maxReplicas": 9})))
+    api_server.kubectl("scale", "stopo/trips", "--replicas=5", "-n", namespace)
+    kept = json.loads(api_server.kubectl("get", "stopo", "trips", "-n", namespace, "-o", "json"))
+    assert kept["spec"]["autoscale"]["replicas"] == 5
+    assert parse(kept).executor_class("small").replicas == 5
+    patch = json.dumps({"status": STATUS})
+    api_server.kubectl("patch", "stopo", "trips", "-n", namespace, "--subresource=status", "--type=merge", "-p", patch)
+    scale = json.loads(api_server.kubectl("get", "stopo", "trips", "-n", namespace, "--subresource=scale", "-o", "json"))
+    assert scale["status"] == {"replicas": 3, "selector": "streamtopology.dev/class=large"}
+
+
+def test_a_topology_without_autoscale_cannot_be_scaled(api_server: ApiServer, namespace: str, topologies: Topologies) -> None:
+    topologies.create(VALID)
+    with pytest.raises(ProcessFailed, match=r"spec\.autoscale\.class: Required value"):
+        api_server.kubectl("scale", "stopo/trips", "--replicas=5", "-n", namespace)
