@@ -29,7 +29,7 @@ from streamtopology.routing.epoch import Epoch
 from streamtopology.routing.placement import Placement
 from streamtopology.routing.topology import ManifestError, parse
 
-FEW = settings(max_examples=12, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+FEW = settings(max_examples=8, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 MOST = 5
 
 

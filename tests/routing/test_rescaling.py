@@ -16,7 +16,7 @@ from streamtopology.routing.placement import Placement
 from streamtopology.routing.report import LoadReport
 from streamtopology.routing.rescaling import instances_of, rescaled_shares, slot_names, with_replicas
 from streamtopology.routing.table import moved
-from streamtopology.routing.topology import Rebalance, Topology, parse
+from streamtopology.routing.topology import Rebalance, Topology, parse, to_manifest
 
 NAMES = ("large-0", "large-1", "large-2", "small-0")
 
@@ -41,13 +41,17 @@ def test_slots_are_named_by_class_and_ordinal() -> None:
     assert slot_names(topology()) == NAMES
 
 
-def test_operators_with_an_instance_for_each_executor_follow_the_executors() -> None:
+def test_operators_that_name_no_parallelism_follow_the_executors() -> None:
     scaled = with_replicas(topology(parallelism=6), "large", 5)
     assert scaled.replicas == 6
     assert [operator.parallelism for operator in scaled.operators] == [6, 6]
     shrunk = with_replicas(topology(parallelism=6), "large", 1)
     assert [operator.parallelism for operator in shrunk.operators] == [2, 6]
-    assert instances_of(scaled.operator("plain"), scaled, executors=4) == 4, "two of six have not come yet"
+    assert instances_of(scaled.operator("plain"), executors=4) == 4, "two of six have not come yet"
+    again = parse(to_manifest(shrunk))
+    assert [operator.parallelism for operator in with_replicas(again, "large", 3).operators] == [4, 6], "nor does a file forget"
+    named = with_replicas(topology(parallelism=4), "large", 1)
+    assert [operator.parallelism for operator in named.operators] == [2, 4], "as many as replicas, but named"
 
 
 @pytest.mark.parametrize(

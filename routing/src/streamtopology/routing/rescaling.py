@@ -47,7 +47,7 @@ def with_replicas(topology: Topology, class_name: str, replicas: int) -> Topolog
     total = sum(executor.replicas for executor in executors)
     if not total:
         raise ValueError(f"without executors of class {class_name} there would be none at all; keep at least one")
-    operators = tuple(replace(operator, parallelism=instances_of(operator, topology, total)) for operator in topology.operators)
+    operators = tuple(replace(operator, parallelism=instances_of(operator, total)) for operator in topology.operators)
     return replace(topology, executors=executors, operators=operators)
 
 

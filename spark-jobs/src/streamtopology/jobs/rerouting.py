@@ -37,7 +37,7 @@ def first_routes(
     routes: dict[str, Route] = {}
     for node in dag.nodes:
         operator = topology.operator(node.operator)
-        instances = placement.instances(instances_of(operator, topology, executors))
+        instances = placement.instances(instances_of(operator, executors))
         options = _fitting(operator.grouping.options, instances)
         known = before.get(node.name)
         table = groupings.get(node.policy).first_table(instances, options)
@@ -360,7 +360,7 @@ def _is_as_asked(plan: Plan) -> bool:
     topology, placement = plan.topology, plan.placement
     return all(
         route.instances
-        == placement.instances(instances_of(topology.operator(node.removesuffix(PARTIAL)), topology, len(placement.present)))
+        == placement.instances(instances_of(topology.operator(node.removesuffix(PARTIAL)), len(placement.present)))
         for node, route in plan.epoch.routes.items()
     )
 
