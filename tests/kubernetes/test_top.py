@@ -38,6 +38,23 @@ def kubeconfig(api_server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", str(api_server.kubeconfig))
 
 
+def make_service(core: client.CoreV1Api, namespace: str, address: str, port: int) -> None:
+    """A Service that leads here, through a pod at our address: the API server passes questions on to pods alone."""
+    named = client.V1ObjectMeta(name="flights-driver")
+    container = client.V1Container(name="driver", image="none")
+    core.create_namespaced_pod(namespace, client.V1Pod(metadata=named, spec=client.V1PodSpec(containers=[container])))
+    status = {"status": {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}}
+    core.patch_namespaced_pod_status("flights-driver", namespace, status)
+    ports = [client.V1ServicePort(name="http", port=9090, target_port=port)]
+    core.create_namespaced_service(namespace, client.V1Service(metadata=named, spec=client.V1ServiceSpec(ports=ports)))
+    pod = client.V1ObjectReference(kind="Pod", name="flights-driver", namespace=namespace)
+    subset = client.V1EndpointSubset(
+        addresses=[client.V1EndpointAddress(ip=address, target_ref=pod)],
+        ports=[client.CoreV1EndpointPort(name="http", port=port)],
+    )
+    core.create_namespaced_endpoints(namespace, client.V1Endpoints(metadata=named, subsets=[subset]))
+
+
 @pytest.fixture
 def driver(api_server: ApiServer, namespace: str) -> Iterator[StatusServer]:
     """A run that is done, served as a driver in a pod serves it, behind the Service `flights-driver`."""
@@ -45,24 +62,14 @@ def driver(api_server: ApiServer, namespace: str) -> Iterator[StatusServer]:
     history.enter("done")
     registry = Metrics(history).registry
     with StatusServer(registry, lambda since: build_stats(history, since=since), history.is_ready, EVERYWHERE) as server:
-        named = client.V1ObjectMeta(name="flights-driver")
-        ports = [client.V1ServicePort(name="http", port=9090, target_port=server.port)]
-        endpoints = client.V1EndpointSlice(
-            metadata=client.V1ObjectMeta(name="flights-driver-1", labels={"kubernetes.io/service-name": "flights-driver"}),
-            address_type="IPv4",
-            endpoints=[client.V1Endpoint(addresses=[own_address()])],
-            ports=[client.DiscoveryV1EndpointPort(name="http", port=server.port)],
-        )
         with api_server.client() as api:
-            service = client.V1Service(metadata=named, spec=client.V1ServiceSpec(ports=ports))
-            client.CoreV1Api(api).create_namespaced_service(namespace, service)
-            client.DiscoveryV1Api(api).create_namespaced_endpoint_slice(namespace, endpoints)
+            make_service(client.CoreV1Api(api), namespace, own_address(), server.port)
         yield server
 
 
 def test_it_follows_a_driver_through_the_proxy(driver: StatusServer, namespace: str) -> None:
     asking = asking_the_cluster("flights", namespace, None)
-    eventually(lambda: is_reached(asking))  # the API server learns of Services and their endpoints by watches of its own
+    eventually(lambda: is_reached(asking))
     assert [batch["number"] for batch in asking(3)["batches"]] == [4, 5]
     told = io.StringIO()
     follow(asking, Console(file=told, width=120, force_terminal=False), lambda seconds: None)
