@@ -339,6 +339,24 @@ def test_kubectl_scale_is_a_change_of_the_class(world: World):
     assert world.manifest["status"]["autoscale"]["replicas"] == 5
 
 
+def test_a_bound_that_holds_what_was_asked_for_is_told(world: World):
+    world.manifest["spec"]["executors"][0].pop("replicas")
+    world.change(autoscale={"class": "large", "by": "External", "replicas": 9, "maxReplicas": 3})
+    world.settle()
+    status = world.manifest["status"]["autoscale"]
+    assert (status["replicas"], status["reason"]) == (3, "9 replicas were asked for; maxReplicas is 3")
+
+
+def test_nobody_scales_where_nobody_may(world: World):
+    world.manifest["spec"]["executors"][0].pop("replicas")
+    world.change(autoscale={"class": "large", "by": "External", "replicas": 3})
+    world.settle()
+    world.change(autoscale={"class": "large", "by": "Nobody", "replicas": 1})
+    world.scaling = Scaling(5, "busy 95 %")
+    world.settle()
+    assert world.manifest["status"]["autoscale"]["replicas"] == 3
+
+
 def test_what_somebody_changes_is_put_right(world: World):
     world.objects["StatefulSet", "flow-large"]["spec"]["replicas"] = 7
     assert reasons(world.decide().steps) == ["apply StatefulSet flow-large"]

@@ -189,3 +189,14 @@ def test_the_scrape_goes_where_the_driver_is_and_quickly_while_something_changes
     changing = world.decide().target
     assert changing is not None
     assert changing.interval_seconds < settled.interval_seconds
+
+
+def test_a_slot_that_the_run_goes_on_without_does_not_count() -> None:
+    slots = [
+        {"index": 0, "executor": "large-0", "class": "large", "cpu": 0.4, "present": True},
+        {"index": 1, "executor": "large-1", "class": "large", "cpu": 0.4, "present": False},
+        {"index": 2, "executor": "small-0", "class": "small", "cpu": 0.1, "present": False},
+    ]
+    read = read_stats(stats(slots=slots), "flow")
+    assert read.slots == {"large": 1, "small": 0}
+    assert read.slot_classes == ("large", "large", "small"), "by number: what is gone keeps its own"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from streamtopology.operator.observe import Observed
-from streamtopology.routing.topology import Topology
+from streamtopology.routing.topology import Autoscale, Topology
 
 
 @dataclass(frozen=True)
@@ -22,12 +22,21 @@ def replicas_wanted(seen: Observed, topology: Topology) -> Scaled | None:
     scaled = topology.autoscale
     if scaled is None:
         return None
-    if scaled.by != "Operator":
-        return Scaled(scaled.executor_class, scaled.within(scaled.replicas))
+    if scaled.by == "External":
+        return _asked_for(scaled)
     before, now = _decided_before(seen, topology), seen.answer.scaling if seen.answer else None
-    if now is None or now.replicas == before:
+    if scaled.by == "Nobody" or now is None or now.replicas == before:
         return Scaled(scaled.executor_class, scaled.within(before))
     return Scaled(scaled.executor_class, scaled.within(now.replicas), now.reason)
+
+
+def _asked_for(scaled: Autoscale) -> Scaled:
+    """What `spec.autoscale.replicas` says, and a reason where a bound holds it."""
+    given = scaled.within(scaled.replicas)
+    if given == scaled.replicas:
+        return Scaled(scaled.executor_class, given)
+    bound = "maxReplicas" if given < scaled.replicas else "minReplicas"
+    return Scaled(scaled.executor_class, given, f"{scaled.replicas} replicas were asked for; {bound} is {given}")
 
 
 def _decided_before(seen: Observed, topology: Topology) -> int:

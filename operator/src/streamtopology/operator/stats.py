@@ -56,7 +56,8 @@ class Refused:
 class Stats:
     """A driver's answer. `epoch`, `batch`: of the last committed batch; `newest_epoch`: the newest that is ready.
 
-    `slots`: class -> executor slots the driver places instances on; `slot_classes`, `cpu`: of each slot, by its number.
+    `slots`: class -> executor slots the driver places instances on; `slot_classes`, `cpu`: of each slot by its number, those
+    that are gone included.
     `imbalance`: the worst operator's.
     """
 
@@ -107,7 +108,7 @@ def _stats(answer: Mapping[str, Any]) -> Stats:
     last, refused = answer["last_batch"], answer.get("refused")
     slots: dict[str, int] = {}
     for slot in answer["slots"]:
-        slots[slot["class"]] = slots.get(slot["class"], 0) + 1
+        slots[slot["class"]] = slots.get(slot["class"], 0) + bool(slot.get("present", True))
     return Stats(
         phase=str(answer["phase"]),
         generation=int(answer.get("generation") or 0),
