@@ -189,6 +189,11 @@ def test_the_scrape_goes_where_the_driver_is_and_quickly_while_something_changes
     changing = world.decide().target
     assert changing is not None
     assert changing.interval_seconds < settled.interval_seconds
+    world.carry_out(world.decide())
+    world.now += 100
+    lasting = world.decide().target
+    assert lasting is not None
+    assert lasting.interval_seconds == settled.interval_seconds, "what lasts is not asked for twice a second"
 
 
 def test_a_slot_that_the_run_goes_on_without_does_not_count() -> None:

@@ -11,6 +11,8 @@ import gzip
 import json
 import logging
 import multiprocessing
+import os
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -241,7 +243,16 @@ _desk: Desk | None = None
 
 def _begin() -> None:
     global _desk
+    threading.Thread(target=_end_with_the_operator, daemon=True).start()
     _desk = Desk(time.monotonic, time.time)
+
+
+def _end_with_the_operator() -> None:
+    """An operator that is killed cannot tell this process to end."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _take(uid: str, answer: bytes, request: PlanningRequest) -> Told:

@@ -16,7 +16,7 @@ from streamtopology.operator.planning import PlanningRequest
 from streamtopology.operator.resizing import put_right
 from streamtopology.operator.resources import access, driver, executors
 from streamtopology.operator.rollout import Rollout, is_pending, roll_out
-from streamtopology.operator.scaling import is_drained, replicas_now
+from streamtopology.operator.scaling import is_drained, replicas_now, waited
 from streamtopology.operator.scrape import Target
 from streamtopology.operator.seen import Workload, essence
 from streamtopology.operator.settings import Settings
@@ -24,7 +24,9 @@ from streamtopology.operator.steps import Apply, Delete, Event, Finalizer, MakeS
 from streamtopology.routing.topology import Topology
 
 QUICK_SECONDS = 0.5
-"""How often a driver is asked while something changes; else once in the controller's interval."""
+"""How often a driver is asked while something changes, for the first `QUICK_FOR`; else once in the controller's interval."""
+
+QUICK_FOR = 60.0
 
 LONGEST_INTERVAL = 10.0
 
@@ -170,7 +172,9 @@ def _target(seen: Observed, topology: Topology, changing: bool, settings: Settin
         autoscale=seen.read.autoscale if isinstance(seen.read, Topology) else None,
         scaled_to=_scaled_to(seen, topology),
     )
-    interval = QUICK_SECONDS if changing else min(topology.rebalance.interval_seconds, LONGEST_INTERVAL)
+    interval = (
+        QUICK_SECONDS if changing and waited(seen) < QUICK_FOR else min(topology.rebalance.interval_seconds, LONGEST_INTERVAL)
+    )
     host = f"[{pod.ip}]" if ":" in pod.ip else pod.ip
     url = settings.driver_url.format(ip=host, port=pod.http_port, namespace=seen.owner.namespace, name=seen.owner.name)
     return Target(seen.owner.uid, pod.name, url, interval, request)
