@@ -1,7 +1,7 @@
 # Two commands are enough: `make demo` and `make test`. Both install what is missing (scripts/setup.sh).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-node kube-api kube-node crds lint bench clean
+.PHONY: help demo test test-node kube-api kube-node crds lint bench bench-operator clean
 
 BIN := .venv/bin
 READY := .venv/ready
@@ -46,6 +46,9 @@ lint: $(READY) ## Style, format, types, and who may import whom
 bench: $(READY) ## Benchmarks; results in build/bench
 	@mkdir -p build/bench
 	set -e; for bench in $(BENCHES); do $(BIN)/streamtopology bench $$bench --json build/bench/$$bench.json; done
+
+bench-operator: $(READY) ## What the operator costs: 100 topologies on a real API server (about 5 minutes)
+	$(BIN)/python benchmarks/operator_bench.py --json build/bench/operator.json
 
 clean: ## Remove what was built (not .venv, not the caches in ~/.cache)
 	rm -rf build dist spark-warehouse metastore_db .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -110,7 +110,7 @@ class FakeKubelet:
                 if any(status.get(field) != value for field, value in wanted.items()):
                     core.patch_namespaced_pod_status(name, namespace, {"status": wanted}, _content_type=_MERGE)
         except client.ApiException as problem:
-            if problem.status not in {404, 409}:  # it is gone, or has changed: the next event tells
+            if problem.status not in {403, 404, 409}:  # its namespace ends, it is gone, or has changed: the next event tells
                 raise
 
     def _schedule(self, core: client.CoreV1Api, pod: Pod) -> None:

@@ -14,7 +14,7 @@ from streamtopology.operator.resizing import written
 from streamtopology.operator.resources.access import spark_secret
 from streamtopology.operator.resources.objects import Owner, digest, limits
 from streamtopology.operator.status import format_time
-from streamtopology.operator.steps import Apply, Delete, Event, MakeSecret, Patch, Resize, Step
+from streamtopology.operator.steps import Apply, Delete, Event, Finalizer, MakeSecret, Patch, Resize, Step
 from streamtopology.routing.topology import format_cpu, format_memory
 
 log = logging.getLogger(__name__)
@@ -51,8 +51,8 @@ class Applier:
                 self._cache.note(await self._api.apply(step.body))
             case MakeSecret():
                 await self._make_secret(owner)
-            case Patch() if step.kind == names.TOPOLOGY:
-                return await self._api.patch(step.kind, owner.namespace, step.name, dict(step.body))
+            case Finalizer():
+                return await self._api.apply(_with_finalizer(owner, step.present))
             case Patch():
                 self._cache.note(await self._api.patch(step.kind, owner.namespace, step.name, dict(step.body)))
             case Resize():
@@ -61,17 +61,21 @@ class Applier:
                 await self._delete(step, owner)
         return None
 
+    async def recall_secret(self, owner: Owner) -> None:
+        """Looks for Spark's secret, which no watch tells of: one call for each topology of each start."""
+        known = await self._api.get(names.SECRET, owner.namespace, names.spark_secret(owner.name))
+        if known is not None and _is_owned(known, owner):
+            self._cache.note(known)
+
     async def _make_secret(self, owner: Owner) -> None:
-        """Created, not applied: if somebody was faster, theirs stays."""
+        """Created, not applied: if a namesake's is still there, it is on its way out, and this is tried again."""
         body = spark_secret(owner, secrets.token_hex(SECRET_BYTES))
         try:
             self._cache.note(await self._api.create(names.SECRET, owner.namespace, body))
         except ApiError as error:
-            if error.reason != "AlreadyExists":
+            await self.recall_secret(owner)
+            if error.reason != "AlreadyExists" or ("Secret", body["metadata"]["name"]) not in self._cache.of(key_of(owner)):
                 raise
-            known = await self._api.get(names.SECRET, owner.namespace, body["metadata"]["name"])
-            if known is not None:
-                self._cache.note(known)
 
     async def _resize(self, step: Resize, owner: Owner) -> None:
         cpu, memory = step.resources
@@ -126,6 +130,22 @@ class Applier:
                     await self._api.patch(names.EVENT, key.namespace, name, again)
         except (ApiError, ApiAway) as error:
             log.warning("%s: the event %s could not be told (%s): %s", key, event.reason, event.message, error)
+
+
+def key_of(owner: Owner) -> Key:
+    return Key(owner.namespace, owner.name)
+
+
+def _is_owned(body: Object, owner: Owner) -> bool:
+    return any(reference["uid"] == owner.uid for reference in body["metadata"].get("ownerReferences") or ())
+
+
+def _with_finalizer(owner: Owner, present: bool) -> Object:
+    """With the uid: a topology that is gone is not made again, nor a namesake touched."""
+    metadata: Object = {"name": owner.name, "namespace": owner.namespace, "uid": owner.uid}
+    if present:
+        metadata["finalizers"] = [names.FINALIZER]
+    return {"apiVersion": names.TOPOLOGY.api_version, "kind": names.TOPOLOGY.kind, "metadata": metadata}
 
 
 def refused_in(status: Object, refusals: list[ResizeRefusedError]) -> Object:

@@ -24,13 +24,16 @@ def replicas_wanted(seen: Observed, topology: Topology) -> Scaled | None:
         return None
     if scaled.by != "Operator":
         return Scaled(scaled.executor_class, scaled.within(scaled.replicas))
-    return Scaled(scaled.executor_class, scaled.within(_decided_before(seen, topology)))
+    before, now = _decided_before(seen, topology), seen.answer.scaling if seen.answer else None
+    if now is None or now.replicas == before:
+        return Scaled(scaled.executor_class, scaled.within(before))
+    return Scaled(scaled.executor_class, scaled.within(now.replicas), now.reason)
 
 
 def _decided_before(seen: Observed, topology: Topology) -> int:
     """What status says; where it was lost what the driver was given; before any decision what the manifest begins with."""
     assert topology.autoscale is not None
-    told = (seen.status.get("autoscale") or {}).get("replicas")
+    told = (seen.status.get("autoscale") or {}).get("desired")
     if isinstance(told, int):
         return told
     if seen.running is not None and any(one.name == topology.autoscale.executor_class for one in seen.running.executors):

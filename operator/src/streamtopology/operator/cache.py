@@ -61,6 +61,12 @@ class Cache:
         if not of_topology:
             self._objects.pop(key, None)
 
+    def forget(self, key: Key, kind: Kind) -> None:
+        """Drops a topology's objects of a kind that is not watched: the topology is gone."""
+        of_topology = self._objects.get(key, {})
+        for known in [one for one in of_topology if one[0] == kind.kind]:
+            del of_topology[known]
+
     async def listed(self, kinds: Iterable[Kind]) -> None:
         """Returns once each of these kinds has been listed: before that, what is not here may well exist."""
         for kind in kinds:

@@ -11,7 +11,7 @@ from typing import Literal
 
 from streamtopology.operator.observe import Observed
 from streamtopology.operator.resizing import refusal
-from streamtopology.operator.scaling import ready_executors
+from streamtopology.operator.scaling import ready_executors, waited
 from streamtopology.operator.seen import Pod
 from streamtopology.routing.topology import Topology
 from streamtopology.routing.wording import percent
@@ -125,10 +125,9 @@ def _troubles(seen: Observed, topology: Topology, settled: bool) -> Iterator[tup
     stats, routing = seen.stats, seen.routing
     if stats is not None and stats.refused is not None and stats.refused.epoch is None:
         yield "TopologyRefused", f"the driver goes on with what it had: {stats.refused.why}"
-    if routing is not None and routing.epoch is not None and stats is not None and (stats.epoch or 0) < routing.epoch:
-        since = (seen.status.get("rollout") or {}).get("since")
-        if routing.epoch_state == "ready" and since and seen.now - since > EPOCH_SECONDS:
-            yield "EpochNotTaken", f"epoch {routing.epoch} is ready, the driver still runs under {stats.epoch}"
+    ready_epoch = routing.epoch if routing is not None and routing.epoch_state == "ready" else None
+    if ready_epoch is not None and stats is not None and (stats.epoch or 0) < ready_epoch and waited(seen) > EPOCH_SECONDS:
+        yield "EpochNotTaken", f"epoch {ready_epoch} is ready, the driver still runs under {stats.epoch}"
     yield from _resize_troubles(seen, topology)
     missing = topology.replicas - ready_executors(seen, topology)
     if settled and missing > 0 and not topology.suspend:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import kopf
+from kubernetes.aio.client import Configuration
 
 from streamtopology.operator import names
 from streamtopology.operator.reconciler import Reconciler
 from streamtopology.operator.settings import Settings
 
 
-def registry(reconciler: Reconciler) -> kopf.OperatorRegistry:
-    """The handlers of an operator whose work `reconciler` does.
+def registry(reconciler: Reconciler, access: Configuration) -> kopf.OperatorRegistry:
+    """The handlers of an operator whose work `reconciler` does; kopf reaches the API server as our own client does.
 
     `on.event` alone: it keeps no state in annotations and adds no finalizer. The reconciler is level-triggered, retries by
     itself and brings its own finalizer.
@@ -20,14 +21,27 @@ def registry(reconciler: Reconciler) -> kopf.OperatorRegistry:
     handlers = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=handlers)
-    def login(**context: Any) -> kopf.ConnectionInfo | None:
-        return kopf.login_with_service_account(**context) or kopf.login_with_kubeconfig(**context)
+    async def login(**context: Any) -> kopf.ConnectionInfo | None:
+        return kopf.login_with_service_account(**context) or await _connection(access)
 
     @kopf.on.event(names.TOPOLOGY.api_version, names.TOPOLOGY.plural, registry=handlers)
     async def topology(event: Any, **_: Any) -> None:
         (reconciler.lost if event["type"] == "DELETED" else reconciler.saw)(dict(event["object"]))
 
     return handlers
+
+
+async def _connection(access: Configuration) -> kopf.ConnectionInfo:
+    scheme, _, token = (await access.get_api_key_with_prefix("BearerToken") or "").rpartition(" ")
+    return kopf.ConnectionInfo(
+        server=access.host,
+        ca_path=access.ssl_ca_cert,
+        insecure=not access.verify_ssl,
+        certificate_path=access.cert_file,
+        private_key_path=access.key_file,
+        scheme=scheme or None,
+        token=token or None,
+    )
 
 
 def kopf_settings(settings: Settings) -> kopf.OperatorSettings:

@@ -9,17 +9,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from typing import Any
 
-import aiohttp
 from kubernetes.aio.client import ApiClient
 from kubernetes.aio.client.exceptions import ApiException
 from kubernetes.aio.leaderelection.electionconfig import Config
 from kubernetes.aio.leaderelection.leaderelection import LeaderElection
-from kubernetes.aio.leaderelection.resourcelock.leaselock import LeaseLock
+from kubernetes.aio.leaderelection.leaderelectionrecord import LeaderElectionRecord
+from kubernetes.aio.leaderelection.resourcelock.baselock import BaseLock
 
 from streamtopology.operator import names
-from streamtopology.operator.api import Api, ApiAway, ApiError
+from streamtopology.operator.api import Api, ApiAway, ApiError, Object
 
 log = logging.getLogger(__name__)
 
@@ -29,44 +30,77 @@ CALL_SHARE, DEADLINE_SHARE = 2 / 15, 8 / 15
 """Of the lease: how long one call may take, and for how long renewing is tried. A pause, the tries and the two calls of
 the last try together stay below the whole lease, so a replica that cannot renew has stopped before another starts."""
 
-_TROUBLE = (aiohttp.ClientError, TimeoutError, OSError)
-
 
 class LeaseLostError(Exception):
     """Another replica may lead from now on."""
 
 
-class PatientLease(LeaseLock):
-    """The library's Lease with calls that end in time, and an API server that is away counted as a failed try."""
+class Lease(BaseLock):
+    """The lock of the library's election: a Lease, by our own client, whose calls end in time.
 
-    def __init__(self, name: str, namespace: str, identity: str, client: ApiClient, call_seconds: float) -> None:
-        super().__init__(name, namespace, identity, client)
-        self._call_seconds = call_seconds
+    Whatever goes wrong is a failed try. (The library's own LeaseLock lets connection errors through, and in 37.0 cannot
+    create a Lease.)
+    """
 
-    async def get(self, name: str, namespace: str) -> Any:
+    def __init__(self, api: Api, namespace: str, identity: str, lease_seconds: float) -> None:
+        super().__init__(LEASE_NAME, namespace, identity)
+        self._api = api
+        self._lease_seconds = lease_seconds
+        self._known: Object = {}
+
+    async def get(self, name: str, namespace: str) -> tuple[bool, Any]:
         try:
-            async with asyncio.timeout(self._call_seconds):
-                return await super().get(name, namespace)
-        except _TROUBLE as error:
-            return False, ApiException(status=0, reason=f"{type(error).__name__} {error}")
+            found = await self._api.get(names.LEASE, namespace, name)
+        except (ApiError, ApiAway) as error:
+            return False, ApiException(status=0, reason=str(error))
+        if found is None:
+            return False, ApiException(status=404, reason="NotFound", body='{"code": 404}')
+        self._known = found
+        spec = found.get("spec") or {}
+        duration = spec.get("leaseDurationSeconds")
+        record = LeaderElectionRecord(
+            spec.get("holderIdentity"), str(duration) if duration else None, spec.get("acquireTime"), spec.get("renewTime")
+        )  # fmt: skip
+        return True, record
 
-    async def create(self, name: str, namespace: str, election_record: Any) -> bool:
+    async def create(self, name: str, namespace: str, election_record: LeaderElectionRecord) -> bool:
+        body = {
+            "apiVersion": names.LEASE.api_version, "kind": names.LEASE.kind, "metadata": {"name": name},
+            "spec": self._spec(election_record),
+        }  # fmt: skip
         try:
-            async with asyncio.timeout(self._call_seconds):
-                return await super().create(name, namespace, election_record)
-        except _TROUBLE:
+            await self._api.create(names.LEASE, namespace, body)
+        except (ApiError, ApiAway) as error:
+            log.info("the lease was not created: %s", error)
             return False
+        return True
 
-    async def update(self, name: str, namespace: str, updated_record: Any) -> bool:
+    async def update(self, name: str, namespace: str, updated_record: LeaderElectionRecord) -> bool:
+        """With the resource version of what was read: of two replicas that want it, one gets it."""
+        spec = {**(self._known.get("spec") or {}), **self._spec(updated_record)}
         try:
-            async with asyncio.timeout(self._call_seconds):
-                return await super().update(name, namespace, updated_record)
-        except _TROUBLE:
+            self._known = await self._api.replace(names.LEASE, namespace, name, {**self._known, "spec": spec})
+        except (ApiError, ApiAway) as error:
+            log.info("the lease was not renewed: %s", error)
             return False
+        return True
+
+    def _spec(self, record: LeaderElectionRecord) -> Object:
+        return {
+            "holderIdentity": record.holder_identity,
+            "leaseDurationSeconds": round(self._lease_seconds),
+            "acquireTime": _micro_time(record.acquire_time),
+            "renewTime": _micro_time(record.renew_time),
+        }
+
+
+def _micro_time(text: str | None) -> str | None:
+    """As the API server wants it; the library dates in local time without saying so."""
+    return text and datetime.fromisoformat(text).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 async def lead(
-    client: ApiClient, api: Api, namespace: str, identity: str, lease_seconds: float, work: Callable[[], Awaitable[None]]
+    client: ApiClient, namespace: str, identity: str, lease_seconds: float, work: Callable[[], Awaitable[None]]
 ) -> None:  # fmt: skip
     """Waits for the Lease, then works until `work` ends, then gives the Lease back. LeaseLostError: it was taken away."""
     working: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -82,7 +116,7 @@ async def lead(
         else:
             working.set_result(None)
 
-    lock = PatientLease(LEASE_NAME, namespace, identity, client, lease_seconds * CALL_SHARE)
+    lock = Lease(Api(client, lease_seconds * CALL_SHARE), namespace, identity, lease_seconds)
     retry = max(1.0, lease_seconds * CALL_SHARE)
     config = Config(lock, lease_seconds, lease_seconds * DEADLINE_SHARE, retry, started, _nothing)
     election = asyncio.create_task(LeaderElection(config).run(), name="leader election")
@@ -95,7 +129,7 @@ async def lead(
     finally:
         election.cancel()
         if working.done():
-            await release(api, namespace, identity)
+            await release(Api(client), namespace, identity)
 
 
 async def release(api: Api, namespace: str, identity: str) -> None:

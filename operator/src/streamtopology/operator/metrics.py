@@ -21,7 +21,6 @@ class Metrics:
             buckets=RECONCILE_BUCKETS, registry=registry,
         )  # fmt: skip
         self.queue_length = Gauge(f"{PREFIX}queue_length", "Topologies that wait to be looked at.", registry=registry)
-        self.topologies = Gauge(f"{PREFIX}topologies", "Topologies looked after, by phase.", ("phase",), registry=registry)
         self.reroutings = Counter(
             f"{PREFIX}reroutings", "Re-routings that were published.", ("reason",), registry=registry
         )  # fmt: skip
@@ -35,9 +34,6 @@ class Metrics:
         )  # fmt: skip
         self.imbalance_ratio = Gauge(
             f"{PREFIX}imbalance_ratio", "The worst operator's imbalance as the driver measures it.", TOPOLOGY, registry=registry
-        )  # fmt: skip
-        self.scrape_failures = Counter(
-            f"{PREFIX}scrape_failures", "Answers of drivers that did not come or could not be read.", registry=registry
         )  # fmt: skip
         self.leading = Gauge(f"{PREFIX}leading", "1 where this replica holds the lease.", registry=registry)
 

@@ -5,45 +5,38 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, cast
 
 from streamtopology.operator import names
+from streamtopology.operator.planning import Reading
 from streamtopology.operator.resources.objects import Owner
 from streamtopology.operator.scrape import Answer, Silence
 from streamtopology.operator.seen import Job, Pod, RoutingMap, Seen, Workload
 from streamtopology.operator.stats import Stats
-from streamtopology.routing.topology import API_VERSION, KIND, ManifestError, Topology, parse
+from streamtopology.routing.topology import API_VERSION, KIND, Topology
 
 Object = dict[str, Any]
 
 
-@lru_cache(maxsize=4096)
-def _read(text: str) -> Topology | tuple[str, ...]:
-    """The topology in a manifest's JSON, or a sentence for each of its problems. Equal texts are read once."""
-    try:
-        return parse(json.loads(text))
-    except ManifestError as error:
-        return tuple(str(problem) for problem in error.problems)
-
-
-def read_manifest(manifest: Mapping[str, Any]) -> Topology | tuple[str, ...]:
-    """The topology in a resource, or a sentence for each of its problems."""
-    meant = {
-        "apiVersion": API_VERSION, "kind": KIND,
-        "metadata": {"name": manifest["metadata"]["name"]}, "spec": manifest.get("spec"),
-    }  # fmt: skip
-    return _read(json.dumps(meant, sort_keys=True))
+def manifest_text(manifest: Mapping[str, Any]) -> str:
+    """The part of a resource that is the topology, as JSON; equal ones give equal texts."""
+    name = {"name": manifest["metadata"]["name"]}
+    return json.dumps({"apiVersion": API_VERSION, "kind": KIND, "metadata": name, "spec": manifest.get("spec")}, sort_keys=True)
 
 
 @dataclass(frozen=True)
 class Observed:
     """One look at one topology. `objects`: (kind, name) -> what it owns; `now`: seconds since 1970.
 
+    `read`: the topology in the manifest, or a sentence for each of its problems. `running`: the topology that the driver
+    has been given by the ConfigMap; None where there is none, or none that can be read.
     `problem`: (reason, sentence) of the step that the API server refused when this topology was last worked on.
     """
 
     manifest: Object
+    read: Reading
+    running: Topology | None
     objects: Mapping[tuple[str, str], Seen]
     answer: Answer | None
     now: float
@@ -76,24 +69,8 @@ class Observed:
         return value is not None and value.lower() not in ("false", "no", "0", "")
 
     @cached_property
-    def read(self) -> Topology | tuple[str, ...]:
-        """What the manifest says, or what is wrong with it."""
-        return read_manifest(self.manifest)
-
-    @cached_property
     def routing(self) -> RoutingMap | None:
         return cast("RoutingMap | None", self.objects.get(("ConfigMap", names.routing(self.owner.name))))
-
-    @cached_property
-    def running(self) -> Topology | None:
-        """The topology that the driver has been given; None if there is none, or none that can be read."""
-        if self.routing is None:
-            return None
-        try:
-            read = _read(self.routing.topology)
-        except ValueError:
-            return None
-        return read if isinstance(read, Topology) else None
 
     @property
     def driver(self) -> Workload | None:

@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import aiohttp
 import kopf
-from kubernetes.aio.client import ApiClient
+from kubernetes.aio.client import ApiClient, Configuration
 
 from streamtopology.operator import handlers, leader, names
 from streamtopology.operator.api import Api
 from streamtopology.operator.apply import Applier
 from streamtopology.operator.cache import Cache
 from streamtopology.operator.metrics import Metrics
-from streamtopology.operator.planning import PlanningProcess
+from streamtopology.operator.planning import Planner, PlanningProcess
 from streamtopology.operator.queue import Queue
 from streamtopology.operator.reconciler import Reconciler
 from streamtopology.operator.scrape import Scraper
@@ -26,47 +26,54 @@ from streamtopology.operator.settings import Settings
 
 log = logging.getLogger(__name__)
 
-WATCHED = (*names.OWNED, names.POD)
+WATCHED = (*(kind for kind in names.OWNED if kind != names.SECRET), names.POD)
+"""All but Secrets: to read those of a whole cluster is a right that nobody should have to give us."""
 
 
 async def run(client: ApiClient, settings: Settings) -> None:
     """Runs until it is told to stop. LeaseLostError: another replica leads now."""
-    metrics, api = Metrics(), Api(client)
+    metrics = Metrics()
     async with serving(metrics, settings):
         if not settings.leader_election:
-            await operate(api, settings, metrics)
+            await _operate_and_plan(client, settings, metrics)
             return
 
         async def work() -> None:
             log.info("%s leads", settings.identity)
             metrics.leading.set(1)
-            await operate(api, settings, metrics)
+            await _operate_and_plan(client, settings, metrics)
 
         log.info("%s waits for the lease %s/%s", settings.identity, settings.namespace, leader.LEASE_NAME)
-        await leader.lead(client, api, settings.namespace, settings.identity, settings.lease_seconds, work)
+        await leader.lead(client, settings.namespace, settings.identity, settings.lease_seconds, work)
 
 
-async def operate(api: Api, settings: Settings, metrics: Metrics) -> None:
-    """Looks after the topologies; ends when kopf does, on SIGTERM or SIGINT."""
-    queue = Queue(time.monotonic)
+async def _operate_and_plan(client: ApiClient, settings: Settings, metrics: Metrics) -> None:
+    with PlanningProcess() as planner:
+        await operate(client, settings, metrics, planner, time.time)
+
+
+async def operate(
+    client: ApiClient, settings: Settings, metrics: Metrics, planner: Planner, clock: Callable[[], float]
+) -> None:  # fmt: skip
+    """Looks after the topologies; ends when kopf does, on SIGTERM or SIGINT. `clock`: seconds since 1970."""
+    api, queue = Api(client), Queue(time.monotonic)
     cache = Cache(queue.add)
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=256)) as session:
-        with PlanningProcess() as planner:
-            scraper = Scraper(session, planner, queue.add, time.time)
-            reconciler = Reconciler(Applier(api, cache), cache, scraper, queue, settings, metrics, time.time)
-            beside = [
-                asyncio.create_task(cache.follow(api, kind, namespace), name=f"watch {kind.plural}")
-                for kind in WATCHED
-                for namespace in settings.namespaces or (None,)
-            ]
-            beside.append(asyncio.create_task(_reconcile(reconciler, cache), name="reconciler"))
-            try:
-                await _until_first(_kopf(reconciler, settings), beside)
-            finally:
-                scraper.close()
-                for task in beside:
-                    task.cancel()
-                await asyncio.gather(*beside, return_exceptions=True)
+        scraper = Scraper(session, planner, queue.add, clock)
+        reconciler = Reconciler(Applier(api, cache), cache, scraper, planner, queue, settings, metrics, clock)
+        beside = [
+            asyncio.create_task(cache.follow(api, kind, namespace), name=f"watch {kind.plural}")
+            for kind in WATCHED
+            for namespace in settings.namespaces or (None,)
+        ]
+        beside.append(asyncio.create_task(_reconcile(reconciler, cache), name="reconciler"))
+        try:
+            await _until_first(_kopf(reconciler, client.configuration, settings), beside)
+        finally:
+            scraper.close()
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
 
 
 async def _reconcile(reconciler: Reconciler, cache: Cache) -> None:
@@ -75,9 +82,9 @@ async def _reconcile(reconciler: Reconciler, cache: Cache) -> None:
     await reconciler.run()
 
 
-async def _kopf(reconciler: Reconciler, settings: Settings) -> None:
+async def _kopf(reconciler: Reconciler, access: Configuration, settings: Settings) -> None:
     await kopf.operator(
-        registry=handlers.registry(reconciler),
+        registry=handlers.registry(reconciler, access),
         settings=handlers.kopf_settings(settings),
         standalone=True,
         clusterwide=not settings.namespaces,

@@ -16,15 +16,17 @@ from streamtopology.operator.planning import PlanningRequest
 from streamtopology.operator.resizing import put_right
 from streamtopology.operator.resources import access, driver, executors
 from streamtopology.operator.rollout import Rollout, is_pending, roll_out
-from streamtopology.operator.scaling import is_drained, replicas_now
+from streamtopology.operator.scaling import is_drained, replicas_now, waited
 from streamtopology.operator.scrape import Target
 from streamtopology.operator.seen import Workload, essence
 from streamtopology.operator.settings import Settings
-from streamtopology.operator.steps import Apply, Delete, Event, MakeSecret, Object, Patch, Step
+from streamtopology.operator.steps import Apply, Delete, Event, Finalizer, MakeSecret, Object, Patch, Step
 from streamtopology.routing.topology import Topology
 
 QUICK_SECONDS = 0.5
-"""How often a driver is asked while something changes; else once in the controller's interval."""
+"""How often a driver is asked while something changes, for the first `QUICK_FOR`; else once in the controller's interval."""
+
+QUICK_FOR = 60.0
 
 LONGEST_INTERVAL = 10.0
 
@@ -47,12 +49,12 @@ def decide(seen: Observed, settings: Settings) -> Decision:
     read = seen.read
     if isinstance(read, tuple):
         text = "; ".join(read)
-        return _told(seen, status.invalid(seen, text))
+        return _untouched(seen, status.invalid(seen, text), settings)
     image = read.image or settings.image
     if image is None:
-        return _told(seen, status.without_image(seen))
+        return _untouched(seen, status.without_image(seen), settings)
     if seen.paused:
-        return Decision((), (), *_reported(seen, read, Rollout(0), (), paused=True))
+        return Decision((), (), *_reported(seen, _present(seen, read), Rollout(0), (), settings, paused=True))
     return _run(seen, read, image, settings)
 
 
@@ -61,7 +63,7 @@ def _run(seen: Observed, read: Topology, image: str, settings: Settings) -> Deci
     topology = read.resolved(scaled.replicas if scaled else None)
     rollout = roll_out(seen, replace(topology, suspend=False), image)
     stop = topology.suspend or status.is_completed(seen, topology)
-    finalizer = [] if names.FINALIZER in seen.finalizers else [_finalizers(seen, (*seen.finalizers, names.FINALIZER))]
+    finalizer = [] if names.FINALIZER in seen.finalizers else [Finalizer(present=True)]
     stateful_sets = {
         executor.name: executors.stateful_set(
             seen.owner, topology, executor, image, _replicas(seen, executor.name, executor.replicas, stop, settings)
@@ -78,7 +80,7 @@ def _run(seen: Observed, read: Topology, image: str, settings: Settings) -> Deci
         *_removed_classes(seen, topology, settings),
         *put_right(seen, topology, stateful_sets),
     ]  # fmt: skip
-    reported, target, again = _reported(seen, topology, rollout, tuple(steps), scaled=scaled)
+    reported, target, again = _reported(seen, topology, rollout, tuple(steps), settings, scaled=scaled)
     return Decision(tuple(steps), (*rollout.events, *status.events(seen, reported)), reported, target, again)
 
 
@@ -144,15 +146,21 @@ def _removed_classes(seen: Observed, topology: Topology, settings: Settings) -> 
 
 
 def _reported(
-    seen: Observed, topology: Topology, rollout: Rollout, steps: tuple[Step, ...], **more: Any
+    seen: Observed, topology: Topology, rollout: Rollout, steps: tuple[Step, ...], settings: Settings, **more: Any
 ) -> tuple[Object, Target | None, float | None]:  # fmt: skip
     """Status, whom to ask and when to look again."""
     reported = status.build(seen, topology, rollout, steps, **more)
-    changing = "rollout" in reported
-    return reported, _target(seen, topology, changing), 5.0 if changing else None
+    changing = "intent" in reported
+    return reported, _target(seen, topology, changing, settings), 5.0 if changing else None
 
 
-def _target(seen: Observed, topology: Topology, changing: bool) -> Target | None:
+def _scaled_to(seen: Observed, topology: Topology) -> int:
+    scaled = seen.read.autoscale if isinstance(seen.read, Topology) else None
+    classes = {executor.name: executor.replicas for executor in topology.executors}
+    return classes.get(scaled.executor_class, 0) if scaled is not None else 0
+
+
+def _target(seen: Observed, topology: Topology, changing: bool, settings: Settings) -> Target | None:
     pod = seen.driver_pod
     if pod is None or not pod.ip:
         return None
@@ -160,14 +168,27 @@ def _target(seen: Observed, topology: Topology, changing: bool) -> Target | None
         topology=seen.owner.name,
         rebalance=topology.rebalance,
         by_share=all(source.reads_descriptors for source in topology.sources),
-        may_judge=not is_pending(seen) and not seen.paused,
+        may_judge=not is_pending(seen) and not seen.paused and isinstance(seen.read, Topology),
+        autoscale=seen.read.autoscale if isinstance(seen.read, Topology) else None,
+        scaled_to=_scaled_to(seen, topology),
     )
-    interval = QUICK_SECONDS if changing else min(topology.rebalance.interval_seconds, LONGEST_INTERVAL)
-    return Target(seen.owner.uid, pod.name, pod.ip, pod.http_port, interval, request)
+    interval = (
+        QUICK_SECONDS if changing and waited(seen) < QUICK_FOR else min(topology.rebalance.interval_seconds, LONGEST_INTERVAL)
+    )
+    host = f"[{pod.ip}]" if ":" in pod.ip else pod.ip
+    url = settings.driver_url.format(ip=host, port=pod.http_port, namespace=seen.owner.namespace, name=seen.owner.name)
+    return Target(seen.owner.uid, pod.name, url, interval, request)
 
 
-def _told(seen: Observed, reported: Object) -> Decision:
-    return Decision((), status.events(seen, reported), reported)
+def _untouched(seen: Observed, reported: Object, settings: Settings) -> Decision:
+    """Nothing is done; a driver that runs goes on, and goes on being asked."""
+    target = None if seen.running is None else _target(seen, seen.running, False, settings)
+    return Decision((), status.events(seen, reported), reported, target)
+
+
+def _present(seen: Observed, read: Topology) -> Topology:
+    """What runs now, for a report while nothing may be changed."""
+    return seen.running or read.resolved()
 
 
 def _delete(seen: Observed, settings: Settings) -> Decision:
@@ -180,14 +201,7 @@ def _delete(seen: Observed, settings: Settings) -> Decision:
     waited = seen.now - status.parse_time(seen.manifest["metadata"]["deletionTimestamp"])
     running = [pod for pod in seen.pods("driver") if pod.phase not in ("Succeeded", "Failed")]
     if (not running and not steps) or waited > settings.drain_seconds:
-        left = tuple(name for name in seen.finalizers if name != names.FINALIZER)
-        return Decision((*steps, _finalizers(seen, left)), (), status.deleting(seen, "everything is being removed"))
+        removing = status.deleting(seen, "everything is being removed")
+        return Decision((*steps, Finalizer(present=False)), (), removing)
     reported = status.deleting(seen, "the driver finishes its batch")
     return Decision(tuple(steps), status.events(seen, reported), reported, again_seconds=settings.drain_seconds - waited + 0.5)
-
-
-def _finalizers(seen: Observed, wanted: tuple[str, ...]) -> Patch:
-    """With the resource version, so that a finalizer that somebody has just added is not lost."""
-    metadata = {"finalizers": list(wanted), "resourceVersion": seen.manifest["metadata"]["resourceVersion"]}
-    what = "ask to be told before it is deleted" if names.FINALIZER in wanted else "let it be deleted"
-    return Patch(names.TOPOLOGY, seen.owner.name, {"metadata": metadata}, what)

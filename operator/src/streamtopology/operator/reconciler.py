@@ -13,14 +13,21 @@ from streamtopology.operator.api import ApiAway, ApiError, Object
 from streamtopology.operator.apply import Applier, ResizeRefusedError, refused_in
 from streamtopology.operator.cache import Cache
 from streamtopology.operator.metrics import Metrics
-from streamtopology.operator.observe import Observed
+from streamtopology.operator.observe import Observed, manifest_text
+from streamtopology.operator.planning import Planner, Reading
 from streamtopology.operator.queue import Key, Queue
 from streamtopology.operator.reconcile import Decision, decide
+from streamtopology.operator.resources.objects import Owner
 from streamtopology.operator.scrape import Scraper
+from streamtopology.operator.seen import RoutingMap
 from streamtopology.operator.settings import Settings
 from streamtopology.operator.stats import Batch
+from streamtopology.routing.topology import Topology
 
 log = logging.getLogger(__name__)
+
+MOST_READ = 4096
+"""Manifests that are remembered as read; two for each topology."""
 
 FIGURES_SECONDS = 30.0
 """How often figures alone are written to status: a write is an event for everyone who watches."""
@@ -30,15 +37,18 @@ class Reconciler:
     """Looks after every topology that `saw` tells of. `clock`: seconds since 1970."""
 
     def __init__(
-        self, applier: Applier, cache: Cache, scraper: Scraper, queue: Queue, settings: Settings, metrics: Metrics,
-        clock: Callable[[], float],
+        self, applier: Applier, cache: Cache, scraper: Scraper, planner: Planner, queue: Queue, settings: Settings,
+        metrics: Metrics, clock: Callable[[], float],
     ) -> None:  # fmt: skip
         self._applier = applier
         self._cache = cache
         self._scraper = scraper
+        self._planner = planner
+        self._read: dict[str, Reading] = {}
         self._queue = queue
         self._settings = settings
         self._metrics = metrics
+        metrics.queue_length.set_function(lambda: len(queue))
         self._clock = clock
         self._manifests: dict[Key, Object] = {}
         self._problems: dict[Key, tuple[str, str]] = {}
@@ -73,7 +83,6 @@ class Reconciler:
     async def _work(self) -> None:
         while True:
             key = await self._queue.take()
-            self._metrics.queue_length.set(len(self._queue))
             started = time.perf_counter()
             outcome = await self._attempt(key)
             self._metrics.reconcile_seconds.labels(outcome).observe(time.perf_counter() - started)
@@ -99,7 +108,7 @@ class Reconciler:
         if manifest is None:
             await self._forget(key)
             return
-        seen = self._look(key, manifest)
+        seen = await self._look(key, manifest)
         decision = decide(seen, self._settings)
         try:
             if decision.steps:
@@ -118,14 +127,36 @@ class Reconciler:
             self._queue.add_after(key, decision.again_seconds)
         self._measure(key, seen, decision)
 
-    def _look(self, key: Key, manifest: Object) -> Observed:
-        return Observed(manifest, dict(self._cache.of(key)), self._scraper.answer(key), self._clock(), self._problems.get(key))
+    async def _look(self, key: Key, manifest: Object) -> Observed:
+        read = await self._topology(manifest_text(manifest))
+        if ("Secret", names.spark_secret(key.name)) not in self._cache.of(key):
+            await self._applier.recall_secret(Owner(key.name, key.namespace, manifest["metadata"]["uid"]))
+        objects = dict(self._cache.of(key))
+        routing = objects.get(("ConfigMap", names.routing(key.name)))
+        running = await self._topology(routing.topology) if isinstance(routing, RoutingMap) else None
+        return Observed(
+            manifest,
+            read,
+            running if isinstance(running, Topology) else None,
+            objects,
+            self._scraper.answer(key),
+            self._clock(),
+            self._problems.get(key),
+        )
+
+    async def _topology(self, text: str) -> Reading:
+        """Equal texts are read once."""
+        if text not in self._read:
+            reading = await self._planner.read(text)
+            while len(self._read) >= MOST_READ:
+                del self._read[next(iter(self._read))]
+            self._read[text] = reading
+        return self._read[text]
 
     async def _carry_out(self, key: Key, seen: Observed, decision: Decision) -> None:
         """Records the steps, then takes them. Afterwards the topology is looked at again: the steps have changed it."""
-        intent = {"steps": [str(step) for step in decision.steps], "since": status.format_time(seen.now)}
         faults.point("before-intent")
-        await self._write_now(key, seen.manifest, {**decision.status, "intent": intent})
+        await self._write_now(key, seen.manifest, decision.status)
         faults.point("after-intent")
         refusals: list[ResizeRefusedError] = []
         for step in decision.steps:
@@ -179,6 +210,7 @@ class Reconciler:
         known = self._manifests.pop(key, None)
         self._problems.pop(key, None)
         self._written_at.pop(key, None)
+        self._cache.forget(key, names.SECRET)
         self._metrics.forget(key.namespace, key.name)
         await self._scraper.forget(key)
         if known is None:
@@ -190,7 +222,7 @@ class Reconciler:
             if event.reason in ("Rerouting", "Routing"):
                 metrics.reroutings.labels("imbalance" if event.reason == "Rerouting" else "applied").inc()
         if (took := status.reconfigured_seconds(seen, decision.status)) is not None:
-            metrics.time_to_reconfigure_seconds.labels(seen.status["rollout"]["kind"]).observe(took)
+            metrics.time_to_reconfigure_seconds.labels(seen.status["intent"]["action"]).observe(took)
         stats = seen.stats
         if stats is None:
             return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from streamtopology.operator import names
 from streamtopology.operator.observe import Observed
+from streamtopology.operator.scaling import ready_executors
 from streamtopology.operator.seen import Pod, Resources
 from streamtopology.operator.steps import Delete, Object, Resize, Step
 from streamtopology.routing.topology import ExecutorClass, Topology, format_cpu, format_memory
@@ -44,15 +45,13 @@ def put_right(seen: Observed, topology: Topology, stateful_sets: dict[str, Objec
                 outdated.append((pod, f"it cannot be resized in place ({refused})"))
             elif pod.resources != target(executor):
                 steps.append(Resize(pod.name, executor.name, target(executor)))
-    return steps + _replaced(seen, outdated)
+    return steps + _replaced(seen, topology, outdated)
 
 
-def _replaced(seen: Observed, outdated: list[tuple[Pod, str]]) -> list[Step]:
-    if not outdated:
-        return []
+def _replaced(seen: Observed, topology: Topology, outdated: list[tuple[Pod, str]]) -> list[Step]:
     if seen.driver_pod is not None and seen.driver_pod.ready:
-        broken = [pod for pod, _ in outdated if not pod.ready]
-        if not broken and not all(pod.ready and not pod.deleting for pod in seen.pods("executor")):
-            return []
-        outdated = [(pod, why) for pod, why in outdated if not broken or pod in broken][:1]
+        broken = [(pod, why) for pod, why in outdated if not pod.ready]
+        if not broken and ready_executors(seen, topology) < topology.replicas:
+            return []  # the one before is not ready yet
+        outdated = (broken or outdated)[:1]
     return [Delete(names.POD, pod.name, pod.uid, why) for pod, why in outdated]

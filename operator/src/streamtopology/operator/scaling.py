@@ -6,6 +6,8 @@ executors that leave, and only then do their pods go.
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from streamtopology.operator.observe import Observed
 from streamtopology.routing.topology import Topology
 
@@ -31,8 +33,8 @@ def is_drained(seen: Observed, class_name: str, wanted: int, drain_seconds: floa
 
 def waited(seen: Observed) -> float:
     """Seconds since the change that is under way was begun."""
-    since = (seen.status.get("rollout") or {}).get("since")
-    return seen.now - float(since) if since else 0.0
+    began = (seen.status.get("intent") or {}).get("at")
+    return seen.now - datetime.fromisoformat(began).timestamp() if began else 0.0
 
 
 def ready_executors(seen: Observed, topology: Topology) -> int:

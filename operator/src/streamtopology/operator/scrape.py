@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import aiohttp
 
-from streamtopology.operator.planning import Judgement, Planner, PlanningRequest
+from streamtopology.operator.planning import Judgement, Planner, PlanningRequest, Scaling
 from streamtopology.operator.queue import Key
 from streamtopology.operator.stats import Stats, StatsFormatError
 
@@ -26,8 +26,7 @@ class Target:
 
     uid: str
     pod: str
-    host: str
-    port: int
+    url: str
     interval_seconds: float
     request: PlanningRequest
 
@@ -48,6 +47,7 @@ class Answer:
     pod: str
     stats: Stats | None = None
     judgement: Judgement | None = None
+    scaling: Scaling | None = None
     silence: Silence | None = None
 
 
@@ -134,18 +134,17 @@ class Scraper:
     async def _one(self, target: Target, before: Answer) -> Answer:
         try:
             payload = await self._get(target)
-            stats, judgement = await self._planner.take(target.uid, payload, target.request)
-            return Answer(target.pod, stats, judgement)
+            told = await self._planner.take(target.uid, payload, target.request)
+            return Answer(target.pod, told.stats, told.judgement, told.scaling)
         except (aiohttp.ClientError, TimeoutError, OSError, StatsFormatError, BrokenProcessPool) as error:
             why = str(error) or type(error).__name__
             log.info("%s of %s: %s", target.pod, target.request.topology, why)
             silence = Silence(why, self._clock()) if before.silence is None else before.silence
             count = silence.count + 1 if before.silence else 1
-            return Answer(target.pod, before.stats, None, Silence(why, silence.since, count))
+            return Answer(target.pod, before.stats, silence=Silence(why, silence.since, count))
 
     async def _get(self, target: Target) -> bytes:
-        host = f"[{target.host}]" if ":" in target.host else target.host
-        url = f"http://{host}:{target.port}/stats?since={self._planner.seen(target.uid)}"
+        url = f"{target.url}/stats?since={self._planner.seen(target.uid)}"
         async with self._session.get(url, timeout=aiohttp.ClientTimeout(total=ANSWER_SECONDS)) as response:
             if response.status != 200:
                 raise StatsFormatError(f"{url} answered {response.status} {response.reason}")

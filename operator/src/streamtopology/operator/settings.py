@@ -20,6 +20,7 @@ class Settings:
     leader_election: bool = True
     lease_seconds: int = 15
     drain_seconds: float = 120.0
+    driver_url: str = "http://{ip}:{port}"
     workers: int = 16
     probe_port: int = 8080
     metrics_port: int = 9091
@@ -45,6 +46,10 @@ def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> S
         "--drain-seconds", type=float, default=float(variable("STREAMTOPOLOGY_DRAIN_SECONDS", "120")),
         help="how long a driver or an executor may take to hand over before it is taken away all the same",
     )  # fmt: skip
+    parser.add_argument(
+        "--driver-url", default=variable("STREAMTOPOLOGY_DRIVER_URL", Settings.driver_url),
+        help="where a driver's HTTP is, with {ip}, {port}, {namespace}, {name}: for an operator outside the cluster's network",
+    )  # fmt: skip
     parser.add_argument("--workers", type=int, default=int(variable("STREAMTOPOLOGY_WORKERS", "16")))
     parser.add_argument("--probe-port", type=int, default=int(variable("STREAMTOPOLOGY_PROBE_PORT", "8080")))
     parser.add_argument("--metrics-port", type=int, default=int(variable("STREAMTOPOLOGY_METRICS_PORT", "9091")))
@@ -62,6 +67,7 @@ def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> S
         leader_election=given.leader_election == "true",
         lease_seconds=given.lease_seconds,
         drain_seconds=given.drain_seconds,
+        driver_url=given.driver_url,
         workers=given.workers,
         probe_port=given.probe_port,
         metrics_port=given.metrics_port,

@@ -56,7 +56,8 @@ class Refused:
 class Stats:
     """A driver's answer. `epoch`, `batch`: of the last committed batch; `newest_epoch`: the newest that is ready.
 
-    `slots`: class -> executor slots the driver places instances on. `imbalance`: the worst operator's.
+    `slots`: class -> executor slots the driver places instances on; `slot_classes`, `cpu`: of each slot, by its number.
+    `imbalance`: the worst operator's.
     """
 
     phase: str
@@ -67,6 +68,7 @@ class Stats:
     rows_per_second: float | None
     bound_rows_per_second: float | None
     slots: Mapping[str, int]
+    slot_classes: tuple[str, ...]
     cpu: tuple[float, ...]
     policies: Mapping[str, str]
     imbalance: float | None
@@ -115,6 +117,7 @@ def _stats(answer: Mapping[str, Any]) -> Stats:
         rows_per_second=_optional(float, answer["rows_per_second"]),
         bound_rows_per_second=_optional(float, answer.get("bound_rows_per_second")) or None,
         slots=slots,
+        slot_classes=tuple(str(slot["class"]) for slot in answer["slots"]),
         cpu=tuple(float(slot["cpu"]) for slot in answer["slots"]),
         policies={str(name): str(policy) for name, policy in answer["policies"].items()},
         imbalance=max((float(value) for value in last["imbalance"].values()), default=None) if last else None,

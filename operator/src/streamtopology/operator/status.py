@@ -29,6 +29,11 @@ def format_time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def format_instant(seconds: float) -> str:
+    """To the millisecond, for durations that are measured from it."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 def parse_time(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
 
@@ -76,8 +81,9 @@ def build(
     report: Object = {
         "observedGeneration": seen.generation,
         "phase": _phase(seen, topology, judged[0], under_way),
-        "executors": f"{ready_executors(seen, topology)}/{topology.replicas}",
-        "policy": _policies(topology),
+        "executors": _executors(seen, topology),
+        "policies": {operator.name: operator.grouping.policy for operator in topology.operators},
+        "policy": ", ".join(dict.fromkeys(operator.grouping.policy for operator in topology.operators)),
         "classes": [_class(seen, topology, index) for index in range(len(topology.executors))],
         "conditions": _dated(seen, judged),
         "reroutings": _reroutings(seen),
@@ -87,9 +93,9 @@ def build(
     else:
         report |= {name: seen.status[name] for name in ("epoch", "batch") if name in seen.status}
     if report["reroutings"]:
-        report["lastRerouting"] = report["reroutings"][0]["at"]
+        report["lastRerouting"] = report["reroutings"][0]
     if under_way is not None:
-        report["rollout"] = _rollout(seen, rollout, under_way[0])
+        report["intent"] = _intent(seen, rollout, under_way, steps)
     if is_completed(seen, topology):
         report["completed"] = seen.generation
     if scaled is not None:
@@ -122,17 +128,17 @@ def events(seen: Observed, reported: Object) -> tuple[Event, ...]:
     if recommended and (not earlier or earlier["stages"] != recommended["stages"]):
         told.append(Event("Normal", "Recommended", recommended["text"]))
     if (took := reconfigured_seconds(seen, reported)) is not None:
-        kind = seen.status["rollout"]["kind"]
-        told.append(Event("Normal", "Reconfigured", f"{kind} is done, {duration(took)} after it was begun"))
+        action = seen.status["intent"]["action"]
+        told.append(Event("Normal", "Reconfigured", f"{action} is done, {duration(took)} after it was begun"))
     return tuple(told)
 
 
 def reconfigured_seconds(seen: Observed, reported: Object) -> float | None:
     """If this is the moment when a change has come through: seconds from its beginning to its first batch."""
-    begun = seen.status.get("rollout")
-    if not begun or "rollout" in reported or seen.stats is None:
+    begun = seen.status.get("intent")
+    if not begun or "intent" in reported or seen.stats is None:
         return None
-    since = float(begun["since"])
+    since = parse_time(begun["at"])
     first = [batch.began_at for batch in seen.stats.batches if batch.epoch == seen.stats.epoch and batch.began_at >= since]
     return max(min(first, default=seen.now) - since, 0.0)
 
@@ -156,10 +162,12 @@ def _condition_events(before: Mapping[str, Any] | None, now: Mapping[str, Any]) 
 def _rerouting_events(before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> list[Event]:
     told: list[Event] = []
     if before is None:
-        text = f"epoch {now['epoch']} runs since batch {now['batch']}: {now['operator']}, {now['moved']}, {now['reason']}"
-        told.append(Event("Normal", "Rerouted", f"{text}; expected gain {now['predictedGain']} of a batch"))
+        moved = f"{count(now['keysMoved'])} keys and {size(now['bytesMoved'])} moved" if now["keysMoved"] else "no keys moved"
+        text = f"epoch {now['epoch']} runs since batch {now['batch']}: {now['operator']}, {moved}, {now['reason']}"
+        told.append(Event("Normal", "Rerouted", f"{text}; expected gain {percent(now['predictedGain'])} of a batch"))
     if "measuredGain" in now and (before is None or "measuredGain" not in before):
-        text = f"epoch {now['epoch']}, {now['operator']}: gained {now['measuredGain']}, expected {now['predictedGain']}"
+        gained, expected = percent(now["measuredGain"]), percent(now["predictedGain"])
+        text = f"epoch {now['epoch']}, {now['operator']}: gained {gained} of a batch, expected {expected}"
         told.append(Event("Normal", "GainMeasured", text))
     return told
 
@@ -186,7 +194,7 @@ def _under_way(
     seen: Observed, topology: Topology, rollout: Rollout, steps: tuple[Step, ...]
 ) -> tuple[str, str] | None:  # fmt: skip
     """(kind, sentence) of the change that has been begun and has not come through; None when all is settled."""
-    known = (seen.status.get("rollout") or {}).get("kind")
+    known = (seen.status.get("intent") or {}).get("action")
     if topology.suspend or is_completed(seen, topology):
         return None
     if rollout.begun:
@@ -228,18 +236,19 @@ def _columns(stats: Stats) -> Object:
     if stats.epoch is not None:
         columns |= {"epoch": stats.epoch, "batch": stats.batch}
     if stats.imbalance is not None:
-        columns["imbalance"] = percent(stats.imbalance)
+        columns["imbalance"] = round(stats.imbalance, 3)
     if stats.rows_per_second is not None:
-        columns["throughput"] = f"{count(stats.rows_per_second)} rows/s"
+        columns["throughput"] = round(stats.rows_per_second)
     if stats.bound_rows_per_second is not None:
-        columns["bound"] = f"{count(stats.bound_rows_per_second)} rows/s"
+        columns["bound"] = round(stats.bound_rows_per_second)
     if stats.checkpoint:
         columns["checkpoint"] = stats.checkpoint
     return columns
 
 
-def _policies(topology: Topology) -> str:
-    return ", ".join(dict.fromkeys(operator.grouping.policy for operator in topology.operators))
+def _executors(seen: Observed, topology: Topology) -> Object:
+    ready, wanted = ready_executors(seen, topology), topology.replicas
+    return {"ready": ready, "wanted": wanted, "summary": f"{ready}/{wanted}"}
 
 
 def _class(seen: Observed, topology: Topology, index: int) -> Object:
@@ -257,18 +266,32 @@ def _class(seen: Observed, topology: Topology, index: int) -> Object:
     return report
 
 
-def _rollout(seen: Observed, rollout: Rollout, kind: str) -> Object:
-    known = seen.status.get("rollout")
-    if known and not rollout.begun:
-        return {**known, "kind": known["kind"]}
-    return {"kind": kind, "since": round(seen.now, 3), "generation": seen.generation}
+def _intent(seen: Observed, rollout: Rollout, under_way: tuple[str, str], steps: tuple[Step, ...]) -> Object:
+    """What has been begun, since when, and the steps that are about to be taken; `at` to the millisecond."""
+    known = seen.status.get("intent")
+    same = known is not None and (known["action"], known.get("generation")) == (under_way[0], seen.generation)
+    goes_on = same or (known is not None and not rollout.begun)
+    intent: Object = {
+        "action": known["action"] if known is not None and goes_on else under_way[0],
+        "generation": seen.generation,
+        "at": known["at"] if known is not None and goes_on else format_instant(seen.now),
+        "reason": under_way[1],
+    }
+    return {**intent, "steps": [str(step) for step in steps]} if steps else intent
 
 
 def _autoscale(seen: Observed, scaled: Scaled) -> Object:
+    """`replicas` is what there is, `desired` what was decided: the first follows when executors have been drained."""
     chosen = names.labels(seen.owner.name, "executor", scaled.class_name)
-    report: Object = {"class": scaled.class_name, "replicas": scaled.replicas, "selector": names.selector(chosen)}
-    why = scaled.why or (seen.status.get("autoscale") or {}).get("reason")
-    return {**report, "reason": why} if why else report
+    existing, known = seen.stateful_set(scaled.class_name), seen.status.get("autoscale") or {}
+    report: Object = {
+        "replicas": existing.replicas if existing is not None else scaled.replicas,
+        "selector": names.selector(chosen),
+        "desired": scaled.replicas,
+    }
+    if known.get("desired") != scaled.replicas:
+        return {**report, "at": format_time(seen.now), **({"reason": scaled.why} if scaled.why else {})}
+    return {**report, **{name: known[name] for name in ("at", "reason") if name in known}}
 
 
 def _recommendation(seen: Observed) -> Object | None:
@@ -291,13 +314,12 @@ def _reroutings(seen: Observed) -> list[Object]:
 
 
 def _rerouting(change: Rerouted) -> Object:
-    moved = f"{count(change.keys_moved)} keys and {size(change.bytes_moved)} moved" if change.keys_moved else "no keys moved"
     report: Object = {
-        "epoch": change.epoch, "batch": change.batch, "operator": change.operator, "reason": change.reason,
-        "moved": moved, "keysMoved": change.keys_moved, "bytesMoved": change.bytes_moved,
-        "took": duration(change.published_to_active_seconds), "predictedGain": percent(change.predicted_gain),
+        "epoch": change.epoch, "batch": change.batch, "operator": change.operator, "reason": change.reason or "unknown",
+        "keysMoved": change.keys_moved, "bytesMoved": change.bytes_moved,
+        "seconds": round(change.published_to_active_seconds, 3), "predictedGain": round(change.predicted_gain, 4),
     }  # fmt: skip
-    return report if change.measured_gain is None else {**report, "measuredGain": percent(change.measured_gain)}
+    return report if change.measured_gain is None else {**report, "measuredGain": round(change.measured_gain, 4)}
 
 
 def _dated(seen: Observed, judged: Iterable[Condition]) -> list[Object]:
@@ -327,5 +349,6 @@ def is_news(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
 def _gist(status: Mapping[str, Any]) -> Object:
     gist = {name: value for name, value in status.items() if name not in _FIGURES}
     gist["conditions"] = [(one["type"], one["status"], one["reason"]) for one in status.get("conditions") or ()]
+    gist["intent"] = {name: value for name, value in (status.get("intent") or {}).items() if name != "reason"}
     gist["recommendation"] = (status.get("recommendation") or {}).get("stages")
     return gist

@@ -42,8 +42,22 @@ class MakeSecret:
 
 
 @dataclass(frozen=True)
+class Finalizer:
+    """Put our finalizer on the topology, or take it off: by server-side apply, so that others' stay as they are."""
+
+    present: bool
+
+    def __str__(self) -> str:
+        return "ask to be told before it is deleted" if self.present else "let it be deleted"
+
+    @property
+    def point(self) -> str:
+        return "finalizer"
+
+
+@dataclass(frozen=True)
 class Patch:
-    """Change a few fields of an object by a merge patch. `kind` TOPOLOGY is for the finalizer."""
+    """Change a few fields of an owned object by a merge patch."""
 
     kind: Kind
     name: str
@@ -92,7 +106,7 @@ class Delete:
         return f"delete-{self.kind.kind}"
 
 
-Step = Apply | MakeSecret | Patch | Resize | Delete
+Step = Finalizer | Apply | MakeSecret | Patch | Resize | Delete
 
 
 @dataclass(frozen=True)

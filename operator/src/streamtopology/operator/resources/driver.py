@@ -11,6 +11,9 @@ SECRET_FOLDER = "/etc/streamtopology/spark"
 GRACE_SECONDS = 75
 """The driver finishes the batch at work within 60 s of SIGTERM."""
 
+HEAP_SHARE = 0.42
+"""Of the driver's memory; the rest is for its Python, which keeps plans and reports, and the JVM's own."""
+
 START_SECONDS = 300
 """How long a driver may take until it answers: Spark's session, on a slow machine."""
 
@@ -68,6 +71,7 @@ def _container(owner: Owner, topology: Topology, image: str) -> Object:
         "env": [
             {"name": "STREAMTOPOLOGY_NAME", "value": owner.name},
             {"name": "STREAMTOPOLOGY_NAMESPACE", "value": owner.namespace},
+            {"name": "STREAMTOPOLOGY_MEMORY", "value": str(_heap_mebibytes(topology.driver.memory_bytes))},
             from_field("POD_IP", "status.podIP"),
             from_field("POD_NAME", "metadata.name"),
         ],
@@ -82,6 +86,10 @@ def _container(owner: Owner, topology: Topology, image: str) -> Object:
     if topology.image_pull_policy:
         container["imagePullPolicy"] = topology.image_pull_policy
     return container
+
+
+def _heap_mebibytes(memory_bytes: int) -> int:
+    return int(memory_bytes * HEAP_SHARE) // 2**20
 
 
 def _probe(path: str, period: int, failures: int) -> Object:

@@ -8,8 +8,8 @@ from streamtopology.routing.topology import ExecutorClass, Topology, format_cpu,
 
 MEBIBYTE = 2**20
 
-LEAST_HEAP = 450
-"""MiB, below which Spark's memory manager refuses to start."""
+LEAST_HEAP = 480
+"""MiB: Spark's memory manager refuses to start below 450, and the JVM keeps some of its heap to itself."""
 
 HEAP_SHARE = 0.6
 """Of an executor's memory; the rest is for its Python worker, which holds the state, and the JVM's own."""

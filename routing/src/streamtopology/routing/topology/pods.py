@@ -12,7 +12,7 @@ from typing import Any, Literal, cast
 
 from streamtopology.routing.topology.limits import MOST_POD_ITEMS, MOST_VOLUMES
 from streamtopology.routing.topology.problems import Problem, one_of
-from streamtopology.routing.topology.reading import Place
+from streamtopology.routing.topology.reading import Place, is_mapping
 from streamtopology.routing.topology.values import JsonMap, PodSettings
 
 
@@ -81,7 +81,7 @@ def _read(field: PodField, place: Place) -> object:
 
 def _read_object(field: PodField, place: Place) -> JsonMap:
     written = place.free_options("what Kubernetes takes there", required=True)
-    for name in field.needs if written else ():
+    for name in field.needs if is_mapping(place.value) else ():
         Place(written.get(name), f"{place.path}.{name}", place.problems).text("a text")
     return written
 
@@ -115,9 +115,9 @@ def pod_problems(path: str, pod: PodSettings) -> Iterator[Problem]:
 
 
 def _named_twice(path: str, items: Sequence[Mapping[str, object]]) -> Iterator[Problem]:
-    first: dict[object, int] = {}
+    first: dict[str, int] = {}
     for index, item in enumerate(items):
-        name = item.get("name")
+        name = str(item.get("name"))  # what is no text is a problem of its own
         if name in first:
             yield Problem(f"{path}[{index}].name", f"found {name!r} again, [{first[name]}] has it; they need different names")
         first.setdefault(name, index)

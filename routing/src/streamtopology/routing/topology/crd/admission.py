@@ -22,13 +22,21 @@ _PEELED = 8
 """Layers of operators that the search for cycles takes off; behind a longer chain it is the operator that finds them."""
 
 # Of an input `i`, an operator `o`, a source or sink `s`.
-_IS_INPUT = "(type(i) == string || (type(i) == map && 'from' in i && type(i['from']) == string))"
+_IS_INPUT = (
+    "(type(i) == string || (type(i) == map && 'from' in i && type(i['from']) == string "
+    "&& (!('as' in i) || type(i['as']) == string)))"
+)
 _ORIGIN = "(type(i) == string ? i : i['from'])"
 _ALIASES = "o.inputs.map(i, type(i) == string ? i : ('as' in i ? i['as'] : i['from']))"
 _REPEATED = f"{_ALIASES}.filter(a, {_ALIASES}.filter(b, a == b).size() > 1)"
 _HAS_KEY = "('grouping' in o && 'key' in o.grouping && size(o.grouping.key) > 0)"
 _KEYS = "(!('grouping' in o && 'key' in o.grouping) ? 0 : type(o.grouping.key) == string ? 1 : size(o.grouping.key))"
 _KEYS_OF_INPUT = "(type(i.key) == string ? 1 : size(i.key))"
+_STRANGE_KEY = "!(type({0}) == string || (type({0}) == list && {0}.all(c, type(c) == string)))"
+_STRANGE_KEYS = (
+    f"('grouping' in o && 'key' in o.grouping && {_STRANGE_KEY.format('o.grouping.key')}) || "
+    f"o.inputs.exists(i, type(i) == map && 'key' in i && {_STRANGE_KEY.format('i.key')})"
+)
 _OTHER_KEYS = f"type(i) == map && 'key' in i && size(i.key) > 0 && {_KEYS_OF_INPUT} != {_KEYS}"
 _POLICY = "('grouping' in o ? o.grouping.policy : 'shuffle')"
 _FORMAT = "s.format.lowerAscii()"
@@ -47,11 +55,11 @@ def admission_policy() -> list[Schema]:
         "operations": ["CREATE", "UPDATE"],
         "resources": ["streamtopologies"],
     }
-    head = {
+    head: Schema = {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "metadata": {"name": NAME, "labels": {"app.kubernetes.io/name": "streamtopology"}},
     }
-    policy = {
+    policy: Schema = {
         "failurePolicy": "Ignore",
         "matchConstraints": {"resourceRules": [rule]},
         # Finalizers, labels and annotations change on objects that an older version has let pass, too.
@@ -59,7 +67,7 @@ def admission_policy() -> list[Schema]:
         "variables": [{"name": name, "expression": expression} for name, expression in _variables().items()],
         "validations": [*_edges(), *_groupings(), *_sources(), *_sinks()],
     }
-    binding = {"policyName": NAME, "validationActions": ["Deny"]}
+    binding: Schema = {"policyName": NAME, "validationActions": ["Deny"]}
     return [
         head | {"kind": "ValidatingAdmissionPolicy", "spec": policy},
         head | {"kind": "ValidatingAdmissionPolicyBinding", "spec": binding},
@@ -84,11 +92,10 @@ def _variables() -> dict[str, str]:
 
 def _check(items: str, item: str, wrong: str, words: str, *values: str) -> Schema:
     """Refuses when something is wrong with an item; `values` are of the first such item, under the item's letter."""
-    broken = f"variables.{items}.filter({item}, {wrong})"
-    found = [f"{broken}.map({item}, {value})[0]" for value in (f"{item}.name", *values)]
+    said = sentence(f"spec.{items}, %s: {words}", f"{item}.name", *values)
     return {
         "expression": f"!variables.{items}.exists({item}, {wrong})",
-        "messageExpression": sentence(f"spec.{items}, %s: {words}", *found),
+        "messageExpression": f"variables.{items}.filter({item}, {wrong}).map({item}, {said})[0]",
         "message": f"spec.{items}: {words.replace('%s', '...').replace('%d', '...')}",
     }
 
@@ -96,8 +103,9 @@ def _check(items: str, item: str, wrong: str, words: str, *values: str) -> Schem
 def _edges() -> Iterable[Schema]:
     last, before = f"variables.peeled{_PEELED}", f"variables.peeled{_PEELED - 1}"
     unknown = f"!({_ORIGIN} in variables.names)"
-    few = [f"(o.run == '{name}' && size(o.inputs) < {traits.min_inputs})" for name, traits in BUILTINS.items()]
-    cycle = "spec.operators: the operators form a cycle, all or some of: %s"
+    several = {name: traits.min_inputs for name, traits in BUILTINS.items() if traits.min_inputs > 1}
+    few = [f"(o.run == '{name}' && size(o.inputs) < {least})" for name, least in several.items()]
+    cycle = "spec.operators: the operators form a cycle: all or some of %s"
     left = f"variables.operatorNames.filter(n, !(n in {last})).join(', ')"
     return [
         _check(
@@ -116,6 +124,7 @@ def _edges() -> Iterable[Schema]:
             "operators", "o", f"size({_REPEATED}) > 0", "found the alias '%s' again; tell the inputs apart by `as`",
             f"{_REPEATED}[0]",
         ),
+        _check("operators", "o", _STRANGE_KEYS, "expected a key to be a column or a list of columns"),
         _check(
             "operators", "o", f"o.inputs.exists(i, {_OTHER_KEYS})", "found %d columns, grouping.key has %d: one for each",
             f"o.inputs.filter(i, {_OTHER_KEYS}).map(i, {_KEYS_OF_INPUT})[0]", _KEYS,
@@ -166,17 +175,18 @@ def _groupings() -> Iterable[Schema]:
         ),
         _check(
             "operators", "o", f"o.run in {windowed} && !variables.sources.exists(s, 'watermark' in s)",
-            "watermark is missing, expected column and delay: '%s' closes windows by its sources' time", "o.name",
+            "watermark is missing, expected column and delay: '%s' closes windows by this source's time", "o.name",
         ),
     ]  # fmt: skip
 
 
 def _sources() -> Iterable[Schema]:
+    files = _list(DESCRIPTOR_FILE_FORMATS)
     unnamed = f"{_SELECT}.filter(e, type(e) != string || !{_EXPRESSION})"
     return [
-        _needs("sources", f"{_FORMAT} in {_list(DESCRIPTOR_FILE_FORMATS)}", "path", "is missing, expected the folder of files"),
-        _needs("sources", f"{_FORMAT} == 'kafka'", "kafka.bootstrap.servers", "is missing, a kafka source needs it"),
-        _needs("sources", f"{_FORMAT} == 'kafka'", "subscribe", "is missing, a kafka source needs it"),
+        _needs("sources", f"{_FORMAT} in {files}", "path", "is missing, expected the folder or pattern of %s files"),
+        _needs("sources", f"{_FORMAT} == 'kafka'", "kafka.bootstrap.servers", "is missing, a %s source needs it"),
+        _needs("sources", f"{_FORMAT} == 'kafka'", "subscribe", "is missing, a %s source needs it"),
         _scalars("sources"),
         _check(
             "sources", "s", f"{_FORMAT} in ['parquet', 'csv', 'json'] && !('schema' in s)",
@@ -200,16 +210,16 @@ def _sinks() -> Iterable[Schema]:
     shared = f"variables.sinks.exists(t, {other} && t.options.path == s.options.path)"
     twice = f"{writes} && 'path' in {_OPTIONS} && {shared}"
     return [
-        _needs("sinks", writes, "path", "is missing, a sink of files needs it"),
-        _needs("sinks", "s.format == 'kafka'", "kafka.bootstrap.servers", "is missing, a kafka sink needs it"),
-        _needs("sinks", "s.format == 'kafka'", "topic", "is missing, a kafka sink needs it"),
+        _needs("sinks", writes, "path", "is missing, a %s sink needs it"),
+        _needs("sinks", "s.format == 'kafka'", "kafka.bootstrap.servers", "is missing, a %s sink needs it"),
+        _needs("sinks", "s.format == 'kafka'", "topic", "is missing, a %s sink needs it"),
         _scalars("sinks"),
         _check("sinks", "s", twice, "found '%s' again, another sink writes there already", path),
     ]
 
 
 def _needs(items: str, where: str, option: str, why: str) -> Schema:
-    return _check(items, "s", f"{where} && !('{option}' in {_OPTIONS})", f"options.{option} {why}")
+    return _check(items, "s", f"{where} && !('{option}' in {_OPTIONS})", f"options.{option} {why}", "s.format")
 
 
 def _scalars(items: str) -> Schema:

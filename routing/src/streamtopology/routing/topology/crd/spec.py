@@ -132,7 +132,7 @@ def _source() -> Schema:
 
 
 def _operator() -> Schema:
-    inputs = {
+    inputs: Schema = {
         "type": "array", "description": "Names of sources and operators, or mappings of from, as and key.",
         "items": anything("The name of a source or operator, or {from, as, key}.", **_TEXT_OR_MORE),
         "minItems": 1, "maxItems": MOST_INPUTS, "x-kubernetes-list-type": "atomic",

@@ -26,19 +26,20 @@ def status_schema() -> Schema:
             ),
             "policies": texts_by_name("The grouping of each operator."),
             "policy": text("The groupings in a line, for the column."),
-            "lastRerouting": mapping(
-                "The last time that routing changed, and what that brought.",
+            "bound": whole("Rows a second that no routing can beat, by the capacities measured last."),
+            "checkpoint": text("Where the driver keeps state and offsets."),
+            "classes": _list("The executor classes.", _executor_class()),
+            "lastRerouting": _rerouting("The last time that routing changed, and what that brought."),
+            "reroutings": _list("The last re-routings, newest first.", _rerouting("One operator, re-routed.")),
+            "recommendation": mapping(
+                "In mode Recommend: what would be re-routed now.",
                 {
-                    "epoch": whole("The epoch that it made."),
-                    "batch": whole("Its first batch."),
-                    "reason": text("Why."),
-                    "keysMoved": whole("Keys whose state changed its owner."),
-                    "bytesMoved": whole("How much state that was."),
-                    "predictedGain": number("Seconds a batch that it was to save."),
-                    "measuredGain": number("Seconds a batch that it saved."),
-                    "at": _time("When the epoch was published."),
+                    "text": text("What, why and with which figures."),
+                    "stages": _list("The operators it is about.", text("An operator.")),
+                    "at": _time("When it was judged."),
                 },
             ),
+            "completed": whole("The metadata.generation under which the input came to its end."),
             "intent": {
                 **mapping(
                     "What the operator has begun and not yet seen done; empty when it is at rest.",
@@ -66,6 +67,39 @@ def status_schema() -> Schema:
     )
 
 
+def _rerouting(description: str) -> Schema:
+    return mapping(
+        description,
+        {
+            "epoch": whole("The epoch that it made."),
+            "batch": whole("Its first batch."),
+            "operator": text("The operator, or (source)."),
+            "reason": text("Why."),
+            "keysMoved": whole("Keys whose state changed its owner."),
+            "bytesMoved": whole("How much state that was."),
+            "seconds": number("From its publication to its first batch."),
+            "predictedGain": number("Share of a batch's time that it was to save."),
+            "measuredGain": number("Share of a batch's time that it saved."),
+            "at": _time("When it was seen to run."),
+        },
+    )
+
+
+def _executor_class() -> Schema:
+    return mapping(
+        "One class.",
+        {
+            "name": text("Its name."),
+            "replicas": whole("Executors that there should be."),
+            "ready": whole("Those that take work."),
+            "cpu": text("CPU limit of each."),
+            "memory": text("Memory limit of each."),
+            "refused": text("Why the API server does not resize its pods in place; they are replaced."),
+            "refusedFor": text("The limits that it refused."),
+        },
+    )
+
+
 def _conditions() -> Schema:
     condition = mapping(
         "One thing that is so or is not.",
@@ -83,6 +117,10 @@ def _conditions() -> Schema:
         "type": "array", "description": "What is so and what is not, each with its reason.", "items": condition,
         "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"],
     }  # fmt: skip
+
+
+def _list(description: str, item: Schema) -> Schema:
+    return {"type": "array", "description": description, "items": item}
 
 
 def _time(description: str) -> Schema:

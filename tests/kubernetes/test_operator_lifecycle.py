@@ -1,0 +1,341 @@
+"""The life of a topology on a real API server, from `kubectl apply` to its end; the driver is a fake at its HTTP port."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from kubernetes import client
+from support.fake_driver import FakeDrivers
+from support.kube.apiserver import ApiServer
+from support.kube.fake_kubelet import FakeKubelet
+from support.kube.running_operator import OperatorThread, Topologies, install_crd, manifest
+from support.waiting import eventually
+
+from streamtopology.operator.settings import Settings
+
+COUNTS = {"name": "counts", "inputs": ["rows"], "grouping": {"policy": "mixed", "key": "key"}, "run": "count"}
+LARGE = {"name": "large", "replicas": 2, "cpu": "400m", "memory": "1Gi"}
+SMALL = {"name": "small", "replicas": 1, "cpu": "150m", "memory": "1Gi"}
+QUIET = {"mode": "Off", "interval": "300ms"}
+"""No re-routing of the controller's own in between."""
+
+
+@pytest.fixture(scope="module")
+def kubelet(api_server: ApiServer) -> Iterator[FakeKubelet]:
+    install_crd(api_server)
+    with api_server.controllers(), FakeKubelet(api_server) as kubelet:
+        yield kubelet
+
+
+@pytest.fixture(scope="module")
+def drivers(api_server: ApiServer) -> Iterator[FakeDrivers]:
+    with FakeDrivers(api_server) as drivers:
+        yield drivers
+
+
+@pytest.fixture(scope="module")
+def operator(api_server: ApiServer, kubelet: FakeKubelet, drivers: FakeDrivers) -> Iterator[OperatorThread]:
+    settings = Settings(image="registry.example/spark:1", driver_url=drivers.url, drain_seconds=20.0)
+    with OperatorThread(api_server, settings) as operator:
+        yield operator
+
+
+@pytest.fixture
+def topologies(api_server: ApiServer, namespace: str, operator: OperatorThread) -> Iterator[Topologies]:
+    with api_server.client() as api:
+        yield Topologies(api, namespace)
+
+
+def settled(topologies: Topologies, name: str, generation: int | None = None) -> bool:
+    status = topologies.status(name)
+    seen = generation is None or status.get("observedGeneration") == generation
+    return seen and status.get("phase") == "Running" and topologies.condition(name, "Reconfiguring") == ("False", "Settled")
+
+
+def start(topologies: Topologies, name: str, **spec: Any) -> None:
+    topologies.create(manifest(name, **{"rebalance": QUIET, **spec}))
+    eventually(lambda: settled(topologies, name), 60)
+
+
+def change(topologies: Topologies, name: str, **spec: Any) -> int:
+    """`kubectl apply`, then until the operator has come through with it."""
+    generation = topologies.change(name, **spec)["metadata"]["generation"]
+    eventually(lambda: settled(topologies, name, generation), 60)
+    return generation
+
+
+def uids(topologies: Topologies, name: str) -> dict[str, str]:
+    pods = topologies.core.list_namespaced_pod(topologies.namespace, label_selector=f"app.kubernetes.io/instance={name}").items
+    return {pod.metadata.name: pod.metadata.uid for pod in pods if pod.metadata.deletion_timestamp is None}
+
+
+def test_apply_and_watch_it_balance_itself(topologies: Topologies):
+    topologies.create(manifest("flow"))
+    eventually(lambda: topologies.status("flow").get("epoch", 0) >= 2, 60)
+    eventually(lambda: topologies.condition("flow", "Balanced") == ("True", "WithinTolerance"), 60)
+    eventually(lambda: settled(topologies, "flow"))
+    status = topologies.status("flow")
+    assert status["executors"] == {"ready": 3, "wanted": 3, "summary": "3/3"}
+    assert "counts: imbalance" in status["lastRerouting"]["reason"]
+    eventually(lambda: {"Running", "Rerouting", "Rerouted", "Reconfigured"} <= topologies.reasons("flow"))
+
+
+def test_a_policy_change_reaches_the_driver_and_restarts_nothing(topologies: Topologies):
+    start(topologies, "flow")
+    pods, epoch = uids(topologies, "flow"), topologies.status("flow")["epoch"]
+    generation = change(topologies, "flow", operators=[{**COUNTS, "grouping": {"policy": "fields", "key": "key"}}])
+    assert topologies.routing("flow")["generation"] == str(generation)
+    assert topologies.status("flow")["epoch"] == epoch + 1
+    assert topologies.status("flow")["policies"] == {"counts": "fields"}
+    assert uids(topologies, "flow") == pods
+    assert ("Normal", "Routing", "operator counts policy: mixed -> fields (generation 2)") in topologies.events("flow")
+
+
+def test_cpu_is_changed_in_place(topologies: Topologies):
+    start(topologies, "flow")
+    pods = uids(topologies, "flow")
+    change(topologies, "flow", executors=[{**LARGE, "cpu": "600m"}, SMALL])
+    eventually(lambda: topologies.executor_pods("flow", "large") == {"flow-large-0": "600m", "flow-large-1": "600m"})
+    assert uids(topologies, "flow") == pods
+    template = topologies.apps.read_namespaced_stateful_set("flow-large", topologies.namespace).spec.template
+    assert template.spec.containers[0].resources.limits["cpu"] == "600m", "a pod that is replaced keeps the size"
+
+
+@pytest.mark.parametrize("played", ["deferred", "infeasible"])
+def test_a_resize_that_the_node_does_not_carry_out_is_a_condition(topologies: Topologies, kubelet: FakeKubelet, played: Any):
+    start(topologies, "flow")
+    try:
+        kubelet.resizes = played
+        topologies.change("flow", executors=[{**LARGE, "cpu": "900m"}, SMALL])
+        eventually(lambda: topologies.condition("flow", "Degraded") == ("True", f"Resize{played.capitalize()}"), 30)
+    finally:
+        kubelet.resizes = "done"
+    eventually(lambda: topologies.condition("flow", "Degraded") == ("False", "AsExpected"), 30)
+    eventually(lambda: settled(topologies, "flow"), 30)
+
+
+@pytest.fixture
+def no_resizes(api_server: ApiServer, topologies: Topologies) -> Iterator[None]:
+    """A cluster that resizes no pod in this namespace, as one before 1.33 or under a policy."""
+    namespace = topologies.namespace
+    in_namespace = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+    resizes = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["pods/resize"]}
+    with api_server.client() as api:
+        admission = client.AdmissionregistrationV1Api(api)
+        spec = {
+            "matchConstraints": {"resourceRules": [resizes], "namespaceSelector": in_namespace},
+            "validations": [{"expression": "false", "message": "pods are not resized here"}],
+        }
+        admission.create_validating_admission_policy({"metadata": {"name": namespace}, "spec": spec})
+        binding = {"policyName": namespace, "validationActions": ["Deny"]}
+        admission.create_validating_admission_policy_binding({"metadata": {"name": namespace}, "spec": binding})
+        try:
+            yield
+        finally:
+            admission.delete_validating_admission_policy_binding(namespace)
+            admission.delete_validating_admission_policy(namespace)
+
+
+def is_refused(topologies: Topologies, pod: str) -> bool:
+    """Whether the policy is in force: it takes a moment."""
+    try:
+        topologies.core.patch_namespaced_pod_resize(pod, topologies.namespace, {"metadata": {"labels": {}}})
+    except client.ApiException as error:
+        return "not resized here" in str(error)
+    return False
+
+
+def test_what_the_api_server_does_not_resize_is_replaced_pod_by_pod(topologies: Topologies, no_resizes: None):
+    start(topologies, "flow")
+    before = uids(topologies, "flow")
+    eventually(lambda: is_refused(topologies, "flow-large-0"))
+    change(topologies, "flow", executors=[{**LARGE, "cpu": "600m"}, SMALL])
+    eventually(lambda: topologies.executor_pods("flow", "large") == {"flow-large-0": "600m", "flow-large-1": "600m"}, 60)
+    assert uids(topologies, "flow")["flow-small-0"] == before["flow-small-0"]
+    assert topologies.condition("flow", "Degraded") == ("True", "ResizeRefused")
+    assert "pods are not resized here" in topologies.status("flow")["classes"][0]["refused"]
+
+
+def test_other_pod_settings_of_a_class_replace_its_pods_and_no_others(topologies: Topologies):
+    start(topologies, "flow")
+    before = uids(topologies, "flow")
+    change(topologies, "flow", executors=[{**LARGE, "pod": {"annotations": {"team": "streams"}}}, SMALL])
+    after = uids(topologies, "flow")
+    assert {name for name in after if after[name] != before.get(name)} == {"flow-large-0", "flow-large-1"}
+
+
+def test_scale_out_and_in_without_a_restart(topologies: Topologies, drivers: FakeDrivers):
+    start(topologies, "flow")
+    driver = topologies.driver_pods("flow")
+    change(topologies, "flow", executors=[{**LARGE, "replicas": 4}, SMALL])
+    assert topologies.status("flow")["executors"]["summary"] == "5/5"
+    change(topologies, "flow", executors=[{**LARGE, "replicas": 1}])
+    eventually(lambda: list(topologies.executor_pods("flow", "large")) == ["flow-large-0"])
+    eventually(lambda: topologies.executor_pods("flow", "small") == {})
+    assert topologies.driver_pods("flow") == driver
+    assert [one.name for one in drivers.drivers[topologies.namespace, "flow"].topology.executors] == ["large"]
+
+
+def test_a_scale_in_waits_for_the_driver(topologies: Topologies, drivers: FakeDrivers):
+    start(topologies, "flow")
+    with drivers.failing(topologies.namespace, "flow", "500"):
+        topologies.change("flow", executors=[{**LARGE, "replicas": 1}, SMALL])
+        eventually(lambda: json.loads(topologies.routing("flow")["topology"])["spec"]["executors"][0]["replicas"] == 1)
+        asked = drivers.asked[topologies.namespace, "flow"]
+        eventually(lambda: drivers.asked[topologies.namespace, "flow"] > asked + 4)
+        assert topologies.replicas("flow", "large") == 2
+    eventually(lambda: topologies.replicas("flow", "large") == 1)
+
+
+def test_kubectl_scale(topologies: Topologies, api_server: ApiServer):
+    topologies.create(
+        manifest(
+            "flow", rebalance=QUIET, executors=[{"name": "large", "cpu": "400m"}, SMALL],
+            autoscale={"class": "large", "by": "External", "replicas": 1, "maxReplicas": 3},
+        )
+    )  # fmt: skip
+    eventually(lambda: settled(topologies, "flow"), 60)
+    api_server.kubectl("scale", "stopo/flow", "--replicas=3", f"--namespace={topologies.namespace}")
+    eventually(lambda: settled(topologies, "flow", 2), 60)
+    assert topologies.status("flow")["autoscale"]["replicas"] == 3
+    assert sorted(topologies.executor_pods("flow", "large")) == ["flow-large-0", "flow-large-1", "flow-large-2"]
+
+
+def test_other_code_restarts_the_driver_from_its_checkpoint(topologies: Topologies):
+    start(topologies, "flow")
+    driver, before = topologies.driver_pods("flow"), uids(topologies, "flow")
+    change(topologies, "flow", operators=[{**COUNTS, "with": {"emit": "nothing"}}])
+    assert topologies.driver_pods("flow") != driver
+    after = uids(topologies, "flow")
+    assert {name: after[name] for name in after if "driver" not in name} == {n: before[n] for n in before if "driver" not in n}
+    assert "Restarting" in topologies.reasons("flow")
+
+
+def test_suspend_and_go_on(topologies: Topologies):
+    start(topologies, "flow")
+    topologies.change("flow", suspend=True)
+    eventually(lambda: topologies.status("flow")["phase"] == "Suspended" and uids(topologies, "flow") == {}, 60)
+    topologies.change("flow", suspend=False)
+    eventually(lambda: settled(topologies, "flow"), 60)
+
+
+def test_pause(topologies: Topologies, drivers: FakeDrivers):
+    start(topologies, "flow")
+    paused = {"streamtopology.dev/pause": "true"}
+    topologies.patch("flow", {"metadata": {"annotations": paused}, "spec": {"executors": [{**LARGE, "replicas": 3}, SMALL]}})
+    eventually(lambda: topologies.condition("flow", "Reconfiguring") == ("False", "Paused"))
+    assert topologies.replicas("flow", "large") == 2
+    topologies.patch("flow", {"metadata": {"annotations": {"streamtopology.dev/pause": None}}})
+    eventually(lambda: topologies.replicas("flow", "large") == 3)
+
+
+def test_recommend_tells_and_leaves(topologies: Topologies):
+    start(topologies, "flow", rebalance={"mode": "Recommend", "interval": "300ms"})
+    eventually(lambda: topologies.condition("flow", "Balanced") == ("False", "Recommended"), 60)
+    assert "counts" in topologies.status("flow")["recommendation"]["stages"]
+    assert "saves" in topologies.status("flow")["recommendation"]["text"]
+    assert topologies.status("flow")["epoch"] == 1
+    eventually(lambda: "Recommended" in topologies.reasons("flow"))
+
+
+def test_a_manifest_that_only_parsing_refuses_is_told_in_full_and_touches_nothing(topologies: Topologies):
+    """The CRD lets it pass where the admission policy beside it is not installed."""
+    start(topologies, "flow")
+    before = topologies.routing("flow")
+    topologies.change("flow", operators=[{**COUNTS, "inputs": ["nowhere"]}])
+    eventually(lambda: topologies.condition("flow", "Ready") == ("False", "InvalidManifest"))
+    message = next(one["message"] for one in topologies.status("flow")["conditions"] if one["type"] == "Ready")
+    assert "spec.operators[0].inputs" in message
+    assert topologies.routing("flow") == before
+    topologies.change("flow", operators=[COUNTS])
+    eventually(lambda: settled(topologies, "flow"))
+
+
+def test_an_epoch_that_the_driver_refuses_is_withdrawn_and_told(topologies: Topologies, drivers: FakeDrivers):
+    with drivers.failing(topologies.namespace, "flow", "refuses-epochs"):
+        topologies.create(manifest("flow"))
+        eventually(lambda: "EpochRefused" in topologies.reasons("flow"), 60)
+        eventually(lambda: "epochNumber" not in topologies.routing("flow"))
+    assert topologies.status("flow")["epoch"] == 1
+
+
+@pytest.mark.parametrize("fault", ["500", "gone", "garbage", "old-version"])
+def test_a_driver_that_does_not_answer_is_told_and_its_return_noticed(topologies: Topologies, drivers: FakeDrivers, fault: Any):
+    start(topologies, "flow")
+    with drivers.failing(topologies.namespace, "flow", fault):
+        eventually(lambda: topologies.condition("flow", "Ready") == ("False", "DriverSilent"), 60)
+    eventually(lambda: topologies.condition("flow", "Ready") == ("True", "Running"), 60)
+    assert {"DriverSilent", "Running"} <= topologies.reasons("flow")
+
+
+def test_status_that_was_lost_comes_back(topologies: Topologies):
+    start(topologies, "flow")
+    before, pods = topologies.status("flow"), uids(topologies, "flow")
+    lost = dict.fromkeys(before) | {"phase": "Lost"}
+    topologies.patch_status("flow", {"status": lost})
+    eventually(lambda: settled(topologies, "flow"))
+    after = topologies.status("flow")
+    for column in ("phase", "epoch", "executors", "policy", "classes"):
+        assert after[column] == before[column]
+    assert uids(topologies, "flow") == pods
+
+
+def test_what_somebody_deletes_or_changes_is_put_right(topologies: Topologies):
+    start(topologies, "flow")
+    driver = topologies.driver_pods("flow")
+    topologies.core.delete_namespaced_service("flow-driver", topologies.namespace)
+    topologies.core.delete_namespaced_config_map("flow-routing", topologies.namespace)
+    five = {"spec": {"replicas": 5}}
+    topologies.apps.patch_namespaced_stateful_set_scale("flow-large", topologies.namespace, five)
+    eventually(lambda: topologies.replicas("flow", "large") == 2)
+    eventually(
+        lambda: any(
+            one.metadata.name == "flow-driver" for one in topologies.core.list_namespaced_service(topologies.namespace).items
+        )
+    )
+    eventually(lambda: settled(topologies, "flow"))
+    assert topologies.routing("flow")["generation"] == "1"
+    assert topologies.driver_pods("flow") == driver
+
+
+@pytest.mark.parametrize("phase", ["new", "starting", "running", "changing", "suspended", "invalid"])
+def test_deletion_in_every_phase_leaves_nothing(topologies: Topologies, kubelet: FakeKubelet, phase: str):
+    if phase == "new":
+        topologies.create(manifest("flow", rebalance=QUIET))
+    elif phase == "starting":
+        kubelet.unschedulable = lambda pod: True
+        try:
+            topologies.create(manifest("flow", rebalance=QUIET))
+            eventually(lambda: topologies.condition("flow", "Ready") == ("False", "DriverNotScheduled"), 60)
+            topologies.delete("flow")
+            eventually(lambda: not topologies.exists("flow"), 60)
+        finally:
+            kubelet.unschedulable = lambda pod: False
+        return
+    elif phase == "invalid":
+        topologies.create(manifest("flow", operators=[{**COUNTS, "inputs": ["nowhere"]}]))
+        eventually(lambda: topologies.condition("flow", "Ready") == ("False", "InvalidManifest"))
+    else:
+        start(topologies, "flow")
+        if phase == "changing":
+            topologies.change("flow", executors=[{**LARGE, "replicas": 1, "cpu": "600m"}, SMALL])
+        if phase == "suspended":
+            topologies.change("flow", suspend=True)
+            eventually(lambda: topologies.status("flow")["phase"] == "Suspended", 60)
+    topologies.delete("flow")
+    eventually(lambda: not topologies.exists("flow"), 60)
+    eventually(lambda: topologies.left_of("flow") == [], 60)
+
+
+def test_deleted_and_made_again_at_once_under_the_same_name(topologies: Topologies):
+    """What the first one owned is still on its way out: the second must not take it for its own."""
+    start(topologies, "flow")
+    secret = topologies.core.read_namespaced_secret("flow-spark", topologies.namespace).metadata.uid
+    topologies.delete("flow")
+    eventually(lambda: not topologies.exists("flow"), 60)
+    start(topologies, "flow")
+    eventually(lambda: topologies.core.read_namespaced_secret("flow-spark", topologies.namespace).metadata.uid != secret)
+    assert topologies.condition("flow", "Degraded") == ("False", "AsExpected")

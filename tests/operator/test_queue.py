@@ -1,0 +1,103 @@
+"""The work queue: each topology once, never twice at the same time, later when asked to, again when it failed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from streamtopology.operator.queue import FIRST_DELAY, LONGEST_DELAY, Key, Queue
+
+A, B = Key("space", "a"), Key("space", "b")
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def run(story: Callable[[Queue, Clock], Awaitable[None]]) -> None:
+    clock = Clock()
+    asyncio.run(asyncio.wait_for(story(Queue(clock), clock), 10))  # type: ignore[arg-type]
+
+
+async def is_empty(queue: Queue) -> bool:
+    """Whether a worker that asks now would have to wait."""
+    taking = asyncio.create_task(queue.take())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    waits = not taking.done()
+    taking.cancel()
+    return waits
+
+
+def test_added_twice_is_handed_out_once_and_in_order():
+    async def story(queue: Queue, clock: Clock) -> None:
+        queue.add(A)
+        queue.add(B)
+        queue.add(A)
+        assert [await queue.take(), await queue.take()] == [A, B]
+        assert await is_empty(queue)
+
+    run(story)
+
+
+def test_what_is_added_while_it_is_worked_on_comes_again_and_not_before():
+    async def story(queue: Queue, clock: Clock) -> None:
+        queue.add(A)
+        await queue.take()
+        queue.add(A)
+        assert await is_empty(queue)
+        queue.done(A)
+        assert await queue.take() == A
+
+    run(story)
+
+
+def test_a_failure_is_tried_again_after_longer_and_longer():
+    async def story(queue: Queue, clock: Clock) -> None:
+        delays = []
+        for _ in range(10):
+            queue.add(A)
+            await queue.take()
+            delays.append(queue.failed(A))
+        assert delays[0] == FIRST_DELAY
+        assert delays[-1] == LONGEST_DELAY
+        assert delays == sorted(delays)
+        queue.add(A)
+        await queue.take()
+        queue.done(A)
+        queue.add(A)
+        await queue.take()
+        assert queue.failed(A) == FIRST_DELAY, "a success forgets failures"
+
+    run(story)
+
+
+def test_later_means_not_before_and_the_earliest_wish_counts():
+    async def story(queue: Queue, clock: Clock) -> None:
+        queue.add_after(A, 10)
+        queue.add_after(A, 5)
+        queue.add_after(A, 20)
+        clock.now = 4.9
+        assert await is_empty(queue)
+        clock.now = 5
+        assert await queue.take() == A
+        queue.done(A)
+        clock.now = 60
+        assert await is_empty(queue), "one wish, one look"
+
+    run(story)
+
+
+def test_a_forgotten_topology_does_not_come_back():
+    async def story(queue: Queue, clock: Clock) -> None:
+        queue.add(A)
+        queue.add_after(A, 1)
+        queue.forget(A)
+        clock.now = 2
+        assert await is_empty(queue)
+
+    run(story)

@@ -1,0 +1,100 @@
+"""What is told: merge patches of status, when it is written, durations and stalled tuples."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.operator_world import World, manifest
+
+from streamtopology.operator import status
+from streamtopology.operator.apply import merge_patch
+from streamtopology.operator.reconciler import tuples_stalled
+from streamtopology.operator.stats import Batch, Rerouted
+
+leaves = st.integers(0, 2) | st.sampled_from(["", "text", [1], [2]])
+inner = st.dictionaries(st.sampled_from("ab"), leaves, max_size=2)
+statuses = st.dictionaries(st.sampled_from("abc"), leaves | inner, max_size=3)
+
+
+def merged(body: Any, patch: Any) -> Any:
+    """RFC 7386, word by word."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(body) if isinstance(body, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            result.pop(name, None)
+        else:
+            result[name] = merged(result.get(name), value)
+    return result
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # the first draw waits for a busy machine
+@given(statuses, statuses)
+def test_a_merge_patch_makes_the_new_status_of_the_old(old: dict[str, Any], new: dict[str, Any]):
+    assert merged(old, merge_patch(old, new)) == new
+    assert merge_patch(new, new) == {}
+
+
+def test_figures_alone_are_no_news_and_everything_else_is():
+    world = World(manifest())
+    world.settle()
+    told = world.manifest["status"]
+    assert not status.is_news(told, {**told, "batch": 99, "imbalance": 0.5, "throughput": 7})
+    assert status.is_news(told, {**told, "epoch": 99})
+    other = copy.deepcopy(told)
+    other["conditions"][0]["reason"] = "Other"
+    assert status.is_news(told, other)
+
+
+def test_a_condition_keeps_the_time_of_its_last_turn():
+    world = World(manifest())
+    world.settle()
+    before = {one["type"]: one["lastTransitionTime"] for one in world.manifest["status"]["conditions"]}
+    world.now += 100
+    world.imbalance = 0.5
+    after = {one["type"]: one["lastTransitionTime"] for one in world.decide().status["conditions"]}
+    assert after["Ready"] == before["Ready"]
+    assert after["Balanced"] > before["Balanced"]
+
+
+def test_a_change_takes_from_its_beginning_to_its_first_batch():
+    world = World(manifest())
+    world.settle()
+    world.change(rebalance={"tolerance": 0.2})
+    world.carry_out(world.decide())
+    world.now += 3
+    world.work()
+    decision = world.decide()
+    assert status.reconfigured_seconds(world.look(), decision.status) == pytest.approx(2.9), "the batch took 0.1 s"
+    assert any(event.reason == "Reconfigured" and "2.9 s" in event.message for event in decision.events)
+
+
+def test_a_rerouting_is_told_once_and_its_gain_once_it_is_known():
+    world = World(manifest())
+    world.settle()
+    world.events.clear()
+    change = Rerouted(2, 9, "counts", "imbalance 50 %", 412, 1_200_000, 0.4, 0.38, None)
+    world.reroutings = (change,)
+    world.settle()
+    world.settle()
+    world.reroutings = (replace(change, measured_gain=0.3),)
+    world.settle()
+    told = [(reason, message) for reason, message in world.events if reason in ("Rerouted", "GainMeasured")]
+    assert [reason for reason, _ in told] == ["Rerouted", "GainMeasured"]
+    assert "412 keys and 1.20 MB moved" in told[0][1]
+    assert "gained 30 % of a batch, expected 38 %" in told[1][1]
+    assert world.manifest["status"]["lastRerouting"]["measuredGain"] == 0.3
+
+
+def test_tuples_stalled_are_the_extra_seconds_of_a_switch_times_the_usual_rate():
+    usual = [Batch(number, 1, 1000, 1.0, 0.0) for number in range(4)]
+    assert tuples_stalled([*usual, Batch(4, 2, 1000, 1.5, 0.0)]) == pytest.approx(500)
+    assert tuples_stalled([*usual, Batch(4, 2, 1000, 0.8, 0.0)]) == 0.0
+    assert tuples_stalled(usual) is None
+    assert tuples_stalled([Batch(4, 2, 1000, 1.5, 0.0)]) is None

@@ -1,0 +1,259 @@
+"""The operator against a real API server: in a thread of the test, or as a process that can be killed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self
+
+import yaml
+from kubernetes import client
+from kubernetes.aio import config as aio_config
+from kubernetes.aio.client import ApiClient, Configuration
+
+from streamtopology.operator.metrics import Metrics
+from streamtopology.operator.operator import operate
+from streamtopology.operator.planning import Desk, PlanningRequest, Reading, Told, read_topology
+from streamtopology.operator.settings import Settings
+from support.kube.cluster import Cluster
+from support.waiting import eventually
+
+CRD = Path(__file__).parents[3] / "crds" / "streamtopologies.streamtopology.dev.yaml"
+GROUP, VERSION, PLURAL = "streamtopology.dev", "v1alpha1", "streamtopologies"
+
+
+def install_crd(cluster: Cluster) -> None:
+    """The CRD, as users install it; waits until it is served."""
+    definition = yaml.safe_load(CRD.read_text())
+    name = definition["metadata"]["name"]
+    with cluster.client() as api:
+        extensions = client.ApiextensionsV1Api(api)
+        try:
+            extensions.create_custom_resource_definition(definition)
+        except client.ApiException as error:
+            if error.status != 409:
+                raise
+
+        def established() -> bool:
+            conditions = extensions.read_custom_resource_definition(name).status.conditions or []
+            return any(one.type == "Established" and one.status == "True" for one in conditions)
+
+        eventually(established)
+
+
+def manifest(name: str, **spec: Any) -> dict[str, Any]:
+    """A small topology for executors of two classes."""
+    return {
+        "apiVersion": "streamtopology.dev/v1alpha1",
+        "kind": "StreamTopology",
+        "metadata": {"name": name},
+        "spec": {
+            "sources": [{"name": "rows", "format": "parquet", "schema": "key BIGINT", "options": {"path": "/data"}}],
+            "operators": [
+                {"name": "counts", "inputs": ["rows"], "grouping": {"policy": "mixed", "key": "key"}, "run": "count"}
+            ],
+            "executors": [
+                {"name": "large", "replicas": 2, "cpu": "400m", "memory": "1Gi"},
+                {"name": "small", "replicas": 1, "cpu": "150m", "memory": "1Gi"},
+            ],
+            "rebalance": {"interval": "300ms"},
+            "checkpoint": "/checkpoint",
+            **spec,
+        },
+    }
+
+
+class DeskBeside:
+    """The planner in the test's own process: a new planning process for each operator would take seconds."""
+
+    def __init__(self) -> None:
+        self._desk = Desk(time.monotonic, time.time)
+        self._seen: dict[str, int] = {}
+
+    async def read(self, text: str) -> Reading:
+        return read_topology(text)
+
+    async def take(self, uid: str, answer: bytes, request: PlanningRequest) -> Told:
+        told = await asyncio.to_thread(self._desk.take, uid, answer, request)
+        if told.stats.batches:
+            self._seen[uid] = told.stats.batches[-1].number
+        return told
+
+    def seen(self, uid: str) -> int:
+        return self._seen.get(uid, -1)
+
+    async def forget(self, uid: str) -> None:
+        self._seen.pop(uid, None)
+        self._desk.forget(uid)
+
+
+class OperatorThread:
+    """The whole operator, kopf and watches included, in a thread; a context manager. `clock`: seconds since 1970."""
+
+    def __init__(self, cluster: Cluster, settings: Settings, clock: Callable[[], float] = time.time) -> None:
+        self._cluster = cluster
+        self._settings = settings
+        self._clock = clock
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="operator", daemon=True)
+        self.metrics = Metrics()
+
+    def __enter__(self) -> Self:
+        self._task = self._loop.create_task(self._operate())
+        self._thread.start()
+        return self
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether it has ended by itself, of an error."""
+        return not self._thread.is_alive()
+
+    def __exit__(self, *_: object) -> None:
+        if not self.is_dead:
+            self._loop.call_soon_threadsafe(self._task.cancel)
+        self._thread.join(30)
+        assert not self._thread.is_alive(), "the operator does not stop"
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_until_complete(self._task)
+        except asyncio.CancelledError:
+            pass
+        except BaseException as error:  # noqa: BLE001 - `is_dead` tells; the test knows whether it should
+            logging.getLogger(__name__).info("the operator has died: %r", error)
+        finally:
+            self._loop.close()
+
+    async def _operate(self) -> None:
+        async with ApiClient(await configuration_of(self._cluster)) as api:
+            await operate(api, self._settings, self.metrics, DeskBeside(), self._clock)
+
+
+async def configuration_of(cluster: Cluster) -> Configuration:
+    configuration = Configuration()
+    await aio_config.load_kube_config(str(cluster.kubeconfig), client_configuration=configuration)
+    return configuration
+
+
+class OperatorProcess:
+    """`streamtopology-operator` as a process, by the command that the image runs; a context manager."""
+
+    def __init__(self, cluster: Cluster, log: Path, **environment: str) -> None:
+        self._log = log
+        self._environment = {
+            **os.environ, "KUBECONFIG": str(cluster.kubeconfig), "STREAMTOPOLOGY_LEADER_ELECTION": "false",
+            "STREAMTOPOLOGY_PROBE_PORT": "0", "STREAMTOPOLOGY_METRICS_PORT": "0", **environment,
+        }  # fmt: skip
+
+    def __enter__(self) -> Self:
+        with self._log.open("a") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "streamtopology.operator"], env=self._environment, stdout=log, stderr=log
+            )  # fmt: skip
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.terminate()
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise
+
+    @property
+    def said(self) -> str:
+        return self._log.read_text()
+
+
+class Topologies:
+    """The StreamTopologies of one namespace, and what they own, as a user of kubectl sees them."""
+
+    def __init__(self, api: client.ApiClient, namespace: str) -> None:
+        self.namespace = namespace
+        self.core = client.CoreV1Api(api)
+        self.apps = client.AppsV1Api(api)
+        self.batch = client.BatchV1Api(api)
+        self._custom = client.CustomObjectsApi(api)
+
+    def create(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        return self._custom.create_namespaced_custom_object(GROUP, VERSION, self.namespace, PLURAL, manifest)
+
+    def get(self, name: str) -> dict[str, Any]:
+        return self._custom.get_namespaced_custom_object(GROUP, VERSION, self.namespace, PLURAL, name)
+
+    def exists(self, name: str) -> bool:
+        try:
+            self.get(name)
+        except client.ApiException as error:
+            if error.status == 404:
+                return False
+            raise
+        return True
+
+    def patch(self, name: str, body: dict[str, Any]) -> dict[str, Any]:
+        return self._custom.patch_namespaced_custom_object(GROUP, VERSION, self.namespace, PLURAL, name, body)
+
+    def patch_status(self, name: str, body: dict[str, Any]) -> None:
+        self._custom.patch_namespaced_custom_object_status(GROUP, VERSION, self.namespace, PLURAL, name, body)
+
+    def change(self, name: str, **spec: Any) -> dict[str, Any]:
+        return self.patch(name, {"spec": spec})
+
+    def delete(self, name: str) -> None:
+        self._custom.delete_namespaced_custom_object(GROUP, VERSION, self.namespace, PLURAL, name)
+
+    def status(self, name: str) -> dict[str, Any]:
+        return self.get(name).get("status") or {}
+
+    def condition(self, name: str, kind: str) -> tuple[str, str]:
+        """(status, reason)."""
+        for one in self.status(name).get("conditions") or ():
+            if one["type"] == kind:
+                return one["status"], one["reason"]
+        return "Unknown", ""
+
+    def routing(self, name: str) -> Any:
+        """The routing ConfigMap's data."""
+        return self.core.read_namespaced_config_map(f"{name}-routing", self.namespace).data
+
+    def events(self, name: str) -> list[tuple[str, str, str]]:
+        """(type, reason, message), as `kubectl describe` tells them."""
+        found = self.core.list_namespaced_event(self.namespace, field_selector=f"involvedObject.name={name}").items
+        return [(event.type, event.reason, event.message) for event in found]
+
+    def reasons(self, name: str) -> set[str]:
+        return {reason for _, reason, _ in self.events(name)}
+
+    def replicas(self, name: str, class_name: str) -> int:
+        return self.apps.read_namespaced_stateful_set(f"{name}-{class_name}", self.namespace).spec.replicas
+
+    def driver_pods(self, name: str) -> list[str]:
+        selector = f"app.kubernetes.io/instance={name},app.kubernetes.io/component=driver"
+        pods = self.core.list_namespaced_pod(self.namespace, label_selector=selector).items
+        return [pod.metadata.name for pod in pods if pod.metadata.deletion_timestamp is None]
+
+    def executor_pods(self, name: str, class_name: str) -> dict[str, str]:
+        """Pod -> CPU limit in its spec."""
+        selector = f"app.kubernetes.io/instance={name},streamtopology.dev/class={class_name}"
+        pods = self.core.list_namespaced_pod(self.namespace, label_selector=selector).items
+        alive = [pod for pod in pods if pod.metadata.deletion_timestamp is None]
+        return {pod.metadata.name: pod.spec.containers[0].resources.limits["cpu"] for pod in alive}
+
+    def left_of(self, name: str) -> list[str]:
+        """What a topology has left behind."""
+        selector = f"app.kubernetes.io/instance={name}"
+        listed = [
+            self.core.list_namespaced_pod, self.core.list_namespaced_config_map, self.core.list_namespaced_secret,
+            self.core.list_namespaced_service, self.core.list_namespaced_service_account, self.apps.list_namespaced_deployment,
+            self.apps.list_namespaced_stateful_set, self.batch.list_namespaced_job,
+        ]  # fmt: skip
+        return [item.metadata.name for each in listed for item in each(self.namespace, label_selector=selector).items]

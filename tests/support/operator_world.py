@@ -1,0 +1,268 @@
+"""A cluster as plain values, for decisions without a cluster: steps change its objects, controllers make its pods.
+
+What it says of the API server is little: apply replaces, patch merges, delete removes. The tests in tests/kubernetes take
+the same decisions to a real one.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from streamtopology.operator import names
+from streamtopology.operator.apply import ResizeRefusedError, refused_in
+from streamtopology.operator.observe import Observed, manifest_text
+from streamtopology.operator.planning import Judgement, Scaling, read_topology
+from streamtopology.operator.reconcile import Decision, decide
+from streamtopology.operator.resources.access import spark_secret
+from streamtopology.operator.scrape import Answer, Silence
+from streamtopology.operator.seen import see
+from streamtopology.operator.settings import Settings
+from streamtopology.operator.stats import Batch, Refused, Rerouted, Stats
+from streamtopology.operator.steps import Apply, Delete, Finalizer, MakeSecret, Patch, Resize, Step
+from streamtopology.routing.topology import Level, Topology, difference, format_cpu, format_memory, parse
+
+read = lru_cache(read_topology)
+SETTINGS = Settings(image="registry.example/spark:1", drain_seconds=60.0)
+Object = dict[str, Any]
+
+
+def manifest(name: str = "flow", **spec: Any) -> Object:
+    """A StreamTopology as the API server would have it."""
+    return {
+        "apiVersion": "streamtopology.dev/v1alpha1",
+        "kind": "StreamTopology",
+        "metadata": {"name": name, "namespace": "space", "uid": "uid-1", "generation": 1, "resourceVersion": "1"},
+        "spec": {
+            "sources": [{"name": "rows", "format": "parquet", "schema": "key BIGINT", "options": {"path": "/data"}}],
+            "operators": [
+                {"name": "counts", "inputs": ["rows"], "grouping": {"policy": "mixed", "key": "key"}, "run": "count"}
+            ],
+            "executors": [
+                {"name": "large", "replicas": 2, "cpu": "400m", "memory": "1Gi"},
+                {"name": "small", "replicas": 1, "cpu": "150m", "memory": "1Gi"},
+            ],
+            "checkpoint": "/checkpoint",
+            **spec,
+        },
+    }
+
+
+@dataclass
+class DriverModel:
+    """What the driver of a pod has taken from the ConfigMap."""
+
+    pod: str
+    topology: Topology
+    generation: int
+    newest: int
+    epoch: int | None = None
+
+
+@dataclass
+class World:
+    """One topology and its cluster. `now`: seconds since 1970, moved by the test."""
+
+    manifest: Object
+    now: float = 1_700_000_000.0
+    objects: dict[tuple[str, str], Object] = field(default_factory=dict)
+    driver: DriverModel | None = None
+    epochs: int = 0
+    silence: Silence | None = None
+    judgement: Judgement | None = None
+    scaling: Scaling | None = None
+    refused: Refused | None = None
+    reroutings: tuple[Rerouted, ...] = ()
+    imbalance: float = 0.01
+    settings: Settings = SETTINGS
+    events: list[tuple[str, str]] = field(default_factory=list)
+    _versions: Any = field(default_factory=lambda: itertools.count(2))
+
+    def change(self, **spec: Any) -> None:
+        """`kubectl apply` of another spec."""
+        self.manifest["spec"] |= spec
+        self.manifest["metadata"]["generation"] += 1
+
+    def look(self) -> Observed:
+        answer = None
+        if self.driver is not None:
+            answer = Answer(self.driver.pod, self.stats(), self.judgement, self.scaling, self.silence)
+        seen = {key: see(body) for key, body in self.objects.items()}
+        routing = self.objects.get(("ConfigMap", f"{self.manifest['metadata']['name']}-routing"))
+        running = read(routing["data"]["topology"]) if routing else None
+        manifest = copy.deepcopy(self.manifest)
+        return Observed(
+            manifest,
+            read(manifest_text(manifest)),
+            running if isinstance(running, Topology) else None,
+            seen,
+            answer,
+            self.now,
+        )
+
+    def decide(self) -> Decision:
+        return decide(self.look(), self.settings)
+
+    def carry_out(self, decision: Decision, steps: int | None = None, refuse_resize: str | None = None) -> None:
+        """Writes the status, then takes the first `steps` steps (None: all), as the reconciler does."""
+        self.manifest["status"] = copy.deepcopy(decision.status)
+        self.events += [(event.reason, event.message) for event in decision.events]
+        for step in decision.steps[:steps]:
+            if isinstance(step, Resize) and refuse_resize is not None:
+                refused = refused_in(decision.status, [ResizeRefusedError(step, refuse_resize)])
+                self.manifest["status"] = copy.deepcopy(refused)
+            else:
+                self.take(step)
+
+    def settle(self, rounds: int = 40) -> int:
+        """Decides, carries out, lets controllers and driver work, until nothing is to be done; returns the rounds."""
+        for number in range(rounds):
+            decision = self.decide()
+            self.carry_out(decision)
+            moved = self.work()
+            if not decision.steps and not moved and "intent" not in decision.status:
+                return number
+            self.now += 1
+        raise AssertionError(f"not settled: {[str(step) for step in self.decide().steps]}, {self.manifest['status']}")
+
+    def take(self, step: Step) -> None:
+        match step:
+            case Apply(body):
+                key = (body["kind"], body["metadata"]["name"])
+                known = self.objects.get(key)
+                self._put({**copy.deepcopy(body), **({"status": known["status"]} if known and "status" in known else {})})
+            case MakeSecret():
+                self._put(spark_secret(self.look().owner, "text"))
+            case Finalizer(present):
+                self.manifest["metadata"]["finalizers"] = [names.FINALIZER] if present else []
+            case Patch(kind, name, body, _):
+                self._put(_merged(self.objects[kind.kind, name], body))
+            case Resize(pod, _, (cpu, memory)):
+                body = copy.deepcopy(self.objects["Pod", pod])
+                limits = {"cpu": format_cpu(cpu), "memory": format_memory(memory)}
+                body["spec"]["containers"][0]["resources"] = {"requests": limits, "limits": limits}
+                self._put(body)
+            case Delete(kind, name, uid, _):
+                assert self.objects[kind.kind, name]["metadata"]["uid"] == uid
+                del self.objects[kind.kind, name]
+
+    def work(self) -> bool:
+        """Controllers make and remove pods, which run at once; the driver takes what it is given. Whether anything moved."""
+        before = json.dumps([sorted(map(str, self.objects)), str(self.driver)])
+        for (kind, name), body in list(self.objects.items()):
+            if kind in ("StatefulSet", "Deployment"):
+                self._make_pods(kind, name, body)
+        for kind, name in [key for key in self.objects if key[0] == "Pod"]:
+            owner = self.objects[kind, name]["metadata"]["ownerReferences"][0]
+            if (owner["kind"], owner["name"]) not in self.objects:
+                del self.objects[kind, name]
+        self._drive()
+        return before != json.dumps([sorted(map(str, self.objects)), str(self.driver)])
+
+    def stats(self) -> Stats | None:
+        driver = self.driver
+        if driver is None:
+            return None
+        slots = [one for one in driver.topology.executors for _ in range(one.replicas)]
+        batches = () if driver.epoch is None else (Batch(5, driver.epoch, 100, 0.1, self.now),)
+        return Stats(
+            phase="running", generation=driver.generation, epoch=driver.epoch, newest_epoch=driver.newest,
+            batch=None if driver.epoch is None else 5, rows_per_second=1000.0, bound_rows_per_second=None,
+            slots={one.name: one.replicas for one in driver.topology.executors},
+            slot_classes=tuple(one.name for one in slots), cpu=tuple(one.cpu for one in slots),
+            policies={}, imbalance=self.imbalance, checkpoint="/checkpoint", admitted=len(slots), refused=self.refused,
+            batches=batches, reroutings=self.reroutings,
+        )  # fmt: skip
+
+    def pod_names(self, component: str) -> list[str]:
+        return sorted(
+            name
+            for (kind, name), body in self.objects.items()
+            if kind == "Pod" and body["metadata"]["labels"][names.COMPONENT] == component
+        )
+
+    def _make_pods(self, kind: str, name: str, body: Object) -> None:
+        template, replicas = body["spec"]["template"], body["spec"]["replicas"]
+        suffix = "" if kind == "StatefulSet" else f"{_revision(template)}-"
+        wanted = {f"{name}-{suffix}{number}" for number in range(replicas)}
+        present = {
+            pod
+            for (of_kind, pod), one in self.objects.items()
+            if of_kind == "Pod" and one["metadata"]["ownerReferences"][0]["name"] == name
+        }
+        for pod in present - wanted:
+            del self.objects["Pod", pod]
+        for pod in wanted - present:
+            metadata = {**copy.deepcopy(template["metadata"]), "name": pod, "namespace": "space"}
+            metadata["ownerReferences"] = [{"kind": kind, "name": name}]
+            ready = {"type": "Ready", "status": "True"}
+            status = {"phase": "Running", "podIP": "10.0.0.1", "conditions": [ready]}
+            self._put({"kind": "Pod", "metadata": metadata, "spec": copy.deepcopy(template["spec"]), "status": status})
+
+    def _drive(self) -> None:
+        pods, routing = (
+            self.pod_names("driver"),
+            self.objects.get(("ConfigMap", f"{self.manifest['metadata']['name']}-routing")),
+        )
+        if not pods or routing is None:
+            self.driver = None
+            return
+        data = routing["data"]
+        wanted, generation = parse(json.loads(data["topology"])), int(data["generation"])
+        if self.driver is None or self.driver.pod not in pods:
+            self.epochs += 1
+            self.driver = DriverModel(pods[0], wanted, generation, self.epochs)
+        driver = self.driver
+        level = difference(driver.topology, wanted).level
+        if level < Level.RESTART:
+            if level in (Level.ROUTE, Level.SCALE):
+                self.epochs = driver.newest = self.epochs + 1
+            driver.topology, driver.generation = wanted, generation
+        number = int(data.get("epochNumber", 0))
+        ready = number > driver.newest and data["epochState"] == "ready" and self.refused is None
+        if ready and int(data["epochGeneration"]) == driver.generation:
+            self.epochs = driver.newest = number
+        driver.epoch = driver.newest
+
+    def _put(self, body: Object) -> None:
+        key = (body["kind"], body["metadata"]["name"])
+        known = self.objects.get(key)
+        version = next(self._versions)
+        uid = known["metadata"]["uid"] if known else f"uid-{version}"
+        body["metadata"] = {**body["metadata"], "uid": uid, "resourceVersion": str(version)}
+        self.objects[key] = body
+
+
+def shape(world: World) -> dict[str, Any]:
+    """What is there, without what differs between two worlds that came to the same: versions, generations, epochs."""
+    left: dict[str, Any] = {}
+    for (kind, name), body in world.objects.items():
+        if kind in ("StatefulSet", "Pod") and (kind == "StatefulSet" or names.CLASS in body["metadata"]["labels"]):
+            left[f"{kind} {name}"] = body["spec"]
+        elif kind == "ConfigMap":
+            left[f"{kind} {name}"] = json.loads(body["data"]["topology"])
+        elif kind == "Deployment":
+            left[f"{kind} {name}"] = {**body["spec"], "template": body["spec"]["template"]["spec"]}
+        elif kind != "Pod":
+            left[f"{kind} {name}"] = True
+    return left
+
+
+def reasons(steps: Sequence[Step]) -> list[str]:
+    return [str(step) for step in steps]
+
+
+def _merged(body: Any, patch: Any) -> Any:
+    if not isinstance(patch, dict) or not isinstance(body, dict):
+        return copy.deepcopy(patch)
+    merged = {name: value for name, value in body.items() if patch.get(name, 1) is not None}
+    return merged | {name: _merged(merged.get(name), value) for name, value in patch.items() if value is not None}
+
+
+def _revision(template: Object) -> str:
+    return format(abs(hash(json.dumps(template, sort_keys=True))) % 10_000, "04d")
