@@ -137,7 +137,7 @@ def test_alerts_say_what_to_do_and_use_metrics_that_exist():
     assert all(len(alert["annotations"]["description"]) > 80 and alert["labels"]["severity"] for alert in alerts)
     board = json.loads((CHART / "files" / "dashboard.json").read_text())
     asked = [alert["expr"] for alert in alerts] + [each["expr"] for panel in board["panels"] for each in panel["targets"]]
-    used = {re.sub(r"_bucket$", "", name) for each in asked for name in re.findall(r"streamtopology_\w+", each)}
+    used = {re.sub(r"_(bucket|count)$", "", name) for each in asked for name in re.findall(r"streamtopology_\w+", each)}
     by_drivers = set(re.findall(r"`(streamtopology_\w+)`", (ROOT / "docs" / "stats.md").read_text()))
     families = Metrics().registry.collect()
     by_operator = {f"{each.name}_total" if each.type == "counter" else each.name for each in families}
