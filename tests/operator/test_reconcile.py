@@ -172,6 +172,19 @@ def test_other_code_restarts_the_driver_and_nobody_else(world: World):
     assert "Restarting" in dict(world.events)
 
 
+def test_at_the_end_of_its_input_everything_stops_and_another_generation_starts_it_again():
+    world = World(manifest(trigger={"availableNow": True}))
+    world.settle()
+    world.phase = "done"
+    world.settle()
+    assert (world.manifest["status"]["phase"], condition(world, "Ready")) == ("Completed", ("False", "Completed"))
+    assert world.pod_names("driver") + world.pod_names("executor") == []
+    world.phase = "running"
+    world.change(trigger={"availableNow": True}, onBadTuple="deadLetter")
+    world.settle()
+    assert world.manifest["status"]["phase"] == "Running"
+
+
 def test_a_restart_is_not_forgotten_by_an_operator_killed_between_its_two_steps(world: World):
     driver = run_driver_pod(world)
     world.change(operators=[{**COUNTS, "run": "own.module:Class"}])

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamtopology.jobs.pods.environment import app_id
 from streamtopology.operator.resources import access, driver, executors, migration
 from streamtopology.operator.resources.objects import Owner
 from streamtopology.operator.resources.routing import LARGEST_BYTES, PublishedEpoch, RoutingTooLargeError, config_map
@@ -138,6 +139,11 @@ def test_an_executor_has_limits_equal_to_its_requests_and_no_token():
     env = {one["name"]: one.get("value") for one in container(made)["env"]}
     assert env["STREAMTOPOLOGY_DRIVER"] == "flow-driver.space.svc"
     assert int(env["STREAMTOPOLOGY_MEMORY"] or 0) < 1024
+
+
+def test_spark_finds_an_executors_pod_by_its_labels():
+    labels = stateful_set()["spec"]["template"]["metadata"]["labels"]
+    assert (labels["spark-app-selector"], labels["spark-role"]) == (app_id("flow"), "executor")
 
 
 def test_the_driver_reads_its_own_config_map_and_no_other():

@@ -79,6 +79,7 @@ class World:
     refused: Refused | None = None
     reroutings: tuple[Rerouted, ...] = ()
     imbalance: float = 0.01
+    phase: str = "running"
     settings: Settings = SETTINGS
     events: list[tuple[str, str]] = field(default_factory=list)
     _versions: Any = field(default_factory=lambda: itertools.count(2))
@@ -171,7 +172,7 @@ class World:
         slots = [one for one in driver.topology.executors for _ in range(one.replicas)]
         batches = () if driver.epoch is None else (Batch(5, driver.epoch, 100, 0.1, self.now),)
         return Stats(
-            phase="running", generation=driver.generation, epoch=driver.epoch, newest_epoch=driver.newest,
+            phase=self.phase, generation=driver.generation, epoch=driver.epoch, newest_epoch=driver.newest,
             batch=None if driver.epoch is None else 5, rows_per_second=1000.0, bound_rows_per_second=None,
             slots={one.name: one.replicas for one in driver.topology.executors},
             slot_classes=tuple(one.name for one in slots), cpu=tuple(one.cpu for one in slots),

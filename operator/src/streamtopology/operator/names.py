@@ -80,6 +80,11 @@ def labels(topology: str, component: str | None = None, class_name: str | None =
     return chosen
 
 
+def spark_labels(topology: str) -> dict[str, str]:
+    """The labels by which Spark finds the pods of its executors: one without them is dropped soon after it registers."""
+    return {"spark-app-selector": f"streamtopology-{topology}", "spark-role": "executor"}
+
+
 def selector(chosen: Mapping[str, str]) -> str:
     """Labels as the query of a list or a watch."""
     return ",".join(f"{name}={value}" for name, value in sorted(chosen.items()))

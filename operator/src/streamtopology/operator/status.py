@@ -106,13 +106,12 @@ def build(
 
 
 def is_completed(seen: Observed, topology: Topology) -> bool:
-    """Whether the driver has come to the end of its input and stopped, under this very generation."""
+    """Whether the driver has come to the end of its input under this very generation: it says so, and waits to be stopped."""
     if not topology.trigger.available_now:
         return False
-    if seen.status.get("completed") == seen.generation:
-        return True
-    pods = seen.pods("driver")
-    return any(pod.ended is not None and pod.ended.exit_code == 0 and not pod.ready and not pod.deleting for pod in pods)
+    stats = seen.stats
+    done = stats is not None and stats.phase == "done" and stats.generation == seen.generation
+    return done or seen.status.get("completed") == seen.generation
 
 
 def events(seen: Observed, reported: Object) -> tuple[Event, ...]:

@@ -35,7 +35,8 @@ def stateful_set(owner: Owner, topology: Topology, executor: ExecutorClass, imag
     account = {"serviceAccountName": names.executor_account(owner.name), "automountServiceAccountToken": False}
     template = pod_template(
         owner, "executor", _container(owner, topology, executor, image), executor.pod,
-        annotations={}, class_name=executor.name, terminationGracePeriodSeconds=GRACE_SECONDS, **account,
+        annotations={}, class_name=executor.name, labels=names.spark_labels(owner.name),
+        terminationGracePeriodSeconds=GRACE_SECONDS, **account,
     )  # fmt: skip
     return owned(
         owner, names.STATEFUL_SET, names.executor_class(owner.name, executor.name), "executor", executor.name,

@@ -63,7 +63,8 @@ def digest(value: object) -> str:
 
 def pod_template(
     owner: Owner, component: str, container: Object, settings: PodSettings, *,
-    annotations: Mapping[str, str], class_name: str | None = None, volumes: Sequence[Object] = (), **spec: Any,
+    annotations: Mapping[str, str], class_name: str | None = None, labels: Mapping[str, str] | None = None,
+    volumes: Sequence[Object] = (), **spec: Any,
 ) -> Object:  # fmt: skip
     """A pod template around our container, locked down, with the user's settings merged in.
 
@@ -77,7 +78,7 @@ def pod_template(
     if env_from := theirs.pop("envFrom", None):
         ours["envFrom"] = env_from
     scratch = [{"name": name, "emptyDir": {}} for name, _ in SCRATCH]
-    pod_labels = {**dict(theirs.pop("labels", {})), **names.labels(owner.name, component, class_name)}  # pyright: ignore
+    pod_labels = {**dict(theirs.pop("labels", {})), **(labels or {}), **names.labels(owner.name, component, class_name)}  # pyright: ignore
     pod_annotations = {**dict(theirs.pop("annotations", {})), **annotations}  # pyright: ignore
     pod_spec: Object = {
         **spec,

@@ -99,7 +99,8 @@ class DriverProcess:
             first = self._first_routing()
             jvm.result()
             self._work(first)
-            self._history.enter("done")
+            if not self._stopping.is_set():
+                self._history.enter("done")
             while not self._stopping.wait(_LOOK_SECONDS):
                 """The input has ended: what came of it is served until the operator takes the pod away."""
 
