@@ -20,8 +20,9 @@ from streamtopology.jobs.local.sparkprocess import SPARK_ENVIRONMENT, worker_com
 from streamtopology.jobs.local.subnet import Subnet
 
 OWNER = """
-import sys, time
+import signal, sys, time
 from pathlib import Path
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts in the background ignores it
 from streamtopology.jobs.local.cluster import ExecutorSlot, LocalCluster
 slots = [ExecutorSlot(f"e-{i}", "small", 0.5, 512 << 20) for i in range(2)]
 with LocalCluster(slots, Path(sys.argv[1]), lambda _: None) as cluster:

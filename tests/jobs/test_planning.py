@@ -191,7 +191,7 @@ def test_operators_planned_together_are_told_one_by_one():
     history = History("trips", SLOTS, {"first": "locality", "second": "locality"})
     history.batch_done(BatchOutcome(7, 1, EPOCH, 40_000, 0.6, 1_700_000_000.0, tuple(reports), ()))
     routes = {name: Route("locality", table, (0, 1, 2, 3)) for name, table in tables.items()}
-    stats = json.loads(json.dumps(build_stats(history, Epoch(EPOCH, routes, (), "because")), allow_nan=False))
+    stats = json.loads(json.dumps(build_stats(history, Standing(Epoch(EPOCH, routes, (), "because"))), allow_nan=False))
     chain = given() | {"metadata": {"name": "trips"}}
     chain["spec"]["operators"] = [
         counting("first", policy="locality", **{"with": {"emit": "tuples"}}), counting("second", "locality", of="first")

@@ -27,6 +27,7 @@ from streamtopology.jobs.checkpoint import BatchRecord, Checkpoint, CommitRecord
 from streamtopology.jobs.checkpoint.records import to_bytes
 from streamtopology.jobs.checkpoint.retention import HEADER
 from streamtopology.jobs.dag import Dag, compile_dag
+from streamtopology.jobs.departures import Departures
 from streamtopology.jobs.driver import Driver, _state_after
 from streamtopology.jobs.envelope import Kind, sections
 from streamtopology.jobs.exchange import Outbox
@@ -162,6 +163,7 @@ class Life:
         result = Turn(
             attempt, self.node, instance, instance, epoch, self.workers[instance], self.checkpoint,
             [Rows(batch, "s", KeyColumns.from_arrow(batch, ["k"]))], moved, lambda emitted: None,
+            departures=Departures(self.dag, self.node),
         ).run()  # fmt: skip
         return Turned(result.report, result.delta, {}, None, 0.0, result.adopted)
 

@@ -31,11 +31,19 @@ def _flights_with(options: object) -> str:
     return yaml.safe_dump(manifest)
 
 
+def test_the_only_topology_among_other_objects_is_read(tmp_path: Path) -> None:
+    volume = "kind: PersistentVolumeClaim\nmetadata: {name: data}\n---\n"
+    flights = (EXAMPLES / "flights.yaml").read_text(encoding="utf-8")
+    assert load(_written(tmp_path, volume + flights)) == load(EXAMPLES / "flights.yaml")
+    with pytest.raises(ManifestError, match="found 2 of kind StreamTopology among 3 YAML documents"):
+        load(_written(tmp_path, volume + flights + "\n---\n" + flights))
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
         ("a: 1\nb: [1, 2\nc: 3\n", "line 3: not YAML: "),
-        ("a: 1\n---\nb: 2\n", "found 2 YAML documents, expected one"),
+        ("a: 1\n---\nb: 2\n", "found 0 of kind StreamTopology among 2 YAML documents, expected one"),
         ("", "the file is empty"),
         ("a: 1\nb:\n  c: 1\n  c: 2\n", "line 4: not YAML: the field 'c' is written twice"),
         ("a: 0x" + "f" * 5000, "line 1: not YAML: found 0xffff.*beyond 64 bits"),

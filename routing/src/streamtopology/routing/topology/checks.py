@@ -106,14 +106,13 @@ def _missing_options(path: str, options: Mapping[str, str], needed: Iterable[str
 def _unknown_inputs(topology: Topology) -> Iterator[Problem]:
     operators = [operator.name for operator in topology.operators]
     names = [source.name for source in topology.sources] + operators
-    if not all(names):
-        return  # an item whose name could not be read may well be the one that is meant
-    for operator in topology.operators:
+    # An item whose name could not be read may well be the one that is meant.
+    for operator in topology.operators if all(names) else ():
         others = [name for name in names if name != operator.name]
         for position, edge in enumerate(operator.inputs):
             if edge.source and edge.source not in names:
                 yield Problem(f"{operator.path}.inputs[{position}]", f"unknown input: {one_of(edge.source, others)}")
-    for index, sink in enumerate(topology.sinks):
+    for index, sink in enumerate(topology.sinks if all(operators) else ()):
         if sink.input and operators and sink.input not in operators:
             yield Problem(f"spec.sinks[{index}].input", f"unknown operator: {one_of(sink.input, operators)}")
 

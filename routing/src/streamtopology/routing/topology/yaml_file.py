@@ -8,6 +8,8 @@ from typing import Any
 import yaml
 
 from streamtopology.routing.topology.problems import ManifestError, Problem
+from streamtopology.routing.topology.reading import is_mapping
+from streamtopology.routing.topology.values import KIND
 
 
 class _Loader(yaml.SafeLoader):
@@ -40,7 +42,10 @@ _Loader.yaml_implicit_resolvers = {
 
 
 def read_yaml(path: Path) -> object:
-    """The file's only document. ManifestError with the line for broken YAML, and for none or several documents."""
+    """The file's only document, or its only StreamTopology, as a file for `kubectl apply` may hold more.
+
+    ManifestError with the line for broken YAML, and for none or several.
+    """
     try:
         documents = list(yaml.load_all(path.read_text(encoding="utf-8"), Loader=_Loader))
     except yaml.MarkedYAMLError as error:
@@ -49,7 +54,10 @@ def read_yaml(path: Path) -> object:
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
         raise ManifestError([Problem("", f"not YAML: {error}")], str(path)) from error
     if len(documents) > 1:
-        message = f"found {len(documents)} YAML documents, expected one: write each topology to its own file"
+        topologies = [document for document in documents if is_mapping(document) and document.get("kind") == KIND]
+        if len(topologies) == 1:
+            return topologies[0]
+        message = f"found {len(topologies)} of kind {KIND} among {len(documents)} YAML documents, expected one in a file"
         raise ManifestError([Problem("", message)], str(path))
     if not documents or documents[0] is None:
         raise ManifestError([Problem("", "the file is empty, expected a StreamTopology")], str(path))
