@@ -241,6 +241,13 @@ def test_what_is_derived_is_up_to_date(tmp_path: Path):
         assert (copy / derived).read_text() == (ROOT / derived).read_text(), f"{derived} is out of date"
 
 
+def test_the_example_is_taken_as_it_is(api_server: ApiServer, release_namespace: str):
+    example = ROOT / "examples" / "flights-k8s.yaml"
+    dry = ("apply", "--server-side", "--dry-run=server", "--validate=strict", "-n", "streams")
+    said = api_server.kubectl(*dry, "-f", str(example))
+    assert "streamtopology.streamtopology.dev/flights serverside-applied" in said
+
+
 def test_kustomize_makes_what_the_chart_makes(api_server: ApiServer):
     built = list(yaml.safe_load_all(api_server.kubectl("kustomize", str(ROOT / "deploy"))))
     by_chart = render(namespace="streamtopology")
@@ -250,14 +257,7 @@ def test_kustomize_makes_what_the_chart_makes(api_server: ApiServer):
     assert applied == only(by_chart, "Deployment")["spec"]["template"]["spec"]
     said = api_server.kubectl("apply", "--server-side", "-k", str(ROOT / "deploy"))
     assert "deployment.apps/streamtopology serverside-applied" in said
-    api_server.kubectl("delete", "--wait=false", "-k", str(ROOT / "deploy"))
-
-
-def test_the_example_is_taken_as_it_is(api_server: ApiServer, release_namespace: str):
-    example = ROOT / "examples" / "flights-k8s.yaml"
-    dry = ("apply", "--server-side", "--dry-run=server", "--validate=strict", "-n", "streams")
-    said = api_server.kubectl(*dry, "-f", str(example))
-    assert "streamtopology.streamtopology.dev/flights serverside-applied" in said
+    api_server.kubectl("delete", "-k", str(ROOT / "deploy"))
 
 
 def test_versions_agree():

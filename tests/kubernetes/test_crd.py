@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from kubernetes import client
 from support.kube.apiserver import ApiServer
 from support.kube.processes import ProcessFailed
@@ -21,6 +20,7 @@ from support.waiting import eventually
 
 from streamtopology.routing.groupings import GROUPINGS
 from streamtopology.routing.topology import BUILTINS, ManifestError, Topology, parse
+from streamtopology.routing.topology.yaml_file import read_yaml
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = sorted((ROOT / "examples").rglob("*.yaml"))
@@ -80,7 +80,7 @@ class Topologies:
 @pytest.fixture(scope="module")
 def definitions(api_server: ApiServer) -> Iterator[None]:
     """The CRD and the admission policy are there, and the API server goes by both; the policy only for these tests."""
-    api_server.kubectl("apply", "--server-side", "-f", str(ROOT / "crds"))
+    api_server.kubectl("apply", "--server-side", "-k", str(ROOT / "crds"))
     api_server.kubectl("wait", "--for=condition=Established", "crd/streamtopologies.streamtopology.dev", "--timeout=30s")
     eventually(lambda: "stopo" in api_server.kubectl("api-resources", "--cached=false"))  # kubectl remembers what there was
     namespace = api_server.new_namespace()
@@ -99,7 +99,7 @@ def topologies(api_server: ApiServer, namespace: str, definitions: None) -> Iter
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_every_example_is_accepted_and_comes_back_the_same(path: Path, topologies: Topologies) -> None:
-    manifest = yaml.safe_load(path.read_text(encoding="utf-8"))
+    manifest: Any = read_yaml(path)
     kept = topologies.tried(manifest).kept
     assert kept is not None
     assert kept["spec"] != manifest["spec"], "no default was filled in"

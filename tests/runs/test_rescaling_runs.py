@@ -101,6 +101,7 @@ def test_executors_join_and_leave_a_running_topology(runner: Runner) -> None:
 
 def test_parallelism_and_executors_shrink_over_a_restart(runner: Runner) -> None:
     feed = Feed(runner.folder / "rows")
+    seen: dict[str, dict[int, int]] = {"mixed": {}, "fields": {}}  # a run's memory sink has nothing of the runs before it
     for large, parallelism in ((2, 6), (1, 2)):
         with runner.running(given("again", feed.folder, large, parallelism=parallelism)) as running:
             feed.files(running)
@@ -108,7 +109,8 @@ def test_parallelism_and_executors_shrink_over_a_restart(runner: Runner) -> None
             assert commit is not None
             assert len(commit.state["counts"]) == parallelism
             assert len(commit.state["hashed"]) == large + 1
-            for sink in ("mixed", "fields"):
-                assert counts_in(f"again-{sink}") == feed.expected
+            for sink, counts in seen.items():
+                counts |= counts_in(f"again-{sink}")
+                assert counts == feed.expected
     plan = Plan.from_json(running.run.checkpoint.read_epoch(commit.epoch))
     assert plan.placement.names == ("large-0", "small-0")
