@@ -80,7 +80,8 @@ class Topologies:
 @pytest.fixture(scope="module")
 def definitions(api_server: ApiServer) -> Iterator[None]:
     """The CRD and the admission policy are there, and the API server goes by both; the policy only for these tests."""
-    api_server.kubectl("apply", "--server-side", "-k", str(ROOT / "crds"))
+    for name in ("streamtopologies.streamtopology.dev.yaml", "admission-policy.yaml"):
+        api_server.kubectl("apply", "--server-side", "-f", str(ROOT / "crds" / name))
     api_server.kubectl("wait", "--for=condition=Established", "crd/streamtopologies.streamtopology.dev", "--timeout=30s")
     eventually(lambda: "stopo" in api_server.kubectl("api-resources", "--cached=false"))  # kubectl remembers what there was
     namespace = api_server.new_namespace()
