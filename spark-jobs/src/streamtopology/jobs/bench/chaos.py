@@ -115,6 +115,7 @@ class _Round:
     twice: int = 0
     _large: int = 2
     _policy: str = "mixed"
+    _input_ends: bool = False
 
     @property
     def rows(self) -> int:
@@ -136,6 +137,7 @@ class _Round:
                 self._wait_for(self._committed() + event.batches)
                 time.sleep(event.seconds)
                 self._do(event)
+            self._input_ends = True
             self._wait_for(self.written - 1)
         finally:
             self._victim.stop()
@@ -203,7 +205,7 @@ class _Round:
             time.sleep(0.05)
 
     def _feed(self, committed: int) -> None:
-        while self.written - (committed + 1) < AHEAD:
+        while not self._input_ends and self.written - (committed + 1) < AHEAD:
             path = self._data / f"part-{self.written:06d}.parquet"
             unseen = path.with_name(f".{path.name}")
             pq.write_table(rows_of(self.seed, self.written), unseen, row_group_size=ROWS // 6)
