@@ -38,7 +38,7 @@ def drivers(api_server: ApiServer) -> Iterator[FakeDrivers]:
 
 @pytest.fixture(scope="module")
 def operator(api_server: ApiServer, kubelet: FakeKubelet, drivers: FakeDrivers) -> Iterator[OperatorThread]:
-    settings = Settings(image="registry.example/spark:1", driver_url=drivers.url, drain_seconds=20.0)
+    settings = Settings(image="registry.example/spark:1", driver_url=drivers.url, drain_seconds=60.0)
     with OperatorThread(api_server, settings) as operator:
         yield operator
 
@@ -185,7 +185,7 @@ def test_a_scale_in_waits_for_the_driver(topologies: Topologies, drivers: FakeDr
         topologies.change("flow", executors=[{**LARGE, "replicas": 1}, SMALL])
         eventually(lambda: json.loads(topologies.routing("flow")["topology"])["spec"]["executors"][0]["replicas"] == 1)
         asked = drivers.asked[topologies.namespace, "flow"]
-        eventually(lambda: drivers.asked[topologies.namespace, "flow"] > asked + 4)
+        eventually(lambda: drivers.asked[topologies.namespace, "flow"] > asked + 2)
         assert topologies.replicas("flow", "large") == 2
     eventually(lambda: topologies.replicas("flow", "large") == 1)
 
