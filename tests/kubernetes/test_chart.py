@@ -257,7 +257,8 @@ def test_kustomize_makes_what_the_chart_makes(api_server: ApiServer):
     assert applied == only(by_chart, "Deployment")["spec"]["template"]["spec"]
     said = api_server.kubectl("apply", "--server-side", "-k", str(ROOT / "deploy"))
     assert "deployment.apps/streamtopology serverside-applied" in said
-    api_server.kubectl("delete", "-k", str(ROOT / "deploy"))
+    api_server.kubectl("delete", "--wait=false", "-k", str(ROOT / "deploy"))
+    api_server.kubectl("wait", "--for=delete", f"crd/{CRD.removesuffix('.yaml')}", "--timeout=30s")  # others bring theirs
 
 
 def test_versions_agree():
