@@ -17,7 +17,7 @@ from typing import Any
 from streamtopology.operator import names
 from streamtopology.operator.apply import ResizeRefusedError, refused_in
 from streamtopology.operator.observe import Observed, manifest_text
-from streamtopology.operator.planning import Judgement, Scaling, read_topology
+from streamtopology.operator.planning import Gain, Judgement, Scaling, read_topology
 from streamtopology.operator.reconcile import Decision, decide
 from streamtopology.operator.resources.access import spark_secret
 from streamtopology.operator.scrape import Answer, Silence
@@ -78,6 +78,7 @@ class World:
     scaling: Scaling | None = None
     refused: Refused | None = None
     reroutings: tuple[Rerouted, ...] = ()
+    gains: tuple[Gain, ...] = ()
     imbalance: float = 0.01
     phase: str = "running"
     settings: Settings = SETTINGS
@@ -92,7 +93,7 @@ class World:
     def look(self) -> Observed:
         answer = None
         if self.driver is not None:
-            answer = Answer(self.driver.pod, self.stats(), self.judgement, self.scaling, self.silence)
+            answer = Answer(self.driver.pod, self.stats(), self.judgement, self.scaling, self.silence, self.gains)
         seen = {key: see(body) for key, body in self.objects.items()}
         routing = self.objects.get(("ConfigMap", f"{self.manifest['metadata']['name']}-routing"))
         running = read(routing["data"]["topology"]) if routing else None
