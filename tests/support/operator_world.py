@@ -80,6 +80,7 @@ class World:
     reroutings: tuple[Rerouted, ...] = ()
     gains: tuple[Gain, ...] = ()
     imbalance: float = 0.01
+    joining: int = 0
     phase: str = "running"
     settings: Settings = SETTINGS
     events: list[tuple[str, str]] = field(default_factory=list)
@@ -175,7 +176,7 @@ class World:
         return Stats(
             phase=self.phase, generation=driver.generation, epoch=driver.epoch, newest_epoch=driver.newest,
             batch=None if driver.epoch is None else 5, rows_per_second=1000.0, bound_rows_per_second=None,
-            slots={one.name: one.replicas for one in driver.topology.executors},
+            slots={one.name: max(one.replicas - self.joining, 0) for one in driver.topology.executors},
             slot_classes=tuple(one.name for one in slots), cpu=tuple(one.cpu for one in slots),
             policies={}, imbalance=self.imbalance, checkpoint="/checkpoint", admitted=len(slots), refused=self.refused,
             batches=batches, reroutings=self.reroutings,
