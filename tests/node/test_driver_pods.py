@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 from support.config_maps import config_map
 from support.kube.binaries import binary
 from support.kube.node import Node
 from support.topology_pods import as_list, objects, routing_map, this_machine
 from support.waiting import eventually
+from support.word_stream import WordStream
 
 from streamtopology.jobs.pods.routing_map import PlannedEpoch, RoutingMap
 from streamtopology.jobs.top import Unreachable, asking_the_cluster
@@ -30,7 +29,6 @@ from streamtopology.routing.topology import Topology, parse
 pytestmark = pytest.mark.timeout(900)
 
 NAME = "words"
-WORDS = [f"w{number}" for number in range(300)]
 START_SECONDS, STEP_SECONDS = 400, 200
 TAGGED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z batch=(\d+|-) instance=(\S+/\d+|-) ")
 
@@ -65,8 +63,7 @@ class Words:
         self.node = node
         self.namespace = namespace
         self.shared = shared
-        self.expected: Counter[str] = Counter()
-        self._files = 0
+        self.stream = WordStream(shared)
         self._ask = asking_the_cluster(NAME, namespace, None)
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
@@ -99,26 +96,6 @@ class Words:
             pytest.fail(f"waited in vain; stats {self._short(stats)}\n{self.picture()}")
         return stats
 
-    def feed(self, files: int = 3) -> None:
-        """Lines of skewed words, a batch for each file, and wait until they are counted and published."""
-        folder = self.shared / "lines"
-        for _ in range(files):
-            random = np.random.default_rng(self._files)
-            words = [WORDS[int(drawn) % len(WORDS)] for drawn in random.zipf(1.4, 6000)]
-            self.expected.update(words)
-            unseen = folder / f".part-{self._files:04}"
-            unseen.write_text("".join(" ".join(words[at : at + 12]) + "\n" for at in range(0, len(words), 12)))
-            unseen.rename(folder / f"part-{self._files:04}.txt")
-            self._files += 1
-        eventually(lambda: self.counted().total() >= self.expected.total(), STEP_SECONDS)
-
-    def counted(self) -> Counter[str]:
-        """The newest count of each word in the sink."""
-        newest: Counter[str] = Counter()
-        for file in sorted((self.shared / "counts").glob("batch-*.parquet")):
-            newest.update({row["word"]: row["count"] - newest[row["word"]] for row in pq.read_table(file).to_pylist()})
-        return newest
-
     def pods(self) -> dict[str, str]:
         """Pods and their uids."""
         items = json.loads(self.kubectl("get", "pods", "-o", "json"))["items"]
@@ -146,11 +123,8 @@ class Words:
 def words(node: Node, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Words]:
     """The topology applied by hand, its driver running batches."""
     monkeypatch.setenv("KUBECONFIG", str(node.kubeconfig))
-    for folder in (tmp_path, *map(tmp_path.joinpath, ("lines", "counts", "checkpoint"))):
-        folder.mkdir(exist_ok=True)
-        folder.chmod(0o777)
-    topology = parse(manifest(tmp_path))
     running = Words(node, namespace, tmp_path)
+    topology = parse(manifest(tmp_path))
     running.kubectl("apply", "-f", "-", stdin=as_list(objects(topology, namespace, this_machine(), str(tmp_path))))
     running.tell(topology, 1)
     running.wait_for(lambda stats: stats["phase"] == "running", START_SECONDS)
@@ -171,7 +145,7 @@ def log_of(words: Words, pod: str) -> Iterator[list[str]]:
 
 def test_a_topology_lives_through_changes_and_losses_and_counts_every_word_once(words: Words) -> None:
     # Unequal executors work, and what a controller needs is told.
-    words.feed(5)
+    words.stream.feed(5)
     stats = words.wait_for(lambda stats: len([each for each in stats["executors"] if each["admitted"]]) == 3)
     assert {each["pod"]: each["slot"] for each in stats["executors"]} == {
         "words-large-0": 0, "words-small-0": 1, "words-small-1": 2,
@@ -181,25 +155,25 @@ def test_a_topology_lives_through_changes_and_losses_and_counts_every_word_once(
     assert stats["newest_epoch"] == first, "the driver does not decide"
     assert stats["phase"] == "running"
     assert stats["batches"][-1]["number"] == stats["batch"]
-    assert words.counted() == words.expected
+    assert words.stream.counted() == words.stream.expected
     pods = words.pods()
 
     # A policy changes by ConfigMap alone.
     words.tell(parse(manifest(words.shared, policy="fields")), 2)
     words.wait_for(lambda stats: stats["generation"] == 2)
-    words.feed()
+    words.stream.feed()
     stats = words.wait_for(lambda stats: stats["epoch"] == stats["newest_epoch"] == first + 1)
     assert stats["policies"]["counts"] == "fields"
 
     # An epoch of the operator's own, and one that does not fit.
     words.tell(parse(manifest(words.shared)), 3)
     stats = words.wait_for(lambda stats: stats["newest_epoch"] == first + 2)
-    words.feed()
+    words.stream.feed()
     stats = words.wait_for(lambda stats: stats["epoch"] == first + 2)
     ours = first + 3
     words.tell(parse(manifest(words.shared)), 3, PlannedEpoch(all_at(Epoch.from_wire(stats["routing"]), ours, 0), 3, "ready"))
     words.wait_for(lambda stats: stats["newest_epoch"] == ours)
-    words.feed()
+    words.stream.feed()
     stats = words.wait_for(lambda stats: stats["epoch"] == ours)
     counts = [report for report in stats["last_batch"]["reports"] if report["operator"] == "counts" and report["rows"]]
     assert [report["instance"] for report in counts] == [0]
@@ -209,40 +183,40 @@ def test_a_topology_lives_through_changes_and_losses_and_counts_every_word_once(
     )
     stats = words.wait_for(lambda stats: stats["refused"] is not None)
     assert stats["refused"]["epoch"] == ours + 5
-    assert words.counted() == words.expected
+    assert words.stream.counted() == words.stream.expected
     assert (words.pods(), words.restarts()) == (pods, 0), "nothing was restarted"
 
     # An executor's pod is lost.
     before = {each["executor"] for each in stats["executors"]}
     words.kubectl("delete", "pod", "words-large-0", "--wait=false")
-    words.feed()
+    words.stream.feed()
     stats = words.wait_for(
         lambda stats: any(
             each["slot"] == 0 and each["admitted"] and each["executor"] not in before for each in stats["executors"]
         )
     )
-    words.feed()
+    words.stream.feed()
 
     # More executors join without a restart, and leave again with their keys handed over.
     words.tell(parse(manifest(words.shared, small=3)), 4)
     words.kubectl("scale", "statefulset", f"{NAME}-small", "--replicas=3")
     words.wait_for(lambda stats: any(each["pod"] == "words-small-2" and each["admitted"] for each in stats["executors"]))
-    words.feed()
+    words.stream.feed()
     stats = words.wait_for(lambda stats: {slot["executor"] for slot in present(stats)} >= {"small-2"})
     assert any(report["slot"] == 3 and report["rows"] for report in stats["last_batch"]["reports"])
     words.tell(parse(manifest(words.shared)), 5)
-    words.feed()
+    words.stream.feed()
     words.wait_for(lambda stats: {slot["executor"] for slot in present(stats)} == {"large-0", "small-0", "small-1"})
     words.kubectl("scale", "statefulset", f"{NAME}-small", "--replicas=2")
-    words.feed()
-    assert words.counted() == words.expected
+    words.stream.feed()
+    assert words.stream.counted() == words.stream.expected
 
     # The driver's pod is lost.
     words.kubectl("delete", "pod", words.driver(), "--wait=false", "--grace-period=0", "--force")
     words.wait_for(lambda stats: stats["phase"] == "running" and stats["batch"] is None, START_SECONDS)
-    words.feed()
+    words.stream.feed()
     stats = words.wait_for(lambda stats: stats["epoch"] is not None and stats["epoch"] >= ours)
-    assert words.counted() == words.expected
+    assert words.stream.counted() == words.stream.expected
 
     # It ends as it is told to, and every line of the logs is of some batch.
     driver = words.driver()
@@ -251,7 +225,7 @@ def test_a_topology_lives_through_changes_and_losses_and_counts_every_word_once(
         words.kubectl("scale", "deployment", f"{NAME}-driver", "--replicas=0")
     assert [line for line in [*lines, *executors] if not TAGGED.match(line)] == []
     assert any(re.search(r"batch=\d+ .* committed: ", line) for line in lines)
-    assert words.counted() == words.expected
+    assert words.stream.counted() == words.stream.expected
 
 
 def present(stats: Mapping[str, Any]) -> list[Mapping[str, Any]]:

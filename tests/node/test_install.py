@@ -4,30 +4,17 @@ from __future__ import annotations
 
 import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from support.kube.binaries import binary
+from support.kube.chart import NAMESPACE, installed
 from support.kube.node import Node
-from support.kube.processes import run
 from support.waiting import eventually
 
-ROOT = Path(__file__).parents[2]
-NAMESPACE = "streamtopology"
 
-
-def helm(node: Node, *arguments: str) -> str:
-    return run([str(binary("helm")), f"--kubeconfig={node.kubeconfig}", f"--namespace={NAMESPACE}", *arguments], 240)
-
-
-@pytest.fixture(scope="module")
-def installed(node: Node, images: dict[str, str]) -> Iterator[None]:
-    """The chart with two replicas, in a namespace that takes nothing but restricted pods."""
-    node.kubectl("apply", "-f", str(ROOT / "deploy" / "namespace.yaml"))
-    values = ["--set", "replicas=2,image.pullPolicy=Never"]
-    helm(node, "install", "streamtopology", str(ROOT / "charts" / "streamtopology"), *values, "--wait", "--timeout=180s")
-    yield
-    helm(node, "uninstall", "streamtopology", "--wait", "--timeout=60s")
+@pytest.fixture(scope="module", autouse=True)
+def two_replicas(node: Node, images: dict[str, str]) -> Iterator[None]:
+    with installed(node, replicas=2):
+        yield
 
 
 def holder(node: Node) -> str:
@@ -46,18 +33,18 @@ def leading(node: Node, address: str) -> bool:
         return "streamtopology_operator_leading 1.0" in answer.read().decode()
 
 
-def test_one_of_two_replicas_leads_and_says_so(node: Node, installed: None):
+def test_one_of_two_replicas_leads_and_says_so(node: Node):
     found = pods(node)
     assert len(found) == 2
     eventually(lambda: holder(node) in found, 60)
     assert {name: leading(node, address) for name, address in found.items()} == {name: name == holder(node) for name in found}
 
 
-def test_another_replica_takes_over_when_the_leader_goes(node: Node, installed: None):
+def test_another_replica_takes_over_when_the_leader_goes(node: Node):
     first = holder(node)
     node.kubectl("-n", NAMESPACE, "delete", "pod", first)
     eventually(lambda: holder(node) not in ("", first), 60)
 
 
-def test_the_resource_can_be_explained(node: Node, installed: None):
+def test_the_resource_can_be_explained(node: Node):
     assert "grouping" in node.kubectl("explain", "streamtopology.spec.operators")

@@ -128,6 +128,18 @@ def test_more_executors_are_started_at_once(world: World):
     assert json.loads(routing(world)["topology"])["spec"]["executors"][0]["replicas"] == 4
 
 
+def test_scaling_is_done_when_the_new_executors_have_joined_not_when_their_pods_are_ready(world: World):
+    world.change(executors=[{**LARGE, "replicas": 3}, SMALL])
+    world.joining = 1
+    for _ in range(3):
+        world.carry_out(world.decide())
+        world.work()
+    assert condition(world, "Reconfiguring") == ("True", "Scaling")
+    world.joining = 0
+    world.settle()
+    assert condition(world, "Reconfiguring") == ("False", "Settled")
+
+
 def test_fewer_executors_only_when_the_driver_has_left_them(world: World):
     world.change(executors=[{**LARGE, "replicas": 1}, SMALL])
     world.carry_out(world.decide())

@@ -13,6 +13,7 @@ from support.operator_world import World, manifest
 
 from streamtopology.operator import status
 from streamtopology.operator.apply import merge_patch
+from streamtopology.operator.planning import Gain, Judgement
 from streamtopology.operator.reconciler import tuples_stalled
 from streamtopology.operator.stats import Batch, Rerouted
 
@@ -79,16 +80,16 @@ def test_a_rerouting_is_told_once_and_its_gain_once_it_is_known():
     world = World(manifest())
     world.settle()
     world.events.clear()
-    change = Rerouted(2, 9, "counts", "imbalance 50 %", 412, 1_200_000, 0.4, 0.38, None)
-    world.reroutings = (change,)
+    change = Rerouted(2, 9, "counts", "imbalance 50 %", 412, 1_200_000, 0.4)
+    world.reroutings = (change, replace(change, operator="source", keys_moved=0))
     world.settle()
     world.settle()
-    world.reroutings = (replace(change, measured_gain=0.3),)
+    world.gains = (Gain(2, predicted=0.38, measured=0.3),)
     world.settle()
     told = [(reason, message) for reason, message in world.events if reason in ("Rerouted", "GainMeasured")]
-    assert [reason for reason, _ in told] == ["Rerouted", "GainMeasured"]
-    assert "412 keys and 1.20 MB moved" in told[0][1]
-    assert "gained 30 % of a batch, expected 38 %" in told[1][1]
+    assert [reason for reason, _ in told] == ["Rerouted", "Rerouted", "GainMeasured"]
+    assert "412 keys and 1.20 MB moved" in told[1][1]
+    assert "gained 30 % of a batch, expected 38 %" in told[2][1]
     assert world.manifest["status"]["lastRerouting"]["measuredGain"] == 0.3
 
 
@@ -98,3 +99,14 @@ def test_tuples_stalled_are_the_extra_seconds_of_a_switch_times_the_usual_rate()
     assert tuples_stalled([*usual, Batch(4, 2, 1000, 0.8, 0.0)]) == 0.0
     assert tuples_stalled(usual) is None
     assert tuples_stalled([Batch(4, 2, 1000, 1.5, 0.0)]) is None
+
+
+def test_the_last_judgement_says_whether_it_is_balanced_and_not_a_batch_that_happened_to_be_even():
+    world = World(manifest(), imbalance=0.01)
+    world.judgement = Judgement("nothing", "the next judgement is due in 3 s", 1, verdict="balanced: ...", imbalance=0.5)
+    world.settle()
+    assert [one["status"] for one in world.manifest["status"]["conditions"] if one["type"] == "Balanced"] == ["False"]
+    world.imbalance, world.judgement = 0.9, replace(world.judgement, imbalance=0.05)
+    world.settle()
+    assert [one["status"] for one in world.manifest["status"]["conditions"] if one["type"] == "Balanced"] == ["True"]
+    assert world.manifest["status"]["imbalance"] == 0.05

@@ -17,7 +17,7 @@ from typing import Any
 from streamtopology.operator import names
 from streamtopology.operator.apply import ResizeRefusedError, refused_in
 from streamtopology.operator.observe import Observed, manifest_text
-from streamtopology.operator.planning import Judgement, Scaling, read_topology
+from streamtopology.operator.planning import Gain, Judgement, Scaling, read_topology
 from streamtopology.operator.reconcile import Decision, decide
 from streamtopology.operator.resources.access import spark_secret
 from streamtopology.operator.scrape import Answer, Silence
@@ -78,7 +78,9 @@ class World:
     scaling: Scaling | None = None
     refused: Refused | None = None
     reroutings: tuple[Rerouted, ...] = ()
+    gains: tuple[Gain, ...] = ()
     imbalance: float = 0.01
+    joining: int = 0
     phase: str = "running"
     settings: Settings = SETTINGS
     events: list[tuple[str, str]] = field(default_factory=list)
@@ -92,7 +94,7 @@ class World:
     def look(self) -> Observed:
         answer = None
         if self.driver is not None:
-            answer = Answer(self.driver.pod, self.stats(), self.judgement, self.scaling, self.silence)
+            answer = Answer(self.driver.pod, self.stats(), self.judgement, self.scaling, self.silence, self.gains)
         seen = {key: see(body) for key, body in self.objects.items()}
         routing = self.objects.get(("ConfigMap", f"{self.manifest['metadata']['name']}-routing"))
         running = read(routing["data"]["topology"]) if routing else None
@@ -174,7 +176,7 @@ class World:
         return Stats(
             phase=self.phase, generation=driver.generation, epoch=driver.epoch, newest_epoch=driver.newest,
             batch=None if driver.epoch is None else 5, rows_per_second=1000.0, bound_rows_per_second=None,
-            slots={one.name: one.replicas for one in driver.topology.executors},
+            slots={one.name: max(one.replicas - self.joining, 0) for one in driver.topology.executors},
             slot_classes=tuple(one.name for one in slots), cpu=tuple(one.cpu for one in slots),
             policies={}, imbalance=self.imbalance, checkpoint="/checkpoint", admitted=len(slots), refused=self.refused,
             batches=batches, reroutings=self.reroutings,

@@ -93,18 +93,27 @@ def pod_trouble(pod: Pod) -> tuple[str, str] | None:
     return "DriverFailed", f"the driver failed and is started again: {said}"
 
 
+def imbalance(seen: Observed) -> float | None:
+    """Of the worst operator: as the controller last judged it over its window, else in the last batch alone."""
+    judgement = seen.answer.judgement if seen.answer else None
+    if judgement is not None and judgement.imbalance is not None:
+        return judgement.imbalance
+    return seen.stats.imbalance if seen.stats is not None else None
+
+
 def balanced(seen: Observed, topology: Topology) -> Condition:
-    stats, judgement = seen.stats, seen.answer.judgement if seen.answer else None
-    tolerance = topology.rebalance.tolerance
-    if stats is None or stats.imbalance is None:
+    judgement = seen.answer.judgement if seen.answer else None
+    verdict = (judgement.verdict if judgement is not None else None) or ""
+    tolerance, now = topology.rebalance.tolerance, imbalance(seen)
+    if now is None:
         return Condition("Balanced", "Unknown", "NotMeasured", "no batch has been measured yet")
     if judgement is not None and judgement.kind == "recommend":
         return Condition("Balanced", "False", "Recommended", f"mode is Recommend; would re-route: {judgement.reason}")
-    if (judgement is not None and judgement.reason.startswith("balanced")) or stats.imbalance <= tolerance:
+    if now <= tolerance:
         return Condition("Balanced", "True", "WithinTolerance", f"within the tolerance of {percent(tolerance)}")
-    if judgement is not None and judgement.reason.startswith("not worth it"):
+    if verdict.startswith("not worth it"):
         return Condition("Balanced", "False", "NotWorthIt", "a better routing would cost more than it saves")
-    if judgement is not None and "no plan is noticeably better" in judgement.reason:
+    if "no plan is noticeably better" in verdict:
         return Condition("Balanced", "False", "NoBetterPlan", "no plan is noticeably better: a single key may be too heavy")
     if topology.rebalance.mode == "Off":
         return Condition("Balanced", "False", "RebalanceOff", "out of tolerance, and rebalance.mode is Off")

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from streamtopology.operator.stats import Stats, StatsFormatError, read_stats
@@ -26,7 +26,7 @@ from streamtopology.routing.topology import Autoscale, ManifestError, Rebalance,
 
 if TYPE_CHECKING:
     from streamtopology.routing.autoscale import BatchLoad, History
-    from streamtopology.routing.controller import Controller, Proposal
+    from streamtopology.routing.controller import Controller, Outcome, Proposal
     from streamtopology.routing.report import LoadReport, SourceReport
 
 log = logging.getLogger(__name__)
@@ -54,7 +54,10 @@ class PlanningRequest:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What the controller says. For a proposal: the epoch as gzip of its JSON, its figures; gain in s/batch, cost in s."""
+    """What the controller says. For a proposal: the epoch as gzip of its JSON, its figures; gain in s/batch, cost in s.
+
+    `verdict`, `imbalance`: of the last time that it judged, which `reason` may only be waiting after; None before.
+    """
 
     kind: Literal["nothing", "recommend", "reroute"]
     reason: str
@@ -67,6 +70,17 @@ class Judgement:
     moved_keys: int = 0
     moved_bytes: int = 0
     plan_seconds: float = 0.0
+    verdict: str | None = None
+    imbalance: float | None = None
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What a re-routing of ours brought, as shares of a batch's time before it."""
+
+    epoch: int
+    predicted: float
+    measured: float
 
 
 @dataclass(frozen=True)
@@ -84,6 +98,7 @@ class Told:
     stats: Stats
     judgement: Judgement | None = None
     scaling: Scaling | None = None
+    gains: tuple[Gain, ...] = ()
 
 
 Reading = Topology | tuple[str, ...]
@@ -131,10 +146,11 @@ class Desk:
         controller = self._controller(uid, request.rebalance)
         for batch in told.get("batches") or ():
             self._observe(uid, controller, batch)
+        gains = tuple(_gain(outcome) for outcome in controller.outcomes if outcome.batch_seconds_before > 0)
         if not request.may_judge or not stats.settled or told.get("routing") is None:
-            return Told(stats)
+            return Told(stats, gains=gains)
         judgement = self._judge(controller, told, stats, request)
-        return Told(stats, judgement, self._scaler(uid).judge(stats, request, self._wall_clock()))
+        return Told(stats, judgement, self._scaler(uid).judge(stats, request, self._wall_clock()), gains)
 
     def forget(self, uid: str) -> None:
         self._controllers.pop(uid, None)
@@ -182,9 +198,11 @@ class Desk:
         started = self._clock()
         decision = controller.step(started, current, facts)
         if isinstance(decision, Nothing):
-            return Judgement("nothing", decision.reason, stats.generation)
-        kind = "recommend" if isinstance(decision, Recommend) else "reroute"
-        return _proposed(kind, decision, stats.generation, self._clock() - started)
+            judged = Judgement("nothing", decision.reason, stats.generation)
+        else:
+            kind = "recommend" if isinstance(decision, Recommend) else "reroute"
+            judged = _proposed(kind, decision, stats.generation, self._clock() - started)
+        return replace(judged, verdict=controller.verdict, imbalance=controller.imbalance)
 
 
 class Scaler:
@@ -219,6 +237,11 @@ class Scaler:
         decision = autoscale.decide(observation, settings, self._history)
         self._history = decision.history
         return Scaling(decision.replicas, decision.reason)
+
+
+def _gain(outcome: Outcome) -> Gain:
+    before = outcome.batch_seconds_before
+    return Gain(outcome.epoch, outcome.predicted_gain_seconds / before, outcome.measured_gain_seconds / before)
 
 
 def _proposed(kind: Literal["recommend", "reroute"], proposal: Proposal, generation: int, seconds: float) -> Judgement:

@@ -45,7 +45,8 @@ def roll_out(seen: Observed, topology: Topology, image: str) -> Rollout:
         if seen.driver is not None and seen.driver.restart_generation is not None:
             restart = seen.driver.restart_generation  # somebody deleted the ConfigMap: no reason to restart the driver
         step = Apply(config_map(seen.owner, topology, seen.generation, restart, None))
-        return Rollout(restart, (step,), begun="Starting")
+        text = f"the driver and {topology.replicas} executors are made (generation {seen.generation})"
+        return Rollout(restart, (step,), (Event("Normal", "Starting", text),), begun="Starting")
     if current.topology != topology_text(topology) or current.generation != seen.generation:
         return _other_topology(seen, current, topology)
     if current.epoch is not None and (pending := _pending(seen, current, topology, image)) is not None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import aiohttp
 
-from streamtopology.operator.planning import Judgement, Planner, PlanningRequest, Scaling
+from streamtopology.operator.planning import Gain, Judgement, Planner, PlanningRequest, Scaling
 from streamtopology.operator.queue import Key
 from streamtopology.operator.stats import Stats, StatsFormatError
 
@@ -49,6 +49,7 @@ class Answer:
     judgement: Judgement | None = None
     scaling: Scaling | None = None
     silence: Silence | None = None
+    gains: tuple[Gain, ...] = ()
 
 
 @dataclass
@@ -135,7 +136,7 @@ class Scraper:
         try:
             payload = await self._get(target)
             told = await self._planner.take(target.uid, payload, target.request)
-            return Answer(target.pod, told.stats, told.judgement, told.scaling)
+            return Answer(target.pod, told.stats, told.judgement, told.scaling, gains=told.gains)
         except (aiohttp.ClientError, TimeoutError, OSError, StatsFormatError, BrokenProcessPool) as error:
             why = str(error) or type(error).__name__
             log.info("%s of %s: %s", target.pod, target.request.topology, why)

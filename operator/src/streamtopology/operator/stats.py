@@ -30,7 +30,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Rerouted:
-    """One re-routing of one operator; gains are shares of a batch's time, `measured_gain` None until it is known."""
+    """One re-routing of one operator. What it was to bring and did, the controller knows."""
 
     epoch: int
     batch: int
@@ -39,8 +39,6 @@ class Rerouted:
     keys_moved: int
     bytes_moved: int
     published_to_active_seconds: float
-    predicted_gain: float
-    measured_gain: float | None
 
 
 @dataclass(frozen=True)
@@ -142,8 +140,6 @@ def _rerouted(change: Mapping[str, Any]) -> Rerouted:
         keys_moved=int(change["keys_moved"]),
         bytes_moved=int(change["bytes_moved"]),
         published_to_active_seconds=float(change["published_to_active_seconds"]),
-        predicted_gain=float(change["predicted_gain"]),
-        measured_gain=_optional(float, change["measured_gain"]),
     )
 
 

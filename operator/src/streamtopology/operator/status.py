@@ -13,6 +13,7 @@ from streamtopology.operator import conditions, names
 from streamtopology.operator.autoscaling import Scaled
 from streamtopology.operator.conditions import Condition
 from streamtopology.operator.observe import Observed
+from streamtopology.operator.planning import Gain
 from streamtopology.operator.resizing import refusal, target, written
 from streamtopology.operator.rollout import Rollout, figures, is_pending
 from streamtopology.operator.scaling import ready_executors
@@ -89,7 +90,7 @@ def build(
         "reroutings": _reroutings(seen),
     }
     if stats is not None:
-        report |= _columns(stats)
+        report |= _columns(stats, conditions.imbalance(seen))
     else:
         report |= {name: seen.status[name] for name in ("epoch", "batch") if name in seen.status}
     if report["reroutings"]:
@@ -129,7 +130,7 @@ def events(seen: Observed, reported: Object) -> tuple[Event, ...]:
     if (took := reconfigured_seconds(seen, reported)) is not None:
         action = seen.status["intent"]["action"]
         told.append(Event("Normal", "Reconfigured", f"{action} is done, {duration(took)} after it was begun"))
-    return tuple(told)
+    return tuple(dict.fromkeys(told))  # what an epoch gained, it gained for all its operators
 
 
 def reconfigured_seconds(seen: Observed, reported: Object) -> float | None:
@@ -163,10 +164,10 @@ def _rerouting_events(before: Mapping[str, Any] | None, now: Mapping[str, Any]) 
     if before is None:
         moved = f"{count(now['keysMoved'])} keys and {size(now['bytesMoved'])} moved" if now["keysMoved"] else "no keys moved"
         text = f"epoch {now['epoch']} runs since batch {now['batch']}: {now['operator']}, {moved}, {now['reason']}"
-        told.append(Event("Normal", "Rerouted", f"{text}; expected gain {percent(now['predictedGain'])} of a batch"))
+        told.append(Event("Normal", "Rerouted", text))
     if "measuredGain" in now and (before is None or "measuredGain" not in before):
         gained, expected = percent(now["measuredGain"]), percent(now["predictedGain"])
-        text = f"epoch {now['epoch']}, {now['operator']}: gained {gained} of a batch, expected {expected}"
+        text = f"epoch {now['epoch']}: gained {gained} of a batch, expected {expected}"
         told.append(Event("Normal", "GainMeasured", text))
     return told
 
@@ -230,12 +231,12 @@ def _phase(seen: Observed, topology: Topology, ready: Condition, under_way: tupl
     return "Reconfiguring" if under_way is not None and under_way[0] != "Starting" else "Running"
 
 
-def _columns(stats: Stats) -> Object:
+def _columns(stats: Stats, imbalance: float | None) -> Object:
     columns: Object = {}
     if stats.epoch is not None:
         columns |= {"epoch": stats.epoch, "batch": stats.batch}
-    if stats.imbalance is not None:
-        columns["imbalance"] = round(stats.imbalance, 3)
+    if imbalance is not None:
+        columns["imbalance"] = round(imbalance, 3)
     if stats.rows_per_second is not None:
         columns["throughput"] = round(stats.rows_per_second)
     if stats.bound_rows_per_second is not None:
@@ -305,20 +306,25 @@ def _recommendation(seen: Observed) -> Object | None:
 def _reroutings(seen: Observed) -> list[Object]:
     """The last re-routings, newest first: those known, and those the driver tells of."""
     known = {(one["epoch"], one["operator"]): one for one in seen.status.get("reroutings") or ()}
+    gains = {gain.epoch: gain for gain in seen.answer.gains} if seen.answer else {}
     for change in seen.stats.reroutings if seen.stats else ():
-        before = known.get((change.epoch, change.operator), {})
-        known[change.epoch, change.operator] = {**_rerouting(change), "at": before.get("at") or format_time(seen.now)}
+        before = known.get((change.epoch, change.operator), {"at": format_time(seen.now)})
+        known[change.epoch, change.operator] = {**before, **_rerouting(change), **_gain(gains.get(change.epoch))}
     newest = sorted(known.values(), key=lambda one: (-one["epoch"], one["operator"]))
     return newest[:KEPT_REROUTINGS]
 
 
 def _rerouting(change: Rerouted) -> Object:
-    report: Object = {
+    return {
         "epoch": change.epoch, "batch": change.batch, "operator": change.operator, "reason": change.reason or "unknown",
         "keysMoved": change.keys_moved, "bytesMoved": change.bytes_moved,
-        "seconds": round(change.published_to_active_seconds, 3), "predictedGain": round(change.predicted_gain, 4),
+        "seconds": round(change.published_to_active_seconds, 3),
     }  # fmt: skip
-    return report if change.measured_gain is None else {**report, "measuredGain": round(change.measured_gain, 4)}
+
+
+def _gain(gain: Gain | None) -> Object:
+    """It is ours to know: the driver decides nothing, so it expects nothing."""
+    return {} if gain is None else {"predictedGain": round(gain.predicted, 4), "measuredGain": round(gain.measured, 4)}
 
 
 def _dated(seen: Observed, judged: Iterable[Condition]) -> list[Object]:

@@ -137,11 +137,15 @@ Decision = Nothing | Recommend | Reroute
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a re-routing brought: seconds per batch, predicted and measured (at the batch size after it)."""
+    """What a re-routing brought: seconds per batch, predicted and measured (at the batch size after it).
+
+    `batch_seconds_before`: what a batch of that size took before.
+    """
 
     epoch: int
     predicted_gain_seconds: float
     measured_gain_seconds: float
+    batch_seconds_before: float
 
 
 @dataclass(frozen=True)
@@ -186,6 +190,18 @@ class Controller:
         self._rerouted: set[str] = set()
         self._trial: _Trial | None = None
         self._outcomes: list[Outcome] = []
+        self._verdict: str | None = None
+        self._imbalance: float | None = None
+
+    @property
+    def verdict(self) -> str | None:
+        """The reason of the last judgement, which holds until the next one; None before the first."""
+        return self._verdict
+
+    @property
+    def imbalance(self) -> float | None:
+        """Of the worst stage at the last judgement, over its window; None before the first."""
+        return self._imbalance
 
     @property
     def outcomes(self) -> tuple[Outcome, ...]:
@@ -267,6 +283,8 @@ class Controller:
     def _decide(self, now: float, judged: Mapping[str, Remedy], window: list[_Observation], current: Epoch) -> Decision:
         self._judged_at = now
         proposal = self._proposal(judged, window, current)
+        self._verdict = proposal.reason
+        self._imbalance = max((remedy.imbalance for remedy in judged.values()), default=None)
         if isinstance(proposal, Reroute):
             self._rerouted |= set(judged)
             self._out_of_tolerance.clear()
@@ -357,8 +375,9 @@ class Controller:
             return
         rows = float(np.median([seen.source_rows for seen in after]))
         per_row = float(np.median([seen.seconds_per_row for seen in after]))
-        measured = (trial.seconds_per_row_before - per_row) * rows
-        self._outcomes.append(Outcome(trial.epoch, trial.predicted_gain_seconds, measured))
+        before = trial.seconds_per_row_before * rows
+        measured = before - per_row * rows
+        self._outcomes.append(Outcome(trial.epoch, trial.predicted_gain_seconds, measured, before))
         disappointed = trial.predicted_gain_seconds > 0 and measured < DISAPPOINTING * trial.predicted_gain_seconds
         self._patience = min(2 * self._patience, LONGEST_PATIENCE) if disappointed else 1
         self._trial = None

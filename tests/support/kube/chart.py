@@ -1,0 +1,33 @@
+"""The chart on a cluster, by Helm, as docs/install.md says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from support.kube.binaries import binary
+from support.kube.cluster import Cluster
+from support.kube.processes import run
+
+ROOT = Path(__file__).parents[3]
+NAMESPACE = "streamtopology"
+HELM_SECONDS = 240
+
+
+@contextmanager
+def installed(cluster: Cluster, replicas: int = 1) -> Iterator[None]:
+    """The operator in a namespace that takes nothing but restricted pods; its image is on the node already."""
+    cluster.kubectl("apply", "-f", str(ROOT / "deploy" / "namespace.yaml"))
+    values = ["--set", f"replicas={replicas},image.pullPolicy=Never"]
+    chart = str(ROOT / "charts" / "streamtopology")
+    _helm(cluster, "install", "streamtopology", chart, *values, "--wait", "--timeout=180s")
+    try:
+        yield
+    finally:
+        _helm(cluster, "uninstall", "streamtopology", "--wait", "--timeout=60s")
+
+
+def _helm(cluster: Cluster, *arguments: str) -> None:
+    helm = [str(binary("helm")), f"--kubeconfig={cluster.kubeconfig}", f"--namespace={NAMESPACE}"]
+    run([*helm, *arguments], HELM_SECONDS)
