@@ -76,7 +76,8 @@ def test_the_operators_image_has_no_spark(node: Node, namespace: str, images: di
 
 def test_spark_runs(node: Node, namespace: str, images: dict[str, str]):
     phase, log = run_in_pod(node, namespace, images["spark"], "python", "-c", SESSION)
-    assert (phase, log.splitlines()[-1]) == ("Succeeded", "sum: 45"), log
+    assert phase == "Succeeded", log
+    assert "sum: 45" in log.splitlines(), "among what Spark says of itself"
 
 
 @pytest.mark.parametrize("target", ["operator", "spark"])
