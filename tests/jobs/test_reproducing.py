@@ -19,7 +19,7 @@ from streamtopology.jobs.failures import WrongUse
 from streamtopology.jobs.history import BatchOutcome
 from streamtopology.jobs.reproducing import Request, reproduce, to_run
 from streamtopology.jobs.reproducing.figure import COLORS, draw
-from streamtopology.jobs.reproducing.on_spark import NOT_BUILT, ON_SPARK, consistent, locality, posg
+from streamtopology.jobs.reproducing.on_spark import NOT_BUILT, ON_SPARK, consistent, locality, mixed, posg
 from streamtopology.jobs.reproducing.page import html, themed
 from streamtopology.jobs.reproducing.progress import Progress
 from streamtopology.routing.simulator.experiment import Plot
@@ -78,8 +78,8 @@ def test_rows_on_spark_are_run_when_asked_for_and_those_not_built_are_named():
     assert to_run(on_spark=True).keys() == EXPERIMENTS.keys() | ON_SPARK.keys()
     with pytest.raises(WrongUse, match="cg-cluster is measured on Spark, on an embedded cluster: add --spark"):
         reproduce("cg-cluster", Request(), to_run(on_spark=False), console())
-    with pytest.raises(WrongUse, match=r"mixed-throughput cannot be run on Spark yet: word count, .* the experiment is not"):
-        reproduce("mixed-throughput", Request(), to_run(on_spark=True), console())
+    with pytest.raises(WrongUse, match=r"mixed-throughput-q5 cannot be run on Spark yet: TPC-H Q5 .* is not there"):
+        reproduce("mixed-throughput-q5", Request(), to_run(on_spark=True), console())
     screen = console()
     reproduce("all", Request(), {"dice-mean": DICE, "cg-cluster": measuring([], {}, id="cg-cluster")}, screen)
     assert [line.split(":")[1].strip() for line in printed(screen).splitlines() if line.startswith("not built")] == list(
@@ -105,6 +105,17 @@ def test_posg_on_spark_is_held_against_round_robin():
     assert [claim.holds(found) for claim in posg.POSG_CLUSTER.claims] == [True, True, True, True]
     slow = posg.summary({**seconds, "posg": [3.0] * 2, "earliest-finish": [1.8] * 2}, {policy: [5.0] for policy in seconds})
     assert [claim.holds(slow) for claim in posg.POSG_CLUSTER.claims] == [False, False, False, False]
+
+
+def test_mixed_on_spark_is_held_against_hash_readj_pkg_and_what_could_be_had():
+    words = {"hash": [4.0, 5.0], "PKG": [2.4, 2.2], "Readj": [4.0, 4.0], "MinTable": [2.0, 2.0], "Mixed": [2.0, 2.0]}
+    timed = {"words": {**words, "Ideal": [1.8, 1.8]}, "self-join": {**words, "Ideal": [1.7, 1.7]}}
+    found = mixed.summary(timed)
+    assert found["words_over_hash"] == 2.25
+    assert found["self_join_over_ideal"] == 0.85
+    assert [claim.holds(found) for claim in mixed.MIXED_THROUGHPUT.claims] == [True] * 5
+    slow = {workload: {**schemes, "Mixed": [4.6, 4.6]} for workload, schemes in timed.items()}
+    assert [claim.holds(mixed.summary(slow)) for claim in mixed.MIXED_THROUGHPUT.claims] == [False] * 5
 
 
 def test_locality_on_spark_is_that_of_the_batches_around_the_switch():

@@ -25,6 +25,10 @@ FLIGHTS_SCHEMA = pa.schema(
     + [("distance", pa.int32()), ("seq", pa.int64())]
 )
 KEYS_DDL = "key BIGINT, value DOUBLE"
+TRADES_DDL = "id BIGINT, symbol BIGINT, price DOUBLE, at TIMESTAMP"
+TRADES_SCHEMA = pa.schema(
+    [("id", pa.int64()), ("symbol", pa.int64()), ("price", pa.float64()), ("at", pa.timestamp("us", tz="UTC"))]
+)
 
 Distribution = Literal["zipf-1.0", "zipf-1.2", "tweets", "uniform"]
 _TWEETS_FIRST_KEY = 0.0267  # share of the most frequent key of the Twitter trace (consistent grouping, table 1: TW)
@@ -92,6 +96,29 @@ def make_keys(
         return pa.table({"key": drawn + first_key, "value": random.random(rows_per_batch)})
 
     return _write_batches(target, "keys", batches, row_groups, batch)
+
+
+def make_trades(target: Path, batches: int, rows_per_batch: int, symbols: int, seed: int, first_symbol: int = 0) -> list[Path]:
+    """Write `trades-000000.parquet` and so on: columns of `TRADES_SCHEMA`, ten seconds of event time each.
+
+    Symbols are numbered from `first_symbol`, the most traded one, by Zipf's law with exponent 1.
+    """
+    cumulative = np.cumsum(key_shares("zipf-1.0", symbols))
+    cumulative[-1] = 1.0
+
+    def batch(number: int) -> pa.Table:
+        random = np.random.default_rng([seed, number])
+        drawn = np.searchsorted(cumulative, random.random(rows_per_batch), side="right").astype(np.int64)
+        at = np.int64(number * 10_000_000) + np.sort(random.integers(0, 10_000_000, rows_per_batch))
+        columns = {
+            "id": np.arange(number * rows_per_batch, (number + 1) * rows_per_batch, dtype=np.int64),
+            "symbol": drawn + first_symbol,
+            "price": 100 * np.exp(random.normal(0, 0.02, rows_per_batch)),
+            "at": at.astype("datetime64[us]"),
+        }
+        return pa.table(columns).cast(TRADES_SCHEMA)
+
+    return _write_batches(target, "trades", batches, 16, batch)
 
 
 def key_shares(distribution: Distribution, keys: int) -> np.ndarray:

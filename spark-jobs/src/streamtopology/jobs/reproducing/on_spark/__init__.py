@@ -10,16 +10,16 @@ from collections.abc import Mapping
 
 from streamtopology.jobs.reproducing.on_spark.consistent import CG_CLUSTER
 from streamtopology.jobs.reproducing.on_spark.locality import LOCALITY_CLUSTER
+from streamtopology.jobs.reproducing.on_spark.mixed import MIXED_THROUGHPUT
 from streamtopology.jobs.reproducing.on_spark.posg import POSG_CLUSTER
 from streamtopology.routing.simulator.experiment import Experiment
 
-ON_SPARK: Mapping[str, Experiment] = {experiment.id: experiment for experiment in (POSG_CLUSTER, CG_CLUSTER, LOCALITY_CLUSTER)}
+ON_SPARK: Mapping[str, Experiment] = {
+    experiment.id: experiment for experiment in (POSG_CLUSTER, CG_CLUSTER, MIXED_THROUGHPUT, LOCALITY_CLUSTER)
+}
 
 NOT_BUILT: Mapping[str, str] = {
-    "mixed-throughput": (
-        "word count, windowed self-join and TPC-H Q5 under hash, Readj, PKG, Mixed, MinTable and Ideal: streams and policies "
-        "are there, the experiment is not; `bench heterogeneous` has fields against mixed"
-    ),
+    "mixed-throughput-q5": "TPC-H Q5 as a continuous join of windows is not there; mixed-throughput has the word count and the self-join",
     "locality-synthetic": (
         "on one host the loopback is as fast as memory, so that padding and locality cost nothing: it needs network "
         "namespaces with a limited rate; the row runs on a model of the network, without --spark"
