@@ -179,7 +179,23 @@ def test_the_driver_gives_up_when_every_attempt_loses_an_executor(tmp_path: Path
     with pytest.raises(TopologyFailed, match=f"{MOST_ATTEMPTS} attempts"):
         flow.batch(s=table_of([(1, 1)]))
     assert len(flow.told) == MOST_ATTEMPTS
+    assert flow.paused[0] == 0.0, "the usual loss is made up for at once"
+    assert flow.paused == sorted(flow.paused)
+    assert 30 < sum(flow.paused) < 120, "what takes longer to pass is outlived, but not for ever"
     assert flow.checkpoint.last_commit() is None
+
+
+@pytest.mark.parametrize("stages", [1, 2])
+def test_what_was_sent_and_did_not_arrive_is_sent_again(tmp_path: Path, stages: int) -> None:
+    flow = Flow(tmp_path, picky(tmp_path, "Named"))
+    flow.losses = [Loss(stages, home=None)]
+    flow.warm_up()
+    assert not flow.losses
+    assert flow.told == ["warming up: an executor could not fetch what another had sent it"]
+    flow.batch(s=table_of([(1, 1), (2, 5)]))
+    flow.losses = [Loss(stages, home=None)] * 2
+    assert flow.batch(s=table_of([(1, 1)])).attempt == 3
+    assert sums_of(flow) == {1: (2, 2), 2: (1, 5)}
 
 
 def test_two_drivers_on_one_checkpoint_are_told_apart(tmp_path: Path) -> None:

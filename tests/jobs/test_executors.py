@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from support.waiting import eventually
 
-from streamtopology.jobs.executors import ExecutorLost, ExecutorsUnusable, ExecutorWatch
+from streamtopology.jobs.executors import AttemptLost, ExecutorLost, ExecutorsUnusable, ExecutorWatch, ShuffleLost
 from streamtopology.jobs.local.cluster import LocalCluster
-from streamtopology.jobs.pinning import ExecutorInfo, Slot, Stage, placed, stage
+from streamtopology.jobs.pinning import ExecutorInfo, Sending, Slot, Stage, addressed, exchanged, placed, stage
 
 pytestmark = pytest.mark.spark
 
@@ -138,7 +139,34 @@ def test_a_failure_of_the_job_itself_stays_what_it_is(spark: SparkSession, watch
     slots = [executor.slot for executor in watch.admitted()]
     with pytest.raises(Exception, match="the operator's own fault") as failure, watch.guard(slots):
         run_on(spark, slots, fail)
-    assert not isinstance(failure.value, ExecutorLost)
+    assert not isinstance(failure.value, AttemptLost)
+    assert [executor.slot for executor in watch.admitted()] == slots
+
+
+def test_what_an_executor_sent_and_cannot_be_fetched_costs_one_attempt_and_no_executor(
+    spark: SparkSession, cluster: LocalCluster, watch: ExecutorWatch
+) -> None:
+    slots = [executor.slot for executor in watch.admitted()]
+
+    def sent() -> Sending:
+        return Sending(stage(placed(spark, slots), lambda place, blobs: addressed([bytes([place])] * len(slots))), len(slots))
+
+    def received(sending: Sending) -> list[bytes]:
+        with watch.guard(slots):
+            return stage(exchanged(sending, slots), lambda place, blobs: iter([b"".join(sorted(blobs))])).collect()
+
+    def written() -> set[Path]:
+        return {file for file in cluster.directory.rglob("shuffle_*") if file.suffix in (".index", ".data")}
+
+    before = written()
+    sending = sent()
+    sending.begin()
+    eventually(lambda: len(written() - before) == 2 * len(slots), 60)
+    for file in written() - before:
+        file.unlink()
+    with pytest.raises(ShuffleLost):
+        received(sending)
+    assert received(sent()) == [bytes(range(len(slots)))] * len(slots)
     assert [executor.slot for executor in watch.admitted()] == slots
 
 

@@ -22,6 +22,8 @@ pytestmark = pytest.mark.timeout(1200)
 NAME = "words"
 START_SECONDS, STEP_SECONDS = 400, 200
 
+Status = Mapping[str, Any]
+
 
 def manifest(shared: Path) -> dict[str, Any]:
     """Requests of 1.5 CPUs with those of the operator; the rest is room for a third small executor or larger ones."""
@@ -72,13 +74,6 @@ class Cluster:
         operations = [{"op": "replace", "path": f"/spec/{path}", "value": value} for path, value in changes]
         self.kubectl("patch", "stopo", NAME, "--type=json", "-p", json.dumps(operations))
 
-    def status(self) -> Mapping[str, Any]:
-        return json.loads(self.kubectl("get", "stopo", NAME, "-o", "json")).get("status") or {}
-
-    def condition(self, kind: str) -> tuple[str, str]:
-        found = [one for one in self.status().get("conditions") or () if one["type"] == kind]
-        return (found[0]["status"], found[0]["reason"]) if found else ("", "")
-
     def events(self) -> dict[str, list[str]]:
         """Reason -> messages."""
         told: dict[str, list[str]] = {}
@@ -104,16 +99,20 @@ class Cluster:
         except Unreachable:
             return {}
 
-    def settles(self, met: Callable[[], bool] = lambda: True, seconds: float = STEP_SECONDS) -> Mapping[str, Any]:
-        """Until all of the present generation has come through, and `met` besides; the status then."""
-        status: Mapping[str, Any] = {}
+    def policy(self, operator: str) -> str:
+        """What the driver routes to `operator` by now; empty while it is away."""
+        return self.stats().get("policies", {}).get(operator, "")
+
+    def settles(self, met: Callable[[Status], bool] = lambda status: True, seconds: float = STEP_SECONDS) -> Status:
+        """Until all of the present generation has come through, and `met` holds of the status besides; that status."""
+        status: Status = {}
 
         def settled() -> bool:
             nonlocal status
             found = json.loads(self.kubectl("get", "stopo", NAME, "-o", "json"))
             status = found.get("status") or {}
             current = status.get("observedGeneration") == found["metadata"]["generation"]
-            return current and status["phase"] == "Running" and "intent" not in status and met()
+            return current and status.get("phase") == "Running" and "intent" not in status and met(status)
 
         try:
             eventually(settled, seconds)
@@ -138,6 +137,15 @@ def cluster(node: Node, images: dict[str, str], namespace: str, monkeypatch: pyt
         made.kubectl("delete", "stopo", "--all", "--wait=true", "--timeout=120s")
 
 
+def condition(status: Status, kind: str) -> tuple[str, str]:
+    found = [one for one in status.get("conditions") or () if one["type"] == kind]
+    return (found[0]["status"], found[0]["reason"]) if found else ("", "")
+
+
+def is_balanced(status: Status) -> bool:
+    return condition(status, "Balanced") == ("True", "WithinTolerance")
+
+
 def slots(stats: Mapping[str, Any]) -> dict[str, float]:
     """CPU of the executors that work is placed on."""
     return {slot["executor"]: slot["cpu"] for slot in stats.get("slots") or () if slot["present"]}
@@ -160,10 +168,8 @@ def test_a_topology_balances_itself_lives_through_changes_and_losses_and_counts_
     cluster.kubectl("apply", "-f", "-", stdin=json.dumps(manifest(tmp_path)))
     with stream.flowing():
         # It starts, and its work leaves the small executors by itself.
-        cluster.settles(lambda: cluster.condition("Ready") == ("True", "Running"), START_SECONDS)
-        status = cluster.settles(
-            lambda: bool(cluster.status()["reroutings"]) and cluster.condition("Balanced") == ("True", "WithinTolerance")
-        )
+        cluster.settles(lambda status: condition(status, "Ready") == ("True", "Running"), START_SECONDS)
+        status = cluster.settles(lambda status: bool(status.get("reroutings")) and is_balanced(status))
         assert status["imbalance"] <= 0.25
         assert slots(cluster.stats()) == {"large-0": 0.5, "small-0": 0.2, "small-1": 0.2}
         told = cluster.events()
@@ -173,35 +179,35 @@ def test_a_topology_balances_itself_lives_through_changes_and_losses_and_counts_
 
         # A policy is changed while batches run.
         cluster.patch(("operators/1/grouping/policy", "fields"))
-        cluster.settles(lambda: cluster.stats()["policies"]["counts"] == "fields")
+        cluster.settles(lambda _: cluster.policy("counts") == "fields")
         assert any("policy" in message for message in cluster.events()["Routing"])
         cluster.patch(("operators/1/grouping/policy", "mixed"))
-        cluster.settles(lambda: cluster.stats()["policies"]["counts"] == "mixed")
+        cluster.settles(lambda _: cluster.policy("counts") == "mixed")
 
         # A class gets more CPU in place; its share of the work follows.
-        before = cluster.status()["epoch"]
+        before = cluster.settles()["epoch"]
         cluster.patch(("executors/1/cpu", "350m"))
-        cluster.settles(lambda: quota(cluster, "words-small-0") == quota(cluster, "words-small-1") == "350m")
-        cluster.settles(lambda: cluster.status()["epoch"] > before and cluster.condition("Balanced")[0] == "True")
+        cluster.settles(lambda _: quota(cluster, "words-small-0") == quota(cluster, "words-small-1") == "350m")
+        cluster.settles(lambda status: status.get("epoch", 0) > before and is_balanced(status))
         assert slots(cluster.stats()) == {"large-0": 0.5, "small-0": 0.35, "small-1": 0.35}
         cluster.patch(("executors/1/cpu", "200m"))
-        cluster.settles(lambda: quota(cluster, "words-small-0") == quota(cluster, "words-small-1") == "200m")
+        cluster.settles(lambda _: quota(cluster, "words-small-0") == quota(cluster, "words-small-1") == "200m")
 
         # More executors, and fewer.
         cluster.kubectl("scale", f"stopo/{NAME}", "--replicas=3")
-        cluster.settles(lambda: "small-2" in slots(cluster.stats()), START_SECONDS)
+        cluster.settles(lambda _: "small-2" in slots(cluster.stats()), START_SECONDS)
         cluster.kubectl("scale", f"stopo/{NAME}", "--replicas=2")
-        cluster.settles(lambda: "words-small-2" not in cluster.pods())
+        cluster.settles(lambda _: "words-small-2" not in cluster.pods())
         assert cluster.uids() == pods, "nothing was restarted"
 
         # An executor, the operator and the driver are lost, one after the other.
         cluster.kubectl("delete", "pod", "words-large-0", "--wait=false")
-        cluster.settles(lambda: cluster.uids().get("words-large-0") not in (None, pods["words-large-0"]), START_SECONDS)
+        cluster.settles(lambda _: cluster.uids().get("words-large-0") not in (None, pods["words-large-0"]), START_SECONDS)
         cluster.node.kubectl("-n", OPERATOR, "delete", "pod", "--all", "--wait=false")
         driver = cluster.driver()
         cluster.kubectl("delete", "pod", driver, "--wait=false", "--grace-period=0", "--force")
         eventually(lambda: driver not in cluster.pods(), STEP_SECONDS)
-        cluster.settles(lambda: cluster.stats().get("phase") == "running", START_SECONDS)
+        cluster.settles(lambda _: cluster.stats().get("phase") == "running", START_SECONDS)
     stream.feed(1)
     assert stream.counted() == stream.expected
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +25,7 @@ from streamtopology.jobs import reading_ahead, tasks
 from streamtopology.jobs.batch import Attempt, Plan
 from streamtopology.jobs.checkpoint import Checkpoint, CommitRecord, Lease
 from streamtopology.jobs.driver import Committed, Driver, Router
-from streamtopology.jobs.executors import ExecutorLost, ExecutorWatch
+from streamtopology.jobs.executors import ExecutorLost, ExecutorWatch, ShuffleLost
 from streamtopology.jobs.pinning import ExecutorInfo
 from streamtopology.jobs.publishing import DEAD_LETTERS, Publisher
 from streamtopology.jobs.runner import _first_plan, source_schemas
@@ -70,10 +70,11 @@ class Loss:
     """An attempt that comes to nothing: after `stages` stages the executor of slot `home` dies.
 
     What its worker remembered is gone. It `returns` for the next attempt, or stays away until `Flow.homes` names it.
+    Of None nobody dies: what the last of those stages sent arrives nowhere.
     """
 
     stages: int
-    home: int
+    home: int | None
     returns: bool = True
 
 
@@ -183,6 +184,7 @@ class Flow:
         self.host = "here"
         self.workers = defaultdict[int, Worker](Worker)
         self.losses: list[Loss] = []
+        self.paused: list[float] = []
         self.meanwhile: list[Callable[[], object]] = []
         self._next: list[str] = []
         plan = _first_plan(self.topology, source_schemas(self.topology, {}), self._base_dir, self.checkpoint)
@@ -193,6 +195,7 @@ class Flow:
             publisher=Publisher(self.checkpoint, {name: self._sink(name) for name in self._sink_names()}),
             upkeep=Upkeep(self.checkpoint), watermarks=Watermarks(self.topology.sources, self._clock),
             slot_of=lambda executor: executor.id, settled=self._settle, run=f"run {next(self._runs)}", tell=self.told.append,
+            pause=self.paused.append,
         )  # fmt: skip
         return self.driver.resume()
 
@@ -302,11 +305,16 @@ class Flow:
             if level == 0:
                 self._do_meanwhile()
         if loss is not None:
-            self.forget(loss.home)
-            if not loss.returns:
-                self.homes = tuple(home for home in self.homes if home != loss.home)
-            raise ExecutorLost([str(loss.home)])
+            self._lose(loss)
         return collect(itertools.chain.from_iterable(sent))
+
+    def _lose(self, loss: Loss) -> NoReturn:
+        if loss.home is None:
+            raise ShuffleLost
+        self.forget(loss.home)
+        if not loss.returns:
+            self.homes = tuple(home for home in self.homes if home != loss.home)
+        raise ExecutorLost([str(loss.home)])
 
     def _read_ahead(self, spark: Any, attempt: Attempt, executors: Any) -> list[list[bytes]]:
         return self._run_stage(attempt, 0, [[] for _ in range(attempt.places)])

@@ -18,7 +18,7 @@ from streamtopology.jobs.batch import Attempt, Plan, place_instances
 from streamtopology.jobs.checkpoint import BatchRecord, Checkpoint, CommitRecord, StateRef
 from streamtopology.jobs.checkpoint.migrations import is_whole_after
 from streamtopology.jobs.dag import PARTIAL, Dag
-from streamtopology.jobs.executors import ExecutorLost, ExecutorWatch
+from streamtopology.jobs.executors import AttemptLost, ExecutorWatch
 from streamtopology.jobs.failures import TopologyFailed
 from streamtopology.jobs.learning import Lessons
 from streamtopology.jobs.logs import begin_batch
@@ -37,6 +37,8 @@ from streamtopology.routing.placement import Placement
 from streamtopology.routing.topology import Level, difference
 
 MOST_ATTEMPTS = 20
+PAUSES = (0.0, 0.0, 0.5, 1.0, 2.0, 5.0)
+"""Seconds before the second, the third attempt, and so on: most losses are one, others pass only in a minute or so."""
 
 
 class Router(Protocol):
@@ -76,7 +78,8 @@ class Committed:
 class Driver:
     """Runs batches one after the other. `slot_of` names the slot of an executor.
 
-    `settled` is told the placement of each committed batch: executors of other slots are needed no more.
+    `settled` is told the placement of each committed batch: executors of other slots are needed no more. `pause` waits that
+    many seconds.
     """
 
     spark: SparkSession
@@ -91,6 +94,7 @@ class Driver:
     iterations_per_second: float = 0.0
     tell: Callable[[str], None] = print
     settled: Callable[[Placement], None] = lambda placement: None
+    pause: Callable[[float], None] = time.sleep
     _chooser_loads: dict[str, np.ndarray] = field(default_factory=dict)
     _lessons: Lessons = field(default_factory=Lessons)
     _dags: dict[int, Dag] = field(default_factory=dict)
@@ -119,7 +123,10 @@ class Driver:
         return -1 if self._last is None else self._last.spark_batch
 
     def warm_up(self, rounds: int = 10) -> None:
-        """Send empty batches through every stage, so that the first real one finds kernels compiled and plans made."""
+        """Send empty batches through every stage, so that the first real one finds kernels compiled and plans made.
+
+        One that is lost is not sent again: the first real batch will then find less prepared.
+        """
         plan = self.router.ready()
         depth = self._dag(plan).depth
         rehearsal = replace(self._attempt(0, 0, plan, self._executors(plan), (), final=False), previous=None)
@@ -130,7 +137,7 @@ class Driver:
             try:
                 with self.watch.guard([executor.slot for executor in executors]):
                     results = run_attempt(self.spark, attempt, depth, [executor.slot for executor in executors], None)
-            except ExecutorLost as lost:
+            except AttemptLost as lost:
                 self.tell(f"warming up: {lost}")
                 continue
             self._stop_on_failures(results)
@@ -166,6 +173,7 @@ class Driver:
         plan = self._plan_for(tried)
         self._forget_loads_of_others(plan)
         first = 1 + max((record.attempt for record in tried), default=0)
+        why = ""
         for attempt_number in range(first, first + MOST_ATTEMPTS):
             executors = self._executors(plan)
             slots = [executor.slot for executor in executors]
@@ -177,8 +185,10 @@ class Driver:
                 with self.watch.guard(slots):
                     begun_at = time.time()
                     results = run_attempt(self.spark, attempt, self._dag(plan).depth, slots, frame, ahead)
-            except ExecutorLost as lost:
-                self.tell(f"batch {number}, attempt {attempt_number}: {lost}; trying again on the executors that are left")
+            except AttemptLost as lost:
+                why = str(lost)
+                self.tell(f"batch {number}, attempt {attempt_number}: {why}; trying again on the executors that are there")
+                self.pause(PAUSES[min(attempt_number - first, len(PAUSES) - 1)])
                 continue
             self._stop_on_failures(results)
             results = self._timed(results, begun_at, self._dag(plan), was_ahead=ahead is not None)
@@ -189,8 +199,8 @@ class Driver:
             self.settled(plan.placement)
             return
         raise TopologyFailed(
-            f"batch {number} lost an executor or its Python worker in each of {MOST_ATTEMPTS} attempts: too little memory, or "
-            "an operator that ends its process? See the executors' logs"
+            f"batch {number} was lost in each of {MOST_ATTEMPTS} attempts, the last one by: {why}. Too little memory, an "
+            "operator that ends its process, executors that do not reach each other? See the executors' logs"
         )
 
     def read_ahead(self, descriptors: Sequence[str]) -> None:

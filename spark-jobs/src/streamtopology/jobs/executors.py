@@ -29,25 +29,36 @@ MOST_WARM_UPS = 2  # tries on one living executor
 # What Spark says when the socket to a task's Python process ends before the task does: it had been read from, or written to.
 _SIGNS_OF_A_DEAD_WORKER = ("Python worker exited unexpectedly", "Broken pipe", "Connection reset by peer")
 
+# What Spark says when a task cannot get what another sent it: nobody answered there, or the driver knows of no such output.
+_SIGNS_OF_A_LOST_SHUFFLE = ("shuffle.FetchFailedException", "shuffle.MetadataFetchFailedException")
+
 _tags = itertools.count(1)
 
 
-class ExecutorLost(Exception):
-    """An executor of the attempt has died; the same work can be tried again on those that are left."""
+class AttemptLost(Exception):
+    """Work came to nothing by no fault of its own: the same can be tried again on the executors that are there then."""
+
+
+class ExecutorLost(AttemptLost):
+    """An executor of the attempt has died."""
 
     def __init__(self, ids: Sequence[str]) -> None:
         super().__init__(f"lost executor{'s' if len(ids) > 1 else ''} {', '.join(ids)}")
         self.ids = tuple(ids)
 
 
-class PythonWorkerDied(ExecutorLost):
+class PythonWorkerDied(AttemptLost):
     """A task's Python process was killed; its executor lives on and starts another."""
 
     def __init__(self) -> None:
-        super().__init__(())
+        super().__init__("a Python worker died")
 
-    def __str__(self) -> str:
-        return "a Python worker died"
+
+class ShuffleLost(AttemptLost):
+    """What one task sent did not reach the next, although the executors of both live."""
+
+    def __init__(self) -> None:
+        super().__init__("an executor could not fetch what another had sent it")
 
 
 class ExecutorsUnusable(Exception):
@@ -156,8 +167,8 @@ class ExecutorWatch:
     def guard(self, slots: Sequence[Slot], tag: str | None = None) -> Iterator[None]:
         """Run a Spark action on `slots` from the calling thread; it is cancelled when one of their executors is lost.
 
-        Raises `ExecutorLost` in place of whatever the loss made the action raise. The job tag is added to the thread's
-        own, so that the action may be part of a streaming query's batch.
+        Raises `AttemptLost` in place of whatever a loss made the action raise. The job tag is added to the thread's own, so
+        that the action may be part of a streaming query's batch.
         """
         tag = tag or f"streamtopology-{next(_tags)}"
         watched = frozenset(slot.executor_id for slot in slots)
@@ -168,18 +179,25 @@ class ExecutorWatch:
         try:
             yield
         except (Py4JError, PySparkException) as failure:
-            if any(sign in str(failure) for sign in _SIGNS_OF_A_DEAD_WORKER):
-                raise PythonWorkerDied from failure
-            if lost := self._lost_among(watched):
-                with self._changed:  # the next attempt may be quicker than the next tick
-                    for executor_id in lost:
-                        self._admitted.pop(executor_id, None)
-                raise ExecutorLost(lost) from failure
+            if loss := self._loss_behind(str(failure), watched):
+                raise loss from failure
             raise
         finally:
             with self._changed:
                 del self._guarded[tag]
             context.removeJobTag(tag)
+
+    def _loss_behind(self, failure: str, watched: frozenset[str]) -> AttemptLost | None:
+        """What an action that ran on `watched` has lost, by what Spark says of its failure; None: the fault is its own."""
+        fetch_failed = any(sign in failure for sign in _SIGNS_OF_A_LOST_SHUFFLE)
+        if not fetch_failed and any(sign in failure for sign in _SIGNS_OF_A_DEAD_WORKER):
+            return PythonWorkerDied()
+        if lost := self._lost_among(watched):
+            with self._changed:  # the next attempt may be quicker than the next tick
+                for executor_id in lost:
+                    self._admitted.pop(executor_id, None)
+            return ExecutorLost(lost)
+        return ShuffleLost() if fetch_failed else None
 
     def _lost_among(self, watched: frozenset[str]) -> list[str]:
         """Which of `watched` are gone; the job's failure may be here a moment before the scheduler knows why."""
@@ -230,20 +248,15 @@ class ExecutorWatch:
                 with self.guard([executor.slot]):
                     self._warm_up(executor)
                     self.rehearsal(executor)
-            except PythonWorkerDied as failure:
-                if not remaining:
-                    self._fail(failure)
+                break
             except ExecutorLost:
                 return
-            except (Py4JError, PySparkException) as failure:
+            except (AttemptLost, Py4JError, PySparkException) as failure:
                 if self._closing.is_set():
                     return
                 if not remaining:
                     self._fail(failure)
-            else:
-                break
-        else:
-            return
+                    return
         self._on_admitted(executor)
         with self._changed:
             if executor.id not in self._present:
