@@ -14,46 +14,46 @@ install_package() {
     apt-get install -y -qq --no-install-recommends "$1" >/dev/null
 }
 
+# The interpreter itself, not a shim or a venv that leads to it: for another path uv would make .venv anew each time.
 find_python() {
     local name
     for name in python3 python3.13 python3.12 python3.11; do
-        if "$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
-            command -v "$name"
-            return
-        fi
+        "$name" -c 'import sys; sys.version_info < (3, 11) and sys.exit(1); print(sys._base_executable)' 2>/dev/null && return
     done
     return 1
 }
 
-# Sets `uv` to the command that runs it: from PATH, else by pip for this user, else in a venv of its own in build/uv.
+# Sets `uv` to the command that runs it: from PATH, else one of this checkout's own in build/uv.
 find_uv() {
     if command -v uv >/dev/null; then
         uv=(uv)
     elif "$python" -m uv --version >/dev/null 2>&1; then
         uv=("$python" -m uv)
-    elif "$python" -m pip install --quiet --user uv 2>/dev/null && "$python" -m uv --version >/dev/null 2>&1; then
-        say "installed uv for this user by pip"
-        uv=("$python" -m uv)
     else
-        private_uv
+        [ -x build/uv/bin/uv ] || install_uv
         uv=(build/uv/bin/uv)
     fi
 }
 
-private_uv() {
-    [ -x build/uv/bin/uv ] && return
+# By pip where there is one (--target: Debian's refuses to install for the system or the user), else by the pip of a venv.
+install_uv() {
     say "installing uv into build/uv"
+    if "$python" -m pip --version >/dev/null 2>&1; then
+        "$python" -m pip install --quiet --upgrade --target build/uv uv
+        return
+    fi
     if ! "$python" -c 'import ensurepip' 2>/dev/null; then
-        may_install || fail "Python's venv module is missing: install python3-venv, or uv (https://docs.astral.sh/uv)"
+        may_install || fail "uv is needed, and Python's pip or venv to install it: install one of them, e.g. \`apt-get install python3-venv\`"
         install_package python3-venv
     fi
     "$python" -m venv build/uv
     build/uv/bin/python -m pip install --quiet uv
 }
 
-# What Spark needs is known in one place, the package itself; says in one line what is missing.
+# What Spark needs is known in one place, the package itself, and found before anything large is downloaded; says in one
+# line what is missing. (That module needs nothing but Python.)
 check_java() {
-    .venv/bin/python - <<'PYTHON'
+    PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=spark-jobs/src "$python" - <<'PYTHON'
 import sys
 from streamtopology.jobs.local.java import JavaMissing, find_java
 
@@ -65,6 +65,13 @@ print(f"[setup] Java {java.version} in {java.home}")
 PYTHON
 }
 
+find_java() {
+    if may_install && ! check_java >/dev/null 2>&1; then
+        install_package openjdk-17-jre-headless || install_package openjdk-21-jre-headless || true
+    fi
+    check_java
+}
+
 # Debian 12's is 1.19; tests/support/kube/binaries.py says the same version.
 has_go() {
     local minor
@@ -73,17 +80,12 @@ has_go() {
 }
 
 python="$(find_python)" || fail "Python 3.11 or newer is needed, found $(python3 --version 2>&1 || true)"
+find_java
 find_uv
 say "$("${uv[@]}" --version), $("$python" --version)"
 say "locked packages into .venv (some minutes the first time)"
 groups=()
 has_go || groups=(--group go)
 "${uv[@]}" sync --frozen --all-packages --all-extras "${groups[@]}" --python "$python"
-if ! check_java 2>/dev/null; then
-    if may_install; then
-        install_package openjdk-17-jre-headless || install_package openjdk-21-jre-headless
-    fi
-    check_java
-fi
 touch .venv/ready
 say "ready"
