@@ -406,16 +406,16 @@ def test_garbage_is_what_no_kept_commit_names(checkpoint: Checkpoint) -> None:
         checkpoint.commit(commit_record(batch, reference, {"out": [output]}))
     waiting = checkpoint.compact("words", 0, replace(reference, deltas=reference.deltas[:1]), COUNTS)
     unfinished = checkpoint.write_delta("words", 0, 12, 1, state.delta())
-    left_by_the_dead = checkpoint.local_path(f"commits/.3.json.{'a' * 32}.partial")
-    left_by_the_dead.write_bytes(b"")
-    being_written = checkpoint.local_path(f"commits/.12.json.{'b' * 32}.partial")
-    being_written.write_bytes(b"")
+    left_by_the_dead = [checkpoint.local_path(f"{path}.{'a' * 32}.partial") for path in ("commits/.3.json", "epochs/.3.json")]
+    being_written = [checkpoint.local_path(f"{path}.{'b' * 32}.partial") for path in ("commits/.12.json", "epochs/.4.json")]
+    for draft in (*left_by_the_dead, *being_written):
+        draft.write_bytes(b"")
 
     deleted = checkpoint.collect_garbage(keep_commits=3)
     left = LocalStore(Path(checkpoint.uri)).list("")
     assert not set(deleted) & set(left)
-    assert not left_by_the_dead.exists()
-    assert being_written.exists()
+    assert not any(draft.exists() for draft in left_by_the_dead)
+    assert all(draft.exists() for draft in being_written)
     assert {waiting, unfinished, "header.json", "epochs/3.json"} <= set(left)
     assert checkpoint.epochs() == [3]
     assert [path for path in left if path.startswith("commits/") and "partial" not in path] == [

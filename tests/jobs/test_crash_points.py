@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from support.processes import killed_in
 from support.stages import SLOTS, Flow, manifest, random_table
@@ -112,7 +112,7 @@ def test_a_death_at_any_point_costs_nothing(tmp_path: Path, point: str) -> None:
     check(tmp_path)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])  # lives are too long to shrink
 @given(deaths=st.lists(st.tuples(st.sampled_from(IN_A_LIFE), st.integers(1, 12)), min_size=2, max_size=6))
 def test_deaths_in_any_order_cost_nothing(tmp_path_factory: pytest.TempPathFactory, deaths: list[tuple[str, int]]) -> None:
     folder = tmp_path_factory.mktemp("lives")

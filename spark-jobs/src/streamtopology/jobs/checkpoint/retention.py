@@ -53,7 +53,8 @@ def garbage(paths: Iterable[str], kept: Sequence[CommitRecord], leases: Collecti
         if folder not in ("epochs", "batches", "commits", "state", "outputs"):
             return False
         if folder == "epochs":
-            return number_of(target) < oldest.epoch
+            is_draft = path != target  # of an epoch that ran it is what a dead writer left
+            return number_of(target) < oldest.epoch or (is_draft and number_of(target) <= last.epoch)
         # A snapshot may be adopted by a later commit as long as the delta that it covers is still in use.
         return number_of(target) < oldest.batch and path not in named and target not in waiting
 
