@@ -21,13 +21,14 @@ from streamtopology.jobs.pods.cluster import LONG_PATIENCE_SECONDS, PATIENCE_SEC
 from streamtopology.jobs.pods.driver import check_for_pods
 from streamtopology.jobs.pods.environment import DriverEnvironment
 from streamtopology.jobs.pods.follower import misfit
-from streamtopology.jobs.pods.routing_map import PlannedEpoch, RoutingMap, RoutingMapError
+from streamtopology.jobs.pods.routing_map import PlannedEpoch, RoutingMap
 from streamtopology.jobs.pods.settings import driver_settings
 from streamtopology.jobs.rerouting import first_routes
 from streamtopology.jobs.runner import source_schemas
 from streamtopology.routing.epoch import Epoch
 from streamtopology.routing.placement import Placement
 from streamtopology.routing.rescaling import most_instances, slot_names
+from streamtopology.routing.routing_map import RoutingMapError
 from streamtopology.routing.topology import ManifestError, Topology, parse
 
 ENVIRONMENT = {

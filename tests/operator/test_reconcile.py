@@ -107,6 +107,19 @@ def test_where_a_resize_is_refused_pods_are_replaced_one_after_the_other(world: 
     assert limits["cpu"] == "600m"
 
 
+def test_replacing_pods_is_under_way_until_the_last_whatever_status_remembers(world: World):
+    world.change(executors=[{**LARGE, "pod": {"annotations": {"team": "streams"}}}, SMALL])
+    world.carry_out(world.decide())
+    del world.manifest["status"]
+    decision = world.decide()
+    assert decision.steps == (), "the one before is not ready yet"
+    world.carry_out(decision)
+    assert condition(world, "Reconfiguring") == ("True", "Updating")
+    assert condition(world, "Degraded") == ("False", "AsExpected")
+    world.settle()
+    assert condition(world, "Reconfiguring") == ("False", "Settled")
+
+
 @pytest.mark.parametrize("reason", ["Deferred", "Infeasible"])
 def test_a_resize_that_the_node_does_not_carry_out_is_a_condition(world: World, reason: str):
     world.change(executors=[{**LARGE, "cpu": "600m"}, SMALL])

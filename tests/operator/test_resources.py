@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import gzip
 import json
 from typing import Any
 
@@ -14,8 +13,9 @@ from hypothesis import strategies as st
 from streamtopology.jobs.pods.environment import app_id
 from streamtopology.operator.resources import access, driver, executors, migration
 from streamtopology.operator.resources.objects import Owner
-from streamtopology.operator.resources.routing import LARGEST_BYTES, PublishedEpoch, RoutingTooLargeError, config_map
+from streamtopology.operator.resources.routing import LARGEST_BYTES, RoutingTooLargeError, config_map
 from streamtopology.operator.seen import essence, see
+from streamtopology.routing.routing_map import PackedEpoch, pack
 from streamtopology.routing.topology import Topology, parse
 
 OWNER = Owner("flow", "space", "uid-1")
@@ -176,8 +176,8 @@ def test_another_restart_generation_is_another_driver():
 
 
 def test_the_config_map_holds_topology_generation_and_epoch():
-    packed = gzip.compress(b"{}")
-    body = config_map(OWNER, topology(), 7, 5, PublishedEpoch(3, 7, packed, "ready", "counts: imbalance"))
+    packed = pack("{}")
+    body = config_map(OWNER, topology(), 7, 5, PackedEpoch(3, 7, packed, "ready", "counts: imbalance"))
     assert parse(json.loads(body["data"]["topology"])) == topology()
     assert (body["data"]["generation"], body["data"]["epochNumber"], body["data"]["epochState"]) == ("7", "3", "ready")
     assert base64.b64decode(body["binaryData"]["epoch"]) == packed
@@ -188,7 +188,7 @@ def test_the_config_map_holds_topology_generation_and_epoch():
 
 def test_an_epoch_that_does_not_fit_is_refused_with_what_to_do():
     with pytest.raises(RoutingTooLargeError, match="maxTableEntries"):
-        config_map(OWNER, topology(), 1, 1, PublishedEpoch(3, 1, bytes(LARGEST_BYTES), "ready", ""))
+        config_map(OWNER, topology(), 1, 1, PackedEpoch(3, 1, bytes(LARGEST_BYTES), "ready", ""))
 
 
 @settings(deadline=None)

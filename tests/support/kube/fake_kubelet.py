@@ -98,17 +98,21 @@ class FakeKubelet:
                 self._look_after(core, event["raw_object"])
 
     def _look_after(self, core: client.CoreV1Api, pod: Pod) -> None:
+        """By name and uid: what an event tells of may be gone, and its successor bear its name."""
         metadata, status = pod["metadata"], pod["status"]
         name, namespace = metadata["name"], metadata["namespace"]
         try:
             if "deletionTimestamp" in metadata:
-                core.delete_namespaced_pod(name, namespace, grace_period_seconds=0)
+                this = client.V1Preconditions(uid=metadata["uid"])
+                core.delete_namespaced_pod(
+                    name, namespace, body=client.V1DeleteOptions(grace_period_seconds=0, preconditions=this)
+                )
             elif "nodeName" not in pod["spec"]:
                 self._schedule(core, pod)
             elif status["phase"] in {"Pending", "Running"}:
                 wanted = _running(pod, self.resizes)
                 if any(status.get(field) != value for field, value in wanted.items()):
-                    core.patch_namespaced_pod_status(name, namespace, {"status": wanted}, _content_type=_MERGE)
+                    _tell(core, pod, wanted)
         except client.ApiException as problem:
             if problem.status not in {403, 404, 409}:  # its namespace ends, it is gone, or has changed: the next event tells
                 raise
@@ -117,11 +121,18 @@ class FakeKubelet:
         name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
         if not self.unschedulable(pod):
             target = client.V1ObjectReference(kind="Node", name=NODE)
-            binding = client.V1Binding(metadata=client.V1ObjectMeta(name=name), target=target)
+            binding = client.V1Binding(metadata=client.V1ObjectMeta(name=name, uid=pod["metadata"]["uid"]), target=target)
             core.create_namespaced_pod_binding(name, namespace, binding, _preload_content=False)
         elif not any(each["type"] == "PodScheduled" for each in pod["status"].get("conditions", [])):
             told = _stamped("PodScheduled", "False", "Unschedulable", "0/1 nodes are available: 1 Insufficient cpu.")
-            core.patch_namespaced_pod_status(name, namespace, {"status": {"conditions": [told]}})
+            _tell(core, pod, {"conditions": [told]})
+
+
+def _tell(core: client.CoreV1Api, pod: Pod, status: dict[str, Any]) -> None:
+    """Writes these fields of the status, if the pod is still the same."""
+    metadata = pod["metadata"]
+    body = {"metadata": {"uid": metadata["uid"]}, "status": status}
+    core.patch_namespaced_pod_status(metadata["name"], metadata["namespace"], body, _content_type=_MERGE)
 
 
 def _running(pod: Pod, resizes: Resizes) -> dict[str, Any]:

@@ -44,19 +44,21 @@ class Cache:
         if key is None:
             return
         known = self._objects[key].get((seen.kind, seen.name))
-        if known is not None and known.uid == seen.uid and known.version > seen.version:
-            return
+        if known is not None and known.version > seen.version:
+            return  # the answer to a call may come after the event of what happened next
+        self._objects[key][seen.kind, seen.name] = seen
         if known != seen:
-            self._objects[key][seen.kind, seen.name] = seen
             self.changed(key)
 
     def drop(self, body: Object) -> None:
-        """The object is gone."""
+        """The object is gone. A namesake made since stays."""
         key = _key_of(body)
         if key is None:
             return
         of_topology = self._objects.get(key, {})
-        if of_topology.pop((body["kind"], body["metadata"]["name"]), None) is not None:
+        known = of_topology.get((body["kind"], body["metadata"]["name"]))
+        if known is not None and known.uid == body["metadata"]["uid"]:
+            del of_topology[known.kind, known.name]
             self.changed(key)
         if not of_topology:
             self._objects.pop(key, None)
@@ -101,16 +103,21 @@ class Cache:
             self.note(item)
             if key := _key_of(item):
                 present.add((key, item["metadata"]["name"]))
-        self._drop_absent(kind, namespace, present)
+        version = str(listed["metadata"]["resourceVersion"])
+        self._drop_absent(kind, namespace, present, int(version))
         self._listed[kind.kind].set()
-        return str(listed["metadata"]["resourceVersion"])
+        return version
 
-    def _drop_absent(self, kind: Kind, namespace: str | None, present: set[tuple[Key, str]]) -> None:
-        """What went while nobody watched."""
+    def _drop_absent(self, kind: Kind, namespace: str | None, present: set[tuple[Key, str]], version: int) -> None:
+        """What went while nobody watched. The list comes from the server's cache: what we have made since is not in it."""
         for key, objects in list(self._objects.items()):
             if namespace is not None and key.namespace != namespace:
                 continue
-            gone = [name for of_kind, name in objects if of_kind == kind.kind and (key, name) not in present]
+            gone = [
+                name
+                for (of_kind, name), known in objects.items()
+                if of_kind == kind.kind and (key, name) not in present and known.version <= version
+            ]
             for name in gone:
                 del objects[kind.kind, name]
                 self.changed(key)

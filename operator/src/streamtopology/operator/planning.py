@@ -7,7 +7,6 @@ memory that the event loop's process need not have; and if it dies, it is starte
 from __future__ import annotations
 
 import asyncio
-import gzip
 import json
 import logging
 import multiprocessing
@@ -22,6 +21,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from streamtopology.operator.stats import Stats, StatsFormatError, read_stats
+from streamtopology.routing.routing_map import pack
 from streamtopology.routing.topology import Autoscale, ManifestError, Rebalance, Topology, parse
 
 if TYPE_CHECKING:
@@ -251,7 +251,7 @@ def _proposed(kind: Literal["recommend", "reroute"], proposal: Proposal, generat
         reason=proposal.reason,
         generation=generation,
         number=proposal.epoch.number,
-        packed=gzip.compress(proposal.epoch.to_json().encode(), mtime=0),
+        packed=pack(proposal.epoch.to_json()),
         stages=tuple(sorted(proposal.plans)),
         predicted_gain_seconds=proposal.predicted_gain_seconds,
         cost_seconds=proposal.cost_seconds,

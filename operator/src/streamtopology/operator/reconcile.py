@@ -13,7 +13,7 @@ from streamtopology.operator import names, status
 from streamtopology.operator.autoscaling import replicas_wanted
 from streamtopology.operator.observe import Observed
 from streamtopology.operator.planning import PlanningRequest
-from streamtopology.operator.resizing import put_right
+from streamtopology.operator.resizing import outdated, replacements, resizes
 from streamtopology.operator.resources import access, driver, executors
 from streamtopology.operator.rollout import Rollout, is_pending, roll_out
 from streamtopology.operator.scaling import is_drained, replicas_now, waited
@@ -70,6 +70,7 @@ def _run(seen: Observed, read: Topology, image: str, settings: Settings) -> Deci
         )
         for executor in topology.executors
     }
+    replaced = outdated(seen, topology, stateful_sets)
     steps: list[Step] = [
         *finalizer,
         *_differing(seen, _lasting_objects(seen, topology)),
@@ -78,9 +79,10 @@ def _run(seen: Observed, read: Topology, image: str, settings: Settings) -> Deci
         *_differing(seen, list(stateful_sets.values())),
         *_differing(seen, [_driver(seen, topology, image, rollout, stop)]),
         *_removed_classes(seen, topology, settings),
-        *put_right(seen, topology, stateful_sets),
+        *resizes(seen, topology),
+        *replacements(seen, topology, replaced),
     ]  # fmt: skip
-    reported, target, again = _reported(seen, topology, rollout, tuple(steps), settings, scaled=scaled)
+    reported, target, again = _reported(seen, topology, rollout, tuple(steps), settings, scaled=scaled, outdated=len(replaced))
     return Decision(tuple(steps), (*rollout.events, *status.events(seen, reported)), reported, target, again)
 
 

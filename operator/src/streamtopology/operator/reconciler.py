@@ -193,11 +193,15 @@ class Reconciler:
         self._written_at[key] = self._clock()
 
     def _took(self, key: Key, body: Object) -> None:
-        """The topology as one of our own writes left it: no news to be looked at."""
+        """The topology as one of our own writes left it. What we wrote is no news; what somebody changed just before is, and
+        its event is yet to come and will be passed over as older."""
         known = self._manifests.get(key)
-        if known is not None and _version(known) <= _version(body):
-            body["metadata"].pop("managedFields", None)
-            self._manifests[key] = body
+        if known is None or _version(known) > _version(body):
+            return
+        body["metadata"].pop("managedFields", None)
+        self._manifests[key] = body
+        if _asked(known) != _asked(body):
+            self._queue.add(key)
 
     async def _tell(self, key: Key, seen: Observed, decision: Decision) -> None:
         for event in decision.events:
@@ -248,6 +252,12 @@ def tuples_stalled(batches: Sequence[Batch]) -> float | None:
 
 def key_of(body: Object) -> Key:
     return Key(body["metadata"]["namespace"], body["metadata"]["name"])
+
+
+def _asked(body: Object) -> tuple[object, ...]:
+    """What only others change: which topology it is, its spec, whether it is to go, its annotations."""
+    metadata = body["metadata"]
+    return metadata["uid"], metadata["generation"], "deletionTimestamp" in metadata, metadata.get("annotations") or {}
 
 
 def _version(body: Object) -> int:

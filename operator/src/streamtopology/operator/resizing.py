@@ -28,27 +28,40 @@ def refusal(seen: Observed, executor: ExecutorClass) -> str | None:
     return None
 
 
-def put_right(seen: Observed, topology: Topology, stateful_sets: dict[str, Object]) -> list[Step]:
-    """Steps for pods that differ from their StatefulSet. Resizes at once; replacements one at a time, each after the one
-    before is ready, unless the driver is not running: then nobody is waiting for any of them."""
-    steps: list[Step] = []
-    outdated: list[tuple[Pod, str]] = []
+def resizes(seen: Observed, topology: Topology) -> list[Step]:
+    """Steps for pods that have other resources than their class, where the API server has not refused such a step."""
+    return [
+        Resize(pod.name, executor.name, target(executor))
+        for executor in topology.executors
+        if not refusal(seen, executor)
+        for pod in _lasting(seen, executor)
+        if pod.resources != target(executor)
+    ]
+
+
+def outdated(seen: Observed, topology: Topology, stateful_sets: dict[str, Object]) -> list[tuple[Pod, str]]:
+    """Pods that differ from their StatefulSet in what only another pod can put right, and why."""
+    found: list[tuple[Pod, str]] = []
     for executor in topology.executors:
         content = stateful_sets[executor.name]["spec"]["template"]["metadata"]["annotations"][names.POD_CONTENT]
         refused = refusal(seen, executor)
-        for pod in seen.pods("executor", executor.name):
-            if pod.deleting or pod.ordinal >= executor.replicas:
-                continue
+        for pod in _lasting(seen, executor):
             if pod.pod_content != content:
-                outdated.append((pod, "its template has changed"))
+                found.append((pod, "its template has changed"))
             elif pod.resources != target(executor) and refused:
-                outdated.append((pod, f"it cannot be resized in place ({refused})"))
-            elif pod.resources != target(executor):
-                steps.append(Resize(pod.name, executor.name, target(executor)))
-    return steps + _replaced(seen, topology, outdated)
+                found.append((pod, f"it cannot be resized in place ({refused})"))
+    return found
 
 
-def _replaced(seen: Observed, topology: Topology, outdated: list[tuple[Pod, str]]) -> list[Step]:
+def _lasting(seen: Observed, executor: ExecutorClass) -> list[Pod]:
+    """The pods of the class that neither go nor are about to."""
+    pods = seen.pods("executor", executor.name)
+    return [pod for pod in pods if not pod.deleting and pod.ordinal < executor.replicas]
+
+
+def replacements(seen: Observed, topology: Topology, outdated: list[tuple[Pod, str]]) -> list[Step]:
+    """Steps for them, one at a time, each after the one before is ready, unless the driver is not running: then nobody is
+    waiting for any of them."""
     if seen.driver_pod is not None and seen.driver_pod.ready:
         broken = [(pod, why) for pod, why in outdated if not pod.ready]
         if not broken and ready_executors(seen, topology) < topology.replicas:

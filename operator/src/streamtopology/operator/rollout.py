@@ -8,9 +8,10 @@ from streamtopology.operator import names
 from streamtopology.operator.observe import Observed
 from streamtopology.operator.planning import Judgement
 from streamtopology.operator.resources import migration
-from streamtopology.operator.resources.routing import PublishedEpoch, RoutingTooLargeError, config_map, topology_text
+from streamtopology.operator.resources.routing import RoutingTooLargeError, config_map, topology_text
 from streamtopology.operator.seen import RoutingMap
 from streamtopology.operator.steps import Apply, Delete, Event, Patch, Step
+from streamtopology.routing.routing_map import READY, PackedEpoch
 from streamtopology.routing.topology import Level, Topology, difference
 from streamtopology.routing.wording import count, duration, size
 
@@ -96,9 +97,7 @@ def _pending(seen: Observed, current: RoutingMap, topology: Topology, image: str
         if job.failed:
             return _withdrawn(seen, current, topology, "MigrationFailed", f"its migration failed: {job.failed}")
         if job.done:
-            ready = Patch(
-                names.CONFIG_MAP, current.name, {"data": {"epochState": "ready"}}, f"epoch {current.epoch} is copied: ready"
-            )
+            ready = Patch(names.CONFIG_MAP, current.name, {"data": dict(READY)}, f"epoch {current.epoch} is copied: ready")
             return Rollout(current.restart_generation, (ready,))
     return Rollout(current.restart_generation)
 
@@ -122,9 +121,7 @@ def _judged(seen: Observed, current: RoutingMap, topology: Topology, image: str)
     if judgement.generation != current.generation or judgement.number != (stats.newest_epoch or 0) + 1:
         return keep
     ahead = judgement.moved_bytes > topology.migration.threshold_bytes
-    epoch = PublishedEpoch(
-        judgement.number, seen.generation, judgement.packed, "prepared" if ahead else "ready", judgement.reason
-    )
+    epoch = PackedEpoch(judgement.number, seen.generation, judgement.packed, "prepared" if ahead else "ready", judgement.reason)
     try:
         body = config_map(seen.owner, topology, seen.generation, current.restart_generation, epoch)
     except RoutingTooLargeError as error:

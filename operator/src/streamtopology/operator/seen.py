@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from streamtopology.operator import names
+from streamtopology.routing.routing_map import Outline
 from streamtopology.routing.topology import QuantityError, parse_cpu, parse_memory
 
 Resources = tuple[float, int]
@@ -39,16 +40,8 @@ class Workload(Seen):
 
 
 @dataclass(frozen=True)
-class RoutingMap(Seen):
-    """The ConfigMap between operator and driver. `epoch`: None where none is published; `topology`: its JSON text."""
-
-    topology: str = ""
-    generation: int = 0
-    restart_generation: int = 0
-    epoch: int | None = None
-    epoch_generation: int = 0
-    epoch_state: str = ""
-    why: str = ""
+class RoutingMap(Outline, Seen):
+    """The ConfigMap between operator and driver, without the epoch itself."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +115,7 @@ def see(body: Mapping[str, Any]) -> Seen:
                 essence=essence(body),
             )
         case "ConfigMap":
-            return _routing_map(common, body)
+            return RoutingMap(**common, **vars(Outline.from_data(body.get("data") or {})))
         case "Pod":
             return _pod(common, body)
         case "Job":
@@ -149,21 +142,6 @@ def _resources(container: Mapping[str, Any]) -> Resources:
         return (parse_cpu(limits["cpu"]) if "cpu" in limits else 0.0, parse_memory(limits.get("memory", 0)))
     except QuantityError:  # written by somebody else, in a form that we never write: unlike anything of ours
         return (-1.0, -1)
-
-
-def _routing_map(common: Mapping[str, Any], body: Mapping[str, Any]) -> RoutingMap:
-    data = body.get("data") or {}
-    epoch = data.get("epochNumber", "")
-    return RoutingMap(
-        **common,
-        topology=data.get("topology", ""),
-        generation=_number(data.get("generation")),
-        restart_generation=_number(data.get("restartGeneration")),
-        epoch=_number(epoch) if epoch else None,
-        epoch_generation=_number(data.get("epochGeneration")),
-        epoch_state=data.get("epochState", ""),
-        why=data.get("epochReason", ""),
-    )
 
 
 def _number(text: object) -> int:

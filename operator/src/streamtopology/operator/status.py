@@ -68,11 +68,11 @@ def _lasting(status: Object) -> Object:
 
 def build(
     seen: Observed, topology: Topology, rollout: Rollout, steps: tuple[Step, ...], *,
-    scaled: Scaled | None = None, paused: bool = False,
+    scaled: Scaled | None = None, outdated: int = 0, paused: bool = False,
 ) -> Object:  # fmt: skip
-    """The status that goes with a decision: `topology` is resolved, `steps` are about to be taken."""
+    """The status that goes with a decision: `topology` is resolved, `steps` are about to be taken, `outdated` pods replaced."""
     stats = seen.stats
-    under_way = None if paused else _under_way(seen, topology, rollout, steps)
+    under_way = None if paused else _under_way(seen, topology, rollout, steps, outdated)
     judged = [
         _readiness(seen, topology),
         conditions.balanced(seen, topology),
@@ -191,7 +191,7 @@ def _reconfiguring(seen: Observed, under_way: tuple[str, str] | None, paused: bo
 
 
 def _under_way(
-    seen: Observed, topology: Topology, rollout: Rollout, steps: tuple[Step, ...]
+    seen: Observed, topology: Topology, rollout: Rollout, steps: tuple[Step, ...], outdated: int
 ) -> tuple[str, str] | None:  # fmt: skip
     """(kind, sentence) of the change that has been begun and has not come through; None when all is settled."""
     known = (seen.status.get("intent") or {}).get("action")
@@ -210,6 +210,8 @@ def _under_way(
             )
     if steps:
         return known or "Updating", "; ".join(str(step) for step in steps)
+    if outdated:
+        return known or "Updating", f"executor pods are replaced one at a time; yet to come: {outdated}"
     if known and (ready_executors(seen, topology) < topology.replicas or seen.driver_pod is None or not seen.driver_pod.ready):
         return known, f"{ready_executors(seen, topology)} of {topology.replicas} executors are ready"
     if known and (seen.stats is None or seen.silence is not None or is_pending(seen)):

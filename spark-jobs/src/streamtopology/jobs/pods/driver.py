@@ -35,13 +35,14 @@ from streamtopology.jobs.pods.environment import (
 )
 from streamtopology.jobs.pods.follower import Follower, Mailbox, following, newest
 from streamtopology.jobs.pods.log_lines import LogLines
-from streamtopology.jobs.pods.routing_map import RoutingMap, RoutingMapError
+from streamtopology.jobs.pods.routing_map import RoutingMap
 from streamtopology.jobs.pods.routing_watch import ConfigMapWatch
 from streamtopology.jobs.pods.settings import driver_settings
 from streamtopology.jobs.runner import RunOptions, TopologyRun, check_before_start, new_history
 from streamtopology.jobs.server import EVERYWHERE, StatusServer
 from streamtopology.jobs.session import start_driver_jvm
 from streamtopology.jobs.stats import Standing, build_stats
+from streamtopology.routing.routing_map import RoutingMapError
 from streamtopology.routing.topology import ManifestError, Problem, Topology
 
 _LOOK_SECONDS = 0.5

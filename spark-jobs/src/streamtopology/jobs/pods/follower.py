@@ -9,11 +9,12 @@ from dataclasses import replace
 from queue import Empty, SimpleQueue
 
 from streamtopology.jobs.batch import Plan
-from streamtopology.jobs.pods.routing_map import PlannedEpoch, RoutingMap, RoutingMapError
+from streamtopology.jobs.pods.routing_map import PlannedEpoch, RoutingMap
 from streamtopology.jobs.pods.routing_watch import ConfigMapContent
 from streamtopology.jobs.runner import TopologyRun
 from streamtopology.jobs.stats import Refusal
 from streamtopology.routing.epoch import Epoch, Route
+from streamtopology.routing.routing_map import RoutingMapError
 from streamtopology.routing.topology import ManifestError
 
 Mailbox = SimpleQueue[ConfigMapContent | None]
