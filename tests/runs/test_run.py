@@ -16,12 +16,14 @@ import yaml
 
 from streamtopology.jobs import control
 from streamtopology.jobs.batch import Plan
+from streamtopology.jobs.bench.tpch_data import make_q5
 from streamtopology.jobs.checkpoint import Checkpoint
 from streamtopology.jobs.inspect_state import describe_key, node_state
 from streamtopology.jobs.measures import locality
 from streamtopology.jobs.pods.follower import Follower
 from streamtopology.jobs.pods.routing_map import PlannedEpoch, RoutingMap
 from streamtopology.jobs.query import Until
+from streamtopology.jobs.reproducing.on_spark.mixed_workloads import q5_streams, query_5
 from streamtopology.jobs.sinks.memory import memory_rows
 from streamtopology.jobs.stats import Refusal
 from streamtopology.jobs.top import asking_here
@@ -83,6 +85,27 @@ def test_words_are_counted_under_every_policy(runner: Runner, name: str) -> None
 def test_every_policy_that_runs_has_an_example() -> None:
     shown = {name.removesuffix(".yaml") for name in POLICIES} | {"mixed", "partial-key"}  # flights, wordcount
     assert shown == set(groupings.GROUPINGS)
+
+
+def test_query_5_of_tpch_as_a_stream_equals_the_query_over_all_rows(runner: Runner) -> None:
+    folders = make_q5(runner.folder / "q5", batches=4, weeks=2, scale=0.04, exponent=0.8, seed=1)
+    sink = memory_sink("q5", "revenues")
+    runner.run(manifest("q5", q5_streams(runner.folder / "q5"), query_5("mixed", {"cost": "0us"}), [sink]))
+    for name, folder in folders.items():
+        duckdb.read_parquet(f"{folder}/*.parquet").create_view(name, replace=True)
+    week = "epoch_us({}.placed) // 604_800_000_000"
+    expected = duckdb.sql(
+        f"""
+        SELECT suppliers.nation, sum(revenue) FROM orders JOIN customers USING (custkey) JOIN lineitems USING (orderkey)
+        JOIN suppliers USING (suppkey)
+        WHERE region = 'ASIA' AND customers.nation = suppliers.nation AND {week.format("orders")} = {week.format("customers")}
+        AND {week.format("orders")} = {week.format("suppliers")}
+        GROUP BY suppliers.nation, {week.format("orders")}
+        """
+    ).fetchall()
+    assert len(expected) >= 20
+    found = [(row["nation"], row["revenue"]) for row in memory_rows("q5")]
+    assert sorted(found) == pytest.approx(sorted(expected))
 
 
 def test_a_rerouted_run_equals_a_group_by_and_keys_are_where_the_table_says(runner: Runner) -> None:

@@ -50,17 +50,13 @@ def fresh_folder(bench: str) -> Path:
 
 def topology(
     name: str, data: Path, schema: str, operators: Sequence[Mapping[str, Any]], executors: Sequence[Mapping[str, Any]],
-    rebalance: Mapping[str, Any] | None = None, watermark: Mapping[str, Any] | None = None, **more: Any,
+    rebalance: Mapping[str, Any] | None = None, **more: Any,
 ) -> Topology:  # fmt: skip
     """A topology that takes one parquet file of `data` a batch, as the source `rows`; never re-routed unless told.
 
     `more`: other parts of the manifest's spec.
     """
-    source: dict[str, Any] = {
-        "name": "rows", "format": "parquet", "schema": schema, "options": {"path": str(data), "maxFilesPerTrigger": 1},
-    }  # fmt: skip
-    if watermark is not None:
-        source["watermark"] = dict(watermark)
+    source = {"name": "rows", "format": "parquet", "schema": schema, "options": {"path": str(data), "maxFilesPerTrigger": 1}}
     spec = {
         "sources": [source], "operators": list(operators), "executors": list(executors),
         "rebalance": dict(rebalance or {"mode": "Off"}), **more,

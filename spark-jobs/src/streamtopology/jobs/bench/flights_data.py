@@ -70,7 +70,7 @@ def make_flights(target: Path, batches: int, rows_per_batch: int, row_groups: in
         seq = np.arange(number * rows_per_batch, (number + 1) * rows_per_batch, dtype=np.int64)
         return rows.take(seq % rows.num_rows).append_column("seq", pa.array(seq)).cast(FLIGHTS_SCHEMA)
 
-    return _write_batches(target, "flights", batches, row_groups, batch)
+    return write_batches(target, "flights", batches, row_groups, batch)
 
 
 def make_keys(
@@ -95,7 +95,7 @@ def make_keys(
         drawn = np.searchsorted(cumulative, random.random(rows_per_batch), side="right").astype(np.int64)
         return pa.table({"key": drawn + first_key, "value": random.random(rows_per_batch)})
 
-    return _write_batches(target, "keys", batches, row_groups, batch)
+    return write_batches(target, "keys", batches, row_groups, batch)
 
 
 def make_trades(target: Path, batches: int, rows_per_batch: int, symbols: int, seed: int, first_symbol: int = 0) -> list[Path]:
@@ -118,7 +118,7 @@ def make_trades(target: Path, batches: int, rows_per_batch: int, symbols: int, s
         }
         return pa.table(columns).cast(TRADES_SCHEMA)
 
-    return _write_batches(target, "trades", batches, 16, batch)
+    return write_batches(target, "trades", batches, 16, batch)
 
 
 def key_shares(distribution: Distribution, keys: int) -> np.ndarray:
@@ -149,7 +149,8 @@ def _exponent_of_first_share(share: float, keys: int) -> float:
     return low
 
 
-def _write_batches(target: Path, name: str, batches: int, row_groups: int, batch: Callable[[int], pa.Table]) -> list[Path]:
+def write_batches(target: Path, name: str, batches: int, row_groups: int, batch: Callable[[int], pa.Table]) -> list[Path]:
+    """Write `NAME-000000.parquet` and so on, whole and in the order of their times, with `batch(number)` in it."""
     target.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
     for number in range(batches):

@@ -94,8 +94,6 @@ def _chosen(name: str, experiments: Mapping[str, Experiment]) -> list[Experiment
         return [experiments[name]]
     if name in ON_SPARK:
         raise WrongUse(f"{name} is measured on Spark, on an embedded cluster: add --spark")
-    if name in NOT_BUILT:
-        raise WrongUse(f"{name} cannot be run on Spark yet: {NOT_BUILT[name]}")
     known = "\n".join(f"  {experiment.id:22} {experiment.title}" for experiment in experiments.values())
     raise WrongUse(f"there is no experiment {name!r}; there is {ALL!r}, or one of:\n{known}")
 

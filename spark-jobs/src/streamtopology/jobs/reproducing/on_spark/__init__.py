@@ -19,7 +19,6 @@ ON_SPARK: Mapping[str, Experiment] = {
 }
 
 NOT_BUILT: Mapping[str, str] = {
-    "mixed-throughput-q5": "TPC-H Q5 as a continuous join of windows is not there; mixed-throughput has the word count and the self-join",
     "locality-synthetic": (
         "on one host the loopback is as fast as memory, so that padding and locality cost nothing: it needs network "
         "namespaces with a limited rate; the row runs on a model of the network, without --spark"
