@@ -229,15 +229,15 @@ class InProcessRouter:
     def publish(self, epoch: Epoch, prepared: bool = False) -> None:
         """Run under `epoch`, made by someone else than the controller, from the next batch on. It follows the newest one.
 
-        It may say nothing of the placement, but not another one: who takes part is decided here. One that is only
-        `prepared` runs when its state has been copied.
+        ValueError: it does not follow it, or does not fit what runs; it need not say the placement, which is decided here.
+        One that is only `prepared` runs when its state has been copied.
         """
         with self._deciding:
             newest = self.newest()
             if epoch.number <= newest.epoch.number:
                 raise ValueError(f"epoch {epoch.number} cannot be published: epoch {newest.epoch.number} is there already")
-            if epoch.placement not in (None, newest.placement):
-                raise ValueError(f"epoch {epoch.number} was planned for {epoch.placement}, but the run has {newest.placement}")
+            if (why := newest.misfit(epoch)) is not None:
+                raise ValueError(why)
             self._publish(newest.topology, replace(epoch, placement=newest.placement), 0.0, {}, prepared)
 
     def bound(self) -> float:
