@@ -103,7 +103,6 @@ class InProcessRouter:
         self._clock = clock
         self._decides = decides
         self._preparing = preparing or Preparing(checkpoint, None, lambda text: None, clock)
-        self._copies_itself = preparing is not None and preparing.start is not None
         self._prepared: _Published | None = None
         self._here: frozenset[str] = frozenset()
         self._published: dict[int, _Published] = {}
@@ -269,7 +268,7 @@ class InProcessRouter:
         self._checkpoint.write_epoch(epoch.number, plan.to_json())
         self._preparing.give_up()
         keeps_partials = _keeps_partials(self._ready, plan)
-        large = prepared or (self._copies_itself and self._preparing.is_large(self._ready, plan))
+        large = prepared or (self._preparing.start is not None and self._preparing.is_large(self._ready, plan))
         is_prepared = keeps_partials and large and self._preparing.begin(self._ready, plan)
         with self._lock:
             self._published[epoch.number] = published
