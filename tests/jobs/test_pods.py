@@ -20,7 +20,6 @@ from streamtopology.jobs.pinning import ExecutorInfo
 from streamtopology.jobs.pods.cluster import LONG_PATIENCE_SECONDS, PATIENCE_SECONDS, KubernetesCluster, enough
 from streamtopology.jobs.pods.driver import check_for_pods
 from streamtopology.jobs.pods.environment import DriverEnvironment
-from streamtopology.jobs.pods.follower import misfit
 from streamtopology.jobs.pods.routing_map import PlannedEpoch, RoutingMap
 from streamtopology.jobs.pods.settings import driver_settings
 from streamtopology.jobs.rerouting import first_routes
@@ -128,8 +127,8 @@ def test_a_topology_that_is_wrong_is_told_as_a_manifest_is() -> None:
 def test_an_epoch_that_does_not_fit_the_run_is_told_from_one_that_does() -> None:
     ours = plan(topology())
     fits, counts = ours.epoch, ours.epoch.routes["counts"]
-    assert misfit(fits, ours) is None
-    assert misfit(replace(fits, source_shares=(), placement=None), ours) is None, "placement is not the operator's to say"
+    assert ours.misfit(fits) is None
+    assert ours.misfit(replace(fits, source_shares=(), placement=None)) is None, "placement is not the operator's to say"
     by_fields = {"counts": plan(topology("fields")).epoch.routes["counts"]}
     fewer = {"counts": replace(counts, table=counts.table.rescaled([0, 2]), instances=(0, 2))}
     elsewhere = Placement.first(["large-0", "large-1", "huge-0"], 3)
@@ -140,7 +139,7 @@ def test_an_epoch_that_does_not_fit_the_run_is_told_from_one_that_does() -> None
         (replace(fits, routes=fewer), r"over the instances [0, 2]; active are [0, 1, 2]"),
         (replace(fits, placement=elsewhere), "was planned for"),
     ):
-        assert said in str(misfit(wrong, ours))
+        assert said in str(ours.misfit(wrong))
 
 
 def test_pods_need_a_checkpoint_that_they_share_and_the_topology_they_were_made_for(tmp_path: Path) -> None:

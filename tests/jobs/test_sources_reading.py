@@ -12,12 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.streams import Stream, only_file, parquet_file, rows_of, spec
 
-from streamtopology.jobs.bench.flights_data import FLIGHTS_DDL, FLIGHTS_SCHEMA, make_flights
+from streamtopology.jobs.bench.flights_data import FLIGHTS_SCHEMA, make_flights
 from streamtopology.jobs.sources.conform import SchemaMismatchError
 from streamtopology.jobs.sources.ddl import SchemaError, ddl_to_arrow
 from streamtopology.jobs.sources.descriptors import Descriptor, SourceSpec
 from streamtopology.jobs.sources.reading import read
 from streamtopology.routing.topology import Source
+
+FLIGHTS_DDL = (
+    "year INT, month INT, day INT, dep_delay INT, arr_delay INT, carrier STRING, tailnum STRING, origin STRING, "
+    "dest STRING, distance INT, seq BIGINT"
+)
 
 # --- schemas
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -51,6 +52,13 @@ def test_reroutings_and_events_are_told_in_words():
     assert line is not None
     assert expected in line
     assert "executor small-0 lost" in line
+
+
+def test_what_was_applied_predicted_nothing_and_what_moved_no_keys_names_no_operator():
+    applied = reconfiguration(epoch=3, batch=14, operator="(source)", keys_moved=0, bytes_moved=0, predicted_gain=0.0)
+    assert wording.rerouting(applied) == "epoch 3 at batch 14: no keys moved"
+    planned = replace(applied, predicted_gain=0.1)
+    assert wording.rerouting(planned) == "epoch 3 at batch 14: sources are read in other shares, predicted gain 10 %"
 
 
 @settings(max_examples=15, deadline=None)

@@ -153,6 +153,14 @@ def test_scaling_is_done_when_the_new_executors_have_joined_not_when_their_pods_
     assert condition(world, "Reconfiguring") == ("False", "Settled")
 
 
+def test_before_the_first_batch_executors_count_when_the_driver_has_admitted_them(world: World):
+    assert world.driver is not None
+    world.driver.epoch, world.joining = None, 1
+    assert world.decide().status["executors"]["summary"] == "1/3", "one large one"
+    world.joining = 0
+    assert world.decide().status["executors"]["summary"] == "3/3"
+
+
 def test_fewer_executors_only_when_the_driver_has_left_them(world: World):
     world.change(executors=[{**LARGE, "replicas": 1}, SMALL])
     world.carry_out(world.decide())

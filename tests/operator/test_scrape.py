@@ -203,5 +203,5 @@ def test_a_slot_that_the_run_goes_on_without_does_not_count() -> None:
         {"index": 2, "executor": "small-0", "class": "small", "cpu": 0.1, "present": False},
     ]
     read = read_stats(stats(slots=slots), "flow")
-    assert read.slots == {"large": 1, "small": 0}
+    assert read.slots == {"large": 1}
     assert read.slot_classes == ("large", "large", "small"), "by number: what is gone keeps its own"

@@ -81,14 +81,15 @@ def test_a_rerouting_is_told_once_and_its_gain_once_it_is_known():
     world.settle()
     world.events.clear()
     change = Rerouted(2, 9, "counts", "imbalance 50 %", 412, 1_200_000, 0.4)
-    world.reroutings = (change, replace(change, operator="source", keys_moved=0))
+    world.reroutings = (change, replace(change, operator="(source)", keys_moved=0))
     world.settle()
     world.settle()
     world.gains = (Gain(2, predicted=0.38, measured=0.3),)
     world.settle()
     told = [(reason, message) for reason, message in world.events if reason in ("Rerouted", "GainMeasured")]
     assert [reason for reason, _ in told] == ["Rerouted", "Rerouted", "GainMeasured"]
-    assert "412 keys and 1.20 MB moved" in told[1][1]
+    assert "since batch 9: counts moved 412 keys, 1.20 MB; imbalance 50 %" in told[0][1]
+    assert "since batch 9: no keys moved; imbalance 50 %" in told[1][1]
     assert "gained 30 % of a batch, expected 38 %" in told[2][1]
     assert world.manifest["status"]["lastRerouting"]["measuredGain"] == 0.3
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -55,7 +56,7 @@ class Stats:
     """A driver's answer. `epoch`, `batch`: of the last committed batch; `newest_epoch`: the newest that is ready.
 
     `slots`: class -> executor slots the driver places instances on; `slot_classes`, `cpu`: of each slot by its number, those
-    that are gone included.
+    that are gone included. `admitted`: class -> executors that live and may be given work.
     `imbalance`: the worst operator's.
     """
 
@@ -72,7 +73,7 @@ class Stats:
     policies: Mapping[str, str]
     imbalance: float | None
     checkpoint: str | None
-    admitted: int
+    admitted: Mapping[str, int]
     refused: Refused | None
     batches: tuple[Batch, ...]
     reroutings: tuple[Rerouted, ...]
@@ -104,9 +105,8 @@ def read_stats(answer: object, topology: str) -> Stats:
 
 def _stats(answer: Mapping[str, Any]) -> Stats:
     last, refused = answer["last_batch"], answer.get("refused")
-    slots: dict[str, int] = {}
-    for slot in answer["slots"]:
-        slots[slot["class"]] = slots.get(slot["class"], 0) + bool(slot.get("present", True))
+    slots = Counter(str(slot["class"]) for slot in answer["slots"] if slot.get("present", True))
+    admitted = Counter(str(executor["class"]) for executor in answer.get("executors") or () if executor["admitted"])
     return Stats(
         phase=str(answer["phase"]),
         generation=int(answer.get("generation") or 0),
@@ -121,7 +121,7 @@ def _stats(answer: Mapping[str, Any]) -> Stats:
         policies={str(name): str(policy) for name, policy in answer["policies"].items()},
         imbalance=max((float(value) for value in last["imbalance"].values()), default=None) if last else None,
         checkpoint=answer.get("checkpoint"),
-        admitted=sum(bool(executor["admitted"]) for executor in answer.get("executors") or ()),
+        admitted=admitted,
         refused=Refused(refused.get("epoch"), refused.get("generation"), str(refused["why"])) if refused else None,
         batches=tuple(
             Batch(int(b["number"]), int(b["epoch"]), int(b["rows"]), float(b["seconds"]), float(b["committed_at"]))

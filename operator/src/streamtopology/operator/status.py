@@ -162,8 +162,10 @@ def _condition_events(before: Mapping[str, Any] | None, now: Mapping[str, Any]) 
 def _rerouting_events(before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> list[Event]:
     told: list[Event] = []
     if before is None:
-        moved = f"{count(now['keysMoved'])} keys and {size(now['bytesMoved'])} moved" if now["keysMoved"] else "no keys moved"
-        text = f"epoch {now['epoch']} runs since batch {now['batch']}: {now['operator']}, {moved}, {now['reason']}"
+        moved = "no keys moved"
+        if now["keysMoved"]:
+            moved = f"{now['operator']} moved {count(now['keysMoved'])} keys, {size(now['bytesMoved'])}"
+        text = f"epoch {now['epoch']} runs since batch {now['batch']}: {moved}; {now['reason']}"
         told.append(Event("Normal", "Rerouted", text))
     if "measuredGain" in now and (before is None or "measuredGain" not in before):
         gained, expected = percent(now["measuredGain"]), percent(now["predictedGain"])

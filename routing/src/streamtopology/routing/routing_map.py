@@ -12,7 +12,7 @@ import gzip
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Literal
 
 EpochState = Literal["prepared", "ready"]
 """`prepared` until the state that it moves has been copied ahead."""
@@ -119,7 +119,7 @@ def _epoch(name: str, data: Mapping[str, str], binary_data: Mapping[str, str]) -
         packed = base64.b64decode(binary_data["epoch"], validate=True)
     except binascii.Error as damage:
         raise _not_gzip(name, damage) from damage
-    return PackedEpoch(number, generation, packed, cast(EpochState, state), data.get("epochReason", ""))
+    return PackedEpoch(number, generation, packed, state, data.get("epochReason", ""))
 
 
 def _text(name: str, data: Mapping[str, str], key: str) -> str:

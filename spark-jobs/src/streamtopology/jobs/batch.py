@@ -38,6 +38,26 @@ class Plan:
     def compile(self) -> Dag:
         return compile_dag(self.topology, self.sources, self.base_dir)
 
+    def misfit(self, epoch: Epoch) -> str | None:
+        """What an epoch made elsewhere has that a run under this plan cannot go on with; None if it can.
+
+        Who takes part is decided by the topology and the executors there are, so slots and instances are those of the plan.
+        """
+        routes, slots = self.epoch.routes, len(self.placement.slots)
+        if set(routes) != set(epoch.routes):
+            return f"epoch {epoch.number} routes {_names(epoch.routes)}; the topology has {_names(routes)}"
+        if epoch.placement not in (None, self.placement):
+            return f"epoch {epoch.number} was planned for {epoch.placement}; the run has {self.placement}"
+        if epoch.source_shares and len(epoch.source_shares) != slots:
+            return f"epoch {epoch.number} has source shares of {len(epoch.source_shares)} slots; the topology has {slots}"
+        for name, route in epoch.routes.items():
+            if route.policy != routes[name].policy:
+                return f"epoch {epoch.number} routes {name} by {route.policy}; its policy is {routes[name].policy}"
+            if route.instances != routes[name].instances:
+                found, active = list(route.instances), list(routes[name].instances)
+                return f"epoch {epoch.number} routes {name} over the instances {found}; active are {active}"
+        return None
+
     def to_json(self) -> str:
         """As the checkpoint keeps it: one file per epoch, all that a worker needs to run it."""
         schemas = {name: base64.b64encode(schema.serialize()).decode() for name, schema in self.sources.items()}
@@ -52,6 +72,10 @@ class Plan:
         wire = json.loads(text)
         schemas = {name: pa.ipc.read_schema(pa.py_buffer(base64.b64decode(schema))) for name, schema in wire["sources"].items()}
         return Plan(parse(wire["manifest"]), Epoch.from_wire(wire["epoch"]), schemas, Path(wire["baseDir"]))
+
+
+def _names(nodes: Iterable[str]) -> str:
+    return ", ".join(sorted(nodes))
 
 
 @dataclass(frozen=True)

@@ -76,21 +76,6 @@ class KeyColumns:
         """Keys of kind "bytes" that are canonical already."""
         return KeyColumns(types, NO_VALUES, offsets, data, valid)
 
-    @staticmethod
-    def concat(parts: Sequence[KeyColumns]) -> KeyColumns:
-        """The keys of all parts in order; the parts are of one kind. The types are those of the first part."""
-        first = parts[0]
-        if len({part.kind for part in parts}) > 1:
-            raise KeyTypeError("keys of different kinds cannot be put together: " + "; ".join(map(_described, parts)))
-        valid = None
-        if any(part.valid is not None for part in parts):
-            valid = np.concatenate([np.ones(len(p), np.bool_) if p.valid is None else p.valid for p in parts])
-        if first.kind == "int64":
-            return KeyColumns.of_values(first.types, np.concatenate([part.values for part in parts]), valid)
-        offsets = _offsets_of(np.concatenate([np.diff(part.offsets) for part in parts]))
-        data = np.concatenate([part.data[part.offsets[0] : part.offsets[-1]] for part in parts])
-        return KeyColumns.of_bytes(first.types, offsets, data, valid)
-
     @cached_property
     def kind(self) -> Literal["int64", "bytes"]:
         return key_kind(self.types)
@@ -328,7 +313,3 @@ def _bitmap(valid: np.ndarray | None) -> tuple[pa.Buffer | None, int]:
     if valid is None or valid.all():
         return None, 0
     return pa.py_buffer(np.packbits(valid, bitorder="little")), int(valid.size - np.count_nonzero(valid))
-
-
-def _described(keys: KeyColumns) -> str:
-    return ", ".join(f"{field.name} {field.type}" for field in keys.types)

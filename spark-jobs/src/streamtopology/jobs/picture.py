@@ -114,7 +114,7 @@ def _mark_reroutings(panel: Axes, changes: Sequence[Reconfiguration]) -> None:
         at = change.batch - 0.5
         panel.axvline(at, color=_MARK, linewidth=1.1, linestyle=(0, (4, 3)), alpha=0.8)
         if index < _MOST_LABELS:
-            text = f"epoch {change.epoch}: {change.operator} {wording.moved(change)}"
+            text = f"epoch {change.epoch}: {wording.changed(change)}"
             in_right_half = at > (left + right) / 2
             panel.text(
                 at,

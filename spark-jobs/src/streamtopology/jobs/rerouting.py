@@ -103,7 +103,6 @@ class InProcessRouter:
         self._clock = clock
         self._decides = decides
         self._preparing = preparing or Preparing(checkpoint, None, lambda text: None, clock)
-        self._copies_itself = preparing is not None and preparing.start is not None
         self._prepared: _Published | None = None
         self._here: frozenset[str] = frozenset()
         self._published: dict[int, _Published] = {}
@@ -229,15 +228,15 @@ class InProcessRouter:
     def publish(self, epoch: Epoch, prepared: bool = False) -> None:
         """Run under `epoch`, made by someone else than the controller, from the next batch on. It follows the newest one.
 
-        It may say nothing of the placement, but not another one: who takes part is decided here. One that is only
-        `prepared` runs when its state has been copied.
+        ValueError: it does not follow it, or does not fit what runs; it need not say the placement, which is decided here.
+        One that is only `prepared` runs when its state has been copied.
         """
         with self._deciding:
             newest = self.newest()
             if epoch.number <= newest.epoch.number:
                 raise ValueError(f"epoch {epoch.number} cannot be published: epoch {newest.epoch.number} is there already")
-            if epoch.placement not in (None, newest.placement):
-                raise ValueError(f"epoch {epoch.number} was planned for {epoch.placement}, but the run has {newest.placement}")
+            if (why := newest.misfit(epoch)) is not None:
+                raise ValueError(why)
             self._publish(newest.topology, replace(epoch, placement=newest.placement), 0.0, {}, prepared)
 
     def bound(self) -> float:
@@ -269,7 +268,7 @@ class InProcessRouter:
         self._checkpoint.write_epoch(epoch.number, plan.to_json())
         self._preparing.give_up()
         keeps_partials = _keeps_partials(self._ready, plan)
-        large = prepared or (self._copies_itself and self._preparing.is_large(self._ready, plan))
+        large = prepared or (self._preparing.start is not None and self._preparing.is_large(self._ready, plan))
         is_prepared = keeps_partials and large and self._preparing.begin(self._ready, plan)
         with self._lock:
             self._published[epoch.number] = published

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from streamtopology.jobs.history import Reconfiguration
+from streamtopology.routing.capacity import SOURCE
 from streamtopology.routing.wording import count, duration, percent, rate, size
 
-__all__ = ["count", "duration", "figure", "micros", "moved", "percent", "rate", "rerouting", "size", "tick"]
+__all__ = ["changed", "count", "duration", "figure", "micros", "percent", "rate", "rerouting", "size", "tick"]
 
 
 def tick(value: float) -> str:
@@ -28,17 +29,19 @@ def micros(seconds: float) -> str:
     return f"{figure(round(1e6 * seconds, 3))} us"
 
 
-def moved(change: Reconfiguration) -> str:
-    """What a re-routing moved; that of the sources, or before any state, moves shares of rows only."""
+def changed(change: Reconfiguration) -> str:
+    """What a re-routing changed: `tail moved 412 keys, 1.20 MB`. Before any state, tables move shares of rows only."""
+    if change.operator == SOURCE:
+        return "sources are read in other shares" if change.predicted_gain else "no keys moved"
     if not change.keys_moved:
-        return "moved no keys"
-    return f"moved {count(change.keys_moved)} keys, {size(change.bytes_moved)}"
+        return f"{change.operator} moved no keys"
+    return f"{change.operator} moved {count(change.keys_moved)} keys, {size(change.bytes_moved)}"
 
 
 def rerouting(change: Reconfiguration) -> str:
-    """One re-routing in a line: `epoch 3 at batch 14: tail moved 412 keys, 1.20 MB, predicted gain 38 %`."""
-    text = (
-        f"epoch {change.epoch} at batch {change.batch}: {change.operator} {moved(change)}, "
-        f"predicted gain {percent(change.predicted_gain)}"
-    )
+    """One re-routing in a line: `epoch 3 at batch 14: tail moved 412 keys, 1.20 MB, predicted gain 38 %`. Of one that was
+    applied, or decided by the operator on Kubernetes, nothing was predicted here."""
+    text = f"epoch {change.epoch} at batch {change.batch}: {changed(change)}"
+    if change.predicted_gain:
+        text += f", predicted gain {percent(change.predicted_gain)}"
     return text if change.measured_gain is None else f"{text}, measured {percent(change.measured_gain)}"

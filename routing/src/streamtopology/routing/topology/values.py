@@ -256,10 +256,6 @@ class Topology:
     def executor_class(self, name: str) -> ExecutorClass:
         return _named(self.executors, name, "executor class")
 
-    def readers_of(self, name: str) -> tuple[Operator, ...]:
-        """The operators that read this source or operator, each once."""
-        return tuple(operator for operator in self.operators if any(edge.source == name for edge in operator.inputs))
-
     def sinks_of(self, operator: str) -> tuple[Sink, ...]:
         """The sinks that this operator's output goes to."""
         return tuple(sink for sink in self.sinks if sink.input == operator)

@@ -24,7 +24,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamtopology.jobs.batch import Plan
-from streamtopology.jobs.bench.cluster import figure, fresh_folder, machine, tell
+from streamtopology.jobs.bench.cluster import fresh_folder, machine, tell
+from streamtopology.jobs.bench.figures import figure
 from streamtopology.jobs.bench.victim import Victim
 from streamtopology.jobs.checkpoint import Checkpoint
 from streamtopology.jobs.control import NotRunning, Refused

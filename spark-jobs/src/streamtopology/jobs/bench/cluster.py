@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import shutil
-import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,6 +14,7 @@ from typing import Any
 import pyspark
 from pyspark.sql import SparkSession
 
+from streamtopology.jobs.bench import figures
 from streamtopology.jobs.cluster import executor_slots
 from streamtopology.jobs.embedded import EmbeddedCluster
 from streamtopology.jobs.history import BatchOutcome, History, Reconfiguration
@@ -120,36 +118,6 @@ def plain_spark(spark: SparkSession) -> Iterator[SparkSession]:
                 spark.conf.set(name, value)
 
 
-# --- Figures ---
-
-
-def figure(
-    case: str, metric: str, unit: str, values: Sequence[float], beside: Mapping[str, Sequence[float]] | None = None
-) -> dict[str, Any]:
-    """One line of the bench JSON. `beside`: values of other cases, pair by pair; the ratio is the median of the pairs'."""
-    ratios = {
-        other: statistics.median(mine / theirs for mine, theirs in zip(values, of_other, strict=True))
-        for other, of_other in (beside or {}).items()
-    }
-    return {
-        "case": case,
-        "metric": metric,
-        "unit": unit,
-        "min": min(values),
-        "median": statistics.median(values),
-        "max": max(values),
-        "runs": len(values),
-        "ratio_to": ratios,
-    }
-
-
 def machine(**of_bench: object) -> dict[str, object]:
-    """Where it ran, the sizes that the bench chose, and how much else the machine had to do."""
-    return {
-        "cores": os.cpu_count(),
-        "processor": platform.processor() or platform.machine(),
-        "python": platform.python_version(),
-        "spark": pyspark.__version__,
-        "load_average": os.getloadavg()[0],
-        **of_bench,
-    }
+    """Where it ran, Spark's version and the sizes that the bench chose."""
+    return figures.machine(spark=pyspark.__version__, **of_bench)

@@ -18,7 +18,6 @@ from pyspark.sql import SparkSession
 from streamtopology.jobs.bench.cluster import (
     TWO_UNLIMITED,
     cluster_for,
-    figure,
     fresh_folder,
     machine,
     plain_spark,
@@ -26,6 +25,7 @@ from streamtopology.jobs.bench.cluster import (
     tell,
     topology,
 )
+from streamtopology.jobs.bench.figures import figure
 from streamtopology.jobs.bench.spark_counting import count_and_end, count_and_pass
 from streamtopology.jobs.history import History
 from streamtopology.jobs.runner import TopologyRun

@@ -15,10 +15,6 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-FLIGHTS_DDL = (
-    "year INT, month INT, day INT, dep_delay INT, arr_delay INT, carrier STRING, tailnum STRING, origin STRING, "
-    "dest STRING, distance INT, seq BIGINT"
-)
 FLIGHTS_SCHEMA = pa.schema(
     [(name, pa.int32()) for name in ("year", "month", "day", "dep_delay", "arr_delay")]
     + [(name, pa.string()) for name in ("carrier", "tailnum", "origin", "dest")]

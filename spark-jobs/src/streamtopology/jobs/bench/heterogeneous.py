@@ -21,7 +21,6 @@ from pyspark.sql import DataFrame, SparkSession
 from streamtopology.jobs.bench.cluster import (
     Ran,
     cluster_for,
-    figure,
     fresh_folder,
     machine,
     plain_spark,
@@ -30,6 +29,7 @@ from streamtopology.jobs.bench.cluster import (
     tell,
     topology,
 )
+from streamtopology.jobs.bench.figures import figure
 from streamtopology.jobs.bench.flights_data import KEYS_DDL, Distribution, make_keys
 from streamtopology.jobs.bench.spark_counting import count_in_task
 from streamtopology.jobs.embedded import EmbeddedCluster

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
-import statistics
 import time
 from collections.abc import Callable
 from functools import partial
@@ -13,6 +10,7 @@ from functools import partial
 import numba
 import numpy as np
 
+from streamtopology.jobs.bench.figures import figure, machine
 from streamtopology.routing import groupings
 from streamtopology.routing.groupings.knowledge import LearningChooser
 from streamtopology.routing.hashing import hash_bytes, hash_int64
@@ -44,7 +42,7 @@ def run(runs: int = 5, size: int = 10_000_000) -> dict[str, object]:
     takes = [beside for measured in pairs.values() for beside, _ in measured]
     results = [_result(BASELINE, [(seconds, seconds) for seconds in takes], size)]
     results += [_result(case, measured, size) for case, measured in pairs.items()]
-    return {"name": "kernels", "machine": _machine(), "results": results}
+    return {"name": "kernels", "machine": machine(numpy=np.__version__, numba=numba.__version__), "results": results}
 
 
 def _cases(size: int) -> dict[str, Callable[[], object]]:
@@ -105,28 +103,8 @@ def _seconds(work: Callable[[], object]) -> float:
 
 def _result(case: str, measured: list[tuple[float, float]], size: int) -> dict[str, object]:
     """The figures of one case from its pairs (seconds of the take before it, its own seconds)."""
-    nanoseconds = [seconds / size * 1e9 for _, seconds in measured]
-    ratio = statistics.median(seconds / beside for beside, seconds in measured)
-    return {
-        "case": case,
-        "metric": "time per tuple",
-        "unit": "ns",
-        "min": min(nanoseconds),
-        "median": statistics.median(nanoseconds),
-        "max": max(nanoseconds),
-        "runs": len(nanoseconds),
-        "ratio_to": {BASELINE: ratio},
-    }
-
-
-def _machine() -> dict[str, object]:
-    return {
-        "cores": os.cpu_count(),
-        "processor": platform.processor() or platform.machine(),
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "numba": numba.__version__,
-    }
+    nanoseconds, takes = [seconds / size * 1e9 for _, seconds in measured], [beside / size * 1e9 for beside, _ in measured]
+    return figure(case, "time per tuple", "ns", nanoseconds, {BASELINE: takes})
 
 
 if __name__ == "__main__":

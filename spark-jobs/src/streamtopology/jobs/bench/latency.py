@@ -30,13 +30,13 @@ from pyspark.sql.streaming.listener import (
 from streamtopology.jobs.bench.cluster import (
     TWO_UNLIMITED,
     cluster_for,
-    figure,
     fresh_folder,
     machine,
     run_topology,
     tell,
     topology,
 )
+from streamtopology.jobs.bench.figures import figure
 from streamtopology.jobs.bench.flights_data import KEYS_DDL, make_keys
 from streamtopology.jobs.embedded import EmbeddedCluster
 from streamtopology.jobs.pinning import placed, stage

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import platform
-import statistics
 import time
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +10,7 @@ from unittest import mock
 import numpy as np
 import pymetis
 
+from streamtopology.jobs.bench.figures import figure, machine
 from streamtopology.routing.planners.joint import JointPlanInput
 from streamtopology.routing.planners.locality import locality
 from streamtopology.routing.simulator.experiments.locality.chain import Chain, counted
@@ -44,8 +42,7 @@ def run(runs: int = 5) -> dict[str, Any]:
         for name, given in cases.items():
             measured[name], measured[_within(name)] = _plan(given)
         rounds.append(measured)
-    machine = {"cores": os.cpu_count(), "processor": platform.machine(), "python": platform.python_version(), "pairs": len(now)}
-    return {"name": "locality", "machine": machine, "results": [_result(name, rounds) for name in rounds[0]]}
+    return {"name": "locality", "machine": machine(pairs=len(now)), "results": [_result(name, rounds) for name in rounds[0]]}
 
 
 def _within(case: str) -> str:
@@ -84,13 +81,4 @@ def _seconds(case: Callable[[], object]) -> float:
 def _result(name: str, rounds: list[dict[str, float]]) -> dict[str, Any]:
     values = [one[name] for one in rounds]
     beside = [other for other in (METIS, _within(name)) if other != name and other in rounds[0]]
-    return {
-        "case": name,
-        "metric": "time",
-        "unit": "s",
-        "min": min(values),
-        "median": statistics.median(values),
-        "max": max(values),
-        "runs": len(values),
-        "ratio_to": {other: statistics.median(one[name] / one[other] for one in rounds) for other in beside},
-    }
+    return figure(name, "time", "s", values, {other: [one[other] for one in rounds] for other in beside})

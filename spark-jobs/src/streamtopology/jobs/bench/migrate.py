@@ -20,13 +20,13 @@ from streamtopology.jobs.bench.cluster import (
     TWO_UNLIMITED,
     Ran,
     cluster_for,
-    figure,
     fresh_folder,
     machine,
     run_topology,
     tell,
     topology,
 )
+from streamtopology.jobs.bench.figures import figure
 from streamtopology.jobs.bench.reconfigure import publish_another
 from streamtopology.jobs.checkpoint import Copied
 from streamtopology.jobs.history import History

@@ -6,16 +6,14 @@ The paper's setting: instances of equal capacity, keys with Zipf loads, a table 
 
 from __future__ import annotations
 
-import os
-import platform
 import statistics
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from streamtopology.jobs.bench.figures import machine, row
 from streamtopology.routing import planners
 from streamtopology.routing.planners import PlanInput
 from streamtopology.routing.table import RoutingTable
@@ -48,20 +46,14 @@ def run(runs: int = 5) -> dict[str, Any]:
                 case = f"{n_keys} keys, Zipf {zipf}" + PLANNERS[planner]
                 seconds = _plan_seconds(planner, operator, runs)
                 median = statistics.median(seconds)
-                results.append(_result(case, "plan time", "s", seconds, {of: median / time for of, time in exact.items()}))
+                results.append(row(case, "plan time", "s", seconds, {of: median / time for of, time in exact.items()}))
                 exact = exact or {case: median}
                 per_key[planner][case] = median / n_keys
                 smallest = next(iter(per_key[planner]))
                 growth = per_key[planner][case] / per_key[planner][smallest]
                 each = [second / n_keys for second in seconds]
-                results.append(_result(case, "plan time per key", "s", each, {smallest: growth}))
-    machine = {
-        "cores": os.cpu_count(),
-        "processor": platform.processor() or platform.machine(),
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-    }
-    return {"name": "planners", "machine": machine, "results": results}
+                results.append(row(case, "plan time per key", "s", each, {smallest: growth}))
+    return {"name": "planners", "machine": machine(numpy=np.__version__), "results": results}
 
 
 def _operator(n_keys: int, zipf: float) -> PlanInput:
@@ -96,16 +88,3 @@ def _plan_seconds(name: str, given: PlanInput, runs: int) -> list[float]:
         planner(given)
         seconds.append(time.thread_time() - start)
     return seconds
-
-
-def _result(case: str, metric: str, unit: str, values: Sequence[float], ratio_to: dict[str, float]) -> dict[str, Any]:
-    return {
-        "case": case,
-        "metric": metric,
-        "unit": unit,
-        "min": min(values),
-        "median": statistics.median(values),
-        "max": max(values),
-        "runs": len(values),
-        "ratio_to": ratio_to,
-    }

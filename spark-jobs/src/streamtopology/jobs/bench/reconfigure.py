@@ -22,13 +22,13 @@ from streamtopology.jobs.bench.cluster import (
     TWO_UNLIMITED,
     Ran,
     cluster_for,
-    figure,
     fresh_folder,
     machine,
     run_topology,
     tell,
     topology,
 )
+from streamtopology.jobs.bench.figures import figure
 from streamtopology.jobs.bench.flights_data import KEYS_DDL
 from streamtopology.jobs.history import History
 from streamtopology.jobs.rerouting import InProcessRouter

@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streamtopology.jobs.bench.cluster import figure, fresh_folder, machine, tell
+from streamtopology.jobs.bench.cluster import fresh_folder, machine, tell
+from streamtopology.jobs.bench.figures import figure
 from streamtopology.jobs.bench.victim import Victim
 
 ROWS = 100_000

@@ -19,7 +19,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streamtopology.jobs.bench.cluster import cluster_for, figure, fresh_folder, machine, run_topology, tell, topology
+from streamtopology.jobs.bench.cluster import cluster_for, fresh_folder, machine, run_topology, tell, topology
+from streamtopology.jobs.bench.figures import figure
 from streamtopology.jobs.bench.flights_data import KEYS_DDL
 from streamtopology.jobs.history import BatchOutcome, History
 from streamtopology.jobs.runner import TopologyRun

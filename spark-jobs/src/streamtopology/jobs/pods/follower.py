@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from queue import Empty, SimpleQueue
@@ -13,7 +13,6 @@ from streamtopology.jobs.pods.routing_map import PlannedEpoch, RoutingMap
 from streamtopology.jobs.pods.routing_watch import ConfigMapContent
 from streamtopology.jobs.runner import TopologyRun
 from streamtopology.jobs.stats import Refusal
-from streamtopology.routing.epoch import Epoch, Route
 from streamtopology.routing.routing_map import RoutingMapError
 from streamtopology.routing.topology import ManifestError
 
@@ -62,11 +61,9 @@ class Follower:
         planned = routing.planned
         if planned is None:
             return
-        newest = self._run.router.newest()
         try:
-            if planned.epoch.number > newest.epoch.number:
-                self._check(planned, newest)
-                self._run.router.publish(planned.epoch, prepared=planned.state == "prepared")
+            if planned.epoch.number > self._run.router.newest().epoch.number:
+                self._publish(planned)
                 return
             self._refuse_another(planned)
             if planned.state == "ready":
@@ -74,12 +71,11 @@ class Follower:
         except ValueError as refusal:
             self._refuse(planned.epoch.number, planned.generation, str(refusal))
 
-    def _check(self, planned: PlannedEpoch, newest: Plan) -> None:
-        number, generation = planned.epoch.number, planned.generation
-        if generation != self.generation:
+    def _publish(self, planned: PlannedEpoch) -> None:
+        if planned.generation != self.generation:
+            number, generation = planned.epoch.number, planned.generation
             raise ValueError(f"epoch {number} was planned for generation {generation}, this run is of {self.generation}")
-        if (why := misfit(planned.epoch, newest)) is not None:
-            raise ValueError(why)
+        self._run.router.publish(planned.epoch, prepared=planned.state == "prepared")
 
     def _refuse_another(self, planned: PlannedEpoch) -> None:
         """An epoch with a number that is taken is one that we know, unless we gave that number to one of our own."""
@@ -94,32 +90,6 @@ class Follower:
     def _refuse(self, epoch: int | None, generation: int | None, why: str) -> None:
         self.refused = Refusal(epoch, generation, why)
         self._run.tell(f"not taken from ConfigMap {self._name}: {why}")
-
-
-def misfit(epoch: Epoch, plan: Plan) -> str | None:
-    """What an epoch made elsewhere has that a run under `plan` cannot go on with; None if it can.
-
-    Who takes part is decided by the topology and the executors there are, so slots and instances are those of `plan`.
-    """
-    routes = plan.epoch.routes
-    if set(routes) != set(epoch.routes):
-        return f"epoch {epoch.number} routes {_names(epoch.routes)}; the topology has {_names(routes)}"
-    slots = len(plan.placement.slots)
-    if epoch.placement not in (None, plan.placement):
-        return f"epoch {epoch.number} was planned for {epoch.placement}; the run has {plan.placement}"
-    if epoch.source_shares and len(epoch.source_shares) != slots:
-        return f"epoch {epoch.number} has source shares of {len(epoch.source_shares)} slots; the topology has {slots}"
-    for name, route in epoch.routes.items():
-        if route.policy != routes[name].policy:
-            return f"epoch {epoch.number} routes {name} by {route.policy}; its policy is {routes[name].policy}"
-        if route.instances != routes[name].instances:
-            found, active = list(route.instances), list(routes[name].instances)
-            return f"epoch {epoch.number} routes {name} over the instances {found}; active are {active}"
-    return None
-
-
-def _names(routes: Mapping[str, Route]) -> str:
-    return ", ".join(sorted(routes))
 
 
 @contextmanager
