@@ -176,9 +176,10 @@ class World:
         return Stats(
             phase=self.phase, generation=driver.generation, epoch=driver.epoch, newest_epoch=driver.newest,
             batch=None if driver.epoch is None else 5, rows_per_second=1000.0, bound_rows_per_second=None,
-            slots={one.name: max(one.replicas - self.joining, 0) for one in driver.topology.executors},
+            slots={one.name: one.replicas for one in driver.topology.executors},
+            admitted={one.name: max(one.replicas - self.joining, 0) for one in driver.topology.executors},
             slot_classes=tuple(one.name for one in slots), cpu=tuple(one.cpu for one in slots),
-            policies={}, imbalance=self.imbalance, checkpoint="/checkpoint", admitted=len(slots), refused=self.refused,
+            policies={}, imbalance=self.imbalance, checkpoint="/checkpoint", refused=self.refused,
             batches=batches, reroutings=self.reroutings,
         )  # fmt: skip
 

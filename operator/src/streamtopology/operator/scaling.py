@@ -39,11 +39,11 @@ def waited(seen: Observed) -> float:
 
 def ready_executors(seen: Observed, topology: Topology) -> int:
     """Executors that work, or could at once, of those that should be there: their pods are ready, and the driver, where it
-    runs batches, places work on so many of the class. A pod is ready seconds before its executor has joined."""
+    runs batches, gives work to so many of the class. A pod is ready seconds before its executor has joined and is warm."""
     stats = seen.stats if seen.stats is not None and seen.stats.batch is not None else None
     ready = 0
     for executor in topology.executors:
         pods = seen.pods("executor", executor.name)
         there = sum(pod.ready and not pod.deleting and pod.ordinal < executor.replicas for pod in pods)
-        ready += there if stats is None else min(there, stats.slots.get(executor.name, 0))
+        ready += there if stats is None else min(there, stats.admitted.get(executor.name, 0))
     return ready

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -54,8 +55,8 @@ class Refused:
 class Stats:
     """A driver's answer. `epoch`, `batch`: of the last committed batch; `newest_epoch`: the newest that is ready.
 
-    `slots`: class -> executor slots the driver places instances on; `slot_classes`, `cpu`: of each slot by its number, those
-    that are gone included.
+    `slots`: class -> executor slots the driver places instances on; `admitted`: class -> executors that fill such a slot and
+    are warm; `slot_classes`, `cpu`: of each slot by its number, those that are gone included.
     `imbalance`: the worst operator's.
     """
 
@@ -67,12 +68,12 @@ class Stats:
     rows_per_second: float | None
     bound_rows_per_second: float | None
     slots: Mapping[str, int]
+    admitted: Mapping[str, int]
     slot_classes: tuple[str, ...]
     cpu: tuple[float, ...]
     policies: Mapping[str, str]
     imbalance: float | None
     checkpoint: str | None
-    admitted: int
     refused: Refused | None
     batches: tuple[Batch, ...]
     reroutings: tuple[Rerouted, ...]
@@ -116,12 +117,16 @@ def _stats(answer: Mapping[str, Any]) -> Stats:
         rows_per_second=_optional(float, answer["rows_per_second"]),
         bound_rows_per_second=_optional(float, answer.get("bound_rows_per_second")) or None,
         slots=slots,
+        admitted=Counter(
+            str(executor["class"])
+            for executor in answer.get("executors") or ()
+            if executor["admitted"] and executor["slot"] is not None
+        ),
         slot_classes=tuple(str(slot["class"]) for slot in answer["slots"]),
         cpu=tuple(float(slot["cpu"]) for slot in answer["slots"]),
         policies={str(name): str(policy) for name, policy in answer["policies"].items()},
         imbalance=max((float(value) for value in last["imbalance"].values()), default=None) if last else None,
         checkpoint=answer.get("checkpoint"),
-        admitted=sum(bool(executor["admitted"]) for executor in answer.get("executors") or ()),
         refused=Refused(refused.get("epoch"), refused.get("generation"), str(refused["why"])) if refused else None,
         batches=tuple(
             Batch(int(b["number"]), int(b["epoch"]), int(b["rows"]), float(b["seconds"]), float(b["committed_at"]))
