@@ -1,7 +1,7 @@
 # Two commands are enough: `make demo` and `make test`. Both install what is missing (scripts/setup.sh).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-node kube-api kube-node crds lint bench bench-operator clean
+.PHONY: help demo test test-node kube-api kube-node crds lint bench bench-operator bench-node clean
 
 BIN := .venv/bin
 READY := .venv/ready
@@ -52,6 +52,10 @@ bench: $(READY) ## Benchmarks; results in build/bench
 
 bench-operator: $(READY) ## What the operator costs: 100 topologies on a real API server (about 5 minutes)
 	$(BIN)/python benchmarks/operator_bench.py --json build/bench/operator.json
+
+bench-node: kube-node ## A changed policy until its first batch, on a real Kubernetes node (root; about 10 minutes)
+	scripts/node-packages.sh
+	$(BIN)/python benchmarks/reconfigure_node_bench.py
 
 clean: ## Remove what was built (not .venv, not the caches in ~/.cache)
 	rm -rf build dist spark-warehouse metastore_db .pytest_cache .ruff_cache .hypothesis .import_linter_cache

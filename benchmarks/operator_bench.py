@@ -68,12 +68,16 @@ class Drivers:
         name = request.match_info["name"]
         slots = [{"index": n, "executor": f"large-{n}", "class": "large", "cpu": 0.4} for n in range(2)]
         slots.append({"index": 2, "executor": "small-0", "class": "small", "cpu": 0.15})
+        executors = [
+            {"executor": str(n), "class": slot["class"], "pod": f"{name}-{slot['executor']}", "slot": n, "admitted": True}
+            for n, slot in enumerate(slots)
+        ]
         return web.json_response(
             {
                 "version": 2, "topology": name, "phase": "running", "generation": self.generations.get(name, 0), "epoch": 1,
                 "newest_epoch": 1, "batch": 1, "rows_per_second": None, "bound_rows_per_second": None, "slots": slots,
                 "policies": {}, "routing": None, "last_batch": {"imbalance": {}}, "batches": [], "reconfigurations": [],
-                "refused": None, "checkpoint": "/c", "executors": [],
+                "refused": None, "checkpoint": "/c", "executors": executors,
             }
         )  # fmt: skip
 

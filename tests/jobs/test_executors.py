@@ -180,3 +180,19 @@ def test_an_executor_that_cannot_warm_up_is_not_admitted_and_says_why(spark: Spa
 
     with ExecutorWatch(spark, warm_up, print) as watch, pytest.raises(ExecutorsUnusable, match="topology_of_theirs"):
         watch.await_admitted(1)
+
+
+def test_a_watch_that_is_closed_leaves_nobody_behind_who_uses_the_session(spark: SparkSession, tmp_path: Path) -> None:
+    started, never = tmp_path / "started", tmp_path / "never"
+    started.mkdir()
+
+    def warm_up(executor: ExecutorInfo) -> None:
+        run_on(spark, [executor.slot], wait_for(never, started))
+
+    before = set(threading.enumerate())
+    with ExecutorWatch(spark, warm_up, print) as watch:
+        eventually(lambda: any(started.iterdir()), 60)
+    never.touch()
+    left = [thread for thread in threading.enumerate() if thread.name.startswith("warm-up") and thread not in before]
+    assert left == []
+    assert watch.admitted() == []

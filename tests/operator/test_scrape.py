@@ -205,3 +205,12 @@ def test_a_slot_that_the_run_goes_on_without_does_not_count() -> None:
     read = read_stats(stats(slots=slots), "flow")
     assert read.slots == {"large": 1}
     assert read.slot_classes == ("large", "large", "small"), "by number: what is gone keeps its own"
+
+
+def test_an_executor_counts_when_it_is_warm_and_fills_a_slot() -> None:
+    executors = [
+        {"executor": "4", "class": "large", "pod": "flow-large-0", "slot": 0, "admitted": True},
+        {"executor": "5", "class": "large", "pod": "flow-large-1", "slot": 1, "admitted": False},
+        {"executor": "6", "class": "small", "pod": "flow-small-7", "slot": None, "admitted": True},
+    ]
+    assert dict(read_stats(stats(executors=executors), "flow").admitted) == {"large": 1}

@@ -313,5 +313,11 @@ def _answer(driver: Driver, since: int) -> dict[str, Any]:
         "routing": driver.newest.to_wire(), "checkpoint": "file:///checkpoint", "refused": driver.refused,
         "last_batch": last, "batches": [batch for batch in driver.committed if batch["number"] > since],
         "reconfigurations": driver.history,
-        "executors": [{**slot, "pod": f"{driver.topology.name}-{slot['executor']}", "admitted": True} for slot in slots],
+        "executors": [
+            {
+                "executor": str(slot["index"] + 1), "class": slot["class"], "pod": f"{driver.topology.name}-{slot['executor']}",
+                "slot": slot["index"], "admitted": True,
+            }
+            for slot in slots
+        ],
     }  # fmt: skip

@@ -172,14 +172,14 @@ class World:
         if driver is None:
             return None
         slots = [one for one in driver.topology.executors for _ in range(one.replicas)]
-        here = {one.name: max(one.replicas - self.joining, 0) for one in driver.topology.executors}
         batches = () if driver.epoch is None else (Batch(5, driver.epoch, 100, 0.1, self.now),)
         return Stats(
             phase=self.phase, generation=driver.generation, epoch=driver.epoch, newest_epoch=driver.newest,
             batch=None if driver.epoch is None else 5, rows_per_second=1000.0, bound_rows_per_second=None,
-            slots=here,
+            slots={one.name: one.replicas for one in driver.topology.executors},
+            admitted={one.name: max(one.replicas - self.joining, 0) for one in driver.topology.executors},
             slot_classes=tuple(one.name for one in slots), cpu=tuple(one.cpu for one in slots),
-            policies={}, imbalance=self.imbalance, checkpoint="/checkpoint", admitted=here, refused=self.refused,
+            policies={}, imbalance=self.imbalance, checkpoint="/checkpoint", refused=self.refused,
             batches=batches, reroutings=self.reroutings,
         )  # fmt: skip
 

@@ -39,13 +39,11 @@ def waited(seen: Observed) -> float:
 
 def ready_executors(seen: Observed, topology: Topology) -> int:
     """Executors that work, or could at once, of those that should be there: their pods are ready, and the driver, where it
-    answers, has admitted so many of the class before its first batch, and places work on so many since. A pod is ready
-    seconds before its executor has joined."""
-    stats = seen.stats
-    joined = None if stats is None else stats.admitted if stats.batch is None else stats.slots
+    answers, has admitted so many of the class to its slots. A pod is ready seconds before its executor is warm."""
+    admitted = None if seen.stats is None else seen.stats.admitted
     ready = 0
     for executor in topology.executors:
         pods = seen.pods("executor", executor.name)
         there = sum(pod.ready and not pod.deleting and pod.ordinal < executor.replicas for pod in pods)
-        ready += there if joined is None else min(there, joined.get(executor.name, 0))
+        ready += there if admitted is None else min(there, admitted.get(executor.name, 0))
     return ready

@@ -55,8 +55,8 @@ class Refused:
 class Stats:
     """A driver's answer. `epoch`, `batch`: of the last committed batch; `newest_epoch`: the newest that is ready.
 
-    `slots`: class -> executor slots the driver places instances on; `slot_classes`, `cpu`: of each slot by its number, those
-    that are gone included. `admitted`: class -> executors that live and may be given work.
+    `slots`: class -> executor slots the driver places instances on; `admitted`: class -> executors that fill such a slot and
+    are warm; `slot_classes`, `cpu`: of each slot by its number, those that are gone included.
     `imbalance`: the worst operator's.
     """
 
@@ -68,12 +68,12 @@ class Stats:
     rows_per_second: float | None
     bound_rows_per_second: float | None
     slots: Mapping[str, int]
+    admitted: Mapping[str, int]
     slot_classes: tuple[str, ...]
     cpu: tuple[float, ...]
     policies: Mapping[str, str]
     imbalance: float | None
     checkpoint: str | None
-    admitted: Mapping[str, int]
     refused: Refused | None
     batches: tuple[Batch, ...]
     reroutings: tuple[Rerouted, ...]
@@ -106,7 +106,6 @@ def read_stats(answer: object, topology: str) -> Stats:
 def _stats(answer: Mapping[str, Any]) -> Stats:
     last, refused = answer["last_batch"], answer.get("refused")
     slots = Counter(str(slot["class"]) for slot in answer["slots"] if slot.get("present", True))
-    admitted = Counter(str(executor["class"]) for executor in answer.get("executors") or () if executor["admitted"])
     return Stats(
         phase=str(answer["phase"]),
         generation=int(answer.get("generation") or 0),
@@ -116,12 +115,16 @@ def _stats(answer: Mapping[str, Any]) -> Stats:
         rows_per_second=_optional(float, answer["rows_per_second"]),
         bound_rows_per_second=_optional(float, answer.get("bound_rows_per_second")) or None,
         slots=slots,
+        admitted=Counter(
+            str(executor["class"])
+            for executor in answer.get("executors") or ()
+            if executor["admitted"] and executor["slot"] is not None
+        ),
         slot_classes=tuple(str(slot["class"]) for slot in answer["slots"]),
         cpu=tuple(float(slot["cpu"]) for slot in answer["slots"]),
         policies={str(name): str(policy) for name, policy in answer["policies"].items()},
         imbalance=max((float(value) for value in last["imbalance"].values()), default=None) if last else None,
         checkpoint=answer.get("checkpoint"),
-        admitted=admitted,
         refused=Refused(refused.get("epoch"), refused.get("generation"), str(refused["why"])) if refused else None,
         batches=tuple(
             Batch(int(b["number"]), int(b["epoch"]), int(b["rows"]), float(b["seconds"]), float(b["committed_at"]))

@@ -24,6 +24,7 @@ from streamtopology.jobs.pinning import ExecutorInfo, Slot, executor_ids, execut
 TICK_SECONDS = 0.05
 LOSS_SECONDS = 1.0  # by when the scheduler knows that an executor is gone whose loss made a job fail
 ADMISSION_SECONDS = 300.0
+CLOSING_SECONDS = 10.0
 MOST_WARM_UPS = 2  # tries on one living executor
 
 # What Spark says when the socket to a task's Python process ends before the task does: it had been read from, or written to.
@@ -116,6 +117,7 @@ class ExecutorWatch:
         self._guarded: dict[str, frozenset[str]] = {}
         self._failure: Exception | None = None
         self._closing = threading.Event()
+        self._warm_ups: list[threading.Thread] = []
         self._thread = threading.Thread(target=self._run, name="executor-watch", daemon=True)
 
     def __enter__(self) -> Self:
@@ -125,6 +127,7 @@ class ExecutorWatch:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._closing.set()
         self._thread.join()
+        self._end_warm_ups()
 
     def admitted(self) -> list[ExecutorInfo]:
         """The executors that may be given work now, in the order of their hosts."""
@@ -240,7 +243,19 @@ class ExecutorWatch:
                 self._replaced |= {old.id for old in self._present.values() if self._slot_of(old) == self._slot_of(executor)}
                 self._present[executor.id] = executor
                 name = f"warm-up-{executor.id}"
-                InheritableThread(target=self._admit, args=(executor,), name=name, daemon=True).start()
+                thread = InheritableThread(target=self._admit, args=(executor,), name=name, daemon=True)
+                self._warm_ups = [*filter(threading.Thread.is_alive, self._warm_ups), thread]
+                thread.start()
+
+    def _end_warm_ups(self) -> None:
+        """Whoever closes us may stop the session next: nobody is to use it then."""
+        deadline = time.monotonic() + CLOSING_SECONDS
+        while (at_work := [thread for thread in self._warm_ups if thread.is_alive()]) and time.monotonic() < deadline:
+            with self._changed:
+                tags = list(self._guarded)
+            for tag in tags:
+                self._spark.sparkContext.cancelJobsWithTag(tag)
+            at_work[0].join(TICK_SECONDS)
 
     def _admit(self, executor: ExecutorInfo) -> None:
         for remaining in reversed(range(MOST_WARM_UPS)):

@@ -64,6 +64,8 @@ _OWNED_BY_THE_OPERATOR = {
     "spark.kubernetes.executor.apiPollingInterval": "5s",
     "spark.executor.maxNumFailures": "1000000",  # executors come and go as long as the topology runs
     "spark.decommission.enabled": "true",  # an executor told to end finishes its task first
+    # One held to a fifth of a CPU may be silent for seconds while it warms up. Dead ones are noticed by the scheduler, not so.
+    "spark.shuffle.io.connectionTimeout": "10s",
 }
 
 

@@ -1,0 +1,149 @@
+"""A topology on a node as its user sees it: kubectl, and what `streamtopology top` asks for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamtopology.jobs.top import Unreachable, asking_the_cluster
+from support.kube.chart import NAMESPACE as OPERATOR
+from support.kube.node import Node
+from support.waiting import eventually
+
+NAME = "words"
+START_SECONDS, STEP_SECONDS = 400, 200
+
+Status = Mapping[str, Any]
+
+
+def word_count(shared: Path) -> dict[str, Any]:
+    """Requests of 1.5 CPUs with those of the operator; the rest is room for a third small executor or larger ones."""
+    pod = {
+        "volumes": [{"name": "shared", "hostPath": {"path": str(shared), "type": "Directory"}}],
+        "volumeMounts": [{"name": "shared", "mountPath": str(shared)}],
+    }
+    return {
+        "apiVersion": "streamtopology.dev/v1alpha1",
+        "kind": "StreamTopology",
+        "metadata": {"name": NAME},
+        "spec": {
+            "imagePullPolicy": "Never",
+            "sources": [{"name": "lines", "format": "text", "options": {"path": f"{shared}/lines", "maxFilesPerTrigger": 1}}],
+            "operators": [
+                {"name": "split", "inputs": ["lines"], "run": "map",
+                 "with": {"select": ["unnest(string_split(value, ' ')) AS word"]}},
+                {"name": "counts", "inputs": ["split"], "grouping": {"policy": "mixed", "key": "word"}, "run": "count",
+                 "with": {"costPerTuple": "40us"}},
+            ],
+            "sinks": [{"name": "counts", "input": "counts", "format": "parquet", "options": {"path": f"{shared}/counts"}}],
+            "driver": {"cpu": "500m", "memory": "1536Mi", "pod": pod},
+            "executors": [
+                {"name": "large", "replicas": 1, "cpu": "500m", "memory": "1Gi", "pod": pod},
+                {"name": "small", "cpu": "200m", "memory": "1Gi", "pod": pod},
+            ],
+            "autoscale": {"class": "small", "by": "External", "replicas": 2, "minReplicas": 1, "maxReplicas": 3},
+            "rebalance": {"interval": "3s", "tolerance": 0.25},
+            "migration": {"threshold": "1"},
+            "trigger": {"interval": "500ms"},
+            "checkpoint": f"{shared}/checkpoint",
+        },
+    }  # fmt: skip
+
+
+class AppliedTopology:
+    """The topology of `word_count`, once it is applied to `namespace`. KUBECONFIG names the node."""
+
+    def __init__(self, node: Node, namespace: str) -> None:
+        self.node = node
+        self.namespace = namespace
+        self._ask = asking_the_cluster(NAME, namespace, None)
+
+    def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
+        return self.node.kubectl("-n", self.namespace, *arguments, stdin=stdin)
+
+    def patch(self, *changes: tuple[str, Any]) -> None:
+        """Values at paths of the spec."""
+        operations = [{"op": "replace", "path": f"/spec/{path}", "value": value} for path, value in changes]
+        self.kubectl("patch", "stopo", NAME, "--type=json", "-p", json.dumps(operations))
+
+    def events(self) -> dict[str, list[str]]:
+        """Reason -> messages."""
+        told: dict[str, list[str]] = {}
+        for event in json.loads(self.kubectl("get", "events", "-o", "json"))["items"]:
+            if event["involvedObject"]["kind"] == "StreamTopology":
+                told.setdefault(event["reason"], []).append(event["message"])
+        return told
+
+    def pods(self) -> dict[str, dict[str, Any]]:
+        return {pod["metadata"]["name"]: pod for pod in json.loads(self.kubectl("get", "pods", "-o", "json"))["items"]}
+
+    def uids(self) -> dict[str, str]:
+        return {name: pod["metadata"]["uid"] for name, pod in self.pods().items()}
+
+    def completed_jobs(self) -> set[str]:
+        jobs = json.loads(self.kubectl("get", "jobs", "-o", "json"))["items"]
+        return {job["metadata"]["name"] for job in jobs if job["status"].get("succeeded")}
+
+    def copies_told(self) -> str:
+        """What the driver says of state that was copied ahead."""
+        return "\n".join(line for line in self.kubectl("logs", self.driver()).splitlines() if "are copied ahead" in line)
+
+    def driver(self) -> str:
+        (name,) = (name for name in self.pods() if name.startswith(f"{NAME}-driver"))
+        return name
+
+    def stats(self) -> Mapping[str, Any]:
+        """What the driver tells now; an empty answer while it is away."""
+        try:
+            return self._ask(-1)
+        except Unreachable:
+            return {}
+
+    def at_work(self) -> set[str]:
+        """Pods whose executors are warm, and so given work."""
+        return {executor["pod"] for executor in self.stats().get("executors") or () if executor["admitted"]}
+
+    def policy(self, operator: str) -> str:
+        """What the driver routes to `operator` by now; empty while it is away."""
+        return self.stats().get("policies", {}).get(operator, "")
+
+    def settles(self, met: Callable[[Status], bool] = lambda status: True, seconds: float = STEP_SECONDS) -> Status:
+        """Until all of the present generation has come through, and `met` holds of the status besides; that status."""
+        status: Status = {}
+
+        def settled() -> bool:
+            nonlocal status
+            found = json.loads(self.kubectl("get", "stopo", NAME, "-o", "json"))
+            status = found.get("status") or {}
+            current = status.get("observedGeneration") == found["metadata"]["generation"]
+            return current and status.get("phase") == "Running" and "intent" not in status and met(status)
+
+        try:
+            eventually(settled, seconds)
+        except AssertionError:
+            pytest.fail(f"waited in vain\n{self.picture()}")
+        return status
+
+    def picture(self) -> str:
+        """What to look at when it does not work."""
+        logs = [f"--- {pod}\n{self.kubectl('logs', pod, '--tail=25')}" for pod in self.pods()]
+        operator = self.node.kubectl("-n", OPERATOR, "logs", "deployment/streamtopology", "--tail=40")
+        return "\n".join([self.kubectl("describe", "stopo", NAME), *logs, operator])
+
+
+def condition(status: Status, kind: str) -> tuple[str, str]:
+    found = [one for one in status.get("conditions") or () if one["type"] == kind]
+    return (found[0]["status"], found[0]["reason"]) if found else ("", "")
+
+
+def is_balanced(status: Status) -> bool:
+    return condition(status, "Balanced") == ("True", "WithinTolerance")
+
+
+def slots(stats: Mapping[str, Any]) -> dict[str, float]:
+    """CPU of the executors that work is placed on."""
+    return {slot["executor"]: slot["cpu"] for slot in stats.get("slots") or () if slot["present"]}
