@@ -299,10 +299,10 @@ def _state_get(parsed: argparse.Namespace) -> int:
 def _state_kept(parsed: argparse.Namespace) -> int:
     from streamtopology.jobs import keeping
     from streamtopology.jobs.control import ControlServer
-    from streamtopology.jobs.runner import checkpoint_folder
+    from streamtopology.jobs.runner import checkpoint_uri
 
     topology = load(parsed.manifest)
-    uri = str(checkpoint_folder(topology, parsed.work_dir))
+    uri = checkpoint_uri(topology, parsed.work_dir)
     if parsed.action == "clone":
         print(keeping.clone(uri, parsed.target, parsed.topology))
     elif parsed.action == "rollback":

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import shutil
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from streamtopology.jobs.batch import Plan
 from streamtopology.jobs.checkpoint import Checkpoint, CheckpointError, CommitRecord, Header, open_store
 from streamtopology.jobs.checkpoint import records as checkpoint_records
+from streamtopology.jobs.checkpoint.carried import CARRIED
 from streamtopology.jobs.checkpoint.retention import HEADER, number_of
 from streamtopology.jobs.state import StateFileError
 
@@ -36,7 +35,9 @@ def clone(source: str, target: str, topology: str | None = None) -> str:
     commit = _newest(original)
     for path in sorted(_needed(original, commit)):
         into.create(path, original.read(path))
-    _copy_folders(original, target)
+    for folder in CARRIED:  # which say where the next batch begins
+        for path in original.files(folder):
+            into.create(path, original.read(path))
     for record in [f"epochs/{commit.epoch}.json", f"commits/{commit.batch}.json"]:
         into.create(record, original.read(record))
     header = Header(topology or original.topology, uuid.uuid4().hex)
@@ -111,14 +112,6 @@ def _needed(checkpoint: Checkpoint, commit: CommitRecord) -> set[str]:
     """Everything that goes on from `commit`: its files, and its batch record with what choosers knew."""
     batches = {path for path in checkpoint.files("batches") if number_of(path) == commit.batch}
     return commit.paths() | batches
-
-
-def _copy_folders(original: Checkpoint, target: str) -> None:
-    """Spark's offsets and the sources' file logs, which say where the next batch begins."""
-    for name in ("spark", "files"):
-        folder = Path(original.uri) / name
-        if folder.is_dir():
-            shutil.copytree(folder, Path(open_store(target).uri) / name)
 
 
 def _refuse_unless_replayed(checkpoint: Checkpoint, commit: CommitRecord) -> None:
