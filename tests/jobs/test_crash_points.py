@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.processes import killed_in
-from support.s3 import S3Server
 from support.stages import SLOTS, Flow, manifest, random_table
 
 from streamtopology.jobs import crashpoints, upkeep
@@ -28,6 +27,9 @@ from streamtopology.jobs.sinks import Sink, Writer
 from streamtopology.jobs.sinks.folder import FolderSink, write_parquet
 from streamtopology.routing.hashing import hash_int64
 from streamtopology.routing.table import RoutingTable
+
+if TYPE_CHECKING:  # the plugin is imported by pytest, which then explains its assertions
+    from support.s3 import S3Server
 
 pytest_plugins = ("support.s3",)
 

@@ -7,17 +7,20 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 from support.processes import apart
-from support.s3 import BUCKET, S3Server
 
 from streamtopology.jobs.checkpoint import Checkpoint, CheckpointError, CommitRecord, LocalStore, StateRef, open_store
 from streamtopology.jobs.checkpoint import checkpoint as checkpoint_module
 from streamtopology.jobs.checkpoint.s3 import S3Store
 from streamtopology.jobs.keeping import clone
 from streamtopology.jobs.publishing import DeadLetters
+
+if TYPE_CHECKING:  # the plugin is imported by pytest, which then explains its assertions
+    from support.s3 import S3Server
 
 pytest_plugins = ("support.s3",)
 
@@ -166,7 +169,8 @@ def log(checkpoint: Checkpoint, **files: str) -> Callable[[], None]:
 
 def logged(checkpoint: Checkpoint) -> dict[str, str]:
     """What a driver on another machine finds."""
-    path = checkpoint.spark_folder().path
+    restored = checkpoint.spark_folder()
+    path = restored.path
     found = {file.relative_to(path).as_posix(): file for folder in ("spark", "files") for file in (path / folder).rglob("*")}
     return {name: file.read_text() for name, file in sorted(found.items()) if file.is_file()}
 
@@ -271,11 +275,11 @@ def test_refusals_are_told_at_once(s3_server: S3Server) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
         with pytest.raises(CheckpointError, match=r"403 .*check the bucket, and the credentials in the environment") as told:
-            open_store(f"s3://{BUCKET}/words").create("header.json", b"x")
+            open_store(s3_server.uri()).create("header.json", b"x")
         assert "wrong" not in str(told.value)
         patch.delenv("AWS_SECRET_ACCESS_KEY")
         with pytest.raises(CheckpointError, match="needs credentials in the environment of driver and executors: AWS_ACCESS"):
-            open_store(f"s3://{BUCKET}/words")
+            open_store(s3_server.uri())
 
 
 def test_other_storage_is_refused_by_name() -> None:

@@ -35,6 +35,7 @@ from streamtopology.jobs.sinks import Sink, Writer, check, open_sink
 from streamtopology.jobs.sources.checks import check as check_source
 from streamtopology.jobs.sources.descriptors import SourceSpec
 from streamtopology.jobs.sources.reading import declared_schema
+from streamtopology.jobs.state import StateSchema
 from streamtopology.jobs.stats import ExecutorStanding, Standing, build_stats
 from streamtopology.jobs.upkeep import Upkeep
 from streamtopology.jobs.watermarks import Watermarks
@@ -115,6 +116,14 @@ def source_schemas(topology: Topology, spark_schemas: Mapping[str, pa.Schema]) -
         else:
             schemas[source.name] = spark_schemas[source.name]
     return schemas
+
+
+def declared_state(topology: Topology, base_dir: Path) -> dict[str, StateSchema]:
+    """What the manifest's operators keep, by node; nothing where only Spark can tell what they are given."""
+    if not all(source.reads_descriptors for source in topology.sources):
+        return {}
+    nodes = compile_dag(topology, source_schemas(topology, {}), base_dir).nodes
+    return {node.name: node.state for node in nodes if node.state is not None}
 
 
 class TopologyRun:

@@ -209,27 +209,34 @@ class Checkpoint:
         """State of its own, as the files say. Raises StateFileError naming a file that is damaged or does not fit."""
         state = new_state(schema)
         if reference.snapshot is not None:
-            self._into(state.restore, reference.snapshot)
+            self._into(state.restore, reference.snapshot, schema)
         self.apply_deltas(state, reference.deltas)
         return state
 
     def apply_deltas(self, state: State, paths: Sequence[str]) -> None:
         """Take deltas over into `state`. Raises StateFileError naming a file that is damaged or does not fit."""
         for path in paths:
-            self._into(state.apply, path)
+            self._into(state.apply, path, state.schema)
 
     def read_rows(self, path: str) -> pa.RecordBatch:
-        """A snapshot or delta. Raises StateFileError naming it when it is damaged."""
+        """A snapshot or delta as it was written. Raises StateFileError naming it when it is damaged."""
         return decode(self._store.read(path), self.where(path))
 
-    def _into(self, take: Callable[[pa.RecordBatch], None], path: str) -> None:
+    def read_fitted(self, path: str, schema: StateSchema) -> pa.RecordBatch:
+        """A snapshot or delta as the operator writes it now. Raises StateFileError naming it when that cannot be."""
+        fitted: list[pa.RecordBatch] = []
+        self._into(fitted.append, path, schema)
+        return fitted[0]
+
+    def _into(self, take: Callable[[pa.RecordBatch], None], path: str, schema: StateSchema) -> None:
         rows = self.read_rows(path)
         try:
-            take(rows)
+            take(schema.fitted(rows))
         except StateError as error:
             raise StateFileError(
-                f"state file {self.where(path)} is of another operator or of other options of it: {error}; go back to "
-                "the operator that wrote it, or start with an empty checkpoint"
+                f"state file {self.where(path)} is of another operator, or of other options or another version of it: {error}; "
+                "go back to the operator that wrote it, have this one upgrade it (docs/upgrade.md), or start with an empty "
+                "checkpoint"
             ) from error
 
     def compact(self, node: str, instance: int, reference: StateRef, schema: StateSchema) -> str:
