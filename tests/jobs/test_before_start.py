@@ -11,12 +11,6 @@ from streamtopology.jobs.runner import check_before_start
 from streamtopology.routing.topology import ManifestError, parse
 
 
-def test_a_checkpoint_where_none_can_be_kept_is_refused(tmp_path: Path) -> None:
-    given = manifest("far", [files(tmp_path)], [counting()], [memory_sink("far", "counts")], checkpoint="s3://bucket/far")
-    with pytest.raises(ManifestError, match=r"spec\.checkpoint.*s3://bucket/far: only local paths and shared volumes"):
-        check_before_start(parse(given), tmp_path)
-
-
 def chain(folder: Path, first: dict[str, object], second: dict[str, object]) -> dict[str, object]:
     """Two operators by `locality`, one after the other."""
     one = counting("first", policy="locality", **first)

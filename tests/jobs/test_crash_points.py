@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,13 +20,18 @@ from support.processes import killed_in
 from support.stages import SLOTS, Flow, manifest, random_table
 
 from streamtopology.jobs import crashpoints, upkeep
-from streamtopology.jobs.checkpoint import Checkpoint, LocalStore
+from streamtopology.jobs.checkpoint import Checkpoint, open_store
 from streamtopology.jobs.crashpoints import POINTS, UnknownPoint, arm
 from streamtopology.jobs.migrate import migrate
 from streamtopology.jobs.sinks import Sink, Writer
 from streamtopology.jobs.sinks.folder import FolderSink, write_parquet
 from streamtopology.routing.hashing import hash_int64
 from streamtopology.routing.table import RoutingTable
+
+if TYPE_CHECKING:  # the plugin is imported by pytest, which then explains its assertions
+    from support.s3 import S3Server
+
+pytest_plugins = ("support.s3",)
 
 BATCHES = 14
 KEYS = 60
@@ -43,7 +48,7 @@ def counting() -> dict[str, Any]:
     return manifest([operator], {"s": "k BIGINT"})
 
 
-def life(folder: Path, crash_at: str | None) -> None:
+def life(folder: Path, crash_at: str | None, uri: str | None = None) -> None:
     """Go on from the checkpoint until all batches are committed, re-routing now and then; chains of deltas stay short."""
     upkeep.MOST_DELTAS, upkeep.COMMITS_PER_SWEEP = 3, 4
 
@@ -51,7 +56,7 @@ def life(folder: Path, crash_at: str | None) -> None:
         return FolderSink(folder / "out", ".parquet", write_parquet, Writer("flow", checkpoint.run))
 
     arm(crash_at)
-    flow = Flow(folder, counting(), sink=sink)
+    flow = Flow(folder, counting(), sink=sink, checkpoint=uri)
     last = flow.checkpoint.last_commit()
     for batch in range(0 if last is None else last.spark_batch + 1, BATCHES):
         copy_ahead(flow, batch)
@@ -76,10 +81,10 @@ def copy_ahead(flow: Flow, batch: int) -> None:
             flow.router.copied()
 
 
-def check(folder: Path) -> None:
+def check(folder: Path, uri: str | None = None) -> None:
     """State and sink say what a plain count says, and nothing lies around that no one needs."""
     expected = Counter(key for batch in range(BATCHES) for key in keys_of(batch))
-    flow = Flow(folder, counting())
+    flow = Flow(folder, counting(), checkpoint=uri)
     assert flow.last.spark_batch == flow.last.batch == BATCHES - 1
     assert {row["k"]: row["count"] for row in flow.state("n")} == expected
     seen: dict[int, int] = {}
@@ -94,7 +99,7 @@ def check(folder: Path) -> None:
     kept = [flow.checkpoint.read_commit(number) for number in flow.checkpoint.commits()]
     needed = set[str]().union(*(commit.paths() for commit in kept))
     unnamed = {path.removesuffix(".delta") + ".snapshot" for path in needed}  # snapshots that a commit may yet name
-    left = LocalStore(Path(flow.checkpoint.uri)).list("")
+    left = open_store(flow.checkpoint.uri).list("")
     assert not [path for path in left if path.endswith(".partial") or path.startswith("migrations/")]
     assert {path for path in left if path.startswith(("state/", "outputs/"))} <= needed | unnamed
 
@@ -110,6 +115,17 @@ def test_a_death_at_any_point_costs_nothing(tmp_path: Path, point: str) -> None:
     killed_in(lambda: life(tmp_path, f"{point}:2"))  # the successor may pass it less often
     assert not killed_in(lambda: life(tmp_path, None))
     check(tmp_path)
+
+
+@pytest.mark.parametrize("points", [("state.written", "commit.written", "copy.written"), ("sink.placed", "garbage.deleting")])
+def test_deaths_cost_nothing_where_the_checkpoint_is_in_a_bucket(
+    tmp_path: Path, s3_server: S3Server, points: tuple[str, ...]
+) -> None:
+    uri = s3_server.uri()
+    for point in points:
+        assert killed_in(lambda point=point: life(tmp_path, point, uri)), f"no step passes {point}"
+    assert not killed_in(lambda: life(tmp_path, None, uri))
+    assert not killed_in(lambda: check(tmp_path, uri))  # in a fork, too: the s3 library's threads would not let us fork again
 
 
 @settings(max_examples=8, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])  # lives are too long to shrink

@@ -58,7 +58,7 @@ def test_what_is_not_kept_cannot_be_gone_back_to(flow: Flow) -> None:
 
 
 def test_a_source_that_spark_reads_cannot_go_back(flow: Flow) -> None:
-    path = flow.checkpoint.local_path(f"epochs/{flow.last.epoch}.json")
+    path = Path(flow.checkpoint.where(f"epochs/{flow.last.epoch}.json"))
     wire = json.loads(path.read_text())
     wire["manifest"]["spec"]["sources"][0].update(format="rate", options={})
     path.write_text(json.dumps(wire))
@@ -92,7 +92,7 @@ def test_a_copy_may_be_for_another_topology(flow: Flow, tmp_path: Path) -> None:
 def test_damage_is_named_with_what_can_be_done(flow: Flow, harm: str) -> None:
     newest = max((path for ref in flow.last.state["n"].values() for path in ref.deltas), key=lambda p: p.split("/")[-1])
     assert newest.endswith("/3-1.delta")
-    file = flow.checkpoint.local_path(newest)
+    file = Path(flow.checkpoint.where(newest))
     if harm == "gone":
         file.unlink()
     else:
@@ -114,7 +114,7 @@ def test_damage_is_named_with_what_can_be_done(flow: Flow, harm: str) -> None:
 
 def test_where_no_commit_is_whole_that_is_said(flow: Flow) -> None:
     for path in flow.checkpoint.files("state"):
-        flow.checkpoint.local_path(path).unlink()
+        Path(flow.checkpoint.where(path)).unlink()
     assert "no kept commit is whole: put the files back from a copy" in told(check(flow.checkpoint.uri))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import sys
@@ -30,3 +31,13 @@ def killed_in(work: Callable[[], object]) -> bool:
         return True
     assert os.WEXITSTATUS(status) == 0, "the work raised; its traceback is above"
     return False
+
+
+def apart(test: Callable[..., object]) -> Callable[..., None]:
+    """The test in a fork of this process: a library that starts threads there leaves ours able to fork."""
+
+    @functools.wraps(test)
+    def in_a_fork(*arguments: object, **named: object) -> None:
+        assert not killed_in(lambda: test(*arguments, **named))
+
+    return in_a_fork

@@ -157,13 +157,13 @@ class Flow:
     """A topology that runs batch by batch.
 
     `homes` are the slots whose executors are there, in the order of places, on `host`. `losses` come over the next attempts,
-    one each. `meanwhile` is done once, in the middle of the next attempt.
+    one each. `meanwhile` is done once, in the middle of the next attempt. `checkpoint`: its URI, if not in the folder.
     """
 
     def __init__(
         self, folder: Path, manifest: Mapping[str, Any], base_dir: Path | None = None,
         router: Callable[[Plan, Checkpoint], Router] = Routes, clock: Callable[[], float] = lambda: 0.0,
-        sink: Callable[[str, Checkpoint], Sink] = lambda name, checkpoint: Kept(),
+        sink: Callable[[str, Checkpoint], Sink] = lambda name, checkpoint: Kept(), checkpoint: str | None = None,
     ) -> None:  # fmt: skip
         self._folder = folder
         self._base_dir = base_dir or folder
@@ -174,7 +174,7 @@ class Flow:
         self._runs = itertools.count()
         self.told: list[str] = []
         self.sinks: dict[str, Sink] = {}
-        self.checkpoint = Checkpoint.open(str(folder / "checkpoint"), "flow")
+        self.checkpoint = Checkpoint.open(checkpoint or str(folder / "checkpoint"), "flow")
         self.start(manifest)
 
     def start(self, manifest: Mapping[str, Any]) -> CommitRecord | None:

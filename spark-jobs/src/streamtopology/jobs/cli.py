@@ -299,18 +299,19 @@ def _state_get(parsed: argparse.Namespace) -> int:
 def _state_kept(parsed: argparse.Namespace) -> int:
     from streamtopology.jobs import keeping
     from streamtopology.jobs.control import ControlServer
-    from streamtopology.jobs.runner import checkpoint_folder
+    from streamtopology.jobs.runner import checkpoint_uri, declared_state
 
     topology = load(parsed.manifest)
-    uri = str(checkpoint_folder(topology, parsed.work_dir))
+    uri = checkpoint_uri(topology, parsed.work_dir)
     if parsed.action == "clone":
         print(keeping.clone(uri, parsed.target, parsed.topology))
     elif parsed.action == "rollback":
         with ControlServer(topology.name, {}):  # refused while the topology runs on this machine
             print(keeping.rollback(uri, parsed.to))
     else:
-        found = keeping.check(uri)
-        print(keeping.told(found))
+        schemas = declared_state(topology, parsed.manifest.parent)
+        found = keeping.check(uri, schemas)
+        print(keeping.told(found, () if found else keeping.written_before(uri, schemas)))
         return FAILED if found else HELD
     return HELD
 

@@ -13,7 +13,7 @@ from streamtopology.jobs.checkpoint import Checkpoint, CheckpointError, CommitRe
 from streamtopology.jobs.dag import Dag, Node
 from streamtopology.jobs.failures import TopologyFailed
 from streamtopology.jobs.keys import KeyColumns
-from streamtopology.jobs.runner import checkpoint_folder
+from streamtopology.jobs.runner import checkpoint_uri
 from streamtopology.jobs.state import KeyedStateSchema
 from streamtopology.routing.topology import load
 
@@ -21,7 +21,7 @@ from streamtopology.routing.topology import load
 def describe_key(manifest: Path, operator: str | None, key: Sequence[str], work_dir: Path) -> str:
     """The state of `key` (one text per key column) as of the newest commit, with the instance that owns it."""
     topology = load(manifest)
-    checkpoint = Checkpoint.attach(str(checkpoint_folder(topology, work_dir)))
+    checkpoint = Checkpoint.attach(checkpoint_uri(topology, work_dir))
     commit = checkpoint.last_commit()
     if commit is None:
         raise TopologyFailed(f"topology {topology.name!r} has not committed a batch yet: there is no state to show")

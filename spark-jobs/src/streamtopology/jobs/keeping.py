@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
-import shutil
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from streamtopology.jobs.batch import Plan
 from streamtopology.jobs.checkpoint import Checkpoint, CheckpointError, CommitRecord, Header, open_store
 from streamtopology.jobs.checkpoint import records as checkpoint_records
+from streamtopology.jobs.checkpoint.carried import CARRIED
 from streamtopology.jobs.checkpoint.retention import HEADER, number_of
-from streamtopology.jobs.state import StateFileError
+from streamtopology.jobs.state import StateFileError, StateSchema
+
+Schemas = Mapping[str, StateSchema]
+"""What the manifest's operators keep now, by node."""
+
+NONE_KNOWN: Schemas = {}
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,9 @@ def clone(source: str, target: str, topology: str | None = None) -> str:
     commit = _newest(original)
     for path in sorted(_needed(original, commit)):
         into.create(path, original.read(path))
-    _copy_folders(original, target)
+    for folder in CARRIED:  # which say where the next batch begins
+        for path in original.files(folder):
+            into.create(path, original.read(path))
     for record in [f"epochs/{commit.epoch}.json", f"commits/{commit.batch}.json"]:
         into.create(record, original.read(record))
     header = Header(topology or original.topology, uuid.uuid4().hex)
@@ -68,30 +74,50 @@ def rollback(uri: str, batch: int) -> str:
     return f"{uri} is back at batch {batch}; {len(later)} later batches are read again; sinks keep what they have of them"
 
 
-def check(uri: str) -> list[Damage]:
-    """Read every file that the newest commit names; what is damaged or gone. Raises CheckpointError for records."""
+def check(uri: str, schemas: Schemas = NONE_KNOWN) -> list[Damage]:
+    """Read every file that the newest commit names; what is damaged or gone, or does not fit the node's schema.
+
+    Raises CheckpointError for records.
+    """
     checkpoint = Checkpoint.attach(uri)
     commit = _newest(checkpoint)
     earlier = [checkpoint.read_commit(number) for number in checkpoint.commits() if number < commit.batch]
-    usable = next((kept.batch for kept in reversed(earlier) if not damage(checkpoint, kept)), None)
-    return [Damage(found.path, found.why, usable) for found in damage(checkpoint, commit)]
+    usable = next((kept.batch for kept in reversed(earlier) if not damage(checkpoint, kept, schemas)), None)
+    return [Damage(found.path, found.why, usable) for found in damage(checkpoint, commit, schemas)]
 
 
-def damage(checkpoint: Checkpoint, commit: CommitRecord) -> list[Damage]:
+def damage(checkpoint: Checkpoint, commit: CommitRecord, schemas: Schemas = NONE_KNOWN) -> list[Damage]:
     """The state files of `commit` that cannot be used."""
     found: list[Damage] = []
-    for path in sorted(path for refs in commit.state.values() for ref in refs.values() for path in ref.paths):
+    for node, path in _state_files(commit):
         try:
-            checkpoint.read_rows(path)
+            if node in schemas:
+                checkpoint.read_fitted(path, schemas[node])
+            else:
+                checkpoint.read_rows(path)
         except (StateFileError, CheckpointError) as error:
             found.append(Damage(path, str(error), None))
     return found
 
 
-def told(found: Sequence[Damage]) -> str:
-    """What `check` found, and what can be done."""
+def written_before(uri: str, schemas: Schemas) -> list[str]:
+    """The state files of the newest commit that a former version of their operator wrote, to be upgraded when they are read."""
+    checkpoint = Checkpoint.attach(uri)
+    files = [(node, path) for node, path in _state_files(_newest(checkpoint)) if node in schemas]
+    return [path for node, path in files if not schemas[node].fits(checkpoint.read_rows(path))]
+
+
+def _state_files(commit: CommitRecord) -> list[tuple[str, str]]:
+    """Node and path of each state file that `commit` names."""
+    return sorted({(node, path) for node, refs in commit.state.items() for ref in refs.values() for path in ref.paths})
+
+
+def told(found: Sequence[Damage], before: Sequence[str] = ()) -> str:
+    """What `check` and `written_before` found, and what can be done."""
     if not found:
-        return "every state file of the newest commit is there and undamaged"
+        whole = "every state file of the newest commit is there and undamaged"
+        old = f"; {len(before)} of them are of a former version of their operator, which upgrades them as it reads them"
+        return whole + (old if before else "")
     lines = [f"{item.path}: {item.why}" for item in found]
     usable = found[0].usable
     todo = "no kept commit is whole: put the files back from a copy, or start with an empty checkpoint"
@@ -111,14 +137,6 @@ def _needed(checkpoint: Checkpoint, commit: CommitRecord) -> set[str]:
     """Everything that goes on from `commit`: its files, and its batch record with what choosers knew."""
     batches = {path for path in checkpoint.files("batches") if number_of(path) == commit.batch}
     return commit.paths() | batches
-
-
-def _copy_folders(original: Checkpoint, target: str) -> None:
-    """Spark's offsets and the sources' file logs, which say where the next batch begins."""
-    for name in ("spark", "files"):
-        folder = Path(original.uri) / name
-        if folder.is_dir():
-            shutil.copytree(folder, Path(open_store(target).uri) / name)
 
 
 def _refuse_unless_replayed(checkpoint: Checkpoint, commit: CommitRecord) -> None:

@@ -99,7 +99,7 @@ def _copy(checkpoint: Checkpoint, lease: Lease, commit: CommitRecord, node: Node
     moving = KeyedState(node.state)
     bytes_read = 0
     for path in reference.paths:
-        rows = checkpoint.read_rows(path)
+        rows = checkpoint.read_fitted(path, node.state)
         bytes_read += rows.nbytes
         moving.apply(_as_delta(rows.filter(pa.array(of.strangers(routing_hashes(rows, node.state))))))
     files: dict[int, str] = {}

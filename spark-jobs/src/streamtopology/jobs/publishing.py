@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from streamtopology.jobs.checkpoint import Checkpoint, CommitRecord
 from streamtopology.jobs.crashpoints import passing
 from streamtopology.jobs.sinks import Sink
+from streamtopology.jobs.sinks.base import staged_table
+from streamtopology.jobs.sinks.folder import json_lines
 
 DEAD_LETTERS = ""  # the name under which a commit record lists tuples that were set aside; no sink can be called that
+FOLDER = "dead-letters"
+
+
+class DeadLetters:
+    """Tuples that were set aside, as JSON lines in the checkpoint, wherever that is: `dead-letters/batch-000000012.jsonl`."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self._checkpoint = checkpoint
+
+    def publish(self, batch: int, files: Sequence[Path]) -> None:
+        table = staged_table(files)
+        if table is not None and table.num_rows:
+            self._checkpoint.keep(f"{FOLDER}/batch-{batch:09d}.jsonl", b"".join(json_lines(table)))
+
+    def close(self) -> None:
+        pass
 
 
 class Publisher:
@@ -20,10 +39,10 @@ class Publisher:
 
     def publish(self, commit: CommitRecord) -> None:
         for name, sink in self._sinks.items():
-            staged = [self._checkpoint.local_path(path) for path in commit.outputs.get(name, ())]
-            passing("sink.publishing")
-            sink.publish(commit.batch, staged)
-            passing("sink.published")
+            with self._checkpoint.at_hand(commit.outputs.get(name, ())) as staged:
+                passing("sink.publishing")
+                sink.publish(commit.batch, staged)
+                passing("sink.published")
 
     def close(self) -> None:
         for sink in self._sinks.values():

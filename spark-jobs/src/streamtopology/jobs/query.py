@@ -14,6 +14,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from streamtopology.jobs.checkpoint.carried import SparkFolder
 from streamtopology.jobs.driver import Driver
 from streamtopology.jobs.failures import TopologyFailed
 from streamtopology.jobs.sources import spark_source
@@ -50,7 +51,7 @@ class TopologyQuery:
     """
 
     def __init__(
-        self, spark: SparkSession, topology: Topology, frames: Mapping[str, DataFrame], folder: Path, driver: Driver
+        self, spark: SparkSession, topology: Topology, frames: Mapping[str, DataFrame], folder: SparkFolder, driver: Driver
     ) -> None:
         self._spark = spark
         self._trigger = topology.trigger
@@ -60,8 +61,8 @@ class TopologyQuery:
         described = [SourceSpec.of(source) for source in topology.sources if source.reads_descriptors]
         self._descriptors: DescriptorLog | None = None
         if described:  # the last of the query's sources, see `_together`
-            self._descriptors = DescriptorLog(described, folder / "files", folder / "spark", position=len(frames))
-        self._frame = _together(spark, described, frames, folder / "files")
+            self._descriptors = DescriptorLog(described, folder.path / "files", folder.path / "spark", position=len(frames))
+        self._frame = _together(spark, described, frames, folder.path / "files")
         self._stopping = threading.Event()
         self._prepared = threading.Event()
         self._ending = threading.Event()
@@ -118,7 +119,9 @@ class TopologyQuery:
         return query
 
     def _start(self) -> StreamingQuery:
-        writer = self._frame.writeStream.foreachBatch(self._batch).option("checkpointLocation", str(self._folder / "spark"))
+        writer = self._frame.writeStream.foreachBatch(self._batch).option(
+            "checkpointLocation", str(self._folder.path / "spark")
+        )
         if self._trigger.available_now:
             writer = writer.trigger(availableNow=True)
         else:
@@ -173,6 +176,7 @@ class TopologyQuery:
 
     def _run_batch(self, rows: DataFrame | None, spark_batch: int) -> None:
         started = time.monotonic()
+        self._folder.save()
         descriptors = self._descriptors.of_batch(spark_batch) if self._descriptors else ()
         self._driver.batch(descriptors, rows, spark_batch)
         self._took.append(time.monotonic() - started)

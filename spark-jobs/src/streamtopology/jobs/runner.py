@@ -27,14 +27,15 @@ from streamtopology.jobs.history import History, SlotInfo
 from streamtopology.jobs.metrics import Metrics
 from streamtopology.jobs.pinning import ExecutorInfo
 from streamtopology.jobs.preparing import CopyProcess, Preparing
-from streamtopology.jobs.publishing import DEAD_LETTERS, Publisher
+from streamtopology.jobs.publishing import DEAD_LETTERS, DeadLetters, Publisher
 from streamtopology.jobs.query import TopologyQuery, Until, source_frames
 from streamtopology.jobs.rerouting import InProcessRouter, first_routes, with_instances
 from streamtopology.jobs.server import StatusServer
-from streamtopology.jobs.sinks import Writer, check, open_sink
+from streamtopology.jobs.sinks import Sink, Writer, check, open_sink
 from streamtopology.jobs.sources.checks import check as check_source
 from streamtopology.jobs.sources.descriptors import SourceSpec
 from streamtopology.jobs.sources.reading import declared_schema
+from streamtopology.jobs.state import StateSchema
 from streamtopology.jobs.stats import ExecutorStanding, Standing, build_stats
 from streamtopology.jobs.upkeep import Upkeep
 from streamtopology.jobs.watermarks import Watermarks
@@ -47,7 +48,6 @@ from streamtopology.routing.topology import (
     ManifestError,
     Operator,
     Problem,
-    Sink,
     Topology,
     difference,
     load,
@@ -90,8 +90,6 @@ def check_before_start(topology: Topology, base_dir: Path) -> None:
         for index, operator in enumerate(topology.operators)
         if (sentence := _unfit_capacities(operator))
     ]
-    if topology.checkpoint is not None and topology.checkpoint.startswith("s3://"):
-        problems.append(Problem("spec.checkpoint", f"{topology.checkpoint}: only local paths and shared volumes are built yet"))
     if problems:
         raise ManifestError(problems)
     if all(source.reads_descriptors for source in topology.sources):
@@ -120,6 +118,14 @@ def source_schemas(topology: Topology, spark_schemas: Mapping[str, pa.Schema]) -
     return schemas
 
 
+def declared_state(topology: Topology, base_dir: Path) -> dict[str, StateSchema]:
+    """What the manifest's operators keep, by node; nothing where only Spark can tell what they are given."""
+    if not all(source.reads_descriptors for source in topology.sources):
+        return {}
+    nodes = compile_dag(topology, source_schemas(topology, {}), base_dir).nodes
+    return {node.name: node.state for node in nodes if node.state is not None}
+
+
 class TopologyRun:
     """One run of a topology on a cluster that is up. `history` tells what happens; `bound()` what could be had."""
 
@@ -131,8 +137,7 @@ class TopologyRun:
         self._base_dir = base_dir
         frames = source_frames(spark, topology)
         schemas = source_schemas(topology, {name: to_arrow_schema(frame.schema) for name, frame in frames.items()})
-        folder = checkpoint_folder(topology, options.work_dir)
-        self.checkpoint = Checkpoint.open(str(folder), topology.name)
+        self.checkpoint = Checkpoint.open(checkpoint_uri(topology, options.work_dir), topology.name)
         plan = _first_plan(topology, schemas, base_dir, self.checkpoint)
         copier = CopyProcess if options.decides else None  # elsewhere the operator starts a Job
         self._preparing = Preparing(self.checkpoint, copier, self.tell, time.monotonic)
@@ -142,9 +147,9 @@ class TopologyRun:
         )  # fmt: skip
         self._start_missing(topology)
         writer = Writer(topology.name, self.checkpoint.run)
-        sinks = {sink.name: open_sink(sink, writer) for sink in topology.sinks}
+        sinks: dict[str, Sink] = {sink.name: open_sink(sink, writer) for sink in topology.sinks}
         if topology.on_bad_tuple == "deadLetter":
-            sinks[DEAD_LETTERS] = open_sink(Sink("dead letters", "", "json", {"path": str(folder / "dead-letters")}), writer)
+            sinks[DEAD_LETTERS] = DeadLetters(self.checkpoint)
         self._publisher = Publisher(self.checkpoint, sinks)
         self._driver = Driver(
             spark=spark, checkpoint=self.checkpoint, watch=cluster.watch, router=self._router, publisher=self._publisher,
@@ -153,7 +158,8 @@ class TopologyRun:
             run=f"{self.checkpoint.run}/{uuid.uuid4().hex[:8]}",
             iterations_per_second=work.iterations_for(1.0), tell=self.tell,
         )  # fmt: skip
-        self._query = TopologyQuery(spark, topology, frames, folder, self._driver)
+        self._folder = self.checkpoint.spark_folder()
+        self._query = TopologyQuery(spark, topology, frames, self._folder, self._driver)
 
     def process(self) -> None:
         """Run the stream as `stream` does, with commands and a status server on this machine."""
@@ -172,6 +178,7 @@ class TopologyRun:
     def stream(self) -> None:
         """Run the stream until the options say so, the input ends, or `stop` is called."""
         with ExitStack() as undo:
+            undo.callback(self._folder.close)
             undo.callback(self._publisher.close)
             undo.callback(self._driver.upkeep.close)
             undo.enter_context(self._rehearsing())
@@ -321,11 +328,13 @@ def following(run: TopologyRun, manifest: Path, tell: Callable[[str], None]) -> 
         watcher.join()
 
 
-def checkpoint_folder(topology: Topology, work_dir: Path) -> Path:
-    """Where the checkpoint is: the manifest's, else one of its own in the work folder."""
+def checkpoint_uri(topology: Topology, work_dir: Path) -> str:
+    """Where the checkpoint is: the manifest's path or bucket, else a folder of its own in the work folder."""
     if topology.checkpoint is None:
-        return (work_dir / topology.name / "checkpoint").resolve()
-    return Path(topology.checkpoint.removeprefix("file://")).resolve()
+        return str((work_dir / topology.name / "checkpoint").resolve())
+    if topology.checkpoint.startswith("s3://"):
+        return topology.checkpoint
+    return str(Path(topology.checkpoint.removeprefix("file://")).resolve())
 
 
 def _first_plan(topology: Topology, schemas: Mapping[str, pa.Schema], base_dir: Path, checkpoint: Checkpoint) -> Plan:

@@ -109,7 +109,8 @@ class Worker:
         """The deltas of `instance` after the commit of `batch`, up to the newest commit."""
         reference = self._commit(attempt).state.get(node.name, {}).get(instance)
         after = [path for path in (reference.deltas if reference else ()) if number_of(path) > batch]
-        return [self.checkpoint(attempt).read_rows(path) for path in after]
+        assert node.state is not None
+        return [self.checkpoint(attempt).read_fitted(path, node.state) for path in after]
 
     def touched(self, attempt: Attempt, node: Node, instance: int) -> None:
         """This attempt is about to change the state of `instance`."""

@@ -54,6 +54,8 @@ FORMAT_PATTERN = "[A-Za-z][A-Za-z0-9_.-]*"
 _FORMAT = re.compile(FORMAT_PATTERN)
 USER_CLASS_PATTERN = "(?:[A-Za-z_][A-Za-z0-9_]*(?:[.][A-Za-z_][A-Za-z0-9_]*)*|[^:]+[.]py):[A-Za-z_][A-Za-z0-9_]*"
 _USER_CLASS = re.compile(USER_CLASS_PATTERN)
+BUCKET_PATTERN = "s3://[a-z0-9][a-z0-9.-]*(?:/[A-Za-z0-9._=-]+)+/?"
+_BUCKET = re.compile(BUCKET_PATTERN)
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
 
@@ -323,4 +325,6 @@ def _checkpoint(place: Place) -> str | None:
     scheme = _SCHEME.match(uri)
     if scheme and scheme[1] not in ("file", "s3"):
         place.wrong(f"found the scheme {scheme[1]!r} in {uri!r}, allowed: a path without scheme, file://, s3://")
+    if scheme and scheme[1] == "s3" and not _BUCKET.fullmatch(uri):
+        place.wrong(f"found {uri!r}, expected s3://BUCKET/PREFIX; credentials and endpoint come from the environment")
     return uri or None

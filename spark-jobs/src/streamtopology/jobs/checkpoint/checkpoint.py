@@ -8,18 +8,22 @@ state/<node>/<instance>/<batch>-<attempt>.delta     what a batch changed
 state/<node>/<instance>/<batch>-<attempt>.snapshot  the state after that delta
 outputs/<node>/<batch>-<attempt>-<instance>.arrow   rows for the sinks
 migrations/<epoch>/...                          epochs whose state is copied ahead, see `migrations`
+spark/..., files/...                            what Spark and the sources log on their own, see `carried`
 """
 
 from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 
 from streamtopology.jobs.checkpoint import records, retention
+from streamtopology.jobs.checkpoint.carried import CarriedFolder, SparkFolder
 from streamtopology.jobs.checkpoint.migrations import Migrations
 from streamtopology.jobs.checkpoint.records import BatchRecord, CommitRecord, Header, StateRef
 from streamtopology.jobs.checkpoint.store import CheckpointError, Store, open_store
@@ -40,7 +44,13 @@ class Checkpoint:
     def open(uri: str, topology: str) -> Checkpoint:
         """The topology's checkpoint at `uri`, made if there is none; another topology's is refused."""
         store = open_store(uri)
-        store.create(retention.HEADER, records.to_bytes(Header(topology, uuid.uuid4().hex)))
+        header = records.to_bytes(Header(topology, uuid.uuid4().hex))
+        is_new = not store.exists(retention.HEADER) and store.create(retention.HEADER, header)
+        if is_new and store.create(retention.HEADER, header):
+            raise CheckpointError(
+                f"checkpoint {uri}: the storage writes over a file although it is told not to (If-None-Match), so two drivers "
+                "would not notice each other; name a `checkpoint` on another"
+            )
         checkpoint = Checkpoint.attach(uri)
         found = checkpoint._header.topology
         if found != topology:
@@ -79,9 +89,29 @@ class Checkpoint:
     def read(self, path: str) -> bytes:
         return self._store.read(path)
 
-    def local_path(self, path: str) -> Path:
-        """Where a file that a record names can be read on this machine."""
-        return self._store.local_path(path)
+    def where(self, path: str) -> str:
+        """A file as people can find it: a path or a URI."""
+        return self._store.where(path)
+
+    @contextmanager
+    def at_hand(self, paths: Sequence[str]) -> Iterator[list[Path]]:
+        """Files that a record names, on this machine while entered."""
+        if self._store.folder is not None:
+            yield [self._store.folder / path for path in paths]
+            return
+        with TemporaryDirectory(prefix="streamtopology-") as scratch:
+            copies = [Path(scratch, str(index)) for index in range(len(paths))]
+            for path, copy in zip(paths, copies, strict=True):
+                copy.write_bytes(self._store.read(path))
+            yield copies
+
+    def spark_folder(self) -> SparkFolder:
+        """The folder for what Spark and the sources log on their own, as it was at the last `save`."""
+        return CarriedFolder(self._store) if self._store.folder is None else SparkFolder(self._store.folder)
+
+    def keep(self, path: str, data: bytes) -> None:
+        """Keep a file for people, unless it is there: sinks are given a batch again."""
+        self._store.create(path, data)
 
     # --- epochs ---
 
@@ -98,7 +128,7 @@ class Checkpoint:
             return True
         if json.loads(self.read_epoch(number)) != json.loads(text):
             raise CheckpointError(
-                f"{self.local_path(path)} holds another epoch {number}: a new one needs the number after the highest, "
+                f"{self.where(path)} holds another epoch {number}: a new one needs the number after the highest, "
                 f"{max(self.epochs())}"
             )
         return False
@@ -118,18 +148,17 @@ class Checkpoint:
     def batch_records(self, batch: int) -> list[BatchRecord]:
         """All attempts at a batch, in order."""
         paths = [path for path in self._complete("batches") if retention.number_of(path) == batch]
-        found = [records.batch_record_from(self._store.read(path), str(self.local_path(path))) for path in paths]
+        found = [records.batch_record_from(self._store.read(path), self.where(path)) for path in paths]
         return sorted(found, key=lambda record: record.attempt)
 
     def commit(self, record: CommitRecord) -> bool:
         """Decide a batch; False when it is decided already. Refused when a file that the record names is not there."""
         paths = record.paths()
-        for path in sorted(paths - self._exist):
-            if not self._store.exists(path):
-                raise CheckpointError(
-                    f"batch {record.batch} cannot be committed: {self.local_path(path)} is not there; do driver and "
-                    f"executors share the storage of {self.uri}?"
-                )
+        if missing := self._store.missing(sorted(paths - self._exist)):
+            raise CheckpointError(
+                f"batch {record.batch} cannot be committed: {self.where(missing[0])} is not there; do driver and "
+                f"executors share the storage of {self.uri}?"
+            )
         self._exist = paths
         passing("commit.writing")
         made = self._store.create(f"commits/{record.batch}.json", records.to_bytes(record))
@@ -138,7 +167,7 @@ class Checkpoint:
 
     def read_commit(self, batch: int) -> CommitRecord:
         path = f"commits/{batch}.json"
-        return records.commit_record_from(self._store.read(path), str(self.local_path(path)))
+        return records.commit_record_from(self._store.read(path), self.where(path))
 
     def commits(self) -> list[int]:
         """The batches whose commit records are kept, ascending."""
@@ -180,27 +209,34 @@ class Checkpoint:
         """State of its own, as the files say. Raises StateFileError naming a file that is damaged or does not fit."""
         state = new_state(schema)
         if reference.snapshot is not None:
-            self._into(state.restore, reference.snapshot)
+            self._into(state.restore, reference.snapshot, schema)
         self.apply_deltas(state, reference.deltas)
         return state
 
     def apply_deltas(self, state: State, paths: Sequence[str]) -> None:
         """Take deltas over into `state`. Raises StateFileError naming a file that is damaged or does not fit."""
         for path in paths:
-            self._into(state.apply, path)
+            self._into(state.apply, path, state.schema)
 
     def read_rows(self, path: str) -> pa.RecordBatch:
-        """A snapshot or delta. Raises StateFileError naming it when it is damaged."""
-        return decode(self._store.read(path), str(self.local_path(path)))
+        """A snapshot or delta as it was written. Raises StateFileError naming it when it is damaged."""
+        return decode(self._store.read(path), self.where(path))
 
-    def _into(self, take: Callable[[pa.RecordBatch], None], path: str) -> None:
+    def read_fitted(self, path: str, schema: StateSchema) -> pa.RecordBatch:
+        """A snapshot or delta as the operator writes it now. Raises StateFileError naming it when that cannot be."""
+        fitted: list[pa.RecordBatch] = []
+        self._into(fitted.append, path, schema)
+        return fitted[0]
+
+    def _into(self, take: Callable[[pa.RecordBatch], None], path: str, schema: StateSchema) -> None:
         rows = self.read_rows(path)
         try:
-            take(rows)
+            take(schema.fitted(rows))
         except StateError as error:
             raise StateFileError(
-                f"state file {self.local_path(path)} is of another operator or of other options of it: {error}; go back to "
-                "the operator that wrote it, or start with an empty checkpoint"
+                f"state file {self.where(path)} is of another operator, or of other options or another version of it: {error}; "
+                "go back to the operator that wrote it, have this one upgrade it (docs/upgrade.md), or start with an empty "
+                "checkpoint"
             ) from error
 
     def compact(self, node: str, instance: int, reference: StateRef, schema: StateSchema) -> str:

@@ -37,7 +37,7 @@ class Migrations:
         path = _lease(epoch)
         if not self._store.exists(path):
             return None
-        return records.lease_from(self._store.read(path), str(self._store.local_path(path)))
+        return records.lease_from(self._store.read(path), self._store.where(path))
 
     def leases(self) -> list[Lease]:
         """All leases that are held, by epoch."""
@@ -82,7 +82,7 @@ class Migrations:
         path = f"{FOLDER}/{epoch}/{node}/{instance}.json"
         if not self._store.exists(path):
             return None
-        return records.copied_part_from(self._store.read(path), str(self._store.local_path(path)))
+        return records.copied_part_from(self._store.read(path), self._store.where(path))
 
     def part_done(self, epoch: int, part: CopiedPart) -> None:
         self._store.create(f"{FOLDER}/{epoch}/{part.node}/{part.instance}.json", records.to_bytes(part))
@@ -106,7 +106,7 @@ class Migrations:
         path = f"{FOLDER}/{epoch}/copied.json"
         if not (self._store.exists(path) and self._store.exists(_lease(epoch))):
             return None
-        return records.copied_from(self._store.read(path), str(self._store.local_path(path)))
+        return records.copied_from(self._store.read(path), self._store.where(path))
 
 
 def _lease(epoch: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
@@ -27,6 +27,11 @@ class Store(Protocol):
     @property
     def uri(self) -> str: ...
 
+    @property
+    def folder(self) -> Path | None:
+        """The folder that the files are in, for other libraries to read and write there; None where there is none."""
+        ...
+
     def create(self, path: str, data: bytes) -> bool:
         """Make a file with all of `data`, durably, unless there is one: of many who try, one gets True."""
         ...
@@ -39,7 +44,11 @@ class Store(Protocol):
 
     def exists(self, path: str) -> bool: ...
 
-    def list(self, folder: str) -> list[str]:
+    def missing(self, paths: Sequence[str]) -> Sequence[str]:
+        """Those of `paths` that do not exist."""
+        ...
+
+    def list(self, folder: str) -> Sequence[str]:
         """Paths of all files below `folder`, sorted, those being written included; none if it is not there."""
         ...
 
@@ -47,18 +56,22 @@ class Store(Protocol):
         """Delete a file; it may be gone already."""
         ...
 
-    def local_path(self, path: str) -> Path:
-        """Where other libraries on this machine can read the file."""
+    def where(self, path: str) -> str:
+        """The file as people can find it: a path or a URI."""
         ...
 
 
 def open_store(uri: str) -> Store:
-    """The store for a local path or a file:// URI."""
+    """The store for a local path, a file:// URI or s3://bucket/prefix."""
     parsed = urlparse(uri)
+    if parsed.scheme == "s3":
+        from streamtopology.jobs.checkpoint.s3 import S3Store  # keeps its library out of who has no bucket
+
+        return S3Store(uri)
     if parsed.scheme not in ("", "file"):
         raise CheckpointError(
             f"checkpoint {uri}: {parsed.scheme}:// is not supported; use a local path or file:// on storage that all "
-            "executors share"
+            "executors share, or s3://bucket/prefix"
         )
     return LocalStore(Path(unquote(parsed.path) if parsed.scheme else uri))
 
@@ -75,8 +88,12 @@ class LocalStore:
     def uri(self) -> str:
         return str(self._root)
 
+    @property
+    def folder(self) -> Path:
+        return self._root
+
     def create(self, path: str, data: bytes) -> bool:
-        target = self.local_path(path)
+        target = self._root / path
         partial = target.with_name(f".{target.name}.{uuid.uuid4().hex}{PARTIAL}")
         with _told(partial, "write"):
             self._make_folder(target.parent)
@@ -93,31 +110,34 @@ class LocalStore:
         return True
 
     def write_new(self, path: str, data: bytes) -> None:
-        target = self.local_path(path)
+        target = self._root / path
         with _told(target, "write"):
             self._make_folder(target.parent)
             self._disk.write(target, data)
             self._disk.sync_folder(target.parent)
 
     def read(self, path: str) -> bytes:
-        with _told(self.local_path(path), "read"):
-            return self._disk.read(self.local_path(path))
+        with _told(self._root / path, "read"):
+            return self._disk.read(self._root / path)
 
     def exists(self, path: str) -> bool:
-        with _told(self.local_path(path), "look for"):
-            return self._disk.exists(self.local_path(path))
+        with _told(self._root / path, "look for"):
+            return self._disk.exists(self._root / path)
 
-    def list(self, folder: str) -> list[str]:
-        with _told(self.local_path(folder), "list"):
-            found = self._disk.files_below(self.local_path(folder))
+    def missing(self, paths: Sequence[str]) -> Sequence[str]:
+        return [path for path in paths if not self.exists(path)]
+
+    def list(self, folder: str) -> Sequence[str]:
+        with _told(self._root / folder, "list"):
+            found = self._disk.files_below(self._root / folder)
         return sorted(path.relative_to(self._root).as_posix() for path in found)
 
     def delete(self, path: str) -> None:
-        with _told(self.local_path(path), "delete"), suppress(FileNotFoundError):
-            self._disk.unlink(self.local_path(path))
+        with _told(self._root / path, "delete"), suppress(FileNotFoundError):
+            self._disk.unlink(self._root / path)
 
-    def local_path(self, path: str) -> Path:
-        return self._root / path
+    def where(self, path: str) -> str:
+        return str(self._root / path)
 
     def _make_folder(self, folder: Path) -> None:
         """There, and durably so: whoever made it may have died before its name was."""

@@ -132,7 +132,7 @@ class Operator(metaclass=_OptionChecking):
     def prepare(self, inputs: Mapping[str, pa.Schema], key: tuple[str, ...]) -> pa.Schema | None:
         """Check columns, set `self.state`, return the schema of what is emitted. Raises OptionError."""
         if self.fields:
-            self.state = KeyedStateSchema(self.fields, key_schema(inputs, key))
+            self.state = KeyedStateSchema(self.fields, key_schema(inputs, key), self.upgrade)
         return self.output
 
     def begin(self, batch: BatchInfo) -> None:
@@ -158,6 +158,14 @@ class Operator(metaclass=_OptionChecking):
             if field.merge is None:
                 raise TypeError(f"field {field.name!r} of {type(self).__name__} has no merge; override combine()")
             combine_into(state.column(field.name), slots, field_values(partial, field), field.merge)
+
+    def upgrade(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """State that a former version of this class wrote (key columns, its fields; a row a key) as this version has it.
+
+        Called only for files whose columns are not those of `fields`. What is returned may still lack fields that are
+        `added`, or have narrower numbers. Whoever sets `self.state` says `KeyedStateSchema(..., upgrade=self.upgrade)`.
+        """
+        return rows
 
     def tuple_weights(self, rows: Rows) -> np.ndarray | None:
         """float64[n]: how much of the work each tuple caused, relative to the others; None: all the same."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -27,8 +27,12 @@ def write_parquet(table: pa.Table, path: Path) -> None:
 
 def write_json_lines(table: pa.Table, path: Path) -> None:
     with path.open("wb") as out:
-        for batch in table.to_batches():
-            out.writelines(row + b"\n" for row in json_rows(batch).cast(pa.binary()).to_pylist())
+        out.writelines(json_lines(table))
+
+
+def json_lines(table: pa.Table) -> Iterator[bytes]:
+    """A line for each row, as `json_rows` writes it."""
+    return (row + b"\n" for batch in table.to_batches() for row in json_rows(batch).cast(pa.binary()).to_pylist())
 
 
 class FolderSink:

@@ -16,7 +16,7 @@ from streamtopology.jobs.state import kernels
 from streamtopology.jobs.state.index import NO_SLOTS, KeyIndex
 from streamtopology.jobs.state.kernels import FREE
 from streamtopology.jobs.state.ownership import Ownership
-from streamtopology.jobs.state.schema import DELETED, ROUTING, KeyedStateSchema, StateError
+from streamtopology.jobs.state.schema import DELETED, ROUTING, KeyedStateSchema, StateError, described
 
 HashMask = Callable[[np.ndarray], np.ndarray]
 """uint64[n] routing hashes -> bool[n]: which of them are meant."""
@@ -286,15 +286,11 @@ class KeyedState:
     def _check_keys(self, keys: KeyColumns) -> None:
         mine = self.schema.key_types
         if keys.kind != key_kind(mine) or len(keys.types) != len(mine):
-            raise StateError(f"state keyed by ({_types(mine)}) was asked for keys of ({_types(keys.types)})")
+            raise StateError(f"state keyed by ({described(mine)}) was asked for keys of ({described(keys.types)})")
 
     def _check_rows(self, rows: pa.RecordBatch) -> None:
-        expected = [*self.schema.key_types, *(pa.field(f.name, f.arrow_type) for f in self.schema.fields)]
-        found = {field.name: field.type for field in rows.schema}
-        wrong = [field for field in expected if found.get(field.name) != field.type]
-        unknown = set(found) - {field.name for field in expected} - {DELETED, ROUTING}
-        if wrong or unknown:
-            raise StateError(f"rows of ({_types(rows.schema)}) do not fit state of ({_types(expected)})")
+        if not self.schema.fits(rows):
+            raise StateError(f"rows of ({described(rows.schema)}) do not fit state of ({described(self.schema.columns())})")
 
 
 def routing_hashes(rows: pa.RecordBatch, schema: KeyedStateSchema) -> np.ndarray:
@@ -302,10 +298,6 @@ def routing_hashes(rows: pa.RecordBatch, schema: KeyedStateSchema) -> np.ndarray
     if ROUTING in rows.schema.names:
         return rows.column(ROUTING).to_numpy()
     return KeyColumns.from_arrow(rows, schema.key_types.names).hashes
-
-
-def _types(schema: Sequence[pa.Field] | pa.Schema) -> str:
-    return ", ".join(f"{field.name} {field.type}" for field in schema)
 
 
 def _joined(chunks: Sequence[np.ndarray]) -> np.ndarray:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from streamtopology.routing.topology.crd.fields import Schema
 from streamtopology.routing.topology.limits import LONGEST_STATEFUL_SET_NAME, LONGEST_TOPOLOGY_NAME
-from streamtopology.routing.topology.parsing import USER_CLASS_PATTERN
+from streamtopology.routing.topology.parsing import BUCKET_PATTERN, USER_CLASS_PATTERN
 from streamtopology.routing.topology.pods import RESERVED_ENV, RESERVED_ENV_PREFIX, RESERVED_LABEL_PREFIXES
 from streamtopology.routing.topology.reading import NAME_EXPECTED, NAME_PATTERN
 
@@ -242,6 +242,12 @@ TRIGGER_RULE = rule(
     "!self.availableNow || string(self.interval).matches('^[0.]+[a-zµ]*$')",
     "found interval and availableNow together, allowed is one of them: availableNow does not wait",
 )
+
+BUCKET_RULE = telling(
+    f"!self.startsWith('s3:') || self.matches('^{BUCKET_PATTERN}$')",
+    sentence("found '%s', expected s3://BUCKET/PREFIX; credentials and endpoint come from the environment", "self"),
+    "expected s3://BUCKET/PREFIX; credentials and endpoint come from the environment",
+)  # fmt: skip
 
 CHECKPOINT_RULE = telling(
     "!self.matches('^[A-Za-z][A-Za-z0-9+.-]*:') || self.matches('^(file|s3):')",

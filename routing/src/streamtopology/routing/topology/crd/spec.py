@@ -67,7 +67,7 @@ def spec_schema() -> Schema:
             "trigger": _trigger(),
             "checkpoint": text(
                 "Where state, offsets and epochs are kept: a path without scheme, file:// or s3://.",
-                1024, **{"x-kubernetes-validations": [rules.CHECKPOINT_RULE]},
+                1024, **{"x-kubernetes-validations": [rules.CHECKPOINT_RULE, rules.BUCKET_RULE]},
             ),
             "onBadTuple": choice(
                 "A tuple that an operator cannot process ends the run, or is set aside.", get_args(BadTuple), "fail"

@@ -1,0 +1,287 @@
+"""What a checkpoint needs of its storage, the same of a folder and of a bucket on a real server."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from support.processes import apart
+
+from streamtopology.jobs.checkpoint import Checkpoint, CheckpointError, CommitRecord, LocalStore, StateRef, open_store
+from streamtopology.jobs.checkpoint import checkpoint as checkpoint_module
+from streamtopology.jobs.checkpoint.s3 import S3Store
+from streamtopology.jobs.keeping import clone
+from streamtopology.jobs.publishing import DeadLetters
+
+if TYPE_CHECKING:  # the plugin is imported by pytest, which then explains its assertions
+    from support.s3 import S3Server
+
+pytest_plugins = ("support.s3",)
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def uri(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A place for a checkpoint."""
+    if request.param == "folder":
+        return str(tmp_path / "checkpoint")
+    return request.getfixturevalue("s3_server").uri()
+
+
+# --- the contract ---
+
+
+@apart
+def test_create_is_for_the_first_only(uri: str) -> None:
+    store = open_store(uri)
+    assert not store.exists("a/b/record.json")
+    assert store.create("a/b/record.json", b"first")
+    assert not store.create("a/b/record.json", b"second")
+    assert store.exists("a/b/record.json")
+    assert store.read("a/b/record.json") == b"first"
+
+
+@apart
+def test_of_many_creators_one_wins_and_its_content_is_there(uri: str) -> None:
+    racers, records = 8, [f"commits/{number}.json" for number in range(5)]
+    won: dict[str, list[int]] = {path: [] for path in records}
+    start = threading.Barrier(racers)
+
+    def race(number: int) -> None:
+        store = open_store(uri)
+        for path in records:
+            start.wait()
+            if store.create(path, bytes([number]) * 5_000):
+                won[path].append(number)
+
+    threads = [threading.Thread(target=race, args=(number,)) for number in range(racers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [len(winners) for winners in won.values()] == [1] * len(records)
+    assert all(open_store(uri).read(path) == bytes(winners) * 5_000 for path, winners in won.items())
+
+
+@apart
+def test_files_are_found_by_their_folder(uri: str) -> None:
+    store = open_store(uri)
+    paths = [
+        "commits/1.json",
+        "commits/10.json",
+        "commits-of-others/1.json",
+        "state/n.partial/0/1-1.delta",
+        "files/a%20b/0.json",
+    ]
+    for path in paths:
+        store.write_new(path, path.encode())
+    assert list(store.list("")) == sorted(paths)
+    assert list(store.list("commits")) == paths[:2]
+    assert list(store.list("state")) == [paths[3]]
+    assert list(store.list("files")) == [paths[4]]
+    assert list(store.list("nowhere")) == []
+    assert all(store.read(path) == path.encode() for path in store.list(""))
+    assert list(store.missing(["commits/1.json", "commits/2.json", "commits"])) in (
+        ["commits/2.json"],
+        ["commits/2.json", "commits"],
+    )
+
+
+@apart
+def test_what_is_deleted_is_gone_and_may_be_made_again(uri: str) -> None:
+    store = open_store(uri)
+    store.delete("epochs/1.json")
+    assert store.create("epochs/1.json", b"one")
+    store.delete("epochs/1.json")
+    assert not store.exists("epochs/1.json")
+    assert store.create("epochs/1.json", b"two")
+    assert store.read("epochs/1.json") == b"two"
+
+
+@apart
+def test_a_large_file_comes_back_as_it_was(uri: str) -> None:
+    data = os.urandom(20_000_000)
+    open_store(uri).write_new("state/n/0/1-1.snapshot", data)
+    assert open_store(uri).read("state/n/0/1-1.snapshot") == data
+
+
+@apart
+def test_what_is_not_there_is_named(uri: str) -> None:
+    with pytest.raises(CheckpointError, match=r"cannot read .*/checkpoint/epochs/4\.json.*from a copy of the checkpoint"):
+        open_store(uri).read("epochs/4.json")
+    with pytest.raises(CheckpointError, match="there is no checkpoint at"):
+        Checkpoint.attach(uri)
+
+
+@apart
+def test_a_checkpoint_lives_in_it(uri: str) -> None:
+    checkpoint = Checkpoint.open(uri, "words")
+    assert Checkpoint.open(uri, "words").run == checkpoint.run
+    with pytest.raises(CheckpointError, match="is that of topology 'words', not of 'flights'"):
+        Checkpoint.open(uri, "flights")
+    rows = pa.record_batch({"k": ["a", "b"]})
+    delta, output = checkpoint.write_delta("n", 0, 7, 1, rows), checkpoint.stage_output("n", 0, 7, 1, [rows])
+    record = CommitRecord(7, 1, 1, 7, {"n": {0: StateRef(None, (delta,), 2, 20)}}, {"out": [output]}, None, {}, 2)
+    assert checkpoint.commit(record)
+    assert not checkpoint.commit(record)
+    assert Checkpoint.attach(uri).last_commit() == record
+    assert checkpoint.read_rows(delta) == rows
+    with checkpoint.at_hand([output]) as files:
+        assert pa.ipc.open_file(files[0].read_bytes()).read_all() == pa.Table.from_batches([rows])
+        DeadLetters(checkpoint).publish(7, files)
+        DeadLetters(checkpoint).publish(7, files)
+    assert checkpoint.read("dead-letters/batch-000000007.jsonl") == b'{"k":"a"}\n{"k":"b"}\n'
+    missing = CommitRecord(8, 1, 1, 8, {"n": {0: StateRef(None, ("state/n/0/8-1.delta",), 2, 20)}}, {}, None, {}, 2)
+    with pytest.raises(CheckpointError, match=r"batch 8 cannot be committed: .*8-1\.delta is not there"):
+        checkpoint.commit(missing)
+
+
+@apart
+def test_storage_that_writes_over_files_is_refused(tmp_path: Path) -> None:
+    class Careless(LocalStore):
+        def create(self, path: str, data: bytes) -> bool:
+            self.delete(path)
+            return super().create(path, data)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpoint_module, "open_store", lambda uri: Careless(Path(uri)))
+        with pytest.raises(CheckpointError, match="writes over a file although it is told not to"):
+            Checkpoint.open(str(tmp_path), "words")
+
+
+# --- what others log ---
+
+
+def log(checkpoint: Checkpoint, **files: str) -> Callable[[], None]:
+    """Write into the folder that Spark has, which is as it was saved last; returns what saves it."""
+    folder = checkpoint.spark_folder()
+    for name, content in files.items():
+        path = folder.path / name.replace("_", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    return folder.save
+
+
+def logged(checkpoint: Checkpoint) -> dict[str, str]:
+    """What a driver on another machine finds."""
+    restored = checkpoint.spark_folder()
+    path = restored.path
+    found = {file.relative_to(path).as_posix(): file for folder in ("spark", "files") for file in (path / folder).rglob("*")}
+    return {name: file.read_text() for name, file in sorted(found.items()) if file.is_file()}
+
+
+@apart
+def test_what_spark_logs_is_there_for_the_next_driver(uri: str) -> None:
+    checkpoint = Checkpoint.open(uri, "words")
+    log(checkpoint, files_s_000="[]", spark_metadata="me", spark_offsets_0="first")()
+    log(checkpoint, spark_commits_0="done", spark_offsets_1="second")()
+    wanted = {"files/s/000": "[]", "spark/metadata": "me", "spark/commits/0": "done", "spark/offsets/0": "first"}
+    assert logged(checkpoint) == {**wanted, "spark/offsets/1": "second"}
+
+
+@apart
+def test_drafts_are_not_carried_and_what_spark_throws_away_goes(s3_server: S3Server) -> None:
+    checkpoint = Checkpoint.open(s3_server.uri(), "words")
+    log(checkpoint, **{"spark_offsets_0": "first", "spark_offsets_.1.tmp": "half", "spark_offsets_1": "second"})()
+    assert logged(checkpoint) == {"spark/offsets/0": "first", "spark/offsets/1": "second"}
+    folder = checkpoint.spark_folder()
+    (folder.path / "spark/offsets/0").unlink()
+    folder.save()
+    assert logged(checkpoint) == {"spark/offsets/1": "second"}
+
+
+@apart
+def test_of_two_drivers_that_log_another_batch_the_second_stops(s3_server: S3Server) -> None:
+    checkpoint = Checkpoint.open(s3_server.uri(), "words")
+    one, other = log(checkpoint, spark_offsets_0="mine"), log(checkpoint, spark_offsets_0="another")
+    same = log(checkpoint, spark_offsets_0="mine")
+    one()
+    same()
+    with pytest.raises(CheckpointError, match="spark/offsets/0 was written by another driver meanwhile"):
+        other()
+
+
+@apart
+def test_a_checkpoint_can_be_cloned_into_a_bucket_and_out_of_it(s3_server: S3Server, tmp_path: Path) -> None:
+    checkpoint = Checkpoint.open(str(tmp_path / "one"), "words")
+    checkpoint.write_epoch(1, "{}")
+    log(checkpoint, spark_offsets_0="first")()
+    delta = checkpoint.write_delta("n", 0, 0, 1, pa.record_batch({"k": [1]}))
+    record = CommitRecord(0, 1, 1, 0, {"n": {0: StateRef(None, (delta,), 1, 8)}}, {}, None, {}, 1)
+    checkpoint.commit(record)
+    there = s3_server.uri()
+    clone(checkpoint.uri, there)
+    clone(there, str(tmp_path / "two"), "others")
+    copy = Checkpoint.attach(str(tmp_path / "two"))
+    assert copy.last_commit() == record
+    assert copy.read_rows(delta).to_pydict() == {"k": [1]}
+    assert logged(copy) == {"spark/offsets/0": "first"}
+
+
+# --- a server that does not do what it is asked ---
+
+
+@apart
+def test_a_server_that_comes_back_is_asked_again(s3_server: S3Server) -> None:
+    made: list[bool] = []
+    with s3_server.way() as way, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL", way.endpoint)
+        store = open_store(s3_server.uri())
+        way.close()
+        asking = threading.Thread(target=lambda: made.append(store.create("commits/1.json", b"decided")))
+        asking.start()
+        time.sleep(0.5)  # it asks in vain at least once
+        assert asking.is_alive()
+        way.open()
+        asking.join()
+        assert made == [True]
+        assert store.read("commits/1.json") == b"decided"
+
+
+@apart
+def test_a_server_that_stays_away_ends_in_a_sentence(s3_server: S3Server) -> None:
+    with s3_server.way() as way, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL", way.endpoint)
+        store = S3Store(s3_server.uri(), patience=0.3)
+        way.close()
+        with pytest.raises(CheckpointError) as told:
+            store.create("commits/1.json", b"decided")
+        assert f"cannot write {store.uri}/commits/1.json: {way.endpoint} says" in str(told.value)
+        assert "start again once it answers: nothing is lost" in str(told.value)
+        way.open()
+        assert not store.exists("commits/1.json")
+
+
+@apart
+def test_whoever_lost_the_answer_finds_out_that_he_was_first(s3_server: S3Server) -> None:
+    with s3_server.way() as way, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL", way.endpoint)
+        store = open_store(s3_server.uri())
+        way.loses_answers = 1
+        assert store.create("commits/1.json", b"decided")
+        assert way.loses_answers == 0
+        assert not store.create("commits/1.json", b"decided")
+
+
+@apart
+def test_refusals_are_told_at_once(s3_server: S3Server) -> None:
+    with pytest.raises(CheckpointError, match=r"NoSuchBucket.*make the bucket, or correct `checkpoint`"):
+        open_store("s3://nobodys/words").create("header.json", b"x")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+        with pytest.raises(CheckpointError, match=r"403 .*check the bucket, and the credentials in the environment") as told:
+            open_store(s3_server.uri()).create("header.json", b"x")
+        assert "wrong" not in str(told.value)
+        patch.delenv("AWS_SECRET_ACCESS_KEY")
+        with pytest.raises(CheckpointError, match="needs credentials in the environment of driver and executors: AWS_ACCESS"):
+            open_store(s3_server.uri())
+
+
+def test_other_storage_is_refused_by_name() -> None:
+    with pytest.raises(CheckpointError, match="gs:// is not supported; use a local path or file://"):
+        open_store("gs://bucket/checkpoint")

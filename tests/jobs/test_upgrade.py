@@ -1,0 +1,237 @@
+"""State that an older version wrote: of this program, whose files stay readable, and of an operator, which upgrades them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import old_checkpoint
+from support.stages import SLOTS, Flow, manifest, random_table
+
+from streamtopology.jobs import upkeep
+from streamtopology.jobs.batch import Plan
+from streamtopology.jobs.checkpoint import Checkpoint
+from streamtopology.jobs.cli import main
+from streamtopology.jobs.keys import KeyColumns
+from streamtopology.jobs.migrate import migrate
+from streamtopology.jobs.state import Field, KeyedState, KeyedStateSchema, Ownership, RowState, StateError, StateFileError
+from streamtopology.jobs.state.encoding import decode
+from streamtopology.routing.hashing import hash_int64
+
+OLD_CHECKPOINTS = sorted((Path(__file__).parent / "checkpoints").iterdir())
+KEY = pa.schema({"k": pa.int64()})
+BEFORE = KeyedStateSchema((Field("n", np.dtype("i4")), Field("sum", np.dtype("f4"), (2,))), KEY)
+
+
+# --- files of older versions of this program ---
+
+
+@pytest.fixture(params=OLD_CHECKPOINTS, ids=lambda path: path.name)
+def old(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A folder with a checkpoint as that version left it."""
+    shutil.copytree(request.param, tmp_path / "checkpoint")
+    return tmp_path
+
+
+def test_an_old_checkpoint_is_read_and_gone_on_from(old: Path) -> None:
+    flow = Flow(old, old_checkpoint.counting())
+    batches = old_checkpoint.BATCHES
+    assert [record.batch for record in map(flow.checkpoint.read_commit, flow.checkpoint.commits())] == [8, 9, 10]
+    assert [record.attempt for record in flow.checkpoint.batch_records(10)] == [1]
+    assert (flow.last.batch, flow.last.epoch, flow.last.rows_in) == (10, 3, len(batches[10]))
+    assert {row["k"]: row["count"] for row in flow.state("n")} == old_checkpoint.COUNTS
+
+    (lease,) = flow.checkpoint.migrations.leases()
+    assert (lease.epoch, lease.batch, lease.follows) == (4, 9, 3)
+    copied = flow.checkpoint.migrations.copied(4)
+    assert copied is not None
+    assert sum(part.keys for part in copied.parts) > 0
+    flow.router.plan = Plan.from_json(flow.checkpoint.read_epoch(4))
+    flow.batch(s=pa.table({"k": [1, 2, 3]}))
+    assert flow.last.epoch == 4
+    assert {row["k"]: row["count"] for row in flow.state("n")} == old_checkpoint.COUNTS + Counter([1, 2, 3])
+
+
+def test_old_kept_rows_are_read(old: Path) -> None:
+    state = RowState(old_checkpoint.TUPLES)
+    state.apply(Checkpoint.attach(str(old / "checkpoint")).read_rows("state/rows/0/0-1.delta"))
+    assert state.rows("a").to_pydict() == old_checkpoint.KEPT_ROWS
+
+
+def test_the_newest_format_has_an_old_checkpoint_that_holds_it(tmp_path: Path) -> None:
+    """Else nothing would tell tomorrow's code what today's wrote: see support/old_checkpoint.py."""
+    old_checkpoint.make(tmp_path / "today")
+    today, newest = (
+        (json.loads((folder / "header.json").read_text().splitlines()[0])["format"],
+         (folder / "state/rows/0/0-1.delta").read_bytes()[8:10])
+        for folder in (tmp_path / "today", OLD_CHECKPOINTS[-1])
+    )  # fmt: skip
+    assert newest == today
+
+
+# --- state of a former version of an operator ---
+
+
+def filled(schema: KeyedStateSchema, keys: list[int]) -> KeyedState:
+    """Each key's fields follow from the key."""
+    state = KeyedState(schema)
+    slots = state.slots(KeyColumns.from_arrow(pa.record_batch({"k": pa.array(keys, pa.int64())}), ["k"]))
+    for field in schema.fields:
+        column = state.column(field.name)
+        column[slots] = np.asarray(keys).reshape(-1, *[1] * len(field.shape)).astype(field.dtype)
+    return state
+
+
+def read_by(schema: KeyedStateSchema, *files: pa.RecordBatch) -> dict[int, dict[str, Any]]:
+    state = KeyedState(schema)
+    state.restore(schema.fitted(files[0]))
+    for delta in files[1:]:
+        state.apply(schema.fitted(delta))
+    return {row.pop("k"): row for row in state.snapshot().to_pylist()}
+
+
+def renamed(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """`n` is called `seen` now, `sum` has become its first element; a version of before that may have had neither."""
+    first = pa.array([pair[0] for pair in rows.column("sum").to_pylist()], pa.float32())
+    return pa.record_batch({"k": rows.column("k"), "seen": rows.column("n"), "first": first})
+
+
+keys = st.lists(st.integers(0, 30), max_size=12, unique=True)
+
+
+@settings(deadline=None)
+@given(first=keys, then=keys, gone=keys, mine=st.booleans())
+def test_snapshots_and_deltas_are_read_as_if_the_new_version_had_written_them(
+    first: list[int], then: list[int], gone: list[int], mine: bool
+) -> None:
+    late = Field("late", np.dtype("i8"), initial=-1, added=True)
+    wider = KeyedStateSchema((Field("sum", np.dtype("f8"), (2,)), late, Field("n", np.dtype("i8"))), KEY)
+    other = KeyedStateSchema((Field("seen", np.dtype("i8")), Field("first", np.dtype("f4"))), KEY, renamed)
+    state = filled(BEFORE, first)
+    snapshot = state.snapshot()
+    state.commit()
+    slots = state.slots(KeyColumns.from_arrow(pa.record_batch({"k": pa.array(then, pa.int64())}), ["k"]))
+    state.column("n")[slots] += 100
+    state.delete(state.find(KeyColumns.from_arrow(pa.record_batch({"k": pa.array(gone, pa.int64())}), ["k"])))
+    if mine:
+        table = random_table(np.random.default_rng(len(first)), SLOTS, hash_int64(np.arange(31)))
+        state.evict(Ownership(table, 0))
+    delta = state.delta()
+    state.commit()
+    now = {row.pop("k"): row for row in state.snapshot().to_pylist()}
+    assert read_by(wider, snapshot, delta) == {key: {**row, "late": -1} for key, row in now.items()}
+    assert read_by(other, snapshot, delta) == {key: {"seen": row["n"], "first": row["sum"][0]} for key, row in now.items()}
+    assert read_by(BEFORE, snapshot, delta) == now
+
+
+@pytest.mark.parametrize(
+    ("fields", "upgrade", "why"),
+    [
+        ((Field("n", np.dtype("i4")),), None, "do not fit state of"),
+        ((*BEFORE.fields, Field("late", np.dtype("i8"))), None, "do not fit state of"),
+        ((Field("n", np.dtype("i2")), BEFORE.fields[1]), None, "do not fit state of"),
+        ((Field("n", np.dtype("f4")), BEFORE.fields[1]), None, "do not fit state of"),
+        ((BEFORE.fields[0], Field("sum", np.dtype("f4"), (3,))), None, "do not fit state of"),
+        ((Field("m", np.dtype("i4")),), lambda rows: rows.select(["k", "nowhere"]), r"upgrade\(\) raised KeyError: .*nowhere"),
+        ((Field("m", np.dtype("i4")),), lambda rows: rows.slice(1), "must keep rows and keys as they are"),
+        ((Field("m", np.dtype("i4")),), lambda rows: rows.set_column(0, "k", pa.array([9, 8, 7])), "must keep rows and keys"),
+    ],
+)
+def test_what_cannot_be_upgraded_without_guessing_is_refused(fields: tuple[Field, ...], upgrade: Any, why: str) -> None:
+    with pytest.raises(StateError, match=why):
+        KeyedStateSchema(fields, KEY, upgrade).fitted(filled(BEFORE, [1, 2, 3]).snapshot())
+
+
+def test_a_key_of_another_type_is_refused() -> None:
+    with pytest.raises(StateError, match="do not fit"):
+        KeyedStateSchema(BEFORE.fields, pa.schema({"k": pa.string()})).fitted(filled(BEFORE, [1]).snapshot())
+
+
+COUNTERS = """
+import numpy as np
+import pyarrow as pa
+from streamtopology.jobs.operators.base import Field, Operator
+
+class First(Operator):
+    fields = (Field("n", np.int32),)
+
+    def process(self, rows, state):
+        np.add.at(state.column(self.fields[0].name), state.slots(rows.keys), 1)
+
+class Second(First):
+    fields = (Field("seen", np.int64), Field("since", np.float64, initial=7, added=True))
+
+    def upgrade(self, rows):
+        return rows.rename_columns(["k", "seen"])
+
+class Third(First):
+    fields = (Field("seen", np.int64), Field("since", np.float64))
+"""
+
+
+def topology(folder: Path, cls: str) -> dict[str, Any]:
+    (folder / "counters.py").write_text(COUNTERS)
+    operator = {"name": "n", "inputs": ["s"], "grouping": {"policy": "mixed", "key": "k"}, "run": f"counters.py:{cls}"}
+    return {**manifest([operator], {"s": "k BIGINT"}), "spec": {**manifest([operator], {"s": "k BIGINT"})["spec"], "sinks": []}}
+
+
+def drawn(seed: int) -> list[int]:
+    return np.random.default_rng(seed).integers(0, 40, 60).tolist()
+
+
+def test_a_topology_goes_on_with_another_version_of_its_operator(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(upkeep, "MOST_DELTAS", 3)
+    flow = Flow(tmp_path, topology(tmp_path, "First"))
+    for seed in range(7):
+        flow.batch(s=pa.table({"k": drawn(seed)}))
+    flow.driver.upkeep.close()
+    path = tmp_path / "flow.yaml"
+    for cls, code, said in [
+        ("First", 0, "undamaged\n"),
+        ("Second", 0, "of a former version"),
+        ("Third", 1, "do not fit state"),
+    ]:
+        path.write_text(json.dumps(_readable(topology(tmp_path, cls), flow, tmp_path)))
+        assert main(["state", "check", str(path)]) == code
+        assert said in capsys.readouterr().out
+
+    flow.start(topology(tmp_path, "Third"))
+    with pytest.raises(Exception, match=r"another version of it: .*have this one upgrade it \(docs/upgrade\.md\)"):
+        flow.batch(s=pa.table({"k": drawn(7)}))
+
+    flow.start(topology(tmp_path, "Second"))
+    table = random_table(np.random.default_rng(1), SLOTS, hash_int64(np.arange(40)))
+    migrate(flow.checkpoint, flow.router.prepare({"n": table}), lambda text: None)  # reads the former version's files, too
+    flow.batch(s=pa.table({"k": drawn(7)}))
+    flow.router.copied()
+    for seed in range(8, 14):
+        flow.batch(s=pa.table({"k": drawn(seed)}))
+    flow.driver.upkeep.close()
+    expected = Counter(key for seed in range(14) for key in drawn(seed))
+    assert {row["k"]: row["seen"] for row in flow.state("n")} == expected
+    assert {row["since"] for row in flow.state("n")} == {7.0}
+
+
+def _readable(given: dict[str, Any], flow: Flow, folder: Path) -> dict[str, Any]:
+    """The manifest as a person has it: with the checkpoint and a source that can be read."""
+    given["spec"]["checkpoint"] = flow.checkpoint.uri
+    given["spec"]["sources"][0]["options"] = {"path": str(folder)}
+    return given
+
+
+def test_a_file_that_is_not_of_the_operator_is_named(tmp_path: Path) -> None:
+    checkpoint = Checkpoint.open(str(tmp_path), "flow")
+    path = checkpoint.write_delta("n", 0, 3, 1, filled(BEFORE, [1]).delta())
+    with pytest.raises(StateFileError, match=r"n/0/3-1\.delta is of another operator, or of other options or another version"):
+        checkpoint.read_fitted(path, KeyedStateSchema((Field("m", np.dtype("i4")),), KEY))
+    assert decode(checkpoint.read(path), path).num_rows == 1

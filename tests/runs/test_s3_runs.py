@@ -1,0 +1,44 @@
+"""A topology on real executors whose checkpoint is in a bucket: everyone finds it there, and nothing else is needed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+from support.manifests import counting, counts_seen, files, manifest, write_rows
+
+from streamtopology.jobs.checkpoint import Checkpoint
+from streamtopology.jobs.query import Until
+
+if TYPE_CHECKING:  # the plugins are imported by pytest, which then explains their assertions
+    from support.s3 import S3Server
+    from support.topologies import Runner
+
+pytest_plugins = ("support.s3", "support.topologies")
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+
+def test_a_topology_goes_on_from_a_bucket_on_another_machine(s3_server: S3Server, runner: Runner, tmp_path: Path) -> None:
+    expected = sum((write_rows(tmp_path / "rows", part) for part in range(6)), Counter[int]())
+    results = tmp_path / "results"
+    sink: dict[str, Any] = {"name": "out", "input": "counts", "format": "parquet", "options": {"path": str(results)}}
+    uri = s3_server.uri()
+    given = manifest("far", [files(tmp_path / "rows")], [counting()], [sink], checkpoint=uri)
+    first = runner.run(given, Until(batches=3))
+    assert [batch.number for batch in first.batches] == [0, 1, 2]
+    assert not (runner.folder / "far").exists()  # nothing of it is kept here
+
+    with runner.running(given) as running:
+        running.wait_until(lambda: running.history.phase == "running")
+        with s3_server.away():
+            pass
+        running.wait_until(running.ended.done)
+    assert [batch.number for batch in running.history.batches if batch.rows] == [3, 4, 5]
+    seen = [row for path in sorted(results.glob("*.parquet")) for row in pq.read_table(path).to_pylist()]
+    assert counts_seen(seen) == expected
+    checkpoint = Checkpoint.attach(uri)
+    assert {"spark/metadata", "spark/offsets/0", "spark/commits/0"} <= set(checkpoint.files("spark"))
+    assert len(checkpoint.files("files")) >= 1
