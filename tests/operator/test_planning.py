@@ -100,6 +100,17 @@ def test_nothing_is_judged_while_something_is_pending():
     assert desk.take("uid", answer(9, clock.now, newest_epoch=2), request()).judgement is None
 
 
+def test_batches_of_another_checkpoint_are_taken_though_their_numbers_are_lower():
+    clock = Clock()
+    desk = Desk(clock, clock)
+    desk.take("uid", answer(90, clock.now), request())
+    desk.take("uid", answer(2, clock.now), request())
+    clock.now += 5
+    told = desk.take("uid", answer(9, clock.now), request())
+    assert told.judgement is not None
+    assert told.judgement.kind == "reroute"
+
+
 def test_mode_recommend_recommends():
     clock = Clock()
     desk = Desk(clock, clock)
@@ -132,6 +143,8 @@ def test_a_planning_process_that_dies_is_started_again():
             assert any("spec.sources" in problem for problem in problems)
             await planner.take("uid", answer(3, 0.0), request())
             assert planner.seen("uid") == 3
+            await planner.take("uid", answer(1, 0.0), request())
+            assert planner.seen("uid") == 1, "another checkpoint"
             for process in list(planner._pool._processes.values()):
                 os.kill(process.pid, signal.SIGKILL)
             await planner.take("other", answer(1, 0.0), request())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import aiohttp
@@ -13,14 +13,16 @@ from support.kube.running_operator import DeskBeside
 from support.operator_world import SETTINGS, Object, manifest
 
 from streamtopology.operator import names
-from streamtopology.operator.api import Api
+from streamtopology.operator.api import Api, ApiError
 from streamtopology.operator.apply import Applier
 from streamtopology.operator.cache import Cache
 from streamtopology.operator.metrics import Metrics
 from streamtopology.operator.names import Kind
+from streamtopology.operator.planning import PlanningRequest
 from streamtopology.operator.queue import Key, Queue
 from streamtopology.operator.reconciler import Reconciler
-from streamtopology.operator.scrape import Scraper
+from streamtopology.operator.scrape import Scraper, Target
+from streamtopology.routing.topology import Rebalance
 
 FLOW = Key("space", "flow")
 UNREADABLE = manifest(operators=[])
@@ -70,26 +72,53 @@ def pause(topology: Object) -> None:
     topology["metadata"]["annotations"] = {names.PAUSE: "true"}
 
 
-def looked_at_again(meanwhile: Change | None) -> bool:
-    """Whether one look at a new topology, with all events told, leads to another."""
+Story = Callable[[Reconciler, Queue, Scraper], Awaitable[None]]
 
-    async def story() -> bool:
+
+class Desk(DeskBeside):
+    """Takes a moment to forget, as a planning process does."""
+
+    async def forget(self, uid: str) -> None:
+        await asyncio.sleep(0.01)
+        await super().forget(uid)
+
+
+def play(api: OneTopology, story: Story) -> None:
+    """A reconciler that has seen the topology of `api`, and looks at it when the story says so."""
+
+    async def played() -> None:
         queue = Queue(lambda: 0.0)
-        cache, api = Cache(queue.add), OneTopology(copy.deepcopy(UNREADABLE))
+        cache = Cache(queue.add)
         async with aiohttp.ClientSession() as session:
-            planner: Any = DeskBeside()
+            planner: Any = Desk()
             scraper = Scraper(session, planner, queue.add, lambda: 0.0)
             reconciler = Reconciler(Applier(api, cache), cache, scraper, planner, queue, SETTINGS, Metrics(), lambda: 0.0)
             reconciler.saw(copy.deepcopy(api.topology))
-            assert await queue.take() == FLOW
-            api.meanwhile = meanwhile
-            await reconciler.reconcile(FLOW)
-            queue.done(FLOW)
-            for event in filter(None, (api.event, api.topology)):
-                reconciler.saw(copy.deepcopy(event))
-            return len(queue) == 1
+            await story(reconciler, queue, scraper)
+            scraper.close()
 
-    return asyncio.run(asyncio.wait_for(story(), 20))
+    asyncio.run(asyncio.wait_for(played(), 20))
+
+
+async def look(reconciler: Reconciler, queue: Queue) -> None:
+    key = await queue.take()
+    await reconciler.reconcile(key)
+    queue.done(key)
+
+
+def looked_at_again(meanwhile: Change | None) -> bool:
+    """Whether one look at a new topology, with all events told, leads to another."""
+    api, again = OneTopology(copy.deepcopy(UNREADABLE)), []
+    api.meanwhile = meanwhile
+
+    async def story(reconciler: Reconciler, queue: Queue, scraper: Scraper) -> None:
+        await look(reconciler, queue)
+        for event in filter(None, (api.event, api.topology)):
+            reconciler.saw(copy.deepcopy(event))
+        again.append(len(queue) == 1)
+
+    play(api, story)
+    return again == [True]
 
 
 @pytest.mark.parametrize("meanwhile", [another_spec, deletion, pause])
@@ -100,3 +129,55 @@ def test_a_change_that_a_write_of_ours_overtakes_is_looked_at(meanwhile: Change)
 
 def test_our_own_write_is_no_news():
     assert not looked_at_again(None)
+
+
+def of(uid: str, version: int) -> Object:
+    body = copy.deepcopy(UNREADABLE)
+    body["metadata"] |= {"uid": uid, "resourceVersion": str(version)}
+    return body
+
+
+def test_events_of_a_topology_that_is_gone_do_not_touch_its_namesake():
+    async def story(reconciler: Reconciler, queue: Queue, scraper: Scraper) -> None:
+        reconciler.saw(of("second", 9))
+        reconciler.saw(of("uid-1", 7))
+        reconciler.lost(of("uid-1", 8))
+        assert reconciler.known() == (FLOW,)
+        reconciler.lost(of("second", 10))
+        assert reconciler.known() == ()
+
+    play(OneTopology(of("uid-1", 1)), story)
+
+
+def test_a_namesake_that_comes_while_the_first_is_put_away_is_looked_at():
+    async def story(reconciler: Reconciler, queue: Queue, scraper: Scraper) -> None:
+        scraper.want(
+            FLOW, Target("uid-1", "pod", "http://127.0.0.1:9", 100.0, PlanningRequest("flow", Rebalance(), False, False))
+        )
+        reconciler.lost(of("uid-1", 2))
+        await queue.take()
+        putting_away = asyncio.create_task(reconciler.reconcile(FLOW))
+        await asyncio.sleep(0)
+        assert not putting_away.done()
+        reconciler.saw(of("second", 3))
+        await putting_away
+        queue.done(FLOW)
+        assert len(queue) == 1
+
+    play(OneTopology(of("uid-1", 1)), story)
+
+
+def test_one_that_was_deleted_while_nobody_watched_is_forgotten_when_its_status_cannot_be_written():
+    api = OneTopology(of("uid-1", 1))
+
+    def gone(topology: Object) -> None:
+        raise ApiError(404, "NotFound", "there is none", names.TOPOLOGY.path("space", "flow", "status"))
+
+    async def story(reconciler: Reconciler, queue: Queue, scraper: Scraper) -> None:
+        api.meanwhile = gone
+        await look(reconciler, queue)
+        assert reconciler.known() == ()
+        await look(reconciler, queue)
+        assert len(queue) == 0
+
+    play(api, story)

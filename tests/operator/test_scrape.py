@@ -122,6 +122,27 @@ def test_what_cannot_be_read_is_silence_with_the_reason(fault: Any, why: str):
     assert (answer.silence.since, answer.silence.count) == (50.0, 1)
 
 
+class Mistaken(Beside):
+    async def take(self, uid: str, answer: bytes, request: PlanningRequest) -> Told:
+        raise ZeroDivisionError("no capacity")
+
+
+def test_a_mistake_in_judging_is_told_and_the_driver_is_asked_again():
+    async def well(_: web.Request) -> web.Response:
+        return web.json_response(stats())
+
+    async def story() -> None:
+        answered = asyncio.Event()
+        async with driver(well) as url, aiohttp.ClientSession() as session:
+            scraper = Scraper(session, Mistaken(), lambda _: answered.set(), lambda: 50.0)
+            while (told := await ask(scraper, url, answered)).silence.count < 2:
+                continue
+            assert "ZeroDivisionError: no capacity" in told.silence.why
+            scraper.close()
+
+    asyncio.run(story())
+
+
 def test_silence_keeps_the_last_answer_and_counts_and_an_answer_ends_it():
     async def story() -> None:
         answered, well = asyncio.Event(), True

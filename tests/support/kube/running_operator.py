@@ -82,8 +82,8 @@ class DeskBeside:
 
     async def take(self, uid: str, answer: bytes, request: PlanningRequest) -> Told:
         told = await asyncio.to_thread(self._desk.take, uid, answer, request)
-        if told.stats.batches:
-            self._seen[uid] = told.stats.batches[-1].number
+        if told.stats.batch is not None:
+            self._seen[uid] = told.stats.batch
         return told
 
     def seen(self, uid: str) -> int:

@@ -131,7 +131,11 @@ class Api:
                         int(status["code"]), status.get("reason", ""), status.get("message", ""), kind.path(namespace)
                     )
                 yield event
-        except (aiohttp.ClientError, TimeoutError) as error:
+        except (
+            aiohttp.ClientError,
+            TimeoutError,
+            ValueError,
+        ) as error:  # ValueError: half a line, or a longer one than we read
             raise ApiAway(f"watching {kind.plural}: {_named(error)}") from error
         finally:
             response.close()

@@ -143,6 +143,8 @@ class Desk:
         except ValueError as error:
             raise StatsFormatError(f"the answer is not JSON: {error}") from error
         stats = read_stats(told, request.topology)
+        if stats.batch is not None and stats.batch < self._seen.get(uid, -1):
+            self.forget(uid)  # another checkpoint, whose batches are counted anew
         controller = self._controller(uid, request.rebalance)
         for batch in told.get("batches") or ():
             self._observe(uid, controller, batch)
@@ -310,8 +312,8 @@ class PlanningProcess:
 
     async def take(self, uid: str, answer: bytes, request: PlanningRequest) -> Told:
         told = await self._run(_take, uid, answer, request)
-        if told.stats.batches:
-            self._seen[uid] = max(batch.number for batch in told.stats.batches)
+        if told.stats.batch is not None:
+            self._seen[uid] = told.stats.batch
         return told
 
     def seen(self, uid: str) -> int:

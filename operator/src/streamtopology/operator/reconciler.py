@@ -55,21 +55,32 @@ class Reconciler:
         self._written_at: dict[Key, float] = {}
 
     def saw(self, body: Object) -> None:
-        """A topology is there, or has changed. What is older than what we know, our own writes included, is passed over."""
+        """A topology is there, or has changed. What is older than what we know, our own writes included, is passed over, and
+        so is what comes late of one that had the name before: kopf keeps events in order for each uid only."""
         key = key_of(body)
         known = self._manifests.get(key)
-        if known is not None and known["metadata"]["uid"] == body["metadata"]["uid"] and _version(known) >= _version(body):
+        if known is not None and _version(known) >= _version(body):
             return
+        if known is not None and not _same(known, body):
+            self._drop(key)
         body["metadata"].pop("managedFields", None)
         self._manifests[key] = body
         self._queue.add(key)
 
     def lost(self, body: Object) -> None:
-        """A topology is gone. What comes under its name later is another."""
+        """A topology is gone. What has come under its name meanwhile, or comes later, is another."""
         key = key_of(body)
-        if key in self._manifests:
-            del self._manifests[key]
+        known = self._manifests.get(key)
+        if known is not None and _same(known, body):
+            self._drop(key)
             self._queue.add(key)
+
+    def _drop(self, key: Key) -> None:
+        """What is known of a topology and must not be taken for its namesake's, at once."""
+        del self._manifests[key]
+        self._problems.pop(key, None)
+        self._written_at.pop(key, None)
+        self._cache.forget(key, names.SECRET)
 
     def known(self) -> tuple[Key, ...]:
         return tuple(self._manifests)
@@ -117,8 +128,7 @@ class Reconciler:
                 await self._write(key, seen, decision.status)
         except ApiError as error:
             if error.status == 404 and error.what == names.TOPOLOGY.path(key.namespace, key.name, "status"):
-                self._manifests.pop(key, None)  # deleted while nobody watched
-                await self._forget(key)
+                self.lost(manifest)  # deleted while nobody watched
                 return
             raise
         await self._tell(key, seen, decision)
@@ -211,14 +221,9 @@ class Reconciler:
             await self._applier.tell(seen.manifest, key, event, seen.now)
 
     async def _forget(self, key: Key) -> None:
-        known = self._manifests.pop(key, None)
-        self._problems.pop(key, None)
-        self._written_at.pop(key, None)
-        self._cache.forget(key, names.SECRET)
+        self._queue.forget(key)  # before the first pause, in which a namesake may come
         self._metrics.forget(key.namespace, key.name)
         await self._scraper.forget(key)
-        if known is None:
-            self._queue.forget(key)
 
     def _measure(self, key: Key, seen: Observed, decision: Decision) -> None:
         metrics = self._metrics
@@ -252,6 +257,11 @@ def tuples_stalled(batches: Sequence[Batch]) -> float | None:
 
 def key_of(body: Object) -> Key:
     return Key(body["metadata"]["namespace"], body["metadata"]["name"])
+
+
+def _same(one: Object, other: Object) -> bool:
+    """Whether they are the same topology, at whatever time."""
+    return one["metadata"]["uid"] == other["metadata"]["uid"]
 
 
 def _asked(body: Object) -> tuple[object, ...]:

@@ -138,11 +138,16 @@ class Scraper:
             told = await self._planner.take(target.uid, payload, target.request)
             return Answer(target.pod, told.stats, told.judgement, told.scaling, gains=told.gains)
         except (aiohttp.ClientError, TimeoutError, OSError, StatsFormatError, BrokenProcessPool) as error:
-            why = str(error) or type(error).__name__
-            log.info("%s of %s: %s", target.pod, target.request.topology, why)
-            silence = Silence(why, self._clock()) if before.silence is None else before.silence
-            count = silence.count + 1 if before.silence else 1
-            return Answer(target.pod, before.stats, silence=Silence(why, silence.since, count))
+            log.info("%s of %s: %s", target.pod, target.request.topology, error)
+            return self._silent(before, target, str(error) or type(error).__name__)
+        except Exception as error:  # a mistake of ours, in judging most likely: this topology goes on being asked
+            log.exception("%s of %s: please report this", target.pod, target.request.topology)
+            return self._silent(before, target, f"the operator cannot judge the answer: {type(error).__name__}: {error}")
+
+    def _silent(self, before: Answer, target: Target, why: str) -> Answer:
+        known = before.silence
+        silence = Silence(why, known.since, known.count + 1) if known else Silence(why, self._clock())
+        return Answer(target.pod, before.stats, silence=silence)
 
     async def _get(self, target: Target) -> bytes:
         url = f"{target.url}/stats?since={self._planner.seen(target.uid)}"
