@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import pyarrow as pa
+
 from streamtopology.jobs.checkpoint import Checkpoint, CommitRecord
 from streamtopology.jobs.crashpoints import passing
 from streamtopology.jobs.sinks import Sink
 
 DEAD_LETTERS = ""  # the name under which a commit record lists tuples that were set aside; no sink can be called that
+DEAD_LETTER = pa.schema(
+    [
+        pa.field("operator", pa.string()),  # NULL: a source's row, before any operator
+        pa.field("instance", pa.int64()),
+        pa.field("input", pa.string()),
+        pa.field("reason", pa.string()),
+        pa.field("tuple", pa.string()),  # as JSON
+    ]
+)
 
 
 class Publisher:
