@@ -241,7 +241,7 @@ def unreadable(sources: Sequence[Source], batch: int, failure: str) -> str:
     names = " or ".join(repr(source.name) for source in culprits or sources)
     where = f", expression {expression[1]!r}" if expression else ""
     return (
-        f"source {names} failed in batch {batch}{where}: {reason[0] if reason else failure.splitlines()[0]} "
+        f"source {names} failed in batch {batch}{where}: {(reason[0] if reason else failure.splitlines()[0]).rstrip('.')}. "
         "Nothing of this batch was committed. Spark reads this format itself and tells no single row, so none can be set "
         "aside: correct the source's select or where (try_cast gives NULL instead of an error) and start again."
     )
