@@ -3,12 +3,34 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
+import yaml
 from support.manifests import counting, files, manifest, memory_sink
 
-from streamtopology.jobs.runner import check_before_start
+from streamtopology.jobs.cli import main
+from streamtopology.jobs.control import ControlServer, Refused
+from streamtopology.jobs.runner import RunOptions, TopologyRun, check_before_start, new_history
 from streamtopology.routing.topology import ManifestError, parse
+
+
+def test_a_second_run_is_refused_before_cluster_and_checkpoint_are_touched(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoint, work_dir = tmp_path / "checkpoint", tmp_path / "work"
+    given = manifest("twice", [files(tmp_path)], [counting()], [memory_sink("twice", "counts")], checkpoint=str(checkpoint))
+    file = tmp_path / "twice.yaml"
+    file.write_text(yaml.safe_dump(given))
+    refusal = "topology 'twice' runs here already; stop it first: streamtopology stop twice"
+    with ControlServer("twice", {}):
+        assert main(["run", str(file), "--work-dir", str(work_dir)]) == 1
+        assert refusal in capsys.readouterr().err
+        topology = parse(given)
+        with pytest.raises(Refused, match=refusal):  # both were started at once, and the other has been faster
+            TopologyRun(cast(Any, None), topology, tmp_path, new_history(topology), RunOptions(work_dir=work_dir))
+    assert not checkpoint.exists()
+    assert not work_dir.exists()
 
 
 def chain(folder: Path, first: dict[str, object], second: dict[str, object]) -> dict[str, object]:

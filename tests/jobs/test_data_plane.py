@@ -228,6 +228,65 @@ def test_updates_that_a_partial_held_back_reach_a_window_when_the_input_ends(fol
     assert found == [(0, 0, 1), (1, 0, 1), (2, 10, 1)]
 
 
+def in_windows(folder: Path) -> dict[str, Any]:
+    """Counts of keys in windows of ten seconds, and rows of a key at most five seconds apart."""
+    count = {
+        "name": "windows", "inputs": ["s"], "grouping": MIXED, "run": "window-aggregate",
+        "with": {"time": "ts", "size": "10s", "aggregates": {"n": "count()"}},
+    }  # fmt: skip
+    pairs = {
+        "name": "pairs", "inputs": [{"from": "s", "as": "a"}, {"from": "s", "as": "b"}], "grouping": MIXED,
+        "run": "window-join",
+        "with": {"time": "ts", "within": "5s", "where": "a.ts < b.ts", "select": ["a.ts AS first", "b.ts AS second"]},
+    }  # fmt: skip
+    return manifest([count, pairs], {"s": "k BIGINT, ts BIGINT"}, watermarks={"s": {"column": "ts"}})
+
+
+def at(*times: int) -> pa.Table:
+    return pa.table({"k": [1] * len(times), "ts": times})
+
+
+def windows_published(flow: Flow) -> list[tuple[int, int]]:
+    """(start, rows) in the order published."""
+    return [(int(row["window_start"].timestamp()), row["n"]) for row in flow.published("windows").to_pylist()]
+
+
+def pairs_published(flow: Flow) -> list[tuple[int, int]]:
+    return [(row["first"], row["second"]) for row in flow.published("pairs").to_pylist()]
+
+
+def test_windows_stay_open_at_the_end_of_a_run_for_the_rows_of_the_next(folder: Path) -> None:
+    flow = Flow(folder, in_windows(folder))
+    flow.batch(s=at(1, 11))
+    flow.drain(for_good=False)
+    flow.start(in_windows(folder))
+    flow.batch(s=at(13, 18, 24))
+    assert windows_published(flow) == [(0, 1)]
+    flow.drain(for_good=False)
+    assert windows_published(flow) == [(0, 1), (10, 3)]
+    flow.start(in_windows(folder))
+    flow.batch(s=at(25))
+    flow.drain()
+    assert windows_published(flow) == [(0, 1), (10, 3), (20, 2)]
+    assert sorted(pairs_published(flow)) == [(11, 13), (13, 18), (24, 25)]
+
+
+def test_windows_closed_for_good_are_not_opened_again(folder: Path) -> None:
+    flow = Flow(folder, in_windows(folder))
+    flow.batch(s=at(1, 11))
+    flow.drain()
+    assert windows_published(flow) == [(0, 1), (10, 1)]
+    flow.start(in_windows(folder))
+    flow.batch(s=at(12, 35))
+    late = {
+        turned.report.operator: turned.report.late_rows for turned in flow.router.done[-1].results.turns if turned.report.rows
+    }
+    assert late == {"windows": 2, "pairs": 4}
+    flow.drain()
+    assert windows_published(flow) == [(0, 1), (10, 1)]
+    assert pairs_published(flow) == []
+
+
 def test_a_failed_attempt_leaves_no_trace_in_state_or_sinks(folder: Path) -> None:
     flow = Flow(folder, manifest([COUNTS], {"s": "k BIGINT"}))
     flow.batch(s=pa.table({"k": [1, 1, 2]}))

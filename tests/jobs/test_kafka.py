@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +18,7 @@ from confluent_kafka import Producer
 from streamtopology.jobs.crashpoints import POINTS, VARIABLE
 from streamtopology.jobs.sinks import SinkError, Writer, open_sink, stage
 from streamtopology.jobs.sinks.kafka import BATCH_HEADER
+from streamtopology.jobs.sources import kafka
 from streamtopology.jobs.sources.descriptors import Descriptor, SourceError, SourceSpec
 from streamtopology.jobs.sources.reading import KAFKA_SCHEMA, read
 from streamtopology.jobs.sources.stream import DescriptorStreamReader
@@ -26,6 +29,15 @@ if TYPE_CHECKING:  # the plugin is imported by pytest, which then explains its a
 
 pytest_plugins = ("support.kafka",)
 pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_consumer_outlives_the_broker(kafka_broker: Broker) -> Iterator[None]:
+    """librdkafka would tell of every try to reach it, on the standard error of all tests to come."""
+    yield
+    kafka._consumer.cache_clear()
+    gc.collect()  # consumers of readers that are in a cycle, or in a traceback that pytest has kept
+
 
 WRITER = Writer(topology="flights", run="run-1")
 
@@ -215,6 +227,7 @@ def test_a_second_process_fences_the_first(kafka_broker: Broker, tmp_path: Path)
 
 _PUBLISHES_TWO = """
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from streamtopology.jobs.sinks import Writer, open_sink
 from streamtopology.routing import topology

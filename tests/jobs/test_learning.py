@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -141,6 +142,36 @@ def test_a_new_policy_or_other_options_begin_from_nothing(tmp_path: Path) -> Non
         assert flow.router.done[-1].attempt.knowledge == {}
         flow.batch(s=rows_of([1, 2, 3], {}))
         assert flow.router.done[-1].attempt.knowledge.keys() == {"counts.partial"}
+
+
+def with_partials_at(flow: Flow, instances: tuple[int, ...]) -> None:
+    """The next batch runs under an epoch whose partials are these."""
+    plan = flow.router.plan
+    routes = {**plan.epoch.routes, "counts.partial": replace(plan.epoch.routes["counts.partial"], instances=instances)}
+    flow.router.plan = replace(plan, epoch=replace(plan.epoch, routes=routes))
+    flow.router.reroute({})
+
+
+def test_an_instance_that_comes_back_starts_anew(tmp_path: Path) -> None:
+    flow = Flow(tmp_path, topology(tmp_path, "posg", window=1000, tolerance=10.0))
+    everywhere = tuple(range(SLOTS))
+    keys = list(range(20)) * SLOTS
+    flow.batch(s=rows_of(keys, {}))
+    flow.losses = [Loss(SLOTS, 0)]  # what the others observed in an attempt that is lost is not counted either
+    with_partials_at(flow, everywhere[:-1])
+    flow.batch(s=rows_of(keys, {}))
+    with_partials_at(flow, everywhere)
+    flow.batch(s=rows_of(keys, {}))
+    observers = {
+        instance: observer
+        for worker in flow.workers.values()
+        for (_, node, instance), (_, observer) in worker._observers.items()
+        if node == "counts.partial"
+    }
+    given = {report["instance"]: round(report["busy_seconds"], 3) for _, report in flow.router.done[-1].results.told}
+    assert sorted(observers) == sorted(given) == list(everywhere)
+    seen = {instance: observer._machine.window - observer._machine.until_check for instance, observer in observers.items()}
+    assert seen == {instance: round(seconds / 0.001) for instance, seconds in given.items()}, "as much as it got since"
 
 
 def test_posg_leaves_round_robin_when_every_instance_has_sent_its_sketches(tmp_path: Path) -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.manifests import counting, manifest, memory_sink
 
-from streamtopology.jobs.query import TopologyQuery, Until
-from streamtopology.routing.topology import parse
+from streamtopology.jobs.query import TopologyQuery, Until, unreadable
+from streamtopology.routing.topology import Source, parse
 
 _LONG_ENOUGH = 20.0
 
@@ -75,7 +76,7 @@ class FakeDriver:
 
     def __init__(self, fails_at: int | None = None) -> None:
         self.batches: list[int] = []
-        self.drained = False
+        self.drained: str | None = None
         self._fails_at = fails_at
 
     def batch(self, _descriptors: Any, _rows: Any, spark_batch: int) -> None:
@@ -83,8 +84,8 @@ class FakeDriver:
             raise RuntimeError(f"batch {spark_batch} cannot be")
         self.batches.append(spark_batch)
 
-    def drain(self) -> None:
-        self.drained = True
+    def drain(self, for_good: bool) -> None:
+        self.drained = "for good" if for_good else "for now"
 
 
 def run(stream: FakeStream, driver: FakeDriver, folder: Path, until: Until | None = None) -> None:
@@ -94,20 +95,40 @@ def run(stream: FakeStream, driver: FakeDriver, folder: Path, until: Until | Non
     query.run(until or Until(), prepare=lambda: None)
 
 
-def test_the_end_of_the_input_drains_the_topology(tmp_path: Path) -> None:
-    driver = FakeDriver()
-    run(FakeStream(batches=3), driver, tmp_path)
-    assert (driver.batches, driver.drained) == ([0, 1, 2], True)
+def test_the_end_of_the_input_drains_the_topology_for_good_if_that_was_said(tmp_path: Path) -> None:
+    for until, drained in ((Until(), "for now"), (Until(drain=True), "for good")):
+        driver = FakeDriver()
+        run(FakeStream(batches=3), driver, tmp_path, until)
+        assert (driver.batches, driver.drained) == ([0, 1, 2], drained)
 
 
 def test_a_batch_that_spark_begins_while_it_is_stopped_is_turned_away_at_once(tmp_path: Path) -> None:
     driver = FakeDriver()
     run(FakeStream(batches=2, one_more_on_stop=True), driver, tmp_path, Until(batches=2))
-    assert (driver.batches, driver.drained) == ([0, 1], False)
+    assert (driver.batches, driver.drained) == ([0, 1], None)
 
 
 def test_what_a_batch_raises_ends_the_run(tmp_path: Path) -> None:
     driver = FakeDriver(fails_at=1)
     with pytest.raises(RuntimeError, match="batch 1 cannot be"):
         run(FakeStream(batches=3), driver, tmp_path)
-    assert (driver.batches, driver.drained) == ([0], False)
+    assert (driver.batches, driver.drained) == ([0], None)
+
+
+SPARK_SAYS = """[CAST_INVALID_INPUT] The value 'n0' cannot be cast because it is malformed. SQLSTATE: 22018
+== SQL (line 1, position 1) ==
+CAST(concat('n', value) AS INT) AS number
+^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+"""
+
+
+def test_an_expression_that_raises_where_spark_reads_is_told_with_its_source_and_batch() -> None:
+    ticks = Source("ticks", "rate", None, {}, select=("CAST(concat('n', value) AS INT) AS number",))
+    told = unreadable([ticks, replace(ticks, name="tocks", select=())], 3, SPARK_SAYS)
+    assert told.startswith(
+        "source 'ticks' failed in batch 3, expression \"CAST(concat('n', value) AS INT) AS number\": [CAST_INVALID_INPUT] The"
+    )
+    assert "SQLSTATE: 22018. Nothing of this batch was committed." in told
+    assert unreadable([ticks], 0, "no class, no fragment").startswith(
+        "source 'ticks' failed in batch 0: no class, no fragment. N"
+    )

@@ -78,6 +78,13 @@ def test_entries_that_agree_in_their_low_or_high_bits_are_told_apart() -> None:
     assert table.lookup(np.array(crowded, np.uint64)).tolist() == [number % 10 for number in range(len(crowded))]
 
 
+@settings(max_examples=100, deadline=None)
+@given(tables(), st.lists(HASHES, max_size=40))
+def test_silent_entries_are_those_of_none_of_the_keys(table: RoutingTable, others: list[int]) -> None:
+    keys = np.array([*others, *table.entry_hashes[::2].tolist()], np.uint64)
+    assert table.silent_entries(keys).tolist() == (~np.isin(table.entry_hashes, keys)).tolist()
+
+
 def test_buckets_are_the_top_bits() -> None:
     hashes = np.array([0, 2**52 - 1, 2**52, 2**64 - 1], np.uint64)
     assert bucket_of(hashes, 4096).tolist() == [0, 0, 1, 4095]

@@ -291,3 +291,14 @@ def fill(path: Path) -> None:
                 out.write(bytes(4096))
         except OSError:
             return
+
+
+def test_an_expression_that_raises_where_spark_reads_is_named(runner: Runner) -> None:
+    source = {
+        "name": "ticks", "format": "rate", "options": {"rowsPerSecond": 50},
+        "select": ["value AS key", "CAST(concat('n', value) AS INT) AS number"],
+    }  # fmt: skip
+    given = manifest("ticks", [source], [counting(of="ticks")], [], trigger={"interval": "0s"}, onBadTuple="deadLetter")
+    named = r"^source 'ticks' failed in batch \d, expression .CAST\(concat\('n', value\) AS INT\).*: \[CAST_INVALID_INPUT\] "
+    with pytest.raises(TopologyFailed, match=named):
+        runner.run(given)

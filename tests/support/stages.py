@@ -214,9 +214,9 @@ class Flow:
         self._next = following = self._descriptors_of(inputs)
         self.meanwhile.append(lambda: self.driver.read_ahead(following))
 
-    def drain(self) -> CommitRecord:
+    def drain(self, for_good: bool = True) -> CommitRecord:
         with _spark_is(self._run_attempt, self._read_ahead):
-            self.driver.drain()
+            self.driver.drain(for_good)
         return self.last
 
     def warm_up(self) -> None:

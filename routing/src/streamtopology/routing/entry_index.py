@@ -69,6 +69,20 @@ def find_entries(keys: Any, salts: Any, slot_hashes: Any, shift: Any, found: Any
 
 
 @njit(cache=True, nogil=True)
+def find_silent(keys: Any, entry_hashes: Any, salts: Any, slot_hashes: Any, shift: Any, silent: Any) -> None:
+    """silent[j] = whether entry_hashes[j] is none of `keys`."""
+    group_mask = np.uint64(len(salts) - 1)
+    heard = np.zeros(len(slot_hashes), np.bool_)
+    for i in range(len(keys)):
+        key = keys[i]
+        slot = _slot(key, salts[key & group_mask], shift)
+        heard[slot] |= slot_hashes[slot] == key
+    for j in range(len(entry_hashes)):
+        key = entry_hashes[j]
+        silent[j] = not heard[_slot(key, salts[key & group_mask], shift)]
+
+
+@njit(cache=True, nogil=True)
 def lookup_buckets(keys: Any, buckets: Any, owners: Any) -> None:
     """owners[i] = the instance of the bucket of keys[i]."""
     n_buckets = np.uint64(len(buckets))

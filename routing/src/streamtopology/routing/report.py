@@ -210,6 +210,8 @@ class LoadReport:
 class SourceReport:
     """What one slot read in one batch. `max_event_time`: newest event time seen per source, epoch seconds.
 
+    `bad_rows`: rows set aside per source, because its select or where raised on them.
+
     `ahead`: it was read while the batch before was at work, so that no operator waited for it.
     """
 
@@ -219,6 +221,7 @@ class SourceReport:
     task_seconds: float
     max_event_time: Mapping[str, float] = field(default_factory=dict[str, float])
     ahead: bool = False
+    bad_rows: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def to_wire(self) -> dict[str, Any]:
         """JSON-able form, read back by `from_wire`."""
@@ -230,6 +233,7 @@ class SourceReport:
             "task_seconds": self.task_seconds,
             "max_event_time": dict(self.max_event_time),
             "ahead": self.ahead,
+            "bad_rows": dict(self.bad_rows),
         }
 
     @classmethod
@@ -244,6 +248,7 @@ class SourceReport:
                 task_seconds=float(wire["task_seconds"]),
                 max_event_time={str(name): float(time) for name, time in wire["max_event_time"].items()},
                 ahead=bool(wire["ahead"]),
+                bad_rows={str(name): int(rows) for name, rows in wire["bad_rows"].items()},
             )
         except KeyError as missing:
             raise ReportFormatError(f"source report: field {missing} is missing") from missing

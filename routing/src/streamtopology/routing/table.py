@@ -25,6 +25,7 @@ from streamtopology.routing.entry_index import (
     entry_index,
     fill_buckets,
     find_entries,
+    find_silent,
     lookup_buckets,
     lookup_entries,
 )
@@ -91,6 +92,15 @@ class RoutingTable:
             find_entries(keys, salts, slot_hashes, shift, found)
         return found
 
+    def silent_entries(self, hashes: Hashes) -> npt.NDArray[np.bool_]:
+        """bool[E], which entries are of none of the keys (uint64[n])."""
+        keys = kernel_input(hashes, np.uint64, "hashes")
+        silent = np.zeros(len(self.entry_hashes), np.bool_)
+        if len(silent):
+            salts, slot_hashes, _, shift = self._index
+            find_silent(keys, self.entry_hashes, salts, slot_hashes, shift, silent)
+        return silent
+
     def route(self, hashes: Hashes, k: int) -> tuple[Instances, npt.NDArray[np.int64]]:
         """`lookup`, and int64[k]: how many of the keys go to each of the instances 0..k-1."""
         if self._highest_instance >= k:
@@ -101,7 +111,9 @@ class RoutingTable:
 
     def instances(self) -> tuple[int, ...]:
         """Every instance that the table can name, in order."""
-        return tuple(np.union1d(self.entry_instances, self.buckets).tolist())
+        named = np.zeros(1 + max(int(self.buckets.max()), int(self.entry_instances.max(initial=0))), np.bool_)
+        named[self.buckets] = named[self.entry_instances] = True
+        return tuple(np.flatnonzero(named).tolist())
 
     def with_entries(self, hashes: Hashes, instances: Instances) -> RoutingTable:
         """The same buckets with these explicit entries, in any order, instead of the present ones."""

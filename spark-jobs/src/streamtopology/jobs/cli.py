@@ -62,6 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("manifest", type=Path)
     run.add_argument("--batches", type=_positive, help="stop after so many batches")
     run.add_argument("--duration", help="stop after this time, e.g. 90s or 10m")
+    run.add_argument("--drain", action="store_true", help="at the end of the input close all windows (availableNow)")
     run.add_argument("--report", type=Path, metavar="DIR", help="write report.json and a picture of the run")
     run.add_argument("--baseline", metavar="POLICY", help="run the same input under this policy first, and compare")
     run.add_argument("--port", type=int, default=0, help="port of /metrics and /stats (default: any free one)")
@@ -240,13 +241,18 @@ def _per_operator(read: Callable[[str], float]) -> Callable[[str], tuple[str, fl
 
 
 def _run(parsed: argparse.Namespace) -> int:
+    from streamtopology.jobs.control import refuse_second_run
     from streamtopology.jobs.query import Until
     from streamtopology.jobs.running import run_manifest
 
+    topology = load(parsed.manifest)
+    if parsed.drain and not topology.trigger.available_now:
+        raise WrongUse("--drain closes windows at the end of the input; without trigger.availableNow there is none")
+    refuse_second_run(topology.name)  # not after the minute that a cluster takes to start
     seconds = None if parsed.duration is None else parse_duration(parsed.duration)
     _stop_on_signals()
     return run_manifest(
-        parsed.manifest, Until(parsed.batches, seconds), work_dir=parsed.work_dir, port=parsed.port,
+        parsed.manifest, Until(parsed.batches, seconds, parsed.drain), work_dir=parsed.work_dir, port=parsed.port,
         report_dir=parsed.report, baseline=parsed.baseline,
     )  # fmt: skip
 

@@ -57,6 +57,13 @@ def the_running() -> str:
     return running[0]
 
 
+def refuse_second_run(topology: str) -> None:
+    """Raises Refused where a topology of that name runs on this machine under this user."""
+    path = socket_path(topology)
+    if path.exists() and _answers(path):
+        raise Refused(f"topology {topology!r} runs here already; stop it first: streamtopology stop {topology}")
+
+
 class ControlServer:
     """Answers `ask` as long as it is entered. A handler returns a sentence; a ValueError of it is a refusal."""
 
@@ -68,12 +75,8 @@ class ControlServer:
 
     def __enter__(self) -> Self:
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if self._path.exists():
-            if _answers(self._path):
-                raise Refused(
-                    f"topology {self._topology!r} runs here already; stop it first: streamtopology stop {self._topology}"
-                )
-            self._path.unlink()
+        refuse_second_run(self._topology)
+        self._path.unlink(missing_ok=True)
         handlers = self._handlers
 
         class Connection(socketserver.StreamRequestHandler):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from streamtopology.jobs.batch import Attempt, Plan, place_instances
@@ -23,7 +24,7 @@ from streamtopology.jobs.failures import TopologyFailed
 from streamtopology.jobs.learning import Lessons
 from streamtopology.jobs.logs import begin_batch
 from streamtopology.jobs.pinning import ExecutorInfo, Sending, Slot
-from streamtopology.jobs.publishing import Publisher
+from streamtopology.jobs.publishing import DEAD_LETTER, DEAD_LETTERS, Publisher
 from streamtopology.jobs.reading_ahead import Ahead
 from streamtopology.jobs.sources.descriptors import Descriptor
 from streamtopology.jobs.sources.split import assign
@@ -122,6 +123,11 @@ class Driver:
         """What Spark calls the newest batch that is committed; -1 before the first."""
         return -1 if self._last is None else self._last.spark_batch
 
+    @property
+    def next_batch(self) -> int:
+        """The number of the batch that has yet to be committed."""
+        return 0 if self._last is None else self._last.batch + 1
+
     def warm_up(self, rounds: int = 10) -> None:
         """Send empty batches through every stage, so that the first real one finds kernels compiled and plans made.
 
@@ -129,11 +135,11 @@ class Driver:
         """
         plan = self.router.ready()
         depth = self._dag(plan).depth
-        rehearsal = replace(self._attempt(0, 0, plan, self._executors(plan), (), final=False), previous=None)
+        rehearsal = replace(self._attempt(0, 0, plan, self._executors(plan), ()), previous=None)
         rehearse(rehearsal, depth)
         for _ in range(rounds):
             executors = self._executors(plan)
-            attempt = replace(self._attempt(0, 0, plan, executors, (), final=False), dry=True, previous=None)
+            attempt = replace(self._attempt(0, 0, plan, executors, ()), dry=True, previous=None)
             try:
                 with self.watch.guard([executor.slot for executor in executors]):
                     results = run_attempt(self.spark, attempt, depth, [executor.slot for executor in executors], None)
@@ -157,16 +163,20 @@ class Driver:
         for _ in range(rounds):
             run_attempt(self.spark, alone, depth, [executor.slot], None)
 
-    def batch(self, descriptors: Sequence[str], frame: DataFrame | None, spark_batch: int, final: bool = False) -> None:
+    def batch(
+        self, descriptors: Sequence[str], frame: DataFrame | None, spark_batch: int, at_end: bool = False, final: bool = False
+    ) -> None:
         """Run the batch that Spark numbers `spark_batch`, until it is committed; a batch that is, is only published.
+
+        `at_end`: one more batch, without rows, in which all partials hand over; `final`: and all windows close.
 
         Raises TopologyFailed when the input or an operator is at fault: no attempt would do better.
         """
         started, started_at = time.perf_counter(), time.time()
-        if self._last is not None and spark_batch <= self._last.spark_batch and not final:
+        if self._last is not None and spark_batch <= self._last.spark_batch and not at_end:
             self.publisher.publish(self._last)
             return
-        number = 0 if self._last is None else self._last.batch + 1
+        number = self.next_batch
         begin_batch(self.spark.sparkContext, number)
         self.router.arrived({self.slot_of(executor) for executor in self.watch.admitted()})
         tried = self.checkpoint.batch_records(number)
@@ -177,7 +187,7 @@ class Driver:
         for attempt_number in range(first, first + MOST_ATTEMPTS):
             executors = self._executors(plan)
             slots = [executor.slot for executor in executors]
-            attempt = self._attempt(number, attempt_number, plan, executors, descriptors, final)
+            attempt = self._attempt(number, attempt_number, plan, executors, descriptors, at_end, final)
             self._record(attempt, spark_batch, len(descriptors))
             ahead = self._take_ahead(attempt, slots)
             self._at_work = attempt, slots
@@ -218,10 +228,14 @@ class Driver:
             dealt = _deal(descriptors, epoch.source_shares, attempt.homes, plan.placement.present)
             self._ahead = Ahead.begin(self.spark, attempt, slots, dealt)
 
-    def drain(self) -> None:
-        """The input has ended: close all windows, empty all partials, in one last batch without rows."""
+    def drain(self, for_good: bool) -> None:
+        """The sources have no more rows now: empty all partials in one last batch; and close all windows, if `for_good`.
+
+        Else windows stay open for the rows that the next run finds. Closed for good, they stay closed: rows of a later run
+        are late.
+        """
         if self._last is not None:
-            self.batch((), None, self._last.spark_batch, final=True)
+            self.batch((), None, self._last.spark_batch, at_end=True, final=for_good)
 
     def _plan_for(self, tried: Sequence[BatchRecord]) -> Plan:
         """The epoch a batch was recorded with is the epoch it keeps, else the newest that is ready.
@@ -249,7 +263,7 @@ class Driver:
 
     def _attempt(
         self, number: int, attempt: int, plan: Plan, executors: Sequence[ExecutorInfo], descriptors: Sequence[str],
-        final: bool,
+        at_end: bool = False, final: bool = False,
     ) -> Attempt:  # fmt: skip
         placement = plan.placement
         homes = tuple(placement.slots.index(self.slot_of(executor)) for executor in executors)
@@ -261,7 +275,7 @@ class Driver:
             homes=homes,
             placement=place_instances(homes, placement, self._placement_left(plan)),
             watermark=self.watermarks.current(),
-            flush=self.router.must_flush(), final=final,
+            flush=at_end or self.router.must_flush(), final=final,
             descriptors=_deal(descriptors, plan.epoch.source_shares, homes, placement.present),
             chooser_loads=dict(self._chooser_loads), iterations_per_second=self.iterations_per_second,
             dead_letter=plan.topology.on_bad_tuple == "deadLetter", copied_at=self._copied_at(plan),
@@ -327,9 +341,11 @@ class Driver:
 
     def _commit(self, attempt: Attempt, plan: Plan, spark_batch: int, results: Results) -> CommitRecord:
         self.watermarks.advance(results.sources)
+        if attempt.final:
+            self.watermarks.end()
         commit = CommitRecord(
             batch=attempt.number, attempt=attempt.attempt, epoch=attempt.epoch, spark_batch=spark_batch,
-            state=self.upkeep.adopt(_state_after(self._last, results, plan.epoch)), outputs=_outputs(results),
+            state=self.upkeep.adopt(_state_after(self._last, results, plan.epoch)), outputs=self._outputs(attempt, results),
             watermark_after=self.watermarks.current(), max_event_times=self.watermarks.newest(),
             rows_in=sum(report.rows for report in results.sources),
         )  # fmt: skip
@@ -344,6 +360,20 @@ class Driver:
             self._count_for_choosers(turned.report.operator, turned.report.instance, turned.report.rows)
         self.publisher.publish(commit)
         return commit
+
+    def _outputs(self, attempt: Attempt, results: Results) -> dict[str, list[str]]:
+        """Staged files per sink, in the order of instances."""
+        outputs: dict[str, list[str]] = {}
+        for turned in results.turns:
+            for sink, paths in turned.outputs.items():
+                outputs.setdefault(sink, []).extend(paths)
+            if turned.dead_letters is not None:
+                outputs.setdefault(DEAD_LETTERS, []).append(turned.dead_letters)
+        if results.set_aside:
+            rows = pa.RecordBatch.from_pylist([dict(row) for row in results.set_aside], DEAD_LETTER)
+            path = self.checkpoint.stage_output("sources.dead", 0, attempt.number, attempt.attempt, [rows])
+            outputs.setdefault(DEAD_LETTERS, []).append(path)
+        return outputs
 
     def _count_for_choosers(self, node: str, instance: int, rows: int) -> None:
         loads = self._chooser_loads.get(node, np.zeros(0))
@@ -382,14 +412,3 @@ def _state_after(last: CommitRecord | None, results: Results, epoch: Epoch) -> d
             before, deltas=deltas, keys=report.state_keys, bytes=report.state_bytes
         )
     return state
-
-
-def _outputs(results: Results) -> dict[str, list[str]]:
-    """Staged files per sink, in the order of instances."""
-    outputs: dict[str, list[str]] = {}
-    for turned in results.turns:
-        for sink, paths in turned.outputs.items():
-            outputs.setdefault(sink, []).extend(paths)
-        if turned.dead_letters is not None:
-            outputs.setdefault("", []).append(turned.dead_letters)
-    return outputs

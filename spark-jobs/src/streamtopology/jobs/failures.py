@@ -31,3 +31,18 @@ class TupleFailed(TopologyFailed):
             f"{self.reason}. The tuple: {dict(self.row)}. Nothing of this batch was committed. Correct the operator and "
             "start again, or set spec.onBadTuple: deadLetter to set such tuples aside and go on."
         )
+
+
+class RowFailed(TopologyFailed):
+    """A source's select or where raised on one row."""
+
+    def __init__(self, source: str, batch: int, row: Mapping[str, Any], reason: str) -> None:
+        super().__init__(source, batch, row, reason)
+        self.source, self.batch, self.row, self.reason = source, batch, row, reason
+
+    def __str__(self) -> str:
+        return (
+            f"source {self.source!r} failed on one row in batch {self.batch}: {self.reason}. The row: {dict(self.row)}. "
+            "Nothing of this batch was committed. Correct the source's select or where (TRY_CAST and TRY give NULL) and start "
+            "again, or set spec.onBadTuple: deadLetter to set such rows aside and go on."
+        )

@@ -43,7 +43,9 @@ class Metrics:
         self._source_rows = counter("source_rows_total", "Rows read from the sources in committed batches.")
         self._rows = counter("rows_total", "Rows processed by an instance in committed batches.", _INSTANCE)
         self._late_rows = counter("late_rows_total", "Rows that came after their window was closed.", ("operator",))
-        self._bad_rows = counter("bad_rows_total", "Rows set aside because the operator raised on them.", ("operator",))
+        self._bad_rows = counter(
+            "bad_rows_total", "Rows set aside because the operator or source raised on them.", ("operator",)
+        )
         self._batch_seconds = seconds("batch_seconds", "From taking a batch to its commit record, retries included.")
         self._busy = gauge("instance_busy_seconds", "Time in the operator's work, last committed batch.", _INSTANCE)
         self._capacity = gauge(
@@ -95,6 +97,9 @@ class Metrics:
             self._rows.labels(report.operator, report.instance).inc(report.rows)
             self._late_rows.labels(report.operator).inc(report.late_rows)
             self._bad_rows.labels(report.operator).inc(report.bad_rows)
+        for source in batch.source_reports:
+            for name, rows in source.bad_rows.items():
+                self._bad_rows.labels(name).inc(rows)
         for operator, sent in batch.messages.items():
             self._messages.labels(operator).inc(sent.count)
             self._message_bytes.labels(operator).inc(sent.bytes)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import pyarrow as pa
+
 from streamtopology.jobs.checkpoint import Checkpoint, CommitRecord
 from streamtopology.jobs.crashpoints import passing
 from streamtopology.jobs.sinks import Sink
@@ -12,6 +14,15 @@ from streamtopology.jobs.sinks.base import staged_table
 from streamtopology.jobs.sinks.folder import json_lines
 
 DEAD_LETTERS = ""  # the name under which a commit record lists tuples that were set aside; no sink can be called that
+DEAD_LETTER = pa.schema(
+    [
+        pa.field("operator", pa.string()),  # NULL: a source's row, before any operator
+        pa.field("instance", pa.int64()),
+        pa.field("input", pa.string()),
+        pa.field("reason", pa.string()),
+        pa.field("tuple", pa.string()),  # as JSON
+    ]
+)
 FOLDER = "dead-letters"
 
 

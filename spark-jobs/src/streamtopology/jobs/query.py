@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections import deque
@@ -10,7 +11,8 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyspark.errors import StreamingQueryException
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -20,22 +22,28 @@ from streamtopology.jobs.failures import TopologyFailed
 from streamtopology.jobs.sources import spark_source
 from streamtopology.jobs.sources.descriptors import SourceSpec
 from streamtopology.jobs.sources.stream import DescriptorLog, descriptor_stream
-from streamtopology.routing.topology import Topology
+from streamtopology.routing.topology import Source, Topology
 
 _DESCRIPTORS = "__descriptors"
 _LOOK_SECONDS = 0.2
 _RECENT_BATCHES = 8
 _MARGIN_SECONDS = 0.02
 _MOST_STARTS = 3
+_ERROR_CLASS = re.compile(r"\[[A-Z_]+(?:\.[A-Z_]+)*\] [^\n]*")
+_SQL_FRAGMENT = re.compile(r"== SQL[^\n]*==\n([^\n]+)\n\s*\^")
 _SLOW_START = "Python worker failed to connect back"
 
 
 @dataclass(frozen=True)
 class Until:
-    """When to stop: after `batches`, after `seconds`, or (both None) when told or when the input has ended."""
+    """When to stop: after `batches`, after `seconds`, or (both None) when told or when the input has ended.
+
+    `drain`: when it has ended it will not go on; windows close for good.
+    """
 
     batches: int | None = None
     seconds: float | None = None
+    drain: bool = False
 
 
 class _Enough(Exception):
@@ -57,6 +65,7 @@ class TopologyQuery:
         self._trigger = topology.trigger
         self._folder = folder
         self._driver = driver
+        self._read_by_spark = [source for source in topology.sources if not source.reads_descriptors]
         self._reads_rows = bool(frames)
         described = [SourceSpec.of(source) for source in topology.sources if source.reads_descriptors]
         self._descriptors: DescriptorLog | None = None
@@ -78,7 +87,7 @@ class TopologyQuery:
         self._stopping.set()
 
     def run(self, until: Until, prepare: Callable[[], None], clock: Callable[[], float] = time.monotonic) -> None:
-        """Process the stream until `until`; raises what the driver raised. At the end of the input the topology drains.
+        """Process the stream until `until`; raises what the driver raised. At the end of the input partials hand over.
 
         `prepare` makes the driver ready for its first batch while Spark starts the query, which takes seconds, too.
         """
@@ -102,7 +111,7 @@ class TopologyQuery:
                 failure = query.exception()
                 if failure is not None:
                     raise TopologyFailed(_plainly(failure))
-                self._driver.drain()
+                self._driver.drain(for_good=until.drain)
 
     def _follow(self, query: StreamingQuery, seconds: float | None, clock: Callable[[], float]) -> StreamingQuery:
         """Let Spark's query run until there is a reason to stop; returns the query that ran last."""
@@ -178,7 +187,12 @@ class TopologyQuery:
         started = time.monotonic()
         self._folder.save()
         descriptors = self._descriptors.of_batch(spark_batch) if self._descriptors else ()
-        self._driver.batch(descriptors, rows, spark_batch)
+        try:
+            self._driver.batch(descriptors, rows, spark_batch)
+        except (Py4JJavaError, PySparkException) as failure:
+            if rows is None:
+                raise
+            raise TopologyFailed(unreadable(self._read_by_spark, self._driver.next_batch, str(failure))) from failure
         self._took.append(time.monotonic() - started)
         if self._batches_left is not None:
             self._batches_left -= 1
@@ -221,6 +235,20 @@ def _was_slow_to_start(query: StreamingQuery) -> bool:
 def _plainly(failure: StreamingQueryException) -> str:
     """Spark's message without the plan that follows it."""
     return f"the streaming query failed: {str(failure).split('=== Streaming Query ===')[0].strip()}"
+
+
+def unreadable(sources: Sequence[Source], batch: int, failure: str) -> str:
+    """What went wrong where Spark reads `sources`, select and where included: Spark's own sentence, and the source it is of."""
+    reason = _ERROR_CLASS.search(failure)
+    expression = _SQL_FRAGMENT.search(failure)
+    culprits = [s for s in sources if expression and any(expression[1] in text for text in (*s.select, s.where or ""))]
+    names = " or ".join(repr(source.name) for source in culprits or sources)
+    where = f", expression {expression[1]!r}" if expression else ""
+    return (
+        f"source {names} failed in batch {batch}{where}: {(reason[0] if reason else failure.splitlines()[0]).rstrip('.')}. "
+        "Nothing of this batch was committed. Spark reads this format itself and tells no single row, so none can be set "
+        "aside: correct the source's select or where (try_cast gives NULL instead of an error) and start again."
+    )
 
 
 def source_frames(spark: SparkSession, topology: Topology) -> dict[str, DataFrame]:

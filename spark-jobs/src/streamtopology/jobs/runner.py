@@ -18,7 +18,7 @@ from streamtopology.jobs import expressions, work
 from streamtopology.jobs.batch import Plan
 from streamtopology.jobs.checkpoint import Checkpoint, CommitRecord
 from streamtopology.jobs.cluster import Cluster, executor_slots
-from streamtopology.jobs.control import ControlServer
+from streamtopology.jobs.control import ControlServer, refuse_second_run
 from streamtopology.jobs.dag import PARTIAL, compile_dag
 from streamtopology.jobs.driver import Driver
 from streamtopology.jobs.executors import nothing
@@ -130,6 +130,8 @@ class TopologyRun:
     """One run of a topology on a cluster that is up. `history` tells what happens; `bound()` what could be had."""
 
     def __init__(self, cluster: Cluster, topology: Topology, base_dir: Path, history: History, options: RunOptions) -> None:
+        if options.decides:
+            refuse_second_run(topology.name)  # before the checkpoint is touched: it is the other run's
         spark = cluster.spark
         self._cluster = cluster
         self._history = history

@@ -45,6 +45,7 @@ class Results:
     turns: list[Turned] = field(default_factory=list)
     sources: list[SourceReport] = field(default_factory=list)
     sources_left_at: list[float] = field(default_factory=list)
+    set_aside: list[Mapping[str, str]] = field(default_factory=list)  # rows of sources, as they go to the dead letters
     failures: list[Mapping[str, Any]] = field(default_factory=list)
     keys_moved: dict[str, int] = field(default_factory=dict)
     bytes_moved: dict[str, int] = field(default_factory=dict)
@@ -140,6 +141,7 @@ def _add(results: Results, report: bytes) -> None:
     elif kind == SOURCE:
         results.sources.append(SourceReport.from_wire(wire["report"]))
         results.sources_left_at.append(wire["left_at"])
+        results.set_aside.extend(wire["set_aside"])
     elif kind == FAILED:
         results.failures.append(wire)
     elif kind == MOVED:

@@ -78,7 +78,7 @@ def read_at(place: int, attempt: Attempt, worker: Worker) -> list[pa.Buffer]:
     """What `read_stage` does at `place`."""
     plan, dag = worker.plan(attempt, attempt.epoch)
     outbox = Outbox(attempt, plan.epoch, dag, order=place)
-    reader = SourceReader(plan)
+    reader = SourceReader(plan, attempt)
     with working_on(attempt.number), _telling_the_driver(outbox, place, "reading", attempt.dry):
         for source, batch in reader.read(attempt.descriptors[place] if attempt.descriptors else ()):
             outbox.send(source, batch)
@@ -93,7 +93,7 @@ def read_at(place: int, attempt: Attempt, worker: Worker) -> list[pa.Buffer]:
 def _route_rows(attempt: Attempt, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     plan, dag = THIS_WORKER.plan(attempt, attempt.epoch)
     outbox = Outbox(attempt, plan.epoch, dag, order=attempt.places + _partition())
-    reader = SourceReader(plan)
+    reader = SourceReader(plan, attempt)
     with working_on(attempt.number), _telling_the_driver(outbox, 0, "routing what Spark read", attempt.dry):
         for batch in batches:
             for source, rows in reader.untag(batch):
@@ -280,8 +280,9 @@ def _telling_the_driver(outbox: Outbox, place: int, where: str, dry: bool) -> It
 
 def _report_source(outbox: Outbox, place: int, home: int, reader: SourceReader) -> None:
     seconds = reader.seconds()
-    report = SourceReport(home, reader.rows, seconds, seconds, reader.max_event_time)
-    outbox.report(place, SOURCE + json.dumps({"report": report.to_wire(), "left_at": time.time()}).encode())
+    report = SourceReport(home, reader.rows, seconds, seconds, reader.max_event_time, bad_rows=reader.bad_rows)
+    told = {"report": report.to_wire(), "left_at": time.time(), "set_aside": reader.set_aside}
+    outbox.report(place, SOURCE + json.dumps(told).encode())
 
 
 def _partition() -> int:

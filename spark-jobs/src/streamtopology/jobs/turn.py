@@ -23,6 +23,7 @@ from streamtopology.jobs.failures import TupleFailed
 from streamtopology.jobs.learning import learning_of, seconds_of_tuples
 from streamtopology.jobs.load import measure_keys
 from streamtopology.jobs.operators.base import BadTuple, BatchInfo, Operator, Output, Rows, SetAside
+from streamtopology.jobs.publishing import DEAD_LETTER
 from streamtopology.jobs.state import Ownership, State
 from streamtopology.jobs.worker import Worker
 from streamtopology.routing.epoch import Epoch
@@ -210,7 +211,7 @@ class Turn:
             self.instance,
             self.attempt.number,
             self.attempt.attempt,
-            [pa.RecordBatch.from_pylist(rows)],
+            [pa.RecordBatch.from_pylist(rows, DEAD_LETTER)],
         )
 
     def _report(self, operator: Operator, state: State | None, arrivals: Sequence[Rows], busy: float) -> LoadReport:

@@ -11,6 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 from streamtopology.routing.report import SourceReport
 from streamtopology.routing.topology import Source
 
+END_OF_TIME = 253402300799.0
+"""The watermark when the input has ended for good: the end of the year 9999, the last that a timestamp can be shown in."""
+
 
 class Watermarks:
     """`clock` gives processing time in seconds; event times are epoch seconds. The watermark never goes back."""
@@ -35,6 +38,11 @@ class Watermarks:
                 self._heard[source] = self._clock()
                 self._newest[source] = max(newest, self._newest.get(source, newest))
         self._move()
+
+    def end(self) -> None:
+        """The input has ended for good: whatever has an event time is late from now on."""
+        if self._delays:
+            self._watermark = END_OF_TIME
 
     def newest(self) -> dict[str, float]:
         return dict(self._newest)

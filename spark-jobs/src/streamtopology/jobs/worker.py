@@ -132,9 +132,14 @@ class Worker:
         self._operators.pop((attempt.run, attempt.epoch, node.name, instance), None)
 
     def observer(self, attempt: Attempt, node: Node, instance: int, route: Route) -> Observer[Any]:
-        """What `instance` has learnt of its tuples and not yet told, for the choosers of `route`."""
+        """What `instance` has learnt of its tuples and not yet told, for the choosers of `route`.
+
+        Where the attempt's choosers know nothing the instance has nothing behind it either: one that was inactive for a
+        while starts anew with all others, whatever it remembers of the time before (POSG's START).
+        """
         known = (attempt.run, node.name, instance)
-        if known not in self._observers or self._observers[known][0] != what_is_learnt(route):
+        begins = node.name not in attempt.knowledge
+        if begins or known not in self._observers or self._observers[known][0] != what_is_learnt(route):
             self._observers[known] = what_is_learnt(route), new_observer(route, instance)
         return self._observers[known][1]
 

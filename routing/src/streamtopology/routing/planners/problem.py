@@ -44,7 +44,7 @@ class Problem:
         current = given.current
         position = _positions(given)
         explicit = current.has_entry(given.key_hashes)
-        hashes, loads, state = _with_silent(given, explicit)
+        hashes, loads, state = _with_silent(given)
         key_buckets = bucket_of(hashes, len(current.buckets))
         buckets = position[current.buckets]
         orphaned = np.flatnonzero(buckets == CANDIDATE)
@@ -155,19 +155,14 @@ def _positions(given: PlanInput) -> Owners:
     return position
 
 
-def _with_silent(given: PlanInput, explicit: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.uint64], Floats, Floats]:
-    """The keys given and, with neither load nor state, the entries of keys that nobody has seen of late.
-
-    `explicit` says which of the keys given have an entry.
-    """
+def _with_silent(given: PlanInput) -> tuple[npt.NDArray[np.uint64], Floats, Floats]:
+    """The keys given and, with neither load nor state, the entries of keys that nobody has seen of late."""
     loads, state = np.asarray(given.key_loads, np.float64), np.asarray(given.key_state, np.float64)
-    entries = given.current.entry_hashes
-    unseen = np.ones(len(entries), np.bool_)
-    unseen[np.searchsorted(entries, given.key_hashes[explicit])] = False
-    if not unseen.any():
+    silent = given.current.entry_hashes[given.current.silent_entries(given.key_hashes)]
+    if not len(silent):
         return given.key_hashes, loads, state
-    none = np.zeros(int(unseen.sum()))
-    return np.concatenate([given.key_hashes, entries[unseen]]), np.concatenate([loads, none]), np.concatenate([state, none])
+    none = np.zeros(len(silent))
+    return np.concatenate([given.key_hashes, silent]), np.concatenate([loads, none]), np.concatenate([state, none])
 
 
 def _deal(count: int, capacities: Floats) -> Owners:

@@ -64,7 +64,7 @@ class BatchInfo:
     """The micro-batch at work.
 
     `watermark`: epoch seconds; tuples with an event time at or below it are late. None: no event time seen yet.
-    `final`: the input has ended, every window closes.  `flush`: partial operators hand over what they gathered.
+    `final`: the input has ended for good, every window closes.  `flush`: partial operators hand over what they gathered.
     """
 
     number: int

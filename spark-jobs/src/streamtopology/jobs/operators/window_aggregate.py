@@ -23,7 +23,7 @@ class WindowAggregate(Operator):
     """Tumbling windows of `size`, or sliding ones with a `slide` smaller than that, over the event-time column `time`.
 
     A window's row (key, window_start, window_end, results) is emitted once, when the watermark reaches its end or the
-    input ends; then the window is forgotten.
+    input ends for good; then the window is forgotten.
     """
 
     emits_behind_watermark = True

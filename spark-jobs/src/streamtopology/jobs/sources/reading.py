@@ -45,13 +45,21 @@ def declared_schema(spec: SourceSpec) -> pa.Schema:
     return ddl_to_arrow(spec.schema)
 
 
+BadRow = Callable[[pa.RecordBatch, str], None]
+"""Is given each row (one at a time) that a source's select or where raises on, and why; it may raise to end the reading."""
+
+
 def read(descriptor: Descriptor, spec: SourceSpec, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
     """The rows of one descriptor; see `read_all`."""
-    return read_all([descriptor], spec, columns)
+
+    def refuse(row: pa.RecordBatch, reason: str) -> None:
+        raise SourceError(f"{_place(descriptor, spec)}: {reason}, in the row {row.to_pylist()[0]}")
+
+    return read_all([descriptor], spec, refuse, columns)
 
 
 def read_all(
-    descriptors: Iterable[Descriptor], spec: SourceSpec, columns: Sequence[str] | None = None
+    descriptors: Iterable[Descriptor], spec: SourceSpec, bad_row: BadRow, columns: Sequence[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a source's descriptors after its select and where, in order, about `MAX_BATCH_ROWS` read for each batch.
 
@@ -65,15 +73,17 @@ def read_all(
         for table in _READERS[spec.format](descriptor, spec, declared):
             gathered.append(table)
             if sum(part.num_rows for part in gathered) >= MAX_BATCH_ROWS:
-                yield from _together(gathered, spec, columns)
+                yield from _together(gathered, spec, bad_row, columns)
                 gathered = []
-    yield from _together(gathered, spec, columns)
+    yield from _together(gathered, spec, bad_row, columns)
 
 
-def _together(tables: Sequence[pa.Table], spec: SourceSpec, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+def _together(
+    tables: Sequence[pa.Table], spec: SourceSpec, bad_row: BadRow, columns: Sequence[str] | None
+) -> Iterator[pa.RecordBatch]:
     if tables:
         for batch in pa.concat_tables(tables).combine_chunks().to_batches(max_chunksize=MAX_BATCH_ROWS):
-            yield _finish(batch, spec, columns)
+            yield from _finish(batch, spec, bad_row, columns)
 
 
 def needed_columns(declared: pa.Schema, spec: SourceSpec, columns: Sequence[str] | None) -> pa.Schema:
@@ -90,12 +100,25 @@ def needed_columns(declared: pa.Schema, spec: SourceSpec, columns: Sequence[str]
     return pa.schema(needed or [declared.field(0)])  # a table without columns would forget its number of rows
 
 
-def _finish(batch: pa.RecordBatch, spec: SourceSpec, columns: Sequence[str] | None) -> pa.RecordBatch:
+def _finish(
+    batch: pa.RecordBatch, spec: SourceSpec, bad_row: BadRow, columns: Sequence[str] | None
+) -> Iterator[pa.RecordBatch]:
+    """`batch` selected and filtered; halved until the rows on which that raises are found, and the others pass."""
     if spec.select or spec.where:
-        from streamtopology.jobs.expressions import project  # loads the SQL engine: only for sources that use it
+        from streamtopology.jobs.expressions import ExpressionError, project  # loads the SQL engine: only where it is used
 
-        batch = project(batch, spec.select, spec.where)
-    return batch if columns is None else batch.select(list(columns))
+        try:
+            selected = project(batch, spec.select, spec.where)
+        except ExpressionError as error:
+            if batch.num_rows <= 1:
+                bad_row(batch, str(error))
+                return
+            half = batch.num_rows // 2
+            yield from _finish(batch.slice(0, half), spec, bad_row, columns)
+            yield from _finish(batch.slice(half), spec, bad_row, columns)
+            return
+        batch = selected
+    yield batch if columns is None else batch.select(list(columns))
 
 
 def _read_parquet(descriptor: Descriptor, spec: SourceSpec, declared: pa.Schema) -> Iterator[pa.Table]:
