@@ -130,7 +130,8 @@ class LocalStore:
     def list(self, folder: str) -> Sequence[str]:
         with _told(self._root / folder, "list"):
             found = self._disk.files_below(self._root / folder)
-        return sorted(path.relative_to(self._root).as_posix() for path in found)
+        below = len(f"{self._root}/")
+        return sorted(str(path)[below:] for path in found)
 
     def delete(self, path: str) -> None:
         with _told(self._root / path, "delete"), suppress(FileNotFoundError):
