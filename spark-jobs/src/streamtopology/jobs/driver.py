@@ -253,7 +253,7 @@ class Driver:
 
     def _attempt(
         self, number: int, attempt: int, plan: Plan, executors: Sequence[ExecutorInfo], descriptors: Sequence[str],
-        last: bool = False, final: bool = False,
+        flush: bool = False, final: bool = False,
     ) -> Attempt:  # fmt: skip
         placement = plan.placement
         homes = tuple(placement.slots.index(self.slot_of(executor)) for executor in executors)
@@ -265,7 +265,7 @@ class Driver:
             homes=homes,
             placement=place_instances(homes, placement, self._placement_left(plan)),
             watermark=self.watermarks.current(),
-            flush=last or self.router.must_flush(), final=final,
+            flush=flush or self.router.must_flush(), final=final,
             descriptors=_deal(descriptors, plan.epoch.source_shares, homes, placement.present),
             chooser_loads=dict(self._chooser_loads), iterations_per_second=self.iterations_per_second,
             dead_letter=plan.topology.on_bad_tuple == "deadLetter", copied_at=self._copied_at(plan),
