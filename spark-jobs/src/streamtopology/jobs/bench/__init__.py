@@ -12,7 +12,7 @@ from typing import Any
 BENCHMARKS: Mapping[str, str] = {
     "kernels": "hashing, table lookup and choosers, beside numpy take",
     "planners": "how long a plan takes, from 10 thousand to 1 million keys",
-    "locality": "a locality plan of 140,000 key pairs, beside METIS alone",
+    "locality": "a locality plan of 150,000 key pairs, beside METIS alone",
     "dataplane": "two chained stateful operators, against Spark's own row exchange",
     "latency": "1,000 rows a batch, against a foreachBatch with one pinned Python stage",
     "heterogeneous": "one executor of four at 30 %: re-routing against fields, and against plain Spark",
