@@ -185,6 +185,20 @@ def test_a_driver_that_never_leaves_them_is_waited_for_so_long_and_no_longer(wor
     assert world.objects["StatefulSet", "flow-large"]["spec"]["replicas"] == 1
 
 
+def test_the_time_to_leave_them_begins_when_the_driver_is_told_whatever_was_under_way_before(world: World):
+    world.joining = 1
+    world.change(executors=[{**LARGE, "replicas": 3}, SMALL])
+    world.carry_out(world.decide())
+    world.work()
+    world.now += world.settings.drain_seconds * 10
+    world.change(executors=[{**LARGE, "replicas": 1}, SMALL])
+    world.carry_out(world.decide())
+    assert world.objects["StatefulSet", "flow-large"]["spec"]["replicas"] == 3
+    world.joining = 0
+    world.settle()
+    assert world.objects["StatefulSet", "flow-large"]["spec"]["replicas"] == 1
+
+
 def test_a_class_that_is_removed_goes_when_it_has_been_left(world: World):
     world.change(executors=[LARGE])
     world.carry_out(world.decide())
