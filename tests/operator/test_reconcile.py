@@ -153,6 +153,17 @@ def test_scaling_is_done_when_the_new_executors_have_joined_not_when_their_pods_
     assert condition(world, "Reconfiguring") == ("False", "Settled")
 
 
+def test_a_scale_out_that_finds_no_room_says_so(world: World):
+    world.change(executors=[{**LARGE, "replicas": 3}, SMALL])
+    world.carry_out(world.decide())
+    world.work()
+    no_room = {"type": "PodScheduled", "status": "False", "message": "0/2 nodes are available"}
+    world.objects["Pod", "flow-large-2"]["status"] = {"phase": "Pending", "conditions": [no_room]}
+    told = next(one for one in world.decide().status["conditions"] if one["type"] == "Reconfiguring")
+    assert told["reason"] == "Scaling"
+    assert told["message"] == "3 of 4 executors are ready; no node takes flow-large-2: 0/2 nodes are available"
+
+
 def test_before_the_first_batch_executors_count_when_the_driver_has_admitted_them(world: World):
     assert world.driver is not None
     world.driver.epoch, world.joining = None, 1
