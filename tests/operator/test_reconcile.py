@@ -513,6 +513,42 @@ def test_whatever_was_changed_and_whenever_the_operator_died_it_comes_to_the_sam
     assert shape(world) == shape(fresh)
 
 
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.sets(st.sampled_from(["controllers", "slowly", "kubelet", "forget"])), max_size=12))
+def test_nothing_is_called_settled_while_a_pod_is_of_an_older_template(story: list[set[str]]):
+    """Whatever comes first: the StatefulSet's next pod, its being ready, the loss of status."""
+    world = World(manifest())
+    world.settle()
+    world.change(executors=[{**LARGE, "pod": {"annotations": {"team": "streams"}}}, SMALL])
+    for happens in story:
+        world.carry_out(world.decide())
+        if outdated(world):
+            assert condition(world, "Reconfiguring")[0] == "True"
+        pods = world.pod_names("executor")
+        if "controllers" in happens:
+            world.work()
+        for pod in world.pod_names("executor"):
+            conditions = world.objects["Pod", pod]["status"]["conditions"]
+            if "slowly" in happens and pod not in pods:
+                conditions.clear()
+            if "kubelet" in happens and not conditions:
+                conditions.append({"type": "Ready", "status": "True"})
+        if "forget" in happens:
+            del world.manifest["status"]
+        world.now += 1
+
+
+def outdated(world: World) -> list[str]:
+    """Pods that differ from the template of their class."""
+    found: list[str] = []
+    for pod in world.pod_names("executor"):
+        metadata = world.objects["Pod", pod]["metadata"]
+        template = world.objects["StatefulSet", pod.rpartition("-")[0]]["spec"]["template"]["metadata"]
+        if metadata["annotations"][names.POD_CONTENT] != template["annotations"][names.POD_CONTENT]:
+            found.append(pod)
+    return found
+
+
 def test_the_steps_of_a_decision_are_values(world: World):
     world.change(executors=[{**LARGE, "cpu": "600m"}, SMALL])
     assert world.decide().steps == world.decide().steps
