@@ -153,6 +153,17 @@ def test_scaling_is_done_when_the_new_executors_have_joined_not_when_their_pods_
     assert condition(world, "Reconfiguring") == ("False", "Settled")
 
 
+def test_a_scale_out_that_finds_no_room_says_so(world: World):
+    world.change(executors=[{**LARGE, "replicas": 3}, SMALL])
+    world.carry_out(world.decide())
+    world.work()
+    no_room = {"type": "PodScheduled", "status": "False", "message": "0/2 nodes are available"}
+    world.objects["Pod", "flow-large-2"]["status"] = {"phase": "Pending", "conditions": [no_room]}
+    told = next(one for one in world.decide().status["conditions"] if one["type"] == "Reconfiguring")
+    assert told["reason"] == "Scaling"
+    assert told["message"] == "3 of 4 executors are ready; no node takes flow-large-2: 0/2 nodes are available"
+
+
 def test_before_the_first_batch_executors_count_when_the_driver_has_admitted_them(world: World):
     assert world.driver is not None
     world.driver.epoch, world.joining = None, 1
@@ -182,6 +193,20 @@ def test_a_driver_that_never_leaves_them_is_waited_for_so_long_and_no_longer(wor
     assert world.objects["StatefulSet", "flow-large"]["spec"]["replicas"] == 2
     world.now += 2
     world.carry_out(world.decide())
+    assert world.objects["StatefulSet", "flow-large"]["spec"]["replicas"] == 1
+
+
+def test_the_time_to_leave_them_begins_when_the_driver_is_told_whatever_was_under_way_before(world: World):
+    world.joining = 1
+    world.change(executors=[{**LARGE, "replicas": 3}, SMALL])
+    world.carry_out(world.decide())
+    world.work()
+    world.now += world.settings.drain_seconds * 10
+    world.change(executors=[{**LARGE, "replicas": 1}, SMALL])
+    world.carry_out(world.decide())
+    assert world.objects["StatefulSet", "flow-large"]["spec"]["replicas"] == 3
+    world.joining = 0
+    world.settle()
     assert world.objects["StatefulSet", "flow-large"]["spec"]["replicas"] == 1
 
 
@@ -486,6 +511,42 @@ def test_whatever_was_changed_and_whenever_the_operator_died_it_comes_to_the_sam
     fresh.manifest["spec"] = copy.deepcopy(world.manifest["spec"])
     fresh.settle()
     assert shape(world) == shape(fresh)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.sets(st.sampled_from(["controllers", "slowly", "kubelet", "forget"])), max_size=12))
+def test_nothing_is_called_settled_while_a_pod_is_of_an_older_template(story: list[set[str]]):
+    """Whatever comes first: the StatefulSet's next pod, its being ready, the loss of status."""
+    world = World(manifest())
+    world.settle()
+    world.change(executors=[{**LARGE, "pod": {"annotations": {"team": "streams"}}}, SMALL])
+    for happens in story:
+        world.carry_out(world.decide())
+        if outdated(world):
+            assert condition(world, "Reconfiguring")[0] == "True"
+        pods = world.pod_names("executor")
+        if "controllers" in happens:
+            world.work()
+        for pod in world.pod_names("executor"):
+            conditions = world.objects["Pod", pod]["status"]["conditions"]
+            if "slowly" in happens and pod not in pods:
+                conditions.clear()
+            if "kubelet" in happens and not conditions:
+                conditions.append({"type": "Ready", "status": "True"})
+        if "forget" in happens:
+            del world.manifest["status"]
+        world.now += 1
+
+
+def outdated(world: World) -> list[str]:
+    """Pods that differ from the template of their class."""
+    found: list[str] = []
+    for pod in world.pod_names("executor"):
+        metadata = world.objects["Pod", pod]["metadata"]
+        template = world.objects["StatefulSet", pod.rpartition("-")[0]]["spec"]["template"]["metadata"]
+        if metadata["annotations"][names.POD_CONTENT] != template["annotations"][names.POD_CONTENT]:
+            found.append(pod)
+    return found
 
 
 def test_the_steps_of_a_decision_are_values(world: World):

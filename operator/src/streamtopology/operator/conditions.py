@@ -51,7 +51,7 @@ def ready(seen: Observed, topology: Topology) -> Condition:
     there = ready_executors(seen, topology)
     if there == 0:
         return Condition(
-            "Ready", "False", "ExecutorsStarting", f"0 of {topology.replicas} executors are ready{_first_trouble(seen)}"
+            "Ready", "False", "ExecutorsStarting", f"0 of {topology.replicas} executors are ready{first_trouble(seen)}"
         )
     return Condition("Ready", "True", "Running", f"batches run on {there} of {topology.replicas} executors")
 
@@ -140,7 +140,7 @@ def _troubles(seen: Observed, topology: Topology, settled: bool) -> Iterator[tup
     yield from _resize_troubles(seen, topology)
     missing = topology.replicas - ready_executors(seen, topology)
     if settled and missing > 0 and not topology.suspend:
-        yield "ExecutorsMissing", f"{missing} of {topology.replicas} executors are not ready{_first_trouble(seen)}"
+        yield "ExecutorsMissing", f"{missing} of {topology.replicas} executors are not ready{first_trouble(seen)}"
 
 
 def _resize_troubles(seen: Observed, topology: Topology) -> Iterator[tuple[str, str]]:
@@ -152,7 +152,8 @@ def _resize_troubles(seen: Observed, topology: Topology) -> Iterator[tuple[str, 
             yield "ResizeRefused", f"class {executor.name} is replaced pod by pod, for it cannot be resized in place: {why}"
 
 
-def _first_trouble(seen: Observed) -> str:
+def first_trouble(seen: Observed) -> str:
+    """What keeps the first executor that is not ready from running, to be put behind a sentence; empty where nothing does."""
     for pod in seen.pods("executor"):
         if pod.unschedulable:
             return f"; no node takes {pod.name}: {pod.unschedulable}"

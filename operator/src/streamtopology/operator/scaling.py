@@ -22,13 +22,14 @@ def replicas_now(seen: Observed, class_name: str, wanted: int, drain_seconds: fl
 
 def is_drained(seen: Observed, class_name: str, wanted: int, drain_seconds: float) -> bool:
     """Whether nothing runs on executors of the class beyond the first `wanted`; a driver that cannot say it is not
-    waited for longer than `drain_seconds`."""
+    waited for longer than `drain_seconds` from when it was given the smaller topology."""
     if seen.driver_pod is None or not seen.driver_pod.ready:
         return True  # nothing runs, and what starts reads the smaller topology
     stats = seen.stats
     if stats is not None and seen.silence is None and stats.settled and stats.slots.get(class_name, 0) <= wanted:
         return True
-    return waited(seen) > drain_seconds
+    given = {executor.name: executor.replicas for executor in seen.running.executors} if seen.running else {}
+    return given.get(class_name, 0) <= wanted and waited(seen) > drain_seconds
 
 
 def waited(seen: Observed) -> float:

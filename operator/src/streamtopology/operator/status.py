@@ -214,8 +214,9 @@ def _under_way(
         return known or "Updating", "; ".join(str(step) for step in steps)
     if outdated:
         return known or "Updating", f"executor pods are replaced one at a time; yet to come: {outdated}"
-    if known and (ready_executors(seen, topology) < topology.replicas or seen.driver_pod is None or not seen.driver_pod.ready):
-        return known, f"{ready_executors(seen, topology)} of {topology.replicas} executors are ready"
+    ready = ready_executors(seen, topology)
+    if known and (ready < topology.replicas or seen.driver_pod is None or not seen.driver_pod.ready):
+        return known, f"{ready} of {topology.replicas} executors are ready{conditions.first_trouble(seen)}"
     if known and (seen.stats is None or seen.silence is not None or is_pending(seen)):
         return known, "waiting for the first batch under it"
     if seen.stats is not None and is_pending(seen) and seen.stats.epoch is not None:
