@@ -55,12 +55,13 @@ def word_count(shared: Path) -> dict[str, Any]:
 
 
 class AppliedTopology:
-    """The topology of `word_count`, once it is applied to `namespace`. KUBECONFIG names the node."""
+    """The topology `name`, once it is applied to `namespace`. KUBECONFIG names the node."""
 
-    def __init__(self, node: Node, namespace: str) -> None:
+    def __init__(self, node: Node, namespace: str, name: str = NAME) -> None:
         self.node = node
         self.namespace = namespace
-        self._ask = asking_the_cluster(NAME, namespace, None)
+        self.name = name
+        self._ask = asking_the_cluster(name, namespace, None)
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
         return self.node.kubectl("-n", self.namespace, *arguments, stdin=stdin)
@@ -68,7 +69,7 @@ class AppliedTopology:
     def patch(self, *changes: tuple[str, Any]) -> None:
         """Values at paths of the spec."""
         operations = [{"op": "replace", "path": f"/spec/{path}", "value": value} for path, value in changes]
-        self.kubectl("patch", "stopo", NAME, "--type=json", "-p", json.dumps(operations))
+        self.kubectl("patch", "stopo", self.name, "--type=json", "-p", json.dumps(operations))
 
     def events(self) -> dict[str, list[str]]:
         """Reason -> messages."""
@@ -93,7 +94,7 @@ class AppliedTopology:
         return "\n".join(line for line in self.kubectl("logs", self.driver()).splitlines() if "are copied ahead" in line)
 
     def driver(self) -> str:
-        (name,) = (name for name in self.pods() if name.startswith(f"{NAME}-driver"))
+        (name,) = (name for name in self.pods() if name.startswith(f"{self.name}-driver"))
         return name
 
     def stats(self) -> Mapping[str, Any]:
@@ -117,7 +118,7 @@ class AppliedTopology:
 
         def settled() -> bool:
             nonlocal status
-            found = json.loads(self.kubectl("get", "stopo", NAME, "-o", "json"))
+            found = json.loads(self.kubectl("get", "stopo", self.name, "-o", "json"))
             status = found.get("status") or {}
             current = status.get("observedGeneration") == found["metadata"]["generation"]
             return current and status.get("phase") == "Running" and "intent" not in status and met(status)
@@ -132,7 +133,7 @@ class AppliedTopology:
         """What to look at when it does not work."""
         logs = [f"--- {pod}\n{self.kubectl('logs', pod, '--tail=25')}" for pod in self.pods()]
         operator = self.node.kubectl("-n", OPERATOR, "logs", "deployment/streamtopology", "--tail=40")
-        return "\n".join([self.kubectl("describe", "stopo", NAME), *logs, operator])
+        return "\n".join([self.kubectl("describe", "stopo", self.name), *logs, operator])
 
 
 def condition(status: Status, kind: str) -> tuple[str, str]:

@@ -253,8 +253,11 @@ class ExecutorWatch:
         while (at_work := [thread for thread in self._warm_ups if thread.is_alive()]) and time.monotonic() < deadline:
             with self._changed:
                 tags = list(self._guarded)
-            for tag in tags:
-                self._spark.sparkContext.cancelJobsWithTag(tag)
+            try:
+                for tag in tags:
+                    self._spark.sparkContext.cancelJobsWithTag(tag)
+            except (Py4JError, OSError):
+                return  # the JVM is gone, and all jobs with it: these threads end by themselves
             at_work[0].join(TICK_SECONDS)
 
     def _admit(self, executor: ExecutorInfo) -> None:

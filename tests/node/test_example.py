@@ -1,0 +1,56 @@
+"""`kubectl apply -f examples/flights-k8s.yaml`, as its header says: its stream is made, it runs, and it balances itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.kube.applied import START_SECONDS, AppliedTopology, condition
+from support.kube.chart import installed
+from support.kube.node import Node
+from support.waiting import eventually
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "flights-k8s.yaml"
+pytestmark = pytest.mark.timeout(2400)  # with the images' build, where they have changed
+
+
+def volume(namespace: str, folder: Path) -> dict[str, Any]:
+    """What a storage class would make for the claim of the example."""
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": f"flights-{namespace}"},
+        "spec": {
+            "capacity": {"storage": "2Gi"},
+            "accessModes": ["ReadWriteMany"],
+            "hostPath": {"path": str(folder), "type": "Directory"},
+            "claimRef": {"namespace": namespace, "name": "flights"},
+        },
+    }
+
+
+@pytest.fixture
+def flights(
+    node: Node, images: dict[str, str], namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[AppliedTopology]:
+    """The operator is installed and there is a volume; nothing is applied."""
+    monkeypatch.setenv("KUBECONFIG", str(node.kubeconfig))
+    tmp_path.chmod(0o777)
+    with installed(node):
+        applied = AppliedTopology(node, namespace, "flights")
+        applied.kubectl("apply", "-f", "-", stdin=json.dumps(volume(namespace, tmp_path)))
+        yield applied
+        applied.kubectl("delete", "stopo", "--all", "--wait=true", "--timeout=120s")
+        applied.kubectl("delete", "pv", f"flights-{namespace}", "--wait=false")
+
+
+def test_the_example_runs_as_it_is_and_re_routes_itself(flights: AppliedTopology, tmp_path: Path) -> None:
+    flights.kubectl("apply", "-f", str(EXAMPLE))
+    flights.settles(lambda status: condition(status, "Ready") == ("True", "Running"), 2 * START_SECONDS)
+    flights.settles(lambda status: any(one["keysMoved"] for one in status.get("reroutings") or ()), START_SECONDS)
+    assert list((tmp_path / "delays").glob("batch-*.parquet"))
+    flights.kubectl("delete", "-f", str(EXAMPLE), "--wait=true", "--timeout=180s")
+    eventually(lambda: not flights.pods(), 120)
