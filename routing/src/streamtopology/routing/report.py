@@ -248,7 +248,8 @@ class SourceReport:
                 task_seconds=float(wire["task_seconds"]),
                 max_event_time={str(name): float(time) for name, time in wire["max_event_time"].items()},
                 ahead=bool(wire["ahead"]),
-                bad_rows={str(name): int(rows) for name, rows in wire["bad_rows"].items()},
+                # a driver of the version before does not say
+                bad_rows={str(name): int(rows) for name, rows in wire.get("bad_rows", {}).items()},
             )
         except KeyError as missing:
             raise ReportFormatError(f"source report: field {missing} is missing") from missing
