@@ -421,7 +421,7 @@ def test_state_against_a_dictionary(tmp_path_factory: Any) -> None:
     global DAG
     DAG = compiled(tmp_path_factory.mktemp("operator"))
     run_state_machine_as_test(
-        StateAgainstADictionary, settings=settings(max_examples=600, stateful_step_count=10, deadline=None)
+        StateAgainstADictionary, settings=settings(max_examples=900, stateful_step_count=10, deadline=None)
     )
     print(dict(HISTORIES))
 
