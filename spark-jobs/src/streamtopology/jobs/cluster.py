@@ -7,8 +7,8 @@ holds them to their CPU, is the cluster's own affair.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from contextlib import AbstractContextManager
-from typing import Protocol
+from contextlib import AbstractContextManager, ExitStack
+from typing import Protocol, Self
 
 from pyspark.sql import SparkSession
 
@@ -56,6 +56,39 @@ class Cluster(Protocol):
     def resize(self, class_name: str, cpu: float) -> None:
         """From now on executors of the class have `cpu` cores. ValueError: there is no such class."""
         ...
+
+
+class SessionKeeper:
+    """The part of a `Cluster` that all have in common: a context manager that keeps Spark's session and the watch over its
+    executors while it is entered. What is left of a start that failed is ended, too."""
+
+    def __init__(self) -> None:
+        self._undo = ExitStack()
+        self._spark: SparkSession | None = None
+        self._watch: ExecutorWatch | None = None
+
+    @property
+    def spark(self) -> SparkSession:
+        assert self._spark is not None, "enter the cluster first"
+        return self._spark
+
+    @property
+    def watch(self) -> ExecutorWatch:
+        assert self._watch is not None, "enter the cluster first"
+        return self._watch
+
+    def __enter__(self) -> Self:
+        with ExitStack() as undo:
+            self._begin(undo)
+            self._undo = undo.pop_all()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._undo.close()
+
+    def _begin(self, undo: ExitStack) -> None:
+        """Sets session and watch, and enters into `undo` what ends them."""
+        raise NotImplementedError
 
 
 def executor_slots(topology: Topology) -> tuple[ExecutorSlot, ...]:

@@ -6,18 +6,15 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Self
 
-from pyspark.sql import SparkSession
-
-from streamtopology.jobs.cluster import warm_up
+from streamtopology.jobs.cluster import SessionKeeper, warm_up
 from streamtopology.jobs.executors import ExecutorWatch
 from streamtopology.jobs.local.cluster import ExecutorSlot, LocalCluster
 from streamtopology.jobs.pinning import ExecutorInfo
 from streamtopology.jobs.session import create_local_session
 
 
-class EmbeddedCluster:
+class EmbeddedCluster(SessionKeeper):
     """Implements `Cluster`. Enter it to have the executors of `slots` up and admitted.
 
     `progress` gets a sentence for each step. Executors are held to their class's CPU outside `unlimited`: starting under
@@ -25,14 +22,12 @@ class EmbeddedCluster:
     """
 
     def __init__(self, name: str, slots: tuple[ExecutorSlot, ...], work_dir: Path, progress: Callable[[str], None]) -> None:
+        super().__init__()
         self._name = name
         self._slots = slots
         self._work_dir = work_dir
         self._progress = progress
-        self._undo = ExitStack()
         self._cluster: LocalCluster | None = None
-        self._spark: SparkSession | None = None
-        self._watch: ExecutorWatch | None = None
 
     @property
     def cluster(self) -> LocalCluster:
@@ -43,38 +38,15 @@ class EmbeddedCluster:
     def slots(self) -> tuple[ExecutorSlot, ...]:
         return self.cluster.slots
 
-    @property
-    def spark(self) -> SparkSession:
-        assert self._spark is not None, "enter the cluster first"
-        return self._spark
-
-    @property
-    def watch(self) -> ExecutorWatch:
-        assert self._watch is not None, "enter the cluster first"
-        return self._watch
-
-    def __enter__(self) -> Self:
-        with ExitStack() as undo:
-            self._cluster = undo.enter_context(LocalCluster(self._slots, self._work_dir, self._progress))
-            self._spark = create_local_session(self._cluster, self._name)
-            undo.callback(self._spark.stop)
-            self._progress(f"waiting for {len(self._slots)} executors")
-            self._watch = undo.enter_context(
-                ExecutorWatch(
-                    self._spark,
-                    partial(warm_up, self._spark),
-                    self._progress,
-                    self._lift,
-                    self._limit,
-                    self._cluster.check,
-                )
-            )
-            self._watch.await_admitted(len(self._slots))
-            self._undo = undo.pop_all()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._undo.close()
+    def _begin(self, undo: ExitStack) -> None:
+        self._cluster = undo.enter_context(LocalCluster(self._slots, self._work_dir, self._progress))
+        self._spark = create_local_session(self._cluster, self._name)
+        undo.callback(self._spark.stop)
+        self._progress(f"waiting for {len(self._slots)} executors")
+        check = self._cluster.check
+        watch = ExecutorWatch(self._spark, partial(warm_up, self._spark), self._progress, self._lift, self._limit, check)
+        self._watch = undo.enter_context(watch)
+        self._watch.await_admitted(len(self._slots))
 
     @contextmanager
     def unlimited(self) -> Iterator[None]:

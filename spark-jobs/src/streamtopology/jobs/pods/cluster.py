@@ -8,11 +8,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Self
 
-from pyspark.sql import SparkSession
-
-from streamtopology.jobs.cluster import executor_slots, warm_up
+from streamtopology.jobs.cluster import SessionKeeper, executor_slots, warm_up
 from streamtopology.jobs.executors import ExecutorWatch
 from streamtopology.jobs.local.cluster import MEBIBYTE, ExecutorSlot
 from streamtopology.jobs.pinning import ExecutorInfo
@@ -49,7 +46,7 @@ def enough(slots: Sequence[ExecutorSlot], filled: Collection[str], waited_second
     return bool(there) and waited_seconds >= LONG_PATIENCE_SECONDS
 
 
-class KubernetesCluster:
+class KubernetesCluster(SessionKeeper):
     """Implements `Cluster`. Entered when the session is up and enough executors are admitted; others may come at any time.
 
     `progress` gets a sentence for each step on the way there, `tell` one for each executor that comes or is lost, at any
@@ -60,43 +57,24 @@ class KubernetesCluster:
         self, environment: DriverEnvironment, topology: Topology, progress: Callable[[str], None],
         tell: Callable[[str], None], is_stopping: Callable[[], bool],
     ) -> None:  # fmt: skip
+        super().__init__()
         self._environment = environment
         self._slots = executor_slots(topology)
         self._progress = progress
         self._tell = tell
         self._is_stopping = is_stopping
-        self._undo = ExitStack()
-        self._spark: SparkSession | None = None
-        self._watch: ExecutorWatch | None = None
-
-    @property
-    def spark(self) -> SparkSession:
-        assert self._spark is not None, "enter the cluster first"
-        return self._spark
-
-    @property
-    def watch(self) -> ExecutorWatch:
-        assert self._watch is not None, "enter the cluster first"
-        return self._watch
 
     @property
     def slots(self) -> tuple[ExecutorSlot, ...]:
         return self._slots
 
-    def __enter__(self) -> Self:
-        with ExitStack() as undo:
-            self._progress("starting Spark")
-            self._spark = create_session(self._environment.topology, MASTER, self._settings())
-            undo.callback(self._spark.stop)
-            self._watch = undo.enter_context(
-                ExecutorWatch(self._spark, partial(warm_up, self._spark), self._tell, slot_of=self.slot_of)
-            )
-            self._await_executors()
-            self._undo = undo.pop_all()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._undo.close()
+    def _begin(self, undo: ExitStack) -> None:
+        self._progress("starting Spark")
+        self._spark = create_session(self._environment.topology, MASTER, self._settings())
+        undo.callback(self._spark.stop)
+        watch = ExecutorWatch(self._spark, partial(warm_up, self._spark), self._tell, slot_of=self.slot_of)
+        self._watch = undo.enter_context(watch)
+        self._await_executors()
 
     def slot_of(self, executor: ExecutorInfo) -> str:
         """By the executor's class and its pod's ordinal, whether the topology has that slot or not (yet, or any more)."""
