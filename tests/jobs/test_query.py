@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from support.manifests import counting, manifest, memory_sink
 
+from streamtopology.jobs.checkpoint.carried import SparkFolder
 from streamtopology.jobs.query import TopologyQuery, Until, unreadable
 from streamtopology.routing.topology import Source, parse
 
@@ -91,7 +92,7 @@ class FakeDriver:
 def run(stream: FakeStream, driver: FakeDriver, folder: Path, until: Until | None = None) -> None:
     source = {"name": "rows", "format": "rate"}
     topology = parse(manifest("fake", [source], [counting()], [memory_sink("fake", "counts")]))
-    query = TopologyQuery(None, topology, {"rows": stream}, folder, driver)  # type: ignore[arg-type]
+    query = TopologyQuery(None, topology, {"rows": stream}, SparkFolder(folder), driver)  # type: ignore[arg-type]
     query.run(until or Until(), prepare=lambda: None)
 
 
