@@ -90,7 +90,7 @@ def test_every_policy_that_runs_has_an_example() -> None:
 def test_query_5_of_tpch_as_a_stream_equals_the_query_over_all_rows(runner: Runner) -> None:
     folders = make_q5(runner.folder / "q5", batches=4, weeks=2, scale=0.04, exponent=0.8, seed=1)
     sink = memory_sink("q5", "revenues")
-    runner.run(manifest("q5", q5_streams(runner.folder / "q5"), query_5("mixed", {"cost": "0us"}), [sink]))
+    runner.run(manifest("q5", q5_streams(runner.folder / "q5"), query_5("mixed", {"cost": "0us"}), [sink]), Until(drain=True))
     for name, folder in folders.items():
         duckdb.read_parquet(f"{folder}/*.parquet").create_view(name, replace=True)
     week = "epoch_us({}.placed) // 604_800_000_000"
