@@ -10,9 +10,6 @@ BENCHES ?= kernels planners dataplane latency heterogeneous reconfigure
 TESTS ?= tests
 # A process has one Spark session: tests that start clusters of their own get a process each.
 RUNS := $(wildcard tests/runs/test_*.py)
-# Operator, driver and executors together have been through every step of this story by hand, but not yet in one go: a driver
-# whose pod is deleted does not always come back (CHANGELOG, known gaps). Run it by TESTS=tests/node/test_topology.py.
-UNPROVEN := --ignore tests/node/test_topology.py
 # Kubernetes for the tests (docs/testing.md): built once, kept in ~/.cache/streamtopology/kube.
 KUBE := PYTHONPATH=tests $(BIN)/python -m support.kube.binaries
 
@@ -28,7 +25,7 @@ test: $(READY) $(if $(filter tests tests/kubernetes%,$(TESTS)),kube-api) $(if $(
 
 test-node: kube-node ## Tests on a real Kubernetes node, with containers (needs root, Debian or Ubuntu)
 	scripts/node-packages.sh
-	$(BIN)/python -m pytest $(if $(filter tests,$(TESTS)),tests/node $(UNPROVEN),$(TESTS))
+	$(BIN)/python -m pytest $(if $(filter tests,$(TESTS)),tests/node,$(TESTS))
 
 kube-api: $(READY) # etcd, kube-apiserver, kube-controller-manager, kubectl
 	@$(KUBE) api
