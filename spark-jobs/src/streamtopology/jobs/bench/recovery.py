@@ -7,6 +7,7 @@ what its start takes is part of it.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,18 @@ import pyarrow.parquet as pq
 from streamtopology.jobs.bench.cluster import fresh_folder, machine, tell
 from streamtopology.jobs.bench.figures import figure
 from streamtopology.jobs.bench.victim import Victim
+from streamtopology.jobs.top import asking_here
 
 ROWS = 100_000
 BETWEEN = 5
-"""Batches between two kills: the executor that came back has its instances again by then."""
+"""Batches before a kill, with both executors at work."""
 
+NAME = "recovery"
+EXECUTORS = 2
 AHEAD = 3
 LONGEST_SECONDS = 300.0
 LOOK_SECONDS = 0.01
+LOOK_FOR_EXECUTORS_SECONDS = 0.2
 
 
 def run(runs: int = 3, keys: int = 1_000_000) -> dict[str, Any]:
@@ -67,6 +72,8 @@ class _Measured:
 
     def after(self, what: str) -> float:
         """Seconds from a kill to the next commit."""
+        self._wait_for_executors()
+        self._wait_for(self._committed() + 1)  # the batch that gives an executor its instances back
         started = time.monotonic()
         self._wait_for(self._committed() + BETWEEN)
         self.usual.append((time.monotonic() - started) / BETWEEN)
@@ -83,13 +90,25 @@ class _Measured:
         return -1 if commit is None else commit.batch
 
     def _wait_for(self, batch: int) -> None:
+        self._wait_until(lambda: self._committed() >= batch, f"batch {batch}", LOOK_SECONDS)
+
+    def _wait_for_executors(self) -> None:
+        """Another executor has room, which is what the aim is about."""
+        asking = asking_here(NAME)
+
+        def all_there() -> bool:
+            return sum(executor["admitted"] for executor in asking(self._committed())["executors"]) == EXECUTORS
+
+        self._wait_until(all_there, f"{EXECUTORS} executors", LOOK_FOR_EXECUTORS_SECONDS)
+
+    def _wait_until(self, is_so: Callable[[], bool], what: str, look_seconds: float) -> None:
         deadline = time.monotonic() + LONGEST_SECONDS
-        while (now := self._committed()) < batch:
-            self._feed(now)
+        while not is_so():
+            self._feed(self._committed())
             self.victim.keep_alive()
             if time.monotonic() > deadline:
-                raise RuntimeError(f"no batch {batch} in {LONGEST_SECONDS:.0f} s:\n{self.victim.log()}")
-            time.sleep(LOOK_SECONDS)
+                raise RuntimeError(f"no {what} in {LONGEST_SECONDS:.0f} s:\n{self.victim.log()}")
+            time.sleep(look_seconds)
 
     def _feed(self, committed: int) -> None:
         """The first file has each key once."""
@@ -111,17 +130,17 @@ def _manifest(folder: Path, data: Path) -> dict[str, Any]:
         "options": {"path": str(data), "maxFilesPerTrigger": 1},
     }
     operator = {
-        "name": "counts", "inputs": ["rows"], "grouping": {"policy": "mixed", "key": "key"}, "parallelism": 2,
+        "name": "counts", "inputs": ["rows"], "grouping": {"policy": "mixed", "key": "key"}, "parallelism": EXECUTORS,
         "run": "count", "with": {"emit": "nothing"},
     }  # fmt: skip
     spec = {
         "sources": [source], "operators": [operator], "checkpoint": str(folder / "checkpoint"),
-        "executors": [{"name": "free", "replicas": 2, "cpu": 2, "memory": "2Gi"}], "rebalance": {"mode": "Off"},
+        "executors": [{"name": "free", "replicas": EXECUTORS, "cpu": 2, "memory": "2Gi"}], "rebalance": {"mode": "Off"},
         "trigger": {"interval": "200ms"},
     }  # fmt: skip
     return {
         "apiVersion": "streamtopology.dev/v1alpha1",
         "kind": "StreamTopology",
-        "metadata": {"name": "recovery"},
+        "metadata": {"name": NAME},
         "spec": spec,
     }
