@@ -66,6 +66,7 @@ class KeyedStateAgainstDictionary(RuleBasedStateMachine):
         self.committed: dict[tuple[object, ...], Values] = {}
         self.committed_rows: pa.RecordBatch | None = None
         self.changed: set[tuple[object, ...]] = set()
+        self.versions: list[pa.RecordBatch] = []
 
     def some_keys(self, picks: list[int]) -> list[tuple[object, ...]]:
         return [self.keys[pick % len(self.keys)] for pick in picks]
@@ -155,6 +156,8 @@ class KeyedStateAgainstDictionary(RuleBasedStateMachine):
         self.committed = dict(self.model)
         self.committed_rows = self.state.snapshot()
         self.changed = set()
+        self.state.mark_version(len(self.versions))
+        self.versions.append(self.committed_rows)
         assert contents(self.replica) == self.committed
         assert len(self.state.touched()) == 0
         assert self.state.delta().num_rows == 0
@@ -170,8 +173,22 @@ class KeyedStateAgainstDictionary(RuleBasedStateMachine):
         if self.model == self.committed and not self.changed:
             restored = KeyedState(self.schema)
             restored.restore(self.state.snapshot())
+            restored.mark_version(len(self.versions) - 1)
             self.state.rollback()
             self.state = restored
+
+    @rule(back=st.integers(0, 6))
+    def tell_what_changed_since(self, back: int) -> None:
+        """The keys that changed since a version, taken in by whoever knows it, make what was committed last."""
+        version = len(self.versions) - 1 - back
+        if version < 0 or self.model != self.committed or self.changed:
+            return
+        slots = self.state.changed_since(version)
+        if slots is not None:
+            other = KeyedState(self.schema)
+            other.insert(self.versions[version])
+            other.insert(self.state.written(slots))
+            assert contents(other) == contents(self.state)
 
     @invariant()
     def holds_what_the_model_holds(self) -> None:
@@ -185,6 +202,36 @@ TestKeyedStateAgainstDictionary.settings = settings(max_examples=120, stateful_s
 
 def counts(key_types: dict[str, pa.DataType]) -> KeyedState:
     return KeyedState(KeyedStateSchema((Field("count", np.dtype("i8")),), pa.schema(key_types)))
+
+
+def test_what_changed_since_a_version_is_known_until_a_key_is_let_go() -> None:
+    state = counts({"k": pa.int64()})
+    for batch, keys in enumerate(([1, 2, 3], [2, 4], [5])):
+        state.slots(KeyColumns.from_arrow(pa.record_batch({"k": keys}), ["k"]))
+        state.commit()
+        state.mark_version(batch)
+    state.touch(state.live())
+    state.rollback()
+
+    def since(version: int) -> list[int] | None:
+        slots = state.changed_since(version)
+        return None if slots is None else sorted(state.keys(slots)[0].to_pylist())
+
+    assert since(0) == since(1) == [1, 2, 3, 4, 5], "what was tried and undone counts, too"
+    assert since(-1) is None, "the state has not been marked then"
+    state.slots(KeyColumns.from_arrow(pa.record_batch({"k": [3]}), ["k"]))
+    state.commit()
+    state.mark_version(3)
+    assert since(2) == [1, 2, 3, 4, 5]
+    assert since(3) == []
+    state.delete(state.find(KeyColumns.from_arrow(pa.record_batch({"k": [4]}), ["k"])))
+    state.rollback()
+    assert since(3) == [4], "it was let go, but not for good"
+    state.delete(state.find(KeyColumns.from_arrow(pa.record_batch({"k": [4]}), ["k"])))
+    state.commit()
+    assert since(3) is None
+    state.mark_version(4)
+    assert since(4) == []
 
 
 def test_keys_with_one_hash_keep_their_own_counts() -> None:

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.stages import SLOTS, Flow, Loss, manifest, random_table
 
+from streamtopology.jobs.checkpoint import Checkpoint
 from streamtopology.jobs.migrate import GivenUp, migrate, moving_bytes
 from streamtopology.routing.hashing import hash_int64
 from streamtopology.routing.table import RoutingTable
@@ -109,6 +110,24 @@ def test_the_switch_writes_only_what_changed_since_the_copy(tmp_path: Path) -> N
     results = flow.router.done[-1].results
     assert results.keys_moved["n"] == sum(part.keys for part in copied.parts)
     assert results.bytes_moved["n"] >= moved
+
+
+def test_the_switch_reads_no_deltas_to_know_what_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flow = Flow(tmp_path, counting())
+    seen = [rows_of(1), rows_of(2)]
+    flow.batch(s=seen[0])
+    epoch = flow.router.prepare({"n": table(3)})
+    migrate(flow.checkpoint, epoch, quietly)
+    flow.batch(s=seen[1])
+    flow.router.copied()
+    read: list[str] = []
+    original = Checkpoint.read_rows
+    monkeypatch.setattr(Checkpoint, "read_rows", lambda self, path: (read.append(path), original(self, path))[1])
+    seen.append(rows_of(3))
+    assert flow.batch(s=seen[-1]).epoch == epoch
+    assert read, "the copies"
+    assert all(f"-e{epoch}-" in path for path in read)
+    assert counts(flow) == counted(*seen)
 
 
 def test_a_copy_goes_on_where_it_was_stopped_and_may_be_made_twice(tmp_path: Path) -> None:

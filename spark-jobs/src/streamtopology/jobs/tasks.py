@@ -234,16 +234,34 @@ def _send_changes(
     part = next((p for p in worker.copied(attempt).parts if (p.node, p.instance) == (node.name, instance)), None)
     keys, size = (part.keys, part.bytes) if part else (0, 0)
     assert attempt.copied_at is not None
-    touched: dict[int, list[pa.RecordBatch]] = {}
-    for rows in worker.changed_since(attempt, node, instance, attempt.copied_at):
-        owners = table.lookup(routing_hashes(rows, state.schema))
-        for owner in np.unique(owners[owners != instance]).tolist():
-            touched.setdefault(owner, []).append(rows.filter(pa.array(owners == owner)).replace_schema_metadata(None))
-    for owner, batches in touched.items():
-        changes = state.changes(pa.concat_batches(batches))
+    slots = state.changed_since(attempt.copied_at)
+    if slots is None:
+        deltas = worker.deltas_since(attempt, node, instance, attempt.copied_at)
+        changed = _changes_in(deltas, state, table, instance)
+    else:
+        owners = table.lookup(state.hashes(slots))
+        changed = ((owner, state.written(slots[owners == owner])) for owner in _others(owners, instance))
+    for owner, changes in changed:
         outbox.send_state(node.name, owner, changes)
         size += changes.nbytes
     return keys, size
+
+
+def _changes_in(
+    deltas: Iterable[pa.RecordBatch], state: KeyedState, table: RoutingTable, instance: int
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """New owner -> what became of its keys that are in `deltas`; deleted ones, of which the state knows nothing, too."""
+    touched: dict[int, list[pa.RecordBatch]] = {}
+    for rows in deltas:
+        owners = table.lookup(routing_hashes(rows, state.schema))
+        for owner in _others(owners, instance):
+            touched.setdefault(owner, []).append(rows.filter(pa.array(owners == owner)).replace_schema_metadata(None))
+    for owner, batches in touched.items():
+        yield owner, state.changes(pa.concat_batches(batches))
+
+
+def _others(owners: np.ndarray, instance: int) -> list[int]:
+    return np.unique(owners[owners != instance]).tolist()
 
 
 def _entries_of(state: State, table: RoutingTable, owner: int) -> tuple[int, pa.RecordBatch]:

@@ -18,7 +18,7 @@ from streamtopology.jobs.checkpoint.retention import number_of
 from streamtopology.jobs.dag import Dag, Node
 from streamtopology.jobs.learning import new_observer, what_is_learnt
 from streamtopology.jobs.operators.base import Operator
-from streamtopology.jobs.state import KeyedStateSchema, State, new_state
+from streamtopology.jobs.state import KeyedState, KeyedStateSchema, State, new_state
 from streamtopology.routing.epoch import Route
 from streamtopology.routing.groupings.knowledge import Observer
 
@@ -75,6 +75,8 @@ class Worker:
             if held.pending == attempt.previous:
                 held.state.commit()
                 held.base, held.adopted = held.pending, None
+                if isinstance(held.state, KeyedState):
+                    held.state.mark_version(held.base[0])
             else:
                 held.state.rollback()
             held.pending = None
@@ -105,7 +107,7 @@ class Worker:
             self._copied = {known: copied}
         return self._copied[known]
 
-    def changed_since(self, attempt: Attempt, node: Node, instance: int, batch: int) -> list[pa.RecordBatch]:
+    def deltas_since(self, attempt: Attempt, node: Node, instance: int, batch: int) -> list[pa.RecordBatch]:
         """The deltas of `instance` after the commit of `batch`, up to the newest commit."""
         reference = self._commit(attempt).state.get(node.name, {}).get(instance)
         after = [path for path in (reference.deltas if reference else ()) if number_of(path) > batch]

@@ -28,7 +28,7 @@ from streamtopology.jobs.checkpoint.migrations import Migrations
 from streamtopology.jobs.checkpoint.records import BatchRecord, CommitRecord, Header, StateRef
 from streamtopology.jobs.checkpoint.store import CheckpointError, Store, open_store
 from streamtopology.jobs.crashpoints import passing
-from streamtopology.jobs.state import State, StateError, StateFileError, StateSchema, decode, encode, new_state
+from streamtopology.jobs.state import KeyedState, State, StateError, StateFileError, StateSchema, decode, encode, new_state
 
 
 class Checkpoint:
@@ -210,7 +210,11 @@ class Checkpoint:
         state = new_state(schema)
         if reference.snapshot is not None:
             self._into(state.restore, reference.snapshot, schema)
-        self.apply_deltas(state, reference.deltas)
+        for path in reference.paths:
+            if path != reference.snapshot:
+                self.apply_deltas(state, [path])
+            if isinstance(state, KeyedState):
+                state.mark_version(retention.number_of(path))
         return state
 
     def apply_deltas(self, state: State, paths: Sequence[str]) -> None:

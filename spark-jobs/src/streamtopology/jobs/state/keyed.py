@@ -6,6 +6,7 @@ in time proportional to the keys it touched.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -17,6 +18,8 @@ from streamtopology.jobs.state.index import NO_SLOTS, KeyIndex
 from streamtopology.jobs.state.kernels import FREE
 from streamtopology.jobs.state.ownership import Ownership
 from streamtopology.jobs.state.schema import DELETED, ROUTING, KeyedStateSchema, StateError, described
+
+_MOST_VERSIONS = 4096
 
 HashMask = Callable[[np.ndarray], np.ndarray]
 """uint64[n] routing hashes -> bool[n]: which of them are meant."""
@@ -41,6 +44,8 @@ class KeyedState:
         }
         self._routing: np.ndarray | None = None
         self._stamp = 2
+        self._versions: deque[tuple[int, int]] = deque(maxlen=_MOST_VERSIONS)  # (batch, the stamp of the batch after it)
+        self._let_go_at = 0  # the stamp of the newest commit that let keys go
         self._begin()
 
     def _begin(self) -> None:
@@ -148,6 +153,8 @@ class KeyedState:
 
     def commit(self) -> None:
         """Make the batch's changes final."""
+        if any(slots.size for slots in (*self._tombstones, *self._evicted)):
+            self._let_go_at = self._stamp
         self._index.release(_joined([*self._tombstones, *self._dropped, *self._evicted]))
         self._stamp += 2
         self._begin()
@@ -158,13 +165,29 @@ class KeyedState:
         inserted, tombstones = _joined(self._inserted), _joined([*self._tombstones, *self._evicted])
         self._index.unlink(inserted[stamps[inserted] != FREE])
         stamps[inserted] = FREE
-        stamps[tombstones] = 0
+        stamps[tombstones] = self._stamp  # they may have changed since any version: what was touched when is overwritten
         self._index.rewind(tombstones)
         for slots, values in self._images:
             for field, before in zip(self.schema.fields, values, strict=True):
                 self._columns[field.name][slots] = before
         self._stamp += 2
         self._begin()
+
+    def mark_version(self, batch: int) -> None:
+        """Say that this is, without changes of a batch to come, the state as the commit of `batch` has it."""
+        if not self._versions or batch > self._versions[-1][0]:
+            self._versions.append((batch, self._stamp))
+
+    def changed_since(self, batch: int) -> np.ndarray | None:
+        """int64[]: the slots of all keys that changed after the commit of `batch`, and maybe of others.
+
+        None: it is not known, or keys have been let go since, which have no slots.
+        """
+        stamp = max((stamp for version, stamp in self._versions if version <= batch), default=None)
+        if stamp is None or self._let_go_at >= stamp:
+            return None
+        slots = self._index.live()
+        return slots[self._index.stamps[slots] >= stamp]
 
     # --- whole states, and parts that move ---
 
@@ -223,11 +246,15 @@ class KeyedState:
     def changes(self, of: pa.RecordBatch) -> pa.RecordBatch:
         """What this state says of the keys in `of` (rows of deltas, keys in any number), as one delta: each key once."""
         slots = self._index.find(KeyColumns.from_arrow(of, self.schema.key_types.names))
-        here = self._rows(np.unique(slots[slots >= 0]))
+        here = self.written(np.unique(slots[slots >= 0]))
         gone = of.filter(pa.array(slots < 0)).replace_schema_metadata(None)
         gone = gone.set_column(gone.schema.get_field_index(DELETED), DELETED, pa.array(np.ones(gone.num_rows, np.bool_)))
-        here = here.append_column(DELETED, pa.array(np.zeros(here.num_rows, np.bool_)))
         return pa.concat_batches([gone.cast(here.schema), here])
+
+    def written(self, slots: np.ndarray) -> pa.RecordBatch:
+        """The keys in these slots (int64[]) with their values, as a delta that deletes nothing."""
+        rows = self._rows(slots)
+        return rows.append_column(DELETED, pa.array(np.zeros(rows.num_rows, np.bool_)))
 
     # --- how ---
 
