@@ -91,8 +91,8 @@ def test_killed_while_a_topology_is_made(
         eventually(lambda: doomed.is_dead)
     with an_operator(api_server, topologies.namespace, drivers):
         eventually(lambda: settled(topologies, 1), 60)
-    assert sorted(topologies.executor_pods("flow", "large")) == ["flow-large-0", "flow-large-1"]
-    assert len(topologies.driver_pods("flow")) == 1
+    eventually(lambda: sorted(topologies.executor_pods("flow", "large")) == ["flow-large-0", "flow-large-1"])
+    eventually(lambda: len(topologies.driver_pods("flow")) == 1)
 
 
 CHANGES: dict[str, dict[str, Any]] = {
@@ -196,5 +196,5 @@ def test_two_operators_at_once_do_the_same_and_not_twice(topologies: Topologies,
         eventually(lambda: settled(topologies, 1), 60)
         topologies.change("flow", executors=[{**LARGE, "cpu": "600m"}, SMALL])
         eventually(lambda: settled(topologies, 2), 60)
-    assert len(topologies.driver_pods("flow")) == 1
-    assert set(topologies.executor_pods("flow", "large").values()) == {"600m"}
+    eventually(lambda: len(topologies.driver_pods("flow")) == 1)
+    eventually(lambda: set(topologies.executor_pods("flow", "large").values()) == {"600m"})

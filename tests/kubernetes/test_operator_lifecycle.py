@@ -207,7 +207,7 @@ def test_kubectl_scale(topologies: Topologies, api_server: ApiServer):
     api_server.kubectl("scale", "stopo/flow", "--replicas=3", f"--namespace={topologies.namespace}")
     eventually(lambda: settled(topologies, "flow", 2), 60)
     assert topologies.status("flow")["autoscale"]["replicas"] == 3
-    assert sorted(topologies.executor_pods("flow", "large")) == ["flow-large-0", "flow-large-1", "flow-large-2"]
+    eventually(lambda: sorted(topologies.executor_pods("flow", "large")) == ["flow-large-0", "flow-large-1", "flow-large-2"])
 
 
 def test_other_code_restarts_the_driver_from_its_checkpoint(topologies: Topologies):
