@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import pytest
+
 from streamtopology.operator.queue import FIRST_DELAY, LONGEST_DELAY, Key, Queue
 
 A, B = Key("space", "a"), Key("space", "b")
@@ -99,5 +101,27 @@ def test_a_forgotten_topology_does_not_come_back():
         queue.forget(A)
         clock.now = 2
         assert await is_empty(queue)
+
+    run(story)
+
+
+@pytest.mark.parametrize("later", range(6))
+def test_a_worker_that_is_cancelled_as_a_key_arrives_ends(later: int):
+    """However far the news of the key has come in the event loop by then; the operator would never stop otherwise."""
+
+    async def story(queue: Queue, clock: Clock) -> None:
+        async def work() -> None:
+            while True:
+                queue.done(await queue.take())
+
+        queue.add_after(B, 1000)  # so that the worker waits with a time-out
+        worker = asyncio.create_task(work())
+        await asyncio.sleep(0.01)
+        queue.add(A)
+        for _ in range(later):
+            await asyncio.sleep(0)
+        worker.cancel()
+        done, _ = await asyncio.wait({worker}, timeout=1)
+        assert worker in done
 
     run(story)

@@ -6,6 +6,7 @@ import asyncio
 import heapq
 import itertools
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 FIRST_DELAY = 0.5
@@ -91,10 +92,9 @@ class Queue:
                 return key
             self._wake.clear()
             pause = self._later[0][0] - self._clock() if self._later else None
-            try:
-                await asyncio.wait_for(self._wake.wait(), pause)
-            except TimeoutError:
-                continue
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause):  # not wait_for: in Python 3.11 it swallows a cancellation that comes with the event
+                    await self._wake.wait()
 
     def _release(self, key: Key) -> None:
         self._working.discard(key)

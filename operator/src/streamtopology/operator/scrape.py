@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import aiohttp
@@ -127,10 +128,9 @@ class Scraper:
             if asking.target.pod == target.pod:
                 self._answers[key] = answer
                 self._answered(key)
-            try:
-                await asyncio.wait_for(asking.changed.wait(), asking.target.interval_seconds)
-            except TimeoutError:
-                continue
+            with suppress(TimeoutError):
+                async with asyncio.timeout(asking.target.interval_seconds):  # not wait_for: see Queue.take
+                    await asking.changed.wait()
 
     async def _one(self, target: Target, before: Answer) -> Answer:
         try:
