@@ -182,6 +182,43 @@ def test_an_executor_that_cannot_warm_up_is_not_admitted_and_says_why(spark: Spa
         watch.await_admitted(1)
 
 
+def dies(times: int, deaths: Path) -> Stage:
+    """A stage whose Python worker is killed the first `times` times; files in `deaths` count them."""
+
+    def work(place: int, blobs: Iterator[bytes]) -> Iterator[bytes]:
+        import os
+        import signal
+
+        died = len(list(deaths.iterdir()))
+        if died < times:
+            (deaths / str(died)).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield bytes([place])
+
+    return work
+
+
+def test_an_executor_whose_python_workers_are_killed_as_it_warms_up_is_tried_again(spark: SparkSession, tmp_path: Path) -> None:
+    """As many may be dead as it has had tasks at once: their daemon was killed, and Spark has yet to find out."""
+
+    def warm_up(executor: ExecutorInfo) -> None:
+        if executor.host.endswith(".10"):
+            run_on(spark, [executor.slot], dies(4, tmp_path))
+
+    with ExecutorWatch(spark, warm_up, print) as watch:
+        watch.await_admitted(4)
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_an_executor_whose_python_workers_always_die_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    def warm_up(executor: ExecutorInfo) -> None:
+        run_on(spark, [executor.slot], dies(1_000_000, tmp_path))
+
+    complaint = r"executor \d+ at \S+ could not be warmed up in 6 attempts: a Python worker died\. Too little memory\? See its log"
+    with ExecutorWatch(spark, warm_up, print) as watch, pytest.raises(ExecutorsUnusable, match=complaint):
+        watch.await_admitted(1)
+
+
 def test_a_watch_that_is_closed_leaves_nobody_behind_who_uses_the_session(spark: SparkSession, tmp_path: Path) -> None:
     started, never = tmp_path / "started", tmp_path / "never"
     started.mkdir()

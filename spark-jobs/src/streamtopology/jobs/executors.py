@@ -25,7 +25,7 @@ TICK_SECONDS = 0.05
 LOSS_SECONDS = 1.0  # by when the scheduler knows that an executor is gone whose loss made a job fail
 ADMISSION_SECONDS = 300.0
 CLOSING_SECONDS = 10.0
-MOST_WARM_UPS = 2  # tries on one living executor
+WARM_UP_PAUSES = (0.0, 0.2, 0.5, 1.0, 2.0)  # between tries on one living executor: each of its dead Python workers may cost one
 
 # What Spark says when the socket to a task's Python process ends before the task does: it had been read from, or written to.
 _SIGNS_OF_A_DEAD_WORKER = ("Python worker exited unexpectedly", "Broken pipe", "Connection reset by peer")
@@ -261,7 +261,7 @@ class ExecutorWatch:
             at_work[0].join(TICK_SECONDS)
 
     def _admit(self, executor: ExecutorInfo) -> None:
-        for remaining in reversed(range(MOST_WARM_UPS)):
+        for pause in (*WARM_UP_PAUSES, None):
             try:
                 with self.guard([executor.slot]):
                     self._warm_up(executor)
@@ -270,10 +270,10 @@ class ExecutorWatch:
             except ExecutorLost:
                 return
             except (AttemptLost, Py4JError, PySparkException) as failure:
-                if self._closing.is_set():
+                if self._closing.wait(pause or 0.0):
                     return
-                if not remaining:
-                    self._fail(failure)
+                if pause is None:
+                    self._fail(_never_warm(executor, failure))
                     return
         self._on_admitted(executor)
         with self._changed:
@@ -287,3 +287,9 @@ class ExecutorWatch:
         with self._changed:
             self._failure = failure
             self._changed.notify_all()
+
+
+def _never_warm(executor: ExecutorInfo, failure: Exception) -> ExecutorsUnusable:
+    why = f"{failure}. Too little memory? See its log" if isinstance(failure, AttemptLost) else str(failure)
+    tries = len(WARM_UP_PAUSES) + 1
+    return ExecutorsUnusable(f"executor {executor.id} at {executor.host} could not be warmed up in {tries} attempts: {why}")

@@ -144,19 +144,20 @@ class TopologyQuery:
         with self._in_callback:
             self._prepared.wait()
             self._read_ahead(spark_batch)
-            self._finish_batch()
-            if not self._stopping.is_set():
+            self._await_batch()
+            if not self._stopping.is_set() and not self._has_failed():
                 self._at_work = self._thread.submit(self._run_batch, self._rows(frame), spark_batch)
                 if self._reads_rows:
-                    self._finish_batch()  # Spark replays rows only of a batch that it does not count as done
+                    self._await_batch()
                 else:
                     wait([self._at_work], self._until_spark_is_let_go())
                 self._let_go_at = time.monotonic()
-                return
+                if not (self._reads_rows and self._has_failed()):  # Spark replays rows only of a batch that is not done for it
+                    return
         self._turn_away()
 
     def _turn_away(self) -> None:
-        """Leave a batch that Spark begins while we stop to the next run.
+        """Leave a batch to the next run: Spark begins it while we stop, or one has failed.
 
         Spark logs whatever is raised here at length, so where it can be avoided we return while it is being stopped:
         should it count the batch as done all the same, the next run takes it from the offset log.
@@ -198,6 +199,10 @@ class TopologyQuery:
             self._batches_left -= 1
             if self._batches_left == 0:
                 self._stopping.set()
+
+    def _await_batch(self) -> None:
+        if self._at_work is not None:
+            wait([self._at_work])
 
     def _finish_batch(self) -> None:
         """Wait for the batch at work; raises what it raised."""
