@@ -93,7 +93,7 @@ class Queue:
             self._wake.clear()
             pause = self._later[0][0] - self._clock() if self._later else None
             with suppress(TimeoutError):
-                async with asyncio.timeout(pause):  # not wait_for: in Python 3.11 it swallows a cancellation that comes with the event
+                async with asyncio.timeout(pause):  # Python 3.11's wait_for swallows a cancellation that comes with the event
                     await self._wake.wait()
 
     def _release(self, key: Key) -> None:
