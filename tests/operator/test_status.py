@@ -42,6 +42,17 @@ def test_a_merge_patch_makes_the_new_status_of_the_old(old: dict[str, Any], new:
     assert merge_patch(new, new) == {}
 
 
+@given(statuses, statuses, statuses)
+def test_what_a_merge_patch_changes_is_whole_whatever_another_has_written_meanwhile(
+    old: dict[str, Any], new: dict[str, Any], meanwhile: dict[str, Any]
+):
+    """Two operators at once: an intent that one takes further as the other ends it must not be left without its beginning."""
+    patch = merge_patch(old, new)
+    left = merged(meanwhile, patch)
+    for name in patch.keys() & new.keys():
+        assert left[name] == new[name] or left[name].items() >= new[name].items()
+
+
 def test_figures_alone_are_no_news_and_everything_else_is():
     world = World(manifest())
     world.settle()

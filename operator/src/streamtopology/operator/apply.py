@@ -161,13 +161,14 @@ def refused_in(status: Object, refusals: list[ResizeRefusedError]) -> Object:
 
 
 def merge_patch(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """The JSON merge patch that makes `new` of `old`."""
+    """The JSON merge patch that makes `new` of `old`. Of an object that changes it has all: somebody may have removed it since,
+    and a part of it would be left as the whole."""
     patch: dict[str, Any] = {name: None for name in old if name not in new}
-    for name, value in new.items():
-        before = old.get(name)
-        if isinstance(before, dict) and isinstance(value, dict):
-            if inner := merge_patch(before, value):
-                patch[name] = inner
-        elif before != value:
-            patch[name] = value
-    return patch
+    return patch | {name: _whole(old.get(name), value) for name, value in new.items() if old.get(name) != value}
+
+
+def _whole(before: Any, value: Any) -> Any:
+    if not isinstance(before, dict) or not isinstance(value, dict):
+        return value
+    removed: dict[str, Any] = {name: None for name in before if name not in value}
+    return removed | {name: _whole(before.get(name), inner) for name, inner in value.items()}

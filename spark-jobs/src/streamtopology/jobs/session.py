@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from py4j.java_gateway import JavaGateway
 from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from streamtopology.jobs.java_options import DRIVER_JAVA, EXECUTOR_JAVA, log4j
 from streamtopology.jobs.local.cluster import MEBIBYTE, LocalCluster
 from streamtopology.jobs.local.java import find_java
+from streamtopology.jobs.local.said import to_stderr
 from streamtopology.jobs.local.sparkprocess import SPARK_HOME
 from streamtopology.jobs.local.subnet import Subnet
 
@@ -44,7 +47,6 @@ def spark_conf(slots: int, executor_memory_bytes: int, *, python: str, python_pa
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
     }
 
 
@@ -64,6 +66,7 @@ def create_local_session(cluster: LocalCluster, name: str, extra: Mapping[str, s
     loopback = {
         "spark.authenticate": "true",
         "spark.authenticate.secret": cluster.secret,
+        "spark.driver.extraJavaOptions": " ".join([*DRIVER_JAVA, log4j(_DRIVER_LOGS)]),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.local.dir": str(cluster.directory / "driver"),
@@ -71,11 +74,16 @@ def create_local_session(cluster: LocalCluster, name: str, extra: Mapping[str, s
         "spark.cores.max": str(Subnet.MOST_HOSTS),  # executors may come later
     }
     measured = spark_conf(len(cluster.slots), cluster.heap_bytes, python=sys.executable)
-    return create_session(name, cluster.master, {**measured, **loopback, **(extra or {})})
+    conf = {**measured, **loopback, **(extra or {})}
+    start_driver_jvm(conf, to_stderr)
+    return create_session(name, cluster.master, conf)
 
 
-def start_driver_jvm(conf: Mapping[str, str]) -> None:
-    """Start this process's driver JVM unless it runs; it may be started early, beside the cluster, as it takes seconds."""
+def start_driver_jvm(conf: Mapping[str, str], stderr: Callable[[], int] | None = None) -> None:
+    """Start this process's driver JVM unless it runs; it may be started early, beside the cluster, as it takes seconds.
+
+    `stderr` opens a descriptor for it to write to; None: where this process does.
+    """
     if SparkContext._gateway is not None:
         return
     os.environ["JAVA_HOME"] = str(find_java().home)
@@ -86,7 +94,17 @@ def start_driver_jvm(conf: Mapping[str, str]) -> None:
     launch = SparkConf(loadDefaults=False)
     launch.set("spark.driver.memory", conf.get("spark.driver.memory", DRIVER_MEMORY))
     launch.set("spark.driver.extraJavaOptions", conf.get("spark.driver.extraJavaOptions", " ".join(DRIVER_JAVA)))
-    SparkContext._ensure_initialized(conf=launch)
+    SparkContext._ensure_initialized(gateway=_launched(launch, stderr), conf=launch)
+
+
+def _launched(conf: SparkConf, stderr: Callable[[], int] | None) -> JavaGateway:
+    if stderr is None:
+        return launch_gateway(conf)
+    descriptor = stderr()
+    try:
+        return launch_gateway(conf, {"stderr": descriptor})
+    finally:
+        os.close(descriptor)
 
 
 def _resources(slots: int, executor_memory_bytes: int) -> dict[str, str]:
@@ -101,7 +119,7 @@ def _resources(slots: int, executor_memory_bytes: int) -> dict[str, str]:
 
 
 # A task logs a dozen lines of INFO, a tenth of what it costs.
-_EXECUTOR_LOGS = Path(__file__).parent / "executor-log4j2.properties"
+_DRIVER_LOGS, _EXECUTOR_LOGS = (Path(__file__).parent / f"{part}-log4j2.properties" for part in ("driver", "executor"))
 
 _PLACEMENT = {
     "spark.locality.wait": "30s",  # a pinned task waits for its executor; the watch cancels it when the executor is gone

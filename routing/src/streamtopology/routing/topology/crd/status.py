@@ -50,6 +50,7 @@ def status_schema() -> Schema:
                         "reason": text("Why."),
                         "at": _time("When it began."),
                     },
+                    required=("action", "at"),
                 ),
                 "x-kubernetes-preserve-unknown-fields": True,
             },

@@ -1,0 +1,54 @@
+"""What the driver's JVM and its Python processes write on a laptop, on its way to the person who watches.
+
+Every line passes through, but for what is no news: the JVM's word that it has found a module it was told to load, and the
+traceback of a process that Spark hung up on because it was idle for a minute (it reads a source's plan, once a run).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+from collections.abc import Iterable, Iterator
+
+_INCUBATOR = re.compile(r"WARNING: Using incubator modules: \S+")
+_HUNG_UP = re.compile(
+    r"Traceback \(most recent call last\):\n"
+    r'(?:  File "[^"\n]*pyspark[^"\n]*daemon\.py", line .*\n(?:    .*\n)*)+'
+    r"BrokenPipeError: .*\n"
+)
+_TRACEBACK = "Traceback (most recent call last):"
+
+
+def to_stderr() -> int:
+    """A descriptor for a child's standard error: its lines go to `sys.stderr` as it is then, above any live view."""
+    reading, writing = os.pipe()
+    threading.Thread(target=_pass_on, args=(reading,), name="jvm-lines", daemon=True).start()
+    return writing
+
+
+def _pass_on(reading: int) -> None:
+    with os.fdopen(reading, encoding="utf-8", errors="replace") as lines:
+        for text in news(lines):
+            sys.stderr.write(text)
+            sys.stderr.flush()
+
+
+def news(lines: Iterable[str]) -> Iterator[str]:
+    """`lines` without what is no news. The lines of a traceback wait for its last one."""
+    held: list[str] = []
+    for line in lines:
+        if held and line.startswith(" "):
+            held.append(line)
+            continue
+        if held:
+            held.append(line)
+            if not _HUNG_UP.fullmatch("".join(held)):
+                yield from held
+            held = []
+        elif line.startswith(_TRACEBACK):
+            held = [line]
+        elif not _INCUBATOR.match(line):
+            yield line
+    yield from held
