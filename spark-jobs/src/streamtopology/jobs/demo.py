@@ -26,7 +26,7 @@ from streamtopology.routing.topology import load
 MANIFEST = Path("examples/flights.yaml")
 DATA = Path("build/data/flights")
 WORK_DIR = Path("build/demo/work")
-ROWS_PER_BATCH = 125_000
+ROWS_PER_BATCH = 150_000
 ROW_GROUPS = 16  # fine enough to be dealt by capacity, coarse enough to be read in milliseconds
 
 
