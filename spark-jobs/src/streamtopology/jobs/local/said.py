@@ -6,6 +6,7 @@ traceback of a process that Spark hung up on because it was idle for a minute (i
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import sys
@@ -24,15 +25,18 @@ _TRACEBACK = "Traceback (most recent call last):"
 def to_stderr() -> int:
     """A descriptor for a child's standard error: its lines go to `sys.stderr` as it is then, above any live view."""
     reading, writing = os.pipe()
-    threading.Thread(target=_pass_on, args=(reading,), name="jvm-lines", daemon=True).start()
+    turn = threading.Lock()
+    threading.Thread(target=_pass_on, args=(reading, turn), name="jvm-lines", daemon=True).start()
+    atexit.register(turn.acquire)  # the JVM outlives us by a moment, and Python must not end in the middle of a write
     return writing
 
 
-def _pass_on(reading: int) -> None:
+def _pass_on(reading: int, turn: threading.Lock) -> None:
     with os.fdopen(reading, encoding="utf-8", errors="replace") as lines:
         for text in news(lines):
-            sys.stderr.write(text)
-            sys.stderr.flush()
+            with turn:
+                sys.stderr.write(text)
+                sys.stderr.flush()
 
 
 def news(lines: Iterable[str]) -> Iterator[str]:
