@@ -39,6 +39,7 @@ s3-server: $(READY) # the S3 server of the tests (docs/testing.md): built once, 
 crds: $(READY) # the CRD and the admission policy, from what the parser goes by
 	$(BIN)/python -m streamtopology.routing.topology.crd > crds/streamtopologies.streamtopology.dev.yaml
 	$(BIN)/python -m streamtopology.routing.topology.crd admission > crds/admission-policy.yaml
+	@echo "now the copies of the chart and of deploy/: scripts/render-manifests.sh HELM"
 
 lint: $(READY) ## Style, format, types, and who may import whom
 	$(BIN)/ruff check .

@@ -22,6 +22,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from support.kube.running_operator import OperatorProcess, Topologies, install_c
 
 NAMESPACE = "bench-1"
 REST_SECONDS = 60
+SETTLING_SECONDS = 40  # after it figures alone have been written to status once
 CHANGES = 200
 PLAIN = """
 import kopf
@@ -114,6 +116,22 @@ def make_pods(api: client.ApiClient, name: str) -> None:
     )
 
 
+def make_executors(api: client.ApiClient) -> None:
+    """The pods of all StatefulSets, as controller and kubelet would make them of their templates."""
+    core, apps = client.CoreV1Api(api), client.AppsV1Api(api)
+    ready = {"phase": "Running", "podIP": "10.0.0.2", "conditions": [{"type": "Ready", "status": "True"}]}
+
+    def make(stateful_set: Any) -> None:
+        template = api.sanitize_for_serialization(stateful_set.spec.template)
+        for ordinal in range(stateful_set.spec.replicas):
+            name = f"{stateful_set.metadata.name}-{ordinal}"
+            core.create_namespaced_pod(NAMESPACE, {**template, "metadata": {**template["metadata"], "name": name}})
+            core.patch_namespaced_pod_status(name, NAMESPACE, {"status": ready})
+
+    with ThreadPoolExecutor(4) as makers:
+        list(makers.map(make, apps.list_namespaced_stateful_set(NAMESPACE).items))
+
+
 def measured(root: int) -> tuple[float, float]:
     """(CPU seconds so far, resident MiB) of a process and its children."""
     cpu = memory = 0.0
@@ -136,12 +154,12 @@ def at_rest(root: int) -> dict[str, float]:
     return {"cores": (cpu - before) / (time.monotonic() - started), "resident_mib": memory}
 
 
-def until(what: Callable[[], bool], process: Any, seconds: float) -> float:
+def until(what: Callable[[], bool], process: Any, seconds: float, pause: float = 0.05) -> float:
     started = time.monotonic()
     while not what():
         if process.poll() is not None or time.monotonic() - started > seconds:
             raise RuntimeError("the operator did not get there; see its log")
-        time.sleep(0.05)
+        time.sleep(pause)
     return time.monotonic() - started
 
 
@@ -167,7 +185,10 @@ def run(count: int, log: Path) -> dict[str, float]:
         with OperatorProcess(server, log, **environment) as operator:
             caught_up = lambda: all(drivers.generations[name] == 2 for name in names)  # noqa: E731
             figures["cold start, all changes in"] = until(caught_up, operator.process, 1200)
-            time.sleep(90)  # executors are not played, so topologies go on starting: asked less often after a minute
+            make_executors(api)
+            running = lambda: topologies.phases() == {"Running"}  # noqa: E731
+            figures["executors there, all running"] = until(running, operator.process, 1200, pause=1.0)
+            time.sleep(SETTLING_SECONDS)
             rest = at_rest(operator.process.pid)
             figures |= {"cores at rest": rest["cores"], "resident MiB": rest["resident_mib"]}
             figures |= changes(topologies, drivers, names, operator.process)

@@ -211,6 +211,11 @@ class Topologies:
     def delete(self, name: str) -> None:
         self._custom.delete_namespaced_custom_object(GROUP, VERSION, self.namespace, PLURAL, name)
 
+    def phases(self) -> set[str]:
+        """Of all of them."""
+        listed = self._custom.list_namespaced_custom_object(GROUP, VERSION, self.namespace, PLURAL)
+        return {(item.get("status") or {}).get("phase", "") for item in listed["items"]}
+
     def status(self, name: str) -> dict[str, Any]:
         return self.get(name).get("status") or {}
 
