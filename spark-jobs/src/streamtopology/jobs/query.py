@@ -54,8 +54,8 @@ class TopologyQuery:
     """Feeds a driver with batches. `stop()` may be called from any thread; the batch at work is finished first.
 
     Where all sources give descriptors, Spark's bookkeeping between two batches runs beside the end of the first: Spark
-    counts it as done a little early, and plans the next meanwhile. So after a crash Spark may be one batch ahead of our
-    checkpoint; that batch is run again from Spark's offset log before the query goes on.
+    counts it as done a little early, and plans the next meanwhile. So after a crash or a failure Spark may be a batch or two
+    ahead of our checkpoint; these are run again from Spark's offset log before the query goes on.
     """
 
     def __init__(
