@@ -109,24 +109,25 @@ def make_pods(api: client.ApiClient, name: str) -> None:
         "metadata": {"name": f"{name}-driver-0", "labels": {**common, "app.kubernetes.io/component": "driver"}},
         "spec": {"containers": [{"name": "driver", "image": "none"}]},
     }
-    core.create_namespaced_pod(NAMESPACE, pod)
+    make_ready_pod(core, pod)
+
+
+def make_ready_pod(core: client.CoreV1Api, pod: dict[str, Any]) -> None:
     ready = {"type": "Ready", "status": "True"}
-    core.patch_namespaced_pod_status(
-        f"{name}-driver-0", NAMESPACE, {"status": {"phase": "Running", "podIP": "10.0.0.1", "conditions": [ready]}}
-    )
+    status = {"phase": "Running", "podIP": "10.0.0.1", "conditions": [ready]}
+    core.create_namespaced_pod(NAMESPACE, pod)
+    core.patch_namespaced_pod_status(pod["metadata"]["name"], NAMESPACE, {"status": status})
 
 
 def make_executors(api: client.ApiClient) -> None:
     """The pods of all StatefulSets, as controller and kubelet would make them of their templates."""
     core, apps = client.CoreV1Api(api), client.AppsV1Api(api)
-    ready = {"phase": "Running", "podIP": "10.0.0.2", "conditions": [{"type": "Ready", "status": "True"}]}
 
     def make(stateful_set: Any) -> None:
         template = api.sanitize_for_serialization(stateful_set.spec.template)
         for ordinal in range(stateful_set.spec.replicas):
             name = f"{stateful_set.metadata.name}-{ordinal}"
-            core.create_namespaced_pod(NAMESPACE, {**template, "metadata": {**template["metadata"], "name": name}})
-            core.patch_namespaced_pod_status(name, NAMESPACE, {"status": ready})
+            make_ready_pod(core, {**template, "metadata": {**template["metadata"], "name": name}})
 
     with ThreadPoolExecutor(4) as makers:
         list(makers.map(make, apps.list_namespaced_stateful_set(NAMESPACE).items))

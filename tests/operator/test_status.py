@@ -17,6 +17,7 @@ from streamtopology.operator.planning import Gain, Judgement
 from streamtopology.operator.reconciler import tuples_stalled
 from streamtopology.operator.stats import Batch, Rerouted
 
+unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # the first draw waits for a busy machine
 leaves = st.integers(0, 2) | st.sampled_from(["", "text", [1], [2]])
 inner = st.dictionaries(st.sampled_from("ab"), leaves, max_size=2)
 statuses = st.dictionaries(st.sampled_from("abc"), leaves | inner, max_size=3)
@@ -35,13 +36,14 @@ def merged(body: Any, patch: Any) -> Any:
     return result
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # the first draw waits for a busy machine
+@unhurried
 @given(statuses, statuses)
 def test_a_merge_patch_makes_the_new_status_of_the_old(old: dict[str, Any], new: dict[str, Any]):
     assert merged(old, merge_patch(old, new)) == new
     assert merge_patch(new, new) == {}
 
 
+@unhurried
 @given(statuses, statuses, statuses)
 def test_what_a_merge_patch_changes_is_whole_whatever_another_has_written_meanwhile(
     old: dict[str, Any], new: dict[str, Any], meanwhile: dict[str, Any]

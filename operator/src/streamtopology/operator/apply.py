@@ -163,8 +163,7 @@ def refused_in(status: Object, refusals: list[ResizeRefusedError]) -> Object:
 def merge_patch(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     """The JSON merge patch that makes `new` of `old`. Of an object that changes it has all: somebody may have removed it since,
     and a part of it would be left as the whole."""
-    patch: dict[str, Any] = {name: None for name in old if name not in new}
-    return patch | {name: _whole(old.get(name), value) for name, value in new.items() if old.get(name) != value}
+    return {name: value for name, value in _whole(old, new).items() if old.get(name) != new.get(name)}
 
 
 def _whole(before: Any, value: Any) -> Any:

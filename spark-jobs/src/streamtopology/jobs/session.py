@@ -50,9 +50,14 @@ def spark_conf(slots: int, executor_memory_bytes: int, *, python: str, python_pa
     }
 
 
-def create_session(name: str, master: str, conf: Mapping[str, str]) -> SparkSession:
-    """A session on `master` under `conf`. A secret in `conf` reaches the driver's JVM by py4j, never by a command line."""
-    start_driver_jvm(conf)
+def create_session(
+    name: str, master: str, conf: Mapping[str, str], stderr: Callable[[], int] | None = None
+) -> SparkSession:  # fmt: skip
+    """A session on `master` under `conf`. A secret in `conf` reaches the driver's JVM by py4j, never by a command line.
+
+    `stderr`: as for `start_driver_jvm`.
+    """
+    start_driver_jvm(conf, stderr)
     if SparkContext._active_spark_context is not None:
         raise RuntimeError("this process has a Spark session already; stop it first")
     os.environ["PYSPARK_PYTHON"] = conf.get("spark.pyspark.python", sys.executable)  # PySpark itself heeds no setting here
@@ -74,9 +79,7 @@ def create_local_session(cluster: LocalCluster, name: str, extra: Mapping[str, s
         "spark.cores.max": str(Subnet.MOST_HOSTS),  # executors may come later
     }
     measured = spark_conf(len(cluster.slots), cluster.heap_bytes, python=sys.executable)
-    conf = {**measured, **loopback, **(extra or {})}
-    start_driver_jvm(conf, to_stderr)
-    return create_session(name, cluster.master, conf)
+    return create_session(name, cluster.master, {**measured, **loopback, **(extra or {})}, to_stderr)
 
 
 def start_driver_jvm(conf: Mapping[str, str], stderr: Callable[[], int] | None = None) -> None:
