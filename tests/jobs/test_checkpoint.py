@@ -313,7 +313,7 @@ def test_state_of_another_operator_is_refused(checkpoint: Checkpoint) -> None:
 def state_file() -> bytes:
     state = KeyedState(COUNTS)
     add(state, [f"word{i}" for i in range(50)])
-    return encode(state.delta())
+    return bytes(encode(state.delta()))
 
 
 def test_a_state_file_damaged_anywhere_is_named() -> None:

@@ -120,12 +120,16 @@ class KeyedStateAgainstDictionary(RuleBasedStateMachine):
         self.state.insert(moved)
         self.changed |= goes.keys()
 
-    @rule(bit=st.integers(0, 7))
-    def evict(self, bit: int) -> None:
+    @rule(bit=st.integers(0, 7), sends_them=st.booleans(), goes_on=st.booleans())
+    def evict(self, bit: int, sends_them: bool, goes_on: bool) -> None:
         """Keys that a table gives to another instance are gone, and the delta says it in a few words."""
         if self.state.delta().schema.metadata:
             return  # a batch has one table
         table = RoutingTable(np.empty(0, np.uint64), np.empty(0, np.int32), np.array([bit % 2, (bit + 1) % 2], np.int32))
+        if sends_them:
+            list(self.state.leaving(Ownership(table, 0)))
+            if goes_on:  # what was known of strangers then is no longer all
+                self.add([bit, bit + 1], 1)
         tombstones = pc.sum(self.state.delta()["__deleted"]).as_py() or 0
         strangers = set(contents(self.state))
         self.state.evict(Ownership(table, 0))
@@ -134,6 +138,22 @@ class KeyedStateAgainstDictionary(RuleBasedStateMachine):
         assert (pc.sum(self.state.delta()["__deleted"]).as_py() or 0) == tombstones
         self.model = {key: values for key, values in self.model.items() if key not in strangers}
         self.changed -= strangers
+
+    @rule(seed=st.integers(0, 9))
+    def name_those_who_leave(self, seed: int) -> None:
+        """Each key that belongs to another instance leaves once, for that instance."""
+        table = RoutingTable.uniform((0, 1, 2), 8, seed)
+        rest = contents(self.state)
+        for owner, keys, rows in self.state.leaving(Ownership(table, 1)):
+            other = KeyedState(self.schema)
+            other.insert(rows)
+            assert owner != 1
+            assert len(other) == keys == rows.num_rows > 0
+            assert set(table.lookup(other.hashes(other.live()))) == {owner}
+            assert all(rest.pop(key) == values for key, values in contents(other).items())
+        stay = KeyedState(self.schema)
+        stay.insert(self.state.extract(Ownership(table, 1).owned))
+        assert rest == contents(stay)
 
     @rule()
     def tell_what_became_of_keys(self) -> None:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from streamtopology.jobs.keys import KeyColumns
-from streamtopology.jobs.state import RowState, RowStateSchema, StateError
+from streamtopology.jobs.state import Ownership, RowState, RowStateSchema, StateError
+from streamtopology.routing.table import RoutingTable
 
 LEFT = pa.schema({"k": pa.string(), "at": pa.int64(), "x": pa.int32()})
 RIGHT = pa.schema({"at": pa.timestamp("us", "UTC"), "k": pa.string()})
@@ -96,6 +97,22 @@ class RowStateAgainstLists(RuleBasedStateMachine):
             self.state.insert(moved)
         else:
             self.model = {alias: [row for row in kept if row[0] not in moving] for alias, kept in self.model.items()}
+
+    @rule(seed=st.integers(0, 9))
+    def name_those_who_leave(self, seed: int) -> None:
+        """Each row whose key belongs to another instance leaves once, for that instance."""
+        table = RoutingTable.uniform((0, 1, 2), 8, seed)
+        hashes = KeyColumns.from_arrays([pa.array(KEYS)], ["k"], len(KEYS)).hashes
+        owner_of = dict(zip(KEYS, table.lookup(hashes).tolist(), strict=True))
+        left = 0
+        for owner, entries, rows in self.state.leaving(Ownership(table, 1)):
+            other = RowState(SCHEMA)
+            other.insert(rows)
+            assert owner != 1
+            assert len(other) == entries > 0
+            assert {owner_of[row[0]] for kept in contents(other).values() for row in kept} == {owner}
+            left += entries
+        assert left == sum(owner_of[row[0]] != 1 for kept in self.model.values() for row in kept)
 
     @rule()
     def commit(self) -> None:

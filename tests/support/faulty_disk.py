@@ -10,6 +10,8 @@ import random
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from streamtopology.jobs.checkpoint.disk import Content
+
 
 class Died(BaseException):
     """The process is gone. Not an Exception: nobody is there to handle it."""
@@ -48,7 +50,7 @@ class FaultyDisk:
 
     # --- what `LocalStore` does ---
 
-    def write(self, path: Path, data: bytes) -> None:
+    def write(self, path: Path, data: Content) -> None:
         self._step()
         name = str(path)
         assert _folder_of(name) in self.folders, f"{path.parent} is not there"
@@ -57,7 +59,7 @@ class FaultyDisk:
         self.names[name] = b""
         for part in (len(data) // 2, len(data)):
             self._step()
-            self.names[name] = data[:part]
+            self.names[name] = bytes(data[:part])
         self._step()  # its content is synced; its name is not
 
     def link(self, existing: Path, name: Path) -> None:

@@ -14,6 +14,8 @@ from enum import IntEnum
 
 import pyarrow as pa
 
+from streamtopology.jobs.arrow_streams import stream_size, write_stream
+
 _HEADER = struct.Struct("<BxHIIQ44x")  # kind, name length, instance, order, payload length; 64 bytes
 _ALIGNMENT = 64
 
@@ -43,42 +45,47 @@ class Section:
 
 @dataclass
 class Envelope:
-    """The sections a task sends to one place, written straight into one buffer."""
+    """The sections a task sends to one place, written at the end into one buffer."""
 
-    _stream: pa.BufferOutputStream = field(default_factory=pa.BufferOutputStream)
+    _sections: list[tuple[bytes, pa.RecordBatch | pa.Buffer | bytes, int]] = field(default_factory=list)
+    """Header with name and padding, content, bytes of the content."""
+
+    _size: int = 0
 
     def add_batch(self, kind: Kind, target: str, instance: int, order: int, batch: pa.RecordBatch) -> None:
-        measure = pa.MockOutputStream()
-        with pa.ipc.new_stream(measure, batch.schema) as writer:
-            writer.write_batch(batch)
-        self._head(kind, target, instance, order, measure.size())
-        with pa.ipc.new_stream(self._stream, batch.schema) as writer:
-            writer.write_batch(batch)
-        self._align(measure.size())
+        self._add(kind, target, instance, order, batch, stream_size(batch))
 
     def add_bytes(self, kind: Kind, target: str, instance: int, order: int, payload: bytes | pa.Buffer) -> None:
-        size = memoryview(payload).nbytes
-        self._head(kind, target, instance, order, size)
-        self._stream.write(payload)
-        self._align(size)
+        self._add(kind, target, instance, order, payload, memoryview(payload).nbytes)
 
     def forward(self, section: Section) -> None:
         """Pass a section on as it came."""
         self.add_bytes(section.kind, section.target, section.instance, section.order, section.payload)
 
     def seal(self) -> pa.Buffer:
-        return self._stream.getvalue()
+        buffer = pa.allocate_buffer(self._size)
+        with pa.FixedSizeBufferWriter(buffer) as stream:
+            for head, content, size in self._sections:
+                stream.write(head)
+                if isinstance(content, pa.RecordBatch):
+                    write_stream(content, stream)
+                else:
+                    stream.write(content)
+                stream.write(_padding(size))
+        return buffer
 
-    def _head(self, kind: Kind, target: str, instance: int, order: int, size: int) -> None:
+    def _add(
+        self, kind: Kind, target: str, instance: int, order: int, content: pa.RecordBatch | pa.Buffer | bytes, size: int
+    ) -> None:
         name = target.encode()
-        self._stream.write(_HEADER.pack(kind, len(name), instance, order, size))
-        self._stream.write(name)
-        self._align(len(name))
+        head = _HEADER.pack(kind, len(name), instance, order, size) + name + _padding(len(name))
+        self._sections.append((head, content, size))
+        self._size += len(head) + size + len(_padding(size))
 
-    def _align(self, size: int) -> None:
-        padding = -size % _ALIGNMENT
-        if padding:
-            self._stream.write(b"\0" * padding)
+
+def _padding(size: int) -> bytes:
+    """What follows `size` bytes up to the next multiple of the alignment."""
+    return b"\0" * (-size % _ALIGNMENT)
 
 
 def sections(buffer: pa.Buffer) -> Iterator[Section]:

@@ -24,11 +24,17 @@ from streamtopology.jobs.local.sparkprocess import SPARK_HOME
 from streamtopology.jobs.local.subnet import Subnet
 
 DRIVER_MEMORY = "2g"
-WORKER_ENVIRONMENT = {  # one task slot per executor: libraries that start threads would fight for its one core
+WORKER_ENVIRONMENT = {
+    # One task slot per executor: libraries that start threads would fight for its one core.
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
     "NUMBA_NUM_THREADS": "1",
+    # What one batch lets go the next one needs: memory that goes back to the system in between costs four times as much
+    # as the copying that it is for, one page after the other. Arrays of 32 MiB or more, which state has, do go back.
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(256 << 20),
+    "MIMALLOC_PURGE_DELAY": "10000",  # ms; Arrow's own
 }
 
 

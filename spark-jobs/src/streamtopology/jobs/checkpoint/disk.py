@@ -6,11 +6,13 @@ import os
 from pathlib import Path
 from typing import Protocol
 
+Content = bytes | memoryview
+
 
 class Disk(Protocol):
     """Folders and files. All methods raise OSError. A name is only durable once its folder has been synced."""
 
-    def write(self, path: Path, data: bytes) -> None:
+    def write(self, path: Path, data: Content) -> None:
         """Make a new file with all of `data`, which is durable then; its name is not. On an error there is none."""
         ...
 
@@ -40,7 +42,7 @@ class Disk(Protocol):
 class PosixDisk:
     """The operating system's."""
 
-    def write(self, path: Path, data: bytes) -> None:
+    def write(self, path: Path, data: Content) -> None:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         try:
             view = memoryview(data)

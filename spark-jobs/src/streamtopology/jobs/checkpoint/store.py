@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import unquote, urlparse
 
-from streamtopology.jobs.checkpoint.disk import Disk, PosixDisk
+from streamtopology.jobs.checkpoint.disk import Content, Disk, PosixDisk
 from streamtopology.jobs.crashpoints import passing
 
 PARTIAL = ".partial"
@@ -32,11 +32,11 @@ class Store(Protocol):
         """The folder that the files are in, for other libraries to read and write there; None where there is none."""
         ...
 
-    def create(self, path: str, data: bytes) -> bool:
+    def create(self, path: str, data: Content) -> bool:
         """Make a file with all of `data`, durably, unless there is one: of many who try, one gets True."""
         ...
 
-    def write_new(self, path: str, data: bytes) -> None:
+    def write_new(self, path: str, data: Content) -> None:
         """Write a file, durably, whose name no one else uses. It is only to be read once a record names it."""
         ...
 
@@ -92,7 +92,7 @@ class LocalStore:
     def folder(self) -> Path:
         return self._root
 
-    def create(self, path: str, data: bytes) -> bool:
+    def create(self, path: str, data: Content) -> bool:
         target = self._root / path
         partial = target.with_name(f".{target.name}.{uuid.uuid4().hex}{PARTIAL}")
         with _told(partial, "write"):
@@ -109,7 +109,7 @@ class LocalStore:
             self._disk.sync_folder(target.parent)
         return True
 
-    def write_new(self, path: str, data: bytes) -> None:
+    def write_new(self, path: str, data: Content) -> None:
         target = self._root / path
         with _told(target, "write"):
             self._make_folder(target.parent)

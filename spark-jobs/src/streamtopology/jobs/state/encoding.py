@@ -11,6 +11,7 @@ import zlib
 
 import pyarrow as pa
 
+from streamtopology.jobs.arrow_streams import stream_size, write_stream
 from streamtopology.jobs.state.schema import StateError
 
 MAGIC = b"STstate\n"
@@ -22,8 +23,8 @@ _CHECKSUM = struct.Struct("<I")
 _HEADER_BYTES = _HEAD.size + _CHECKSUM.size
 
 _WHAT_TO_DO = (
-    "put the file back from a copy of the checkpoint, or start with an empty checkpoint (the sources are read from "
-    "their start again)"
+    "`streamtopology state check` names all such files and the batch to roll back to; else put the file back from a copy of "
+    "the checkpoint, or start with an empty one (the sources are read from their start again)"
 )
 
 
@@ -31,17 +32,20 @@ class StateFileError(StateError):
     """A state file cannot be used; the message names it, says why and what can be done."""
 
 
-def encode(rows: pa.RecordBatch) -> bytes:
+def encode(rows: pa.RecordBatch) -> memoryview:
     """A snapshot or delta as the content of one file."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
-        writer.write_batch(rows)
-    body = sink.getvalue()
-    head = _HEAD.pack(MAGIC, FORMAT_VERSION, 0, body.size)
-    return b"".join((head, _CHECKSUM.pack(zlib.crc32(body, zlib.crc32(head))), body))
+    length = stream_size(rows)
+    buffer = pa.allocate_buffer(_HEADER_BYTES + length)
+    file = memoryview(buffer).cast("B")
+    head = _HEAD.pack(MAGIC, FORMAT_VERSION, 0, length)
+    with pa.FixedSizeBufferWriter(buffer) as stream:
+        stream.write(head + bytes(_CHECKSUM.size))
+        write_stream(rows, stream)
+    _CHECKSUM.pack_into(file, _HEAD.size, zlib.crc32(file[_HEADER_BYTES:], zlib.crc32(head)))
+    return file
 
 
-def decode(data: bytes, name: str) -> pa.RecordBatch:
+def decode(data: bytes | memoryview, name: str) -> pa.RecordBatch:
     """The snapshot or delta that `encode` was given; shares the memory of `data`. Raises StateFileError naming it."""
     if len(data) < _HEADER_BYTES:
         raise _unusable(name, f"is cut short: {len(data)} bytes, less than its header")

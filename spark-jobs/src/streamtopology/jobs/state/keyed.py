@@ -7,7 +7,7 @@ in time proportional to the keys it touched.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -45,6 +45,7 @@ class KeyedState:
         self._routing: np.ndarray | None = None
         self._stamp = 2
         self._versions: deque[tuple[int, int]] = deque(maxlen=_MOST_VERSIONS)  # (batch, the stamp of the batch after it)
+        self._strangers: tuple[Ownership, int, np.ndarray] | None = None  # under whose table, at which stamp, which slots
         self._let_go_at = 0  # the stamp of the newest commit that let keys go
         self._begin()
 
@@ -206,7 +207,7 @@ class KeyedState:
 
     def apply(self, delta: pa.RecordBatch) -> None:
         """Take over a delta that another state committed; nothing is left to commit. Raises StateError."""
-        if self._images or self._inserted or self._tombstones or self._dropped or self._evicted:
+        if self._has_changes:
             raise StateError("a delta cannot be applied over changes that are not committed")
         if DELETED not in delta.schema.names:
             raise StateError(f"a delta of keyed state has a column {DELETED!r}; this has {delta.schema.names}")
@@ -216,6 +217,17 @@ class KeyedState:
             self.evict(ownership)
         self._merge(delta)
         self.commit()
+
+    def leaving(self, ownership: Ownership) -> Iterator[tuple[int, int, pa.RecordBatch]]:
+        """Of the keys that belong to others now: whose, how many, and these with their values in the form of a snapshot."""
+        slots = self._index.live()
+        owners = ownership.owners(self.hashes(slots))
+        strangers = np.flatnonzero(owners != ownership.instance)
+        slots, owners = slots[strangers], owners[strangers]
+        self._strangers = ownership, self._stamp, slots
+        for owner in np.unique(owners).tolist():
+            theirs = slots[owners == owner]
+            yield owner, theirs.size, self._rows(theirs)
 
     def extract(self, mask_of: HashMask) -> pa.RecordBatch:
         """The keys whose routing hash is meant, with their values, in the form of a snapshot."""
@@ -227,7 +239,7 @@ class KeyedState:
 
     def evict(self, ownership: Ownership) -> None:
         """Let go of the keys that belong to others: a change of this batch, which its delta says in a few words."""
-        strangers = self._meant(ownership.strangers)
+        strangers = self._strangers_under(ownership)
         if strangers.size:
             self._evicted.append(self._free(strangers))
             self._ownership = ownership
@@ -257,6 +269,17 @@ class KeyedState:
         return rows.append_column(DELETED, pa.array(np.zeros(rows.num_rows, np.bool_)))
 
     # --- how ---
+
+    def _strangers_under(self, ownership: Ownership) -> np.ndarray:
+        """int64[]: the slots of keys that belong to others; known where these have just been asked for by `leaving`."""
+        noted, self._strangers = self._strangers, None
+        if noted is not None and noted[:2] == (ownership, self._stamp) and not self._has_changes:
+            return noted[2]
+        return self._meant(ownership.strangers)
+
+    @property
+    def _has_changes(self) -> bool:
+        return any((self._images, self._inserted, self._tombstones, self._dropped, self._evicted))
 
     def _meant(self, mask_of: HashMask) -> np.ndarray:
         slots = self._index.live()

@@ -24,6 +24,10 @@ class Ownership:
         """bool[n]: which keys (uint64[n] routing hashes) belong to other instances."""
         return self.table.lookup(hashes) != self.instance
 
+    def owners(self, hashes: np.ndarray) -> np.ndarray:
+        """int32[n]: whose the keys (uint64[n]) are now."""
+        return self.table.lookup(hashes)
+
     def owned(self, hashes: np.ndarray) -> np.ndarray:
         """bool[n]: which keys belong here."""
         return self.table.lookup(hashes) == self.instance

@@ -6,7 +6,7 @@ so that a rollback only has to remember which ones there were. The batch's chang
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -134,6 +134,14 @@ class RowState:
             raise StateError("a delta cannot be applied over changes that are not committed")
         self._replay(delta)
         self.commit()
+
+    def leaving(self, ownership: Ownership) -> Iterator[tuple[int, int, pa.RecordBatch]]:
+        """Of the rows that belong to others now: whose, how many, and these in the form of a snapshot."""
+        hashes = [self._hashes(chunk) for chunks in self._chunks.values() for chunk in chunks]
+        owners, counts = np.unique(ownership.owners(np.concatenate(hashes or [np.empty(0, np.uint64)])), return_counts=True)
+        for owner, rows in zip(owners.tolist(), counts.tolist(), strict=True):
+            if owner != ownership.instance:
+                yield owner, rows, self.extract(Ownership(ownership.table, owner).owned)
 
     def extract(self, mask_of: HashMask) -> pa.RecordBatch:
         """The rows whose key's routing hash is meant, in the form of a snapshot."""
