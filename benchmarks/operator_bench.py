@@ -134,12 +134,13 @@ def make_executors(api: client.ApiClient) -> None:
 
 
 def measured(root: int) -> tuple[float, float]:
-    """(CPU seconds so far, resident MiB) of a process and its children."""
+    """(CPU seconds so far, resident MiB) of a process and its children; what several of them share counts once."""
     cpu = memory = 0.0
     for process in [root, *_children(root)]:
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
         cpu += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-        memory += int(fields[21]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+        shares = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+        memory += sum(int(line.split()[1]) for line in shares if line.startswith("Pss:")) / 1024
     return cpu, memory
 
 

@@ -103,11 +103,12 @@ def source_by_capacity(embedded: EmbeddedCluster) -> Callable[[TopologyRun, Hist
 
 
 @contextmanager
-def plain_spark(spark: SparkSession) -> Iterator[SparkSession]:
-    """While entered, the session's SQL settings are Spark's own where ours would slow Spark's own operators down."""
-    before = {name: spark.conf.get(name) for name in PLAIN_SPARK}
+def plain_spark(spark: SparkSession, more: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
+    """While entered, the SQL settings are Spark's own where ours would slow Spark's own operators down, and `more`."""
+    settings = {**PLAIN_SPARK, **(more or {})}
+    before = {name: spark.conf.get(name) for name in settings}
     try:
-        for name, value in PLAIN_SPARK.items():
+        for name, value in settings.items():
             spark.conf.set(name, value)
         yield spark
     finally:

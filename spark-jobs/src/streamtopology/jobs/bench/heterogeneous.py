@@ -2,7 +2,7 @@
 
 The same parquet files go through one topology under `fields` (source shared equally, then by capacity), under `mixed`
 re-routed live, and through plain Spark. Seconds of a topology's batch are those from its taking to its commit record;
-plain Spark's are those of its one action, which commits nothing.
+plain Spark's are those of its one action, which commits nothing; those with its own state are of a streaming query.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.state import GroupStateTimeout
 
 from streamtopology.jobs.bench.cluster import (
     Ran,
@@ -31,7 +32,7 @@ from streamtopology.jobs.bench.cluster import (
 )
 from streamtopology.jobs.bench.figures import figure
 from streamtopology.jobs.bench.flights_data import KEYS_DDL, Distribution, make_keys
-from streamtopology.jobs.bench.spark_counting import count_in_task
+from streamtopology.jobs.bench.spark_counting import count_in_spark_state, count_in_task
 from streamtopology.jobs.embedded import EmbeddedCluster
 from streamtopology.jobs.keys import KeyColumns
 from streamtopology.routing.table import RoutingTable
@@ -54,11 +55,15 @@ SETTLED = 5
 
 PARTITIONS = (8, 16, 32)
 SPARK_BATCHES = 2
+STATE_PARTITIONS = 8
+STATE_ROWS = 30_000
+STATE_BATCHES = 3
+"""Spark's own Python state is given a tenth of the rows a batch: it calls a function for every key."""
 
 FIELDS, FIELDS_PLACED, MIXED = "fields", "fields, source by capacity", "mixed, re-routed live"
-SPARK_HASH, SPARK_PULL = "plain Spark, hash", "plain Spark, round robin"
+SPARK_HASH, SPARK_PULL, SPARK_STATE = "plain Spark, hash", "plain Spark, round robin", "plain Spark, its own Python state"
 POSSIBLE = "any routing, by arithmetic"
-CASES = (FIELDS, FIELDS_PLACED, MIXED, SPARK_HASH, SPARK_PULL)
+CASES = (FIELDS, FIELDS_PLACED, MIXED, SPARK_HASH, SPARK_PULL, SPARK_STATE)
 
 
 def run(runs: int = 5, distributions: Sequence[Distribution] = DISTRIBUTIONS) -> dict[str, Any]:
@@ -104,7 +109,8 @@ def _one_run(embedded: EmbeddedCluster, folder: Path, distribution: Distribution
     live = _counting(f"{name}-mixed", folder, "mixed", {"mode": "Auto", "interval": "2s"})
     topology_case(MIXED, run_topology(embedded, live, folder, LIVE_BATCHES), SETTLED)
 
-    for case, best in _plain_spark(embedded, files).items():
+    plain = {**_plain_spark(embedded, files), SPARK_STATE: _spark_state(embedded, folder / "state", distribution, seed)}
+    for case, best in plain.items():
         measured[case] = (best, measured[MIXED][1])
         tell(f"{name}: {case}: {best:,.0f} rows/s at best")
     return measured
@@ -147,6 +153,22 @@ def _plain_spark(embedded: EmbeddedCluster, files: Sequence[Path]) -> dict[str, 
                 ]
                 rows_per_second[way].append(ROWS_PER_BATCH / statistics.median(seconds))
     return {way: max(of_way) for way, of_way in rows_per_second.items()}
+
+
+def _spark_state(embedded: EmbeddedCluster, folder: Path, distribution: Distribution, seed: int) -> float:
+    """Rows/s of a streaming query that counts by `applyInPandasWithState`, by Spark's own progress after its first batch."""
+    make_keys(folder / "data", distribution, STATE_BATCHES, STATE_ROWS, KEYS, seed, ROW_GROUPS, first_key=seed * 10 * KEYS)
+    with plain_spark(embedded.spark, {"spark.sql.shuffle.partitions": str(STATE_PARTITIONS)}) as spark:
+        rows = spark.readStream.schema(KEYS_DDL).option("maxFilesPerTrigger", 1).parquet(str(folder / "data"))
+        counted = rows.groupBy("key").applyInPandasWithState(
+            count_in_spark_state(COST_SECONDS), "n long", "n long", "update", GroupStateTimeout.NoTimeout
+        )
+        writer = counted.writeStream.format("noop").outputMode("update").trigger(availableNow=True)
+        query = writer.option("checkpointLocation", str(folder / "checkpoint")).start()
+        query.awaitTermination()
+        seconds = [progress.durationMs["triggerExecution"] / 1000 for progress in query.recentProgress if progress.numInputRows]
+    assert len(seconds) == STATE_BATCHES, "every file is a batch"
+    return STATE_ROWS / statistics.median(seconds[1:])
 
 
 def _seconds(spark: SparkSession, file: Path, action: Callable[[DataFrame], DataFrame]) -> float:

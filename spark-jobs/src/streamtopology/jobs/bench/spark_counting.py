@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +17,12 @@ from streamtopology.jobs import work
 from streamtopology.jobs.keys import KeyColumns, key_types
 from streamtopology.jobs.operators.kernels import count_at
 from streamtopology.jobs.state import Field, KeyedState, KeyedStateSchema
+
+if TYPE_CHECKING:  # pandas takes a second to import, and only Spark's own state wants it
+    import pandas as pd
+    from pyspark.sql.streaming.state import GroupState
+
+    Frames = Iterator[pd.DataFrame]
 
 Rows = Iterator[pa.RecordBatch]
 
@@ -33,6 +40,11 @@ def count_and_pass(name: str, key: str) -> Callable[[Rows], Rows]:
 def count_and_end(name: str, key: str) -> Callable[[Rows], Rows]:
     """As `count_and_pass`, but gives only `n long`."""
     return partial(_count_and_end, name, key)
+
+
+def count_in_spark_state(seconds_per_row: float) -> Callable[[tuple[int], Frames, GroupState], Frames]:
+    """For applyInPandasWithState: count in Spark's own state, `n long`, with declared work per row; gives `n long`."""
+    return partial(_count_in_spark_state, round(seconds_per_row * work.iterations_for(1.0)))
 
 
 _kept: dict[tuple[str, int], KeyedState] = {}
@@ -64,6 +76,17 @@ def _count_and_end(name: str, key: str, batches: Rows) -> Rows:
         _count_kept(name, key, batch)
         rows += batch.num_rows
     yield pa.record_batch({"n": [rows]})
+
+
+def _count_in_spark_state(turns: int, key: tuple[int], frames: Frames, state: GroupState) -> Frames:
+    import pandas as pd
+
+    rows = 0
+    for frame in frames:
+        work.burn(len(frame), turns)
+        rows += len(frame)
+    state.update((rows + (state.get[0] if state.exists else 0),))
+    yield pd.DataFrame({"n": [rows]})
 
 
 def _count_kept(name: str, key: str, batch: pa.RecordBatch) -> None:
