@@ -18,9 +18,9 @@ from support.stages import SLOTS, Flow, Loss, manifest, random_table
 from support.stories import some_rows, stories, told
 
 from streamtopology.jobs import upkeep
-from streamtopology.jobs.driver import _deal
 from streamtopology.jobs.keys import KeyColumns
 from streamtopology.jobs.sources.descriptors import Descriptor
+from streamtopology.jobs.sources.split import deal
 from streamtopology.jobs.upkeep import Upkeep
 from streamtopology.routing.controller import MIN_BATCHES
 
@@ -489,7 +489,7 @@ def test_a_snapshot_is_what_its_deltas_were_and_batches_may_go_on_meanwhile(
 def test_every_row_is_dealt_to_one_place_that_is_there(sizes: list[int], weights: list[int], homes: set[int]) -> None:
     descriptors = [Descriptor("s", "parquet", "f", part, 0, rows, rows) for part, rows in enumerate(sizes)]
     shares = [weight / sum(weights) for weight in weights] if sum(weights) else []
-    dealt = _deal([descriptor.to_json() for descriptor in descriptors], shares, sorted(homes), range(4))
+    dealt = deal([descriptor.to_json() for descriptor in descriptors], shares, sorted(homes), range(4))
     assert len(dealt) == len(homes)
     pieces = [Descriptor.from_json(text) for part in dealt for text in part]
     read = Counter((piece.part, row) for piece in pieces for row in range(piece.start, piece.end))

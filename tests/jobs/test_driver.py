@@ -259,6 +259,19 @@ def test_two_drivers_on_one_checkpoint_are_told_apart(tmp_path: Path) -> None:
         other.driver._commit(flow.router.done[-1].attempt, flow.router.plan, 0, flow.router.done[-1].results)
 
 
+def test_an_attempt_that_another_driver_has_recorded_is_not_made(tmp_path: Path) -> None:
+    """Both would write the same files, and one commit would name what the other wrote."""
+    given = picky(tmp_path, "Named")
+    flow, other = Flow(tmp_path, given), Flow(tmp_path, given)
+    flow.batch(s=table_of([(1, 1)]))
+    other.driver.resume()
+    made = other.driver.checkpoint.record
+    other.driver.checkpoint.record = lambda record: flow.batch(s=table_of([(2, 2)])) is None or made(record)
+    with pytest.raises(TopologyFailed, match=r"attempt 1 at batch 1 was recorded by another driver.*stop one of the two"):
+        other.batch(s=table_of([(2, 2)]))
+    assert sums_of(flow) == {1: (1, 1), 2: (1, 2)}
+
+
 def test_a_batch_that_spark_repeats_after_its_commit_is_only_published(tmp_path: Path) -> None:
     given = manifest(
         [{"name": "n", "inputs": ["s"], "grouping": {"policy": "mixed", "key": "k"}, "run": "count"}], {"s": "k BIGINT"}

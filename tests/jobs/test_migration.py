@@ -90,6 +90,36 @@ def test_a_plan_whose_state_is_copied_ahead_changes_no_count(
     assert flow.checkpoint.migrations.leases() == []
 
 
+@pytest.mark.parametrize("damage", ["a byte", "gone", "cut short"])
+def test_a_copy_that_cannot_be_used_costs_an_attempt(tmp_path: Path, damage: str) -> None:
+    """The state it was made from is whole: it moves with the batch, as without a copy."""
+    flow = Flow(tmp_path, counting())
+    seen = [rows_of(1), rows_of(2)]
+    for rows in seen:
+        flow.batch(s=rows)
+    epoch = flow.router.prepare({"n": table(3)})
+    copied = migrate(flow.checkpoint, epoch, quietly)
+    flow.router.copied()
+    path = Path(flow.checkpoint.uri, next(file for part in copied.parts for file in part.files.values()))
+    if damage == "a byte":
+        path.write_bytes(path.read_bytes()[:-1] + b"?")
+    elif damage == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:10])
+    seen.append(rows_of(4))
+    commit = flow.batch(s=seen[-1])
+    assert (commit.epoch, commit.attempt) == (epoch, 2)
+    assert path.name in flow.told[-1]
+    assert "all state moves with the batch" in flow.told[-1]
+    assert counts(flow) == counted(*seen)
+    assert flow.checkpoint.migrations.leases() == []
+    flow.start(counting())
+    seen.append(rows_of(5))
+    flow.batch(s=seen[-1])
+    assert counts(flow) == counted(*seen)
+
+
 def test_the_switch_writes_only_what_changed_since_the_copy(tmp_path: Path) -> None:
     flow = Flow(tmp_path, counting())
     flow.batch(s=pa.table({"k": list(range(20_000))}))

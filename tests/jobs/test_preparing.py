@@ -107,6 +107,19 @@ def test_batches_go_on_under_the_epoch_before_until_all_is_copied(tmp_path: Path
     flow.check()
 
 
+def test_progress_of_the_copy_is_told_once(tmp_path: Path) -> None:
+    def stop_after_one(text: str) -> None:
+        raise InterruptedError(text)
+
+    flow = Copied(tmp_path)
+    epoch = flow.publish()
+    with pytest.raises(InterruptedError):
+        migrate(flow.flow.checkpoint, epoch, stop_after_one)
+    flow.batch([1])
+    flow.batch([1])
+    assert flow.told.count(f"epoch {epoch}: what leaves 1 of 4 instances is copied ahead") == 1
+
+
 def test_little_state_moves_with_the_next_batch(tmp_path: Path) -> None:
     flow = Copied(tmp_path, threshold="1Gi")
     epoch = flow.publish()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,7 +22,7 @@ from streamtopology.jobs.sources.checks import check
 from streamtopology.jobs.sources.descriptors import Descriptor, SourceError, SourceSpec
 from streamtopology.jobs.sources.spark_source import load, tagged_union, untag
 from streamtopology.jobs.sources.split import TOLERANCE, assign
-from streamtopology.jobs.sources.stream import DescriptorLog, descriptor_stream
+from streamtopology.jobs.sources.stream import DescriptorLog, DescriptorStreamReader, descriptor_stream
 from streamtopology.routing.topology import Source
 
 # --- descriptors and replay
@@ -319,6 +321,31 @@ def test_the_descriptors_of_a_batch_are_found_beside_sources_of_spark(spark: Spa
     query.stop()
     assert query.exception() is None
     assert [Path(Descriptor.from_json(row).path).name for row in seen] == ["0.parquet", "1.parquet"]
+
+
+@pytest.mark.parametrize("round", range(5))
+def test_two_threads_may_ask_for_batches_at_once(tmp_path: Path, round: int) -> None:
+    """Spark's thread asks for the next batch while the one before it is being asked for: no file comes twice or never."""
+    data, offsets, batches = tmp_path / "in", tmp_path / "spark" / "offsets", 20
+    offsets.mkdir(parents=True)
+    for number in range(batches):
+        parquet_file(data, f"{number:02}.parquet", [number], mtime=100)
+    source = spec(data, maxFilesPerTrigger="1")
+    log = DescriptorLog([source], tmp_path / "log", tmp_path / "spark", position=0)
+    reader = DescriptorStreamReader([source], tmp_path / "log")
+    offset = reader.initialOffset()
+    for number in range(batches):
+        _, offset = reader.read(offset)
+        (offsets / str(number)).write_text(f"v1\n{{}}\n{json.dumps(offset)}")
+    both = threading.Barrier(2)
+
+    def ask(number: int) -> list[str]:
+        both.wait()
+        return log.of_batch(number)
+
+    with ThreadPoolExecutor(2) as threads:
+        found = list(threads.map(ask, [batches - 2, batches - 1]))
+    assert [Path(Descriptor.from_json(row).path).name for rows in found for row in rows] == ["18.parquet", "19.parquet"]
 
 
 def test_an_offset_log_of_another_version_is_refused(tmp_path: Path) -> None:

@@ -46,11 +46,12 @@ def _told_errors() -> list[type[Exception]]:
     from streamtopology.jobs.server import AddressError
     from streamtopology.jobs.sinks import SinkError
     from streamtopology.jobs.sources.descriptors import SourceError
+    from streamtopology.jobs.state import StateFileError
     from streamtopology.jobs.top import Unreachable
 
     return [
         AddressError, CheckpointError, ClusterError, ExecutorsUnusable, GivenUp, JavaMissing, NotRunning, Refused, SinkError,
-        SourceError, TopologyFailed, Unreachable,
+        SourceError, StateFileError, TopologyFailed, Unreachable,
     ]  # fmt: skip
 
 

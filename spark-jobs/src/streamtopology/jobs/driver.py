@@ -26,8 +26,7 @@ from streamtopology.jobs.logs import begin_batch
 from streamtopology.jobs.pinning import ExecutorInfo, Sending, Slot
 from streamtopology.jobs.publishing import DEAD_LETTER, DEAD_LETTERS, Publisher
 from streamtopology.jobs.reading_ahead import Ahead
-from streamtopology.jobs.sources.descriptors import Descriptor
-from streamtopology.jobs.sources.split import assign
+from streamtopology.jobs.sources.split import deal
 from streamtopology.jobs.stages import Results, between_barriers, run_attempt
 from streamtopology.jobs.tasks import rehearse
 from streamtopology.jobs.upkeep import Upkeep
@@ -200,6 +199,11 @@ class Driver:
                 self.tell(f"batch {number}, attempt {attempt_number}: {why}; trying again on the executors that are there")
                 self.pause(PAUSES[min(attempt_number - first, len(PAUSES) - 1)])
                 continue
+            if (why_not := self._unusable_copy(results)) is not None:
+                why = f"{why_not}; all state moves with the batch"
+                self.tell(f"batch {number}, attempt {attempt_number}: {why}")
+                self.checkpoint.migrations.release(attempt.epoch)
+                continue
             self._stop_on_failures(results)
             results = self._timed(results, begun_at, self._dag(plan), was_ahead=ahead is not None)
             self.upkeep.after(self._commit(attempt, plan, spark_batch, results), self._dag(plan))
@@ -225,7 +229,7 @@ class Driver:
         plan = self.router.ready()
         epoch = plan.epoch
         if epoch.number == attempt.epoch == attempt.previous_epoch:
-            dealt = _deal(descriptors, epoch.source_shares, attempt.homes, plan.placement.present)
+            dealt = deal(descriptors, epoch.source_shares, attempt.homes, plan.placement.present)
             self._ahead = Ahead.begin(self.spark, attempt, slots, dealt)
 
     def drain(self, for_good: bool) -> None:
@@ -276,7 +280,7 @@ class Driver:
             placement=place_instances(homes, placement, self._placement_left(plan)),
             watermark=self.watermarks.current(),
             flush=at_end or self.router.must_flush(), final=final,
-            descriptors=_deal(descriptors, plan.epoch.source_shares, homes, placement.present),
+            descriptors=deal(descriptors, plan.epoch.source_shares, homes, placement.present),
             chooser_loads=dict(self._chooser_loads), iterations_per_second=self.iterations_per_second,
             dead_letter=plan.topology.on_bad_tuple == "deadLetter", copied_at=self._copied_at(plan),
             knowledge=self._lessons.to_wire(plan.epoch),
@@ -318,8 +322,8 @@ class Driver:
         return timed
 
     def _record(self, attempt: Attempt, spark_batch: int, descriptors: int) -> None:
-        """The batch record activates the attempt's epoch; it is there before any task works."""
-        self.checkpoint.record(
+        """The batch record activates the attempt's epoch; it is there before any task works, and it is ours alone."""
+        recorded = self.checkpoint.record(
             BatchRecord(
                 batch=attempt.number,
                 attempt=attempt.attempt,
@@ -330,7 +334,13 @@ class Driver:
                 chooser_loads={node: loads.tolist() for node, loads in attempt.chooser_loads.items()},
             )
         )
+        if not recorded:
+            raise self._another_driver(f"attempt {attempt.attempt} at batch {attempt.number} was recorded")
         self.router.active(attempt.epoch, attempt.number)
+
+    def _unusable_copy(self, results: Results) -> str | None:
+        """Why state that was copied ahead could not be used, if it could not: where it was copied from it still is."""
+        return next((failure["sentence"] for failure in results.failures if failure["of_a_copy"]), None)
 
     def _stop_on_failures(self, results: Results) -> None:
         if results.failures:
@@ -350,16 +360,19 @@ class Driver:
             rows_in=sum(report.rows for report in results.sources),
         )  # fmt: skip
         if not self.checkpoint.commit(commit):
-            raise TopologyFailed(
-                f"batch {attempt.number} was committed by another driver on checkpoint {self.checkpoint.uri}; only one "
-                "driver may run a topology: stop one of the two"
-            )
+            raise self._another_driver(f"batch {attempt.number} was committed")
         self._to_be_measured = max(self._to_be_measured - 1, 0)
         self._last, self._last_plan = commit, plan
         for turned in results.turns:
             self._count_for_choosers(turned.report.operator, turned.report.instance, turned.report.rows)
         self.publisher.publish(commit)
         return commit
+
+    def _another_driver(self, what: str) -> TopologyFailed:
+        return TopologyFailed(
+            f"{what} by another driver on checkpoint {self.checkpoint.uri}; only one driver may run a topology: stop one of "
+            "the two"
+        )
 
     def _outputs(self, attempt: Attempt, results: Results) -> dict[str, list[str]]:
         """Staged files per sink, in the order of instances."""
@@ -381,17 +394,6 @@ class Driver:
             loads = np.concatenate([loads, np.zeros(instance + 1 - len(loads))])
         loads[instance] += rows
         self._chooser_loads[node] = loads
-
-
-def _deal(
-    descriptors: Sequence[str], shares: Sequence[float], homes: Sequence[int], present: Collection[int]
-) -> tuple[tuple[str, ...], ...]:
-    """Each place's part of the batch's descriptors, by the plan's shares of the slots whose executors are there."""
-    wanted = [(shares[home] if shares else 1.0) if home in present else 0.0 for home in homes]
-    if sum(wanted) <= 0:
-        wanted = [float(home in present) for home in homes]
-    dealt = assign([Descriptor.from_json(text) for text in descriptors], wanted)
-    return tuple(tuple(descriptor.to_json() for descriptor in part) for part in dealt)
 
 
 def _state_after(last: CommitRecord | None, results: Results, epoch: Epoch) -> dict[str, dict[int, StateRef]]:

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from streamtopology.jobs.batch import Plan
 from streamtopology.jobs.checkpoint import Checkpoint, Lease
-from streamtopology.jobs.migrate import moving_bytes
+from streamtopology.jobs.migrate import moving_bytes, sources_of
 from streamtopology.jobs.state import KeyedStateSchema
 
 MOST_STARTS = 4
@@ -44,6 +44,8 @@ class Preparing:
     _epoch: int | None = None
     _began_at: float = 0.0
     _starts: int = 0
+    _parts: int = 0
+    _parts_told: int = 0
     _copier: Copier | None = None
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
@@ -63,6 +65,7 @@ class Preparing:
         with self._lock:
             lease = self.checkpoint.migrations.take(Lease(plan.epoch.number, commit.batch, before.epoch.number))
             self._epoch, self._began_at, self._starts = lease.epoch, self.clock(), 0
+            self._parts, self._parts_told = len(sources_of(plan, commit)), 0
             self.tell(f"epoch {lease.epoch} is prepared: what it moves is copied ahead, as of batch {lease.batch}")
             self._start_copying()
         return True
@@ -79,6 +82,7 @@ class Preparing:
                 self.tell(f"epoch {self._epoch}: {keys:,} keys, {size:,} bytes are copied ahead, in {seconds:.1f} s")
                 self._end()
                 return True
+            self._tell_progress(self._epoch)
             return self._has_failed_for_good()
 
     def give_up(self) -> None:
@@ -93,6 +97,12 @@ class Preparing:
         """This process ends: so does copying. The next one decides anew."""
         with self._lock:
             self._end()
+
+    def _tell_progress(self, epoch: int) -> None:
+        done = self.checkpoint.migrations.parts_done(epoch)
+        if done > self._parts_told:
+            self._parts_told = done
+            self.tell(f"epoch {epoch}: what leaves {done} of {self._parts} instances is copied ahead")
 
     def _has_failed_for_good(self) -> bool:
         failure = self._copier.failure() if self._copier else None

@@ -19,6 +19,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from streamtopology.jobs.batch import Attempt
+from streamtopology.jobs.checkpoint import CheckpointError
 from streamtopology.jobs.dag import Dag, Node
 from streamtopology.jobs.departures import Departures
 from streamtopology.jobs.envelope import Kind, Section, sections
@@ -31,15 +32,18 @@ from streamtopology.jobs.operators.base import Rows
 from streamtopology.jobs.pinning import Blob, Stage, addressed
 from streamtopology.jobs.source_reader import SourceReader
 from streamtopology.jobs.sources.ddl import SchemaError
-from streamtopology.jobs.state import KeyedState, State, routing_hashes
+from streamtopology.jobs.state import KeyedState, Ownership, StateFileError, routing_hashes
 from streamtopology.jobs.turn import Turn
-from streamtopology.jobs.worker import THIS_WORKER, Worker
+from streamtopology.jobs.worker import THIS_WORKER, CopyUnusable, Worker
 from streamtopology.routing.epoch import Epoch
 from streamtopology.routing.report import SourceReport
 from streamtopology.routing.table import RoutingTable
 
 SENT_DDL = "blob binary"
 _SENT = pa.schema([("blob", pa.binary())])
+_FOR_PEOPLE = (TopologyFailed, SchemaError, CheckpointError, StateFileError)
+"""Errors whose own sentences say what is wrong and what can be done."""
+
 SOURCE, TURN, MOVED, FAILED = b"S", b"T", b"M", b"F"
 
 
@@ -86,7 +90,8 @@ def read_at(place: int, attempt: Attempt, worker: Worker) -> list[pa.Buffer]:
             for source, schema in dag.sources.items():
                 outbox.send(source, made_up_rows(schema))
     _report_source(outbox, place, attempt.homes[place], reader)
-    _hand_over(attempt, worker, dag, plan.epoch, place, outbox)
+    with _telling_the_driver(outbox, place, "handing state over", attempt.dry):
+        _hand_over(attempt, worker, dag, plan.epoch, place, outbox)
     return outbox.envelopes()
 
 
@@ -219,11 +224,9 @@ def _hand_over(attempt: Attempt, worker: Worker, dag: Dag, epoch: Epoch, place: 
                 continue
             if state is None or len(state) == 0:
                 continue
-            for owner in (other for other in table.instances() if other != instance):
-                entries, rows = _entries_of(state, table, owner)
-                if entries:
-                    outbox.send_state(node.name, owner, rows)
-                    moved.append((node.name, entries, rows.nbytes))
+            for owner, entries, rows in state.leaving(Ownership(table, instance)):
+                outbox.send_state(node.name, owner, rows)
+                moved.append((node.name, entries, rows.nbytes))
     outbox.report(place, MOVED + json.dumps(moved).encode())
 
 
@@ -264,20 +267,6 @@ def _others(owners: np.ndarray, instance: int) -> list[int]:
     return np.unique(owners[owners != instance]).tolist()
 
 
-def _entries_of(state: State, table: RoutingTable, owner: int) -> tuple[int, pa.RecordBatch]:
-    """How many keys or rows `state` holds that are now `owner`'s, and these in the state's own form."""
-    entries = 0
-
-    def are_theirs(hashes: np.ndarray) -> np.ndarray:
-        nonlocal entries
-        theirs = table.lookup(hashes) == owner
-        entries += int(np.count_nonzero(theirs))
-        return theirs
-
-    rows = state.extract(are_theirs)
-    return entries, rows
-
-
 @contextmanager
 def _telling_the_driver(outbox: Outbox, place: int, where: str, dry: bool) -> Iterator[None]:
     """An error in user code or data is a report, not a failed task: the driver stops the run with a sentence.
@@ -290,8 +279,8 @@ def _telling_the_driver(outbox: Outbox, place: int, where: str, dry: bool) -> It
         if dry:
             return
         told = {
-            "where": where, "sentence": str(error) or repr(error), "known": isinstance(error, TopologyFailed | SchemaError),
-            "traceback": traceback.format_exc(),
+            "where": where, "sentence": str(error) or repr(error), "known": isinstance(error, _FOR_PEOPLE),
+            "of_a_copy": isinstance(error, CopyUnusable), "traceback": traceback.format_exc(),
         }  # fmt: skip
         outbox.report(place, FAILED + json.dumps(told).encode())
 

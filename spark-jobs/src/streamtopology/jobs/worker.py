@@ -18,7 +18,7 @@ from streamtopology.jobs.checkpoint.retention import number_of
 from streamtopology.jobs.dag import Dag, Node
 from streamtopology.jobs.learning import new_observer, what_is_learnt
 from streamtopology.jobs.operators.base import Operator
-from streamtopology.jobs.state import KeyedState, KeyedStateSchema, State, new_state
+from streamtopology.jobs.state import KeyedState, KeyedStateSchema, State, StateFileError, new_state
 from streamtopology.routing.epoch import Route
 from streamtopology.routing.groupings.knowledge import Observer
 
@@ -36,6 +36,10 @@ class Held:
     base: Version | None
     pending: Version | None = None
     adopted: int | None = None
+
+
+class CopyUnusable(Exception):
+    """State that was copied ahead cannot be used; that from which it was copied can."""
 
 
 class Worker:
@@ -86,24 +90,30 @@ class Worker:
         return held.state
 
     def adopt(self, attempt: Attempt, node: Node, instance: int) -> list[str]:
-        """Add to the state of `instance`, as the newest commit has it, what was copied for it ahead; the files."""
+        """Add to the state of `instance`, as the newest commit has it, what was copied for it ahead; the files.
+
+        Raises CopyUnusable.
+        """
         if _adopting(attempt) is None or not isinstance(node.state, KeyedStateSchema):
             return []
         copied = self.copied(attempt)
         files = list(files_for(copied, node.name, instance))
         held = self._held[attempt.run, node.name, instance]
         if files and held.adopted is None:
-            self.checkpoint(attempt).apply_deltas(held.state, files)
-            held.adopted = attempt.epoch
+            held.adopted = attempt.epoch  # first: with half of them it is nothing that another epoch could begin with
+            try:
+                self.checkpoint(attempt).apply_deltas(held.state, files)
+            except (CheckpointError, StateFileError) as error:
+                raise CopyUnusable(str(error)) from error
         return files
 
     def copied(self, attempt: Attempt) -> Copied:
-        """What was copied ahead for the attempt's epoch."""
+        """What was copied ahead for the attempt's epoch. Raises CopyUnusable."""
         known = (attempt.run, attempt.epoch)
         if known not in self._copied:
             copied = self.checkpoint(attempt).migrations.copied(attempt.epoch)
             if copied is None:
-                raise CheckpointError(f"the copy made for epoch {attempt.epoch} is gone from checkpoint {attempt.checkpoint}")
+                raise CopyUnusable(f"the copy made for epoch {attempt.epoch} is gone from checkpoint {attempt.checkpoint}")
             self._copied = {known: copied}
         return self._copied[known]
 

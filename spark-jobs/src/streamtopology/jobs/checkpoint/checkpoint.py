@@ -265,6 +265,7 @@ class Checkpoint:
         """
         leases = self.migrations.leases()
         commits = self._commits()
+        leases += self.migrations.leases()  # one that was taken meanwhile may hold a commit that the last few are not
         oldest = min((lease.batch for lease in leases), default=commits[-1] if commits else 0)
         kept = [self.read_commit(batch) for batch in commits if batch == oldest or batch in commits[-keep_commits:]]
         if not kept:

@@ -21,6 +21,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import S3Store as Bucket
 
+from streamtopology.jobs.checkpoint.disk import Content
 from streamtopology.jobs.checkpoint.store import CheckpointError
 
 VARIABLES = "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_REGION, AWS_ENDPOINT_URL"
@@ -76,7 +77,7 @@ class S3Store:
             config={"endpoint": endpoint} if endpoint else {},
         )
 
-    def create(self, path: str, data: bytes) -> bool:
+    def create(self, path: str, data: Content) -> bool:
         """Make an object unless there is one. Each bears the name of its writer: an answer that was lost can be found out."""
         me = uuid.uuid4().hex
 
@@ -89,8 +90,9 @@ class S3Store:
 
         return self._asked("write", path, put)
 
-    def write_new(self, path: str, data: bytes) -> None:
-        self._asked("write", path, lambda: obstore.put(self._bucket, path, data, use_multipart=False))
+    def write_new(self, path: str, data: Content) -> None:
+        if not self.create(path, data):
+            raise self._told("write", path, "it is there", "only one driver may run a topology: stop one of the two")
 
     def read(self, path: str) -> bytes:
         return self._asked("read", path, lambda: obstore.get(self._bucket, path).bytes().to_bytes())

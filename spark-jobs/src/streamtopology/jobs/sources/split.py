@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from streamtopology.jobs.sources.descriptors import Descriptor
@@ -25,6 +25,20 @@ class _Bin:
 
     def finish(self, more: int = 0) -> float:
         return (self.rows + more) / self.share if self.share > 0 else float("inf")
+
+
+def deal(
+    descriptors: Sequence[str], shares: Sequence[float], homes: Sequence[int], present: Collection[int]
+) -> tuple[tuple[str, ...], ...]:
+    """Each place's part of a batch's descriptors (JSON), by the plan's shares of the slots whose executors are there.
+
+    `homes[place]` is the slot at a place; one that is not `present` only hands its state over, and reads nothing.
+    """
+    wanted = [(shares[home] if shares else 1.0) if home in present else 0.0 for home in homes]
+    if sum(wanted) <= 0:
+        wanted = [float(home in present) for home in homes]
+    dealt = assign([Descriptor.from_json(text) for text in descriptors], wanted)
+    return tuple(tuple(descriptor.to_json() for descriptor in part) for part in dealt)
 
 
 def assign(descriptors: Iterable[Descriptor], shares: Sequence[float]) -> list[list[Descriptor]]:

@@ -6,6 +6,7 @@ Spark's public Python Data Source API gives offsets, checkpoints and replay; the
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -49,6 +50,7 @@ class DescriptorLog:
         self._reader = DescriptorStreamReader(specs, log)
         self._checkpoint = checkpoint
         self._position = position
+        self._lock = threading.Lock()
 
     def newest_counted(self) -> int:
         """The newest batch that Spark counts as done; -1 before the first."""
@@ -56,7 +58,11 @@ class DescriptorLog:
         return max((int(path.name) for path in done.iterdir() if path.name.isdecimal()), default=-1) if done.exists() else -1
 
     def of_batch(self, number: int) -> list[str]:
-        """The descriptors (JSON) that Spark planned for its batch `number`. Raises SourceError."""
+        """The descriptors (JSON) that Spark planned for its batch `number`. Raises SourceError. Any thread may ask."""
+        with self._lock:
+            return self._of_batch(number)
+
+    def _of_batch(self, number: int) -> list[str]:
         end = self._logged(number)
         start = None if number == 0 else self._logged(number - 1)
         if end is None:
