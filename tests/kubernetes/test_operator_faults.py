@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kubernetes import client
 from support.fake_driver import FakeDrivers
 from support.kube.apiserver import ApiServer
 from support.kube.fake_kubelet import FakeKubelet
@@ -15,6 +17,8 @@ from support.kube.running_operator import OperatorProcess, OperatorThread, Topol
 from support.waiting import eventually
 
 from streamtopology.operator import faults
+from streamtopology.operator.api import Api, ApiAway
+from streamtopology.operator.names import Kind
 from streamtopology.operator.settings import Settings
 
 QUIET = {"mode": "Off", "interval": "300ms"}
@@ -47,12 +51,12 @@ def topologies(api_server: ApiServer, namespace: str, drivers: FakeDrivers) -> I
 
 @pytest.fixture
 def operator(api_server: ApiServer, namespace: str, drivers: FakeDrivers) -> OperatorThread:
-    return an_operator(api_server, namespace, drivers)
+    return an_operator(api_server, (namespace,), drivers)
 
 
-def an_operator(api_server: ApiServer, namespace: str, drivers: FakeDrivers) -> OperatorThread:
-    """One that looks after this namespace alone."""
-    settings = Settings(namespaces=(namespace,), image="registry.example/spark:1", driver_url=drivers.url, drain_seconds=20.0)
+def an_operator(api_server: ApiServer, namespaces: tuple[str, ...], drivers: FakeDrivers) -> OperatorThread:
+    """One that looks after these namespaces alone."""
+    settings = Settings(namespaces=namespaces, image="registry.example/spark:1", driver_url=drivers.url, drain_seconds=20.0)
     return OperatorThread(api_server, settings)
 
 
@@ -85,11 +89,11 @@ FIRST = [
 def test_killed_while_a_topology_is_made(
     topologies: Topologies, api_server: ApiServer, drivers: FakeDrivers, monkeypatch: pytest.MonkeyPatch, point: str
 ):
-    with monkeypatch.context() as patched, an_operator(api_server, topologies.namespace, drivers) as doomed:
+    with monkeypatch.context() as patched, an_operator(api_server, (topologies.namespace,), drivers) as doomed:
         die_at(patched, point)
         topologies.create(manifest("flow", rebalance=QUIET))
         eventually(lambda: doomed.is_dead)
-    with an_operator(api_server, topologies.namespace, drivers):
+    with an_operator(api_server, (topologies.namespace,), drivers):
         eventually(lambda: settled(topologies, 1), 60)
     eventually(lambda: sorted(topologies.executor_pods("flow", "large")) == ["flow-large-0", "flow-large-1"])
     eventually(lambda: len(topologies.driver_pods("flow")) == 1)
@@ -113,7 +117,7 @@ def test_killed_in_the_middle_of_a_change(
     topologies: Topologies, api_server: ApiServer, drivers: FakeDrivers, monkeypatch: pytest.MonkeyPatch, point: str
 ):
     changed = CHANGES[point]
-    with an_operator(api_server, topologies.namespace, drivers) as doomed:
+    with an_operator(api_server, (topologies.namespace,), drivers) as doomed:
         topologies.create(manifest("flow", rebalance=QUIET))
         eventually(lambda: settled(topologies, 1), 60)
         driver = topologies.driver_pods("flow")
@@ -121,7 +125,7 @@ def test_killed_in_the_middle_of_a_change(
             die_at(patched, point)
             topologies.change("flow", **changed)
             eventually(lambda: doomed.is_dead)
-    with an_operator(api_server, topologies.namespace, drivers):
+    with an_operator(api_server, (topologies.namespace,), drivers):
         eventually(lambda: settled(topologies, 2), 60)
     wanted = {one["name"]: one for one in changed.get("executors", [LARGE, SMALL])}
     for name, ordinals in (("large", 2), ("small", 1)):
@@ -150,6 +154,54 @@ def test_really_killed_and_really_started_again(
     with OperatorProcess(api_server, tmp_path / "second.log", **environment) as second:
         eventually(lambda: second.process.poll() is not None or settled(topologies, 1), 120)
         assert second.process.poll() is None, second.said
+
+
+@pytest.fixture
+def another(api_server: ApiServer) -> Iterator[Topologies]:
+    """Those of a second namespace."""
+    name = api_server.new_namespace()
+    with api_server.client() as api:
+        yield Topologies(api, name)
+        client.CoreV1Api(api).delete_namespace(name)
+
+
+def late(monkeypatch: pytest.MonkeyPatch, namespace: str) -> threading.Event:
+    """No list of this namespace is answered until the event is set."""
+    answered, really = threading.Event(), Api.list
+
+    async def listed(self: Api, kind: Kind, of: str | None, selector: str = "") -> Any:
+        if of == namespace and not answered.is_set():
+            raise ApiAway(f"{of} cannot be listed yet")
+        return await really(self, kind, of, selector)
+
+    monkeypatch.setattr(Api, "list", listed)
+    return answered
+
+
+def test_a_namespace_that_cannot_be_listed_yet_is_left_alone_and_holds_up_no_other(
+    topologies: Topologies, another: Topologies, api_server: ApiServer, drivers: FakeDrivers, monkeypatch: pytest.MonkeyPatch
+):
+    """What is there must not be taken for missing: the driver would be restarted, the routing made anew without its epoch."""
+    both = (topologies, another)
+    spaces = (topologies.namespace, another.namespace)
+    with an_operator(api_server, spaces, drivers):
+        for one in both:
+            one.create(manifest("flow", rebalance=QUIET))
+        eventually(lambda: all(settled(one, 1) for one in both), 60)
+        for one in both:
+            one.change("flow", rebalance={**QUIET, "tolerance": 0.2})
+        eventually(lambda: all(settled(one, 2) for one in both), 60)
+    driver = another.driver_pods("flow")
+    answered = late(monkeypatch, another.namespace)
+    with an_operator(api_server, spaces, drivers):
+        for one in both:
+            one.change("flow", executors=[{**LARGE, "replicas": 3}, SMALL])
+        eventually(lambda: settled(topologies, 3), 60)
+        assert another.status("flow")["observedGeneration"] == 2
+        assert another.routing("flow")["generation"] == "2"
+        answered.set()
+        eventually(lambda: settled(another, 3), 60)
+    assert another.driver_pods("flow") == driver
 
 
 def test_an_api_server_that_is_away_and_comes_back(topologies: Topologies, api_server: ApiServer, operator: OperatorThread):
@@ -191,7 +243,7 @@ def test_what_the_api_server_refuses_is_told(topologies: Topologies, operator: O
 
 def test_two_operators_at_once_do_the_same_and_not_twice(topologies: Topologies, api_server: ApiServer, drivers: FakeDrivers):
     """What a lost lease may lead to for a moment: both act, by server-side apply under the same name."""
-    with an_operator(api_server, topologies.namespace, drivers), an_operator(api_server, topologies.namespace, drivers):
+    with an_operator(api_server, (topologies.namespace,), drivers), an_operator(api_server, (topologies.namespace,), drivers):
         topologies.create(manifest("flow", rebalance=QUIET))
         eventually(lambda: settled(topologies, 1), 60)
         topologies.change("flow", executors=[{**LARGE, "cpu": "600m"}, SMALL])

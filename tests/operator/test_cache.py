@@ -51,12 +51,15 @@ def test_the_end_of_an_object_is_not_the_end_of_its_namesake():
 
 
 class Lists(Api):
-    """Says that there is nothing, as of `version`; its watches break at once."""
+    """Says that there is nothing, as of `version`; namespaces that are `away` cannot be listed, and nothing ever changes."""
 
-    def __init__(self, version: int) -> None:
+    def __init__(self, version: int, away: set[str] | None = None) -> None:
         self.version = version
+        self.away = away or set()
 
     async def list(self, kind: Kind, namespace: str | None, selector: str = "") -> Object:
+        if namespace in self.away:
+            raise ApiAway("not yet")
         return {"items": [], "metadata": {"resourceVersion": str(self.version)}}
 
     async def watch(self, kind: Kind, namespace: str | None, selector: str, since: str) -> AsyncIterator[Object]:
@@ -72,7 +75,7 @@ def after_an_empty_list(version: int) -> list[tuple[str, bool]]:
 
     async def story() -> None:
         following = asyncio.create_task(cache.follow(Lists(version), names.JOB, None))
-        await cache.listed([names.JOB])
+        await cache.listed([names.JOB], None)
         following.cancel()
 
     asyncio.run(asyncio.wait_for(story(), 20))
@@ -83,3 +86,19 @@ def test_a_list_that_is_older_than_what_was_made_since_does_not_take_it_away():
     """Lists come from the server's cache. Taken for gone, a ConfigMap would be made again without its epoch."""
     assert after_an_empty_list(version=4) == [("first", False)]
     assert after_an_empty_list(version=6) == []
+
+
+def test_a_kind_is_known_in_a_namespace_when_it_was_listed_there_and_not_when_another_was():
+    async def story() -> None:
+        api, cache = Lists(1, away={"late"}), Cache(lambda _: None)
+        following = [asyncio.create_task(cache.follow(api, names.JOB, namespace)) for namespace in ("space", "late")]
+        await cache.listed([names.JOB], "space")
+        late = asyncio.create_task(cache.listed([names.JOB], "late"))
+        await asyncio.sleep(0)
+        assert not late.done()
+        api.away.clear()
+        await late
+        for one in following:
+            one.cancel()
+
+    asyncio.run(asyncio.wait_for(story(), 20))

@@ -83,7 +83,7 @@ class Desk(DeskBeside):
         await super().forget(uid)
 
 
-def play(api: OneTopology, story: Story) -> None:
+def play(api: OneTopology, story: Story, begun: bool = True) -> None:
     """A reconciler that has seen the topology of `api`, and looks at it when the story says so."""
 
     async def played() -> None:
@@ -93,6 +93,8 @@ def play(api: OneTopology, story: Story) -> None:
             planner: Any = Desk()
             scraper = Scraper(session, planner, queue.add, lambda: 0.0)
             reconciler = Reconciler(Applier(api, cache), cache, scraper, planner, queue, SETTINGS, Metrics(), lambda: 0.0)
+            if begun:
+                reconciler.begin(None)
             reconciler.saw(copy.deepcopy(api.topology))
             await story(reconciler, queue, scraper)
             scraper.close()
@@ -181,3 +183,19 @@ def test_one_that_was_deleted_while_nobody_watched_is_forgotten_when_its_status_
         assert len(queue) == 0
 
     play(api, story)
+
+
+def test_a_topology_is_left_alone_until_what_it_owns_is_known():
+    """Else a ConfigMap that is there would be made anew without its epoch, and the driver restarted."""
+    api = OneTopology(of("uid-1", 1))
+
+    async def story(reconciler: Reconciler, queue: Queue, scraper: Scraper) -> None:
+        await look(reconciler, queue)
+        assert "status" not in api.topology
+        reconciler.begin("elsewhere")
+        assert len(queue) == 0
+        reconciler.begin("space")
+        await look(reconciler, queue)
+        assert api.topology["status"]["phase"] == "Invalid"
+
+    play(api, story, begun=False)

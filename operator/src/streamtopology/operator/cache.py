@@ -32,7 +32,7 @@ class Cache:
 
     changed: Changed
     _objects: dict[Key, dict[tuple[str, str], Seen]] = field(default_factory=lambda: defaultdict(dict))
-    _listed: dict[str, asyncio.Event] = field(default_factory=lambda: defaultdict(asyncio.Event))
+    _listed: dict[tuple[str, str | None], asyncio.Event] = field(default_factory=lambda: defaultdict(asyncio.Event))
 
     def of(self, key: Key) -> Mapping[tuple[str, str], Seen]:
         """(kind, name) -> object, of one topology."""
@@ -69,10 +69,11 @@ class Cache:
         for known in [one for one in of_topology if one[0] == kind.kind]:
             del of_topology[known]
 
-    async def listed(self, kinds: Iterable[Kind]) -> None:
-        """Returns once each of these kinds has been listed: before that, what is not here may well exist."""
+    async def listed(self, kinds: Iterable[Kind], namespace: str | None) -> None:
+        """Returns once each of these kinds, followed in this namespace (None: in all), has been listed there: before that,
+        what is not here may well exist."""
         for kind in kinds:
-            await self._listed[kind.kind].wait()
+            await self._listed[kind.kind, namespace].wait()
 
     async def follow(self, api: Api, kind: Kind, namespace: str | None) -> None:
         """Keeps one kind current until cancelled, whatever happens to watches and to the API server."""
@@ -105,7 +106,7 @@ class Cache:
                 present.add((key, item["metadata"]["name"]))
         version = str(listed["metadata"]["resourceVersion"])
         self._drop_absent(kind, namespace, present, int(version))
-        self._listed[kind.kind].set()
+        self._listed[kind.kind, namespace].set()
         return version
 
     def _drop_absent(self, kind: Kind, namespace: str | None, present: set[tuple[Key, str]], version: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import aiohttp
@@ -61,12 +61,13 @@ async def operate(
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=256)) as session:
         scraper = Scraper(session, planner, queue.add, clock)
         reconciler = Reconciler(Applier(api, cache), cache, scraper, planner, queue, settings, metrics, clock)
+        namespaces = settings.namespaces or (None,)
         beside = [
             asyncio.create_task(cache.follow(api, kind, namespace), name=f"watch {kind.plural}")
             for kind in WATCHED
-            for namespace in settings.namespaces or (None,)
+            for namespace in namespaces
         ]
-        beside.append(asyncio.create_task(_reconcile(reconciler, cache), name="reconciler"))
+        beside.append(asyncio.create_task(_reconcile(reconciler, cache, namespaces), name="reconciler"))
         try:
             await _until_first(_kopf(reconciler, client.configuration, settings), beside)
         finally:
@@ -76,10 +77,17 @@ async def operate(
             await asyncio.gather(*beside, return_exceptions=True)
 
 
-async def _reconcile(reconciler: Reconciler, cache: Cache) -> None:
-    """Not before every owned object is known: what is not in the cache would be made again."""
-    await cache.listed(WATCHED)
-    await reconciler.run()
+async def _reconcile(reconciler: Reconciler, cache: Cache, namespaces: Sequence[str | None]) -> None:
+    """Each namespace by itself: one that cannot be listed, for it is gone or its rights are, holds up no other."""
+
+    async def begin(namespace: str | None) -> None:
+        await cache.listed(WATCHED, namespace)
+        reconciler.begin(namespace)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(reconciler.run())
+        for namespace in namespaces:
+            group.create_task(begin(namespace))
 
 
 async def _kopf(reconciler: Reconciler, access: Configuration, settings: Settings) -> None:

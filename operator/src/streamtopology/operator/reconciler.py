@@ -53,6 +53,18 @@ class Reconciler:
         self._manifests: dict[Key, Object] = {}
         self._problems: dict[Key, tuple[str, str]] = {}
         self._written_at: dict[Key, float] = {}
+        self._begun: set[str | None] = set()
+
+    def begin(self, namespace: str | None) -> None:
+        """Every object that topologies of this namespace (None: of any) own is in the cache. Not before that are they looked
+        at: what is not there would be taken for missing, the driver restarted and the routing made anew without its epoch."""
+        self._begun.add(namespace)
+        for key in self._manifests:
+            if self._has_begun(key):
+                self._queue.add(key)
+
+    def _has_begun(self, key: Key) -> bool:
+        return None in self._begun or key.namespace in self._begun
 
     def saw(self, body: Object) -> None:
         """A topology is there, or has changed. What is older than what we know, our own writes included, is passed over, and
@@ -118,6 +130,8 @@ class Reconciler:
         manifest = self._manifests.get(key)
         if manifest is None:
             await self._forget(key)
+            return
+        if not self._has_begun(key):
             return
         seen = await self._look(key, manifest)
         decision = decide(seen, self._settings)
