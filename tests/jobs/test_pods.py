@@ -28,7 +28,15 @@ from streamtopology.routing.epoch import Epoch
 from streamtopology.routing.placement import Placement
 from streamtopology.routing.rescaling import most_instances, slot_names
 from streamtopology.routing.routing_map import RoutingMapError
-from streamtopology.routing.topology import ManifestError, Topology, parse
+from streamtopology.routing.topology import ManifestError, Topology, load, parse
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+APPLIED = [
+    path
+    for path in sorted(EXAMPLES.rglob("*.yaml"))
+    if "kubectl apply" in (text := path.read_text("utf-8")) and "kind: StreamTopology\nmetadata" in text
+]
+"""Examples that are topologies and say that they are for Kubernetes."""
 
 ENVIRONMENT = {
     "STREAMTOPOLOGY_NAME": "flights", "STREAMTOPOLOGY_NAMESPACE": "air", "POD_NAME": "flights-driver-5d", "POD_IP": "10.1.2.3",
@@ -148,6 +156,16 @@ def test_pods_need_a_checkpoint_that_they_share_and_the_topology_they_were_made_
         check_for_pods(topology(data=tmp_path), "flights")
     with pytest.raises(WrongUse, match="this driver is of topology 'trains', the ConfigMap holds 'flights'"):
         check_for_pods(topology(data=tmp_path, checkpoint="/shared"), "trains")
+
+
+@pytest.mark.parametrize("path", APPLIED, ids=lambda path: path.name)
+def test_an_example_that_says_kubectl_apply_is_taken_by_a_driver_in_a_pod(path: Path) -> None:
+    """And its checkpoint is on a volume that every pod of it mounts."""
+    example = load(path)
+    check_for_pods(example, example.name)
+    pods = [example.driver.pod, *(one.pod for one in example.executors)]
+    for pod in pods:
+        assert any(Path(example.checkpoint or "").is_relative_to(one["mountPath"]) for one in pod.volume_mounts)
 
 
 def test_the_driver_starts_no_executors_and_keeps_its_secret_in_a_file() -> None:
