@@ -111,6 +111,21 @@ def test_batches_of_another_checkpoint_are_taken_though_their_numbers_are_lower(
     assert told.judgement.kind == "reroute"
 
 
+def test_in_mode_off_the_last_judgement_is_no_longer_told_as_what_is():
+    clock = Clock()
+    desk = Desk(clock, clock)
+    desk.take("uid", answer(2, clock.now), request())
+    clock.now += 5
+    judged = desk.take("uid", answer(9, clock.now), request()).judgement
+    assert judged is not None
+    assert judged.imbalance is not None
+    clock.now += 5
+    off = request(rebalance=Rebalance(mode="Off", interval_seconds=1.0))
+    left = desk.take("uid", answer(12, clock.now), off).judgement
+    assert left is not None
+    assert (left.verdict, left.imbalance) == (None, None)
+
+
 def test_mode_recommend_recommends():
     clock = Clock()
     desk = Desk(clock, clock)

@@ -353,7 +353,7 @@ def test_an_epoch_that_the_driver_refuses_is_withdrawn(world: World):
     world.judgement = None
     world.settle()
     assert "epochNumber" not in routing(world)
-    assert "another generation" in dict(world.events)["EpochRefused"]
+    assert ["another generation" in message for reason, message in world.events if reason == "EpochRefused"] == [True], "once"
 
 
 def test_a_recommendation_is_told_and_left(world: World):
@@ -393,11 +393,29 @@ def test_the_autoscaler_decides_in_status_and_never_in_spec(world: World):
     spec = copy.deepcopy(world.manifest["spec"])
     world.scaling = Scaling(9, "busy 95 % of the measured capacity")
     world.settle()
+    told = [message for reason, message in world.events if reason == "Scaling"]
+    assert len(told) == 1
+    assert told[0].endswith("executor class large replicas: 2 -> 4 (generation 2); busy 95 % of the measured capacity")
     status = world.manifest["status"]["autoscale"]
     assert (status["desired"], status["replicas"]) == (4, 4), "within the bounds"
     assert status["selector"].endswith("streamtopology.dev/class=large")
     assert "busy 95 %" in status["reason"]
     assert world.manifest["spec"] == spec
+
+
+def test_why_it_scales_is_told_by_an_operator_that_was_killed_before_it_did_and_by_no_later_change(world: World):
+    world.manifest["spec"]["executors"][0].pop("replicas")
+    world.change(autoscale={"class": "large", "by": "Operator", "replicas": 2, "maxReplicas": 4})
+    world.settle()
+    world.scaling = Scaling(3, "busy 95 % of the measured capacity")
+    world.carry_out(world.decide(), steps=0)
+    world.events.clear()
+    world.scaling = None
+    world.settle()
+    assert "busy 95 %" in dict(world.events)["Scaling"]
+    world.change(operators=[{**COUNTS, "grouping": {"policy": "fields", "key": "key"}}])
+    world.settle()
+    assert dict(world.events)["Routing"].endswith("(generation 3)")
 
 
 def test_kubectl_scale_is_a_change_of_the_class(world: World):

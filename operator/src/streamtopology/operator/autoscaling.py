@@ -30,6 +30,16 @@ def replicas_wanted(seen: Observed, topology: Topology) -> Scaled | None:
     return Scaled(scaled.executor_class, scaled.within(now.replicas), now.reason)
 
 
+def why_scaled(seen: Observed, scaled: Scaled) -> str:
+    """Why the class gets another number of executors than it runs with, as long as it does; empty where it keeps them. From
+    status where the decision was recorded by a look that came no further."""
+    running = seen.running.executors if seen.running is not None else ()
+    if all(one.name != scaled.class_name or one.replicas == scaled.replicas for one in running):
+        return ""
+    known = seen.status.get("autoscale") or {}
+    return scaled.why or (known.get("reason", "") if known.get("desired") == scaled.replicas else "")
+
+
 def _asked_for(scaled: Autoscale) -> Scaled:
     """What `spec.autoscale.replicas` says, and a reason where a bound holds it."""
     given = scaled.within(scaled.replicas)

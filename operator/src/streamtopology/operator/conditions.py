@@ -30,6 +30,9 @@ ALARMING = frozenset(
 )
 """Reasons of Ready=False that nobody asked for."""
 
+LEFT = frozenset({"NotWorthIt", "NoBetterPlan"})
+"""Reasons of Balanced=False by which the controller decides to leave the routing as it is."""
+
 
 @dataclass(frozen=True)
 class Condition:
@@ -109,15 +112,16 @@ def balanced(seen: Observed, topology: Topology) -> Condition:
         return Condition("Balanced", "Unknown", "NotMeasured", "no batch has been measured yet")
     if judgement is not None and judgement.kind == "recommend":
         return Condition("Balanced", "False", "Recommended", f"mode is Recommend; would re-route: {judgement.reason}")
+    figure, bound = f"imbalance {percent(now)}", f"the tolerance of {percent(tolerance)}"
     if now <= tolerance:
-        return Condition("Balanced", "True", "WithinTolerance", f"within the tolerance of {percent(tolerance)}")
+        return Condition("Balanced", "True", "WithinTolerance", f"{figure}, within {bound}")
     if verdict.startswith("not worth it"):
-        return Condition("Balanced", "False", "NotWorthIt", "a better routing would cost more than it saves")
+        return Condition("Balanced", "False", "NotWorthIt", f"{figure}, and a better routing is {verdict}")
     if "no plan is noticeably better" in verdict:
-        return Condition("Balanced", "False", "NoBetterPlan", "no plan is noticeably better: a single key may be too heavy")
+        return Condition("Balanced", "False", "NoBetterPlan", f"{figure}: {verdict}; a single key may be too heavy")
     if topology.rebalance.mode == "Off":
-        return Condition("Balanced", "False", "RebalanceOff", "out of tolerance, and rebalance.mode is Off")
-    return Condition("Balanced", "False", "OutOfTolerance", f"beyond the tolerance of {percent(tolerance)}, being watched")
+        return Condition("Balanced", "False", "RebalanceOff", f"{figure}, beyond {bound}, and rebalance.mode is Off")
+    return Condition("Balanced", "False", "OutOfTolerance", f"{figure}, beyond {bound}, being watched")
 
 
 def degraded(seen: Observed, topology: Topology, problem: tuple[str, str] | None, settled: bool) -> Condition:

@@ -201,6 +201,8 @@ class Desk:
         decision = controller.step(started, current, facts)
         if isinstance(decision, Nothing):
             judged = Judgement("nothing", decision.reason, stats.generation)
+            if request.rebalance.mode == "Off":
+                return judged  # nothing is judged any more: the last verdict is of another time
         else:
             kind = "recommend" if isinstance(decision, Recommend) else "reroute"
             judged = _proposed(kind, decision, stats.generation, self._clock() - started)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from streamtopology.operator import names, status
-from streamtopology.operator.autoscaling import replicas_wanted
+from streamtopology.operator.autoscaling import replicas_wanted, why_scaled
 from streamtopology.operator.observe import Observed
 from streamtopology.operator.planning import PlanningRequest
 from streamtopology.operator.resizing import outdated, replacements, resizes
@@ -61,7 +61,7 @@ def decide(seen: Observed, settings: Settings) -> Decision:
 def _run(seen: Observed, read: Topology, image: str, settings: Settings) -> Decision:
     scaled = replicas_wanted(seen, read)
     topology = read.resolved(scaled.replicas if scaled else None)
-    rollout = roll_out(seen, replace(topology, suspend=False), image)
+    rollout = roll_out(seen, replace(topology, suspend=False), image, why_scaled(seen, scaled) if scaled else "")
     stop = topology.suspend or status.is_completed(seen, topology)
     finalizer = [] if names.FINALIZER in seen.finalizers else [Finalizer(present=True)]
     stateful_sets = {
@@ -83,7 +83,8 @@ def _run(seen: Observed, read: Topology, image: str, settings: Settings) -> Deci
         *replacements(seen, topology, replaced),
     ]  # fmt: skip
     reported, target, again = _reported(seen, topology, rollout, tuple(steps), settings, scaled=scaled, outdated=len(replaced))
-    return Decision(tuple(steps), (*rollout.events, *status.events(seen, reported)), reported, target, again)
+    events = dict.fromkeys((*rollout.events, *status.events(seen, reported)))  # an epoch withdrawn is a condition that turned
+    return Decision(tuple(steps), tuple(events), reported, target, again)
 
 
 def _replicas(seen: Observed, class_name: str, wanted: int, stop: bool, settings: Settings) -> int:

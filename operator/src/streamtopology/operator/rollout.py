@@ -38,8 +38,8 @@ class Rollout:
     problem: tuple[str, str] | None = None
 
 
-def roll_out(seen: Observed, topology: Topology, image: str) -> Rollout:
-    """`topology` is resolved: what should run."""
+def roll_out(seen: Observed, topology: Topology, image: str, why: str = "") -> Rollout:
+    """`topology` is resolved: what should run. `why`: what led to the number of executors that it has now, if anything did."""
     current = seen.routing
     if current is None:
         restart = seen.generation
@@ -49,7 +49,7 @@ def roll_out(seen: Observed, topology: Topology, image: str) -> Rollout:
         text = f"the driver and {topology.replicas} executors are made (generation {seen.generation})"
         return Rollout(restart, (step,), (Event("Normal", "Starting", text),), begun="Starting")
     if current.topology != topology_text(topology) or current.generation != seen.generation:
-        return _other_topology(seen, current, topology)
+        return _other_topology(seen, current, topology, why)
     if current.epoch is not None and (pending := _pending(seen, current, topology, image)) is not None:
         return pending
     return _judged(seen, current, topology, image)
@@ -65,7 +65,7 @@ def is_pending(seen: Observed) -> bool:
     return stats.generation != current.generation or not stats.settled
 
 
-def _other_topology(seen: Observed, current: RoutingMap, topology: Topology) -> Rollout:
+def _other_topology(seen: Observed, current: RoutingMap, topology: Topology, why: str) -> Rollout:
     """Another topology, or only another generation. An epoch planned for the old one goes with it."""
     if seen.running is None:
         level, what = Level.RESTART, ("the topology in the ConfigMap could not be read",)
@@ -77,7 +77,8 @@ def _other_topology(seen: Observed, current: RoutingMap, topology: Topology) -> 
     if current.epoch is not None and (job := seen.job(current.epoch)) is not None and not job.done:
         steps.append(Delete(names.JOB, job.name, job.uid, "its epoch was planned for another topology"))
     reason = REASONS.get(level)
-    events = (Event("Normal", reason, f"{'; '.join(what)} (generation {seen.generation})"),) if reason else ()
+    text = f"{'; '.join(what)} (generation {seen.generation}){f'; {why}' if why else ''}"
+    events = (Event("Normal", reason, text),) if reason else ()
     return Rollout(restart, tuple(steps), events, begun=reason)
 
 
@@ -125,8 +126,7 @@ def _judged(seen: Observed, current: RoutingMap, topology: Topology, image: str)
     try:
         body = config_map(seen.owner, topology, seen.generation, current.restart_generation, epoch)
     except RoutingTooLargeError as error:
-        problem = ("RoutingTooLarge", str(error))
-        return Rollout(current.restart_generation, events=(Event("Warning", *problem),), problem=problem)
+        return Rollout(current.restart_generation, problem=("RoutingTooLarge", str(error)))
     steps: list[Step] = [Apply(body)]
     if ahead:
         steps.append(Apply(migration.job(seen.owner, topology, image, epoch.number)))

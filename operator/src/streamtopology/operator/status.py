@@ -154,6 +154,8 @@ def _condition_events(before: Mapping[str, Any] | None, now: Mapping[str, Any]) 
         return [Event("Normal", "Running", one.message)]
     if one.type == "Ready" and one.reason in ("Suspended", "Completed", "Deleting"):
         return [Event("Normal", one.reason, one.message)]
+    if one.type == "Balanced" and one.reason in conditions.LEFT:
+        return [Event("Normal", one.reason, one.message)]
     if one.type == "Degraded" and was is not None and was.is_bad:
         return [Event("Normal", "Recovered", f"{was.reason} is over")]
     return []
