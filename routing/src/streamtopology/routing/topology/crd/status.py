@@ -9,7 +9,10 @@ def status_schema() -> Schema:
     return mapping(
         "What the operator has seen and what it is about to do.",
         {
-            "phase": text("Where the topology is in its life, in a word: Starting, Running, Reconfiguring, Suspended, ..."),
+            "phase": text(
+                "Where the topology is in its life: Starting, Running, Reconfiguring, Suspending, Suspended, Completed, "
+                "Draining, Failed or Invalid."
+            ),
             "observedGeneration": whole("The metadata.generation that this status is about."),
             "conditions": _conditions(),
             "epoch": whole("The epoch of routing that the last batch ran under."),
@@ -42,13 +45,16 @@ def status_schema() -> Schema:
             "completed": whole("The metadata.generation under which the input came to its end."),
             "intent": {
                 **mapping(
-                    "What the operator has begun and not yet seen done; empty when it is at rest.",
+                    "What the operator has begun and not yet seen done; absent when nothing is changing.",
                     {
-                        "action": text("What: Create, Reroute, Migrate, Resize, Scale, Restart, Suspend, Delete, ..."),
-                        "epoch": whole("The epoch it is about."),
+                        "action": text(
+                            "What: Starting, Routing, Rerouting, Migrating, Resizing, Scaling, Restarting or Updating, as the "
+                            "condition Reconfiguring says."
+                        ),
                         "generation": whole("The metadata.generation it is about."),
                         "reason": text("Why."),
                         "at": _time("When it began."),
+                        "steps": _list("What is about to be done, in this order.", text("A step.")),
                     },
                     required=("action", "at"),
                 ),
