@@ -73,6 +73,7 @@ def pause(topology: Object) -> None:
 
 
 Story = Callable[[Reconciler, Queue, Scraper], Awaitable[None]]
+Series = dict[tuple[str, str], float]
 
 
 class Desk(DeskBeside):
@@ -83,8 +84,9 @@ class Desk(DeskBeside):
         await super().forget(uid)
 
 
-def play(api: OneTopology, story: Story, begun: bool = True) -> None:
+def play(api: OneTopology, story: Story, begun: bool = True, metrics: Metrics | None = None) -> None:
     """A reconciler that has seen the topology of `api`, and looks at it when the story says so."""
+    measured = metrics or Metrics()
 
     async def played() -> None:
         queue = Queue(lambda: 0.0)
@@ -92,7 +94,7 @@ def play(api: OneTopology, story: Story, begun: bool = True) -> None:
         async with aiohttp.ClientSession() as session:
             planner: Any = Desk()
             scraper = Scraper(session, planner, queue.add, lambda: 0.0)
-            reconciler = Reconciler(Applier(api, cache), cache, scraper, planner, queue, SETTINGS, Metrics(), lambda: 0.0)
+            reconciler = Reconciler(Applier(api, cache), cache, scraper, planner, queue, SETTINGS, measured, lambda: 0.0)
             if begun:
                 reconciler.begin(None)
             reconciler.saw(copy.deepcopy(api.topology))
@@ -199,3 +201,33 @@ def test_a_topology_is_left_alone_until_what_it_owns_is_known():
         assert api.topology["status"]["phase"] == "Invalid"
 
     play(api, story, begun=False)
+
+
+def conditions(metrics: Metrics) -> Series:
+    """(condition, reason) -> value of the series of FLOW."""
+    return {
+        (sample.labels["condition"], sample.labels["reason"]): sample.value
+        for family in metrics.registry.collect()
+        for sample in family.samples
+        if sample.name == "streamtopology_operator_condition"
+        and (sample.labels["namespace"], sample.labels["topology"]) == ("space", "flow")
+    }
+
+
+def test_conditions_are_metrics_with_the_present_reason_until_the_topology_is_gone():
+    """What an alert is made of: a driver that is down takes its own series with it."""
+    api, metrics = OneTopology(of("uid-1", 1)), Metrics()
+
+    async def story(reconciler: Reconciler, queue: Queue, scraper: Scraper) -> None:
+        await look(reconciler, queue)
+        assert conditions(metrics) == {("Ready", "InvalidManifest"): 0.0}
+        metrics.tell_conditions("space", "flow", [{"type": "Ready", "status": "True", "reason": "Running"}])
+        metrics.tell_conditions("space", "other", [{"type": "Ready", "status": "True", "reason": "Running"}])
+        assert conditions(metrics) == {("Ready", "Running"): 1.0}
+        reconciler.lost(of("uid-1", 9))
+        await look(reconciler, queue)
+        assert conditions(metrics) == {}
+        assert metrics.registry.get_sample_value("streamtopology_operator_condition", other) == 1.0
+
+    other = {"namespace": "space", "topology": "other", "condition": "Ready", "reason": "Running"}
+    play(api, story, metrics=metrics)

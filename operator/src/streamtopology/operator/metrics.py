@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 PREFIX = "streamtopology_operator_"
@@ -35,7 +39,22 @@ class Metrics:
         self.imbalance_ratio = Gauge(
             f"{PREFIX}imbalance_ratio", "The worst operator's imbalance as the driver measures it.", TOPOLOGY, registry=registry
         )  # fmt: skip
+        self._conditions = Gauge(
+            f"{PREFIX}condition", "1 where a condition of the topology is True, else 0; with its present reason.",
+            (*TOPOLOGY, "condition", "reason"), registry=registry,
+        )  # fmt: skip
+        self._reasons: defaultdict[tuple[str, str], dict[str, str]] = defaultdict(dict)
         self.leading = Gauge(f"{PREFIX}leading", "1 where this replica holds the lease.", registry=registry)
+
+    def tell_conditions(self, namespace: str, topology: str, told: Iterable[Mapping[str, Any]]) -> None:
+        """`told`: the conditions in status. A reason that is over has no series any more."""
+        reasons = self._reasons[namespace, topology]
+        for one in told:
+            kind, reason, before = one["type"], one["reason"], reasons.get(one["type"])
+            self._conditions.labels(namespace, topology, kind, reason).set(1 if one["status"] == "True" else 0)
+            reasons[kind] = reason
+            if before not in (None, reason):
+                self._conditions.remove(namespace, topology, kind, before)
 
     def forget(self, namespace: str, topology: str) -> None:
         """The topology is gone: so are its gauges."""
@@ -44,3 +63,5 @@ class Metrics:
                 gauge.remove(namespace, topology)
             except KeyError:  # it never had a batch
                 continue
+        for kind, reason in self._reasons.pop((namespace, topology), {}).items():
+            self._conditions.remove(namespace, topology, kind, reason)

@@ -241,6 +241,7 @@ class Reconciler:
 
     def _measure(self, key: Key, seen: Observed, decision: Decision) -> None:
         metrics = self._metrics
+        metrics.tell_conditions(key.namespace, key.name, decision.status.get("conditions") or ())
         for event in decision.events:
             if event.reason in ("Rerouting", "Routing"):
                 metrics.reroutings.labels("imbalance" if event.reason == "Rerouting" else "applied").inc()
