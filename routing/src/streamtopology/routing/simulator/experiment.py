@@ -38,13 +38,17 @@ Measure = Callable[[Parameters, int, int, Progress], Measured]
 """(parameters, runs, seed, progress) -> Measured: the same arguments give the same result."""
 
 
+NOT_KNOWN = "It is not known."
+"""What a result says where a claim does not hold and nobody has found out why."""
+
+
 @dataclass(frozen=True)
 class Claim:
     """One sentence of the paper, with its figure where it has one, and whether a summary bears it out.
 
     `holds` has the tolerance in it and says so in the sentence; it is written from the paper, never from our result.
-    `paper`: the paper's figures, under the names that the summary has for ours. `why_not`: where it is known that the
-    claim does not hold here, a sentence for people why; shown only when it does not hold.
+    `paper`: the paper's figures, under the names that the summary has for ours. `why_not`: a sentence for people
+    why it does not hold here, or what is known of that; shown only when it does not hold.
     """
 
     sentence: str
@@ -56,7 +60,12 @@ class Claim:
         """The claim as a result lists it."""
         holds = bool(self.holds(summary))
         paper = {name: _plain(value) for name, value in self.paper.items()}
-        return {"sentence": self.sentence, "holds": holds, "paper": paper, "why_not": "" if holds else self.why_not}
+        return {
+            "sentence": self.sentence,
+            "holds": holds,
+            "paper": paper,
+            "why_not": "" if holds else self.why_not or NOT_KNOWN,
+        }
 
 
 @dataclass(frozen=True)
@@ -100,7 +109,8 @@ class Plot:
 class Experiment:
     """One row of the claims. `quick` replaces some of `parameters`; `runs` and `quick_runs` are how often each is repeated.
 
-    `stand_in` names what replaces data of the paper that cannot be had.
+    `stand_in` names what replaces data of the paper that cannot be had. `seconds` and `quick_seconds`: about how long it takes
+    on two cores, where that is far from the others; it is what is expected before it has begun.
     """
 
     id: str
@@ -114,6 +124,13 @@ class Experiment:
     claims: Sequence[Claim]
     plots: Sequence[Plot]
     stand_in: str = ""
+    seconds: float | None = None
+    quick_seconds: float | None = None
+
+    def expected_seconds(self, quick: bool = False, runs: int | None = None) -> float | None:
+        """How long it takes, repeated `runs` times or as often as it says; None where it says nothing."""
+        seconds, times = (self.quick_seconds, self.quick_runs) if quick else (self.seconds, self.runs)
+        return None if seconds is None else seconds * (runs or times) / times
 
     def carry_out(
         self, given: Parameters, progress: Progress, quick: bool = False, runs: int | None = None, seed: int = 1

@@ -102,6 +102,8 @@ RECONFIGURE = Experiment(
         Claim(
             "the increase is noticeable immediately after the reconfiguration (first minute within 5 % of the mean after it)",
             lambda found: found["first_minute"] >= 0.95,
+            why_not="The increase is there at once: up to the next re-routing the first minute is within 2 % of the mean. That"
+            " one brings another 12 % at 6 servers on the slow link, and the claim's mean is over both.",
         ),
         Claim("no reconfiguration impacts performance negatively", lambda found: found["lowest_after"] > 1),
         Claim(

@@ -118,6 +118,8 @@ MIXED_COMPACT = Experiment(
             "The compact form is planned in a tenth of the time of all keys, 0.6 s against 6 s, at R = 8 (at most a fifth)",
             lambda s: s["full_to_compact_time"] >= 5,
             {"full_to_compact_time": 10.0},
+            "Over all keys a plan takes 0.12 s here instead of the paper's 6, two sorts and a few linear passes; discretising"
+            " and grouping every key is linear work, too, which in the paper the instances do (the next claim).",
         ),
         Claim(
             "From records that instances report, the controller plans in a tenth of the time of all keys (at most a fifth)",
@@ -130,7 +132,12 @@ MIXED_COMPACT = Experiment(
             {"largest_error": 1.0},
         ),
         Claim("A larger R leaves fewer records", lambda s: s["records_coarsest_to_finest"] < 1),
-        Claim("A larger R makes plans faster", lambda s: s["time_coarsest_to_finest"] < 1),
+        Claim(
+            "A larger R makes plans faster",
+            lambda s: s["time_coarsest_to_finest"] < 1,
+            why_not="Even R = 1 leaves few records of a million keys (4,661), and what is done with them takes no time beside"
+            " the passes over all keys: the part from the records on takes 18 to 19 ms whatever R is.",
+        ),
     ),
     plots=(
         Plot("Plan time (CPU ms); R = 0 is the original key space", "degree", "plan_ms", "keys"),

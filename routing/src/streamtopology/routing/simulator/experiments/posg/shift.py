@@ -25,7 +25,7 @@ from streamtopology.routing.simulator.experiments.posg.comparison import (
     schedule,
 )
 from streamtopology.routing.simulator.experiments.posg.queues import Stream
-from streamtopology.routing.simulator.experiments.posg.rows import SYNTHETIC
+from streamtopology.routing.simulator.experiments.posg.rows import RUNS, SYNTHETIC
 from streamtopology.routing.simulator.experiments.posg.scheduling import Schedule
 from streamtopology.routing.simulator.experiments.posg.workloads import synthetic
 
@@ -101,7 +101,7 @@ SHIFT = Experiment(
         "slowness": [[1.05, 1.025, 1.0, 0.975, 0.95], [0.90, 0.95, 1.0, 1.05, 1.10]],
     },
     quick={},
-    runs=20,
+    runs=RUNS,
     quick_runs=2,
     measure=_measure,
     claims=[
