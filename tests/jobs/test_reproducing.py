@@ -85,6 +85,13 @@ def test_rows_on_spark_are_run_when_asked_for_and_those_not_built_are_named():
     )
 
 
+def test_rows_on_spark_say_how_long_they_take_and_why_a_figure_of_the_paper_may_be_missed():
+    for name, experiment in ON_SPARK.items():
+        assert experiment.expected_seconds(quick=True), name
+        assert experiment.expected_seconds(), name
+        assert [claim.sentence for claim in experiment.claims if claim.paper and not claim.why_not] == [], name
+
+
 def test_consistent_grouping_on_spark_is_held_against_the_paper_by_medians_over_runs():
     seconds = {"KG": [6.0, 7.0, 8.0], "PKG": [4.0, 4.0, 4.0], "SG": [4.0, 5.0, 4.0], "CG": [2.0, 2.0, 2.0]}
     found = consistent.summary(seconds, {"KG": [100.0] * 3, "PKG": [120.0] * 3, "SG": [200.0] * 3, "CG": [130.0] * 3})
@@ -225,7 +232,7 @@ def test_the_figures_of_the_page_take_its_colours():
 
 def test_progress_guesses_from_what_is_done():
     clock = Clock()
-    progress = Progress(4, console(), clock)
+    progress = Progress([None] * 4, console(), clock)
     progress.begin("a")
     clock.now = 1.0
     progress.tell(0.01)
@@ -244,9 +251,36 @@ def test_progress_guesses_from_what_is_done():
     assert progress.seconds_left() == pytest.approx(5 + 2 * 15)
 
 
+def test_rows_on_spark_are_expected_to_take_what_they_say():
+    clock = Clock()
+    short = measuring([], {}, id="short")
+    long = measuring([], {}, id="long", seconds=600.0, quick_seconds=90.0, runs=3, quick_runs=1)
+    assert [long.expected_seconds(), long.expected_seconds(runs=1), long.expected_seconds(quick=True, runs=2)] == [
+        600,
+        200,
+        180,
+    ]
+    progress = Progress([one.expected_seconds() for one in (short, short, long, long)], console(), clock)
+    progress.begin("short")
+    clock.now = 30.0
+    progress.end([])
+    assert progress.seconds_left() == pytest.approx(30 + 2 * 600), "not 3 * 30: the rows on Spark are told beforehand"
+    progress.begin("short")
+    clock.now = 40.0
+    progress.end([])
+    progress.begin("long")
+    clock.now = 140.0
+    assert progress.seconds_left() == pytest.approx(500 + 600)
+    progress.tell(0.1)
+    assert progress.seconds_left() == pytest.approx(900 + 600), "what is seen counts for more than what was expected"
+    clock.now = 1040.0
+    progress.end([])
+    assert progress.seconds_left() == pytest.approx(600)
+
+
 def test_without_a_terminal_a_line_every_ten_seconds():
     clock, screen = Clock(), console()
-    with Progress(1, screen, clock) as progress:
+    with Progress([None], screen, clock) as progress:
         progress.begin("a")
         for clock.now in range(1, 26):
             progress.tell(clock.now / 25)

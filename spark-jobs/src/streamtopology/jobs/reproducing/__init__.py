@@ -68,7 +68,8 @@ def reproduce(
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
     outcomes: list[Outcome] = []
-    with Progress(len(chosen), console, clock) as progress:
+    expected = [experiment.expected_seconds(request.quick, request.runs) for experiment in chosen]
+    with Progress(expected, console, clock) as progress:
         for experiment in chosen:
             progress.begin(experiment.id)
             outcome = _outcome(experiment, request, progress.tell, clock)

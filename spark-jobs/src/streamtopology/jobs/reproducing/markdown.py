@@ -12,9 +12,9 @@ from streamtopology.jobs.reproducing.figure import Figure
 Result = Mapping[str, Any]
 
 LEAD = (
-    "Each experiment of the five papers, run in the simulator on the same groupings and planners that run on Spark, and "
-    "held against what its paper claims. Hollow marks in a figure are the paper's own points. A claim that does not hold "
-    "is shown as it is, with a sentence why where it is known."
+    "Experiments of the five papers, held against what the papers claim: run in the simulator on the same groupings and "
+    "planners that run on Spark, or, where the title says so, on Spark. Hollow marks in a figure are the paper's own points. "
+    "A claim that does not hold is shown as it is, with a sentence why, or that it is not known."
 )
 _MOST_LISTED = 12
 

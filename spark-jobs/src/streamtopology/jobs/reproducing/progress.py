@@ -19,13 +19,14 @@ _TELLING_SHARE = 0.02
 
 
 class Progress:
-    """Entered while `total` experiments run: `begin`, `tell` the share done any number of times, `end`, the next one.
+    """Entered while experiments run: `begin`, `tell` the share done any number of times, `end`, the next one.
 
-    `clock` gives seconds on any monotonic scale.
+    `expected`: for each of them, in their order, the seconds that it takes; None: about as long as the others of which that is
+    not known beforehand. `clock` gives seconds on any monotonic scale.
     """
 
-    def __init__(self, total: int, console: Console, clock: Callable[[], float]) -> None:
-        self._total = total
+    def __init__(self, expected: Sequence[float | None], console: Console, clock: Callable[[], float]) -> None:
+        self._expected = expected
         self._console = console
         self._clock = clock
         self._started = clock()
@@ -71,24 +72,25 @@ class Progress:
         elapsed = self._clock() - self._started
         left = self.seconds_left()
         parts = [f"{self._name} {wording.percent(self._share)}"] if self._name else []
-        parts.append(f"{len(self._durations)} of {self._total} done")
+        parts.append(f"{len(self._durations)} of {len(self._expected)} done")
         parts += [f"about {wording.duration(left)} left"] if left is not None else []
         return f"[{elapsed:6.1f} s] {', '.join(parts)}"
 
     def seconds_left(self) -> float | None:
-        """The rest of the present experiment, and the others at the mean of those known; None while nothing is known."""
+        """The rest of the present experiment and the others: by its share done, by what is expected, else at the mean of those
+        of which nothing was expected; None while that is not known.
+        """
         elapsed = self._clock() - self._begun
-        known = list(self._durations)
-        rest = 0.0
-        running = bool(self._name)
-        if running and self._share > _TELLING_SHARE:
-            known.append(elapsed / self._share)
-            rest = known[-1] - elapsed
-        elif running and known:
-            rest = max(fmean(known) - elapsed, 0.0)
-        if not known:
-            return None
-        return rest + (self._total - len(self._durations) - running) * fmean(known)
+        done = len(self._durations)
+        takes = [*self._durations, *self._expected[done:]]
+        if self._name and self._share > _TELLING_SHARE:
+            takes[done] = elapsed / self._share
+        known = [seconds for seconds, said in zip(takes, self._expected, strict=True) if said is None and seconds is not None]
+        mean = fmean(known) if known else None
+        left = [mean if seconds is None else seconds for seconds in takes[done:]]
+        if self._name and left[0] is not None:
+            left[0] = max(left[0] - elapsed, 0.0)
+        return None if None in left else sum(seconds for seconds in left if seconds is not None)
 
     def _print(self, lines: Sequence[str]) -> None:
         self._printed_at = self._clock()

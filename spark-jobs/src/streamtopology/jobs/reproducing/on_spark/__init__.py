@@ -1,7 +1,11 @@
 """Rows of the papers that are measured on Spark: on an embedded cluster whose executors differ (`reproduce --spark`).
 
 An experiment here is what it is in the simulator, but for its measurement, which starts a cluster and runs topologies.
-Figures depend on the machine; claims are about ratios within one run.
+Figures depend on the machine; claims are about ratios within one run. In micro-batches throughput and latency are one figure,
+the seconds of a batch: a batch's rows over them are the throughput, and what a row waits is up to one batch before its own and
+then its own, so that twice the throughput is half the latency. Where a paper has a figure of each, there is one claim.
+
+How long they take (`seconds`) is worked out from rows, cost of a tuple and CPU, with some seconds for each topology's start.
 """
 
 from __future__ import annotations
@@ -24,4 +28,4 @@ NOT_BUILT: Mapping[str, str] = {
         "namespaces with a limited rate; the row runs on a model of the network, without --spark"
     ),
 }
-"""Rows of the claims marked "on Spark" that cannot be run there yet, and why."""
+"""Rows of the claims marked "on Spark" that cannot be run there yet, and why; `locality-reconfigure` is `locality-cluster`."""

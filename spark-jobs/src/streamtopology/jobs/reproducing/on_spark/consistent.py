@@ -2,6 +2,10 @@
 
 The baselines are the paper's: they know nothing of capacities, so nothing is re-routed. The source is read by capacity in
 every case, as it is no part of what is compared.
+
+The paper has 3.44 and 2 times KG's, for throughput and latency or the other way round: its evaluation (section VI) says 3.44
+for throughput, its abstract, introduction and conclusion say 3.44 for latency. Here both are a batch's seconds, so one claim
+has the evaluation's 3.44, and 2 is met whenever it is.
 """
 
 from __future__ import annotations
@@ -102,23 +106,27 @@ def _topology(name: str, data: Path, policy: str, given: Parameters, live: bool)
 CG_CLUSTER = Experiment(
     id="cg-cluster",
     title="Throughput and memory on executors two of which are limited to 30 % CPU, on Spark",
-    source="Consistent Grouping, figure 13 and section VII",
+    source="Consistent Grouping, figure 13 and section VI-B",
     parameters={"rows": 300_000, "keys": 100_000, "batches": 16, "cost": "10us", "cpu": "450m", "limited_cpu": "135m"},
     quick={"rows": 150_000, "batches": 12},
     runs=3,
     quick_runs=1,
+    seconds=600,
+    quick_seconds=180,
     measure=_measure,
     claims=[
         Claim(
             "CG has a higher throughput than KG, PKG and SG",
             lambda found: min(found["cg_over_kg"], found["cg_over_pkg"], found["cg_over_sg"]) > 1,
+            why_not="CG alone is re-routed while it runs, by capacities that it measures on a busy machine: what moves within"
+            " the last batches counts against it.",
         ),
         Claim(
-            "Its throughput is up to 3.44 times KG's (within a third)",
+            "Its throughput is up to 3.44 times KG's, in another sentence of the paper 2 times (of 3.44, within a third)",
             lambda found: found["cg_over_kg"] >= 3.44 * 2 / 3,
             {"cg_over_kg": 3.44},
-            "What could be had depends on how many executors are limited: with two of four, dividing by capacity gives 2.2 "
-            "times an even division. The paper does not say how many there were.",
+            "What could be had depends on how many workers are limited: with two of four, dividing by capacity gives 2.2 times "
+            "an even division, with two of the paper's 24 workers 3.1; the rest is what skew costs KG.",
         ),
         Claim(
             "Memory: PKG and CG need 8.5 / 7 of KG's (within 25 %)",
@@ -127,7 +135,10 @@ CG_CLUSTER = Experiment(
             "The paper's are shares of the cluster's memory, ours keys in the instances' state.",
         ),
         Claim(
-            "SG needs most", lambda found: found["sg_keys_over_kg"] > max(found["pkg_keys_over_kg"], found["cg_keys_over_kg"])
+            "SG needs most",
+            lambda found: found["sg_keys_over_kg"] > max(found["pkg_keys_over_kg"], found["cg_keys_over_kg"]),
+            why_not="Nothing is merged within a run: a virtual worker that moves leaves its keys' results where they were, and"
+            " CG holds them twice while it finds its division.",
         ),
     ],
     plots=[Plot("Throughput", x="run", y="rows_per_second", line="scheme", y_label="rows/s")],

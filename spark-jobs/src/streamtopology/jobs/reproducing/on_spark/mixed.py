@@ -1,8 +1,12 @@
 """`mixed-throughput`: word counts, a windowed self-join and TPC-H's query 5 on four like executors (Mixed routing, figures 13
 to 16).
 
-A batch is done when its last instance is, so its seconds stand for latency. Ideal, which the paper plays by shuffling, is
+A batch is done when its last instance is, so its seconds stand for latency, too: the paper's -40 % against PKG is no claim of
+its own, as it would be 1.67 times the throughput, for which the paper has 1.1. Ideal, which the paper plays by shuffling, is
 the throughput at which all that instances can do is used, by the capacities measured in the run of Mixed.
+
+The streams are stationary. What the paper shows by changing them does not show: a table of Readj's that is balanced once stays
+so, however long it took to plan, and MinTable moves its larger state once, as a rule before the batches that are measured.
 """
 
 from __future__ import annotations
@@ -81,12 +85,16 @@ MIXED_THROUGHPUT = Experiment(
     quick={"rows": 60_000, "batches": 10, "scale": 0.5},
     runs=3,
     quick_runs=1,
+    seconds=1100,
+    quick_seconds=300,
     measure=_measure,
     claims=[
         Claim(
             "Words: Mixed has a higher throughput than hash",
             lambda found: found["words_over_hash"] > 1,
             {"words_over_hash": 2.0},
+            "The most frequent word has 2.7 % of the stream: hashing leaves the fullest of four instances 9 % above the mean on"
+            " average; and being re-routed costs something, too.",
         ),
         Claim(
             "Joins: Mixed has about twice the throughput of hash (within a third)",
@@ -98,8 +106,8 @@ MIXED_THROUGHPUT = Experiment(
             "Mixed is about twice as fast as Readj (within a third)",
             lambda found: min(found[f"{name}_over_readj"] for name in NAMES) >= 2 * 2 / 3,
             {f"{name}_over_readj": 2.0 for name in NAMES},
-            "Readj's table is as good as ours where a few heavy keys make the skew; the paper's Readj plans for minutes, "
-            "ours is given its best sigma and plans beside the batches.",
+            "Readj's table is as good as ours where a few heavy keys make the skew, and stays so while the stream stays; the "
+            "paper's Readj plans for minutes, ours is given its best sigma and plans beside the batches.",
         ),
         Claim(
             "Words: a tenth more throughput than PKG",
@@ -118,5 +126,6 @@ MIXED_THROUGHPUT = Experiment(
         Plot(workload.name, x="run", y="rows_per_second", line="scheme", only={"workload": workload.name}, y_label="rows/s")
         for workload in WORKLOADS
     ],
-    stand_in="Zipf words with the top share of the papers' Twitter trace; Zipf trades of 1,036 symbols; TPC-H by tpchgen",
+    stand_in="Zipf words with the top share of the papers' Twitter trace; Zipf trades of 1,036 symbols; TPC-H by tpchgen; "
+    "all of them stationary, where the paper's change",
 )  # fmt: skip

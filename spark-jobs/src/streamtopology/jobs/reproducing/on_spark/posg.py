@@ -94,17 +94,28 @@ POSG_CLUSTER = Experiment(
     quick={"rows": 40_000, "batches": 9},
     runs=3,
     quick_runs=1,
+    seconds=480,
+    quick_seconds=150,
     measure=_measure,
     claims=[
         Claim(
             "POSG is 1.37 times as fast as round robin or more (the paper's mean on Storm)",
             lambda found: found["posg_speed_up"] >= 1.37,
             {"posg_speed_up": 1.37},
+            "As published POSG gains nothing in the simulator, either (posg-skew, posg-tweets), and the paper's instances were"
+            " alike: what it may gain here is that it learns which one is slow.",
         ),
-        Claim("Ours is at least twice as fast as round robin", lambda found: found["earliest_finish_speed_up"] >= 2),
+        Claim(
+            "Ours is at least twice as fast as round robin",
+            lambda found: found["earliest_finish_speed_up"] >= 2,
+            why_not="2.75 is all that a division by capacity can gain with one of four at 30 %, and what a batch costs before"
+            " its first tuple counts in both.",
+        ),
         Claim(
             "Ours is at least as fast as posg-merged (to 5 %)",
             lambda found: found["earliest_finish_speed_up"] >= 0.95 * found["posg_merged_speed_up"],
+            why_not="In a batch of thousands of tuples costs even out, so that both are near the same bound once the slow"
+            " executor is known, and runs on a busy machine may differ by more than they do.",
         ),
         Claim(
             "At most a message an instance and batch",
