@@ -129,8 +129,8 @@ def _parser() -> argparse.ArgumentParser:
 
     reproduce = commands.add_parser("reproduce", help="run the papers' experiments in the simulator, or on Spark")
     reproduce.add_argument("id", metavar="ID|all", help="an experiment such as dkg-k, or all")
-    reproduce.add_argument("--quick", action="store_true", help="smaller and fewer runs than in the papers")
-    reproduce.add_argument("--runs", type=_positive, help="how often each is repeated (default: as in its paper)")
+    reproduce.add_argument("--quick", action="store_true", help="smaller sizes and fewer runs")
+    reproduce.add_argument("--runs", type=_positive, help="how often each is repeated (default: as docs/papers.md says)")
     reproduce.add_argument("--spark", action="store_true", help="also those that are measured on an embedded cluster")
     reproduce.add_argument("--json", type=Path, metavar="FILE", help="write what was measured; a list for all")
     reproduce.add_argument("--report", type=Path, metavar="DIR", help="write a page with each figure beside the paper's")
