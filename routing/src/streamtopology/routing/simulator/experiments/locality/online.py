@@ -132,7 +132,16 @@ ONLINE = Experiment(
         ),
     ),
     plots=(
-        Plot(title="Locality by week", x="week", y="locality", line="policy"),
+        Plot(
+            title="Locality by week",
+            x="week",
+            y="locality",
+            line="policy",
+            paper=[
+                {"week": week, "locality": share, "policy": policy}
+                for policy, week, share in (("hash", 0, 0.166), ("offline", 1, 0.49), ("online", 1, 0.49))
+            ],
+        ),
         Plot(title="Load of the most loaded instance over the mean", x="week", y="instance_load", line="policy"),
     ),
     stand_in=STAND_IN,
