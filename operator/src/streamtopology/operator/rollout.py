@@ -38,8 +38,8 @@ class Rollout:
     problem: tuple[str, str] | None = None
 
 
-def roll_out(seen: Observed, topology: Topology, image: str, why: str = "") -> Rollout:
-    """`topology` is resolved: what should run. `why`: what led to the number of executors that it has now, if anything did."""
+def roll_out(seen: Observed, topology: Topology, image: str, why: str) -> Rollout:
+    """`topology` is resolved: what should run. `why`: what led to the number of executors that it has now, or nothing."""
     current = seen.routing
     if current is None:
         restart = seen.generation
