@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
@@ -20,10 +20,14 @@ from streamtopology.jobs.measures import (
     throughput,
 )
 
+BASELINE, REROUTED = "baseline", "rerouted"
+"""The two runs of a comparison, as `report.json` names them."""
+_RUNS = {BASELINE: "fixed routing", REROUTED: "re-routed live"}
+
 
 @dataclass(frozen=True)
 class Check:
-    """The run's results against an independent count of the same rows; `equal` is the verdict on the results."""
+    """Results against an independent count of the same rows; `equal` is the verdict on the results."""
 
     rows_expected: int
     rows_seen: int
@@ -32,8 +36,17 @@ class Check:
     equal: bool
 
 
+@dataclass(frozen=True)
+class Checked:
+    """What the results of one operator in one of the runs were found to be."""
+
+    run: str
+    operator: str
+    check: Check
+
+
 def build_report(
-    history: History, *, baseline: History | None = None, bound: float | None = None, check: Check | None = None
+    history: History, *, baseline: History | None = None, bound: float | None = None, checks: Sequence[Checked] = ()
 ) -> dict[str, Any]:
     """The content of `report.json` for the re-routed run `history`.
 
@@ -70,7 +83,8 @@ def build_report(
         ],
         "locality": _locality(history),
         "reconfigurations": [asdict(change) for change in history.reconfigurations],
-        "check": asdict(check) if check else None,
+        "check": asdict(_together([checked.check for checked in checks])) if checks else None,
+        "checks": [{"run": checked.run, "operator": checked.operator, **asdict(checked.check)} for checked in checks],
     }
 
 
@@ -81,7 +95,7 @@ def summary_text(report: Mapping[str, Any]) -> str:
         *_throughput_lines(report["throughput"], report["capacity"]),
         *_imbalance_lines(report["imbalance"]),
         *_reconfiguration_lines(report["reconfigurations"]),
-        *_check_lines(report["check"]),
+        *_check_lines(report["check"], report["checks"]),
     ]
     return "\n".join(lines)
 
@@ -164,17 +178,31 @@ def _reconfiguration_lines(changes: list[Mapping[str, Any]]) -> list[str]:
     ]
 
 
-def _check_lines(check: Mapping[str, Any] | None) -> list[str]:
+def _together(checks: Sequence[Check]) -> Check:
+    """All of them as one: rows add up, and one that is not equal makes the whole unequal."""
+    return Check(
+        rows_expected=sum(check.rows_expected for check in checks),
+        rows_seen=sum(check.rows_seen for check in checks),
+        lost=sum(check.lost for check in checks),
+        duplicated=sum(check.duplicated for check in checks),
+        equal=all(check.equal for check in checks),
+    )
+
+
+def _check_lines(check: Mapping[str, Any] | None, checks: Sequence[Mapping[str, Any]]) -> list[str]:
     if check is None:
         return []
-    verdict = "equal" if check["equal"] else "NOT EQUAL"
     return [
-        _line(
-            "results against a plain count",
-            f"{verdict}: {check['rows_seen']:,} of {check['rows_expected']:,} rows, "
-            f"{check['lost']:,} lost, {check['duplicated']:,} counted twice",
-        )
+        _line("results against a plain count", _verdict(check)),
+        *(_line(f"  {_RUNS[each['run']]}, {each['operator']}", _verdict(each)) for each in checks),
     ]
+
+
+def _verdict(check: Mapping[str, Any]) -> str:
+    return (
+        f"{'equal' if check['equal'] else 'NOT EQUAL'}: {check['rows_seen']:,} of {check['rows_expected']:,} rows, "
+        f"{check['lost']:,} lost, {check['duplicated']:,} counted twice"
+    )
 
 
 def _line(label: str, value: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from streamtopology.jobs.embedded import EmbeddedCluster
 from streamtopology.jobs.history import History
 from streamtopology.jobs.picture import draw_run
 from streamtopology.jobs.query import Until
-from streamtopology.jobs.report import Check, build_report, summary_text
+from streamtopology.jobs.report import Checked, build_report, summary_text
 from streamtopology.jobs.runner import RunOptions, TopologyRun, check_before_start, following, new_history
 from streamtopology.jobs.view import View
 from streamtopology.routing import groupings
@@ -44,7 +45,7 @@ def run_manifest(
             before = session.run(as_baseline(topology, baseline))
         ran = session.run(topology, manifest)
     if report_dir is not None:
-        write_report(report_dir, ran, before, None)
+        write_report(report_dir, ran, before)
     return 0
 
 
@@ -110,11 +111,11 @@ def as_baseline(topology: Topology, policy: str) -> Topology:
     )
 
 
-def write_report(folder: Path, ran: Ran, before: Ran | None, check: Check | None) -> dict:
+def write_report(folder: Path, ran: Ran, before: Ran | None, checks: Sequence[Checked] = ()) -> dict:
     """Write report.json and the picture into `folder`; print the summary. Returns the report."""
     folder.mkdir(parents=True, exist_ok=True)
     baseline = before.history if before else None
-    report = build_report(ran.history, baseline=baseline, bound=ran.bound, check=check)
+    report = build_report(ran.history, baseline=baseline, bound=ran.bound, checks=checks)
     (folder / "report.json").write_text(json.dumps(report, indent=2) + "\n")
     for suffix in ("png", "svg"):
         draw_run(ran.history, baseline, folder / f"run.{suffix}", bound=ran.bound)
