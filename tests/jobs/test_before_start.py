@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import Any, cast
 
@@ -30,6 +31,44 @@ def test_a_second_run_is_refused_before_cluster_and_checkpoint_are_touched(
         with pytest.raises(Refused, match=refusal):  # both were started at once, and the other has been faster
             TopologyRun(cast(Any, None), topology, tmp_path, new_history(topology), RunOptions(work_dir=work_dir))
     assert not checkpoint.exists()
+    assert not work_dir.exists()
+
+
+@pytest.mark.parametrize("command", ["run", "validate", "apply", "simulate"])
+def test_a_manifest_that_cannot_be_read_is_wrong_use(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for path, why in (("nosuch.yaml", "No such file or directory"), (str(tmp_path), "Is a directory")):
+        assert main([command, path]) == 2
+        assert capsys.readouterr().err == f"streamtopology: cannot read {path}: {why}\n"
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "why"),
+    [
+        ("--duration", "abc", "a duration such as 10us"),
+        ("--duration", "90", "a number alone has no unit"),
+        ("--port", "70000", "'70000' is not a port: a number from 1 to 65535, or 0 for any free one"),
+        ("--port", "-1", "'-1' is not a port"),
+        ("--port", "http", "'http' is not a port"),
+    ],
+)
+def test_an_option_that_cannot_be_is_wrong_use(option: str, value: str, why: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["run", "any.yaml", f"{option}={value}"])
+    assert ended.value.code == 2
+    assert why in capsys.readouterr().err
+
+
+def test_a_port_that_is_taken_is_refused_before_cluster_and_checkpoint_are_touched(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = manifest("served", [files(tmp_path)], [counting()], [memory_sink("served", "counts")])
+    file, work_dir = tmp_path / "served.yaml", tmp_path / "work"
+    file.write_text(yaml.safe_dump(given))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert main(["run", str(file), "--work-dir", str(work_dir), "--port", str(port)]) == 1
+    told = capsys.readouterr().err
+    assert f"cannot serve metrics on 127.0.0.1:{port}: the port is taken; choose another one" in told
     assert not work_dir.exists()
 
 

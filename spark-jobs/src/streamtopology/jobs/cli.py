@@ -26,6 +26,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except WrongUse as error:
         print(f"streamtopology: {error}", file=sys.stderr)
         return WRONG_USE
+    except OSError as error:
+        if "manifest" not in parsed or error.filename != str(parsed.manifest):
+            raise
+        print(f"streamtopology: cannot read {error.filename}: {error.strerror}", file=sys.stderr)
+        return WRONG_USE
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return FAILED
@@ -62,11 +67,11 @@ def _parser() -> argparse.ArgumentParser:
     run = commands.add_parser("run", help="run a topology on an embedded Spark cluster")
     run.add_argument("manifest", type=Path)
     run.add_argument("--batches", type=_positive, help="stop after so many batches")
-    run.add_argument("--duration", help="stop after this time, e.g. 90s or 10m")
+    run.add_argument("--duration", type=_duration, metavar="TIME", help="stop after this time, e.g. 90s or 10m")
     run.add_argument("--drain", action="store_true", help="at the end of the input close all windows (availableNow)")
     run.add_argument("--report", type=Path, metavar="DIR", help="write report.json and a picture of the run")
     run.add_argument("--baseline", metavar="POLICY", help="run the same input under this policy first, and compare")
-    run.add_argument("--port", type=int, default=0, help="port of /metrics and /stats (default: any free one)")
+    run.add_argument("--port", type=_port, default=0, help="port of /metrics and /stats (default: any free one)")
     run.add_argument("--work-dir", type=Path, default=Path("build/streamtopology"))
     run.set_defaults(command=_run)
 
@@ -151,7 +156,7 @@ def _parser() -> argparse.ArgumentParser:
     simulate.add_argument(
         "--cost",
         action="append",
-        type=_per_operator(_seconds),
+        type=_per_operator(_cost),
         metavar="[OPERATOR=]TIME",
         help="what a row costs on one core (default: the manifest's costPerTuple, else 10us)",
     )
@@ -219,14 +224,24 @@ def _not_negative(text: str) -> float:
     return number
 
 
-def _seconds(text: str) -> float:
+def _duration(text: str) -> float:
     try:
-        seconds = parse_duration(text)
+        return parse_duration(text)
     except QuantityError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _cost(text: str) -> float:
+    seconds = _duration(text)
     if not seconds:
         raise argparse.ArgumentTypeError(f"{text!r}: a row costs more than nothing")
     return seconds
+
+
+def _port(text: str) -> int:
+    if not text.isdigit() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port: a number from 1 to 65535, or 0 for any free one")
+    return int(text)
 
 
 def _per_operator(read: Callable[[str], float]) -> Callable[[str], tuple[str, float]]:
@@ -245,15 +260,16 @@ def _run(parsed: argparse.Namespace) -> int:
     from streamtopology.jobs.control import refuse_second_run
     from streamtopology.jobs.query import Until
     from streamtopology.jobs.running import run_manifest
+    from streamtopology.jobs.server import refuse_taken_port
 
     topology = load(parsed.manifest)
     if parsed.drain and not topology.trigger.available_now:
         raise WrongUse("--drain closes windows at the end of the input; without trigger.availableNow there is none")
     refuse_second_run(topology.name)  # not after the minute that a cluster takes to start
-    seconds = None if parsed.duration is None else parse_duration(parsed.duration)
+    refuse_taken_port(parsed.port)
     _stop_on_signals()
     return run_manifest(
-        parsed.manifest, Until(parsed.batches, seconds, parsed.drain), work_dir=parsed.work_dir, port=parsed.port,
+        parsed.manifest, Until(parsed.batches, parsed.duration, parsed.drain), work_dir=parsed.work_dir, port=parsed.port,
         report_dir=parsed.report, baseline=parsed.baseline,
     )  # fmt: skip
 

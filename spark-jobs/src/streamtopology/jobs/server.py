@@ -31,6 +31,11 @@ class AddressError(Exception):
     """The server cannot listen where it was told to; the message says what to change."""
 
 
+def refuse_taken_port(port: int) -> None:
+    """Raises `AddressError` where a server on this machine alone could not listen on `port` now."""
+    _listening(LOCAL, port, BaseHTTPRequestHandler).server_close()
+
+
 class StatusServer:
     """Serves one run from a thread of its own between `with` and its end.
 
@@ -42,10 +47,7 @@ class StatusServer:
     def __init__(
         self, registry: CollectorRegistry, stats: Stats, is_ready: Callable[[], bool], host: str = LOCAL, port: int = 0
     ) -> None:
-        try:
-            self._http = ThreadingHTTPServer((host, port), partial(_Handler, registry, stats, is_ready))
-        except OSError as error:
-            raise AddressError(_advice(error, host, port)) from error
+        self._http = _listening(host, port, partial(_Handler, registry, stats, is_ready))
         self.host = host
         self.port: int = self._http.server_address[1]
         self._thread = threading.Thread(target=self._http.serve_forever, name="status-server", daemon=True)
@@ -111,6 +113,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """A scrape every few seconds is not news: the live view owns the terminal."""
+
+
+def _listening(host: str, port: int, handler: Callable[..., BaseHTTPRequestHandler]) -> ThreadingHTTPServer:
+    try:
+        return ThreadingHTTPServer((host, port), handler)
+    except OSError as error:
+        raise AddressError(_advice(error, host, port)) from error
 
 
 def _advice(error: OSError, host: str, port: int) -> str:
