@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -53,8 +52,6 @@ from streamtopology.routing.topology import (
     load,
     parse_cpu,
 )  # fmt: skip
-
-_MANIFEST_POLL_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -303,31 +300,6 @@ class TopologyRun:
     def tell(self, text: str) -> None:
         batches = self._history.batches
         self._history.event(time.time(), batches[-1].number if batches else -1, text)
-
-
-@contextmanager
-def following(run: TopologyRun, manifest: Path, tell: Callable[[str], None]) -> Iterator[None]:
-    """While entered, a changed manifest file is applied; what cannot be is told."""
-    done = threading.Event()
-
-    def watch() -> None:
-        seen = manifest.stat().st_mtime_ns
-        while not done.wait(_MANIFEST_POLL_SECONDS):
-            if not manifest.exists() or manifest.stat().st_mtime_ns == seen:
-                continue
-            seen = manifest.stat().st_mtime_ns
-            try:
-                tell(f"{manifest} changed: {run.apply_file(str(manifest))}")
-            except ValueError as refused:
-                tell(f"{manifest} changed but is not applied: {refused}")
-
-    watcher = threading.Thread(target=watch, name="manifest", daemon=True)
-    watcher.start()
-    try:
-        yield
-    finally:
-        done.set()
-        watcher.join()
 
 
 def checkpoint_uri(topology: Topology, work_dir: Path) -> str:

@@ -13,11 +13,12 @@ from rich.console import Console
 
 from streamtopology.jobs.cluster import executor_slots
 from streamtopology.jobs.embedded import EmbeddedCluster
+from streamtopology.jobs.following import following
 from streamtopology.jobs.history import History
 from streamtopology.jobs.picture import draw_run
 from streamtopology.jobs.query import Until
 from streamtopology.jobs.report import Checked, build_report, summary_text
-from streamtopology.jobs.runner import RunOptions, TopologyRun, check_before_start, following, new_history
+from streamtopology.jobs.runner import RunOptions, TopologyRun, check_before_start, new_history
 from streamtopology.jobs.view import View
 from streamtopology.routing import groupings
 from streamtopology.routing.topology import Topology, load
@@ -82,7 +83,7 @@ class Session:
         with ExitStack() as undo:
             run = TopologyRun(self._embedded, topology, self._base_dir, history, self._options)
             if manifest is not None:
-                undo.enter_context(following(run, manifest, lambda text: history.event(time.time(), -1, text)))
+                undo.enter_context(following(run.apply_file, manifest, run.tell))
             run.process()
         history.enter("done")
         return Ran(history, run.bound())
