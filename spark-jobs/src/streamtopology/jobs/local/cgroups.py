@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -149,7 +150,8 @@ def _move_processes_into_a_leaf(group: Path) -> None:
     leaf = group / "streamtopology-others"
     leaf.mkdir(exist_ok=True)
     for pid in (group / "cgroup.procs").read_text().split():
-        (leaf / "cgroup.procs").write_text(pid)
+        with suppress(ProcessLookupError):  # it has ended since
+            (leaf / "cgroup.procs").write_text(pid)
 
 
 def _and_ancestors(hierarchy: Hierarchy) -> list[Path]:
