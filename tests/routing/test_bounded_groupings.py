@@ -19,6 +19,8 @@ BOUNDED = ("porc", "bounded-hash")
 
 key_lists = st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=30)
 weights = st.lists(st.sampled_from([0.3, 0.5, 1.0, 2.0]), min_size=1, max_size=7)
+exact_weights = st.lists(st.sampled_from([0.25, 0.5, 1.0, 2.0]), min_size=1, max_size=7)
+"""Their inverses add up without rounding, so that a tie is one for every way to count."""
 
 
 def chooser(name: str, k: int, loads: list[float] | None = None, seed: int = 1, **options: object) -> Chooser:
@@ -138,18 +140,29 @@ def test_without_keys_it_is_refused(name: str) -> None:
         chooser(name, 2).choose(None, 5)
 
 
-def test_potc_takes_the_less_loaded_of_two_random_instances() -> None:
-    k, n, seed = 5, 2_000, 7
-    chosen = chooser("potc", k, seed=seed).choose(None, n)
-    loads, number = [0] * k, plain_mix(seed)
-    for instance in chosen.tolist():
+@settings(max_examples=60, deadline=None)
+@given(
+    batches=st.lists(st.integers(0, 80), min_size=1, max_size=5), capacities=exact_weights, seed=st.integers(0, 2**63 - 1),
+    ahead=st.lists(st.integers(0, 50), min_size=7, max_size=7),
+)  # fmt: skip
+def test_potc_takes_the_one_done_first_of_two_random_instances(
+    batches: list[int], capacities: list[float], seed: int, ahead: list[int]
+) -> None:
+    """Section V-A.1, tuple by tuple: two hashes of the tuple's number name two instances, whatever its key."""
+    k = len(capacities)
+    router = chooser("potc", k, [float(rows) for rows in ahead[:k]], seed, capacities=capacities)
+    found = np.concatenate([router.choose(None, n) for n in batches]).tolist()
+    done = [rows / capacity for rows, capacity in zip(ahead, capacities, strict=False)]
+    number, expected = plain_mix(seed), list[int]()
+    for _ in range(sum(batches)):
         mixed = plain_mix(number)
         first, second = ((mixed >> 32) * k) >> 32, ((mixed & 0xFFFFFFFF) * (k - 1)) >> 32
         second += second >= first
-        assert instance - 10 == (second if loads[second] < loads[first] else first)
-        loads[instance - 10] += 1
+        choice = second if k > 1 and done[second] < done[first] else first
+        done[choice] += 1 / capacities[choice]
+        expected.append(10 + choice)
         number = (number + 1) & WORD
-    assert max(loads) - min(loads) <= 4
+    assert found == expected
 
 
 def test_potc_spreads_even_one_key_over_all_instances() -> None:

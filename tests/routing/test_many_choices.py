@@ -13,6 +13,8 @@ from streamtopology.routing.hashing import hash_int64
 from streamtopology.routing.simulator.streams import draw, zipf_probabilities
 from streamtopology.routing.sketches.frequent import WAYS, FrequentKeys
 
+WORD = 2**64 - 1
+
 
 def routed(name: str, hashes: np.ndarray, k: int, **options: object) -> np.ndarray:
     router = groupings.get(name).chooser(np.arange(k, dtype=np.int32), np.zeros(k), 1, options)
@@ -46,6 +48,77 @@ def test_d_is_the_least_that_meets_all_constraints(counts: list[int], k: int, ta
     d = fewest_choices(np.array(head), k)
     assert d == plain_fewest(head, k)
     assert d >= min(2, k)
+
+
+def mixed(value: int) -> int:
+    """The 64 bits that a key's choices are drawn from (splitmix64)."""
+    value = (value + 0x9E3779B97F4A7C15) & WORD
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & WORD
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & WORD
+    return value ^ (value >> 31)
+
+
+def choices_of(key: int, k: int, d: int) -> list[int]:
+    """Two different instances, then as many hashed ones as make d; they may meet."""
+    first, second = ((mixed(key) >> 32) * k) >> 32, ((mixed(key) & 0xFFFFFFFF) * (k - 1)) >> 32
+    others = [((mixed((key + j * 0xD6E8FEB86659FD93) & WORD) >> 32) * k) >> 32 for j in range(2, d)]
+    return [first, second + (second >= first), *others]
+
+
+class PlainSketch:
+    """SpaceSaving over 4 counters for each part of the keys, counters as a list of [key, count]."""
+
+    def __init__(self, capacity: int) -> None:
+        self.sets = [[[None, 0] for _ in range(4)] for _ in range(max(-(-capacity // 4), 2))]
+
+    def count(self, key: int) -> int:
+        counters = self.sets[((key & 0xFFFFFFFF) * len(self.sets)) >> 32]
+        counter = next((one for one in counters if one[0] == key), None) or min(counters, key=lambda one: one[1])
+        counter[0] = key
+        counter[1] += 1
+        return counter[1]
+
+    def head(self, share: float, seen: int) -> list[float]:
+        counts = [count for counters in self.sets for _, count in counters if count and count >= share * seen]
+        return sorted((count / seen for count in counts), reverse=True)
+
+
+def plain_many_choices(name: str, keys: list[int], capacities: list[float], ahead: list[int]) -> list[int]:
+    """Nasir et al. 2016, tuple by tuple: a key is in the head from theta = 1 / (5 k); d anew after 1,024, 2,048, ... tuples."""
+    k = len(capacities)
+    sketch, d, theta = PlainSketch(40 * k), 2 if name == "d-choices" else k, 0.2 / k  # 1 / (5 k), rounded as there
+    done = [rows / capacity for rows, capacity in zip(ahead, capacities, strict=True)]
+    chosen: list[int] = []
+    for seen, key in enumerate(keys, 1):
+        is_head = sketch.count(key) >= theta * seen
+        open_to = choices_of(key, k, 2) if not is_head else list(range(k)) if d >= k else choices_of(key, k, d)
+        choice = min(open_to, key=lambda instance: done[instance])
+        done[choice] += 1 / capacities[choice]
+        chosen.append(choice)
+        if name == "d-choices" and seen >= 1024 and seen & (seen - 1) == 0:
+            head = sketch.head(theta, seen)
+            d = plain_fewest(head, k) if head else 2
+    return chosen
+
+
+@pytest.mark.parametrize("name", ["d-choices", "w-choices"])
+@settings(max_examples=40, deadline=None)
+@given(
+    exponent=st.sampled_from([0.6, 0.9, 1.2, 2.2]), k=st.sampled_from([2, 3, 10, 30, 60]), n=st.integers(1, 5_000),
+    seed=st.integers(0, 1_000), unequal=st.booleans(),
+)  # fmt: skip
+def test_every_tuple_goes_where_the_plain_algorithm_sends_it(
+    name: str, exponent: float, k: int, n: int, seed: int, unequal: bool
+) -> None:
+    random = np.random.default_rng(seed)
+    hashes = hash_int64(draw(zipf_probabilities(2_000, exponent), n, random))
+    # Inverses of these add up without rounding, so that a tie is one for every way to count.
+    capacities = random.choice([0.25, 0.5, 1.0, 2.0], k).tolist() if unequal else [1.0] * k
+    ahead = random.integers(0, 50, k).tolist()
+    router = groupings.get(name).chooser(
+        np.arange(k, dtype=np.int32), np.array(ahead, np.float64), seed, {"capacities": capacities}
+    )
+    assert router.choose(hashes, n).tolist() == plain_many_choices(name, hashes.tolist(), capacities, ahead)
 
 
 def test_a_stream_without_a_head_keeps_two_choices() -> None:
