@@ -12,7 +12,7 @@ from streamtopology.routing.groupings.fields import FIELDS
 from streamtopology.routing.groupings.local_or_shuffle import LOCAL_OR_SHUFFLE
 from streamtopology.routing.groupings.locality import LOCALITY, LOCALITY_OFFLINE, LOCALITY_WORST
 from streamtopology.routing.groupings.many_choices import D_CHOICES, W_CHOICES
-from streamtopology.routing.groupings.mixed import MINMIG, MINTABLE, MIXED, READJ
+from streamtopology.routing.groupings.mixed import MINMIG, MINTABLE, MIXED, READJ, SIMPLE
 from streamtopology.routing.groupings.partial_key import PARTIAL_KEY
 from streamtopology.routing.groupings.posg import POSG, POSG_MERGED
 from streamtopology.routing.groupings.potc import POTC
@@ -28,6 +28,7 @@ _SPECS = (
     MIXED,
     MINTABLE,
     MINMIG,
+    SIMPLE,
     READJ,
     DKG,
     CONSISTENT,

@@ -26,4 +26,8 @@ MINTABLE = _planned_by("mintable", "as mixed, with the smallest table, whatever 
 
 MINMIG = _planned_by("minmig", "as mixed, moving the least state, up to the largest table there may be", _BETA)
 
+SIMPLE = _planned_by(
+    "simple", "as mixed, for balance alone: every key is placed anew each time, so most state moves: a comparison"
+)
+
 READJ = _planned_by("readj", "as mixed, planned by moves and swaps of single keys: a comparison")
