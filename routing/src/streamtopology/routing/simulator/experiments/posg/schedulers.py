@@ -2,12 +2,14 @@
 
 A batch is divided among schedulers, each a chooser of its own, all told what the instances reported after the batch before
 (docs/decisions/0048). A batch is done when its last instance is; that over a perfect division of its work is what counts.
+`consistent` learns nothing: each scheduler counts what it gave to each virtual worker, from zero in each batch
+(docs/decisions/0021). That may cost key locality, so the partial results that a batch leaves are counted, too.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,8 +26,17 @@ from streamtopology.routing.simulator.experiments.posg.workloads import syntheti
 Floats = npt.NDArray[np.float64]
 
 WHOLE_C = "posg, each from all of C"
-POLICIES = ("shuffle", "partial-key", "posg", "posg-merged", "earliest-finish")
+POLICIES = ("shuffle", "partial-key", "consistent", "posg", "posg-merged", "earliest-finish")
 MANY = 16
+
+
+@dataclass(frozen=True)
+class _Cost:
+    """Means over batches: `lateness`, seconds until the last instance is done over those of a perfect division;
+    `partials`, pairs of a key and an instance that it went to, over tuples: what a merge would be given."""
+
+    lateness: float
+    partials: float
 
 
 @dataclass
@@ -47,10 +58,11 @@ class _Instances:
         """int32[n]: the instance of each tuple of a batch. Each scheduler makes up one of `parts` of what is uneven."""
         chosen = np.empty(len(hashes), np.int32)
         instances = np.arange(len(self.slowness), dtype=np.int32)
+        table = self.spec.first_table(range(len(instances)), self.options)
         for scheduler in range(schedulers):
             mine = slice(scheduler, None, schedulers)
             seed = batch * 1_000_003 + scheduler
-            chooser = self.spec.chooser(instances, self.rows / parts, seed, self.options)
+            chooser = self.spec.chooser(instances, self.rows / parts, seed, self.options, table)
             if isinstance(chooser, LearningChooser):
                 chooser.learn(self.knowledge, parts)
             chosen[mine] = chooser.choose(hashes[mine], len(hashes[mine]))
@@ -68,43 +80,53 @@ class _Instances:
         return float(work.max() / (seconds.sum() / np.sum(1 / self.slowness)))
 
 
-def _lateness(stream: Stream, policy: str, schedulers: int, parts: int, given: Parameters) -> float:
-    """Mean over the second half of the batches, when costs are known."""
+def _cost(stream: Stream, policy: str, schedulers: int, parts: int, given: Parameters) -> _Cost:
+    """Over the second half of the batches, when costs are known."""
     options: dict[str, object] = {"window": int(given["window"])} if policy.startswith("posg") else {}
     checked = groupings.get(policy).check_options(options)
     instances = _Instances(policy, checked, np.array(given["slowness"], np.float64))
     hashes, seconds, size = stream.hashes[stream.items], stream.costs[stream.items], int(given["batch"])
     late: list[float] = []
+    partials: list[float] = []
     for batch, first in enumerate(range(0, len(hashes), size)):
         part = slice(first, first + size)
         chosen = instances.divided(hashes[part], batch, schedulers, parts)
         late.append(instances.execute(hashes[part], seconds[part], chosen))
-    return float(np.mean(late[len(late) // 2 :]))
+        pairs = np.unique(stream.items[part].astype(np.int64) * len(instances.slowness) + chosen)
+        partials.append(len(pairs) / len(chosen))
+    second_half = slice(len(late) // 2, None)
+    return _Cost(float(np.mean(late[second_half])), float(np.mean(partials[second_half])))
 
 
 def _measure(given: Parameters, runs: int, seed: int, progress: Progress) -> Measured:
-    found: defaultdict[tuple[int, str], list[float]] = defaultdict(list)
+    found: defaultdict[tuple[int, str], list[_Cost]] = defaultdict(list)
     counts: Sequence[int] = given["values"]
     for run in range(runs):
         stream = synthetic({**given, "slowness": None, "k": len(given["slowness"])}, np.random.default_rng([seed, run]))
         for done, schedulers in enumerate(counts):
             for policy in POLICIES:
-                found[schedulers, policy].append(_lateness(stream, policy, schedulers, schedulers, given))
-            found[schedulers, WHOLE_C].append(_lateness(stream, "posg", schedulers, 1, given))
+                found[schedulers, policy].append(_cost(stream, policy, schedulers, schedulers, given))
+            found[schedulers, WHOLE_C].append(_cost(stream, "posg", schedulers, 1, given))
             progress((run + (done + 1) / len(counts)) / runs)
+    means = {
+        case: _Cost(float(np.mean([cost.lateness for cost in costs])), float(np.mean([cost.partials for cost in costs])))
+        for case, costs in found.items()
+    }
     series: list[Row] = [
-        {"schedulers": schedulers, "algorithm": name, "lateness": float(np.mean(late))}
-        for (schedulers, name), late in found.items()
+        {"schedulers": schedulers, "algorithm": name, "lateness": cost.lateness, "partials": cost.partials}
+        for (schedulers, name), cost in means.items()
     ]
-    return Measured(series, _summary(found))
+    return Measured(series, _summary(means))
 
 
-def _summary(found: dict[tuple[int, str], list[float]]) -> Summary:
-    """Per algorithm the largest lateness with several schedulers over that with one."""
+def _summary(means: Mapping[tuple[int, str], _Cost]) -> Summary:
+    """Per algorithm the largest lateness with several schedulers over that with one; of `consistent`, partials as well."""
     summary: dict[str, float] = {}
     for name in (*POLICIES, WHOLE_C):
-        several = [np.mean(late) for (schedulers, other), late in found.items() if other == name and schedulers > 1]
-        summary[_figure(name)] = float(max(several) / np.mean(found[1, name]))
+        several = [cost for (schedulers, other), cost in means.items() if other == name and schedulers > 1]
+        summary[_figure(name)] = max(cost.lateness for cost in several) / means[1, name].lateness
+        if name == "consistent":
+            summary["consistent_partials_over_one"] = max(cost.partials for cost in several) / means[1, name].partials
     return summary
 
 
@@ -136,7 +158,11 @@ SCHEDULERS = Experiment(
     quick_runs=3,
     measure=_measure,
     claims=[
-        *(_within(name, 0.02) for name in ("partial-key", "posg", "posg-merged", "earliest-finish")),
+        *(_within(name, 0.02) for name in ("partial-key", "consistent", "posg", "posg-merged", "earliest-finish")),
+        Claim(
+            f"Ours: 2 to {MANY} schedulers with `consistent` leave at most 5% more partial results than one",
+            lambda summary: summary["consistent_partials_over_one"] <= 1.05,
+        ),
         Claim(
             "Ours: where each of them starts from all of C, posg's batches take more than twice as long",
             lambda summary: summary["whole_c_over_one"] > 2,
@@ -151,6 +177,14 @@ SCHEDULERS = Experiment(
             log_x=True,
             log_y=True,
             y_label="seconds over those of a perfect division",
-        )
+        ),
+        Plot(
+            "What a batch leaves to be merged",
+            x="schedulers",
+            y="partials",
+            line="algorithm",
+            log_x=True,
+            y_label="partial results over tuples",
+        ),
     ],
 )
