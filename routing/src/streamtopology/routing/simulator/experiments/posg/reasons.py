@@ -24,8 +24,8 @@ EMPTY_CELLS = (
 )
 
 NO_GAIN_TO_COMPARE = (
-    "POSG gains next to nothing with two instances and nothing with three, for the reasons of posg-skew at Zipf-1.0: the step"
-    " between them says nothing of more instances."
+    "POSG gains next to nothing with two instances and with three, for the reasons of posg-skew at Zipf-1.0: the step between"
+    " them says nothing of more instances."
 )
 
 ENDS_BEFORE_RUN = (
@@ -40,7 +40,7 @@ SLOWER_ON_SOME_STREAMS = (
 
 SMALL_CELLS = (
     "Where cells have fewer tuples, their means move by more than the paper's mu from window to window: at eps 0.009 and 0.003"
-    " RUN never begins, so that POSG is round robin, and at 0.09 and above it is slower than that."
+    " RUN hardly ever begins, so that POSG is round robin, and at 0.09 and above it is slower than that."
 )
 
 TWEETS = (
