@@ -1,4 +1,7 @@
-"""`kubectl apply -f examples/flights-k8s.yaml`, as its header says: its stream is made, it runs, and it balances itself."""
+"""`kubectl apply -f examples/flights-k8s.yaml`, as its header says: its stream is made, it runs, and it balances itself.
+
+Suspended in the middle, it has counted what a plain group-by of the files read so far counts.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.kube.applied import START_SECONDS, AppliedTopology, condition
+from support.kube.applied import START_SECONDS, STEP_SECONDS, AppliedTopology, condition, is_balanced
 from support.kube.chart import installed
 from support.kube.node import Node
 from support.waiting import eventually
+
+from streamtopology.jobs.checkpoint import Checkpoint
+from streamtopology.jobs.demo_check import check_destinations, check_tails, count_flights
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flights-k8s.yaml"
 pytestmark = pytest.mark.timeout(2400)  # with the images' build, where they have changed
@@ -51,6 +57,19 @@ def test_the_example_runs_as_it_is_and_re_routes_itself(flights: AppliedTopology
     flights.kubectl("apply", "-f", str(EXAMPLE))
     flights.settles(lambda status: condition(status, "Ready") == ("True", "Running"), 2 * START_SECONDS)
     flights.settles(lambda status: any(one["keysMoved"] for one in status.get("reroutings") or ()), START_SECONDS)
-    assert list((tmp_path / "delays").glob("batch-*.parquet"))
+    status = flights.settles(is_balanced, START_SECONDS)
+    assert status["imbalance"] <= 0.25
+    flights.kubectl("patch", "stopo", "flights", "--type=merge", "-p", '{"spec": {"suspend": true}}')
+    eventually(
+        lambda: flights.kubectl("get", "stopo", "flights", "-o", "jsonpath={.status.phase}") == "Suspended", STEP_SECONDS
+    )
+    checkpoint = Checkpoint.attach(str(tmp_path / "checkpoint"))
+    commit = checkpoint.last_commit()
+    assert commit is not None
+    read = sorted((tmp_path / "data").glob("*.parquet"))[: commit.spark_batch + 1]  # one file a batch
+    expected = count_flights(read)
+    for check in (check_tails(expected, checkpoint), check_destinations(expected, tmp_path / "delays")):
+        assert (check.equal, check.lost, check.duplicated) == (True, 0, 0)
+        assert 0 < check.rows_seen == check.rows_expected < 60_000 * len(read)
     flights.kubectl("delete", "-f", str(EXAMPLE), "--wait=true", "--timeout=180s")
     eventually(lambda: not flights.pods(), 120)

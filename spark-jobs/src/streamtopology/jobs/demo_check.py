@@ -7,7 +7,7 @@ compared: what `destination` has published, and what `tail`, whose state moves m
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,9 +37,10 @@ class Expected:
     destinations: Mapping[str, Figures]
 
 
-def count_flights(data: Path) -> Expected:
-    """Group all flights in `data` that arrived."""
-    flights = ds.dataset(data).to_table(columns=["tailnum", "dest", "arr_delay"])
+def count_flights(data: Path | Sequence[Path]) -> Expected:
+    """Group all flights in `data` (a folder, or files) that arrived."""
+    source = data if isinstance(data, Path) else [str(path) for path in data]
+    flights = ds.dataset(source).to_table(columns=["tailnum", "dest", "arr_delay"])
     arrived = flights.filter(pc.field("arr_delay").is_valid())
     return Expected(histograms(arrived, "tailnum", "arr_delay"), quantiles(arrived, "dest", "arr_delay"))
 
