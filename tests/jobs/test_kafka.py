@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import signal
 import subprocess
@@ -20,8 +21,9 @@ from streamtopology.jobs.sinks import SinkError, Writer, open_sink, stage
 from streamtopology.jobs.sinks.kafka import BATCH_HEADER
 from streamtopology.jobs.sources import kafka
 from streamtopology.jobs.sources.descriptors import Descriptor, SourceError, SourceSpec
+from streamtopology.jobs.sources.group_offsets import GroupOffsets
 from streamtopology.jobs.sources.reading import KAFKA_SCHEMA, read
-from streamtopology.jobs.sources.stream import DescriptorStreamReader
+from streamtopology.jobs.sources.stream import DescriptorLog, DescriptorStreamReader
 from streamtopology.routing import topology
 
 if TYPE_CHECKING:  # the plugin is imported by pytest, which then explains its assertions
@@ -44,7 +46,7 @@ WRITER = Writer(topology="flights", run="run-1")
 
 def spec(broker: Broker, topic: str, **options: str) -> SourceSpec:
     given = {"kafka.bootstrap.servers": broker.servers, "subscribe": topic, "startingOffsets": "earliest"} | options
-    return SourceSpec.of(topology.Source("in", "kafka", None, given))
+    return SourceSpec.of(topology.Source("in", "kafka", None, given), "flights")
 
 
 def step(reader: DescriptorStreamReader, start: dict) -> tuple[list[Descriptor], dict]:
@@ -164,6 +166,66 @@ def test_an_unknown_client_setting_is_named(kafka_broker: Broker, tmp_path: Path
     options = {"kafka.bootstrap.servers": kafka_broker.servers, "topic": "t"} | typo
     with pytest.raises(SinkError, match=r"sink 'out': .*security\.protocoll.*correct its kafka\.\* options"):
         open_sink(topology.Sink("out", "counts", "kafka", options), WRITER)
+
+
+# --- consumer group, for lag monitors
+
+
+def group_offsets(folder: Path, source: SourceSpec, ends: list[dict[str, int]], told: list[str]) -> GroupOffsets:
+    """For a run whose batches ended at `ends` (partition -> offset), as Spark's offset log has it."""
+    log = folder / "spark" / "offsets"
+    log.mkdir(parents=True)
+    for number, end in enumerate(ends):
+        offset = json.dumps({source.name: {source.options["subscribe"]: end}})
+        (log / str(number)).write_text(f"v1\n{{}}\n{offset}")
+    return GroupOffsets([source], DescriptorLog([source], folder / "files", folder / "spark", position=0), told.append)
+
+
+def test_a_group_is_where_the_newest_committed_batch_ended(kafka_broker: Broker, tmp_path: Path) -> None:
+    topic = kafka_broker.topic(partitions=2)
+    told: list[str] = []
+    groups = group_offsets(tmp_path, spec(kafka_broker, topic), [{"0": n, "1": 2 * n} for n in range(50)], told)
+    assert kafka_broker.group_offsets("streamtopology-flights-in", topic, 2) == [None, None]
+    for number in range(49):  # the last one is planned, not committed
+        groups.committed(number)
+    groups.close()
+    assert (kafka_broker.group_offsets("streamtopology-flights-in", topic, 2), told) == ([48, 96], [])
+
+
+def test_a_group_of_ones_own_is_used(kafka_broker: Broker, tmp_path: Path) -> None:
+    topic = kafka_broker.topic()
+    groups = group_offsets(tmp_path, spec(kafka_broker, topic, **{"kafka.group.id": f"of-{topic}"}), [{"0": 7}], [])
+    groups.committed(0)
+    groups.close()
+    assert kafka_broker.group_offsets(f"of-{topic}", topic) == [7]
+    assert kafka_broker.group_offsets("streamtopology-flights-in", topic) == [None]
+
+
+def test_a_broker_that_is_away_is_waited_for_by_nobody_and_told_once(
+    kafka_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka, "_GROUP_SECONDS", 2.0)
+    away = {"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.log_level": "0"}
+    told: list[str] = []
+    groups = group_offsets(tmp_path, spec(kafka_broker, "t", **away), [{"0": n} for n in range(3)], told)
+    for number in range(3):
+        groups.committed(number)
+    assert told == [], "a batch was kept until Kafka answered"
+    groups.close()
+    assert len(told) == 1
+    assert told[0].startswith("source 'in': consumer group 'streamtopology-flights-in' takes no offsets: ")
+
+
+def test_the_group_is_told_with_the_sources_own_settings(kafka_broker: Broker, tmp_path: Path) -> None:
+    """A broker that speaks no TLS is not reached by a client that was told to."""
+    topic = kafka_broker.topic()
+    secure = spec(kafka_broker, topic, **{"kafka.security.protocol": "SSL", "kafka.log_level": "0"})
+    told: list[str] = []
+    groups = group_offsets(tmp_path, secure, [{"0": 7}], told)
+    groups.committed(0)
+    groups.close()
+    assert len(told) == 1
+    assert kafka_broker.group_offsets("streamtopology-flights-in", topic) == [None]
 
 
 # --- sink

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import generate_latest
@@ -20,6 +21,7 @@ PROMISED = {
     "streamtopology_source_rows_total": set(),
     "streamtopology_rows_total": {"operator", "instance"},
     "streamtopology_batch_seconds_bucket": {"le"},
+    "streamtopology_busy_seconds_total": {"class"},
     "streamtopology_instance_busy_seconds": {"operator", "instance"},
     "streamtopology_instance_capacity_rows_per_second": {"operator", "instance"},
     "streamtopology_imbalance_ratio": {"operator"},
@@ -125,6 +127,16 @@ def test_reports_to_choosers_add_up_and_locality_is_that_of_the_last_batch():
     stats = build_stats(history)["last_batch"]
     assert stats["messages"] == [{"operator": "tail", "count": 4, "bytes": 1000}]
     assert stats["locality"] == [{"operator": "tail", "to": "next", "share": 0.3}]
+
+
+def test_busy_seconds_of_a_class_are_those_of_its_executors_reading_included():
+    """What an autoscaler of one class goes by: seconds of others would have it ask for too many."""
+    history = run(2)
+    metrics = Metrics(history)
+    for class_name, slots in (("large", {0, 1, 2}), ("small", {3})):
+        reports = [r for batch in history.batches for r in (*batch.reports, *batch.source_reports) if r.slot in slots]
+        busy = value(metrics, "busy_seconds_total", **{"class": class_name})
+        assert busy == pytest.approx(sum(report.busy_seconds for report in reports))
 
 
 def test_two_runs_in_one_process_do_not_share_their_metrics():

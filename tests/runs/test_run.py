@@ -335,3 +335,31 @@ def test_kafka_in_kafka_out(runner: Runner, kafka_broker: Broker) -> None:
     assert sum(batch.rows > 0 for batch in history.batches) == 5
     messages = [json.loads(message.value() or b"") for message in kafka_broker.committed(given_out)]
     assert counts_seen(messages) == {key.upper(): count for key, count in expected.items()}
+
+
+@pytest.mark.kafka
+def test_a_consumer_group_shows_how_far_committed_batches_have_read(runner: Runner, kafka_broker: Broker) -> None:
+    topic, group = kafka_broker.topic(partitions=2), "streamtopology-watched-taken"
+    for partition in range(2):
+        kafka_broker.send(topic, [b"%d" % (number % 7) for number in range(1500)], partition)
+    source = {
+        "name": "taken", "format": "kafka", "select": ["decode(value) AS key"],
+        "options": {
+            "kafka.bootstrap.servers": kafka_broker.servers, "subscribe": topic, "startingOffsets": "earliest",
+            "maxOffsetsPerTrigger": 700,
+        },
+    }  # fmt: skip
+    given = manifest("watched", [source], [counting(of="taken")], [memory_sink("watched", "counts")])
+
+    assert sum(batch.rows for batch in runner.run(given, Until(batches=2)).batches) == 1400
+    assert kafka_broker.group_offsets(group, topic, 2) == [700, 700]  # and not what Spark has planned since
+
+    with kafka_broker.member_of(group, topic):  # Kafka refuses our offsets now
+        refused = runner.run(given)
+    assert sum(batch.rows for batch in refused.batches) == 1600
+    assert counts_in("watched") == Counter(str(number % 7) for number in range(1500) for _ in range(2))
+    assert ["consumer group" in event.text for event in refused.events].count(True) == 1
+    assert kafka_broker.group_offsets(group, topic, 2) == [700, 700]
+
+    assert sum(batch.rows for batch in runner.run(given).batches) == 0
+    assert kafka_broker.group_offsets(group, topic, 2) == [1500, 1500], "a start tells what the run before could not"

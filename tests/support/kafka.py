@@ -11,11 +11,12 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 VERSION = "3.9.1"
@@ -54,6 +55,28 @@ class Broker:
         for value in values:
             producer.produce(topic, value, value[:4], partition)
         assert producer.flush(30) == 0
+
+    def group_offsets(self, group: str, topic: str, partitions: int = 1) -> list[int | None]:
+        """Where a consumer group is in each partition, as a lag monitor sees it; None where it has no offset."""
+        asked = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, partition) for partition in range(partitions)])
+        admin = AdminClient({"bootstrap.servers": self.servers})  # kept: without it the answer would never come
+        answer = admin.list_consumer_group_offsets([asked])[group].result(30)
+        offsets = {mark.partition: mark.offset for mark in answer.topic_partitions}
+        return [None if offsets[partition] < 0 else offsets[partition] for partition in range(partitions)]
+
+    @contextmanager
+    def member_of(self, group: str, topic: str) -> Iterator[None]:
+        """While entered, somebody consumes the topic in that group, and Kafka takes no offsets of anyone else for it."""
+        member = Consumer({"bootstrap.servers": self.servers, "group.id": group, "enable.auto.commit": False})
+        member.subscribe([topic])
+        try:
+            deadline = time.monotonic() + 30
+            while not member.assignment():
+                assert time.monotonic() < deadline, f"no member of {group} in 30 s"
+                member.poll(0.1)
+            yield
+        finally:
+            member.close()
 
     def committed(self, topic: str, partition: int = 0) -> list[Message]:
         """Every message of a partition that a read_committed consumer sees, from the beginning."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter as Tally
+from collections.abc import Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -48,6 +49,9 @@ class Metrics:
         )
         self._batch_seconds = seconds("batch_seconds", "From taking a batch to its commit record, retries included.")
         self._busy = gauge("instance_busy_seconds", "Time in the operator's work, last committed batch.", _INSTANCE)
+        self._class_busy = counter(
+            "busy_seconds_total", "Time of a class's executors in the work of operators and sources.", ("class",)
+        )
         self._capacity = gauge(
             "instance_capacity_rows_per_second", "Capacity of an instance as estimated from what it did.", _INSTANCE
         )
@@ -77,8 +81,9 @@ class Metrics:
 
     def _update(self, history: History) -> None:
         new = [batch for batch in history.batches if batch.number > self._last_batch]
+        classes = {slot.index: slot.class_name for slot in history.slots}
         for batch in new:
-            self._count(batch)
+            self._count(batch, classes)
         if new:
             self._show(new[-1])
         for change in history.reconfigurations:
@@ -88,7 +93,7 @@ class Metrics:
         for class_name, number in executors.items():
             self._executors.labels(class_name).set(number)
 
-    def _count(self, batch: BatchOutcome) -> None:
+    def _count(self, batch: BatchOutcome, classes: Mapping[int, str]) -> None:
         self._last_batch = batch.number
         self._batches.inc()
         self._source_rows.inc(batch.rows)
@@ -97,6 +102,8 @@ class Metrics:
             self._rows.labels(report.operator, report.instance).inc(report.rows)
             self._late_rows.labels(report.operator).inc(report.late_rows)
             self._bad_rows.labels(report.operator).inc(report.bad_rows)
+        for report in (*batch.reports, *batch.source_reports):
+            self._class_busy.labels(classes[report.slot]).inc(report.busy_seconds)
         for source in batch.source_reports:
             for name, rows in source.bad_rows.items():
                 self._bad_rows.labels(name).inc(rows)

@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from streamtopology.jobs.driver import Driver
 from streamtopology.jobs.failures import TopologyFailed
 from streamtopology.jobs.sources import spark_source
 from streamtopology.jobs.sources.descriptors import SourceSpec
+from streamtopology.jobs.sources.group_offsets import GroupOffsets
 from streamtopology.jobs.sources.stream import DescriptorLog, descriptor_stream
 from streamtopology.routing.topology import Source, Topology
 
@@ -67,10 +69,12 @@ class TopologyQuery:
         self._driver = driver
         self._read_by_spark = [source for source in topology.sources if not source.reads_descriptors]
         self._reads_rows = bool(frames)
-        described = [SourceSpec.of(source) for source in topology.sources if source.reads_descriptors]
+        described = [SourceSpec.of(source, topology.name) for source in topology.sources if source.reads_descriptors]
         self._descriptors: DescriptorLog | None = None
+        self._group_offsets: GroupOffsets | None = None
         if described:  # the last of the query's sources, see `_together`
             self._descriptors = DescriptorLog(described, folder.path / "files", folder.path / "spark", position=len(frames))
+            self._group_offsets = GroupOffsets(described, self._descriptors, driver.tell)
         self._frame = _together(spark, described, frames, folder.path / "files")
         self._stopping = threading.Event()
         self._prepared = threading.Event()
@@ -93,10 +97,14 @@ class TopologyQuery:
         """
         self._batches_left = until.batches
         counted = self._descriptors.newest_counted() if self._descriptors and not self._reads_rows else -1
-        with self._thread:
+        with ExitStack() as undo:
+            if self._group_offsets is not None:
+                undo.callback(self._group_offsets.close)
+            undo.enter_context(self._thread)
             query = self._start()
             try:
                 prepare()
+                self._tell_groups(self._driver.last_spark_batch)  # the run before may have died on its way to this
                 for number in range(self._driver.last_spark_batch + 1, counted + 1):
                     self._run_batch(None, number)  # Spark counts it as done, and the newest commit does not know it
                 self._prepared.set()
@@ -194,11 +202,16 @@ class TopologyQuery:
             if rows is None:
                 raise
             raise TopologyFailed(unreadable(self._read_by_spark, self._driver.next_batch, str(failure))) from failure
+        self._tell_groups(spark_batch)
         self._took.append(time.monotonic() - started)
         if self._batches_left is not None:
             self._batches_left -= 1
             if self._batches_left == 0:
                 self._stopping.set()
+
+    def _tell_groups(self, spark_batch: int) -> None:
+        if self._group_offsets is not None and spark_batch >= 0:
+            self._group_offsets.committed(spark_batch)
 
     def _await_batch(self) -> None:
         if self._at_work is not None:

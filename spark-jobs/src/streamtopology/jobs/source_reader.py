@@ -30,7 +30,7 @@ class SourceReader:
         self._started = time.perf_counter()
         self._topology = plan.topology
         self._attempt = attempt
-        self._specs = {s.name: SourceSpec.of(s) for s in plan.topology.sources if s.reads_descriptors}
+        self._specs = {s.name: SourceSpec.of(s, plan.topology.name) for s in plan.topology.sources if s.reads_descriptors}
         self.rows = 0
         self.max_event_time: dict[str, float] = {}
         self.set_aside: list[dict[str, str]] = []

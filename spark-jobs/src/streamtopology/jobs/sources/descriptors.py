@@ -55,7 +55,10 @@ class Descriptor:
 
 @dataclass(frozen=True)
 class SourceSpec:
-    """What a task must know of a source in the manifest to read its descriptors; file paths are absolute."""
+    """What a task must know of a source in the manifest to read its descriptors; file paths are absolute.
+
+    `topology` is the name of the one that reads it, "" where none does yet.
+    """
 
     name: str
     format: Kind
@@ -63,20 +66,21 @@ class SourceSpec:
     options: Mapping[str, str]
     select: tuple[str, ...] = ()
     where: str | None = None
+    topology: str = ""
 
     @staticmethod
-    def of(source: Source) -> SourceSpec:
+    def of(source: Source, topology: str = "") -> SourceSpec:
         """The spec of a manifest's source. It must be one that reads descriptors."""
         options = dict(source.options)
         if "path" in options:
             options["path"] = local_path(options["path"])
         format_ = cast(Kind, source.format)
-        return SourceSpec(source.name, format_, source.schema, options, tuple(source.select), source.where)
+        return SourceSpec(source.name, format_, source.schema, options, tuple(source.select), source.where, topology)
 
     def to_wire(self) -> dict[str, object]:
         return {
             "name": self.name, "format": self.format, "schema": self.schema,
-            "options": dict(self.options), "select": list(self.select), "where": self.where,
+            "options": dict(self.options), "select": list(self.select), "where": self.where, "topology": self.topology,
         }  # fmt: skip
 
     @staticmethod

@@ -11,7 +11,15 @@ from typing import Literal, cast
 
 import numpy as np
 import pyarrow as pa
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
 
 from streamtopology.jobs.sources.descriptors import Descriptor, SourceError, SourceSpec, positive_option
 from streamtopology.jobs.sources.reading import KAFKA_SCHEMA
@@ -20,7 +28,9 @@ Offsets = dict[str, dict[str, int]]
 """Topic -> partition (JSON keys are strings) -> next offset to read."""
 
 _TIMEOUT_SECONDS = 30.0
+_GROUP_SECONDS = 5.0
 _TABLE_ROWS = 50_000
+_RECONNECTING = {"reconnect.backoff.ms": "1000"}  # librdkafka logs every try, 20 a second by default
 
 
 def starting_offsets(spec: SourceSpec) -> Literal["earliest", "latest"] | Offsets:
@@ -130,6 +140,27 @@ class KafkaStream:
             raise _unreachable(self._spec, topic, error) from error
 
 
+class KafkaGroup:
+    """The consumer group of a source: a name under which Kafka keeps how far it has been read. It has no members."""
+
+    def __init__(self, spec: SourceSpec) -> None:
+        self.name = group_of(spec)
+        given = {name: value for name, value in _given(spec).items() if name != "group.id"}
+        self._client = AdminClient({**_RECONNECTING, **given})  # unlike a consumer it waits for no broker when let go
+
+    def commit(self, offsets: Offsets) -> None:
+        """Have the group at `offsets`; waits for the answer, some seconds at most. Raises SourceError."""
+        marks = [TopicPartition(topic, int(p), at) for topic, partitions in offsets.items() for p, at in partitions.items()]
+        asked = [ConsumerGroupTopicPartitions(self.name, marks)]
+        try:
+            answer = self._client.alter_consumer_group_offsets(asked, request_timeout=_GROUP_SECONDS)[self.name].result()
+            for mark in answer.topic_partitions:
+                if mark.error is not None:
+                    raise KafkaException(mark.error)
+        except KafkaException as error:
+            raise SourceError(f"consumer group {self.name!r} takes no offsets: {error.args[0].str()}") from error
+
+
 def _limited(begin: Offsets, available: Offsets, limit: int) -> Offsets:
     """At most `limit` offsets, dealt to partitions in proportion to what they hold, at least one where there is any."""
     waiting = sum(end - begin[t][p] for t, partitions in available.items() for p, end in partitions.items())
@@ -208,13 +239,22 @@ def _table(messages: list[Message], descriptor: Descriptor) -> pa.Table:
 
 def _settings(spec: SourceSpec) -> dict[str, str]:
     defaults = {
-        "group.id": f"streamtopology-{spec.name}",
+        "group.id": group_of(spec),
         "auto.offset.reset": "error",
         "isolation.level": "read_committed",
-        "reconnect.backoff.ms": "1000",  # librdkafka logs every try, 20 a second by default
+        **_RECONNECTING,
     }
-    given = {name.removeprefix("kafka."): str(v) for name, v in spec.options.items() if name.startswith("kafka.")}
-    return defaults | given | {"enable.auto.commit": "false", "enable.partition.eof": "true"}
+    return defaults | _given(spec) | {"enable.auto.commit": "false", "enable.partition.eof": "true"}
+
+
+def _given(spec: SourceSpec) -> dict[str, str]:
+    """The manifest's settings for clients: servers, security and whatever else."""
+    return {name.removeprefix("kafka."): str(v) for name, v in spec.options.items() if name.startswith("kafka.")}
+
+
+def group_of(spec: SourceSpec) -> str:
+    """Of this source of this topology alone, unless the manifest says otherwise: others may read the same topic."""
+    return str(spec.options.get("kafka.group.id", f"streamtopology-{spec.topology}-{spec.name}"))
 
 
 @cache

@@ -63,20 +63,20 @@ class DescriptorLog:
             return self._of_batch(number)
 
     def _of_batch(self, number: int) -> list[str]:
-        end = self._logged(number)
-        start = None if number == 0 else self._logged(number - 1)
+        end = self.end_of(number)
+        start = None if number == 0 else self.end_of(number - 1)
         if end is None:
             return []
         rows = self._reader.readBetweenOffsets(self._reader.initialOffset() if start is None else start, end)
         return [descriptor for _, descriptor in rows]
 
-    def _logged(self, number: int) -> dict | None:
-        """The stream's offset at the end of a batch, None before its first rows. The lines: version, settings, sources."""
+    def end_of(self, number: int) -> dict | None:
+        """The stream's offset at the end of a batch, None before its first rows. Raises SourceError."""
         path = self._checkpoint / "offsets" / str(number)
         lines = path.read_text(encoding="utf-8").splitlines()
         if lines[0] != self._VERSION:
             raise SourceError(f"{path} is an offset log of version {lines[0]!r}; only {self._VERSION} can be read")
-        offset = lines[2 + self._position]
+        offset = lines[2 + self._position]  # after version and settings
         return None if offset == "-" else json.loads(offset)
 
 
