@@ -1,7 +1,7 @@
 # Two commands are enough: `make demo` and `make test`. Both install what is missing (scripts/setup.sh).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-node kube-api kube-node s3-server crds lint bench bench-operator bench-node clean
+.PHONY: help demo test test-node kube-api kube-node s3-server kafka-broker crds lint bench bench-operator bench-node clean
 
 BIN := .venv/bin
 READY := .venv/ready
@@ -19,7 +19,7 @@ help: ## Show what there is to make
 demo: $(READY) ## A skewed stream on unequal executors: fixed routing, then re-routed live (about 5 minutes)
 	$(BIN)/streamtopology demo --report build/demo
 
-test: $(READY) $(if $(filter tests tests/kubernetes%,$(TESTS)),kube-api) $(if $(filter tests tests/jobs% tests/runs%,$(TESTS)),s3-server) ## Every test with real Spark, Kafka and API server
+test: $(READY) $(if $(filter tests tests/jobs% tests/runs%,$(TESTS)),kafka-broker s3-server) $(if $(filter tests tests/kubernetes%,$(TESTS)),kube-api) ## Every test with real Spark, Kafka and API server
 	$(BIN)/python -m pytest $(TESTS) --ignore tests/runs --ignore tests/node
 	set -e; if [ "$(TESTS)" = tests ]; then for run in $(RUNS); do $(BIN)/python -m pytest $$run; done; fi
 
@@ -35,6 +35,9 @@ kube-node: $(READY) # those, and what a node needs, and helm
 
 s3-server: $(READY) # the S3 server of the tests (docs/testing.md): built once, kept in ~/.cache/streamtopology
 	@PYTHONPATH=tests $(BIN)/python -m support.s3
+
+kafka-broker: $(READY) # the Kafka of the tests: its jars by Maven, kept in ~/.cache/streamtopology; one line when that is missing
+	@PYTHONPATH=tests $(BIN)/python -m support.kafka
 
 crds: $(READY) # the CRD and the admission policy, from what the parser goes by
 	$(BIN)/python -m streamtopology.routing.topology.crd > crds/streamtopologies.streamtopology.dev.yaml

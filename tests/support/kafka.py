@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 import uuid
@@ -18,6 +18,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+from streamtopology.jobs.local.java import find_java
 
 VERSION = "3.9.1"
 _START_SECONDS = 60
@@ -106,7 +108,7 @@ def kafka_broker() -> Iterator[Broker]:
     settings.write_text(_properties(home / "data", broker_port, controller_port))
     classpath = f"{kafka_jars()}/*"
     log = (home / "broker.log").open("wb")
-    java = _java()
+    java = str(find_java().binary)  # the one that Spark runs on
     subprocess.run(
         [java, "-Xmx256m", "-cp", classpath, "kafka.tools.StorageTool", "format", "-t", "c3RyZWFtdG9wb2xvZ3kxMQ",
          "-c", str(settings)], check=True, stdout=log, stderr=log,
@@ -148,22 +150,10 @@ def kafka_jars() -> Path:
 def _maven() -> str:
     if shutil.which("mvn") is None:
         if os.geteuid() != 0 or shutil.which("apt-get") is None:
-            pytest.fail("the Kafka tests download a broker with Maven: install it (Debian: apt-get install maven)")
+            pytest.fail("the Kafka tests download their broker with Maven: install it, e.g. `apt-get install maven`")
         subprocess.run(["apt-get", "update", "-qq"], check=True)
         subprocess.run(["apt-get", "install", "-y", "-qq", "maven"], check=True)
     return shutil.which("mvn") or "mvn"
-
-
-def _java() -> str:
-    """A Java 17: what the broker of this version is tested with."""
-    candidates = [os.environ.get("JAVA_HOME", ""), *map(str, Path("/usr/lib/jvm").glob("*17*")), "/usr"]
-    for home in candidates:
-        java = Path(home) / "bin" / "java"
-        if java.is_file():
-            version = subprocess.run([str(java), "-version"], capture_output=True, text=True, check=True).stderr
-            if re.search(r'version "17\.', version):
-                return str(java)
-    pytest.fail("the Kafka tests need Java 17: install it (Debian: apt-get install openjdk-17-jre-headless)")
 
 
 def _free_ports(count: int) -> list[int]:
@@ -207,3 +197,10 @@ def _wait_until_up(broker: Broker, process: subprocess.Popen, log: Path) -> None
             return
         except KafkaException:
             continue
+
+
+if __name__ == "__main__":
+    try:
+        print(kafka_jars())
+    except pytest.fail.Exception as missing:
+        sys.exit(f"{missing}")
