@@ -195,6 +195,34 @@ def test_exactly_the_rows_on_which_a_source_raises_are_set_aside(
     assert sum(counted_bad) == len(bad)
 
 
+@pytest.mark.parametrize(
+    ("unfit", "why"),
+    [
+        (pa.table({"k": [1, 2], "v": ["five", "six"]}), "column 'v' holds string but is declared int64"),
+        (pa.table({"k": [1, 2], "w": [5, 6]}), "column 'v' is declared int64 but the file has no such column (it has k, w)"),
+    ],
+    ids=["another type", "no such column"],
+)
+@pytest.mark.parametrize("on_bad_tuple", ["fail", "deadLetter"])
+def test_a_file_that_does_not_fit_its_schema_ends_the_run_named_until_it_is_mended(
+    tmp_path: Path, on_bad_tuple: str, unfit: pa.Table, why: str
+) -> None:
+    given = picky(tmp_path, "Named", on_bad_tuple)
+    flow = Flow(tmp_path, given)
+    before = flow.batch(s=table_of([(1, 1)]))
+    with pytest.raises(TopologyFailed) as raised:
+        flow.batch(s=unfit)
+    (file,) = tmp_path.glob("s-1.parquet")
+    assert f"{file}" in str(raised.value)
+    assert why in str(raised.value)
+    assert "Traceback" not in str(raised.value)
+    assert flow.last == before
+    assert sums_of(flow) == {1: (1, 1)}
+    flow.start(given)
+    assert flow.batch(s=table_of([(1, 5), (2, 6)])).batch == 1
+    assert sums_of(flow) == {1: (2, 6), 2: (1, 6)}
+
+
 def test_a_batch_that_failed_takes_the_manifest_that_was_corrected(tmp_path: Path) -> None:
     flow = Flow(tmp_path, picky(tmp_path, "Named"))
     rows = table_of([(1, 5), (2, -1)])
