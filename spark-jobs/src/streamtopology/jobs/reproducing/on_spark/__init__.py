@@ -5,7 +5,7 @@ Figures depend on the machine; claims are about ratios within one run. In micro-
 the seconds of a batch: a batch's rows over them are the throughput, and what a row waits is up to one batch before its own and
 then its own, so that twice the throughput is half the latency. Where a paper has a figure of each, there is one claim.
 
-How long they take (`seconds`) is worked out from rows, cost of a tuple and CPU, with some seconds for each topology's start.
+How long they take (`seconds`) was measured on two cores; `quick_seconds` is worked out from that.
 """
 
 from __future__ import annotations

@@ -92,8 +92,8 @@ LOCALITY_CLUSTER = Experiment(
     quick={"rows": 100_000},
     runs=3,
     quick_runs=1,
-    seconds=300,
-    quick_seconds=120,
+    seconds=120,
+    quick_seconds=60,
     measure=_measure,
     claims=[
         Claim(
