@@ -89,11 +89,14 @@ class FakeDriver:
         self.drained = "for good" if for_good else "for now"
 
 
-def run(stream: FakeStream, driver: FakeDriver, folder: Path, until: Until | None = None) -> None:
+def query_of(stream: FakeStream, driver: FakeDriver, folder: Path) -> TopologyQuery:
     source = {"name": "rows", "format": "rate"}
     topology = parse(manifest("fake", [source], [counting()], [memory_sink("fake", "counts")]))
-    query = TopologyQuery(None, topology, {"rows": stream}, SparkFolder(folder), driver)  # type: ignore[arg-type]
-    query.run(until or Until(), prepare=lambda: None)
+    return TopologyQuery(None, topology, {"rows": stream}, SparkFolder(folder), driver)  # type: ignore[arg-type]
+
+
+def run(stream: FakeStream, driver: FakeDriver, folder: Path, until: Until | None = None) -> None:
+    query_of(stream, driver, folder).run(until or Until(), prepare=lambda: None)
 
 
 def test_the_end_of_the_input_drains_the_topology_for_good_if_that_was_said(tmp_path: Path) -> None:
@@ -101,6 +104,14 @@ def test_the_end_of_the_input_drains_the_topology_for_good_if_that_was_said(tmp_
         driver = FakeDriver()
         run(FakeStream(batches=3), driver, tmp_path, until)
         assert (driver.batches, driver.drained) == ([0, 1, 2], drained)
+
+
+def test_a_stop_drains_the_topology_only_if_it_is_for_good(tmp_path: Path) -> None:
+    for for_good, drained in ((False, None), (True, "for good")):
+        driver = FakeDriver()
+        query = query_of(FakeStream(batches=0, one_more_on_stop=True), driver, tmp_path)
+        query.run(Until(), prepare=lambda query=query, for_good=for_good: query.stop(for_good))
+        assert (driver.batches, driver.drained) == ([], drained)
 
 
 def test_a_batch_that_spark_begins_while_it_is_stopped_is_turned_away_at_once(tmp_path: Path) -> None:

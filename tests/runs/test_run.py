@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
 import numpy as np
 import pytest
-import yaml
 
 from streamtopology.jobs import control
 from streamtopology.jobs.batch import Plan
 from streamtopology.jobs.bench.tpch_data import make_q5
 from streamtopology.jobs.checkpoint import Checkpoint
+from streamtopology.jobs.cli import main
 from streamtopology.jobs.inspect_state import describe_key, node_state
 from streamtopology.jobs.measures import locality
 from streamtopology.jobs.pods.follower import Follower
@@ -27,7 +25,6 @@ from streamtopology.jobs.reproducing.on_spark.mixed_workloads import q5_streams,
 from streamtopology.jobs.sinks.memory import memory_rows
 from streamtopology.jobs.stats import Refusal
 from streamtopology.jobs.top import asking_here
-from streamtopology.routing import groupings
 from streamtopology.routing.epoch import Epoch
 from streamtopology.routing.table import RoutingTable
 from streamtopology.routing.topology import parse
@@ -37,54 +34,10 @@ if TYPE_CHECKING:  # the plugins are imported by pytest, which then explains the
     from support.topologies import Runner
 
 from support.config_maps import config_map
-from support.manifests import EXECUTORS, counting, counts_in, counts_seen, files, manifest, memory_sink, write_rows
+from support.manifests import counting, counts_in, counts_seen, files, manifest, memory_sink, write_rows
 
 pytest_plugins = ("support.kafka", "support.topologies")
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
-
-EXAMPLES = Path(__file__).parents[2] / "examples"
-
-
-def example(name: str, path: Path) -> dict[str, Any]:
-    """An example of the repository on our executors, reading `path`, with its result in memory."""
-    given = yaml.safe_load((EXAMPLES / name).read_text())
-    spec = given["spec"]
-    spec["executors"] = EXECUTORS
-    spec["sources"][0]["options"]["path"] = str(path)
-    spec["sinks"][0].update(format="memory", options={})
-    return given
-
-
-def words() -> Counter[str]:
-    """Every word of the example text, counted without anything of ours."""
-    text = " ".join(path.read_text() for path in (EXAMPLES / "data/text").glob("*.txt"))
-    return Counter(re.findall("[a-z]+", text.lower()))
-
-
-def test_words_are_counted_though_their_edge_is_split(runner: Runner) -> None:
-    history = runner.run(example("wordcount.yaml", EXAMPLES / "data/text/*.txt"), base=EXAMPLES)
-    assert counts_in("counts", "word") == words()
-    parts = {(report.operator, report.instance) for batch in history.batches for report in batch.reports if report.rows}
-    assert len({instance for operator, instance in parts if operator == "counts.partial"}) == 3
-
-
-POLICIES = sorted(path.name for path in (EXAMPLES / "policies").glob("*.yaml"))
-
-
-@pytest.mark.parametrize("name", POLICIES)
-def test_words_are_counted_under_every_policy(runner: Runner, name: str) -> None:
-    given = example(f"policies/{name}", EXAMPLES / "data/text/*.txt")
-    given["spec"]["sinks"][0]["name"] = given["metadata"]["name"]
-    history = runner.run(given, base=EXAMPLES)
-    assert counts_in(given["metadata"]["name"], "word") == words()
-    counted = {report.operator for batch in history.batches for report in batch.reports}
-    splits = groupings.get(name.removesuffix(".yaml")).splits_keys
-    assert ("counts.partial" in counted) == splits
-
-
-def test_every_policy_that_runs_has_an_example() -> None:
-    shown = {name.removesuffix(".yaml") for name in POLICIES} | {"mixed", "partial-key"}  # flights, wordcount
-    assert shown == set(groupings.GROUPINGS)
 
 
 def test_query_5_of_tpch_as_a_stream_equals_the_query_over_all_rows(runner: Runner) -> None:
@@ -286,17 +239,38 @@ def test_a_run_that_does_not_decide_takes_what_the_operator_tells_it(runner: Run
     assert any("not taken from ConfigMap followed-routing: epoch 9" in event.text for event in running.history.events)
 
 
-def test_a_self_join_equals_duckdbs(runner: Runner) -> None:
-    given = example("self-join.yaml", EXAMPLES / "data/trades")
-    runner.run(given, base=EXAMPLES)
-    expected = duckdb.sql(f"""
-        WITH trades AS (SELECT * FROM read_csv('{EXAMPLES}/data/trades/*.csv', header = true))
-        SELECT a.symbol, a.id AS earlier, b.id AS later FROM trades a JOIN trades b USING (symbol)
-        WHERE a.at < b.at AND b.at - a.at <= INTERVAL 2 SECONDS AND abs(b.price / a.price - 1) > 0.01
-    """).fetchall()
-    found = [(row["symbol"], row["earlier"], row["later"]) for row in memory_rows("jumps").to_pylist()]
-    assert expected
-    assert sorted(found) == sorted(expected)
+def test_a_stop_with_drain_publishes_what_is_held_back_and_what_is_open(
+    runner: Runner, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On a stream without an end: partials hand over, windows close, and rows of a later run are late for them."""
+    rows = runner.folder / "rows"
+    timed = files(rows) | {"watermark": {"column": "value", "delay": "1h"}}  # values, 0 to 999, as epoch seconds
+    split = counting(policy="partial-key", aggregateEvery=100)
+    windows = counting("windows", run="window-aggregate",
+                       **{"with": {"time": "value", "size": "250s", "aggregates": {"count": "count()"}}})  # fmt: skip
+
+    def given(**trigger: Any) -> dict[str, Any]:
+        sinks = [memory_sink("merged", "counts"), memory_sink("closed", "windows")]
+        return manifest("drained", [timed], [split, windows], sinks, trigger=trigger)
+
+    def in_windows() -> Counter[int]:
+        return sum((Counter({row["key"]: row["count"]}) for row in memory_rows("closed").to_pylist()), Counter[int]())
+
+    expected = sum((write_rows(rows, number) for number in range(3)), Counter[int]())
+    with runner.running(given()) as running:
+        running.wait_for_rows(9000)
+        assert sum(counts_in("merged").values()) < 9000
+        assert not in_windows()
+        assert main(["stop", "drained", "--drain"]) == 0
+        assert capsys.readouterr().out == "stopping after the batch at work and one more that closes all windows\n"
+        running.wait_until(running.ended.done)
+    before = counts_in("merged")
+    assert before == expected
+    assert in_windows() == expected
+    late = write_rows(rows, 3)
+    runner.run(given(availableNow=True), Until(drain=True))
+    assert {**before, **counts_in("merged")} == expected + late
+    assert in_windows() == expected, "the last batch is published once more, and no window opens again"
 
 
 def test_rows_that_spark_reads_are_counted_beside_rows_of_files(runner: Runner) -> None:

@@ -97,6 +97,9 @@ def _parser() -> argparse.ArgumentParser:
 
     stop = commands.add_parser("stop", help="stop a running topology after its batch at work")
     stop.add_argument("topology")
+    stop.add_argument(
+        "--drain", action="store_true", help="the input is complete: publish what is held back, close all windows"
+    )
     stop.set_defaults(command=_stop)
 
     state = commands.add_parser("state", help="look into a topology's state").add_subparsers(required=True)
@@ -264,7 +267,10 @@ def _run(parsed: argparse.Namespace) -> int:
 
     topology = load(parsed.manifest)
     if parsed.drain and not topology.trigger.available_now:
-        raise WrongUse("--drain closes windows at the end of the input; without trigger.availableNow there is none")
+        raise WrongUse(
+            "--drain closes windows at the end of the input; without trigger.availableNow there is none: end the run with "
+            "`streamtopology stop NAME --drain`"
+        )
     refuse_second_run(topology.name)  # not after the minute that a cluster takes to start
     refuse_taken_port(parsed.port)
     _stop_on_signals()
@@ -308,7 +314,7 @@ def _scale(parsed: argparse.Namespace) -> int:
 def _stop(parsed: argparse.Namespace) -> int:
     from streamtopology.jobs.control import ask
 
-    print(ask(parsed.topology, "stop"))
+    print(ask(parsed.topology, "stop", drain=parsed.drain))
     return HELD
 
 

@@ -77,6 +77,7 @@ class TopologyQuery:
             self._group_offsets = GroupOffsets(described, self._descriptors, driver.tell)
         self._frame = _together(spark, described, frames, folder.path / "files")
         self._stopping = threading.Event()
+        self._for_good = False
         self._prepared = threading.Event()
         self._ending = threading.Event()
         self._in_callback = threading.Lock()
@@ -87,7 +88,9 @@ class TopologyQuery:
         self._let_go_at: float | None = None
         self._batches_left: int | None = None
 
-    def stop(self) -> None:
+    def stop(self, for_good: bool = False) -> None:
+        """`for_good`: after the batch at work one more, in which partials hand over and windows close."""
+        self._for_good = self._for_good or for_good
         self._stopping.set()
 
     def run(self, until: Until, prepare: Callable[[], None], clock: Callable[[], float] = time.monotonic) -> None:
@@ -119,7 +122,8 @@ class TopologyQuery:
                 failure = query.exception()
                 if failure is not None:
                     raise TopologyFailed(_plainly(failure))
-                self._driver.drain(for_good=until.drain)
+            if ended or self._for_good:
+                self._driver.drain(for_good=until.drain or self._for_good)
 
     def _follow(self, query: StreamingQuery, seconds: float | None, clock: Callable[[], float]) -> StreamingQuery:
         """Let Spark's query run until there is a reason to stop; returns the query that ran last."""

@@ -230,10 +230,13 @@ class TopologyRun:
     def bound(self) -> float:
         return self._router.bound()
 
-    def stop(self) -> str:
-        """Finish the batch at work, then stop; the checkpoint goes on from there."""
-        self._query.stop()
-        return "stopping after the batch at work"
+    def stop(self, drain: bool = False) -> str:
+        """Finish the batch at work, then stop; the checkpoint goes on from there.
+
+        `drain`: the input is complete. In a last batch partials hand over what they hold back, and windows close for good.
+        """
+        self._query.stop(for_good=drain)
+        return f"stopping after the batch at work{' and one more that closes all windows' if drain else ''}"
 
     def resize(self, class_name: str, cpu: str) -> str:
         """Change the CPU of a class of executors while they run."""
