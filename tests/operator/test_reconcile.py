@@ -346,6 +346,44 @@ def test_a_migration_that_fails_withdraws_its_epoch(world: World):
     assert "MigrationFailed" in dict(world.events)
 
 
+def test_a_migration_is_stopped_by_an_operator_killed_as_it_gave_up_the_epoch(world: World):
+    number = world.driver.newest + 1
+    world.judgement = proposal(number, moved_bytes=2**30)
+    world.carry_out(world.decide())
+    world.judgement = None
+    world.change(rebalance={"tolerance": 0.3})
+    world.carry_out(world.decide(), steps=1)
+    assert "epochNumber" not in routing(world)
+    world.settle()
+    assert ("Job", f"flow-migrate-{number}") not in world.objects
+
+
+def test_a_migration_that_has_done_is_no_migration_of_the_next_epoch_of_that_number(world: World):
+    number = world.driver.newest + 1
+    world.judgement = proposal(number, moved_bytes=2**30)
+    world.carry_out(world.decide())
+    world.judgement = None
+    complete = {"conditions": [{"type": "Complete", "status": "True"}]}
+    world.objects["Job", f"flow-migrate-{number}"]["status"] = complete
+    world.change(migration={"threshold": "1Mi"})
+    world.settle()
+    assert world.driver.newest == number - 1
+    assert ("Job", f"flow-migrate-{number}") not in world.objects
+
+
+def test_the_migration_of_an_epoch_that_was_active_stays_to_be_looked_at(world: World):
+    number = world.driver.newest + 1
+    world.judgement = proposal(number, moved_bytes=2**30)
+    world.carry_out(world.decide())
+    world.judgement = None
+    complete = {"conditions": [{"type": "Complete", "status": "True"}]}
+    world.objects["Job", f"flow-migrate-{number}"]["status"] = complete
+    world.settle()
+    world.change(operators=[{**COUNTS, "run": "own.module:Class"}])
+    world.settle()
+    assert ("Job", f"flow-migrate-{number}") in world.objects
+
+
 def test_an_epoch_that_the_driver_refuses_is_withdrawn(world: World):
     number = world.driver.newest + 1
     world.judgement, world.refused = proposal(number), Refused(number, None, "another generation")

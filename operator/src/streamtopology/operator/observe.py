@@ -83,6 +83,9 @@ class Observed:
     def job(self, epoch: int) -> Job | None:
         return cast("Job | None", self.objects.get(("Job", names.migration(self.owner.name, epoch))))
 
+    def jobs(self) -> tuple[Job, ...]:
+        return tuple(cast("Job", seen) for (kind, _), seen in self.objects.items() if kind == "Job")
+
     def pods(self, component: str, class_name: str | None = None) -> tuple[Pod, ...]:
         """The pods of a component, and of a class, by ordinal; those being deleted are among them."""
         chosen = (

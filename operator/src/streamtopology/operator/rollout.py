@@ -52,6 +52,8 @@ def roll_out(seen: Observed, topology: Topology, image: str, why: str) -> Rollou
         return _other_topology(seen, current, topology, why)
     if current.epoch is not None and (pending := _pending(seen, current, topology, image)) is not None:
         return pending
+    if stale := _stale_jobs(seen, current):
+        return Rollout(current.restart_generation, tuple(stale))
     return _judged(seen, current, topology, image)
 
 
@@ -73,13 +75,11 @@ def _other_topology(seen: Observed, current: RoutingMap, topology: Topology, why
         change = difference(seen.running, topology)
         level, what = change.level, change.sentences
     restart = seen.generation if level is Level.RESTART else current.restart_generation
-    steps: list[Step] = [Apply(config_map(seen.owner, topology, seen.generation, restart, None))]
-    if current.epoch is not None and (job := seen.job(current.epoch)) is not None and not job.done:
-        steps.append(Delete(names.JOB, job.name, job.uid, "its epoch was planned for another topology"))
+    step = Apply(config_map(seen.owner, topology, seen.generation, restart, None))
     reason = REASONS.get(level)
     text = f"{'; '.join(what)} (generation {seen.generation}){f'; {why}' if why else ''}"
     events = (Event("Normal", reason, text),) if reason else ()
-    return Rollout(restart, tuple(steps), events, begun=reason)
+    return Rollout(restart, (step,), events, begun=reason)
 
 
 def _pending(seen: Observed, current: RoutingMap, topology: Topology, image: str) -> Rollout | None:
@@ -106,11 +106,24 @@ def _pending(seen: Observed, current: RoutingMap, topology: Topology, image: str
 def _withdrawn(seen: Observed, current: RoutingMap, topology: Topology, reason: str, why: str) -> Rollout:
     """The ConfigMap without the epoch, which the driver has not run under; the controller judges again in a while."""
     assert current.epoch is not None
-    steps: list[Step] = [Apply(config_map(seen.owner, topology, seen.generation, current.restart_generation, None))]
-    if job := seen.job(current.epoch):
-        steps.append(Delete(names.JOB, job.name, job.uid, "its epoch is withdrawn"))
+    step = Apply(config_map(seen.owner, topology, seen.generation, current.restart_generation, None))
     text = f"epoch {current.epoch} is withdrawn, the routing stays as it was: {why}"
-    return Rollout(current.restart_generation, tuple(steps), (Event("Warning", reason, text),), problem=(reason, text))
+    return Rollout(current.restart_generation, (step,), (Event("Warning", reason, text),), problem=(reason, text))
+
+
+def _stale_jobs(seen: Observed, current: RoutingMap) -> list[Step]:
+    """Deletes migration Jobs whose epoch is not published any more: they would go on copying for nobody, and what they say
+    would be taken for the next epoch's of that number. Those whose epoch was active stay, to be looked at, until they expire.
+
+    By what is there, not with the step that withdraws the epoch: an operator may be killed between the two.
+    """
+    newest = seen.stats.newest_epoch if seen.stats is not None else None
+    return [
+        Delete(names.JOB, job.name, job.uid, f"epoch {job.epoch} is given up")
+        for job in seen.jobs()
+        if job.epoch != current.epoch and not job.deleting
+        if not job.done or (newest is not None and job.epoch > newest)
+    ]  # fmt: skip
 
 
 def _judged(seen: Observed, current: RoutingMap, topology: Topology, image: str) -> Rollout:
