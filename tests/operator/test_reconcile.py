@@ -272,6 +272,26 @@ def test_suspend_stops_the_driver_first_and_goes_on_from_where_it_was(world: Wor
     assert world.manifest["status"]["phase"] == "Running"
 
 
+def test_what_stops_a_topology_is_in_status_before_it_is_done(world: World):
+    world.change(executors=[{**LARGE, "replicas": 3}, SMALL])
+    world.carry_out(world.decide())
+    assert world.manifest["status"]["intent"]["action"] == "Scaling"
+    world.change(suspend=True)
+    decision = world.decide()
+    assert decision.status["intent"]["action"] == "Suspending", "not the scaling that was under way"
+    assert decision.status["intent"]["steps"] == reasons(decision.steps)
+    world.settle()
+    assert condition(world, "Reconfiguring") == ("False", "Settled")
+
+
+def test_going_on_is_not_called_suspending(world: World):
+    world.change(suspend=True)
+    world.carry_out(world.decide())
+    world.change(suspend=False)
+    assert world.decide().status["intent"]["action"] == "Updating"
+    world.settle()
+
+
 def test_pause_leaves_everything_as_it_is(world: World):
     world.manifest["metadata"]["annotations"] = {names.PAUSE: "true"}
     world.change(executors=[{**LARGE, "replicas": 4}, SMALL])
@@ -504,12 +524,16 @@ def test_deletion_waits_for_the_driver_and_lets_the_owner_references_do_the_rest
     world.now = 1_700_000_000.0
     decision = world.decide()
     assert [type(step) for step in decision.steps] == [Patch]
+    assert decision.status["intent"]["action"] == "Deleting"
+    assert decision.status["intent"]["steps"] == reasons(decision.steps)
     world.carry_out(decision)
     assert world.objects["Deployment", "flow-driver"]["spec"]["replicas"] == 0
     assert names.FINALIZER in world.manifest["metadata"]["finalizers"]
     assert world.decide().steps == (), "the driver's pod is still there"
     world.work()
-    world.carry_out(world.decide())
+    decision = world.decide()
+    assert decision.status["intent"]["steps"] == ["let it be deleted"]
+    world.carry_out(decision)
     assert world.manifest["metadata"]["finalizers"] == []
     for (kind, _), body in world.objects.items():
         if kind != "Pod":

@@ -204,7 +204,7 @@ def _delete(seen: Observed, settings: Settings) -> Decision:
     waited = seen.now - status.parse_time(seen.manifest["metadata"]["deletionTimestamp"])
     running = [pod for pod in seen.pods("driver") if pod.phase not in ("Succeeded", "Failed")]
     if (not running and not steps) or waited > settings.drain_seconds:
-        removing = status.deleting(seen, "everything is being removed")
-        return Decision((*steps, Finalizer(present=False)), (), removing)
-    reported = status.deleting(seen, "the driver finishes its batch")
+        steps.append(Finalizer(present=False))
+        return Decision(tuple(steps), (), status.deleting(seen, "everything is being removed", tuple(steps)))
+    reported = status.deleting(seen, "the driver finishes its batch", tuple(steps))
     return Decision(tuple(steps), status.events(seen, reported), reported, again_seconds=settings.drain_seconds - waited + 0.5)

@@ -25,6 +25,9 @@ from streamtopology.routing.wording import count, duration, percent, size
 KEPT_REROUTINGS = 10
 """Re-routings that status lists; all of them were events."""
 
+STOPPING = ("Suspending", "Completing", "Deleting")
+"""Changes that end in nothing that runs: neither do they go on with another that was under way, nor another with them."""
+
 
 def format_time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -51,8 +54,9 @@ def without_image(seen: Observed) -> Object:
     return _with(seen, "Invalid", [Condition("Ready", "False", "NoImage", text)])
 
 
-def deleting(seen: Observed, message: str) -> Object:
-    return _with(seen, "Draining", [Condition("Ready", "False", "Deleting", message)])
+def deleting(seen: Observed, message: str, steps: tuple[Step, ...]) -> Object:
+    reported = _with(seen, "Draining", [Condition("Ready", "False", "Deleting", message)])
+    return {**reported, "intent": _intent(seen, None, ("Deleting", message), steps)}
 
 
 def _with(seen: Observed, phase: str, changed: list[Condition]) -> Object:
@@ -96,7 +100,7 @@ def build(
     if report["reroutings"]:
         report["lastRerouting"] = report["reroutings"][0]
     if under_way is not None:
-        report["intent"] = _intent(seen, rollout, under_way, steps)
+        report["intent"] = _intent(seen, rollout.begun, under_way, steps)
     if is_completed(seen, topology):
         report["completed"] = seen.generation
     if scaled is not None:
@@ -199,8 +203,12 @@ def _under_way(
 ) -> tuple[str, str] | None:  # fmt: skip
     """(kind, sentence) of the change that has been begun and has not come through; None when all is settled."""
     known = (seen.status.get("intent") or {}).get("action")
+    known = None if known in STOPPING else known
     if topology.suspend or is_completed(seen, topology):
-        return None
+        kind = "Suspending" if topology.suspend else "Completing"
+        if steps:
+            return kind, "; ".join(str(step) for step in steps)
+        return (kind, "its pods are stopped, the driver's first") if seen.pods("driver") or seen.pods("executor") else None
     if rollout.begun:
         return rollout.begun, "; ".join(event.message for event in rollout.events) or "its objects are made"
     if any(isinstance(step, Resize) for step in steps) or any(pod.resizing for pod in seen.pods("executor")):
@@ -273,11 +281,12 @@ def _class(seen: Observed, topology: Topology, index: int) -> Object:
     return report
 
 
-def _intent(seen: Observed, rollout: Rollout, under_way: tuple[str, str], steps: tuple[Step, ...]) -> Object:
+def _intent(seen: Observed, begun: str | None, under_way: tuple[str, str], steps: tuple[Step, ...]) -> Object:
     """What has been begun, since when, and the steps that are about to be taken; `at` to the millisecond."""
     known = seen.status.get("intent")
     same = known is not None and (known["action"], known.get("generation")) == (under_way[0], seen.generation)
-    goes_on = same or (known is not None and not rollout.begun)
+    stops = known is not None and (known["action"] in STOPPING or under_way[0] in STOPPING)
+    goes_on = same or (known is not None and not begun and not stops)
     intent: Object = {
         "action": known["action"] if known is not None and goes_on else under_way[0],
         "generation": seen.generation,

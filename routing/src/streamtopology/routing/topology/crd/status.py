@@ -48,8 +48,8 @@ def status_schema() -> Schema:
                     "What the operator has begun and not yet seen done; absent when nothing is changing.",
                     {
                         "action": text(
-                            "What: Starting, Routing, Rerouting, Migrating, Resizing, Scaling, Restarting or Updating, as the "
-                            "condition Reconfiguring says."
+                            "What: Starting, Routing, Rerouting, Migrating, Resizing, Scaling, Restarting, Updating, "
+                            "Suspending or Completing, as the condition Reconfiguring says, or Deleting."
                         ),
                         "generation": whole("The metadata.generation it is about."),
                         "reason": text("Why."),
