@@ -11,34 +11,16 @@ from kubernetes import client
 from support.fake_driver import FakeDrivers
 from support.kube.apiserver import ApiServer
 from support.kube.fake_kubelet import FakeKubelet
-from support.kube.running_operator import OperatorThread, Topologies, install_crd, manifest
+from support.kube.flow import COUNTS, IMAGE, LARGE, QUIET, SMALL
+from support.kube.running_operator import OperatorThread, Topologies, manifest
 from support.waiting import eventually
 
 from streamtopology.operator.settings import Settings
 
-COUNTS = {"name": "counts", "inputs": ["rows"], "grouping": {"policy": "mixed", "key": "key"}, "run": "count"}
-LARGE = {"name": "large", "replicas": 2, "cpu": "400m", "memory": "1Gi"}
-SMALL = {"name": "small", "replicas": 1, "cpu": "150m", "memory": "1Gi"}
-QUIET = {"mode": "Off", "interval": "300ms"}
-"""No re-routing of the controller's own in between."""
-
-
-@pytest.fixture(scope="module")
-def kubelet(api_server: ApiServer) -> Iterator[FakeKubelet]:
-    install_crd(api_server)
-    with api_server.controllers(), FakeKubelet(api_server) as kubelet:
-        yield kubelet
-
-
-@pytest.fixture(scope="module")
-def drivers(api_server: ApiServer) -> Iterator[FakeDrivers]:
-    with FakeDrivers(api_server) as drivers:
-        yield drivers
-
 
 @pytest.fixture(scope="module")
 def operator(api_server: ApiServer, kubelet: FakeKubelet, drivers: FakeDrivers) -> Iterator[OperatorThread]:
-    settings = Settings(image="registry.example/spark:1", driver_url=drivers.url, drain_seconds=60.0)
+    settings = Settings(image=IMAGE, driver_url=drivers.url, drain_seconds=60.0)
     with OperatorThread(api_server, settings) as operator:
         yield operator
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from streamtopology.operator import names
+from streamtopology.operator import faults, names
 from streamtopology.operator.apply import ResizeRefusedError, refused_in
 from streamtopology.operator.observe import Observed, manifest_text
 from streamtopology.operator.planning import Gain, Judgement, Scaling, read_topology
@@ -134,6 +134,7 @@ class World:
         raise AssertionError(f"not settled: {[str(step) for step in self.decide().steps]}, {self.manifest['status']}")
 
     def take(self, step: Step) -> None:
+        assert {f"before-{step.point}", f"after-{step.point}"} <= set(faults.POINTS)
         match step:
             case Apply(body):
                 key = (body["kind"], body["metadata"]["name"])
