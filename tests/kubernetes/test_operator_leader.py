@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import signal
+import subprocess
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from kubernetes import client
 from kubernetes.aio.client import ApiClient
+from support.fake_driver import FakeDrivers
 from support.kube.apiserver import ApiServer
-from support.kube.running_operator import configuration_of
+from support.kube.flow import COUNTS, IMAGE, LARGE, QUIET, SMALL, settled
+from support.kube.running_operator import OperatorProcess, Topologies, configuration_of, manifest
+from support.waiting import eventually
 
 from streamtopology.operator.leader import LEASE_NAME, LeaseLostError, lead
 
@@ -24,7 +31,8 @@ class Replica:
         self.stop = asyncio.Event()
         self.task = asyncio.create_task(lead(api, namespace, identity, LEASE_SECONDS, self._work))
 
-    async def _work(self) -> None:
+    async def _work(self, leads: Callable[[], bool]) -> None:
+        assert leads()
         self.works.set()
         try:
             await self.stop.wait()
@@ -88,7 +96,7 @@ def test_a_replica_that_cannot_renew_its_lease_stops_working(api_server: ApiServ
 
 
 def test_work_that_fails_ends_the_replica_with_its_error(api_server: ApiServer, namespace: str):
-    async def fails() -> None:
+    async def fails(_: Callable[[], bool]) -> None:
         raise RuntimeError("the work itself has failed")
 
     async def told() -> None:
@@ -98,3 +106,58 @@ def test_work_that_fails_ends_the_replica_with_its_error(api_server: ApiServer, 
 
     asyncio.run(told())
     assert holder(api_server, namespace) is None
+
+
+@contextmanager
+def stopped(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Inside, the process stands still, and its connections stay open."""
+    process.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        process.send_signal(signal.SIGCONT)
+
+
+def written(topologies: Topologies) -> dict[str, object]:
+    """What tells whether anybody has written to what drives the topology: each object's version of what is wanted."""
+    routing = topologies.core.read_namespaced_config_map("flow-routing", topologies.namespace)
+    workloads = [
+        *topologies.apps.list_namespaced_stateful_set(topologies.namespace).items,
+        *topologies.apps.list_namespaced_deployment(topologies.namespace).items,
+    ]
+    return {"routing": routing.metadata.resource_version} | {one.metadata.name: one.metadata.generation for one in workloads}
+
+
+def test_an_operator_that_was_stopped_finds_its_lease_lost_and_writes_over_nothing(
+    topologies: Topologies, api_server: ApiServer, drivers: FakeDrivers, tmp_path: Path
+):
+    """Two whole operators. The first one stands still (SIGSTOP) while the second takes over; when it goes on, what it hears
+    first are the second's deeds, and what it knows of the topology is old. It takes about a minute, for
+    the lease is as long as users have it."""
+
+    def replica(name: str) -> OperatorProcess:
+        return OperatorProcess(
+            api_server, tmp_path / f"{name}.log", POD_NAME=name, POD_NAMESPACE=topologies.namespace,
+            STREAMTOPOLOGY_LEADER_ELECTION="true", STREAMTOPOLOGY_WATCH_NAMESPACES=topologies.namespace,
+            STREAMTOPOLOGY_IMAGE=IMAGE, STREAMTOPOLOGY_DRIVER_URL=drivers.url,
+        )  # fmt: skip
+
+    topologies.create(manifest("flow", rebalance=QUIET))
+    with replica("first") as first:
+        eventually(lambda: settled(topologies, 1), 120)
+        with replica("second") as second:
+            eventually(lambda: "second waits for the lease" in second.said, 60)
+            with stopped(first.process):
+                topologies.change(
+                    "flow", executors=[{**LARGE, "replicas": 3}, SMALL],
+                    operators=[{**COUNTS, "grouping": {"policy": "fields", "key": "key"}}],
+                )  # fmt: skip
+                eventually(lambda: settled(topologies, 2), 120)
+                assert holder(api_server, topologies.namespace) == "second"
+                before = written(topologies)
+            assert first.process.wait(60) == 1, first.said
+            assert "another replica takes over" in first.said
+            assert written(topologies) == before, first.said
+            topologies.change("flow", executors=[LARGE, SMALL])
+            eventually(lambda: settled(topologies, 3), 60)
+            assert second.process.poll() is None, second.said

@@ -21,16 +21,17 @@ def main() -> None:
     settings = read_settings(sys.argv[1:], os.environ)
     logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("kopf").setLevel(max(logging.WARNING, logging.getLogger().level))
-    try:
-        asyncio.run(_run(settings))
-    except LeaseLostError as lost:
-        log.error("%s", lost)
-        sys.exit(1)
+    asyncio.run(_run(settings))
 
 
 async def _run(settings: Settings) -> None:
-    async with ApiClient(await configuration()) as client:
-        await run(client, settings)
+    try:
+        async with ApiClient(await configuration()) as client:
+            await run(client, settings)
+    except LeaseLostError as lost:
+        log.error("%s", lost)
+        logging.shutdown()
+        os._exit(1)  # at once: what hangs in the middle of a step must not keep a process that does not lead any more
 
 
 async def configuration() -> Configuration:

@@ -7,7 +7,7 @@ objects into the client's model classes costs most of a core (docs/decisions/003
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import aiohttp
@@ -43,15 +43,25 @@ class ApiError(Exception):
 
 
 class ApiAway(Exception):
-    """The API server could not be reached or did not answer in time; try again later."""
+    """The API server could not be reached, did not answer in time, or may not be written to; try again later."""
+
+
+def always() -> bool:
+    return True
 
 
 class Api:
-    """Server-side apply, merge patches, lists and watches. ApiError: refused; ApiAway: no answer."""
+    """Server-side apply, merge patches, lists and watches. ApiError: refused; ApiAway: no answer.
 
-    def __init__(self, client: ApiClient, request_seconds: float = REQUEST_SECONDS) -> None:
+    `may_write` is asked before every call that changes something: where there are replicas, whether this one leads.
+    """
+
+    def __init__(
+        self, client: ApiClient, request_seconds: float = REQUEST_SECONDS, may_write: Callable[[], bool] = always
+    ) -> None:  # fmt: skip
         self._client = client
         self._request_seconds = request_seconds
+        self._may_write = may_write
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
         """The object, or None if there is none."""
@@ -144,6 +154,8 @@ class Api:
         self, method: str, path: str, query: list[tuple[str, str]] | None = None, body: Object | None = None,
         content_type: str = "application/json",
     ) -> Object:  # fmt: skip
+        if method != "GET" and not self._may_write():
+            raise ApiAway(f"{method} {path}: not sent, for another replica may lead by now")
         timeout = aiohttp.ClientTimeout(total=self._request_seconds)
         response = await self._request(method, path, query or [], body, content_type, timeout)
         try:

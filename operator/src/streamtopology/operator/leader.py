@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -23,6 +24,9 @@ from streamtopology.operator import names
 from streamtopology.operator.api import Api, ApiAway, ApiError, Object
 
 log = logging.getLogger(__name__)
+
+Work = Callable[[Callable[[], bool]], Awaitable[None]]
+"""What a leader does; it is given what tells at any time whether it still leads."""
 
 LEASE_NAME = "streamtopology-operator"
 
@@ -46,7 +50,15 @@ class Lease(BaseLock):
         super().__init__(LEASE_NAME, namespace, identity)
         self._api = api
         self._lease_seconds = lease_seconds
+        self._held_until = float("-inf")
         self._known: Object = {}
+
+    def is_held(self) -> bool:
+        """Whether nobody else can have it yet: it was renewed less than its length ago, by this machine's monotonic clock.
+
+        A process that has stood still learns by this that it does not lead any more, before it hears of anything else.
+        """
+        return time.monotonic() < self._held_until
 
     async def get(self, name: str, namespace: str) -> tuple[bool, Any]:
         try:
@@ -68,21 +80,25 @@ class Lease(BaseLock):
             "apiVersion": names.LEASE.api_version, "kind": names.LEASE.kind, "metadata": {"name": name},
             "spec": self._spec(election_record),
         }  # fmt: skip
+        began = time.monotonic()
         try:
             await self._api.create(names.LEASE, namespace, body)
         except (ApiError, ApiAway) as error:
             log.info("the lease was not created: %s", error)
             return False
+        self._held_until = began + self._lease_seconds
         return True
 
     async def update(self, name: str, namespace: str, updated_record: LeaderElectionRecord) -> bool:
         """With the resource version of what was read: of two replicas that want it, one gets it."""
         spec = {**(self._known.get("spec") or {}), **self._spec(updated_record)}
+        began = time.monotonic()
         try:
             self._known = await self._api.replace(names.LEASE, namespace, name, {**self._known, "spec": spec})
         except (ApiError, ApiAway) as error:
             log.info("the lease was not renewed: %s", error)
             return False
+        self._held_until = began + self._lease_seconds
         return True
 
     def _spec(self, record: LeaderElectionRecord) -> Object:
@@ -99,15 +115,14 @@ def _micro_time(text: str | None) -> str | None:
     return text and datetime.fromisoformat(text).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-async def lead(
-    client: ApiClient, namespace: str, identity: str, lease_seconds: float, work: Callable[[], Awaitable[None]]
-) -> None:  # fmt: skip
+async def lead(client: ApiClient, namespace: str, identity: str, lease_seconds: float, work: Work) -> None:
     """Waits for the Lease, then works until `work` ends, then gives the Lease back. LeaseLostError: it was taken away."""
     working: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    lock = Lease(Api(client, lease_seconds * CALL_SHARE), namespace, identity, lease_seconds)
 
     async def started() -> None:
         try:
-            await work()
+            await work(lock.is_held)
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # noqa: BLE001 - it is raised where the election is waited for
@@ -116,7 +131,6 @@ async def lead(
         else:
             working.set_result(None)
 
-    lock = Lease(Api(client, lease_seconds * CALL_SHARE), namespace, identity, lease_seconds)
     retry = max(1.0, lease_seconds * CALL_SHARE)
     config = Config(lock, lease_seconds, lease_seconds * DEADLINE_SHARE, retry, started, _nothing)
     election = asyncio.create_task(LeaderElection(config).run(), name="leader election")

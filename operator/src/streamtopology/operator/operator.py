@@ -13,7 +13,7 @@ import kopf
 from kubernetes.aio.client import ApiClient, Configuration
 
 from streamtopology.operator import handlers, leader, names
-from streamtopology.operator.api import Api
+from streamtopology.operator.api import Api, always
 from streamtopology.operator.apply import Applier
 from streamtopology.operator.cache import Cache
 from streamtopology.operator.metrics import Metrics
@@ -35,28 +35,32 @@ async def run(client: ApiClient, settings: Settings) -> None:
     metrics = Metrics()
     async with serving(metrics, settings):
         if not settings.leader_election:
-            await _operate_and_plan(client, settings, metrics)
+            await _operate_and_plan(client, settings, metrics, always)
             return
 
-        async def work() -> None:
+        async def work(leads: Callable[[], bool]) -> None:
             log.info("%s leads", settings.identity)
             metrics.leading.set(1)
-            await _operate_and_plan(client, settings, metrics)
+            await _operate_and_plan(client, settings, metrics, leads)
 
         log.info("%s waits for the lease %s/%s", settings.identity, settings.namespace, leader.LEASE_NAME)
         await leader.lead(client, settings.namespace, settings.identity, settings.lease_seconds, work)
 
 
-async def _operate_and_plan(client: ApiClient, settings: Settings, metrics: Metrics) -> None:
+async def _operate_and_plan(client: ApiClient, settings: Settings, metrics: Metrics, leads: Callable[[], bool]) -> None:
     with PlanningProcess() as planner:
-        await operate(client, settings, metrics, planner, time.time)
+        await operate(client, settings, metrics, planner, time.time, leads)
 
 
 async def operate(
-    client: ApiClient, settings: Settings, metrics: Metrics, planner: Planner, clock: Callable[[], float]
+    client: ApiClient, settings: Settings, metrics: Metrics, planner: Planner, clock: Callable[[], float],
+    leads: Callable[[], bool] = always,
 ) -> None:  # fmt: skip
-    """Looks after the topologies; ends when kopf does, on SIGTERM or SIGINT. `clock`: seconds since 1970."""
-    api, queue = Api(client), Queue(time.monotonic)
+    """Looks after the topologies; ends when kopf does, on SIGTERM or SIGINT. `clock`: seconds since 1970.
+
+    `leads`: whether it may write; when it may not, its process is about to end.
+    """
+    api, queue = Api(client, may_write=leads), Queue(time.monotonic)
     cache = Cache(queue.add)
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=256)) as session:
         scraper = Scraper(session, planner, queue.add, clock)

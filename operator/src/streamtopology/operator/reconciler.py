@@ -114,7 +114,7 @@ class Reconciler:
         try:
             await self.reconcile(key)
         except ApiAway as error:
-            log.warning("%s: the API server is away, again in %.1f s: %s", key, self._queue.failed(key), error)
+            log.warning("%s: again in %.1f s: %s", key, self._queue.failed(key), error)
             return "away"
         except ApiError as error:
             log.warning("%s: again in %.1f s: %s", key, self._queue.failed(key), error)
