@@ -174,11 +174,15 @@ class Flow:
         self._runs = itertools.count()
         self.told: list[str] = []
         self.sinks: dict[str, Sink] = {}
+        self._upkeep: Upkeep | None = None
         self.checkpoint = Checkpoint.open(checkpoint or str(folder / "checkpoint"), "flow")
         self.start(manifest)
 
     def start(self, manifest: Mapping[str, Any]) -> CommitRecord | None:
         """Start, or start again: nothing is known but the manifest and the checkpoint."""
+        if self._upkeep is not None:
+            self._upkeep.close()  # of a driver that is gone: a process that ends takes its threads with it
+        self._upkeep = Upkeep(self.checkpoint)
         self.topology: Topology = parse(dict(manifest))
         self.homes: tuple[int, ...] = tuple(range(self.topology.replicas))
         self.host = "here"
@@ -193,7 +197,7 @@ class Flow:
             spark=cast(Any, SimpleNamespace(sparkContext=None)), checkpoint=self.checkpoint,
             watch=cast(ExecutorWatch, _Watch(self)), router=self.router,
             publisher=Publisher(self.checkpoint, {name: self._sink(name) for name in self._sink_names()}),
-            upkeep=Upkeep(self.checkpoint), watermarks=Watermarks(self.topology.sources, self._clock),
+            upkeep=self._upkeep, watermarks=Watermarks(self.topology.sources, self._clock),
             slot_of=lambda executor: executor.id, settled=self._settle, run=f"run {next(self._runs)}", tell=self.told.append,
             pause=self.paused.append,
         )  # fmt: skip
