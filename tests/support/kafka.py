@@ -19,6 +19,7 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
+from streamtopology.jobs.kafka_retry import retried
 from streamtopology.jobs.local.java import find_java
 
 VERSION = "3.9.1"
@@ -62,7 +63,7 @@ class Broker:
         """Where a consumer group is in each partition, as a lag monitor sees it; None where it has no offset."""
         asked = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, partition) for partition in range(partitions)])
         admin = AdminClient({"bootstrap.servers": self.servers})  # kept: without it the answer would never come
-        answer = admin.list_consumer_group_offsets([asked])[group].result(30)
+        answer = retried(lambda: admin.list_consumer_group_offsets([asked])[group].result(30), seconds=30)
         offsets = {mark.partition: mark.offset for mark in answer.topic_partitions}
         return [None if offsets[partition] < 0 else offsets[partition] for partition in range(partitions)]
 

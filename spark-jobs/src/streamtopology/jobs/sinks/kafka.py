@@ -6,30 +6,20 @@ with the rows or not at all, and reading it back after a restart is one request,
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from streamtopology.jobs.crashpoints import passing
+from streamtopology.jobs.kafka_retry import retried
 from streamtopology.jobs.sinks.base import SinkError, Writer, staged_table
 from streamtopology.jobs.sinks.json_rows import json_rows
 
 BATCH_HEADER = "streamtopology-batch"
 _TIMEOUT_SECONDS = 30.0
 _RETRY_SECONDS = 120.0
-_PAUSE_SECONDS = 0.1
-_PASSING = (
-    KafkaError.NOT_COORDINATOR,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    KafkaError.CONCURRENT_TRANSACTIONS,
-)
-
-T = TypeVar("T")
 
 
 class KafkaSink:
@@ -85,7 +75,7 @@ class KafkaSink:
                 | self._settings
                 | {"transactional.id": self._transactional_id}
             )
-            _retried(lambda: producer.init_transactions(_TIMEOUT_SECONDS))
+            retried(lambda: producer.init_transactions(_TIMEOUT_SECONDS), _RETRY_SECONDS)
             self._next_batch = self._read_marker()
             self._producer = producer
         return self._producer
@@ -113,9 +103,9 @@ class KafkaSink:
     def _commit(self, producer: Producer, batch: int) -> None:
         marker = [TopicPartition(self._topic, 0, batch + 1)]
         group = self._markers.consumer_group_metadata()
-        _retried(lambda: producer.send_offsets_to_transaction(marker, group, _TIMEOUT_SECONDS))
+        retried(lambda: producer.send_offsets_to_transaction(marker, group, _TIMEOUT_SECONDS), _RETRY_SECONDS)
         passing("kafka.marked")
-        _retried(lambda: producer.commit_transaction(_TIMEOUT_SECONDS))
+        retried(lambda: producer.commit_transaction(_TIMEOUT_SECONDS), _RETRY_SECONDS)
         passing("kafka.committed")
 
     def _read_marker(self) -> int:
@@ -125,21 +115,7 @@ class KafkaSink:
                 raise KafkaException(marker.error)
             return max(marker.offset, 0)
 
-        return _retried(read)
-
-
-def _retried(call: Callable[[], T]) -> T:
-    """The result of `call`, tried again while its error says that the brokers are only busy finding themselves."""
-    deadline = time.monotonic() + _RETRY_SECONDS
-    while True:
-        try:
-            return call()
-        except KafkaException as error:
-            kafka_error = error.args[0]
-            passing = kafka_error.retriable() or kafka_error.code() in _PASSING
-            if not passing or time.monotonic() > deadline:
-                raise
-            time.sleep(_PAUSE_SECONDS)
+        return retried(read, _RETRY_SECONDS)
 
 
 def _messages(rows: pa.RecordBatch) -> tuple[Sequence[bytes | None], Sequence[bytes | None]]:

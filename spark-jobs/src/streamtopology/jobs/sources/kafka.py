@@ -21,6 +21,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient
 
+from streamtopology.jobs.kafka_retry import retried
 from streamtopology.jobs.sources.descriptors import Descriptor, SourceError, SourceSpec, positive_option
 from streamtopology.jobs.sources.reading import KAFKA_SCHEMA
 
@@ -151,14 +152,17 @@ class KafkaGroup:
     def commit(self, offsets: Offsets) -> None:
         """Have the group at `offsets`; waits for the answer, some seconds at most. Raises SourceError."""
         marks = [TopicPartition(topic, int(p), at) for topic, partitions in offsets.items() for p, at in partitions.items()]
-        asked = [ConsumerGroupTopicPartitions(self.name, marks)]
         try:
-            answer = self._client.alter_consumer_group_offsets(asked, request_timeout=_GROUP_SECONDS)[self.name].result()
-            for mark in answer.topic_partitions:
-                if mark.error is not None:
-                    raise KafkaException(mark.error)
+            retried(lambda: self._ask_for(marks), _GROUP_SECONDS)
         except KafkaException as error:
             raise SourceError(f"consumer group {self.name!r} takes no offsets: {error.args[0].str()}") from error
+
+    def _ask_for(self, marks: list[TopicPartition]) -> None:
+        asked = [ConsumerGroupTopicPartitions(self.name, marks)]
+        answer = self._client.alter_consumer_group_offsets(asked, request_timeout=_GROUP_SECONDS)[self.name].result()
+        for mark in answer.topic_partitions:
+            if mark.error is not None:
+                raise KafkaException(mark.error)
 
 
 def _limited(begin: Offsets, available: Offsets, limit: int) -> Offsets:
