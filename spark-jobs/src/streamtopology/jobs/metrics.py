@@ -103,7 +103,8 @@ class Metrics:
             self._late_rows.labels(report.operator).inc(report.late_rows)
             self._bad_rows.labels(report.operator).inc(report.bad_rows)
         for report in (*batch.reports, *batch.source_reports):
-            self._class_busy.labels(classes[report.slot]).inc(report.busy_seconds)
+            if report.slot in classes:  # rows that Spark reads itself are read wherever it puts them
+                self._class_busy.labels(classes[report.slot]).inc(report.busy_seconds)
         for source in batch.source_reports:
             for name, rows in source.bad_rows.items():
                 self._bad_rows.labels(name).inc(rows)
