@@ -139,6 +139,14 @@ def test_busy_seconds_of_a_class_are_those_of_its_executors_reading_included():
         assert busy == pytest.approx(sum(report.busy_seconds for report in reports))
 
 
+def test_rows_that_spark_reads_itself_are_no_classs_work():
+    history = run(1)
+    before = value(Metrics(history), "busy_seconds_total", **{"class": "large"})
+    last = history.batches[-1]
+    history.batch_done(replace(last, number=1, reports=(), source_reports=(replace(last.source_reports[0], slot=-1),)))
+    assert value(Metrics(history), "busy_seconds_total", **{"class": "large"}) == before
+
+
 def test_two_runs_in_one_process_do_not_share_their_metrics():
     one, other = Metrics(run(2)), Metrics(History("words", SLOTS, {}))
     assert value(one, "batches_total") == 2
