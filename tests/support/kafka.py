@@ -189,15 +189,19 @@ group.initial.rebalance.delay.ms=0
 
 def _wait_until_up(broker: Broker, process: subprocess.Popen, log: Path) -> None:
     admin = AdminClient({"bootstrap.servers": broker.servers, "log_level": 0})
+    member = Consumer({"bootstrap.servers": broker.servers, "group.id": "is-it-up", "log_level": 0})
     deadline = time.monotonic() + _START_SECONDS
     while True:
         if process.poll() is not None or time.monotonic() > deadline:
             pytest.fail(f"Kafka did not come up:\n{log.read_text(errors='replace')[-3000:]}")
         try:
             admin.list_topics(timeout=2)
-            return
+            (mark,) = member.committed([TopicPartition("any", 0)], timeout=2)  # the first one makes the groups' coordinator
+            if mark.error is None:
+                return
         except KafkaException:
-            continue
+            pass
+        time.sleep(0.1)
 
 
 if __name__ == "__main__":
