@@ -196,27 +196,6 @@ def test_a_tuple_that_fails_stops_the_run_until_the_operator_is_corrected(runner
     assert {**before, **counts_in("picky")} == expected
 
 
-def test_a_file_that_does_not_fit_its_schema_stops_the_run_until_it_is_mended(runner: Runner) -> None:
-    rows = runner.folder / "rows"
-    expected = write_all(rows)
-    path = rows / "part-0002.parquet"
-    good, written_at = pq.read_table(path), path.stat().st_mtime_ns
-
-    def put(table: pa.Table) -> None:
-        pq.write_table(table, path, row_group_size=500)
-        os.utime(path, ns=(written_at, written_at))  # files are read in the order of their times
-
-    put(good.set_column(0, "key", good["key"].cast(pa.string())))
-    given = manifest("unfit", [files(rows)], [counting()], [memory_sink("unfit", "counts")])
-    with pytest.raises(TopologyFailed, match=r"part-0002\.parquet.*: column 'key' holds string but is declared int64"):
-        runner.run(given)
-    before = counts_in("unfit")
-    put(good)
-    history = runner.run(given)
-    assert [batch.number for batch in history.batches if batch.rows] == [2, 3]
-    assert {**before, **counts_in("unfit")} == expected
-
-
 def test_a_tuple_that_fails_is_set_aside_where_the_manifest_says_so(runner: Runner) -> None:
     expected, key = with_a_bad_row(runner.folder / "rows")
     operator = counting(run="picky.py:Picky")
