@@ -160,12 +160,14 @@ def test_pods_need_a_checkpoint_that_they_share_and_the_topology_they_were_made_
 
 @pytest.mark.parametrize("path", APPLIED, ids=lambda path: path.name)
 def test_an_example_that_says_kubectl_apply_is_taken_by_a_driver_in_a_pod(path: Path) -> None:
-    """And its checkpoint is on a volume that every pod of it mounts."""
+    """And its checkpoint is on a volume that every pod of it mounts, or in a bucket for which each has credentials."""
     example = load(path)
     check_for_pods(example, example.name)
     pods = [example.driver.pod, *(one.pod for one in example.executors)]
+    checkpoint = example.checkpoint or ""
     for pod in pods:
-        assert any(Path(example.checkpoint or "").is_relative_to(one["mountPath"]) for one in pod.volume_mounts)
+        mounted = any(Path(checkpoint).is_relative_to(one["mountPath"]) for one in pod.volume_mounts)
+        assert pod.env_from if checkpoint.startswith("s3://") else mounted
 
 
 def test_the_driver_starts_no_executors_and_keeps_its_secret_in_a_file() -> None:
