@@ -37,6 +37,9 @@ pytest_plugins = ("support.s3",)
 BATCHES = 14
 KEYS = 60
 COMMITS_KEPT = 3
+PORTION = 4000
+"""What an instance keeps of these keys moves in two or three portions."""
+
 IN_A_LIFE = [point for point in POINTS if not point.startswith("kafka.")]  # those: tests/jobs/test_kafka.py
 
 
@@ -46,7 +49,7 @@ def keys_of(batch: int) -> list[int]:
 
 def counting() -> dict[str, Any]:
     operator = {"name": "n", "inputs": ["s"], "grouping": {"policy": "mixed", "key": "k"}, "run": "count"}
-    return manifest([operator], {"s": "k BIGINT"})
+    return manifest([operator], {"s": "k BIGINT"}, migration={"portion": PORTION})
 
 
 def life(folder: Path, crash_at: str | None, uri: str | None = None) -> None:
@@ -72,10 +75,13 @@ def table_at(batch: int) -> RoutingTable:
 
 
 def copy_ahead(flow: Flow, batch: int) -> None:
-    """Before every fifth batch a plan is prepared; two batches later what it moves is copied, and it is ready."""
-    if batch % 5 == 0 and batch:
+    """Before every fifth batch a plan is prepared; two batches later what it moves is copied, and it is ready.
+
+    It has one batch for a first portion before the next plan, which is not copied, takes its place.
+    """
+    if batch % 5 == 1 and batch > 1 and flow.last.switch is None:
         flow.router.prepare({"n": table_at(batch)})
-    elif batch % 5 == 2 and batch > 5:
+    elif batch % 5 == 3 and batch > 5:
         epoch = flow.router.prepared.epoch.number if flow.router.prepared else flow.router.take_up_prepared()
         if epoch is not None and flow.checkpoint.migrations.lease(epoch):
             migrate(flow.checkpoint, epoch, lambda text: None)

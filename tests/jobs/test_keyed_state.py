@@ -67,6 +67,8 @@ class KeyedStateAgainstDictionary(RuleBasedStateMachine):
         self.committed_rows: pa.RecordBatch | None = None
         self.changed: set[tuple[object, ...]] = set()
         self.versions: list[pa.RecordBatch] = []
+        self.evicted: set[tuple[object, ...]] = set()
+        self.gone: list[set[tuple[object, ...]]] = []  # strangers let go with each version
 
     def some_keys(self, picks: list[int]) -> list[tuple[object, ...]]:
         return [self.keys[pick % len(self.keys)] for pick in picks]
@@ -138,6 +140,7 @@ class KeyedStateAgainstDictionary(RuleBasedStateMachine):
         assert (pc.sum(self.state.delta()["__deleted"]).as_py() or 0) == tombstones
         self.model = {key: values for key, values in self.model.items() if key not in strangers}
         self.changed -= strangers
+        self.evicted |= strangers
 
     @rule(seed=st.integers(0, 9))
     def name_those_who_leave(self, seed: int) -> None:
@@ -178,6 +181,8 @@ class KeyedStateAgainstDictionary(RuleBasedStateMachine):
         self.changed = set()
         self.state.mark_version(len(self.versions))
         self.versions.append(self.committed_rows)
+        self.gone.append(self.evicted)
+        self.evicted = set()
         assert contents(self.replica) == self.committed
         assert len(self.state.touched()) == 0
         assert self.state.delta().num_rows == 0
@@ -186,7 +191,7 @@ class KeyedStateAgainstDictionary(RuleBasedStateMachine):
     def rollback(self) -> None:
         self.state.rollback()
         self.model = dict(self.committed)
-        self.changed = set()
+        self.changed = self.evicted = set()
 
     @rule()
     def continue_from_a_snapshot(self) -> None:
@@ -199,7 +204,7 @@ class KeyedStateAgainstDictionary(RuleBasedStateMachine):
 
     @rule(back=st.integers(0, 6))
     def tell_what_changed_since(self, back: int) -> None:
-        """The keys that changed since a version, taken in by whoever knows it, make what was committed last."""
+        """The keys that changed since a version, taken in by whoever knows it, make what was committed last; but strangers."""
         version = len(self.versions) - 1 - back
         if version < 0 or self.model != self.committed or self.changed:
             return
@@ -208,7 +213,10 @@ class KeyedStateAgainstDictionary(RuleBasedStateMachine):
             other = KeyedState(self.schema)
             other.insert(self.versions[version])
             other.insert(self.state.written(slots))
-            assert contents(other) == contents(self.state)
+            others: set[tuple[object, ...]] = set().union(*self.gone[version + 1 :])
+            known, here = contents(other), contents(self.state)
+            assert {key: known[key] for key in known.keys() - others} == {key: here[key] for key in here.keys() - others}
+            assert all(known[key] == values for key, values in here.items())
 
     @invariant()
     def holds_what_the_model_holds(self) -> None:
@@ -224,7 +232,7 @@ def counts(key_types: dict[str, pa.DataType]) -> KeyedState:
     return KeyedState(KeyedStateSchema((Field("count", np.dtype("i8")),), pa.schema(key_types)))
 
 
-def test_what_changed_since_a_version_is_known_until_a_key_is_let_go() -> None:
+def test_what_changed_since_a_version_is_known_until_a_key_is_deleted() -> None:
     state = counts({"k": pa.int64()})
     for batch, keys in enumerate(([1, 2, 3], [2, 4], [5])):
         state.slots(KeyColumns.from_arrow(pa.record_batch({"k": keys}), ["k"]))
@@ -246,7 +254,7 @@ def test_what_changed_since_a_version_is_known_until_a_key_is_let_go() -> None:
     assert since(3) == []
     state.delete(state.find(KeyColumns.from_arrow(pa.record_batch({"k": [4]}), ["k"])))
     state.rollback()
-    assert since(3) == [4], "it was let go, but not for good"
+    assert since(3) == [4], "it was deleted, but not for good"
     state.delete(state.find(KeyColumns.from_arrow(pa.record_batch({"k": [4]}), ["k"])))
     state.commit()
     assert since(3) is None

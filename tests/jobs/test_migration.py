@@ -100,7 +100,7 @@ def test_a_copy_that_cannot_be_used_costs_an_attempt(tmp_path: Path, damage: str
     epoch = flow.router.prepare({"n": table(3)})
     copied = migrate(flow.checkpoint, epoch, quietly)
     flow.router.copied()
-    path = Path(flow.checkpoint.uri, next(file for part in copied.parts for file in part.files.values()))
+    path = Path(flow.checkpoint.uri, next(file.path for part in copied.parts for file in part.files))
     if damage == "a byte":
         path.write_bytes(path.read_bytes()[:-1] + b"?")
     elif damage == "gone":

@@ -134,6 +134,20 @@ def test_what_was_begun_before_the_action_is_not_done_again(spark: SparkSession,
     assert len(list(tmp_path.iterdir())) == places
 
 
+def test_what_comes_beside_does_not_have_the_other_sent_again(spark: SparkSession, slots: list[Slot], tmp_path: Path) -> None:
+    places = len(slots)
+    ahead = Sending(stage(placed(spark, slots[:2]), partial(marked, tmp_path, places)), places)
+    ahead.begin()
+    while len(list(tmp_path.iterdir())) < 2:
+        time.sleep(0.02)
+    later = Sending(stage(placed(spark, slots), partial(letters, places)), places)
+    rows = told(stage(exchanged(ahead.beside(later), slots), where_it_runs))
+    for place, row in enumerate(rows):
+        assert row["blobs"] == sorted([f"from {i} to {place}" for i in [0, 1, *range(places)]])
+        assert row["host"] == slots[place].host
+    assert len(list(tmp_path.iterdir())) == 2
+
+
 def test_executors_know_their_class_and_slot(spark: SparkSession, cluster: LocalCluster) -> None:
     found = executors(spark)
     assert [(e.attributes["SLOT"], e.attributes["CLASS"]) for e in found] == [

@@ -47,6 +47,7 @@ SCHEMA = {
             "plan_seconds": NUMBER,
             "published_to_active_seconds": NUMBER,
             "predicted_gain": NUMBER,
+            "batches": INTEGER,
             "measured_gain": MAYBE,
         }
     ],

@@ -204,7 +204,7 @@ def test_imbalance_becomes_an_epoch_and_what_it_did_is_told(tmp_path: Path) -> N
     routed.router.active(2, 12)
     first = skewed(routed, 12, [1.0, 0.9, 0.9, 0.9])
     moved = replace(first.results, keys_moved={"counts": 12}, bytes_moved={"counts": 600})
-    routed.router.committed(replace(first, attempt=replace(first.attempt, previous_epoch=1), results=moved))
+    routed.router.committed(replace(first, attempt=replace(first.attempt, previous=(11, 1), previous_epoch=1), results=moved))
     (told,) = [told for told in routed.history.reconfigurations if told.operator == "counts"]
     assert (told.epoch, told.batch, told.keys_moved, told.bytes_moved) == (2, 12, 12, 600)
     assert 0 < told.published_to_active_seconds < 22

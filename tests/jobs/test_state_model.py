@@ -12,8 +12,8 @@ import functools
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -30,12 +30,13 @@ from streamtopology.jobs.checkpoint.records import to_bytes
 from streamtopology.jobs.checkpoint.retention import HEADER
 from streamtopology.jobs.dag import Dag, compile_dag
 from streamtopology.jobs.departures import Departures
-from streamtopology.jobs.driver import Driver, _state_after
+from streamtopology.jobs.driver import _state_after
 from streamtopology.jobs.envelope import Kind, sections
 from streamtopology.jobs.exchange import Outbox
 from streamtopology.jobs.keys import KeyColumns
 from streamtopology.jobs.migrate import GivenUp, migrate
 from streamtopology.jobs.operators.base import Rows
+from streamtopology.jobs.portions import Switching
 from streamtopology.jobs.stages import Results, Turned
 from streamtopology.jobs.state import Ownership, decode
 from streamtopology.jobs.state.schema import DELETED
@@ -44,6 +45,7 @@ from streamtopology.jobs.turn import Turn
 from streamtopology.jobs.worker import Worker
 from streamtopology.routing.epoch import Epoch, Route
 from streamtopology.routing.hashing import hash_int64
+from streamtopology.routing.switching import Switch, epoch_amid
 from streamtopology.routing.table import RoutingTable
 from streamtopology.routing.topology import parse
 
@@ -84,8 +86,21 @@ class PlannedWorker(Worker):
         self._checkpoints[checkpoint.uri] = checkpoint
         self._life = life
 
-    def plan(self, attempt: Attempt, epoch: int) -> tuple[Plan, Dag]:
-        return cast(Plan, SimpleNamespace(epoch=self._life.epochs[epoch])), self._life.dag
+    def plan_of(self, attempt: Attempt, epoch: int) -> tuple[Plan, Dag]:
+        return cast(Plan, PlanOf(self._life.epochs[epoch])), self._life.dag
+
+
+@dataclass
+class PlanOf:
+    """As much of a plan as is asked for."""
+
+    epoch: Epoch
+
+    def amid(self, before: PlanOf, switch: Switch | None) -> PlanOf:
+        return self if switch is None else PlanOf(epoch_amid(before.epoch, self.epoch, switch))
+
+    def compile(self) -> Dag:
+        return DAG
 
 
 class Life:
@@ -100,22 +115,30 @@ class Life:
         self.last = self.checkpoint.last_commit()
         self.workers = [PlannedWorker(self.checkpoint, self) for _ in range(INSTANCES)]
         self.active = self.last.epoch if self.last else 1
+        self.switching = SomePortions(self.checkpoint, lambda text: None)
         self.waiting: tuple[StateRef, str, int] | None = None
 
     def batch(self, rows: Sequence[tuple[int, int]]) -> None:
         """One attempt at the next batch, to its commit."""
         number = 0 if self.last is None else self.last.batch + 1
         tried = self.checkpoint.batch_records(number)
-        epoch = self.epochs[tried[-1].epoch if tried else self.active]
-        attempt = self._attempt(number, 1 + max((record.attempt for record in tried), default=0), epoch)
+        asked = self.epochs[tried[-1].epoch if tried else self.active]
+        attempt = self._attempt(number, 1 + max((record.attempt for record in tried), default=0), asked)
+        epoch = self.epoch_of(attempt.epoch, attempt.switch)
         self.checkpoint.record(BatchRecord(number, attempt.attempt, epoch.number, number, None, {}, {}))
         moved = self._hand_over(attempt, epoch)
         turns = [self._turn(attempt, epoch, instance, rows, moved.get(instance, [])) for instance in range(INSTANCES)]
         state = self._adopt(_state_after(self.last, Results(turns=turns), epoch))
-        commit = CommitRecord(number, attempt.attempt, epoch.number, number, state, {}, None, {}, len(rows))
+        commit = CommitRecord(
+            number, attempt.attempt, epoch.number, number, state, {}, None, {}, len(rows), switch=attempt.switch
+        )
         assert self.checkpoint.commit(commit)
         self.last, self.active = commit, epoch.number
-        self.checkpoint.migrations.release_up_to(epoch.number)
+        self.checkpoint.migrations.release_up_to(commit.epochs[0])
+
+    def epoch_of(self, number: int, switch: Switch | None) -> Epoch:
+        """How a batch that is switched so far to the epoch of this number is routed."""
+        return self.epochs[number] if switch is None else epoch_amid(self.epochs[switch.follows], self.epochs[number], switch)
 
     def compact(self, instance: int) -> None:
         """What upkeep does beside the batches: a snapshot of what the newest commit names, for a later one to name."""
@@ -134,13 +157,16 @@ class Life:
         return state
 
     def _attempt(self, number: int, attempt: int, epoch: Epoch) -> Attempt:
-        plan = cast(Plan, SimpleNamespace(epoch=epoch))
-        copied_at = Driver._copied_at(cast(Driver, SimpleNamespace(_last=self.last, checkpoint=self.checkpoint)), plan)
+        plan = cast(Plan, PlanOf(epoch))
+        before = None if self.last is None else cast(Plan, PlanOf(self.epochs[self.last.epoch]))
+        self.switching.pace.portions = 1 + number % 2
+        switch = self.switching.of_batch(self.last, before, plan)
         previous = None if self.last is None else (self.last.batch, self.last.attempt)
         places = tuple(range(INSTANCES))
         return Attempt(
             "run", self.checkpoint.uri, number, attempt, epoch.number, self.last.epoch if self.last else None, previous,
-            places, places, copied_at=copied_at,
+            places, places, copied_at=self.switching.copied_at(self.last, plan), switch=switch,
+            previous_switch=self.last.switch if self.last else None,
         )  # fmt: skip
 
     def _hand_over(self, attempt: Attempt, epoch: Epoch) -> dict[int, list[pa.RecordBatch]]:
@@ -189,6 +215,19 @@ FIRST_ROWS = [(key, 1) for key in range(0, KEYS, 2)]
 
 BEGINNINGS = 60
 """Different first epochs; what follows has more of them."""
+
+
+def portions_of_epoch(number: int) -> int:
+    """One to four."""
+    return 1 + number * 7 % 4
+
+
+class SomePortions(Switching):
+    """As many as the epoch's number says, however much moves."""
+
+    def _portions(self, before: Plan, plan: Plan, last: CommitRecord) -> int:
+        copied = self.copied_at(last, plan) is not None
+        return portions_of_epoch(plan.epoch.number) if copied or last.switch is None else 1
 
 
 def random_epoch(random: np.random.Generator, number: int) -> Epoch:
@@ -251,6 +290,10 @@ class StateAgainstADictionary(RuleBasedStateMachine):
     def epoch(self, number: int) -> Epoch:
         return random_epoch(self.random, number)
 
+    def may_prepare(self) -> bool:
+        last = self.life.last
+        return last is not None and self.life.active == last.epoch and last.switch is None and not self.prepared
+
     def new_epoch(self) -> int:
         number = 1 + max(self.epochs)
         self.epochs[number] = self.epoch(number)
@@ -292,13 +335,14 @@ class StateAgainstADictionary(RuleBasedStateMachine):
         self.life.active = self.new_epoch()
         self.prepared = None
 
-    @precondition(lambda self: self.life.last is not None and self.life.active == self.life.last.epoch and not self.prepared)
+    @precondition(lambda self: self.may_prepare())
     @rule(death=deaths)
     def prepare(self, death: tuple[int, int | None] | None) -> None:
         last = self.life.last
         assert last is not None
         number = self.new_epoch()
-        if self.facing(death, lambda: self.life.checkpoint.migrations.take(Lease(number, last.batch, last.epoch))):
+        lease = Lease(number, last.batch, last.epoch, portions_of_epoch(number))
+        if self.facing(death, lambda: self.life.checkpoint.migrations.take(lease)):
             self.prepared = number
 
     @precondition(lambda self: self.prepared)
@@ -309,14 +353,14 @@ class StateAgainstADictionary(RuleBasedStateMachine):
         self.facing(death, lambda: self.copied(number))
 
     def copied(self, number: int) -> None:
-        plan = cast(Plan, SimpleNamespace(epoch=self.epochs[number], compile=lambda: DAG))
+        plan = cast(Plan, PlanOf(self.epochs[number]))
         try:
             migrate(self.life.checkpoint, number, lambda text: None, lambda checkpoint, epoch: plan)
             HISTORIES["copies"] += 1
         except GivenUp:
             assert self.life.checkpoint.migrations.lease(number) is None
 
-    @precondition(lambda self: self.life.last is not None and self.life.active == self.life.last.epoch and not self.prepared)
+    @precondition(lambda self: self.may_prepare())
     @rule(between=st.lists(some_rows, max_size=3), when=st.integers(0, 3), rows=some_rows, at=st.integers(0, 5), death=deaths)
     def move_by_copy(
         self, between: list[list[tuple[int, int]]], when: int, rows: list[tuple[int, int]], at: int,
@@ -373,7 +417,7 @@ class StateAgainstADictionary(RuleBasedStateMachine):
         """
         for number in self.life.checkpoint.commits()[-newest:]:
             commit = self.life.checkpoint.read_commit(number)
-            table = self.epochs[commit.epoch].routes["n"].table
+            table = self.life.epoch_of(commit.epoch, commit.switch).routes["n"].table
             found = dict(self.counts(commit, table, self.plainly))
             assert found == self.expected[number], f"after batch {number}"
 
@@ -400,7 +444,7 @@ class StateAgainstADictionary(RuleBasedStateMachine):
             return
         self.check(1)
         last = self.life.checkpoint.read_commit(self.life.last.batch)
-        table = self.epochs[last.epoch].routes["n"].table
+        table = self.life.epoch_of(last.epoch, last.switch).routes["n"].table
         assert dict(self.counts(last, table, self.by_the_store)) == self.expected[last.batch]
         if HISTORIES["histories"] % 6:
             return

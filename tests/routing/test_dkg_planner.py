@@ -223,6 +223,15 @@ def test_a_table_just_learnt_is_not_learnt_again(given_input):
     assert dkg(again).table == first.table
 
 
+@settings(max_examples=150, deadline=None)
+@given(given_input=any_input())
+def test_load_where_there_was_none_does_not_make_a_table_one_that_was_never_learnt(given_input):
+    assume(drift(given_input))
+    everywhere = np.ones(len(given_input.current.buckets))
+    later = {"bucket_loads": everywhere, "bucket_state": everywhere, "bucket_keys": everywhere}
+    assert drift(replace(given_input, current=dkg(given_input).table, **later)) != "not learnt yet"
+
+
 # ---- heavy hitters and drift --------------------------------------------------------------------------------------------
 
 

@@ -17,7 +17,6 @@ from streamtopology.jobs.bench.tpch_data import make_q5
 from streamtopology.jobs.checkpoint import Checkpoint
 from streamtopology.jobs.cli import main
 from streamtopology.jobs.inspect_state import describe_key, node_state
-from streamtopology.jobs.measures import locality
 from streamtopology.jobs.pods.follower import Follower
 from streamtopology.jobs.pods.routing_map import PlannedEpoch, RoutingMap
 from streamtopology.jobs.query import Until
@@ -95,35 +94,6 @@ def test_a_rerouted_run_equals_a_group_by_and_keys_are_where_the_table_says(runn
             assert strangers.num_rows == 0, f"instance {instance} of {operator} keeps keys of others"
     told = describe_key(runner.save(given), "second", ["1"], runner.folder)
     assert f"count: {expected[1]}" in told
-
-
-def test_keys_that_follow_each_other_are_put_on_one_executor_while_it_runs(runner: Runner) -> None:
-    """`first` by key, `second` by a group that each key is always in: all of that can be local."""
-    rows = runner.folder / "rows"
-    expected = sum((write_rows(rows, number, rows=12_000) for number in range(18)), Counter[int]())
-    given = manifest(
-        "near", [files(rows) | {"select": ["key", "value", "(key + 2) % 60 AS grp"]}],
-        [counting("first", policy="locality", **{"with": {"emit": "tuples", "costPerTuple": "20us"}}),
-         {"name": "second", "inputs": ["first"], "run": "count", "grouping": {"policy": "locality", "key": "grp"},
-          "with": {"costPerTuple": "20us"}}],
-        [memory_sink("near", "second")],
-        rebalance={"interval": "1s"},
-    )  # fmt: skip
-    history = runner.run(given)
-    grouped = Counter[int]()
-    for key, count in expected.items():
-        grouped[(key + 2) % 60] += count
-    assert counts_in("near", "grp") == grouped
-    changed = {
-        (change.epoch, change.operator) for change in history.reconfigurations if "stay on their server" in change.reason
-    }
-    assert changed, [event.text for event in history.events]
-    epoch = min(number for number, _ in changed)
-    assert {(epoch, "first"), (epoch, "second")} <= changed, "both tables come in one epoch"
-    assert sum(change.keys_moved for change in history.reconfigurations) > 0, "state has moved"
-    shares = [locality(batch)["first", "second"] for batch in history.batches if batch.rows]
-    assert max(shares[:2]) < 0.4
-    assert shares[-1] > 0.9
 
 
 def test_policy_tolerance_and_cpu_change_while_it_runs(runner: Runner) -> None:

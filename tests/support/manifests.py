@@ -52,10 +52,10 @@ def memory_sink(name: str, of: str) -> dict[str, str]:
     return {"name": name, "input": of, "format": "memory"}
 
 
-def write_rows(folder: Path, number: int, rows: int = 3000, keys: int = 200) -> Counter[int]:
-    """A new file of rows whose keys are skewed, in six row groups; returns how many rows each key has."""
+def write_rows(folder: Path, number: int, rows: int = 3000, keys: int = 200, first: int = 1) -> Counter[int]:
+    """A new file of rows in six row groups whose keys, from `first` on, are skewed; returns how many rows each key has."""
     random = np.random.default_rng(number)
-    drawn = np.minimum(random.zipf(1.3, rows), keys)
+    drawn = np.minimum(random.zipf(1.3, rows), keys) + first - 1
     folder.mkdir(exist_ok=True)
     unseen = folder / f".part-{number:04}"
     pq.write_table(pa.table({"key": drawn, "value": random.integers(0, 1000, rows)}), unseen, row_group_size=rows // 6)

@@ -2,8 +2,8 @@
 
     PYTHONPATH=tests python -m support.old_checkpoint FOLDER
 
-made tests/jobs/checkpoints/state-2-record-1 (state files of format 2, records of format 1). When a format changes, make
-another folder beside it; those that are there are never made again.
+made tests/jobs/checkpoints/state-2-record-2 (state files and records of format 2; state moves in portions). When a
+format changes, make another folder beside it; those that are there are never made again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ COUNTS = Counter(key for batch in BATCHES for key in batch)
 
 def counting() -> dict[str, object]:
     operator = {"name": "n", "inputs": ["s"], "grouping": {"policy": "mixed", "key": "k"}, "run": "count"}
-    return manifest([operator], {"s": "k BIGINT"})
+    return manifest([operator], {"s": "k BIGINT"}, migration={"portion": 6000})
 
 
 def make(folder: Path) -> None:

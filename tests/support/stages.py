@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,7 +26,9 @@ from streamtopology.jobs.batch import Attempt, Plan
 from streamtopology.jobs.checkpoint import Checkpoint, CommitRecord, Lease
 from streamtopology.jobs.driver import Committed, Driver, Router
 from streamtopology.jobs.executors import ExecutorLost, ExecutorWatch, ShuffleLost
+from streamtopology.jobs.inspect_state import plan_as_of
 from streamtopology.jobs.pinning import ExecutorInfo
+from streamtopology.jobs.portions import Switching, portions_for
 from streamtopology.jobs.publishing import DEAD_LETTERS, Publisher
 from streamtopology.jobs.runner import _first_plan, source_schemas
 from streamtopology.jobs.sinks.base import Sink, staged_table
@@ -103,9 +105,11 @@ class Routes:
         running = self.plan
         last = self._checkpoint.last_commit()
         assert last is not None
+        assert last.switch is None, "what still moves may not be copied"
         self.reroute(tables)
         self.prepared, self.plan = self.plan, running
-        lease = Lease(self.prepared.epoch.number, last.batch, running.epoch.number)
+        portions = portions_for(running, self.prepared, last)
+        lease = Lease(self.prepared.epoch.number, last.batch, running.epoch.number, portions)
         return self._checkpoint.migrations.take(lease).epoch
 
     def take_up_prepared(self) -> int | None:
@@ -190,14 +194,15 @@ class Flow:
         self.losses: list[Loss] = []
         self.paused: list[float] = []
         self.meanwhile: list[Callable[[], object]] = []
-        self._next: list[str] = []
+        self._next: list[list[str]] = []
         plan = _first_plan(self.topology, source_schemas(self.topology, {}), self._base_dir, self.checkpoint)
         self.router = self._router_of(plan, self.checkpoint)
         self.driver = Driver(
             spark=cast(Any, SimpleNamespace(sparkContext=None)), checkpoint=self.checkpoint,
             watch=cast(ExecutorWatch, _Watch(self)), router=self.router,
             publisher=Publisher(self.checkpoint, {name: self._sink(name) for name in self._sink_names()}),
-            upkeep=self._upkeep, watermarks=Watermarks(self.topology.sources, self._clock),
+            upkeep=self._upkeep, switching=Switching(self.checkpoint, self.told.append),
+            watermarks=Watermarks(self.topology.sources, self._clock),
             slot_of=lambda executor: executor.id, settled=self._settle, run=f"run {next(self._runs)}", tell=self.told.append,
             pause=self.paused.append,
         )  # fmt: skip
@@ -206,16 +211,17 @@ class Flow:
     # --- what happens ---
 
     def batch(self, **inputs: pa.Table) -> CommitRecord:
-        """One batch of the rows given by source, or of those that come next, until it is committed."""
+        """One batch of the rows given by source, or of those that came next, or of none, until it is committed."""
         last = self.checkpoint.last_commit()
-        descriptors = self._descriptors_of(inputs) if inputs else self._next
+        descriptors = self._descriptors_of(inputs) if inputs or not self._next else self._next.pop(0)
         with _spark_is(self._run_attempt, self._read_ahead):
             self.driver.batch(descriptors, None, 0 if last is None else last.spark_batch + 1)
         return self.last
 
     def comes_next(self, **inputs: pa.Table) -> None:
         """These rows are there, and read ahead, in the middle of the next batch; the batch after it gets them."""
-        self._next = following = self._descriptors_of(inputs)
+        following = self._descriptors_of(inputs)
+        self._next.append(following)
         self.meanwhile.append(lambda: self.driver.read_ahead(following))
 
     def drain(self, for_good: bool = True) -> CommitRecord:
@@ -283,7 +289,7 @@ class Flow:
         return [*(sink.name for sink in self.topology.sinks), *dead_letters]
 
     def _plan(self) -> Plan:
-        return Plan.from_json(self.checkpoint.read_epoch(self.last.epoch))
+        return plan_as_of(self.checkpoint, self.last)
 
     def _descriptors_of(self, inputs: Mapping[str, pa.Table]) -> list[str]:
         return [text for source, table in inputs.items() for text in self._descriptors(source, table)]
@@ -306,6 +312,8 @@ class Flow:
                 break
             if level > 0 or ahead is None:
                 sent = self._run_stage(attempt, level, sent)
+            elif attempt.hands_over:
+                sent = [[*before, *state] for before, state in zip(sent, self._send_state(attempt), strict=True)]
             if level == 0:
                 self._do_meanwhile()
         if loss is not None:
@@ -324,14 +332,25 @@ class Flow:
         return self._run_stage(attempt, 0, [[] for _ in range(attempt.places)])
 
     def _run_stage(self, attempt: Attempt, level: int, sent: Sequence[Sequence[bytes]]) -> list[list[bytes]]:
-        """What every place gets next: the envelope that each task sends to it, in no order that may be relied upon."""
-        received: list[list[bytes]] = [[] for _ in range(attempt.places)]
-        for place in attempt.readers if level == 0 else range(attempt.places):
-            worker, arriving = self.workers[attempt.homes[place]], sent[place]
+        """What every place gets next."""
+
+        def work(place: int, worker: Worker) -> list[pa.Buffer]:
             if level == 0:
-                envelopes = tasks.read_at(place, attempt, worker)
-            else:
-                envelopes = tasks.turns_at(place, attempt, level, worker, arriving)
+                return tasks.read_at(place, attempt, worker)
+            return tasks.turns_at(place, attempt, level, worker, sent[place])
+
+        return self._exchange(attempt, attempt.readers if level == 0 else range(attempt.places), work)
+
+    def _send_state(self, attempt: Attempt) -> list[list[bytes]]:
+        return self._exchange(attempt, range(attempt.places), lambda place, worker: tasks.state_at(place, attempt, worker))
+
+    def _exchange(
+        self, attempt: Attempt, places: Iterable[int], work: Callable[[int, Worker], list[pa.Buffer]]
+    ) -> list[list[bytes]]:  # fmt: skip
+        """By place, the envelope that each task sends to it, in no order that may be relied upon."""
+        received: list[list[bytes]] = [[] for _ in range(attempt.places)]
+        for place in places:
+            envelopes = work(place, self.workers[attempt.homes[place]])
             assert len(envelopes) == attempt.places, "an exchange wants one blob per place"
             for target, envelope in enumerate(envelopes):
                 received[target].insert(0, envelope.to_pybytes())

@@ -107,6 +107,16 @@ def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedde
 @pytest.fixture
 def runner(shared_cluster: EmbeddedCluster, tmp_path: Path) -> Runner:
     """All executors there, and no others, at the CPU of their classes."""
+    return _on_all_executors(shared_cluster, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def new_runner(shared_cluster: EmbeddedCluster, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Runner]:
+    """The same for runs that several tests look at: a runner with a folder of this name."""
+    return lambda name: _on_all_executors(shared_cluster, tmp_path_factory.mktemp(name))
+
+
+def _on_all_executors(shared_cluster: EmbeddedCluster, folder: Path) -> Runner:
     wanted = {slot.name: slot for slot in first_slots()}
     there = {slot.name for slot in shared_cluster.slots}
     shared_cluster.release(there - wanted.keys())
@@ -114,4 +124,4 @@ def runner(shared_cluster: EmbeddedCluster, tmp_path: Path) -> Runner:
     for slot in wanted.values():
         shared_cluster.resize(slot.class_name, slot.cpu)
     shared_cluster.watch.await_admitted(INSTANCES, wanted=lambda executor: shared_cluster.slot_of(executor) in wanted)
-    return Runner(shared_cluster, tmp_path)
+    return Runner(shared_cluster, folder)

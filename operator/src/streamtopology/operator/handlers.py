@@ -11,6 +11,10 @@ from streamtopology.operator import names
 from streamtopology.operator.reconciler import Reconciler
 from streamtopology.operator.settings import Settings
 
+BACKOFFS = (1, 1, 2, 3, 5, 8, 13, 21, *[30] * 18)
+"""Seconds between tries at an API server that answers with errors: ten minutes, kopf's own were one. After that the operator
+ends, with the reason in its log, and is started again by its Deployment."""
+
 
 def registry(reconciler: Reconciler, access: Configuration) -> kopf.OperatorRegistry:
     """The handlers of an operator whose work `reconciler` does; kopf reaches the API server as our own client does.
@@ -54,4 +58,5 @@ def kopf_settings(settings: Settings) -> kopf.OperatorSettings:
     chosen.watching.client_timeout = 330
     chosen.networking.request_timeout = 20
     chosen.networking.connect_timeout = 5
+    chosen.networking.error_backoffs = BACKOFFS
     return chosen

@@ -175,8 +175,8 @@ class Desk:
         from streamtopology.routing.report import LoadReport, ReportFormatError, SourceReport
 
         number = int(batch["number"])
-        if number <= self._seen.get(uid, -1):
-            return
+        if number <= self._seen.get(uid, -1) or batch.get("moving"):
+            return  # seen, or no batch to judge by: it moved a portion of the state
         try:
             reports = [LoadReport.from_wire(report) for report in batch["reports"]]
             sources = [SourceReport.from_wire(report) for report in batch["source_reports"]]

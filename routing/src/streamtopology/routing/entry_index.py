@@ -55,7 +55,7 @@ def lookup_entries(keys: Any, salts: Any, slot_hashes: Any, slot_instances: Any,
         key = keys[i]
         slot = _slot(key, salts[key & group_mask], shift)
         # Both are read before one is chosen: that keeps it a conditional move, not a jump.
-        by_entry, by_bucket = slot_instances[slot], buckets[_bucket(key, n_buckets)]
+        by_entry, by_bucket = slot_instances[slot], buckets[bucket_number(key, n_buckets)]
         owners[i] = by_entry if slot_hashes[slot] == key else by_bucket
 
 
@@ -87,19 +87,19 @@ def lookup_buckets(keys: Any, buckets: Any, owners: Any) -> None:
     """owners[i] = the instance of the bucket of keys[i]."""
     n_buckets = np.uint64(len(buckets))
     for i in range(len(keys)):
-        owners[i] = buckets[_bucket(keys[i], n_buckets)]
+        owners[i] = buckets[bucket_number(keys[i], n_buckets)]
 
 
 @njit(cache=True, nogil=True)
 def fill_buckets(keys: Any, n_buckets: Any, numbers: Any) -> None:
     """numbers[i] = the bucket of keys[i]."""
     for i in range(len(keys)):
-        numbers[i] = _bucket(keys[i], np.uint64(n_buckets))
+        numbers[i] = bucket_number(keys[i], np.uint64(n_buckets))
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _bucket(key: Any, n_buckets: Any) -> Any:
-    """The top bits as a fraction of `n_buckets`, which need not be a power of two."""
+def bucket_number(key: Any, n_buckets: Any) -> Any:
+    """The bucket of one hash: the top bits as a fraction of `n_buckets`, which need not be a power of two."""
     return ((key >> _HALF) * n_buckets) >> _HALF
 
 

@@ -68,7 +68,7 @@ class RoutingTable:
         """Plain hashing: buckets dealt to `instances` in turn, in their own order or, given a seed, shuffled."""
         if not len(instances):
             raise ValueError("a table needs at least one instance to deal its buckets to")
-        deal = np.arange(n_buckets) if seed is None else _shuffled(n_buckets, seed)
+        deal = np.arange(n_buckets) if seed is None else shuffled(n_buckets, seed)
         buckets = np.empty(n_buckets, np.int32)
         buckets[deal] = np.resize(np.asarray(instances, np.int32), n_buckets)
         return RoutingTable(np.empty(0, np.uint64), np.empty(0, np.int32), buckets)
@@ -228,7 +228,7 @@ def _frozen_copy(values: npt.ArrayLike, dtype: type[np.generic], name: str) -> n
     return copy
 
 
-def _shuffled(n: int, seed: int) -> npt.NDArray[np.int64]:
+def shuffled(n: int, seed: int) -> npt.NDArray[np.int64]:
     """A permutation of 0..n-1 that depends on the seed alone, not on numpy's generators."""
     first = np.uint64(seed * n % 2**64)
     return np.argsort(hash_int64((np.arange(n, dtype=np.uint64) + first).view(np.int64)), kind="stable")

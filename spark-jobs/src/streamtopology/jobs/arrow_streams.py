@@ -1,6 +1,6 @@
 """Record batches as Arrow streams, written into memory that is as long as they will be.
 
-A sink that grows as it is written to is copied each time that it grows; for state that moves, that was half of what it cost.
+A sink that grows as it is written to is copied each time that it grows.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import base64
 import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from streamtopology.jobs.dag import Dag, compile_dag
 from streamtopology.routing.epoch import Epoch
 from streamtopology.routing.placement import NOWHERE, Placement
 from streamtopology.routing.rescaling import most_instances, slot_names
+from streamtopology.routing.switching import Switch, epoch_amid
 from streamtopology.routing.topology import Topology, parse, to_manifest
 
 
@@ -34,6 +35,20 @@ class Plan:
         """The epoch's; where it says nothing, all of the topology's slots are there, in their order."""
         names = slot_names(self.topology)
         return self.epoch.placement or Placement.first(names, most_instances(self.topology, len(names)))
+
+    @property
+    def placed_epoch(self) -> Epoch:
+        """The epoch, which says its placement."""
+        return replace(self.epoch, placement=self.placement)
+
+    def amid(self, before: Plan, switch: Switch | None) -> Plan:
+        """This plan as batches run it that are switched so far from `before`."""
+        return self if switch is None else replace(self, epoch=epoch_amid(before.epoch, self.epoch, switch))
+
+    def is_rerouting_of(self, other: Plan) -> bool:
+        """Whether it is the same topology with the same instances in the same places."""
+        mine, theirs = ({node: route.instances for node, route in plan.epoch.routes.items()} for plan in (self, other))
+        return self.topology == other.topology and self.placement == other.placement and mine == theirs
 
     def compile(self) -> Dag:
         return compile_dag(self.topology, self.sources, self.base_dir)
@@ -85,7 +100,8 @@ class Attempt:
     `homes[s]` is the slot number of the executor at place s of this attempt; `placement[i]` the place that instance i of
     every operator runs at, or hands its state over from if this epoch has it no more; `NOWHERE` for any other number.
     `previous` is (number, attempt) of the newest commit, the version all state must have.
-    Under an epoch whose state was copied ahead, `copied_at` is the batch as of which.
+    `switch`: how far this batch is switched to `epoch`, and `previous_switch` the one before to `previous_epoch`; None: as a
+    whole. Under an epoch whose state was copied ahead, `copied_at` is the batch as of which.
     `knowledge`: by node what its choosers are told, in wire form, where they learn from their instances.
     `flush` asks partials to hand over; `final` says that the input has ended. `dry` attempts write nothing and know no
     state: they warm executors up.
@@ -109,6 +125,8 @@ class Attempt:
     iterations_per_second: float = 0.0
     dead_letter: bool = False
     copied_at: int | None = None
+    switch: Switch | None = None
+    previous_switch: Switch | None = None
     knowledge: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -116,9 +134,21 @@ class Attempt:
         return len(self.homes)
 
     @property
+    def hands_over(self) -> bool:
+        """Whether state changes its owner in this batch: it is routed otherwise than the one before."""
+        if self.dry or self.previous is None or self.previous_epoch is None:
+            return False
+        return (self.previous_epoch, self.previous_switch) != (self.epoch, self.switch)
+
+    def portions_moving(self, portions: int) -> range:
+        """Which of that many portions of the keys change their owner in this batch."""
+        begun = self.previous_switch.done if self.previous_switch and self.previous_epoch == self.epoch else 0
+        return range(begun, portions if self.switch is None else self.switch.done)
+
+    @property
     def readers(self) -> tuple[int, ...]:
-        """The places with a task in stage 0: those with descriptors, and under a new epoch all, to hand over state."""
-        if self.dry or self.previous_epoch not in (None, self.epoch):
+        """The places with a task in stage 0: those with descriptors, and all where state is handed over."""
+        if self.dry or self.hands_over:
             return tuple(range(self.places))
         return tuple(place for place, dealt in enumerate(self.descriptors) if dealt) or (0,)
 

@@ -13,6 +13,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from streamtopology.jobs.checkpoint import CheckpointError
+from streamtopology.jobs.failures import TopologyFailed
+
 Handler = Callable[..., str]
 _ANSWER_SECONDS = 60.0
 
@@ -39,11 +42,16 @@ def ask(topology: str, command: str, **arguments: object) -> str:
             connection.settimeout(_ANSWER_SECONDS)
             connection.connect(str(socket_path(topology)))
             connection.sendall(json.dumps({"command": command, **arguments}).encode() + b"\n")
-            answer = json.loads(connection.makefile().readline())
+            line = connection.makefile().readline()
+    except (ConnectionResetError, BrokenPipeError):
+        line = ""
     except (FileNotFoundError, ConnectionRefusedError):
         raise NotRunning(
             f"topology {topology!r} is not running here under this user; start it with: streamtopology run FILE"
         ) from None
+    if not line:
+        raise Refused(f"topology {topology!r} did not answer: it ended, or failed at this; its log says which")
+    answer = json.loads(line)
     if "refused" in answer:
         raise Refused(answer["refused"])
     return str(answer["answer"])
@@ -65,7 +73,8 @@ def refuse_second_run(topology: str) -> None:
 
 
 class ControlServer:
-    """Answers `ask` as long as it is entered. A handler returns a sentence; a ValueError of it is a refusal."""
+    """Answers `ask` as long as it is entered. A handler returns a sentence; an error of it that people are meant to read is a
+    refusal."""
 
     def __init__(self, topology: str, handlers: Mapping[str, Handler]) -> None:
         self._path = socket_path(topology)
@@ -105,9 +114,9 @@ def _answers(path: Path) -> bool:
 def _answer(handlers: Mapping[str, Handler], line: bytes) -> dict[str, Any]:
     try:
         request = json.loads(line)
-        handler = handlers[request.pop("command")]
-        return {"answer": handler(**request)}
-    except KeyError as unknown:
-        return {"refused": f"unknown command {unknown}; this run knows {', '.join(sorted(handlers))}"}
-    except (ValueError, TypeError) as wrong:
+        command = request.pop("command", None)
+        if command not in handlers:
+            return {"refused": f"unknown command {command!r}; this run knows {', '.join(sorted(handlers))}"}
+        return {"answer": handlers[command](**request)}
+    except (ValueError, TypeError, CheckpointError, TopologyFailed) as wrong:
         return {"refused": str(wrong)}

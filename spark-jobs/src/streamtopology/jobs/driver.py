@@ -17,13 +17,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from streamtopology.jobs.batch import Attempt, Plan, place_instances
 from streamtopology.jobs.checkpoint import BatchRecord, Checkpoint, CommitRecord, StateRef
-from streamtopology.jobs.checkpoint.migrations import is_whole_after
 from streamtopology.jobs.dag import PARTIAL, Dag
 from streamtopology.jobs.executors import AttemptLost, ExecutorWatch
 from streamtopology.jobs.failures import TopologyFailed
 from streamtopology.jobs.learning import Lessons
 from streamtopology.jobs.logs import begin_batch
 from streamtopology.jobs.pinning import ExecutorInfo, Sending, Slot
+from streamtopology.jobs.portions import Switching
 from streamtopology.jobs.publishing import DEAD_LETTER, DEAD_LETTERS, Publisher
 from streamtopology.jobs.reading_ahead import Ahead
 from streamtopology.jobs.sources.split import deal
@@ -34,6 +34,7 @@ from streamtopology.jobs.watermarks import Watermarks
 from streamtopology.routing.controller import MIN_BATCHES
 from streamtopology.routing.epoch import Epoch
 from streamtopology.routing.placement import Placement
+from streamtopology.routing.switching import Switch
 from streamtopology.routing.topology import Level, difference
 
 MOST_ATTEMPTS = 20
@@ -88,6 +89,7 @@ class Driver:
     router: Router
     publisher: Publisher
     upkeep: Upkeep
+    switching: Switching
     watermarks: Watermarks
     slot_of: Callable[[ExecutorInfo], str]
     run: str
@@ -100,7 +102,7 @@ class Driver:
     _dags: dict[int, Dag] = field(default_factory=dict)
     _last: CommitRecord | None = None
     _last_plan: Plan | None = None
-    _at_work: tuple[Attempt, list[Slot]] | None = None
+    _at_work: tuple[Attempt, list[Slot], Plan] | None = None
     _ahead: Ahead | None = None
     _to_be_measured: int = MIN_BATCHES
     reading_seconds: float = 0.0
@@ -180,16 +182,17 @@ class Driver:
         self.router.arrived({self.slot_of(executor) for executor in self.watch.admitted()})
         tried = self.checkpoint.batch_records(number)
         plan = self._plan_for(tried)
+        switch = self.switching.of_batch(self._last, self._last_plan, plan)
         self._forget_loads_of_others(plan)
         first = 1 + max((record.attempt for record in tried), default=0)
         why = ""
         for attempt_number in range(first, first + MOST_ATTEMPTS):
             executors = self._executors(plan)
             slots = [executor.slot for executor in executors]
-            attempt = self._attempt(number, attempt_number, plan, executors, descriptors, at_end, final)
+            attempt = self._attempt(number, attempt_number, plan, executors, descriptors, switch, at_end, final)
             self._record(attempt, spark_batch, len(descriptors))
             ahead = self._take_ahead(attempt, slots)
-            self._at_work = attempt, slots
+            self._at_work = attempt, slots, plan
             try:
                 with self.watch.guard(slots):
                     begun_at = time.time()
@@ -208,8 +211,9 @@ class Driver:
             results = self._timed(results, begun_at, self._dag(plan), was_ahead=ahead is not None)
             self.upkeep.after(self._commit(attempt, plan, spark_batch, results), self._dag(plan))
             self._lessons.take_in(plan.epoch, results.told)
-            rows = sum(report.rows for report in results.sources)
-            self.router.committed(Committed(attempt, results, rows, time.perf_counter() - started, started_at))
+            rows, seconds = sum(report.rows for report in results.sources), time.perf_counter() - started
+            self.switching.committed(seconds, attempt)
+            self.router.committed(Committed(attempt, results, rows, seconds, started_at))
             self.settled(plan.placement)
             return
         raise TopologyFailed(
@@ -220,17 +224,18 @@ class Driver:
     def read_ahead(self, descriptors: Sequence[str]) -> None:
         """Start reading what the next batch will be given while `batch`, in another thread, is at work.
 
-        Not when an epoch has been published since: the next batch hands state over, and is read under that epoch. Nor in
-        a run's first batches: shares are wrong then, and a slow executor's reading would be in all that is measured.
+        Not when an epoch has been published since that is more than another routing of the same instances. Nor in a run's
+        first batches: shares are wrong then, and a slow executor's reading would be in all that is measured.
         """
-        if self._at_work is None or self._to_be_measured > 0:
+        if self._at_work is None or self._last is None or self._to_be_measured > 0:
             return
-        attempt, slots = self._at_work
+        attempt, slots, running = self._at_work
         plan = self.router.ready()
-        epoch = plan.epoch
-        if epoch.number == attempt.epoch == attempt.previous_epoch:
-            dealt = deal(descriptors, epoch.source_shares, attempt.homes, plan.placement.present)
-            self._ahead = Ahead.begin(self.spark, attempt, slots, dealt)
+        if plan.is_rerouting_of(running):
+            dealt = deal(descriptors, plan.epoch.source_shares, attempt.homes, plan.placement.present)
+            foreseen = replace(self._last, epoch=attempt.epoch, switch=attempt.switch)
+            switch = self.switching.of_batch(foreseen, running, plan)
+            self._ahead = Ahead.begin(self.spark, attempt, plan.epoch.number, switch, slots, dealt)
 
     def drain(self, for_good: bool) -> None:
         """The sources have no more rows now: empty all partials in one last batch; and close all windows, if `for_good`.
@@ -267,7 +272,7 @@ class Driver:
 
     def _attempt(
         self, number: int, attempt: int, plan: Plan, executors: Sequence[ExecutorInfo], descriptors: Sequence[str],
-        at_end: bool = False, final: bool = False,
+        switch: Switch | None = None, at_end: bool = False, final: bool = False,
     ) -> Attempt:  # fmt: skip
         placement = plan.placement
         homes = tuple(placement.slots.index(self.slot_of(executor)) for executor in executors)
@@ -282,24 +287,14 @@ class Driver:
             flush=at_end or self.router.must_flush(), final=final,
             descriptors=deal(descriptors, plan.epoch.source_shares, homes, placement.present),
             chooser_loads=dict(self._chooser_loads), iterations_per_second=self.iterations_per_second,
-            dead_letter=plan.topology.on_bad_tuple == "deadLetter", copied_at=self._copied_at(plan),
-            knowledge=self._lessons.to_wire(plan.epoch),
+            dead_letter=plan.topology.on_bad_tuple == "deadLetter", copied_at=self.switching.copied_at(last, plan),
+            knowledge=self._lessons.to_wire(plan.epoch), switch=switch, previous_switch=None if last is None else last.switch,
         )  # fmt: skip
 
     def _placement_left(self, plan: Plan) -> Placement | None:
         """Where instances were in the batch before, if this one runs under another epoch."""
         last = self._last_plan
         return None if last is None or last.epoch.number == plan.epoch.number else last.placement
-
-    def _copied_at(self, plan: Plan) -> int | None:
-        """The batch as of which the state that moves now was copied ahead; None: it all moves with this batch."""
-        last = self._last
-        if last is None or plan.epoch.number == last.epoch:
-            return None
-        copied = self.checkpoint.migrations.copied(plan.epoch.number)
-        if copied is None or copied.follows != last.epoch or not is_whole_after(last.state, copied.batch):
-            return None
-        return copied.batch
 
     def _forget_loads_of_others(self, plan: Plan) -> None:
         """Where the instances change, choosers start anew: else a new one would get all tuples until it had caught up."""
@@ -357,7 +352,7 @@ class Driver:
             batch=attempt.number, attempt=attempt.attempt, epoch=attempt.epoch, spark_batch=spark_batch,
             state=self.upkeep.adopt(_state_after(self._last, results, plan.epoch)), outputs=self._outputs(attempt, results),
             watermark_after=self.watermarks.current(), max_event_times=self.watermarks.newest(),
-            rows_in=sum(report.rows for report in results.sources),
+            rows_in=sum(report.rows for report in results.sources), switch=attempt.switch,
         )  # fmt: skip
         if not self.checkpoint.commit(commit):
             raise self._another_driver(f"batch {attempt.number} was committed")

@@ -39,7 +39,8 @@ class BatchOutcome:
     """One committed batch.
 
     `seconds` is the wall time from taking the batch to its commit record, failed attempts included; `rows` the source
-    rows read; `capacities` rows/s per operator and instance as the controller estimated them when the batch was done.
+    rows read; `epoch` the newest by which all keys were routed, and while state is `moving` by portions to that of a later
+    one, the one before; `capacities` rows/s per operator and instance as the controller estimated them when the batch was done.
     """
 
     number: int
@@ -53,11 +54,15 @@ class BatchOutcome:
     capacities: dict[tuple[str, int], float] = field(default_factory=dict)
     imbalance: dict[str, float] = field(default_factory=dict)
     messages: dict[str, Messages] = field(default_factory=dict)
+    moving: bool = False
 
 
 @dataclass(frozen=True)
 class Reconfiguration:
-    """One re-routing of one operator, as `report.json` lists it (seconds, bytes; gains as shares of batch time)."""
+    """One re-routing of one operator, as `report.json` lists it (seconds, bytes; gains as shares of batch time).
+
+    `batch` is the first under the new epoch; state moved with that and so many `batches` in all.
+    """
 
     epoch: int
     batch: int
@@ -68,6 +73,7 @@ class Reconfiguration:
     plan_seconds: float
     published_to_active_seconds: float
     predicted_gain: float
+    batches: int = 1
     measured_gain: float | None = None
 
 

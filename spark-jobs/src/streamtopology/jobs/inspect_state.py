@@ -25,7 +25,7 @@ def describe_key(manifest: Path, operator: str | None, key: Sequence[str], work_
     commit = checkpoint.last_commit()
     if commit is None:
         raise TopologyFailed(f"topology {topology.name!r} has not committed a batch yet: there is no state to show")
-    plan = Plan.from_json(checkpoint.read_epoch(commit.epoch))
+    plan = plan_as_of(checkpoint, commit)
     node = _node(plan.compile(), operator)
     wanted = _key_batch(node, key)
     table = plan.epoch.routes[node.name].table
@@ -38,6 +38,12 @@ def describe_key(manifest: Path, operator: str | None, key: Sequence[str], work_
     if not rows:
         return f"{head}\n  no state"
     return "\n".join([head, *(f"  {name}: {_shown(value)}" for row in rows for name, value in row.items())])
+
+
+def plan_as_of(checkpoint: Checkpoint, commit: CommitRecord) -> Plan:
+    """What the batch of `commit` ran, as far as it was switched to its epoch."""
+    before, plan = (Plan.from_json(checkpoint.read_epoch(epoch)) for epoch in (commit.epochs[0], commit.epoch))
+    return plan.amid(before, commit.switch)
 
 
 def node_state(checkpoint: Checkpoint, commit: CommitRecord, node: Node) -> pa.Table | None:

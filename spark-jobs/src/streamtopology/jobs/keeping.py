@@ -43,7 +43,7 @@ def clone(source: str, target: str, topology: str | None = None) -> str:
     for folder in CARRIED:  # which say where the next batch begins
         for path in original.files(folder):
             into.create(path, original.read(path))
-    for record in [f"epochs/{commit.epoch}.json", f"commits/{commit.batch}.json"]:
+    for record in [*(f"epochs/{epoch}.json" for epoch in commit.epochs), f"commits/{commit.batch}.json"]:
         into.create(record, original.read(record))
     header = Header(topology or original.topology, uuid.uuid4().hex)
     into.create(HEADER, checkpoint_records.to_bytes(header))  # last: a copy that was cut short is no checkpoint

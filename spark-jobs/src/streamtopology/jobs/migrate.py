@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +24,7 @@ from streamtopology.jobs.dag import Node
 from streamtopology.jobs.state import KeyedState, KeyedStateSchema, Ownership, routing_hashes
 from streamtopology.jobs.state.schema import DELETED
 from streamtopology.routing.epoch import Epoch
+from streamtopology.routing.switching import portions_of
 from streamtopology.routing.table import RoutingTable
 
 LEASE_SECONDS = 60.0
@@ -93,7 +94,7 @@ def _held(checkpoint: Checkpoint, epoch: int) -> Lease:
 
 
 def _copy(checkpoint: Checkpoint, lease: Lease, commit: CommitRecord, node: Node, of: Ownership) -> CopiedPart:
-    """Copy what leaves one instance, a file for each new owner."""
+    """Copy what leaves one instance, a file for each new owner and portion."""
     assert isinstance(node.state, KeyedStateSchema)
     reference = commit.state[node.name][of.instance]
     moving = KeyedState(node.state)
@@ -102,14 +103,21 @@ def _copy(checkpoint: Checkpoint, lease: Lease, commit: CommitRecord, node: Node
         rows = checkpoint.read_fitted(path, node.state)
         bytes_read += rows.nbytes
         moving.apply(_as_delta(rows.filter(pa.array(of.strangers(routing_hashes(rows, node.state))))))
-    files: dict[int, str] = {}
-    written = 0
-    for target in (other for other in of.table.instances() if other != of.instance):
-        rows = moving.extract(Ownership(of.table, target).owned)
-        if rows.num_rows:
-            files[target], size = checkpoint.migrations.write_copy(lease, node.name, of.instance, target, _as_delta(rows))
-            written += size
-    return CopiedPart(node.name, of.instance, files, len(moving), written, bytes_read)
+    files = [
+        checkpoint.migrations.write_copy(lease, node.name, of.instance, target, portion, _as_delta(rows))
+        for (target, portion), rows in _dealt(moving, of.table, lease.portions)
+    ]
+    return CopiedPart(node.name, of.instance, tuple(files), bytes_read)
+
+
+def _dealt(moving: KeyedState, table: RoutingTable, portions: int) -> Iterator[tuple[tuple[int, int], pa.RecordBatch]]:
+    """(new owner, portion) -> its rows."""
+
+    def lots(hashes: np.ndarray) -> np.ndarray:
+        return table.lookup(hashes) * np.int32(portions) + portions_of(hashes, len(table.buckets), portions)
+
+    for lot, rows in moving.dealt(lots):
+        yield divmod(lot, portions), rows
 
 
 def _as_delta(rows: pa.RecordBatch) -> pa.RecordBatch:

@@ -8,6 +8,7 @@ each partition, hence the contract of `exchanged`.
 
 from __future__ import annotations
 
+import copy
 import struct
 import weakref
 from collections import OrderedDict
@@ -100,6 +101,13 @@ class Sending:
         It cannot be called off: a task that is cancelled takes its Python worker with it, and the state that this holds.
         """
         _scala_context(self.context).submitMapStage(self._by_place.rdd().dependencies().head())
+
+    def beside(self, other: Sending) -> Sending:
+        """What both address to each place. Neither is sent again that was, as both are dealt to places alike."""
+        both = copy.copy(self)
+        both.senders = self.senders + other.senders
+        both._by_place = self._by_place.union(other._by_place)
+        return both
 
     def blobs(self) -> Any:
         """RDD[byte[]] in the JVM: at partition i what was addressed to place i."""

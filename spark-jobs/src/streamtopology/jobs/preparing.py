@@ -16,7 +16,8 @@ from typing import Protocol
 
 from streamtopology.jobs.batch import Plan
 from streamtopology.jobs.checkpoint import Checkpoint, Lease
-from streamtopology.jobs.migrate import moving_bytes, sources_of
+from streamtopology.jobs.migrate import sources_of
+from streamtopology.jobs.portions import moving, portions_for
 from streamtopology.jobs.state import KeyedStateSchema
 
 MOST_STARTS = 4
@@ -52,18 +53,19 @@ class Preparing:
     def is_large(self, before: Plan, plan: Plan) -> bool:
         """Whether `plan` moves so much state that it shall be copied ahead, by the manifest's threshold."""
         commit = self.checkpoint.last_commit()
-        if commit is None:
-            return False
-        stateful = _nodes_with_keys(before) & _nodes_with_keys(plan)
-        return moving_bytes(plan.epoch, commit, sorted(stateful), before.epoch) > plan.topology.migration.threshold_bytes
+        return commit is not None and moving(before, plan, commit, KeyedStateSchema) > plan.topology.migration.threshold_bytes
 
     def begin(self, before: Plan, plan: Plan) -> bool:
-        """Hold the newest commit for the epoch of `plan` and start copying; False when that commit is not of `before`."""
+        """Hold the newest commit for the epoch of `plan` and start copying.
+
+        False when that commit is not of `before`, or state still moves to where `before` has it: a copy would be overtaken.
+        """
         commit = self.checkpoint.last_commit()
-        if commit is None or commit.epoch != before.epoch.number:
+        if commit is None or commit.epoch != before.epoch.number or commit.switch is not None:
             return False
         with self._lock:
-            lease = self.checkpoint.migrations.take(Lease(plan.epoch.number, commit.batch, before.epoch.number))
+            portions = portions_for(before, plan, commit)
+            lease = self.checkpoint.migrations.take(Lease(plan.epoch.number, commit.batch, before.epoch.number, portions))
             self._epoch, self._began_at, self._starts = lease.epoch, self.clock(), 0
             self._parts, self._parts_told = len(sources_of(plan, commit)), 0
             self.tell(f"epoch {lease.epoch} is prepared: what it moves is copied ahead, as of batch {lease.batch}")
@@ -151,7 +153,3 @@ class CopyProcess:
         self.process.kill()
         self.process.communicate()
         self._said.close()
-
-
-def _nodes_with_keys(plan: Plan) -> set[str]:
-    return {node.name for node in plan.compile().nodes if isinstance(node.state, KeyedStateSchema) and not node.is_partial}

@@ -7,8 +7,9 @@ driver takes the newest ready one at each batch boundary; nothing waits for it.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from streamtopology.jobs.driver import Committed
 from streamtopology.jobs.history import BatchOutcome, History, Reconfiguration, SlotInfo
 from streamtopology.jobs.learning import messages
 from streamtopology.jobs.preparing import Preparing
+from streamtopology.jobs.stages import Results
 from streamtopology.routing import groupings
 from streamtopology.routing.capacity import SOURCE, SlotModel, bound
 from streamtopology.routing.controller import Controller, Nothing, Recommend, Reroute, TopologyFacts
@@ -83,6 +85,22 @@ class _Published:
     active_after: float | None = None
 
 
+@dataclass
+class _Moved:
+    """What has moved, by node, since a batch was first routed by `epoch`."""
+
+    epoch: int
+    first_batch: int
+    batches: int = 0
+    keys: Counter[str] = field(default_factory=Counter[str])
+    bytes: Counter[str] = field(default_factory=Counter[str])
+
+    def add(self, results: Results) -> None:
+        self.batches += 1
+        self.keys.update(results.keys_moved)
+        self.bytes.update(results.bytes_moved)
+
+
 class InProcessRouter:
     """Implements the driver's `Router`. `clock` is monotonic seconds; `declared_cpu` cores of the slots by name.
 
@@ -104,6 +122,7 @@ class InProcessRouter:
         self._decides = decides
         self._preparing = preparing or Preparing(checkpoint, None, lambda text: None, clock)
         self._prepared: _Published | None = None
+        self._moved: _Moved | None = None
         self._here: frozenset[str] = frozenset()
         self._published: dict[int, _Published] = {}
         self._waiting: _Published | None = None
@@ -150,18 +169,20 @@ class InProcessRouter:
 
     def committed(self, done: Committed) -> None:
         """Learn from a batch, then judge; a plan that pays becomes the next epoch."""
-        epoch = done.attempt.epoch
         reports = [turned.report for turned in done.results.turns]
         sources = [report for report in done.results.sources if report.slot >= 0]
-        self._controller.observe(done.attempt.number, done.seconds, reports, sources, epoch)
+        moving = done.attempt.switch is not None
+        if not moving:
+            self._controller.observe(done.attempt.number, done.seconds, reports, sources, done.attempt.epoch)
         self._note_rows(done)
         model = self._controller.model(self._facts())
         self._bound = self._bound_by(model)
         self._history.batch_done(_outcome(done, model))
-        self._note_first_batch_under(done)
+        self._note_what_moved(done)
         self._note_gains()
         with self._deciding:
-            if not self._is_changing(flushed=done.attempt.flush) and self._decides:
+            changing = self._is_changing(flushed=done.attempt.flush) or moving
+            if not changing and self._decides:
                 self._judge(done)
 
     def _judge(self, done: Committed) -> None:
@@ -313,26 +334,39 @@ class InProcessRouter:
             rows[turned.report.operator] = rows.get(turned.report.operator, 0.0) + turned.report.rows / done.rows
         self._rows_per_source_row = rows
 
-    def _note_first_batch_under(self, done: Committed) -> None:
-        epoch = done.attempt.epoch
-        if done.attempt.previous_epoch in (None, epoch):
+    def _note_what_moved(self, done: Committed) -> None:
+        """Tell of a re-routing when all of its state has moved, or when another one has taken its place before."""
+        if not done.attempt.hands_over:
             return
-        published = self._published.get(epoch)
+        epoch = done.attempt.epoch
+        if self._moved is not None and self._moved.epoch != epoch:
+            self._tell_of(self._moved)
+            self._moved = None
+        if self._moved is None:
+            self._moved = _Moved(epoch, done.attempt.number)
+        self._moved.add(done.results)
+        if done.attempt.switch is None:
+            self._tell_of(self._moved)
+            self._moved = None
+
+    def _tell_of(self, moved: _Moved) -> None:
+        published = self._published.get(moved.epoch)
         if published is None:
             return
-        changed = set(published.predicted_gain) | {n for n, keys in done.results.keys_moved.items() if keys} or {SOURCE}
+        changed = set(published.predicted_gain) | {node for node, keys in moved.keys.items() if keys} or {SOURCE}
         for operator in sorted(changed):
             self._history.rerouted(
                 Reconfiguration(
-                    epoch=epoch,
-                    batch=done.attempt.number,
+                    epoch=moved.epoch,
+                    batch=moved.first_batch,
                     operator=operator,
                     reason=published.reason,
-                    keys_moved=done.results.keys_moved.get(operator, 0),
-                    bytes_moved=done.results.bytes_moved.get(operator, 0),
+                    keys_moved=moved.keys[operator],
+                    bytes_moved=moved.bytes[operator],
                     plan_seconds=published.plan_seconds,
                     published_to_active_seconds=published.active_after or 0.0,
                     predicted_gain=published.predicted_gain.get(operator, 0.0),
+                    batches=moved.batches,
                 )
             )
 
@@ -347,6 +381,11 @@ class InProcessRouter:
         if text != self._told:
             self._told = text
             self._history.event(done.started_at, done.attempt.number, text)
+
+
+def _epoch_of(done: Committed) -> int:
+    """The newest epoch by which all keys of a batch were routed."""
+    return done.attempt.epoch if done.attempt.switch is None else done.attempt.switch.follows
 
 
 def _taking_part(topology: Topology, placement: Placement, here: Collection[str]) -> tuple[str, ...]:
@@ -386,7 +425,7 @@ def _outcome(done: Committed, model: SlotModel | None) -> BatchOutcome:
         finish.setdefault(report.operator, []).append(report.busy_seconds)
     imbalance = {name: max(times) / (sum(times) / len(times)) - 1 if sum(times) > 0 else 0.0 for name, times in finish.items()}
     return BatchOutcome(
-        done.attempt.number, done.attempt.attempt, done.attempt.epoch, done.rows, done.seconds,
+        done.attempt.number, done.attempt.attempt, _epoch_of(done), done.rows, done.seconds,
         done.started_at + done.seconds, reports, tuple(done.results.sources), capacities, imbalance,
-        messages(done.results.told),
+        messages(done.results.told), moving=done.attempt.switch is not None,
     )  # fmt: skip

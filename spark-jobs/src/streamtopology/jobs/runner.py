@@ -25,6 +25,7 @@ from streamtopology.jobs.failures import TopologyFailed
 from streamtopology.jobs.history import History, SlotInfo
 from streamtopology.jobs.metrics import Metrics
 from streamtopology.jobs.pinning import ExecutorInfo
+from streamtopology.jobs.portions import Switching
 from streamtopology.jobs.preparing import CopyProcess, Preparing
 from streamtopology.jobs.publishing import DEAD_LETTERS, DeadLetters, Publisher
 from streamtopology.jobs.query import TopologyQuery, Until, source_frames
@@ -153,7 +154,7 @@ class TopologyRun:
         self._driver = Driver(
             spark=spark, checkpoint=self.checkpoint, watch=cluster.watch, router=self._router, publisher=self._publisher,
             watermarks=Watermarks(topology.sources, time.time), slot_of=cluster.slot_of,
-            upkeep=Upkeep(self.checkpoint), settled=self._release,
+            upkeep=Upkeep(self.checkpoint), switching=Switching(self.checkpoint, self.tell), settled=self._release,
             run=f"{self.checkpoint.run}/{uuid.uuid4().hex[:8]}",
             iterations_per_second=work.iterations_for(1.0), tell=self.tell,
         )  # fmt: skip

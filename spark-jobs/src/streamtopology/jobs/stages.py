@@ -17,7 +17,7 @@ from streamtopology.jobs.batch import Attempt
 from streamtopology.jobs.envelope import Kind, sections
 from streamtopology.jobs.learning import Told
 from streamtopology.jobs.pinning import Sending, Slot, blob_counts_explained, blobs_of, exchanged, placed, stage
-from streamtopology.jobs.tasks import FAILED, MOVED, SENT_DDL, SOURCE, TURN, node_stage, read_stage, rows_stage
+from streamtopology.jobs.tasks import FAILED, MOVED, SENT_DDL, SOURCE, TURN, node_stage, read_stage, rows_stage, state_stage
 from streamtopology.routing.report import LoadReport, SourceReport
 
 
@@ -65,7 +65,7 @@ def run_attempt(
     `ahead` is what the first stage sends, where that was begun before. Raises whatever Spark raises; nothing of a failed
     attempt counts.
     """
-    sending = ahead or _first_stage(spark, attempt, executors, frame)
+    sending = _first_stage(spark, attempt, executors, frame) if ahead is None else _with_state(spark, attempt, executors, ahead)
     for level in range(1, depth):
         sending = Sending(stage(exchanged(sending, executors), node_stage(attempt, level)), attempt.places)
     last = stage(exchanged(sending, executors), node_stage(attempt, depth, is_last=True))
@@ -85,6 +85,13 @@ def _first_stage(spark: SparkSession, attempt: Attempt, executors: Sequence[Slot
     if frame is not None:
         sent = sent.union(blobs_of(frame.mapInArrow(rows_stage(attempt), SENT_DDL)))
     return Sending(sent, attempt.places)
+
+
+def _with_state(spark: SparkSession, attempt: Attempt, executors: Sequence[Slot], ahead: Sending) -> Sending:
+    """What was read ahead, and the state that this attempt hands over."""
+    if not attempt.hands_over:
+        return ahead
+    return ahead.beside(Sending(stage(placed(spark, executors), state_stage(attempt)), attempt.places))
 
 
 def collect(blobs: Iterable[bytes]) -> Results:

@@ -100,6 +100,7 @@ def _batch(batch: BatchOutcome) -> dict[str, Any]:
         "seconds": batch.seconds,
         "committed_at": batch.committed_at,
         "attempt": batch.attempt,
+        "moving": batch.moving,
         "imbalance": {operator: imbalance(batch, operator) for operator in operators},
         "capacities": [
             {"operator": operator, "instance": instance, "rows_per_second": capacity}

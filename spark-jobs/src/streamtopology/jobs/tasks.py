@@ -11,7 +11,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -52,6 +52,11 @@ def read_stage(attempt: Attempt) -> Stage:
     return partial(_read, attempt)
 
 
+def state_stage(attempt: Attempt) -> Stage:
+    """Beside what was read ahead: the hand-over of moved state alone, which has to wait for the batch before."""
+    return partial(_send_state, attempt)
+
+
 def rows_stage(attempt: Attempt) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Stage 0 where Spark reads, for `mapInArrow`: rows of any other streaming source, routed where Spark put them."""
     return partial(_route_rows, attempt)
@@ -80,7 +85,7 @@ def _read(attempt: Attempt, reader: int, anchor: Iterator[bytes]) -> Iterator[Bl
 
 def read_at(place: int, attempt: Attempt, worker: Worker) -> list[pa.Buffer]:
     """What `read_stage` does at `place`."""
-    plan, dag = worker.plan(attempt, attempt.epoch)
+    plan, dag = worker.plan(attempt)
     outbox = Outbox(attempt, plan.epoch, dag, order=place)
     reader = SourceReader(plan, attempt)
     with working_on(attempt.number), _telling_the_driver(outbox, place, "reading", attempt.dry):
@@ -90,13 +95,25 @@ def read_at(place: int, attempt: Attempt, worker: Worker) -> list[pa.Buffer]:
             for source, schema in dag.sources.items():
                 outbox.send(source, made_up_rows(schema))
     _report_source(outbox, place, attempt.homes[place], reader)
-    with _telling_the_driver(outbox, place, "handing state over", attempt.dry):
-        _hand_over(attempt, worker, dag, plan.epoch, place, outbox)
+    _hand_over(attempt, worker, dag, plan.epoch, place, outbox)
+    return outbox.envelopes()
+
+
+def _send_state(attempt: Attempt, place: int, anchor: Iterator[bytes]) -> Iterator[Blob]:
+    exhaust(anchor)
+    return addressed(state_at(place, attempt, THIS_WORKER))
+
+
+def state_at(place: int, attempt: Attempt, worker: Worker) -> list[pa.Buffer]:
+    """What `state_stage` does at `place`."""
+    plan, dag = worker.plan(attempt)
+    outbox = Outbox(attempt, plan.epoch, dag, order=place)
+    _hand_over(attempt, worker, dag, plan.epoch, place, outbox)
     return outbox.envelopes()
 
 
 def _route_rows(attempt: Attempt, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    plan, dag = THIS_WORKER.plan(attempt, attempt.epoch)
+    plan, dag = THIS_WORKER.plan(attempt)
     outbox = Outbox(attempt, plan.epoch, dag, order=attempt.places + _partition())
     reader = SourceReader(plan, attempt)
     with working_on(attempt.number), _telling_the_driver(outbox, 0, "routing what Spark read", attempt.dry):
@@ -117,7 +134,7 @@ def turns_at(place: int, attempt: Attempt, level: int, worker: Worker, arrived: 
     """What `node_stage` does at `place`: the envelopes for every place."""
     worker.forget_elsewhere(attempt, place)
     started = time.perf_counter()
-    plan, dag = worker.plan(attempt, attempt.epoch)
+    plan, dag = worker.plan(attempt)
     outbox = Outbox(attempt, plan.epoch, dag, order=place)
     inbox = _Inbox(dag, level)
     for blob in arrived:
@@ -204,14 +221,19 @@ class _Inbox:
 
 
 def _hand_over(attempt: Attempt, worker: Worker, dag: Dag, epoch: Epoch, place: int, outbox: Outbox) -> None:
-    """Send the state of keys that this epoch gives to others, as the last commit has it, to their new owners.
+    """Send the state of keys that this batch gives to others, as the last commit has it, to their new owners.
 
     Nothing is changed here: the old owner drops and the new owner inserts in its own turn of the same batch. An instance
     that this epoch has no more sends all that it has and takes no turn: the commit record does not name it again.
     """
-    if attempt.dry or attempt.previous is None or attempt.previous_epoch in (None, attempt.epoch):
+    if not attempt.hands_over:
         return
-    before, _ = worker.plan(attempt, attempt.previous_epoch or 0)
+    with _telling_the_driver(outbox, place, "handing state over", attempt.dry):
+        _send_leaving(attempt, worker, dag, epoch, place, outbox)
+
+
+def _send_leaving(attempt: Attempt, worker: Worker, dag: Dag, epoch: Epoch, place: int, outbox: Outbox) -> None:
+    before = worker.plan_before(attempt)
     moved: list[tuple[str, int, int]] = []  # (node, keys or rows, bytes)
     for node in dag.nodes:
         table, route_before = epoch.routes[node.name].table, before.epoch.routes.get(node.name)
@@ -220,7 +242,8 @@ def _hand_over(attempt: Attempt, worker: Worker, dag: Dag, epoch: Epoch, place: 
         for instance in attempt.instances_at(place, route_before.instances):
             state = worker.state(attempt, node, instance)
             if attempt.copied_at is not None and isinstance(state, KeyedState):
-                moved.append((node.name, *_send_changes(attempt, worker, node, instance, state, table, outbox)))
+                leaving = _Leaving(instance, route_before.table, table)
+                moved.append((node.name, *_send_changes(attempt, worker, node, leaving, state, outbox)))
                 continue
             if state is None or len(state) == 0:
                 continue
@@ -230,20 +253,44 @@ def _hand_over(attempt: Attempt, worker: Worker, dag: Dag, epoch: Epoch, place: 
     outbox.report(place, MOVED + json.dumps(moved).encode())
 
 
+@dataclass(frozen=True)
+class _Leaving:
+    """The keys that leave `instance` in this batch: `before` has them here, `now` elsewhere."""
+
+    instance: int
+    before: RoutingTable | None
+    now: RoutingTable
+
+    def owners(self, hashes: np.ndarray) -> np.ndarray:
+        """int32[n]: whose the keys (uint64[n]) become that leave; this instance for all others, which may have left before."""
+        owners = self.now.lookup(hashes)
+        if self.before is not None:
+            owners[self.before.lookup(hashes) != self.instance] = self.instance
+        return owners
+
+    def others(self, owners: np.ndarray) -> list[int]:
+        return np.unique(owners[owners != self.instance]).tolist()
+
+
 def _send_changes(
-    attempt: Attempt, worker: Worker, node: Node, instance: int, state: KeyedState, table: RoutingTable, outbox: Outbox
+    attempt: Attempt, worker: Worker, node: Node, leaving: _Leaving, state: KeyedState, outbox: Outbox
 ) -> tuple[int, int]:
     """Send what became of moving keys since they were copied; how many keys and bytes moved, copied ones included."""
-    part = next((p for p in worker.copied(attempt).parts if (p.node, p.instance) == (node.name, instance)), None)
-    keys, size = (part.keys, part.bytes) if part else (0, 0)
+    copied = worker.copied(attempt)
+    portions = attempt.portions_moving(copied.portions)
+    files = [
+        file
+        for part in copied.parts if (part.node, part.instance) == (node.name, leaving.instance)
+        for file in part.files if file.portion in portions
+    ]  # fmt: skip
+    keys, size = sum(file.keys for file in files), sum(file.bytes for file in files)
     assert attempt.copied_at is not None
     slots = state.changed_since(attempt.copied_at)
     if slots is None:
-        deltas = worker.deltas_since(attempt, node, instance, attempt.copied_at)
-        changed = _changes_in(deltas, state, table, instance)
+        changed = _changes_in(worker.deltas_since(attempt, node, leaving.instance, attempt.copied_at), state, leaving)
     else:
-        owners = table.lookup(state.hashes(slots))
-        changed = ((owner, state.written(slots[owners == owner])) for owner in _others(owners, instance))
+        owners = leaving.owners(state.hashes(slots))
+        changed = ((owner, state.written(slots[owners == owner])) for owner in leaving.others(owners))
     for owner, changes in changed:
         outbox.send_state(node.name, owner, changes)
         size += changes.nbytes
@@ -251,20 +298,16 @@ def _send_changes(
 
 
 def _changes_in(
-    deltas: Iterable[pa.RecordBatch], state: KeyedState, table: RoutingTable, instance: int
-) -> Iterator[tuple[int, pa.RecordBatch]]:
+    deltas: Iterable[pa.RecordBatch], state: KeyedState, leaving: _Leaving
+) -> Iterator[tuple[int, pa.RecordBatch]]:  # fmt: skip
     """New owner -> what became of its keys that are in `deltas`; deleted ones, of which the state knows nothing, too."""
     touched: dict[int, list[pa.RecordBatch]] = {}
     for rows in deltas:
-        owners = table.lookup(routing_hashes(rows, state.schema))
-        for owner in _others(owners, instance):
+        owners = leaving.owners(routing_hashes(rows, state.schema))
+        for owner in leaving.others(owners):
             touched.setdefault(owner, []).append(rows.filter(pa.array(owners == owner)).replace_schema_metadata(None))
     for owner, batches in touched.items():
         yield owner, state.changes(pa.concat_batches(batches))
-
-
-def _others(owners: np.ndarray, instance: int) -> list[int]:
-    return np.unique(owners[owners != instance]).tolist()
 
 
 @contextmanager

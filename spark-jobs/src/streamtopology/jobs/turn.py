@@ -132,9 +132,9 @@ class Turn:
         return operator, emitted, state
 
     def _hand_over(self, state: State | None) -> None:
-        """Drop what belongs to others under this epoch, take in what its former owners sent."""
+        """Drop what belongs to others in this batch, take in what its former owners sent."""
         attempt = self.attempt
-        if state is None or attempt.dry or attempt.previous_epoch in (None, attempt.epoch):
+        if state is None or not attempt.hands_over:
             return
         table = self.epoch.routes[self.node.name].table
         if table is None or self.node.is_partial:

@@ -29,7 +29,7 @@ class Upkeep:
 
     def after(self, commit: CommitRecord, dag: Dag) -> None:
         """Begin what `commit` calls for, unless the last round is still at work."""
-        self._checkpoint.migrations.release_up_to(commit.epoch)
+        self._checkpoint.migrations.release_up_to(commit.epochs[0])
         if self._compacting is None:
             long = {
                 (node.name, instance): reference

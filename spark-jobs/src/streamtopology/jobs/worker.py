@@ -6,6 +6,7 @@ memory carries the version it is at; only a version that the newest commit names
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,21 +22,23 @@ from streamtopology.jobs.operators.base import Operator
 from streamtopology.jobs.state import KeyedState, KeyedStateSchema, State, StateFileError, new_state
 from streamtopology.routing.epoch import Route
 from streamtopology.routing.groupings.knowledge import Observer
+from streamtopology.routing.switching import Switch
 
 Version = tuple[int, int]  # (batch, attempt)
+Adopting = tuple[int, Switch | None]  # the epoch that moves what was copied, and how far it is switched to
 
 
 @dataclass
 class Held:
     """One instance's state; `base` is its committed version, `pending` the attempt whose changes lie on top.
 
-    `adopted`: the epoch whose copies have been added to `base`, until a commit under that epoch names them.
+    `adopted`: whose copies have been added to `base`, until a commit names them.
     """
 
     state: State
     base: Version | None
     pending: Version | None = None
-    adopted: int | None = None
+    adopted: Adopting | None = None
 
 
 class CopyUnusable(Exception):
@@ -48,6 +51,7 @@ class Worker:
     def __init__(self) -> None:
         self._checkpoints: dict[str, Checkpoint] = {}
         self._plans: dict[tuple[str, int], tuple[Plan, Dag]] = {}
+        self._amid: dict[tuple[str, int, Switch], Plan] = {}
         self._held: dict[tuple[str, str, int], Held] = {}
         self._operators: dict[tuple[str, int, str, int], Operator] = {}
         self._commits: dict[tuple[str, int], CommitRecord] = {}
@@ -59,7 +63,17 @@ class Worker:
             self._checkpoints[attempt.checkpoint] = Checkpoint.attach(attempt.checkpoint)
         return self._checkpoints[attempt.checkpoint]
 
-    def plan(self, attempt: Attempt, epoch: int) -> tuple[Plan, Dag]:
+    def plan(self, attempt: Attempt) -> tuple[Plan, Dag]:
+        """The plan that `attempt` runs, as far as it is switched to its epoch, and its DAG."""
+        plan, dag = self.plan_of(attempt, attempt.epoch)
+        return self._switched(attempt, plan, attempt.switch), dag
+
+    def plan_before(self, attempt: Attempt) -> Plan:
+        """The plan that the batch before ran."""
+        assert attempt.previous_epoch is not None
+        return self._switched(attempt, self.plan_of(attempt, attempt.previous_epoch)[0], attempt.previous_switch)
+
+    def plan_of(self, attempt: Attempt, epoch: int) -> tuple[Plan, Dag]:
         """The plan of `epoch` and its DAG, compiled once."""
         known = (attempt.run, epoch)
         if known not in self._plans:
@@ -97,10 +111,10 @@ class Worker:
         if _adopting(attempt) is None or not isinstance(node.state, KeyedStateSchema):
             return []
         copied = self.copied(attempt)
-        files = list(files_for(copied, node.name, instance))
+        files = list(files_for(copied, node.name, instance, attempt.portions_moving(copied.portions)))
         held = self._held[attempt.run, node.name, instance]
         if files and held.adopted is None:
-            held.adopted = attempt.epoch  # first: with half of them it is nothing that another epoch could begin with
+            held.adopted = _adopting(attempt)  # first: with half of them it is nothing that another epoch could begin with
             try:
                 self.checkpoint(attempt).apply_deltas(held.state, files)
             except (CheckpointError, StateFileError) as error:
@@ -164,6 +178,16 @@ class Worker:
         self._held = {known: held for known, held in self._held.items() if is_here(known)}
         self._observers = {known: observer for known, observer in self._observers.items() if is_here(known)}
 
+    def _switched(self, attempt: Attempt, plan: Plan, switch: Switch | None) -> Plan:
+        if switch is None:
+            return plan
+        known = (attempt.run, plan.epoch.number, switch)
+        if known not in self._amid:
+            before, _ = self.plan_of(attempt, switch.follows)
+            self._amid = dict(itertools.islice(self._amid.items(), max(len(self._amid) - 3, 0), None))
+            self._amid[known] = plan.amid(before, switch)
+        return self._amid[known]
+
     def _load(self, attempt: Attempt, node: Node, instance: int) -> State:
         assert node.state is not None
         if attempt.previous is None:
@@ -181,9 +205,9 @@ class Worker:
         return self._commits[known]
 
 
-def _adopting(attempt: Attempt) -> int | None:
-    """The epoch whose copies belong to the state that this attempt starts from."""
-    return None if attempt.dry or attempt.copied_at is None else attempt.epoch
+def _adopting(attempt: Attempt) -> Adopting | None:
+    """Whose copies belong to the state that this attempt starts from."""
+    return None if attempt.dry or attempt.copied_at is None else (attempt.epoch, attempt.switch)
 
 
 THIS_WORKER = Worker()

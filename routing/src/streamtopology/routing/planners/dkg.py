@@ -169,10 +169,11 @@ class _Grouping:
     def owners(self, problem: Problem, heavy: Ints, entries: Owners, groups: Owners) -> Owners:
         """Owners of all keys and buckets. entries int32[h]: of the heavy hitters; groups int32[k * mu].
 
-        What nothing is known of (CANDIDATE) stays where it is, or goes where its hash says.
+        What nothing is known of (CANDIDATE) stays where it is, or goes where its hash says; all of a bucket of the paper where
+        its first piece is, so that the table is told for one of DKG's when load comes there.
         """
-        buckets = groups[self.of_bucket]
-        buckets = np.where(buckets == CANDIDATE, problem.buckets, buckets)
+        first_piece = problem.buckets[np.searchsorted(self.of_bucket, np.arange(len(groups)))]
+        buckets = np.where(groups == CANDIDATE, first_piece, groups)[self.of_bucket]
         keys = buckets[problem.key_buckets]
         keys[heavy] = np.where(entries == CANDIDATE, keys[heavy], entries)
         return np.concatenate([keys, buckets])

@@ -168,8 +168,10 @@ def _autoscale(old: Autoscale | None, new: Autoscale | None) -> Iterator[_Step]:
 
 
 def _migration(old: Topology, new: Topology) -> Iterator[_Step]:
-    before, after = format_memory(old.migration.threshold_bytes), format_memory(new.migration.threshold_bytes)
-    yield from _value(Level.IGNORE, "migration threshold", before, after)
+    thresholds = format_memory(old.migration.threshold_bytes), format_memory(new.migration.threshold_bytes)
+    portions = format_memory(old.migration.portion_bytes), format_memory(new.migration.portion_bytes)
+    yield from _value(Level.IGNORE, "migration threshold", *thresholds)
+    yield from _value(Level.IGNORE, "migration portion", *portions)
 
 
 def _rebalance(old: Topology, new: Topology) -> Iterator[_Step]:

@@ -278,7 +278,11 @@ def _driver(place: Place) -> Driver:
 def _migration(place: Place) -> Migration:
     if not place.present:
         return Migration()
-    return Migration(place.fields("threshold")["threshold"].quantity(parse_memory, Migration.threshold_bytes))
+    given = place.fields("threshold", "portion")
+    return Migration(
+        given["threshold"].quantity(parse_memory, Migration.threshold_bytes),
+        given["portion"].quantity(parse_memory, Migration.portion_bytes),
+    )
 
 
 def _image_pull_policy(place: Place) -> ImagePullPolicy | None:

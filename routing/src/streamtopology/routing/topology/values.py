@@ -171,9 +171,13 @@ class Autoscale:
 
 @dataclass(frozen=True)
 class Migration:
-    """State of more than `threshold_bytes` is copied ahead by a Job before an epoch that moves it becomes active."""
+    """State of more than `threshold_bytes` is copied ahead by a Job before an epoch that moves it becomes active.
+
+    More than `portion_bytes` to an executor with a whole CPU moves over several batches, beginning with that much.
+    """
 
     threshold_bytes: int = 64 * 2**20
+    portion_bytes: int = 2**20
 
 
 @dataclass(frozen=True)

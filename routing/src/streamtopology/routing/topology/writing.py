@@ -43,7 +43,10 @@ def to_manifest(topology: Topology) -> dict[str, object]:
         "driver": _with_pod(
             {"cpu": format_cpu(topology.driver.cpu), "memory": format_memory(topology.driver.memory_bytes)}, topology.driver.pod
         ),
-        "migration": {"threshold": format_memory(topology.migration.threshold_bytes)},
+        "migration": {
+            "threshold": format_memory(topology.migration.threshold_bytes),
+            "portion": format_memory(topology.migration.portion_bytes),
+        },
     }
     for name, value in (
         ("checkpoint", topology.checkpoint), ("image", topology.image), ("imagePullPolicy", topology.image_pull_policy)

@@ -246,7 +246,7 @@ def manifest(data: Path, folder: Path) -> dict[str, Any]:
     spec = {
         "sources": [source], "operators": operators, "sinks": sinks, "executors": executors,
         "checkpoint": str(folder / "checkpoint"), "trigger": {"interval": "200ms"},
-        "rebalance": {"interval": "2s", "tolerance": 0.03}, "migration": {"threshold": "16Ki"},
+        "rebalance": {"interval": "2s", "tolerance": 0.03}, "migration": {"threshold": "16Ki", "portion": "8Ki"},
     }  # fmt: skip
     return {"apiVersion": "streamtopology.dev/v1alpha1", "kind": "StreamTopology", "metadata": {"name": "chaos"}, "spec": spec}
 

@@ -8,6 +8,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from streamtopology.jobs.history import BatchOutcome
+
 
 def row(case: str, metric: str, unit: str, values: Sequence[float], ratio_to: Mapping[str, float]) -> dict[str, Any]:
     """One line of the bench JSON. `ratio_to`: by the name of another case."""
@@ -43,3 +45,14 @@ def machine(**of_bench: object) -> dict[str, object]:
         "load_average": os.getloadavg()[0],
         **of_bench,
     }
+
+
+def switch_to(batches: Sequence[BatchOutcome], epoch: int) -> Sequence[BatchOutcome]:
+    """The batches with which state moved to where `epoch` has it, one or more; none when it never ran."""
+    end = next((i for i, batch in enumerate(batches) if batch.epoch == epoch), None)
+    if end is None:
+        return ()
+    start = end
+    while start > 0 and batches[start - 1].moving:
+        start -= 1
+    return batches[start : end + 1]

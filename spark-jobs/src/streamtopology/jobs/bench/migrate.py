@@ -1,12 +1,13 @@
-"""A tenth of the keys changes its instance: their state copied ahead by another process, or moved by the batch itself.
+"""A tenth of the keys changes its instance: their state copied ahead by another process, or moved by the batches themselves.
 
 Both in turns on one cluster, wide state (more than a hundred bytes a key). What is written for a move are the copies and
-what the switching batch writes more than a usual one; what is read is all state of the former owners, once. Keys that change
+what the switching batches write more than usual ones; what is read is all state of the former owners, once. Keys that change
 after they were copied are written again, and count once as bytes that moved.
 """
 
 from __future__ import annotations
 
+import os
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -27,7 +28,7 @@ from streamtopology.jobs.bench.cluster import (
     tell,
     topology,
 )
-from streamtopology.jobs.bench.figures import figure
+from streamtopology.jobs.bench.figures import figure, switch_to
 from streamtopology.jobs.bench.reconfigure import publish_another
 from streamtopology.jobs.checkpoint import Copied
 from streamtopology.jobs.history import History
@@ -43,9 +44,15 @@ SCHEMA = ", ".join(["key BIGINT", *(f"{value} DOUBLE" for value in VALUES)])
 INSTANCES = 2
 ROW_GROUPS = 16
 WARM_UP = 4
-USUAL = 3
+USUAL = 32
+"""Batches before each move that are compared with: enough to have some of those beside which state is compacted."""
 COPYING = 30
 """Batches in which a copy has to be done, at most."""
+
+SWITCHING = 80
+"""Batches in which its state has to have moved."""
+
+DIFFERENT_FILES = 24
 
 COPIED, INLINE = "copied ahead", "with the batch"
 THRESHOLDS = {COPIED: "1Mi", INLINE: "1Ti"}
@@ -80,7 +87,7 @@ class _Files:
 def run(runs: int = 3, keys: int = 1_000_000) -> dict[str, Any]:
     """`runs` moves each way in a topology that keeps `keys` keys."""
     folder = fresh_folder("migrate")
-    batches = WARM_UP + runs * (USUAL + COPYING)
+    batches = WARM_UP + runs * (USUAL + COPYING + SWITCHING)
     _make_rows(folder / "data", batches, keys)
     results: list[dict[str, Any]] = []
     cluster = cluster_for(_described(COPIED, folder), folder)
@@ -133,35 +140,48 @@ def _publishing(runs: int, notes: list[_Files]) -> Any:
 
 
 def _make_rows(folder: Path, batches: int, keys: int) -> None:
-    """Files of uniform keys; the first has each key once."""
+    """A few files of uniform keys under many names; the first has each key once."""
     folder.mkdir()
-    for number in range(batches):
+    for number in range(DIFFERENT_FILES):
         random = np.random.default_rng(number)
         drawn = np.arange(keys) if number == 0 else random.integers(0, keys, ROWS_PER_BATCH)
         rows = pa.table({"key": drawn, **{value: random.random(len(drawn)) for value in VALUES}})
         pq.write_table(rows, folder / f"keys-{number:06d}.parquet", row_group_size=-(-len(drawn) // ROW_GROUPS))
+    for number in range(DIFFERENT_FILES, batches):
+        os.link(folder / f"keys-{1 + number % (DIFFERENT_FILES - 1):06d}.parquet", folder / f"keys-{number:06d}.parquet")
 
 
 def _figures(case: str, ran: Ran, files: _Files) -> list[dict[str, Any]]:
     switching: list[float] = []
+    longest: list[float] = []
+    took: list[float] = []
     usual: list[float] = []
+    longest_usual: list[float] = []
     written: list[float] = []
     moved: list[float] = []
     for epoch in files.published:
-        index = next((i for i, batch in enumerate(ran.batches) if batch.epoch == epoch), None)
-        if index is None:
+        switch = switch_to(ran.batches, epoch)
+        if not switch:
             continue
-        before = ran.batches[index - USUAL : index]
-        switching.append(ran.batches[index].seconds)
-        usual.append(statistics.median(batch.seconds for batch in before))
+        first = ran.batches.index(switch[0])
+        before = ran.batches[first - USUAL : first]
+        seconds, seconds_before = ([batch.seconds for batch in batches] for batches in (switch, before))
+        switching.append(statistics.median(seconds))
+        longest.append(max(seconds))
+        took.append(len(switch))
+        usual.append(statistics.median(seconds_before))
+        longest_usual.append(max(seconds_before))
         if (case == COPIED) != (epoch in files.copied):
             raise RuntimeError(f"{case}: epoch {epoch} was moved in the other way; see what the run told")
         copies = sum(part.bytes for part in files.copied[epoch].parts) if epoch in files.copied else 0
         left = sum(c.bytes_moved for c in ran.reconfigurations if c.epoch == epoch and c.operator == "counts")
-        more = files.deltas[ran.batches[index].number] - statistics.median(files.deltas[batch.number] for batch in before)
-        written.append(copies + more)
+        usually = statistics.median(files.deltas[batch.number] for batch in before)
+        written.append(copies + sum(files.deltas[batch.number] - usually for batch in switch))
         moved.append(copies or left)
-        tell(f"{case}, epoch {epoch}: {switching[-1]:.2f} s after {usual[-1]:.2f} s as usual; {written[-1]:,.0f} bytes written")
+        tell(
+            f"{case}, epoch {epoch}: {len(switch)} batches of {switching[-1]:.2f} s (longest {longest[-1]:.2f} s) after "
+            f"{usual[-1]:.2f} s as usual (longest {longest_usual[-1]:.2f} s); {written[-1]:,.0f} bytes written"
+        )
     keys: Sequence[float] = [c.keys_moved for c in ran.reconfigurations if c.operator == "counts" and c.keys_moved]
     read = [float(sum(part.bytes_read for part in files.copied[e].parts)) for e in files.published if e in files.copied]
     return [
@@ -169,6 +189,9 @@ def _figures(case: str, ran: Ran, files: _Files) -> list[dict[str, Any]]:
         figure(case, "bytes moved", "bytes", moved),
         figure(case, "bytes written", "bytes", written, {"bytes moved": moved}),
         *([figure(case, "bytes read", "bytes", read, {"bytes moved": moved})] if read else []),
+        figure(case, "batches of a switch", "", took),
         figure(case, "switching batch", "s", switching, {"usual batch": usual}),
+        figure(case, "longest switching batch", "s", longest, {"usual batch": usual, "longest usual batch": longest_usual}),
         figure(case, "usual batch", "s", usual),
+        figure(case, "longest usual batch", "s", longest_usual),
     ]

@@ -28,7 +28,7 @@ from streamtopology.jobs.bench.cluster import (
     tell,
     topology,
 )
-from streamtopology.jobs.bench.figures import figure
+from streamtopology.jobs.bench.figures import figure, switch_to
 from streamtopology.jobs.bench.flights_data import KEYS_DDL
 from streamtopology.jobs.history import History
 from streamtopology.jobs.rerouting import InProcessRouter
@@ -47,8 +47,8 @@ WARM_UP = 3
 USUAL = 3
 """Usual batches before each publication; the switching batch is compared with their median."""
 
-PERIOD = USUAL + 2
-"""Batches from one publication to the next: the batch at work, the switching one, the usual ones."""
+PERIOD = USUAL + 5
+"""Batches from one publication to the next: the batch at work, up to four in which state moves, the usual ones."""
 
 
 def run(runs: int = 5) -> dict[str, Any]:
@@ -111,19 +111,26 @@ def publish_another(router: InProcessRouter, published: dict[int, float]) -> Non
 def _figures(ran: Ran, published: dict[int, float]) -> list[dict[str, Any]]:
     between: list[float] = []
     switching: list[float] = []
+    longest: list[float] = []
+    took: list[float] = []
     usual: list[float] = []
     for epoch, at in published.items():
-        index = next(i for i, batch in enumerate(ran.batches) if batch.epoch == epoch)
+        switch = switch_to(ran.batches, epoch)
+        index = ran.batches.index(switch[0])
         waited = [batch for batch in ran.batches[:index] if batch.committed_at > at]
         before = ran.batches[index - len(waited) - USUAL : index - len(waited)]
         between.append(len(waited))
-        switching.append(ran.batches[index].seconds)
+        switching.append(switch[0].seconds)
+        longest.append(max(batch.seconds for batch in switch))
+        took.append(len(switch))
         usual.append(statistics.median(batch.seconds for batch in before))
         tell(f"epoch {epoch}: {len(waited)} batches later, {switching[-1]:.2f} s after {usual[-1]:.2f} s as usual")
     moved: Sequence[float] = [change.keys_moved for change in ran.reconfigurations if change.operator == "counts"]
     return [
         figure("switching batch", "batches before it", "", between),
+        figure("switching batch", "batches of a switch", "", took),
         figure("switching batch", "batch time", "s", switching, {"usual batch": usual}),
+        figure("longest batch of a switch", "batch time", "s", longest, {"usual batch": usual}),
         figure("usual batch", "batch time", "s", usual),
         figure("switching batch", "keys moved", "keys", moved),
     ]

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamtopology.jobs.bench.cluster import cluster_for, fresh_folder, machine, run_topology, tell, topology
-from streamtopology.jobs.bench.figures import figure
+from streamtopology.jobs.bench.figures import figure, switch_to
 from streamtopology.jobs.bench.flights_data import KEYS_DDL
 from streamtopology.jobs.history import BatchOutcome, History
 from streamtopology.jobs.runner import TopologyRun
@@ -113,7 +113,8 @@ def _figures(batches: Sequence[BatchOutcome], asked: Sequence[tuple[str, int, fl
         wanted = 3 if what == "out" else 2
         first = next(i for i in range(done, len(batches)) if _at_work(batches[i]) == wanted)
         usual = statistics.median(batch.seconds for batch in batches[max(first - USUAL, 0) : first])
-        switching[what].append(batches[first].seconds)
+        switch = switch_to(batches, next(batch.epoch for batch in batches[first:] if not batch.moving))
+        switching[what].append(max(batch.seconds for batch in switch))
         before[what].append(usual)
         after[what].append(statistics.median(batch.seconds for batch in batches[first + SETTLED : first + SETTLED + USUAL]))
         if what == "out":

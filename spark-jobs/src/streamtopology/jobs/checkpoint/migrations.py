@@ -4,7 +4,7 @@ migrations/<epoch>/lease.json               the version that is copied; while it
                                             deltas after it are kept
 migrations/<epoch>/<node>/<instance>.json   one former owner's part is copied
 migrations/<epoch>/copied.json              every part is
-state/<node>/<new owner>/<batch>-e<epoch>-<former owner>.delta   the keys that move between two instances, as of <batch>
+state/<node>/<new owner>/<batch>-e<epoch>-<former owner>-<portion>.delta   keys that move between two instances, as of <batch>
 
 A copy is a delta that a commit has yet to name: when the epoch's first batch names it, it is part of its new owner's
 state; when the epoch is given up, it is a file that no record names.
@@ -12,13 +12,13 @@ state; when the epoch is given up, it is a file that no record names.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 
 import pyarrow as pa
 
 from streamtopology.jobs.checkpoint import records, retention
-from streamtopology.jobs.checkpoint.records import Copied, CopiedPart, Lease
+from streamtopology.jobs.checkpoint.records import Copied, CopiedFile, CopiedPart, Lease
 from streamtopology.jobs.checkpoint.store import CheckpointError, Store
 from streamtopology.jobs.crashpoints import passing
 from streamtopology.jobs.state import encode
@@ -68,14 +68,16 @@ class Migrations:
             if lease.epoch <= epoch:
                 self.release(lease.epoch)
 
-    def write_copy(self, lease: Lease, node: str, source: int, target: int, rows: pa.RecordBatch) -> tuple[str, int]:
-        """Keep what moves from `source` to `target`; (path, bytes). A copy that is there is the same and stays."""
-        path = f"state/{node}/{target}/{lease.batch}-e{lease.epoch}-{source}.delta"
+    def write_copy(
+        self, lease: Lease, node: str, source: int, target: int, portion: int, rows: pa.RecordBatch
+    ) -> CopiedFile:  # fmt: skip
+        """Keep what moves from `source` to `target` in `portion`. A copy that is there is the same and stays."""
+        path = f"state/{node}/{target}/{lease.batch}-e{lease.epoch}-{source}-{portion}.delta"
         data = encode(rows)
         passing("copy.writing")
         self._store.create(path, data)
         passing("copy.written")
-        return path, len(data)
+        return CopiedFile(target, portion, path, rows.num_rows, len(data))
 
     def part(self, epoch: int, node: str, instance: int) -> CopiedPart | None:
         """What was copied of a former owner's state; None when that is not done."""
@@ -95,7 +97,7 @@ class Migrations:
 
     def finish(self, lease: Lease, parts: Sequence[CopiedPart]) -> Copied:
         """Every part is copied: from now on the epoch's first batch builds on the copies."""
-        copied = Copied(lease.epoch, lease.batch, lease.follows, tuple(parts))
+        copied = Copied(lease.epoch, lease.batch, lease.follows, tuple(parts), lease.portions)
         passing("copy.finishing")
         self._store.create(f"{FOLDER}/{lease.epoch}/copied.json", records.to_bytes(copied))
         passing("copy.finished")
@@ -113,11 +115,11 @@ def _lease(epoch: int) -> str:
     return f"{FOLDER}/{epoch}/lease.json"
 
 
-def files_for(copied: Copied, node: str, target: int) -> Iterator[str]:
-    """The copies that `target` takes in."""
+def files_for(copied: Copied, node: str, target: int, portions: Container[int]) -> Iterator[str]:
+    """The copies that `target` takes in with these portions."""
     for part in copied.parts:
-        if part.node == node and target in part.files:
-            yield part.files[target]
+        if part.node == node:
+            yield from (file.path for file in part.files if file.target == target and file.portion in portions)
 
 
 def is_whole_after(state: Mapping[str, Mapping[int, records.StateRef]], batch: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -9,8 +10,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
 
 from streamtopology.jobs.checkpoint.store import CheckpointError
+from streamtopology.routing.switching import Switch
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 Record = TypeVar("Record")
 
@@ -70,6 +72,7 @@ class BatchRecord:
 class CommitRecord:
     """The attempt at a batch that counts, and all files that exist after it.
 
+    switch: how far it was switched to its epoch; None, as in format 1: as a whole.
     state: by node and instance. outputs: staged files by sink. watermark_after, max_event_times (by source): epoch
     seconds.
     """
@@ -83,6 +86,12 @@ class CommitRecord:
     watermark_after: float | None
     max_event_times: Mapping[str, float]
     rows_in: int
+    switch: Switch | None = None
+
+    @property
+    def epochs(self) -> tuple[int, ...]:
+        """The epochs whose tables say who owns what after it."""
+        return (self.epoch,) if self.switch is None else (self.switch.follows, self.epoch)
 
     def paths(self) -> set[str]:
         """Every state and output file it names."""
@@ -92,23 +101,41 @@ class CommitRecord:
 
 @dataclass(frozen=True)
 class Lease:
-    """`epoch`, which comes after epoch `follows`, has its state copied as of the commit of `batch`."""
+    """`epoch`, which comes after epoch `follows`, has its state copied as of the commit of `batch`, in so many portions."""
 
     epoch: int
     batch: int
     follows: int
+    portions: int = 1
+
+
+@dataclass(frozen=True)
+class CopiedFile:
+    """What moves to one new owner in one portion, copied; its bytes are those of the file."""
+
+    target: int
+    portion: int
+    path: str
+    keys: int
+    bytes: int
 
 
 @dataclass(frozen=True)
 class CopiedPart:
-    """What leaves one instance, copied: files by new owner; keys and bytes written, bytes read."""
+    """What leaves one instance, copied; bytes of state files that were read for it."""
 
     node: str
     instance: int
-    files: Mapping[int, str]
-    keys: int
-    bytes: int
+    files: tuple[CopiedFile, ...]
     bytes_read: int
+
+    @property
+    def keys(self) -> int:
+        return sum(file.keys for file in self.files)
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.bytes for file in self.files)
 
 
 @dataclass(frozen=True)
@@ -119,6 +146,7 @@ class Copied:
     batch: int
     follows: int
     parts: tuple[CopiedPart, ...]
+    portions: int = 1
 
 
 def to_bytes(record: Header | BatchRecord | CommitRecord | Lease | CopiedPart | Copied) -> bytes:
@@ -153,7 +181,12 @@ def copied_from(data: bytes, path: str) -> Copied:
 
 
 def _copied_part(wire: dict[str, Any]) -> CopiedPart:
-    return CopiedPart(**{**wire, "files": {int(target): path for target, path in wire["files"].items()}})
+    files = wire["files"]
+    if isinstance(files, dict):  # format 1: paths by new owner, in one portion, counted together
+        counts = itertools.chain([(wire["keys"], wire["bytes"])], itertools.repeat((0, 0)))
+        moved = (CopiedFile(int(target), 0, path, *count) for (target, path), count in zip(files.items(), counts, strict=False))
+        return CopiedPart(wire["node"], wire["instance"], tuple(moved), wire["bytes_read"])
+    return CopiedPart(**{**wire, "files": tuple(CopiedFile(**file) for file in files)})
 
 
 def _commit_record(wire: dict[str, Any]) -> CommitRecord:
@@ -161,7 +194,8 @@ def _commit_record(wire: dict[str, Any]) -> CommitRecord:
         node: {int(instance): _state_ref(reference) for instance, reference in references.items()}
         for node, references in wire["state"].items()
     }
-    return CommitRecord(**{**wire, "state": state})
+    switch = wire.get("switch")
+    return CommitRecord(**{**wire, "state": state, "switch": None if switch is None else Switch(**switch)})
 
 
 def _state_ref(wire: dict[str, Any]) -> StateRef:

@@ -54,7 +54,7 @@ def garbage(paths: Iterable[str], kept: Sequence[CommitRecord], leases: Collecti
             return False
         if folder == "epochs":
             is_draft = path != target  # of an epoch that ran it is what a dead writer left
-            return number_of(target) < oldest.epoch or (is_draft and number_of(target) <= last.epoch)
+            return number_of(target) < oldest.epochs[0] or (is_draft and number_of(target) <= last.epoch)
         # A snapshot may be adopted by a later commit as long as the delta that it covers is still in use.
         return number_of(target) < oldest.batch and path not in named and target not in waiting
 

@@ -116,6 +116,21 @@ class KeyIndex:
         """int64[]: the slots that hold a key, ascending."""
         return np.flatnonzero(self.stamps[: self._counters[SIZE]] != FREE)
 
+    def touched_since(self, stamp: int) -> np.ndarray:
+        """int64[]: the slots that hold a key and have this stamp or a later one."""
+        return np.flatnonzero(self.stamps[: self._counters[SIZE]] >= stamp)
+
+    def in_buckets(self, flagged: np.ndarray, routing: np.ndarray | None) -> np.ndarray:
+        """int64[]: the slots of keys whose bucket is flagged (bool[]), and that of NULL.
+
+        A key's bucket is by `routing` (uint64[capacity]), where there is one, or by its own hash.
+        """
+        size = int(self._counters[SIZE])
+        slots = np.empty(size + 1, dtype=np.int64)
+        codes, are_hashes = (self._codes, self._is_bytes) if routing is None else (routing, True)
+        n = kernels.in_buckets(codes, are_hashes, self.stamps[:size], int(self._counters[NULL_SLOT]), flagged, slots)
+        return slots[:n].copy()
+
     def keys(self, slots: np.ndarray) -> KeyColumns:
         """The keys in these slots."""
         valid = self._valid(slots)

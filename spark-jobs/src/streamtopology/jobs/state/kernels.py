@@ -12,6 +12,9 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, types
 
+from streamtopology.routing.entry_index import bucket_number
+from streamtopology.routing.hashing import mix64
+
 FREE = -1
 """The stamp of a slot that holds no key."""
 
@@ -29,6 +32,7 @@ Int64s = types.Array(types.int64, 1, "C", readonly=True)
 UInt64s = types.Array(types.uint64, 1, "C", readonly=True)
 Bytes = types.Array(types.uint8, 1, "C", readonly=True)
 Flags = types.Array(types.boolean, 1, "C", readonly=True)
+Int32s = types.Array(types.int32, 1, "C", readonly=True)
 Int64sOut = types.Array(types.int64, 1, "C")
 UInt64sOut = types.Array(types.uint64, 1, "C")
 Int32sOut = types.Array(types.int32, 1, "C")
@@ -285,6 +289,18 @@ def free_slots(slots, stamps, stamp_inserted, had_value, had_none):
             n_value += 1
         stamps[slot] = FREE
     return n_value, n_none
+
+
+@njit(types.int64(UInt64s, types.boolean, Int32s, types.int64, Flags, Int64sOut), cache=True, nogil=True)
+def in_buckets(codes, are_hashes, stamps, null_slot, flagged, slots):
+    """List the live slots whose key is in a flagged bucket, and that of NULL; returns how many."""
+    n = 0
+    n_buckets = np.uint64(flagged.size)
+    for slot in range(stamps.size):
+        hashed = codes[slot] if are_hashes else mix64(codes[slot])
+        slots[n] = slot
+        n += stamps[slot] != FREE and (flagged[bucket_number(hashed, n_buckets)] or slot == null_slot)
+    return n
 
 
 @njit(types.int64(Int64s, Int32sOut, types.int32, Int32sOut), cache=True, nogil=True)

@@ -18,6 +18,7 @@ from streamtopology.jobs.state.index import NO_SLOTS, KeyIndex
 from streamtopology.jobs.state.kernels import FREE
 from streamtopology.jobs.state.ownership import Ownership
 from streamtopology.jobs.state.schema import DELETED, ROUTING, KeyedStateSchema, StateError, described
+from streamtopology.routing.table import partition
 
 _MOST_VERSIONS = 4096
 
@@ -46,7 +47,7 @@ class KeyedState:
         self._stamp = 2
         self._versions: deque[tuple[int, int]] = deque(maxlen=_MOST_VERSIONS)  # (batch, the stamp of the batch after it)
         self._strangers: tuple[Ownership, int, np.ndarray] | None = None  # under whose table, at which stamp, which slots
-        self._let_go_at = 0  # the stamp of the newest commit that let keys go
+        self._deleted_at = 0  # the stamp of the newest commit that deleted keys
         self._begin()
 
     def _begin(self) -> None:
@@ -154,8 +155,8 @@ class KeyedState:
 
     def commit(self) -> None:
         """Make the batch's changes final."""
-        if any(slots.size for slots in (*self._tombstones, *self._evicted)):
-            self._let_go_at = self._stamp
+        if any(slots.size for slots in self._tombstones):
+            self._deleted_at = self._stamp
         self._index.release(_joined([*self._tombstones, *self._dropped, *self._evicted]))
         self._stamp += 2
         self._begin()
@@ -180,15 +181,14 @@ class KeyedState:
             self._versions.append((batch, self._stamp))
 
     def changed_since(self, batch: int) -> np.ndarray | None:
-        """int64[]: the slots of all keys that changed after the commit of `batch`, and maybe of others.
+        """int64[]: the slots of all keys held here that changed after the commit of `batch`, and maybe of others.
 
-        None: it is not known, or keys have been let go since, which have no slots.
+        None: it is not known, or keys have been deleted since, which have no slots.
         """
         stamp = max((stamp for version, stamp in self._versions if version <= batch), default=None)
-        if stamp is None or self._let_go_at >= stamp:
+        if stamp is None or self._deleted_at >= stamp:
             return None
-        slots = self._index.live()
-        return slots[self._index.stamps[slots] >= stamp]
+        return self._index.touched_since(stamp)
 
     # --- whole states, and parts that move ---
 
@@ -220,14 +220,15 @@ class KeyedState:
 
     def leaving(self, ownership: Ownership) -> Iterator[tuple[int, int, pa.RecordBatch]]:
         """Of the keys that belong to others now: whose, how many, and these with their values in the form of a snapshot."""
-        slots = self._index.live()
-        owners = ownership.owners(self.hashes(slots))
-        strangers = np.flatnonzero(owners != ownership.instance)
-        slots, owners = slots[strangers], owners[strangers]
+        slots, owners = self._strangers_of(ownership)
         self._strangers = ownership, self._stamp, slots
-        for owner in np.unique(owners).tolist():
-            theirs = slots[owners == owner]
-            yield owner, theirs.size, self._rows(theirs)
+        for owner, rows in self._by_lot(slots, owners):
+            yield owner, rows.num_rows, rows
+
+    def dealt(self, lots: Callable[[np.ndarray], np.ndarray]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """All keys with their values in the form of snapshots, by the lot (int32[], from 0) that a hash (uint64[]) falls to."""
+        slots = self._index.live()
+        yield from self._by_lot(slots, lots(self.hashes(slots)))
 
     def extract(self, mask_of: HashMask) -> pa.RecordBatch:
         """The keys whose routing hash is meant, with their values, in the form of a snapshot."""
@@ -275,11 +276,23 @@ class KeyedState:
         noted, self._strangers = self._strangers, None
         if noted is not None and noted[:2] == (ownership, self._stamp) and not self._has_changes:
             return noted[2]
-        return self._meant(ownership.strangers)
+        return self._strangers_of(ownership)[0]
+
+    def _strangers_of(self, ownership: Ownership) -> tuple[np.ndarray, np.ndarray]:
+        """int64[], int32[]: the slots of keys that belong to others, and whose they are."""
+        slots = self._index.in_buckets(ownership.foreign_buckets(), self._routing)
+        owners = ownership.owners(self.hashes(slots))
+        strangers = np.flatnonzero(owners != ownership.instance)
+        return slots[strangers], owners[strangers]
 
     @property
     def _has_changes(self) -> bool:
         return any((self._images, self._inserted, self._tombstones, self._dropped, self._evicted))
+
+    def _by_lot(self, slots: np.ndarray, lots: np.ndarray) -> Iterator[tuple[int, pa.RecordBatch]]:
+        order, bounds = partition(lots, int(lots.max(initial=0)) + 1)
+        for lot in np.flatnonzero(np.diff(bounds)).tolist():
+            yield lot, self._rows(slots[order[bounds[lot] : bounds[lot + 1]]])
 
     def _meant(self, mask_of: HashMask) -> np.ndarray:
         slots = self._index.live()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from streamtopology.routing.table import RoutingTable
+from streamtopology.routing.table import RoutingTable, bucket_of
 
 _METADATA = b"streamtopology.owned"
 
@@ -27,6 +27,13 @@ class Ownership:
     def owners(self, hashes: np.ndarray) -> np.ndarray:
         """int32[n]: whose the keys (uint64[n]) are now."""
         return self.table.lookup(hashes)
+
+    def foreign_buckets(self) -> np.ndarray:
+        """bool[B]: the buckets in which keys may belong to others."""
+        foreign = self.table.buckets != self.instance
+        elsewhere = self.table.entry_hashes[self.table.entry_instances != self.instance]
+        foreign[bucket_of(elsewhere, len(foreign))] = True
+        return foreign
 
     def owned(self, hashes: np.ndarray) -> np.ndarray:
         """bool[n]: which keys belong here."""

@@ -79,10 +79,16 @@ def spec_schema() -> Schema:
             "driver": _driver(),
             "migration": mapping(
                 "How state moves when routing changes.",
-                {"threshold": quantity(
-                    "More state than this is copied ahead by a Job.",
-                    rules.memory_rules(), format_memory(Migration.threshold_bytes),
-                )},
+                {
+                    "threshold": quantity(
+                        "More state than this is copied ahead by a Job.",
+                        rules.memory_rules(), format_memory(Migration.threshold_bytes),
+                    ),
+                    "portion": quantity(
+                        "More state than this, to an executor with a whole CPU, moves over several batches: so much at first.",
+                        rules.memory_rules(), format_memory(Migration.portion_bytes),
+                    ),
+                },
                 defaulted=True,
             ),
         },

@@ -1,0 +1,140 @@
+"""Every policy with a planner re-routes a running stream as it promises, and its results stay those of a plain count.
+
+Two runs, each with all its policies side by side; half-way the stream drifts. A test looks at what one policy did.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from streamtopology.jobs.batch import Plan
+from streamtopology.jobs.checkpoint import Checkpoint
+from streamtopology.jobs.history import History, Reconfiguration
+from streamtopology.jobs.measures import locality
+from streamtopology.routing import groupings
+
+if TYPE_CHECKING:  # the plugin is imported by pytest, which then explains its assertions
+    from collections.abc import Callable
+
+    from support.topologies import Runner
+
+from support.manifests import counting, counts_in, files, manifest, memory_sink, write_rows
+
+pytest_plugins = ("support.topologies",)
+pytestmark = pytest.mark.spark
+
+LOOKED_UP = {"mixed": {}, "mintable": {}, "minmig": {}, "simple": {}, "readj": {}, "dkg": {"theta": 0.02, "mu": 64}}
+"""Policies before state with their options; `dkg`'s suit unequal executors."""
+LOCAL = ("locality", "locality-offline", "locality-worst")
+HALF = 12
+"""Batches until the stream drifts, and as many after it."""
+COSTLY = {"costPerTuple": "10us"}
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A run that is over: its history, its checkpoint, and the rows of each key."""
+
+    history: History
+    checkpoint: Checkpoint
+    expected: Counter[int]
+
+    def changes(self, operator: str) -> list[Reconfiguration]:
+        """The operator's re-routings."""
+        return [change for change in self.history.reconfigurations if change.operator == operator]
+
+
+def run(runner: Runner, name: str, operators: list[dict[str, Any]], sinks: dict[str, str]) -> Ran:
+    """Run these operators over a stream whose frequent keys become rare half-way, and others frequent.
+
+    sinks: sink -> the operator that it shows.
+    """
+    rows = runner.folder / "rows"
+    firsts = [1] * HALF + [1001] * HALF
+    expected = sum((write_rows(rows, number, rows=6_000, first=first) for number, first in enumerate(firsts)), Counter[int]())
+    source = files(rows) | {"select": ["key", "value", "(key + 2) % 60 AS grp"]}
+    shown = [memory_sink(sink, operator) for sink, operator in sinks.items()]
+    history = runner.run(manifest(name, [source], operators, shown, rebalance={"interval": "1s", "tolerance": 0.02}))
+    return Ran(history, Checkpoint.attach(str(runner.folder / name / "checkpoint")), expected)
+
+
+@pytest.fixture(scope="module")
+def by_key(new_runner: Callable[[str], Runner]) -> Ran:
+    """One operator for each policy, all of them counting the same keys."""
+    policies = {**LOOKED_UP, "consistent": {}}
+    operators = [
+        counting(policy, grouping={"policy": policy, "key": "key", "options": options}, **{"with": COSTLY})
+        for policy, options in policies.items()
+    ]
+    sinks = {f"{policy}-counts": policy for policy in policies}
+    return run(new_runner("by-key"), "by-key", operators, sinks)
+
+
+@pytest.fixture(scope="module")
+def chained(new_runner: Callable[[str], Runner]) -> Ran:
+    """For each policy two operators, by key and then by a group that each key is always in."""
+    operators: list[dict[str, Any]] = []
+    for policy in LOCAL:
+        operators.append(counting(f"{policy}-first", policy, **{"with": {"emit": "tuples", **COSTLY}}))
+        grouping = {"policy": policy, "key": "grp"}
+        operators.append(counting(f"{policy}-second", of=f"{policy}-first", grouping=grouping, **{"with": COSTLY}))
+    sinks = {f"{policy}-counts": f"{policy}-second" for policy in LOCAL}
+    return run(new_runner("chained"), "chained", operators, sinks)
+
+
+def test_no_policy_with_a_planner_is_left_out() -> None:
+    planned = {name for name, spec in groupings.GROUPINGS.items() if spec.planner is not None}
+    assert planned == {*LOOKED_UP, *LOCAL, "consistent"}
+
+
+@pytest.mark.parametrize("policy", LOOKED_UP)
+def test_state_moves_and_moves_again_when_the_stream_drifts(by_key: Ran, policy: str) -> None:
+    moved = [change.batch for change in by_key.changes(policy) if change.keys_moved]
+    assert any(batch < HALF for batch in moved), moved
+    assert any(batch > HALF + 1 for batch in moved), moved
+    assert counts_in(f"{policy}-counts") == by_key.expected
+
+
+def test_virtual_workers_move_and_tuples_follow_them_and_no_state_moves(by_key: Ran) -> None:
+    changes = by_key.changes("consistent.partial")
+    assert changes, by_key.history.reconfigurations
+    assert not any(change.keys_moved for change in changes)
+    last = [batch for batch in by_key.history.batches if batch.rows][-1]
+    table = Plan.from_json(by_key.checkpoint.read_epoch(last.epoch)).epoch.routes["consistent.partial"].table
+    assert table is not None
+    held = np.bincount(table.buckets, minlength=3)
+    assert held.sum() == 60
+    assert held.tolist() != [20, 20, 20], "as they began"
+    rows = {report.instance: report.rows for report in last.reports if report.operator == "consistent.partial"}
+    shares = [rows[instance] / sum(rows.values()) for instance in range(3)]
+    assert shares == pytest.approx((held / 60).tolist(), abs=0.02)
+    assert counts_in("consistent-counts") == by_key.expected
+
+
+@pytest.mark.parametrize("policy", LOCAL)
+def test_keys_that_follow_each_other_live_where_the_policy_says(chained: Ran, policy: str) -> None:
+    first, second = f"{policy}-first", f"{policy}-second"
+    grouped = Counter[int]()
+    for key, count in chained.expected.items():
+        grouped[(key + 2) % 60] += count
+    assert counts_in(f"{policy}-counts", "grp") == grouped
+
+    changes = chained.changes(first)
+    assert changes, chained.history.reconfigurations
+    assert [change.epoch for change in changes] == [change.epoch for change in chained.changes(second)], "one epoch for both"
+    assert sum(change.keys_moved for change in changes) > 0, "state has moved"
+    shares = [locality(batch)[first, second] for batch in chained.history.batches if batch.rows]
+    assert shares[0] < 0.5
+    before, drifted = shares[HALF - 1], shares[-1]
+    if policy == "locality":
+        assert min(before, drifted) > 0.9, shares
+    elif policy == "locality-worst":
+        assert max(before, drifted) < 0.1, shares
+    else:
+        assert before > 0.9 > 0.6 > drifted, f"planned for the keys of the first half: {shares}"
+        assert len(changes) == 1, "and never again"
