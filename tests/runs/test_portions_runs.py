@@ -26,21 +26,21 @@ def test_state_moves_over_several_batches(runner: Runner, threshold: str) -> Non
     rows = runner.folder / "rows"
     firsts = [1] * HALF + [1001] * HALF
     expected = sum((write_rows(rows, number, rows=6_000, first=first) for number, first in enumerate(firsts)), Counter[int]())
-    operator = counting("words", grouping={"policy": "mixed", "key": "key"}, **{"with": {"costPerTuple": "10us"}})
+    operator = counting("words", "simple", **{"with": {"costPerTuple": "10us"}})  # which moves most keys whenever it plans
     history = runner.run(
         manifest(
             "portions", [files(rows)], [operator], [memory_sink("portion-counts", "words")],
-            migration={"threshold": threshold, "portion": "1Ki"}, rebalance={"interval": "1s", "tolerance": 0.02},
+            migration={"threshold": threshold, "portion": 128}, rebalance={"interval": "1s", "tolerance": 0.02},
         )
     )  # fmt: skip
     changes = [change for change in history.reconfigurations if change.operator == "words" and change.keys_moved]
     assert any(change.batches >= 3 for change in changes), changes
     under_way = [batch for batch in history.batches if batch.moving]
-    assert sum(change.batches - 1 for change in changes) == len(under_way)
+    assert sum(change.batches - 1 for change in changes) <= len(under_way), "the input may end amid a switch"
     assert any(report.ahead for batch in under_way for report in batch.source_reports), "read while the one before was at work"
     assert counts_in("portion-counts") == expected
     checkpoint = Checkpoint.attach(str(runner.folder / "portions" / "checkpoint"))
-    assert not checkpoint.migrations.leases()
     last = checkpoint.last_commit()
     assert last is not None
-    assert last.switch is None
+    over = last.epoch if last.switch is None else last.epoch - 1
+    assert all(lease.epoch > over for lease in checkpoint.migrations.leases()), "nothing is held for a switch that is over"
