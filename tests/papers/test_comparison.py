@@ -87,6 +87,23 @@ def test_choosers_learn_capacities_and_split_keys(results: dict[str, Result]):
     assert results["partial-key"].copies <= 2
 
 
+def test_who_learns_from_instances_finds_their_speeds(results: dict[str, Result]):
+    for policy in ("posg", "posg-merged", "earliest-finish"):
+        rates = results[policy].rows_per_second_of
+        assert rates[0] < 0.6 * results[policy].rows_per_second, "nothing is known of the slow instance yet"
+        assert results[policy].rerouted_at == (), "it learns capacities itself"
+        assert results[policy].copies > 1.1
+    assert results["earliest-finish"].share_of_bound > 0.95
+
+
+def test_virtual_workers_leave_the_slow_instance_and_no_state_moves(results: dict[str, Result]):
+    consistent = results["consistent"]
+    assert consistent.rerouted_at
+    assert consistent.imbalance_before is not None
+    assert consistent.imbalance_before > 5 * consistent.imbalance_after
+    assert (consistent.keys_moved, consistent.entries) == (0, 0)
+
+
 def test_the_fastest_stands_first_and_the_same_batches_give_the_same():
     one, two = Comparison(SITE), Comparison(SITE)
     for batch in batches(8):

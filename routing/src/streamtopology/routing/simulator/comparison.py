@@ -61,10 +61,6 @@ class Comparison:
 
 
 def _reason_to_skip(spec: GroupingSpec, site: Site) -> str | None:
-    if spec.kind not in ("table", "chooser"):
-        return f"its routing is of the kind {spec.kind!r}, which is not simulated here"
-    if spec.learning is not None:
-        return "it learns from instances while they work, which is not simulated here"
     if spec.prefers_local:
         return "it depends on where the rows come from, which is not simulated here"
     if spec.needs_key and not site.has_key:

@@ -15,7 +15,8 @@ import numpy.typing as npt
 
 from streamtopology.routing.controller import Controller, Reroute, TopologyFacts
 from streamtopology.routing.epoch import Epoch, Route
-from streamtopology.routing.groupings import GroupingSpec
+from streamtopology.routing.groupings import Chooser, GroupingSpec
+from streamtopology.routing.groupings.knowledge import LearningChooser
 from streamtopology.routing.planners.balance import imbalance
 from streamtopology.routing.report import LoadReport
 from streamtopology.routing.table import BUCKETS, RoutingTable, bucket_of, moved, partition
@@ -142,9 +143,10 @@ class Contender:
         self._now = 0.0
         self._controller = Controller(site.rebalance, lambda: self._now)
         instances = tuple(range(site.parallelism))
-        table = RoutingTable.uniform(instances) if spec.kind == "table" else None
         options: Mapping[str, object] = site.options if spec.name == site.policy else {}
+        table = spec.first_table(instances, options)
         self._epoch = Epoch(1, {site.operator: Route(spec.name, table, instances, options)}, (), "the first epoch")
+        self._lessons = _Lessons(site, spec, options) if spec.learning is not None else None
         self._facts = TopologyFacts.of(self._epoch.routes, site.cpu, source_by_share=False)
         self._rows_given = np.zeros(site.parallelism)
         self._played: list[Played] = []
@@ -157,11 +159,11 @@ class Contender:
         `seen`: every key so far, distinct; `best_seconds`: before which no routing is done with the batch.
         """
         table = self._route.table
-        if table is None:
+        if table is None or self._spec.kind == "virtual":
             chosen = self._choose(batch)
             work, rows = self._sums(chosen, batch.seconds), self._sums(chosen)
             copies = _copies(batch, chosen, self._site.parallelism)
-            reports = self._reports(rows, work)
+            reports = self._with_buckets(self._reports(rows, work), chosen, batch)
         else:
             owner = table.lookup(batch.keys)
             work, rows = self._sums(owner, batch.work), self._sums(owner, batch.rows)
@@ -214,9 +216,15 @@ class Contender:
         routers = len(self._site.cpu)
         for router, hashes in enumerate(np.array_split(batch.hashes, routers)):
             seed = self._seed + len(self._played) * 1_000_003 + router
-            chooser = self._spec.chooser(active, self._rows_given[active] / routers, seed, self._route.options)
+            given = self._rows_given[active] / routers
+            chooser = self._spec.chooser(active, given, seed, self._route.options, self._route.table)
+            if self._lessons is not None:
+                self._lessons.tell(chooser, routers)
             chosen.append(chooser.choose(hashes if self._site.has_key else None, len(hashes)))
-        return np.concatenate(chosen)
+        everywhere = np.concatenate(chosen)
+        if self._lessons is not None:
+            self._lessons.take_in(batch, everywhere)
+        return everywhere
 
     def _reports(self, rows: Floats, work: Floats) -> list[LoadReport]:
         busy = work / np.array(self._site.cpu)[self._site.slots]
@@ -227,6 +235,12 @@ class Contender:
             )
             for instance in range(self._site.parallelism)
         ]  # fmt: skip
+
+    def _with_buckets(self, reports: Sequence[LoadReport], chosen: Instances, batch: Batch) -> list[LoadReport]:
+        """The reports with their rows per bucket: keys that are split are nobody's heavy ones."""
+        cells = chosen.astype(np.int64) * BUCKETS + bucket_of(batch.hashes, BUCKETS)
+        rows = np.bincount(cells, minlength=self._site.parallelism * BUCKETS).reshape(-1, BUCKETS)
+        return [replace(report, bucket_rows=rows[report.instance]) for report in reports]
 
     def _with_keys(
         self, reports: Sequence[LoadReport], table: RoutingTable, owner: Instances, batch: Batch, seen: Hashes
@@ -266,10 +280,34 @@ class Contender:
         if not isinstance(decision, Reroute):
             return
         before, after = self._route.table, decision.epoch.routes[self._site.operator].table
-        if before is not None and after is not None:
+        if before is not None and after is not None and self._spec.kind == "table":
             self._keys_moved += int(np.count_nonzero(moved(before, after, seen)[0]))
         self._epoch = decision.epoch
         self._rerouted_at.append(len(self._played))
+
+
+class _Lessons:
+    """What the instances of a policy that learns have told: after each batch, for all routers of the next one."""
+
+    def __init__(self, site: Site, spec: GroupingSpec, options: Mapping[str, object]) -> None:
+        assert spec.learning is not None
+        checked = spec.check_options(options)
+        make_observer = spec.learning.make_observer
+        self._observers = [make_observer(instance, checked) for instance in range(site.parallelism)]
+        self._speeds = np.array(site.cpu)[site.slots]
+        self._known = spec.learning.nothing_known(checked)
+
+    def tell(self, chooser: Chooser, routers: int) -> None:
+        if isinstance(chooser, LearningChooser):
+            chooser.learn(self._known, routers)
+
+    def take_in(self, batch: Batch, chosen: Instances) -> None:
+        """Each instance times its rows, in the order in which the routers sent them, and reports."""
+        for instance, observer in enumerate(self._observers):
+            mine = np.flatnonzero(chosen == instance)
+            observer.observe(batch.hashes[mine], batch.seconds[mine] / self._speeds[instance])
+        told = [report for observer in self._observers if (report := observer.report()) is not None]
+        self._known = self._known.after(told)
 
 
 def last_third(values: Sequence[_T]) -> Sequence[_T]:
