@@ -53,7 +53,7 @@ def measure(node: Node, folder: Path, changes: int) -> list[tuple[float, float]]
     manifest = word_count(folder)
     manifest["spec"]["rebalance"]["mode"] = "Off"  # nothing else is to re-route meanwhile
     topology = AppliedTopology(node, node.new_namespace())
-    topology.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
+    topology.apply(manifest)
     with WordStream(folder).flowing():
         topology.settles(seconds=START_SECONDS)
         for number in range(changes):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,7 +41,7 @@ def test_a_topology_balances_itself_lives_through_changes_and_losses_and_counts_
     cluster: AppliedTopology, tmp_path: Path
 ) -> None:
     stream = WordStream(tmp_path)
-    cluster.kubectl("apply", "-f", "-", stdin=json.dumps(word_count(tmp_path)))
+    cluster.apply(word_count(tmp_path))
     with stream.flowing():
         # It starts, and its work leaves the small executors by itself.
         cluster.settles(lambda status: condition(status, "Ready") == ("True", "Running"), START_SECONDS)

@@ -348,16 +348,27 @@ def test_large_state_is_copied_ahead_by_a_job(world: World):
     assert job["spec"]["template"]["spec"]["containers"][0]["args"][-1] == str(number)
     world.work()
     assert world.driver.epoch == number - 1
-    job["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
+    is_complete(world, number)
     world.settle()
     assert world.driver.epoch == number
 
 
-def test_a_migration_that_fails_withdraws_its_epoch(world: World):
+def migrate_ahead(world: World) -> int:
+    """The number of an epoch whose migration Job has been made, and that nobody asks for any more."""
     number = world.driver.newest + 1
     world.judgement = proposal(number, moved_bytes=2**30)
     world.carry_out(world.decide())
     world.judgement = None
+    return number
+
+
+def is_complete(world: World, number: int) -> None:
+    """The epoch's migration Job has done."""
+    world.objects["Job", f"flow-migrate-{number}"]["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
+
+
+def test_a_migration_that_fails_withdraws_its_epoch(world: World):
+    number = migrate_ahead(world)
     failed = {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "message": "too often"}
     world.objects["Job", f"flow-migrate-{number}"]["status"] = {"conditions": [failed]}
     world.settle()
@@ -367,10 +378,7 @@ def test_a_migration_that_fails_withdraws_its_epoch(world: World):
 
 
 def test_a_migration_is_stopped_by_an_operator_killed_as_it_gave_up_the_epoch(world: World):
-    number = world.driver.newest + 1
-    world.judgement = proposal(number, moved_bytes=2**30)
-    world.carry_out(world.decide())
-    world.judgement = None
+    number = migrate_ahead(world)
     world.change(rebalance={"tolerance": 0.3})
     world.carry_out(world.decide(), steps=1)
     assert "epochNumber" not in routing(world)
@@ -379,12 +387,8 @@ def test_a_migration_is_stopped_by_an_operator_killed_as_it_gave_up_the_epoch(wo
 
 
 def test_a_migration_that_has_done_is_no_migration_of_the_next_epoch_of_that_number(world: World):
-    number = world.driver.newest + 1
-    world.judgement = proposal(number, moved_bytes=2**30)
-    world.carry_out(world.decide())
-    world.judgement = None
-    complete = {"conditions": [{"type": "Complete", "status": "True"}]}
-    world.objects["Job", f"flow-migrate-{number}"]["status"] = complete
+    number = migrate_ahead(world)
+    is_complete(world, number)
     world.change(migration={"threshold": "1Mi"})
     world.settle()
     assert world.driver.newest == number - 1
@@ -392,12 +396,8 @@ def test_a_migration_that_has_done_is_no_migration_of_the_next_epoch_of_that_num
 
 
 def test_the_migration_of_an_epoch_that_was_active_stays_to_be_looked_at(world: World):
-    number = world.driver.newest + 1
-    world.judgement = proposal(number, moved_bytes=2**30)
-    world.carry_out(world.decide())
-    world.judgement = None
-    complete = {"conditions": [{"type": "Complete", "status": "True"}]}
-    world.objects["Job", f"flow-migrate-{number}"]["status"] = complete
+    number = migrate_ahead(world)
+    is_complete(world, number)
     world.settle()
     world.change(operators=[{**COUNTS, "run": "own.module:Class"}])
     world.settle()

@@ -16,15 +16,23 @@ from support.waiting import eventually
 
 NAME = "words"
 START_SECONDS, STEP_SECONDS = 400, 200
+OWN_OPERATOR = Path(__file__).parents[2] / "node" / "code" / "words.py"
 
 Status = Mapping[str, Any]
+
+
+CODE = "own-code"
+"""The ConfigMap that has the operator `Split`, which `word_count` runs."""
 
 
 def word_count(shared: Path) -> dict[str, Any]:
     """Requests of 1.5 CPUs with those of the operator; the rest is room for a third small executor or larger ones."""
     pod = {
-        "volumes": [{"name": "shared", "hostPath": {"path": str(shared), "type": "Directory"}}],
-        "volumeMounts": [{"name": "shared", "mountPath": str(shared)}],
+        "volumes": [
+            {"name": "shared", "hostPath": {"path": str(shared), "type": "Directory"}},
+            {"name": "code", "configMap": {"name": CODE}},
+        ],
+        "volumeMounts": [{"name": "shared", "mountPath": str(shared)}, {"name": "code", "mountPath": "/opt/code"}],
     }
     return {
         "apiVersion": "streamtopology.dev/v1alpha1",
@@ -34,8 +42,7 @@ def word_count(shared: Path) -> dict[str, Any]:
             "imagePullPolicy": "Never",
             "sources": [{"name": "lines", "format": "text", "options": {"path": f"{shared}/lines", "maxFilesPerTrigger": 1}}],
             "operators": [
-                {"name": "split", "inputs": ["lines"], "run": "map",
-                 "with": {"select": ["unnest(string_split(value, ' ')) AS word"]}},
+                {"name": "split", "inputs": ["lines"], "run": "/opt/code/words.py:Split"},
                 {"name": "counts", "inputs": ["split"], "grouping": {"policy": "mixed", "key": "word"}, "run": "count",
                  "with": {"costPerTuple": "40us"}},
             ],
@@ -65,6 +72,11 @@ class AppliedTopology:
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
         return self.node.kubectl("-n", self.namespace, *arguments, stdin=stdin)
+
+    def apply(self, manifest: Mapping[str, Any]) -> None:
+        """The topology, and before it the code that `word_count` runs."""
+        self.kubectl("create", "configmap", CODE, f"--from-file={OWN_OPERATOR}")
+        self.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
 
     def patch(self, *changes: tuple[str, Any]) -> None:
         """Values at paths of the spec."""

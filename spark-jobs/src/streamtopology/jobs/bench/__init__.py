@@ -15,6 +15,7 @@ BENCHMARKS: Mapping[str, str] = {
     "locality": "a locality plan of 150,000 key pairs, beside METIS alone",
     "dataplane": "two chained stateful operators, against Spark's own row exchange",
     "latency": "1,000 rows a batch, against a foreachBatch with one pinned Python stage",
+    "startup": "from `streamtopology run` to the first batch on four executors, beside plain Spark's start",
     "heterogeneous": "one executor of four at 30 %: re-routing against fields, and against plain Spark",
     "rescale": "one executor more and one fewer under a running topology",
     "chaos": "kill -9 of everything while it is re-routed: nothing lost, nothing counted twice (--seed, --kills)",
