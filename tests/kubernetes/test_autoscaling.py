@@ -52,7 +52,7 @@ def test_the_built_in_autoscaler_adds_executors_that_are_kept_busy_and_takes_idl
 
     drivers.rows = 500
     try:
-        eventually(lambda: runs_with(topologies, "flow", 1), 90)
+        eventually(lambda: runs_with(topologies, "flow", 2), 90)
     finally:
         drivers.rows = 50_000
     assert topologies.get("flow")["spec"]["autoscale"] == scaled | {"minReplicas": 1, "targetUtilisation": 0.7}, "as written"
