@@ -168,15 +168,18 @@ def _laid_out(sources: Any, targets: Any, rows: Any, n_vertices: int) -> Any:
     for i in range(len(rows)):
         first[sources[i] + 1] += 1
         first[targets[i] + 1] += 1
-    first = np.cumsum(first)
+    for vertex in range(n_vertices):
+        first[vertex + 1] += first[vertex]
     free = first[:-1].copy()
     others, weights = np.empty(first[-1], np.int64), np.empty(first[-1], np.int64)
     for i in range(len(rows)):
-        at, beside = free[sources[i]], free[targets[i]]
-        others[at], weights[at] = targets[i], rows[i]
-        others[beside], weights[beside] = sources[i], rows[i]
-        free[sources[i]] += 1
-        free[targets[i]] += 1
+        source, target, weight = sources[i], targets[i], rows[i]
+        at = free[source]
+        free[source] = at + 1
+        others[at], weights[at] = target, weight
+        beside = free[target]
+        free[target] = beside + 1
+        others[beside], weights[beside] = source, weight
     return first, others, weights
 
 
