@@ -19,7 +19,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -139,12 +138,17 @@ def _debootstrap(root: Path) -> None:
 
 def _download_uv(version: str, root: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        what = ["--no-deps", "--only-binary", ":all:", "--dest", folder, f"uv=={version}"]
-        _run([sys.executable, "-m", "pip", "download", "--quiet", *what])
-        with zipfile.ZipFile(next(Path(folder).glob("*.whl"))) as wheel:
-            binary = next(name for name in wheel.namelist() if name.endswith("/scripts/uv"))
-            (root / "uv").write_bytes(wheel.read(binary))
+        _run([*_installer(), "--quiet", "--target", folder, "--no-deps", "--only-binary", ":all:", f"uv=={version}"])
+        shutil.copyfile(Path(folder, "bin", "uv"), root / "uv")
     (root / "uv").chmod(0o755)
+
+
+def _installer() -> list[str]:
+    """What installs from PyPI: uv from PATH or as scripts/setup.sh left it, else this Python's pip; a venv of uv has none."""
+    for uv in (shutil.which("uv"), ROOT / "build" / "uv" / "bin" / "uv"):
+        if uv is not None and Path(uv).exists():
+            return [str(uv), "pip", "install", "--python", sys.executable]
+    return [sys.executable, "-m", "pip", "install"]
 
 
 def _run(command: Sequence[str], *, capture: bool = False) -> str:
