@@ -21,6 +21,7 @@ from streamtopology.jobs.report import Checked, build_report, summary_text
 from streamtopology.jobs.runner import RunOptions, TopologyRun, check_before_start, new_history
 from streamtopology.jobs.view import View
 from streamtopology.routing import groupings
+from streamtopology.routing.memory import keep_freed_memory
 from streamtopology.routing.topology import Topology, load
 
 
@@ -62,6 +63,7 @@ class Session:
         self._undo = ExitStack()
 
     def __enter__(self) -> Session:
+        keep_freed_memory()  # plans are made in this process
         with ExitStack() as undo:
             undo.push(self._screen)
             starting = new_history(self._topology)

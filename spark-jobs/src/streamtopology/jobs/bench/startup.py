@@ -5,6 +5,7 @@ By a clock outside, each run in processes of its own. Plain Spark: a local sessi
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -66,7 +67,8 @@ def run(runs: int = 5) -> dict[str, Any]:
 
 def _seconds_of_plain_spark() -> float:
     started = time.monotonic()
-    subprocess.run([sys.executable, "-c", _PLAIN_SPARK], check=True, capture_output=True)
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    subprocess.run([sys.executable, "-c", _PLAIN_SPARK], check=True, capture_output=True, env=environment)
     return time.monotonic() - started
 
 

@@ -1,0 +1,34 @@
+"""A process that plans keeps the memory that it lets go."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+ASKS_AGAIN = """
+import resource, sys
+import numpy as np
+from streamtopology.routing.memory import keep_freed_memory
+if sys.argv[1] == "keep":
+    keep_freed_memory()
+
+def plan():
+    for _ in range(10):
+        arrays = [np.ones(2_500_000 // 8) for _ in range(8)]
+        del arrays
+
+plan()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+plan()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="page faults of glibc's memory")
+def test_what_is_asked_for_again_is_there() -> None:
+    def faults(how: str) -> int:
+        return int(subprocess.run([sys.executable, "-c", ASKS_AGAIN, how], check=True, capture_output=True, text=True).stdout)
+
+    assert faults("keep") < 100 < 1000 < faults("not")
