@@ -177,7 +177,7 @@ class Migration:
     """
 
     threshold_bytes: int = 64 * 2**20
-    portion_bytes: int = 2**20
+    portion_bytes: int = 2**19
 
 
 @dataclass(frozen=True)
