@@ -13,7 +13,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
-import yaml
 from kubernetes import client
 from kubernetes.aio import config as aio_config
 from kubernetes.aio.client import ApiClient, Configuration
@@ -23,7 +22,6 @@ from streamtopology.operator.operator import operate
 from streamtopology.operator.planning import Desk, PlanningRequest, Reading, Told, read_topology
 from streamtopology.operator.settings import Settings
 from support.kube.cluster import Cluster
-from support.waiting import eventually
 
 CRD = Path(__file__).parents[3] / "crds" / "streamtopologies.streamtopology.dev.yaml"
 GROUP, VERSION, PLURAL = "streamtopology.dev", "v1alpha1", "streamtopologies"
@@ -31,21 +29,8 @@ GROUP, VERSION, PLURAL = "streamtopology.dev", "v1alpha1", "streamtopologies"
 
 def install_crd(cluster: Cluster) -> None:
     """The CRD, as users install it; waits until it is served."""
-    definition = yaml.safe_load(CRD.read_text())
-    name = definition["metadata"]["name"]
-    with cluster.client() as api:
-        extensions = client.ApiextensionsV1Api(api)
-        try:
-            extensions.create_custom_resource_definition(definition)
-        except client.ApiException as error:
-            if error.status != 409:
-                raise
-
-        def established() -> bool:
-            conditions = extensions.read_custom_resource_definition(name).status.conditions or []
-            return any(one.type == "Established" and one.status == "True" for one in conditions)
-
-        eventually(established)
+    cluster.kubectl("apply", "--server-side", "-f", str(CRD))
+    cluster.kubectl("wait", "--for=condition=Established", "crd/streamtopologies.streamtopology.dev", "--timeout=30s")
 
 
 def manifest(name: str, **spec: Any) -> dict[str, Any]:
