@@ -144,11 +144,11 @@ def _download_uv(version: str, root: Path) -> None:
 
 
 def _installer() -> list[str]:
-    """What installs from PyPI: uv from PATH or as scripts/setup.sh left it, else this Python's pip; a venv of uv has none."""
+    """What installs from PyPI: uv from PATH or as scripts/setup.sh left it, else pip, which a venv of uv has not."""
     for uv in (shutil.which("uv"), ROOT / "build" / "uv" / "bin" / "uv"):
         if uv is not None and Path(uv).exists():
             return [str(uv), "pip", "install", "--python", sys.executable]
-    return [sys.executable, "-m", "pip", "install"]
+    return [sys._base_executable, "-m", "pip", "install"]
 
 
 def _run(command: Sequence[str], *, capture: bool = False) -> str:

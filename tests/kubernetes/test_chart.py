@@ -6,13 +6,16 @@ import json
 import re
 import shutil
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import promql_parser
 import pytest
 import yaml
 from support.kube.apiserver import ApiServer
 from support.kube.binaries import binary, require
+from support.kube.neighbours import PROMETHEUS_OPERATOR
 from support.kube.processes import ProcessFailed, run
 
 from streamtopology.operator.metrics import Metrics
@@ -131,12 +134,50 @@ def test_monitors_rules_and_dashboard_come_where_prometheus_operator_is():
     assert {each["kind"] for each in off} - {each["kind"] for each in plain} == {"PodMonitor"}
 
 
-def test_alerts_say_what_to_do_and_use_metrics_that_exist():
+@pytest.fixture(scope="module")
+def prometheus_operator(api_server: ApiServer) -> Iterator[None]:
+    """The definitions that its makers publish."""
+    names = [f"crd/{kind.lower()}s.monitoring.coreos.com" for kind in MONITORS]
+    for kind in MONITORS:
+        definition = PROMETHEUS_OPERATOR.definition(f"monitoring.coreos.com_{kind.lower()}s.yaml")
+        api_server.kubectl("apply", "--server-side", "-f", str(definition))
+    api_server.kubectl("wait", "--for=condition=Established", *names, "--timeout=30s")
+    yield
+    api_server.kubectl("delete", *names, "--timeout=30s")
+
+
+def test_prometheus_operator_takes_what_the_chart_brings(
+    api_server: ApiServer, namespace: str, prometheus_operator: None
+) -> None:
+    brought = [each for each in render(*MONITORED, namespace=namespace) if each["kind"] in MONITORS]
+    assert {each["kind"] for each in brought} == MONITORS
+    for each in brought:
+        said = api_server.kubectl("create", "--dry-run=server", "--validate=strict", "-f", "-", stdin=json.dumps(each))
+        assert "created (server dry run)" in said
+
+
+def alerts() -> list[Manifest]:
     groups = yaml.safe_load((CHART / "files" / "rules.yaml").read_text())["groups"]
-    alerts = [rule for group in groups for rule in group["rules"]]
-    assert all(len(alert["annotations"]["description"]) > 80 and alert["labels"]["severity"] for alert in alerts)
+    return [rule for group in groups for rule in group["rules"]]
+
+
+def queries() -> list[str]:
+    """Of the alerts and of the dashboard."""
     board = json.loads((CHART / "files" / "dashboard.json").read_text())
-    asked = [alert["expr"] for alert in alerts] + [each["expr"] for panel in board["panels"] for each in panel["targets"]]
+    shown = [each["expr"] for panel in board["panels"] for each in panel["targets"]]
+    return [alert["expr"] for alert in alerts()] + shown
+
+
+def test_queries_are_promql():
+    for query in queries():
+        promql_parser.parse(query.replace("$__interval", "1m"))  # which Grafana puts in
+    with pytest.raises(ValueError, match="rate"):
+        promql_parser.parse("rate(streamtopology_rows_total)")
+
+
+def test_alerts_say_what_to_do_and_use_metrics_that_exist():
+    assert all(len(alert["annotations"]["description"]) > 80 and alert["labels"]["severity"] for alert in alerts())
+    asked = queries()
     used = {re.sub(r"_(bucket|count)$", "", name) for each in asked for name in re.findall(r"streamtopology_\w+", each)}
     by_drivers = set(re.findall(r"`(streamtopology_\w+)`", (ROOT / "docs" / "stats.md").read_text()))
     families = Metrics().registry.collect()

@@ -15,6 +15,7 @@ import pytest
 from kubernetes import client
 from support.kube.apiserver import ApiServer
 from support.kube.processes import ProcessFailed
+from support.kube.running_operator import install_crd
 from support.mistakes import MISTAKES, VALID, changed, complete_manifest
 from support.waiting import eventually
 
@@ -80,9 +81,8 @@ class Topologies:
 @pytest.fixture(scope="module")
 def definitions(api_server: ApiServer) -> Iterator[None]:
     """The CRD and the admission policy are there, and the API server goes by both; the policy only for these tests."""
-    for name in ("streamtopologies.streamtopology.dev.yaml", "admission-policy.yaml"):
-        api_server.kubectl("apply", "--server-side", "-f", str(ROOT / "crds" / name))
-    api_server.kubectl("wait", "--for=condition=Established", "crd/streamtopologies.streamtopology.dev", "--timeout=30s")
+    install_crd(api_server)
+    api_server.kubectl("apply", "--server-side", "-f", str(ROOT / "crds" / "admission-policy.yaml"))
     eventually(lambda: "stopo" in api_server.kubectl("api-resources", "--cached=false"))  # kubectl remembers what there was
     namespace = api_server.new_namespace()
     unknown_input = changed(("spec.operators[1].inputs", ["claen"]))

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from support.kube.apiserver import ApiServer
+from support.kube.running_operator import install_crd
 from support.mistakes import VALID, changed
 from support.waiting import eventually
 
-CRD = Path(__file__).parents[2] / "crds" / "streamtopologies.streamtopology.dev.yaml"
 LAG = "source-lag"
 
 METRICS_API = {
@@ -87,12 +86,12 @@ class Scaled:
 
 @pytest.fixture
 def scaled(api_server: ApiServer, namespace: str) -> Iterator[Scaled]:
-    api_server.kubectl("apply", "--server-side", "-f", str(CRD))
+    install_crd(api_server)
     api_server.kubectl("apply", "-f", "-", stdin=json.dumps(METRICS_API))
-    names = [f"crd/{METRICS_API['metadata']['name']}", "crd/streamtopologies.streamtopology.dev"]  # type: ignore[index]
-    api_server.kubectl("wait", "--for=condition=Established", *names, "--timeout=30s")
+    name = f"crd/{METRICS_API['metadata']['name']}"  # type: ignore[index]
+    api_server.kubectl("wait", "--for=condition=Established", name, "--timeout=30s")
     yield Scaled(api_server, namespace)
-    api_server.kubectl("delete", names[0], "--timeout=30s")
+    api_server.kubectl("delete", name, "--timeout=30s")
 
 
 def test_an_autoscaler_follows_the_lag_up_and_down(api_server: ApiServer, scaled: Scaled) -> None:

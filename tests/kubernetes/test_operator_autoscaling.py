@@ -9,28 +9,18 @@ from typing import Any
 import pytest
 from support.fake_driver import FakeDrivers
 from support.kube.apiserver import ApiServer
-from support.kube.flow import IMAGE, QUIET, SMALL
+from support.kube.flow import QUIET, SMALL, an_operator
 from support.kube.metrics_api import MetricsApi
-from support.kube.running_operator import OperatorThread, Topologies, manifest
+from support.kube.running_operator import Topologies, manifest
 from support.waiting import eventually
-
-from streamtopology.operator.settings import Settings
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "autoscale-hpa.yaml"
 CLASSES = [{"name": "large", "cpu": "400m", "memory": "1Gi"}, SMALL]
 
 
-@pytest.fixture(scope="module")
-def drivers(api_server: ApiServer, kubelet: object) -> Iterator[FakeDrivers]:
-    """Of this module alone: how many rows come is changed here."""
-    with FakeDrivers(api_server) as drivers:
-        yield drivers
-
-
 @pytest.fixture
 def topologies(api_server: ApiServer, namespace: str, drivers: FakeDrivers) -> Iterator[Topologies]:
-    settings = Settings(namespaces=(namespace,), image=IMAGE, driver_url=drivers.url, drain_seconds=20.0)
-    with OperatorThread(api_server, settings), api_server.client() as api:
+    with an_operator(api_server, (namespace,), drivers), api_server.client() as api:
         yield Topologies(api, namespace)
 
 

@@ -30,9 +30,7 @@ class Module:
         return _downloaded(self) / self.folder / name
 
 
-KEDA = Module(
-    "github.com/kedacore/keda/v2", "v2.18.1", "h1:h6bRt/IOxxtZpJlHSqhdH/lcInH7Z9obxg/JvWOmGAw=", "config/crd/bases"
-)  # fmt: skip
+KEDA = Module("github.com/kedacore/keda/v2", "v2.18.1", "h1:h6bRt/IOxxtZpJlHSqhdH/lcInH7Z9obxg/JvWOmGAw=", "config/crd/bases")
 PROMETHEUS_OPERATOR = Module(
     "github.com/prometheus-operator/prometheus-operator", "v0.85.0", "h1:M5xLCLEoaW2IJfnuCwFzzpL+jSVQu3KGT84Pye+fW8s=",
     "example/prometheus-operator-crd",

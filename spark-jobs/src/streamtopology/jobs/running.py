@@ -15,13 +15,13 @@ from streamtopology.jobs.cluster import executor_slots
 from streamtopology.jobs.embedded import EmbeddedCluster
 from streamtopology.jobs.following import following
 from streamtopology.jobs.history import History
+from streamtopology.jobs.memory import keep_freed_memory
 from streamtopology.jobs.picture import draw_run
 from streamtopology.jobs.query import Until
 from streamtopology.jobs.report import Checked, build_report, summary_text
 from streamtopology.jobs.runner import RunOptions, TopologyRun, check_before_start, new_history
 from streamtopology.jobs.view import View
 from streamtopology.routing import groupings
-from streamtopology.routing.memory import keep_freed_memory
 from streamtopology.routing.topology import Topology, load
 
 

@@ -15,10 +15,10 @@ import numpy.typing as npt
 
 from streamtopology.routing.controller import Controller, Reroute, TopologyFacts
 from streamtopology.routing.epoch import Epoch, Route
-from streamtopology.routing.groupings import Chooser, GroupingSpec
-from streamtopology.routing.groupings.knowledge import LearningChooser
+from streamtopology.routing.groupings import GroupingSpec
 from streamtopology.routing.planners.balance import imbalance
 from streamtopology.routing.report import LoadReport
+from streamtopology.routing.simulator.lessons import Lessons
 from streamtopology.routing.table import BUCKETS, RoutingTable, bucket_of, moved, partition
 from streamtopology.routing.topology import Rebalance
 
@@ -146,7 +146,7 @@ class Contender:
         options: Mapping[str, object] = site.options if spec.name == site.policy else {}
         table = spec.first_table(instances, options)
         self._epoch = Epoch(1, {site.operator: Route(spec.name, table, instances, options)}, (), "the first epoch")
-        self._lessons = _Lessons(site, spec, options) if spec.learning is not None else None
+        self._lessons = Lessons(spec, options, site.parallelism)
         self._facts = TopologyFacts.of(self._epoch.routes, site.cpu, source_by_share=False)
         self._rows_given = np.zeros(site.parallelism)
         self._played: list[Played] = []
@@ -161,6 +161,8 @@ class Contender:
         table = self._route.table
         if table is None or self._spec.kind == "virtual":
             chosen = self._choose(batch)
+            speeds = np.array(self._site.cpu)[self._site.slots]
+            self._lessons.take_in(batch.hashes, batch.seconds / speeds[chosen], chosen)
             work, rows = self._sums(chosen, batch.seconds), self._sums(chosen)
             copies = _copies(batch, chosen, self._site.parallelism)
             reports = self._with_buckets(self._reports(rows, work), chosen, batch)
@@ -218,13 +220,9 @@ class Contender:
             seed = self._seed + len(self._played) * 1_000_003 + router
             given = self._rows_given[active] / routers
             chooser = self._spec.chooser(active, given, seed, self._route.options, self._route.table)
-            if self._lessons is not None:
-                self._lessons.tell(chooser, routers)
+            self._lessons.tell(chooser, routers)
             chosen.append(chooser.choose(hashes if self._site.has_key else None, len(hashes)))
-        everywhere = np.concatenate(chosen)
-        if self._lessons is not None:
-            self._lessons.take_in(batch, everywhere)
-        return everywhere
+        return np.concatenate(chosen)
 
     def _reports(self, rows: Floats, work: Floats) -> list[LoadReport]:
         busy = work / np.array(self._site.cpu)[self._site.slots]
@@ -284,30 +282,6 @@ class Contender:
             self._keys_moved += int(np.count_nonzero(moved(before, after, seen)[0]))
         self._epoch = decision.epoch
         self._rerouted_at.append(len(self._played))
-
-
-class _Lessons:
-    """What the instances of a policy that learns have told: after each batch, for all routers of the next one."""
-
-    def __init__(self, site: Site, spec: GroupingSpec, options: Mapping[str, object]) -> None:
-        assert spec.learning is not None
-        checked = spec.check_options(options)
-        make_observer = spec.learning.make_observer
-        self._observers = [make_observer(instance, checked) for instance in range(site.parallelism)]
-        self._speeds = np.array(site.cpu)[site.slots]
-        self._known = spec.learning.nothing_known(checked)
-
-    def tell(self, chooser: Chooser, routers: int) -> None:
-        if isinstance(chooser, LearningChooser):
-            chooser.learn(self._known, routers)
-
-    def take_in(self, batch: Batch, chosen: Instances) -> None:
-        """Each instance times its rows, in the order in which the routers sent them, and reports."""
-        for instance, observer in enumerate(self._observers):
-            mine = np.flatnonzero(chosen == instance)
-            observer.observe(batch.hashes[mine], batch.seconds[mine] / self._speeds[instance])
-        told = [report for observer in self._observers if (report := observer.report()) is not None]
-        self._known = self._known.after(told)
 
 
 def last_third(values: Sequence[_T]) -> Sequence[_T]:

@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.state import GroupStateTimeout
 
 from streamtopology.jobs.bench.cluster import (
+    ONE_OF_FOUR_SLOW,
     Ran,
     cluster_for,
     fresh_folder,
@@ -39,11 +40,7 @@ from streamtopology.routing.table import RoutingTable
 from streamtopology.routing.topology import Topology, parse_cpu
 
 DISTRIBUTIONS: tuple[Distribution, ...] = ("zipf-1.0", "zipf-1.2", "tweets")
-EXECUTORS: tuple[dict[str, Any], ...] = (
-    {"name": "large", "replicas": 3, "cpu": "450m", "memory": "1Gi"},
-    {"name": "small", "replicas": 1, "cpu": "135m", "memory": "1Gi"},
-)
-CPU = np.array([parse_cpu(of_class["cpu"]) for of_class in EXECUTORS for _ in range(of_class["replicas"])])
+CPU = np.array([parse_cpu(of_class["cpu"]) for of_class in ONE_OF_FOUR_SLOW for _ in range(of_class["replicas"])])
 COST_SECONDS = 10e-6
 KEYS = 100_000
 ROWS_PER_BATCH = 300_000  # at the bound some 2 s, of which 0.2-0.3 s do not depend on the rows
@@ -129,7 +126,7 @@ def _counting(name: str, folder: Path, policy: str, rebalance: Mapping[str, Any]
         "name": "counts", "inputs": ["rows"], "grouping": {"policy": policy, "key": "key"}, "parallelism": 4, "run": "count",
         "with": {"costPerTuple": f"{COST_SECONDS * 1e6:g}us", "emit": "nothing"},
     }  # fmt: skip
-    return topology(name, folder / "data", KEYS_DDL, [operator], EXECUTORS, rebalance)
+    return topology(name, folder / "data", KEYS_DDL, [operator], ONE_OF_FOUR_SLOW, rebalance)
 
 
 def _plain_spark(embedded: EmbeddedCluster, files: Sequence[Path]) -> dict[str, float]:

@@ -11,7 +11,7 @@ import numpy as np
 import pymetis
 
 from streamtopology.jobs.bench.figures import figure, machine
-from streamtopology.routing.memory import keep_freed_memory
+from streamtopology.jobs.memory import keep_freed_memory
 from streamtopology.routing.planners.locality import locality
 from streamtopology.routing.simulator.experiments.locality.chain import Chain, counted
 from streamtopology.routing.simulator.experiments.locality.tweets import Tweets

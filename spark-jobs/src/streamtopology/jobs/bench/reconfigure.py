@@ -47,8 +47,8 @@ WARM_UP = 3
 USUAL = 3
 """Usual batches before each publication; the switching batch is compared with their median."""
 
-PERIOD = USUAL + 5
-"""Batches from one publication to the next: the batch at work, up to four in which state moves, the usual ones."""
+PERIOD = USUAL + 8
+"""Batches from one publication to the next: the batch at work, up to seven in which state moves, the usual ones."""
 
 
 def run(runs: int = 5) -> dict[str, Any]:

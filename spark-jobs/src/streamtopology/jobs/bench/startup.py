@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streamtopology.jobs.bench.cluster import fresh_folder, machine, tell, topology
+from streamtopology.jobs.bench.cluster import ONE_OF_FOUR_SLOW, fresh_folder, machine, tell, topology
 from streamtopology.jobs.bench.figures import figure
 from streamtopology.jobs.bench.victim import Victim
 from streamtopology.routing.topology import to_manifest
@@ -24,10 +24,6 @@ from streamtopology.routing.topology import to_manifest
 ROWS = 100_000
 LOOK_SECONDS = 0.05
 LONGEST_SECONDS = 300.0
-EXECUTORS = (
-    {"name": "large", "replicas": 3, "cpu": "450m", "memory": "1Gi"},
-    {"name": "small", "replicas": 1, "cpu": "135m", "memory": "1Gi"},
-)
 PLAIN = "plain Spark: a local session's first Python stage"
 _PLAIN_SPARK = """
 from pyspark.sql import SparkSession
@@ -77,7 +73,7 @@ def _seconds_to_first_batch(folder: Path, rows: Path) -> tuple[float, float]:
     folder.mkdir()
     counts = {"name": "counts", "inputs": ["rows"], "grouping": {"policy": "mixed", "key": "key"}, "run": "count"}
     checkpoint = str(folder / "checkpoint")
-    given = to_manifest(topology("startup", rows, "key BIGINT", [counts], EXECUTORS, checkpoint=checkpoint))
+    given = to_manifest(topology("startup", rows, "key BIGINT", [counts], ONE_OF_FOUR_SLOW, checkpoint=checkpoint))
     run = Victim(folder, given)
     started = spoke = time.monotonic()
     said, silent = 0, 0.0

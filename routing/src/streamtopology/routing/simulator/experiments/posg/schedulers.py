@@ -11,17 +11,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from streamtopology.routing import groupings
-from streamtopology.routing.groupings.knowledge import Knowledge, LearningChooser
 from streamtopology.routing.simulator.experiment import Claim, Experiment, Measured, Parameters, Plot, Progress, Row, Summary
 from streamtopology.routing.simulator.experiments.posg.queues import Stream
 from streamtopology.routing.simulator.experiments.posg.rows import SYNTHETIC
 from streamtopology.routing.simulator.experiments.posg.workloads import synthetic
+from streamtopology.routing.simulator.lessons import Lessons
 
 Floats = npt.NDArray[np.float64]
 
@@ -50,9 +49,7 @@ class _Instances:
     def __post_init__(self) -> None:
         self.spec = groupings.get(self.policy)
         self.rows = np.zeros(len(self.slowness))
-        learning = self.spec.learning
-        self.observers = [learning.make_observer(i, self.options) for i in range(len(self.slowness))] if learning else []
-        self.knowledge: Knowledge[Any] | None = learning.nothing_known(self.options) if learning else None
+        self.lessons = Lessons(self.spec, self.options, len(self.slowness))
 
     def divided(self, hashes: npt.NDArray[np.uint64], batch: int, schedulers: int, parts: int) -> npt.NDArray[np.int32]:
         """int32[n]: the instance of each tuple of a batch. Each scheduler makes up one of `parts` of what is uneven."""
@@ -63,8 +60,7 @@ class _Instances:
             mine = slice(scheduler, None, schedulers)
             seed = batch * 1_000_003 + scheduler
             chooser = self.spec.chooser(instances, self.rows / parts, seed, self.options, table)
-            if isinstance(chooser, LearningChooser):
-                chooser.learn(self.knowledge, parts)
+            self.lessons.tell(chooser, parts)
             chosen[mine] = chooser.choose(hashes[mine], len(hashes[mine]))
         return chosen
 
@@ -73,10 +69,7 @@ class _Instances:
         took = seconds * self.slowness[chosen]
         work = np.bincount(chosen, took, len(self.slowness))
         self.rows += np.bincount(chosen, minlength=len(self.slowness))
-        for instance, observer in enumerate(self.observers):
-            observer.observe(hashes[chosen == instance], took[chosen == instance])
-        if self.knowledge is not None:
-            self.knowledge = self.knowledge.after([report for o in self.observers if (report := o.report()) is not None])
+        self.lessons.take_in(hashes, took, chosen)
         return float(work.max() / (seconds.sum() / np.sum(1 / self.slowness)))
 
 

@@ -10,7 +10,7 @@ import pytest
 ASKS_AGAIN = """
 import resource, sys
 import numpy as np
-from streamtopology.routing.memory import keep_freed_memory
+from streamtopology.jobs.memory import keep_freed_memory
 if sys.argv[1] == "keep":
     keep_freed_memory()
 
