@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,34 +12,43 @@ from streamtopology.jobs.checkpoint import Checkpoint
 if TYPE_CHECKING:  # the plugin is imported by pytest, which then explains its assertions
     from support.topologies import Runner
 
-from support.manifests import counting, counts_in, files, manifest, memory_sink, write_rows
+from support.feeding import Feed
+from support.manifests import counting, counts_in, files, manifest, memory_sink
 
 pytest_plugins = ("support.topologies",)
 pytestmark = pytest.mark.spark
 
-HALF = 14
-"""Batches until the stream drifts, and as many after it."""
+PORTION = AHEAD = 128
+"""Bytes: of a portion, and the threshold of those whose state is copied ahead."""
 
 
-@pytest.mark.parametrize("threshold", ["1Gi", "1Ki"], ids=["with the batches", "copied ahead"])
-def test_state_moves_over_several_batches(runner: Runner, threshold: str) -> None:
-    rows = runner.folder / "rows"
-    firsts = [1] * HALF + [1001] * HALF
-    expected = sum((write_rows(rows, number, rows=6_000, first=first) for number, first in enumerate(firsts)), Counter[int]())
+@pytest.mark.parametrize("threshold", ["1Gi", AHEAD], ids=["with the batches", "copied ahead"])
+def test_state_moves_over_several_batches(runner: Runner, threshold: str | int) -> None:
+    feed = Feed(runner.folder / "rows", 6_000)
     operator = counting("words", "simple", **{"with": {"costPerTuple": "10us"}})  # which moves most keys whenever it plans
-    history = runner.run(
-        manifest(
-            "portions", [files(rows)], [operator], [memory_sink("portion-counts", "words")],
-            migration={"threshold": threshold, "portion": 128}, rebalance={"interval": "1s", "tolerance": 0.02},
-        )
+    given = manifest(
+        "portions", [files(feed.folder)], [operator], [memory_sink("portion-counts", "words")], trigger={},
+        migration={"threshold": threshold, "portion": PORTION}, rebalance={"interval": "1s", "tolerance": 0.02},
     )  # fmt: skip
-    changes = [change for change in history.reconfigurations if change.operator == "words" and change.keys_moved]
-    assert any(change.batches >= 3 for change in changes), changes
+    with runner.running(given) as running:
+        history = running.history
+
+        def moved() -> bool:
+            """State has moved over several batches in the way that is looked at."""
+            copied = {int(event.text.split()[1].rstrip(":")) for event in history.events if " are copied ahead" in event.text}
+            return any(
+                change.batches >= 3 and (change.epoch in copied) == (threshold == AHEAD) for change in history.reconfigurations
+            )
+
+        for first in (1, 1001, 2001, 3001):
+            feed.until(running, moved, first, waiting=3, at_most=40)
+        assert moved(), history.reconfigurations
+        feed.files(running)
     under_way = [batch for batch in history.batches if batch.moving]
     ended_amid = len(list(itertools.takewhile(lambda batch: batch.moving, reversed(history.batches))))
-    assert sum(change.batches - 1 for change in changes) == len(under_way) - ended_amid
+    assert sum(change.batches - 1 for change in history.reconfigurations) == len(under_way) - ended_amid
     assert any(report.ahead for batch in under_way for report in batch.source_reports), "read while the one before was at work"
-    assert counts_in("portion-counts") == expected
+    assert counts_in("portion-counts") == feed.expected
     checkpoint = Checkpoint.attach(str(runner.folder / "portions" / "checkpoint"))
     last = checkpoint.last_commit()
     assert last is not None

@@ -1,6 +1,7 @@
 """Every policy with a planner re-routes a running stream as it promises, and its results stay those of a plain count.
 
-Two runs, each with all its policies side by side; half-way the stream drifts. A test looks at what one policy did.
+Two runs, each with all its policies side by side, until all have moved state; then the stream drifts, until they have
+again. A test looks at what one policy did.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ if TYPE_CHECKING:  # the plugin is imported by pytest, which then explains its a
 
     from support.topologies import Runner
 
-from support.manifests import counting, counts_in, files, manifest, memory_sink, write_rows
+from support.feeding import Feed
+from support.manifests import counting, counts_in, files, manifest, memory_sink
 
 pytest_plugins = ("support.topologies",)
 pytestmark = pytest.mark.spark
@@ -31,36 +33,47 @@ pytestmark = pytest.mark.spark
 LOOKED_UP = {"mixed": {}, "mintable": {}, "minmig": {}, "simple": {}, "readj": {}, "dkg": {"theta": 0.02, "mu": 64}}
 """Policies before state with their options; `dkg`'s suit unequal executors."""
 LOCAL = ("locality", "locality-offline", "locality-worst")
-HALF = 12
-"""Batches until the stream drifts, and as many after it."""
 COSTLY = {"costPerTuple": "10us"}
 
 
 @dataclass(frozen=True)
 class Ran:
-    """A run that is over: its history, its checkpoint, and the rows of each key."""
+    """A run that is over: its history, its checkpoint, the rows of each key, and the first batch that drifted."""
 
     history: History
     checkpoint: Checkpoint
     expected: Counter[int]
-
-    def changes(self, operator: str) -> list[Reconfiguration]:
-        """The operator's re-routings."""
-        return [change for change in self.history.reconfigurations if change.operator == operator]
+    drifts_at: int
 
 
-def run(runner: Runner, name: str, operators: list[dict[str, Any]], sinks: dict[str, str]) -> Ran:
-    """Run these operators over a stream whose frequent keys become rare half-way, and others frequent.
+def changes(history: History, operator: str) -> list[Reconfiguration]:
+    """What a history says of an operator's re-routings."""
+    return [change for change in history.reconfigurations if change.operator == operator]
 
-    sinks: sink -> the operator that it shows.
+
+def moves(history: History, operator: str) -> list[int]:
+    """The batches in which an operator's state began to move."""
+    return [change.batch for change in changes(history, operator) if change.keys_moved]
+
+
+def run(
+    runner: Runner, name: str, operators: list[dict[str, Any]], sinks: dict[str, str],
+    answered: Callable[[History, int], bool],
+) -> Ran:  # fmt: skip
+    """Run these operators until they have answered the stream, then, with other keys frequent, until they have again.
+
+    sinks: sink -> the operator that it shows; answered: have all, later than with that batch?
     """
-    rows = runner.folder / "rows"
-    firsts = [1] * HALF + [1001] * HALF
-    expected = sum((write_rows(rows, number, rows=6_000, first=first) for number, first in enumerate(firsts)), Counter[int]())
-    source = files(rows) | {"select": ["key", "value", "(key + 2) % 60 AS grp"]}
+    feed = Feed(runner.folder / "rows", 6_000)
+    source = files(feed.folder) | {"select": ["key", "value", "(key + 2) % 60 AS grp"]}
     shown = [memory_sink(sink, operator) for sink, operator in sinks.items()]
-    history = runner.run(manifest(name, [source], operators, shown, rebalance={"interval": "1s", "tolerance": 0.02}))
-    return Ran(history, Checkpoint.attach(str(runner.folder / name / "checkpoint")), expected)
+    rebalance = {"interval": "1s", "tolerance": 0.02}
+    with runner.running(manifest(name, [source], operators, shown, trigger={}, rebalance=rebalance)) as running:
+        history = running.history
+        feed.until(running, lambda: answered(history, 0), waiting=1)
+        drifts_at = history.batches[-1].number + 1
+        feed.until(running, lambda: answered(history, drifts_at + 1), first=1001, waiting=1)
+    return Ran(history, Checkpoint.attach(str(runner.folder / name / "checkpoint")), feed.expected, drifts_at)
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +85,12 @@ def by_key(new_runner: Callable[[str], Runner]) -> Ran:
         for policy, options in policies.items()
     ]
     sinks = {f"{policy}-counts": policy for policy in policies}
-    return run(new_runner("by-key"), "by-key", operators, sinks)
+
+    def moved_since(history: History, batch: int) -> bool:
+        workers = changes(history, "consistent.partial")
+        return bool(workers) and all(moves(history, policy)[-1:] > [batch] for policy in LOOKED_UP)
+
+    return run(new_runner("by-key"), "by-key", operators, sinks, moved_since)
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +102,14 @@ def chained(new_runner: Callable[[str], Runner]) -> Ran:
         grouping = {"policy": policy, "key": "grp"}
         operators.append(counting(f"{policy}-second", of=f"{policy}-first", grouping=grouping, **{"with": COSTLY}))
     sinks = {f"{policy}-counts": f"{policy}-second" for policy in LOCAL}
-    return run(new_runner("chained"), "chained", operators, sinks)
+
+    def local_since(history: History, batch: int) -> bool:
+        if not all(changes(history, f"{policy}-first") for policy in LOCAL) or history.batches[-1].number <= batch:
+            return False
+        shares = locality(history.batches[-1])
+        return shares["locality-first", "locality-second"] > 0.9 > 0.1 > shares["locality-worst-first", "locality-worst-second"]
+
+    return run(new_runner("chained"), "chained", operators, sinks, local_since)
 
 
 def test_no_policy_with_a_planner_is_left_out() -> None:
@@ -94,16 +119,16 @@ def test_no_policy_with_a_planner_is_left_out() -> None:
 
 @pytest.mark.parametrize("policy", LOOKED_UP)
 def test_state_moves_and_moves_again_when_the_stream_drifts(by_key: Ran, policy: str) -> None:
-    moved = [change.batch for change in by_key.changes(policy) if change.keys_moved]
-    assert any(batch < HALF for batch in moved), moved
-    assert any(batch > HALF + 1 for batch in moved), moved
+    moved = moves(by_key.history, policy)
+    assert any(batch < by_key.drifts_at for batch in moved), moved
+    assert any(batch > by_key.drifts_at + 1 for batch in moved), moved
     assert counts_in(f"{policy}-counts") == by_key.expected
 
 
 def test_virtual_workers_move_and_tuples_follow_them_and_no_state_moves(by_key: Ran) -> None:
-    changes = by_key.changes("consistent.partial")
-    assert changes, by_key.history.reconfigurations
-    assert not any(change.keys_moved for change in changes)
+    moved = changes(by_key.history, "consistent.partial")
+    assert moved, by_key.history.reconfigurations
+    assert not any(change.keys_moved for change in moved)
     last = [batch for batch in by_key.history.batches if batch.rows][-1]
     table = Plan.from_json(by_key.checkpoint.read_epoch(last.epoch)).epoch.routes["consistent.partial"].table
     assert table is not None
@@ -124,17 +149,17 @@ def test_keys_that_follow_each_other_live_where_the_policy_says(chained: Ran, po
         grouped[(key + 2) % 60] += count
     assert counts_in(f"{policy}-counts", "grp") == grouped
 
-    changes = chained.changes(first)
-    assert changes, chained.history.reconfigurations
-    assert [change.epoch for change in changes] == [change.epoch for change in chained.changes(second)], "one epoch for both"
-    assert sum(change.keys_moved for change in changes) > 0, "state has moved"
-    shares = [locality(batch)[first, second] for batch in chained.history.batches if batch.rows]
-    assert shares[0] < 0.5
-    before, drifted = shares[HALF - 1], shares[-1]
+    of_first, of_second = (changes(chained.history, operator) for operator in (first, second))
+    assert of_first, chained.history.reconfigurations
+    assert [change.epoch for change in of_first] == [change.epoch for change in of_second], "one epoch for both"
+    assert sum(change.keys_moved for change in of_first) > 0, "state has moved"
+    shares = {batch.number: locality(batch)[first, second] for batch in chained.history.batches if batch.rows}
+    assert shares[min(shares)] < 0.5
+    before, drifted = shares[chained.drifts_at - 1], shares[max(shares)]
     if policy == "locality":
         assert min(before, drifted) > 0.9, shares
     elif policy == "locality-worst":
         assert max(before, drifted) < 0.1, shares
     else:
         assert before > 0.9 > 0.6 > drifted, f"planned for the keys of the first half: {shares}"
-        assert len(changes) == 1, "and never again"
+        assert len(of_first) == 1, "and never again"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.manifests import counting, counts_in, files, manifest, memory_sink, write_rows
+from support.feeding import Feed
+from support.manifests import counting, counts_in, files, manifest, memory_sink
 
 from streamtopology.jobs import control
 from streamtopology.jobs.batch import Plan
@@ -37,27 +37,10 @@ def given(name: str, folder: Path, large: int, small: int = 1, **of_counts: Any)
     )  # fmt: skip
 
 
-class Feed:
-    """Files for one run, and what a plain count says about them."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.expected: Counter[int] = Counter()
-        self.sent = 0
-        folder.mkdir()
-
-    def files(self, running: Running, number: int = 2) -> None:
-        """Hand over so many files, one after the other, each when the one before is committed."""
-        for _ in range(number):
-            self.expected.update(write_rows(self.folder, self.sent))
-            self.sent += 1
-            before = sum(batch.rows for batch in running.history.batches)
-            running.wait_for_rows(before + 3000)
-
-    def until_merged(self, running: Running) -> None:
-        """Until partials, which hold every other batch back, hold nothing."""
-        while not self.sent or running.history.batches[-1].number % HELD_BACK:
-            self.files(running, 1)
+def feed_until_merged(feed: Feed, running: Running) -> None:
+    """Until partials, which hold every other batch back, hold nothing."""
+    while not feed.sent or running.history.batches[-1].number % HELD_BACK:
+        feed.files(running, 1)
 
 
 def at_work(running: Running) -> set[str]:
@@ -93,7 +76,7 @@ def test_executors_join_and_leave_a_running_topology(runner: Runner) -> None:
         with pytest.raises(control.Refused, match="no executor class 'huge'; there are: large, small"):
             control.ask("scaled", "scale", class_name="huge", replicas=1)
         assert [batch.attempt for batch in running.history.batches] == [1] * len(running.history.batches)
-        feed.until_merged(running)
+        feed_until_merged(feed, running)
     for sink in SINKS:
         assert counts_in(f"scaled-{sink}") == feed.expected
     assert any(change.keys_moved for change in running.history.reconfigurations)

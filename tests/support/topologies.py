@@ -42,9 +42,14 @@ class Running:
                 assert condition(), f"the run ended first: {[event.text for event in self.history.events]}"
             time.sleep(0.05)
 
+    @property
+    def rows(self) -> int:
+        """How many rows of the sources are in committed batches of this run."""
+        return sum(batch.rows for batch in self.history.batches)
+
     def wait_for_rows(self, rows: int) -> None:
-        """Until so many rows of the sources are in committed batches."""
-        self.wait_until(lambda: sum(batch.rows for batch in self.history.batches) >= rows)
+        """Until so many are."""
+        self.wait_until(lambda: self.rows >= rows)
 
 
 class Runner:
