@@ -33,6 +33,7 @@ if TYPE_CHECKING:  # the plugins are imported by pytest, which then explains the
     from support.topologies import Runner
 
 from support.config_maps import config_map
+from support.feeding import Feed
 from support.manifests import counting, counts_in, counts_seen, files, manifest, memory_sink, write_rows
 
 pytest_plugins = ("support.kafka", "support.topologies")
@@ -62,20 +63,22 @@ def test_query_5_of_tpch_as_a_stream_equals_the_query_over_all_rows(runner: Runn
 
 
 def test_a_rerouted_run_equals_a_group_by_and_keys_are_where_the_table_says(runner: Runner) -> None:
-    rows = runner.folder / "rows"
-    expected = sum((write_rows(rows, number, rows=12_000) for number in range(18)), Counter[int]())
+    feed = Feed(runner.folder / "rows", 12_000)
     given = manifest(
         "rerouted",
-        [files(rows)],
+        [files(feed.folder)],
         [counting("first", **{"with": {"emit": "tuples", "costPerTuple": "20us"}}),
          counting("second", of="first", **{"with": {"costPerTuple": "20us"}})],
         [memory_sink("rerouted", "second")],
-        rebalance={"interval": "1s", "tolerance": 0.02},
+        trigger={}, rebalance={"interval": "1s", "tolerance": 0.02},
     )  # fmt: skip
-    history = runner.run(given)
+    with runner.running(given) as running:
+        history = running.history
+        feed.until(running, lambda: any(change.keys_moved for change in history.reconfigurations))
+        feed.files(running)
     assert history.reconfigurations, [event.text for event in history.events]
     assert sum(change.keys_moved for change in history.reconfigurations) > 0
-    assert counts_in("rerouted") == expected
+    assert counts_in("rerouted") == feed.expected
 
     checkpoint = Checkpoint.attach(str(runner.folder / "rerouted" / "checkpoint"))
     commit = checkpoint.last_commit()
@@ -87,71 +90,56 @@ def test_a_rerouted_run_equals_a_group_by_and_keys_are_where_the_table_says(runn
         assert node.state is not None
         held = node_state(checkpoint, commit, node)
         assert held is not None
-        assert Counter(held["key"].to_pylist()) == Counter(expected.keys()), "every key is kept once"
+        assert Counter(held["key"].to_pylist()) == Counter(feed.expected.keys()), "every key is kept once"
         for instance, reference in commit.state[operator].items():
             state = checkpoint.load_state(reference, node.state)
             strangers = state.extract(lambda hashes, table=table, here=instance: table.lookup(hashes) != here)
             assert strangers.num_rows == 0, f"instance {instance} of {operator} keeps keys of others"
     told = describe_key(runner.save(given), "second", ["1"], runner.folder)
-    assert f"count: {expected[1]}" in told
+    assert f"count: {feed.expected[1]}" in told
 
 
 def test_policy_tolerance_and_cpu_change_while_it_runs(runner: Runner) -> None:
-    rows, expected, sent = runner.folder / "rows", Counter[int](), 0
+    feed = Feed(runner.folder / "rows")
 
     def given(policy: str, tolerance: float = 0.08, **changed: Any) -> dict[str, Any]:
         return manifest(
-            "changing", [files(rows)], [counting(policy=policy, aggregateEvery=2, **changed)],
+            "changing", [files(feed.folder)], [counting(policy=policy, aggregateEvery=2, **changed)],
             [memory_sink("changing", "counts")], trigger={}, rebalance={"tolerance": tolerance, "interval": "1s"},
         )  # fmt: skip
-
-    def feed() -> None:
-        nonlocal sent
-        for _ in range(3):
-            expected.update(write_rows(rows, sent))
-            sent += 1
-            running.wait_for_rows(3000 * sent)
 
     def apply(changed: dict[str, Any]) -> str:
         return control.ask("changing", "apply", path=str(runner.save(changed)))
 
-    rows.mkdir()
     with runner.running(given("mixed")) as running:
         running.wait_until(lambda: running.history.phase == "running")
-        feed()
+        feed.files(running, 3)
         for policy in ("partial-key", "fields", "mixed", "partial-key", "mixed"):
             assert f"-> {policy}" in apply(given(policy))
-            feed()
+            feed.files(running, 3)
         assert "tolerance" in apply(given("mixed", 0.2))
         assert apply(given("mixed", 0.2)) == "nothing changes"
-        feed()
+        feed.files(running, 3)
         assert "0.5 CPU" in control.ask("changing", "resize", class_name="small", cpu="500m")
         assert [slot.cpu for slot in runner.embedded.slots] == [1.0, 1.0, 0.5]
         with pytest.raises(control.Refused, match="no executor class 'huge'; there are: large, small"):
             control.ask("changing", "resize", class_name="huge", cpu="1")
         with pytest.raises(control.Refused, match=r"this needs a restart \(.*with.*stop the topology and run it again"):
             apply(given("mixed", 0.2, **{"with": {"costPerTuple": "1us"}}))
-        feed()
-        assert counts_in("changing") == expected
+        feed.files(running, 3)
+        assert counts_in("changing") == feed.expected
         epochs = [batch.epoch for batch in running.history.batches]
         assert len(set(epochs)) >= 7, "each change took effect in a batch"
 
 
 def test_a_run_that_does_not_decide_takes_what_the_operator_tells_it(runner: Runner) -> None:
-    rows, expected, sent = runner.folder / "rows", Counter[int](), 0
+    feed = Feed(runner.folder / "rows")
 
     def given(policy: str = "mixed", **changed: Any) -> dict[str, Any]:
         return manifest(
-            "followed", [files(rows)], [counting(policy=policy, **changed)], [memory_sink("followed", "counts")],
+            "followed", [files(feed.folder)], [counting(policy=policy, **changed)], [memory_sink("followed", "counts")],
             trigger={}, rebalance={"tolerance": 0.01, "interval": "1s"},
         )  # fmt: skip
-
-    def feed() -> None:
-        nonlocal sent
-        for _ in range(3):
-            expected.update(write_rows(rows, sent))
-            sent += 1
-            running.wait_for_rows(3000 * sent)
 
     def take(generation: int, told: dict[str, Any], planned: PlannedEpoch | None = None) -> None:
         follower.take(config_map(RoutingMap(parse(told), generation, planned)))
@@ -162,20 +150,19 @@ def test_a_run_that_does_not_decide_takes_what_the_operator_tells_it(runner: Run
         table = RoutingTable(np.empty(0, np.uint64), np.empty(0, np.int32), np.ones(len(route.table.buckets), np.int32))
         return Epoch(number, {"counts": replace(route, table=table)}, (), "the operator says so")
 
-    rows.mkdir()
     with runner.running(given(), decides=False) as running:
         follower = Follower(running.run, "followed-routing", RoutingMap(parse(given()), 1, None))
         running.wait_until(lambda: running.history.phase == "running")
         for _ in range(3):
-            feed()
+            feed.files(running, 3)
         assert {batch.epoch for batch in running.history.batches} == {1}, "it only measures, however uneven it is"
         assert running.history.batches[-1].capacities
 
         take(1, given(), PlannedEpoch(rerouted(2), 1, "prepared"))
-        feed()
+        feed.files(running, 3)
         assert running.history.batches[-1].epoch == 1, "not before its state is copied"
         take(1, given(), PlannedEpoch(rerouted(2), 1, "ready"))
-        feed()
+        feed.files(running, 3)
         assert running.history.batches[-1].epoch == 2
         assert [r.instance for r in running.history.batches[-1].reports if r.rows] == [1]
         assert (follower.refused, running.run.standing().newest_epoch) == (None, 2)
@@ -186,7 +173,7 @@ def test_a_run_that_does_not_decide_takes_what_the_operator_tells_it(runner: Run
 
         take(2, given("partial-key"))
         assert (follower.generation, follower.refused) == (2, None)
-        feed()
+        feed.files(running, 3)
         stats = asking_here("followed")(since=-1)
         assert stats["policies"] == {"counts": "partial-key"}
         assert [batch["number"] for batch in stats["batches"]] == [batch.number for batch in running.history.batches]
@@ -199,13 +186,13 @@ def test_a_run_that_does_not_decide_takes_what_the_operator_tells_it(runner: Run
         take(3, given("partial-key", **{"with": {"costPerTuple": "1us"}}))
         assert (follower.refused.generation, follower.generation) == (3, 2)
         assert "this needs a restart" in follower.refused.why
-        feed()
+        feed.files(running, 3)
         take(4, given("fields"))
         assert (follower.generation, follower.refused) == (4, None), "what comes next is taken as if nothing had been"
         follower.take(None)
         assert "is gone" in follower.refused.why
-        feed()
-        assert counts_in("followed") == expected
+        feed.files(running, 3)
+        assert counts_in("followed") == feed.expected
     assert any("not taken from ConfigMap followed-routing: epoch 9" in event.text for event in running.history.events)
 
 
