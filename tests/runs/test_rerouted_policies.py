@@ -161,5 +161,5 @@ def test_keys_that_follow_each_other_live_where_the_policy_says(chained: Ran, po
     elif policy == "locality-worst":
         assert max(before, drifted) < 0.1, shares
     else:
-        assert before > 0.9 > 0.6 > drifted, f"planned for the keys of the first half: {shares}"
+        assert before > 0.9 > 0.6 > drifted, f"planned for the keys before the drift: {shares}"
         assert len(of_first) == 1, "and never again"

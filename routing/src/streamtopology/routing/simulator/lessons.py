@@ -31,6 +31,7 @@ class Lessons:
     def take_in(self, hashes: npt.NDArray[np.uint64], took: npt.NDArray[np.float64], chosen: npt.NDArray[np.int32]) -> None:
         """A batch in the order of its execution (each [n]): key hashes, seconds that each tuple took, its instance."""
         for instance, observer in enumerate(self._observers):
-            observer.observe(hashes[chosen == instance], took[chosen == instance])
+            mine = chosen == instance
+            observer.observe(hashes[mine], took[mine])
         if self._known is not None:
             self._known = self._known.after([told for observer in self._observers if (told := observer.report()) is not None])
