@@ -1,7 +1,7 @@
 # Two commands are enough: `make demo` and `make test`. Both install what is missing (scripts/setup.sh).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-node kube-api kube-node s3-server kafka-broker crds lint bench bench-operator bench-node clean
+.PHONY: help setup demo test test-all test-more test-node kube-api kube-node s3-server kafka-broker crds lint docs reference papers bench bench-operator bench-chaos bench-node clean
 
 BIN := .venv/bin
 READY := .venv/ready
@@ -10,22 +10,38 @@ BENCHES ?= kernels planners dataplane latency heterogeneous reconfigure
 TESTS ?= tests
 # A process has one Spark session: tests that start clusters of their own get a process each.
 RUNS := $(wildcard tests/runs/test_*.py)
-# Kubernetes for the tests (docs/testing.md): built once, kept in ~/.cache/streamtopology/kube.
+QUICK_RUNS := tests/runs/test_kill_and_reroute.py tests/runs/test_pages_as_printed.py
+SIDE_BY_SIDE := PYTHONPATH=tests $(BIN)/python -m support.side_by_side
+IN_PARALLEL := $(BIN)/python -m pytest --dist loadgroup
+OWN_PROCESSES := --ignore tests/runs --ignore tests/node
+# Kubernetes for the tests (docs/internals/testing.md): built once, kept in ~/.cache/streamtopology/kube.
 KUBE := PYTHONPATH=tests $(BIN)/python -m support.kube.binaries
 
 help: ## Show what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+setup: $(READY) ## Install what the commands need: Python packages into .venv, Java where that is allowed (a minute)
+
 demo: $(READY) ## A skewed stream on unequal executors: fixed routing, then re-routed live (about 5 minutes)
 	$(BIN)/streamtopology demo --report build/demo
 
-test: $(READY) $(if $(filter tests tests/jobs% tests/runs%,$(TESTS)),kafka-broker s3-server) $(if $(filter tests tests/kubernetes%,$(TESTS)),kube-api) ## Every test with real Spark, Kafka and API server
-	$(BIN)/python -m pytest $(TESTS) --ignore tests/runs --ignore tests/node
-	set -e; if [ "$(TESTS)" = tests ]; then for run in $(RUNS); do $(BIN)/python -m pytest $$run; done; fi
+test: $(READY) $(if $(filter tests/jobs% tests/runs%,$(TESTS)),kafka-broker s3-server) $(if $(filter tests/kubernetes%,$(TESTS)),kube-api) ## The tests that need only Python and Java: units, properties, the data plane, one Spark cluster (10 minutes)
+	$(IN_PARALLEL) -n 2 $(TESTS) $(if $(filter tests,$(TESTS)),$(OWN_PROCESSES) -m "not thorough") --junitxml build/tests/test.xml
+	$(if $(filter tests,$(TESTS)),$(SIDE_BY_SIDE) $(QUICK_RUNS))
+
+test-all: ## Every test: also with a real Kafka, S3 and API server, many Spark clusters, a real Kubernetes node (root)
+	$(MAKE) --no-print-directory test
+	$(MAKE) --no-print-directory test-more
+
+test-more: $(READY) kafka-broker s3-server kube-node # what `make test` leaves out
+	-scripts/node-packages.sh
+	$(IN_PARALLEL) -n 4 tests $(OWN_PROCESSES) -m thorough --junitxml build/tests/thorough.xml
+	$(SIDE_BY_SIDE) -n 3 tests/node tests/runs/test_simulated_lives.py $(filter-out $(QUICK_RUNS) tests/runs/test_simulated_lives.py,$(RUNS))
+	@echo "the slowest tests:"; $(SIDE_BY_SIDE) --slowest 30
 
 test-node: kube-node ## Tests on a real Kubernetes node, with containers (needs root, Debian or Ubuntu)
 	scripts/node-packages.sh
-	$(BIN)/python -m pytest $(if $(filter tests,$(TESTS)),tests/node,$(TESTS))
+	$(BIN)/python -m pytest $(if $(filter tests,$(TESTS)),tests/node,$(TESTS)) --junitxml build/tests/node.xml
 
 kube-api: $(READY) # etcd, kube-apiserver, kube-controller-manager, kubectl
 	@$(KUBE) api
@@ -33,33 +49,55 @@ kube-api: $(READY) # etcd, kube-apiserver, kube-controller-manager, kubectl
 kube-node: $(READY) # those, and what a node needs, and helm
 	@$(KUBE) node
 
-s3-server: $(READY) # the S3 server of the tests (docs/testing.md): built once, kept in ~/.cache/streamtopology
+s3-server: $(READY) # the S3 server of the tests (docs/internals/testing.md): built once, kept in ~/.cache/streamtopology
 	@PYTHONPATH=tests $(BIN)/python -m support.s3
 
 kafka-broker: $(READY) # the Kafka of the tests: its jars by Maven, kept in ~/.cache/streamtopology; one line when that is missing
 	@PYTHONPATH=tests $(BIN)/python -m support.kafka
 
 crds: $(READY) # the CRD and the admission policy, from what the parser goes by
-	$(BIN)/python -m streamtopology.routing.topology.crd > crds/streamtopologies.streamtopology.dev.yaml
-	$(BIN)/python -m streamtopology.routing.topology.crd admission > crds/admission-policy.yaml
+	$(BIN)/python -m streamtopology.topology.crd > crds/streamtopologies.streamtopology.dev.yaml
+	$(BIN)/python -m streamtopology.topology.crd admission > crds/admission-policy.yaml
 	@echo "now the copies of the chart and of deploy/: scripts/render-manifests.sh HELM"
 
-lint: $(READY) ## Style, format, types, and who may import whom
+lint: $(READY) ## Style, format, types, imports between rooms, and words
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/python scripts/check_prose.py
+	$(MAKE) --no-print-directory docs
+
+docs: $(READY) ## The site of docs/ in build/site; a broken link or an orphan page fails
+	$(BIN)/zensical build --clean --strict
+	$(BIN)/python scripts/check_site.py build/site
+
+reference: $(READY) # generated pages: command line, CRD, Python API, index of decisions, values of the chart
+	$(BIN)/python scripts/command_line_reference.py > docs/reference/command-line.md
+	$(BIN)/python scripts/reference_pages.py
+	$(BIN)/python scripts/chart_reference.py
 
 bench: $(READY) ## Benchmarks; results in build/bench
 	@mkdir -p build/bench
 	set -e; for bench in $(BENCHES); do $(BIN)/streamtopology bench $$bench --json build/bench/$$bench.json; done
 
-bench-operator: $(READY) ## What the operator costs: 100 topologies on a real API server (about 5 minutes)
-	$(BIN)/python benchmarks/operator_bench.py --json build/bench/operator.json
+papers: $(READY) ## The papers' experiments over five seeds, and their verdicts in docs/internals/papers.md (40 minutes)
+	@mkdir -p build/papers
+	-$(BIN)/streamtopology reproduce all --report build/papers --json build/papers/results.json
+	$(BIN)/python scripts/papers_page.py build/papers/results.json
+
+bench-operator: kube-api ## What the operator costs: 100 topologies on a real API server (about 5 minutes)
+	@mkdir -p build/bench
+	PYTHONPATH=tests $(BIN)/python -m support.kube.lent api $(BIN)/streamtopology bench operator --json build/bench/operator.json
+
+bench-chaos: kube-api ## 300 kills, the operator and its ConfigMap included, on a real API server (about 40 minutes)
+	@mkdir -p build/bench
+	PYTHONPATH=tests $(BIN)/python -m support.kube.lent pods $(BIN)/streamtopology bench chaos --seed 1 --runs 6 --kills 50 --operator --json build/bench/chaos.json
 
 bench-node: kube-node ## A changed policy until its first batch, on a real Kubernetes node (root; about 10 minutes)
+	@mkdir -p build/bench
 	scripts/node-packages.sh
-	$(BIN)/python benchmarks/reconfigure_node_bench.py
+	PYTHONPATH=tests $(BIN)/python -m support.kube.lent node $(BIN)/streamtopology bench node --json build/bench/node.json
 
 clean: ## Remove what was built (not .venv, not the caches in ~/.cache)
 	rm -rf build dist spark-warehouse metastore_db .pytest_cache .ruff_cache .hypothesis .import_linter_cache

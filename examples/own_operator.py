@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamtopology.jobs.operators.base import Field, Operator, OptionError, Output, Rows, TupleOperator, TupleState
-from streamtopology.jobs.state import KeyedState
+from streamtopology.api import Field, KeyedState, Operator, OptionError, Output, Rows, TupleOperator, TupleState
 
 
 class Drift(Operator):

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Our three distributions as wheels, in /wheels.
+# Our distributions as wheels, in /wheels.
 set -eu
 
 . /build/images/lent.sh

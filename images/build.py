@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Builds the images of the Dockerfile where there is neither Docker nor a registry: by buildah, on a base by debootstrap.
+"""Build the images of the Dockerfile without Docker and without a registry: by buildah, on a base by debootstrap.
 
     images/build.py spark operator              # builds both and prints their names
     images/build.py spark operator --archive    # and writes archives for `ctr -n k8s.io images import` or `docker load`
+    images/build.py spark operator --oci        # or OCI archives, for `skopeo copy` to a registry and scripts/release.py
 
 Runs as root on Debian or Ubuntu. Layers are kept in ~/.cache/streamtopology/images, so that a change of our own code
-makes only the layers from there on anew. What the Dockerfile takes from registries comes from elsewhere: its base from
-Debian's archive, uv from PyPI.
+rebuilds only the layers from there on. The base comes from Debian's archive and uv from PyPI, not from registries.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 TARGETS = ("operator", "spark")
 SUITE = "bookworm"
+ENDINGS = {"docker": "tar", "oci": "oci.tar"}
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 BASE = f"localhost/streamtopology/debian:{SUITE}"
 
@@ -60,15 +61,15 @@ class Builder:
             self._forget(before)
         return name
 
-    def archive(self, target: str) -> Path:
-        """Build `target`; a docker archive of it, kept beside the layers and written only when the image changed."""
+    def archive(self, target: str, form: str = "docker") -> Path:
+        """Build `target`; an archive of it (`docker` or `oci`), kept beside the layers, written when the image changed."""
         name = self.build(target)
-        archive = self.folder / f"{target}-{self._id(name)[:12]}.tar"
+        archive = self.folder / f"{target}-{self._id(name)[:12]}.{ENDINGS[form]}"
         if not archive.exists():
-            for older in self.folder.glob(f"{target}-*"):
+            for older in self.folder.glob(f"{target}-????????????.{ENDINGS[form]}"):
                 older.unlink()
             part = archive.with_suffix(".part")
-            self._buildah("push", "--quiet", name, f"docker-archive:{part}:{name}")
+            self._buildah("push", "--quiet", name, f"{form}-archive:{part}:{name}")
             part.rename(archive)
         return archive
 
@@ -95,7 +96,7 @@ class Builder:
         return name
 
     def _lent(self) -> list[str]:
-        """What a build may use of this machine: images/lent.sh."""
+        """The folders and settings of this machine that a build may use: images/lent.sh."""
         cache = Path(os.environ.get("UV_CACHE_DIR") or Path.home() / ".cache" / "uv")
         cache.mkdir(parents=True, exist_ok=True)
         certificates = [f"--volume={CERTIFICATES}:/lent/certificates.crt:ro"] if CERTIFICATES.exists() else []
@@ -125,7 +126,7 @@ def image_name(target: str) -> str:
 
 
 def cache_folder() -> Path:
-    """Where layers and archives are kept: outside the checkout, for all checkouts of this user."""
+    """The folder of layers and archives: outside the checkout, for all checkouts of this user."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "streamtopology" / "images"
 
 
@@ -144,7 +145,7 @@ def _download_uv(version: str, root: Path) -> None:
 
 
 def _installer() -> list[str]:
-    """What installs from PyPI: uv from PATH or as scripts/setup.sh left it, else pip, which a venv of uv has not."""
+    """The command that installs from PyPI: uv from PATH or of scripts/setup.sh, else pip, which a venv of uv lacks."""
     for uv in (shutil.which("uv"), ROOT / "build" / "uv" / "bin" / "uv"):
         if uv is not None and Path(uv).exists():
             return [str(uv), "pip", "install", "--python", sys.executable]
@@ -152,13 +153,13 @@ def _installer() -> list[str]:
 
 
 def _run(command: Sequence[str], *, capture: bool = False) -> str:
-    """Run `command`; its output if captured, else the reader sees it. Raises BuildError with what it said last."""
+    """Run `command` and return its output if captured, else show it. Raises BuildError with its last lines."""
     ended = subprocess.run(
         command, stdout=subprocess.PIPE if capture else sys.stderr, stderr=subprocess.PIPE if capture else None, text=True
     )
     if ended.returncode:
-        said = "\n".join((ended.stdout + ended.stderr).strip().splitlines()[-5:]) if capture else "its last lines tell why"
-        raise BuildError(f"{' '.join(command[:2])} ... failed with exit code {ended.returncode}: {said}")
+        last = "\n".join((ended.stdout + ended.stderr).strip().splitlines()[-5:]) if capture else "see its last lines"
+        raise BuildError(f"{' '.join(command[:2])} ... failed with exit code {ended.returncode}: {last}")
     return ended.stdout.strip() if capture else ""
 
 
@@ -166,12 +167,16 @@ def main() -> int:
     """The command; returns the exit code: 1 if an image cannot be built."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("targets", nargs="+", choices=TARGETS, metavar="TARGET", help="operator, spark")
-    parser.add_argument("--archive", action="store_true", help="also write docker archives, and print their paths")
+    forms = parser.add_mutually_exclusive_group()
+    forms.add_argument(
+        "--archive", action="store_const", const="docker", help="also write docker archives, and print their paths"
+    )
+    forms.add_argument("--oci", action="store_const", const="oci", dest="archive", help="OCI archives instead")
     arguments = parser.parse_args()
     try:
         builder = Builder()
         for target in arguments.targets:
-            print(builder.archive(target) if arguments.archive else builder.build(target))
+            print(builder.archive(target, arguments.archive) if arguments.archive else builder.build(target))
     except BuildError as error:
         print(f"build.py: {error}", file=sys.stderr)
         return 1

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Debian's packages that a Kubernetes node of the tests and its images need; Kubernetes itself is built from Go modules (docs/testing.md).
+# Debian's packages that a Kubernetes node of the tests and its images need; Kubernetes itself is built from Go modules (docs/internals/testing.md).
 set -euo pipefail
 
 packages=(containerd runc containernetworking-plugins nftables iptables conntrack iproute2 util-linux busybox-static buildah debootstrap)

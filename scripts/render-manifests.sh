@@ -5,11 +5,12 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 helm="${1:-helm}"
-cp crds/streamtopologies.streamtopology.dev.yaml charts/streamtopology/crds/
+cp crds/streamtopologies.streamtopology.dev.yaml charts/streamtopology/files/crd.yaml
 cp crds/admission-policy.yaml charts/streamtopology/files/
 {
     echo "# The chart's default rendering, written by scripts/render-manifests.sh: change the chart, not this file."
-    "$helm" template streamtopology charts/streamtopology --namespace streamtopology --kube-version 1.30.0 |
-        grep -v -e '^ *helm.sh/chart: ' -e '^ *app.kubernetes.io/managed-by: Helm$' -e '^# Source: ' -e '^# Written by `make crds`'
+    "$helm" template streamtopology charts/streamtopology --namespace streamtopology --kube-version 1.30.0 \
+        --skip-tests --set crds.install=false |
+        grep -v -e '^ *helm.sh/chart: ' -e '^ *app.kubernetes.io/managed-by: Helm$' -e '^# Source: '
 } >deploy/operator.yaml.part
 mv deploy/operator.yaml.part deploy/operator.yaml

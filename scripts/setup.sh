@@ -14,7 +14,7 @@ install_package() {
     apt-get install -y -qq --no-install-recommends "$1" >/dev/null
 }
 
-# The interpreter itself, not a shim or a venv that leads to it: for another path uv would make .venv anew each time.
+# The interpreter itself, not a shim or a venv that leads to it: for another path uv would make .venv again each time.
 find_python() {
     local name
     for name in python3 python3.13 python3.12 python3.11; do
@@ -51,11 +51,11 @@ install_uv() {
 }
 
 # What Spark needs is known in one place, the package itself, and found before anything large is downloaded; says in one
-# line what is missing. (That module needs nothing but Python.)
+# line what is missing. (That module and its errors need nothing but Python.)
 check_java() {
-    PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=spark-jobs/src "$python" - <<'PYTHON'
+    PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=spark-jobs/src:routing/src "$python" - <<'PYTHON'
 import sys
-from streamtopology.jobs.local.java import JavaMissing, find_java
+from streamtopology.jobs.spark.java import JavaMissing, find_java
 
 try:
     java = find_java()
@@ -79,6 +79,12 @@ has_go() {
     [ "${minor:-0}" -ge 25 ]
 }
 
+# A few simulated lives use nearly every kernel, and numba keeps what it compiles next to the sources.
+compile_kernels() {
+    compgen -G "spark-jobs/src/streamtopology/jobs/state/__pycache__/*.nbi" >/dev/null && return
+    .venv/bin/streamtopology simulate-faults --seed 1 --histories 6 >/dev/null
+}
+
 python="$(find_python)" || fail "Python 3.11 or newer is needed, found $(python3 --version 2>&1 || true)"
 find_java
 find_uv
@@ -87,5 +93,9 @@ say "locked packages into .venv (some minutes the first time)"
 groups=()
 has_go || groups=(--group go)
 "${uv[@]}" sync --frozen --all-packages --all-extras "${groups[@]}" --python "$python"
+say "an archive of Spark's classes, with which its JVMs start in half the time, and kernels (half a minute, once)"
+compile_kernels &
+.venv/bin/python -m streamtopology.jobs.local.class_archive || say "without it: every start takes some seconds more"
+wait $! || say "without kernels: the first start takes some seconds more"
 touch .venv/ready
 say "ready"

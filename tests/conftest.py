@@ -22,6 +22,30 @@ def _fail_if_skipped(report: pytest.TestReport | pytest.CollectReport) -> None:
         report.longrepr = f"{report.nodeid} did not run, which counts as failed in CI. {why}"
 
 
+SHARED = ("cluster", "kafka_broker", "s3_server", "api_server")
+"""Fixtures of a session that are dear to start: their tests run in one process, one after the other."""
+
+NEEDS_MORE = ("kafka_broker", "s3_server", "api_server", "node")
+"""Fixtures that need more than Python and Java: what they start is downloaded or built first."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--seed", type=int, help="the one case that random tests of tests/jobs/test_differential.py play")
+    parser.addoption("--new-seeds", action="store_true", help="its thorough tests play cases that no run had before")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep tests of a dear fixture in one of the parallel processes; mark what `make test` leaves to `make test-all`."""
+    for item in items:
+        fixtures = getattr(item, "fixturenames", ())
+        shared = [name for name in SHARED if name in fixtures]
+        if shared:
+            item.add_marker(pytest.mark.xdist_group(shared[0]))
+        if any(name in fixtures for name in NEEDS_MORE):
+            item.add_marker(pytest.mark.thorough)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield

@@ -10,10 +10,11 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from support.faults import kill_executor as kill_executor_of
 
-from streamtopology.jobs.executors import ExecutorWatch
-from streamtopology.jobs.local.cluster import ExecutorSlot, LocalCluster
-from streamtopology.jobs.pinning import ExecutorInfo, Slot, executors, placed, stage
-from streamtopology.jobs.session import create_local_session
+from streamtopology.jobs.local.spark_session import create_local_session
+from streamtopology.jobs.local.standalone import LocalCluster
+from streamtopology.jobs.spark.cluster import ExecutorSlot
+from streamtopology.jobs.spark.executor_watch import ExecutorWatch
+from streamtopology.jobs.spark.pinned_rdd import ExecutorInfo, ExecutorRef, executors, placed, stage
 
 MEMORY_BYTES = 768 << 20
 SLOTS = [ExecutorSlot(f"large-{i}", "large", 1.0, MEMORY_BYTES) for i in range(3)] + [
@@ -32,7 +33,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 
 @pytest.fixture
 def spark(cluster: LocalCluster) -> SparkSession:
-    """The session on the cluster with all four executors there; made anew only when a test has stopped it."""
+    """The session on the cluster with all four executors; started again only after a test has stopped it."""
     session = SparkSession.getActiveSession()
     if session is None or session.sparkContext.master != cluster.master:
         if session is not None:
@@ -44,8 +45,8 @@ def spark(cluster: LocalCluster) -> SparkSession:
 
 
 @pytest.fixture
-def slots(spark: SparkSession) -> list[Slot]:
-    return [executor.slot for executor in executors(spark)]
+def slots(spark: SparkSession) -> list[ExecutorRef]:
+    return [executor.ref for executor in executors(spark)]
 
 
 @pytest.fixture
@@ -54,12 +55,13 @@ def kill_executor(cluster: LocalCluster) -> Callable[[str], None]:
 
 
 def start_python_worker(session: SparkSession, executor: ExecutorInfo) -> None:
-    stage(placed(session, [executor.slot]), lambda place, blobs: blobs).collect()
+    stage(placed(session, [executor.ref]), lambda partition, blobs: blobs).collect()
 
 
 @pytest.fixture
 def watch(spark: SparkSession, cluster: LocalCluster) -> Iterator[ExecutorWatch]:
     """A watch that has admitted all four executors."""
-    with ExecutorWatch(spark, partial(start_python_worker, spark), print, check=cluster.check) as watch:
+    ready, of_slot = partial(start_python_worker, spark), lambda executor: cluster.slot_at(executor.host)
+    with ExecutorWatch(spark, ready, print, check=cluster.check, slot_of=of_slot) as watch:
         watch.await_admitted(len(SLOTS))
         yield watch

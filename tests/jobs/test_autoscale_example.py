@@ -13,10 +13,10 @@ import pytest
 import yaml
 from support.histories import run
 
-from streamtopology.jobs.metrics import Metrics
-from streamtopology.jobs.sources.descriptors import SourceSpec
-from streamtopology.jobs.sources.kafka import group_of
-from streamtopology.routing.topology import Topology, load
+from streamtopology.jobs.connectors.sources.descriptors import SourceSpec
+from streamtopology.jobs.connectors.sources.kafka import group_of
+from streamtopology.jobs.observe.prometheus import Metrics
+from streamtopology.topology import Topology, load
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "autoscale-keda.yaml"
 BY_PROMETHEUS = {"namespace", "topology"}
@@ -39,7 +39,7 @@ def trigger(scaled: dict[str, Any], kind: str) -> dict[str, str]:
     return found
 
 
-def test_it_scales_the_topology_beside_it_within_its_bounds(topology: Topology, scaled: dict[str, Any]) -> None:
+def test_scaled_object_names_its_topology_and_stays_within_its_bounds(topology: Topology, scaled: dict[str, Any]) -> None:
     assert topology.autoscale is not None
     assert (scaled["scaleTargetRef"]["kind"], scaled["scaleTargetRef"]["name"]) == ("StreamTopology", topology.name)
     bounds = topology.autoscale.min_replicas, topology.autoscale.max_replicas

@@ -1,19 +1,24 @@
-"""What is refused before anything starts."""
+"""Mistakes that are refused before the start."""
 
 from __future__ import annotations
 
+import os
 import socket
 from pathlib import Path
 from typing import Any, cast
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from support.manifests import counting, files, manifest, memory_sink
 
-from streamtopology.jobs.cli import main
-from streamtopology.jobs.control import ControlServer, Refused
-from streamtopology.jobs.runner import RunOptions, TopologyRun, check_before_start, new_history
-from streamtopology.routing.topology import ManifestError, parse
+from streamtopology.jobs.cli.main import main
+from streamtopology.jobs.local.control_socket import ControlServer, Refused, claim
+from streamtopology.jobs.local.run import open_run
+from streamtopology.jobs.runtime.preflight import check_before_start
+from streamtopology.jobs.runtime.topology_run import RunOptions, new_history
+from streamtopology.topology import ManifestError, parse
 
 
 def test_a_second_run_is_refused_before_cluster_and_checkpoint_are_touched(
@@ -29,9 +34,30 @@ def test_a_second_run_is_refused_before_cluster_and_checkpoint_are_touched(
         assert refusal in capsys.readouterr().err
         topology = parse(given)
         with pytest.raises(Refused, match=refusal):  # both were started at once, and the other has been faster
-            TopologyRun(cast(Any, None), topology, tmp_path, new_history(topology), RunOptions(work_dir=work_dir))
+            open_run(cast(Any, None), topology, tmp_path, new_history(topology), RunOptions(work_dir=work_dir))
     assert not checkpoint.exists()
     assert not work_dir.exists()
+
+
+def test_a_name_is_claimed_before_spark_starts_and_free_again_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    file = tmp_path / "early.yaml"
+    file.write_text(yaml.safe_dump(manifest("early", [files(tmp_path)], [counting()], [memory_sink("early", "counts")])))
+    with claim("early"):
+        assert main(["run", str(file), "--work-dir", str(tmp_path / "work")]) == 1
+    assert f"topology 'early' is being started here by process {os.getpid()}; wait until it runs" in capsys.readouterr().err
+    assert not (tmp_path / "work").exists()
+    with claim("early"):
+        pass
+
+
+def test_a_selected_column_that_is_a_word_of_sql_is_named_with_its_quoted_form(tmp_path: Path) -> None:
+    source = files(tmp_path, "key BIGINT, at TIMESTAMP") | {"select": ["key", "at"]}
+    given = manifest("quoted", [source], [counting()], [memory_sink("quoted", "counts")])
+    with pytest.raises(ManifestError, match=r"spec\.sources\[0\]\.select\[1\]: .*did you mean '\"at\"'"):
+        check_before_start(parse(given), tmp_path)
 
 
 @pytest.mark.parametrize("command", ["run", "validate", "apply", "simulate"])
@@ -52,9 +78,7 @@ def test_a_manifest_that_cannot_be_read_is_wrong_use(command: str, tmp_path: Pat
     ],
 )
 def test_an_option_that_cannot_be_is_wrong_use(option: str, value: str, why: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["run", "any.yaml", f"{option}={value}"])
-    assert ended.value.code == 2
+    assert main(["run", "any.yaml", f"{option}={value}"]) == 2
     assert why in capsys.readouterr().err
 
 
@@ -67,8 +91,8 @@ def test_a_port_that_is_taken_is_refused_before_cluster_and_checkpoint_are_touch
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert main(["run", str(file), "--work-dir", str(work_dir), "--port", str(port)]) == 1
-    told = capsys.readouterr().err
-    assert f"cannot serve metrics on 127.0.0.1:{port}: the port is taken; choose another one" in told
+    reported = capsys.readouterr().err
+    assert f"cannot serve metrics on 127.0.0.1:{port}: the port is taken; choose another one" in reported
     assert not work_dir.exists()
 
 
@@ -90,3 +114,60 @@ def test_locality_wants_key_columns_passed_on_and_one_parallelism(tmp_path: Path
     mapped = chain(tmp_path, {"run": "map", "with": {"select": ["value"]}}, keyed)
     with pytest.raises(ManifestError, match=r"operator 'first': it does not pass its key column 'key' on.*emit it"):
         check_before_start(parse(mapped), tmp_path)
+
+
+def overlaps(read: str, written: str, capsys: pytest.CaptureFixture[str], command: str = "validate") -> list[str]:
+    """The lines that `command` prints of a sink in the folder `written`, with a source that reads `read`."""
+    sink: dict[str, Any] = {"name": "out", "input": "counts", "format": "parquet", "options": {"path": written}}
+    Path("loop.yaml").write_text(yaml.safe_dump(manifest("loop", [files(Path(read))], [counting()], [sink])))
+    code = main([command, "loop.yaml"])
+    lines = [line.strip() for line in capsys.readouterr().err.splitlines() if "that source" in line]
+    assert code == (2 if lines or command == "run" else 0)
+    return lines
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A current folder with `data/day=1/a.parquet` and `data/a.parquet`."""
+    monkeypatch.chdir(tmp_path)
+    Path("data/day=1").mkdir(parents=True)
+    for path in ("data/a.parquet", "data/day=1/a.parquet"):
+        pq.write_table(pa.table({"key": [1], "value": [1]}), path)
+
+
+@pytest.mark.parametrize(
+    ("read", "written", "relation"),
+    [
+        ("data", "data", "is"),
+        ("data", "./x/../data/", "is"),
+        ("data", "data/out", "lies in"),
+        ("data/day=1", "data", "contains"),
+        ("data/*.parquet", "data", "is"),
+        ("data/*/*.parquet", "data/out", "is"),
+        ("data/*/*.parquet", "data", "contains"),
+        ("data/day=*", "data/day=2/out", "lies in"),
+        ("data/a.parquet", "data", "is"),
+        ("data", "link", "is"),
+        ("data", "data-out", None),
+        ("data", "out", None),
+        ("data/a.parquet", "data/out", None),
+        ("data/*.parquet", "data/out", None),
+        ("data/day=*", "data/out", None),
+        ("data/day=1", "data/day=2", None),
+    ],
+)
+@pytest.mark.usefixtures("data")
+def test_sink_in_the_folder_of_a_source_is_a_problem(
+    read: str, written: str, relation: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("link").symlink_to("data")
+    expected = f"sink 'out': {written} {relation} the folder that source 'rows' reads"
+    assert [expected in line for line in overlaps(read, written, capsys)] == ([] if relation is None else [True])
+
+
+@pytest.mark.usefixtures("data")
+def test_sink_in_the_folder_of_a_source_is_refused_by_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert overlaps("data", "data", capsys, "run") == [
+        "spec.sinks[0].options.path: sink 'out': data is the folder that source 'rows' reads: the sink's files would become "
+        "input; give the sink a folder of its own, apart from it"
+    ]

@@ -1,4 +1,4 @@
-"""Where CPU limits come from on a machine: cgroups of version 2 on folders that behave as the kernel's do, and what is left.
+"""Sources of CPU limits on a machine: cgroups of version 2 on folders that behave as the kernel's do, and what is left.
 
 CI has version 1, which `test_cpu_limits.py` tries for real.
 """
@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import errno
 import math
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from streamtopology.jobs.local import cgroups, dutycycle
-from streamtopology.jobs.local.cgroups import CgroupsUnavailable, CpuCgroupsV2, cgroup_parents, make_cpu_cgroups
-from streamtopology.jobs.local.dutycycle import DutyCycle
-from streamtopology.jobs.local.limiting import Unlimited, best_limiter
+from streamtopology.jobs.local.cgroups import CgroupsUnavailable, CgroupView, CpuCgroupsV2, cgroup_parents, make_cpu_cgroups
+from streamtopology.jobs.local.cpu_limits import Unlimited, best_limiter
+from streamtopology.jobs.local.duty_cycle import DutyCycle, duty_cycle_works
 
 OTHERS = "streamtopology-others"
 GONE = "13"
@@ -55,30 +55,43 @@ class Group(type(Path())):
         return Path(self).write_text(data)
 
 
+def view_of(files: dict[str, list[str]]) -> CgroupView:
+    """A machine with these lines in its files."""
+    return CgroupView(files.__getitem__, Group)
+
+
+NO_CGROUPS = CgroupView(lambda path: [])
+
+
 @pytest.fixture
-def mount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Group:
+def mount(tmp_path: Path) -> Group:
     """The only hierarchy of this machine, and in it /user/app, the group that this process is in."""
-    told = {
-        "/proc/self/cgroup": ["0::/user/app"],
-        "/proc/self/mountinfo": [
-            "22 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw",
-            f"35 22 0:30 / {tmp_path / 'mount'} rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate",
-        ],
-    }
-    monkeypatch.setattr(cgroups, "_lines", told.__getitem__)
-    monkeypatch.setattr(cgroups, "Path", Group)
     mount = Group(tmp_path / "mount")
     for place in (mount, mount / "user", mount / "user" / "app"):
         place.mkdir()
     return mount
 
 
-def test_a_group_of_our_own_hands_the_cpu_on_and_limits_and_counts(mount: Group) -> None:
+@pytest.fixture
+def view(mount: Group) -> CgroupView:
+    """The machine on which `mount` is the only hierarchy, as this process sees it."""
+    return view_of(
+        {
+            "/proc/self/cgroup": ["0::/user/app"],
+            "/proc/self/mountinfo": [
+                "22 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw",
+                f"35 22 0:30 / {mount} rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate",
+            ],
+        }
+    )
+
+
+def test_a_group_of_our_own_hands_the_cpu_on_and_limits_and_counts(mount: Group, view: CgroupView) -> None:
     (mount / "user" / "app").fill(controllers="cpuset cpu memory")
-    made = make_cpu_cgroups("one")
+    made = make_cpu_cgroups("one", view)
     assert isinstance(made, CpuCgroupsV2)
     assert made.roots == (mount / "user" / "app" / "one",)
-    assert made.roots[0].parent in cgroup_parents()
+    assert made.roots[0].parent in cgroup_parents(view)
     slot = made.roots[0] / "large-0"
     assert made.add("large-0") == (slot / "cgroup.procs",)
     for cpu, quota in ((0.3, "30000"), (2, "200000"), (0.0001, "1000"), (None, "max")):
@@ -89,63 +102,62 @@ def test_a_group_of_our_own_hands_the_cpu_on_and_limits_and_counts(mount: Group)
     Path(slot / "cpu.stat").write_text("user_usec 1\n")
     with pytest.raises(CgroupsUnavailable, match="has no usage_usec"):
         made.cpu_seconds("large-0")
-    assert make_cpu_cgroups("two").roots == (mount / "user" / "app" / "two",), "a second cluster is beside the first"
+    assert make_cpu_cgroups("two", view).roots == (mount / "user" / "app" / "two",), "a second cluster is next to the first"
 
 
-def test_a_group_with_processes_leaves_the_place_to_one_above_that_hands_the_cpu_on(mount: Group) -> None:
+def test_a_group_with_processes_leaves_the_place_to_one_above_that_hands_the_cpu_on(mount: Group, view: CgroupView) -> None:
     app = (mount / "user" / "app").fill(controllers="cpu", procs="11 12")
     user = (mount / "user").fill(controllers="cpu")
-    assert make_cpu_cgroups("one").roots == (user / "one",)
+    assert make_cpu_cgroups("one", view).roots == (user / "one",)
     assert (app / "cgroup.procs").read_text() == "11 12", "nobody is moved"
 
 
-def test_a_group_that_was_delegated_with_processes_in_it_is_cleared_for_ours(mount: Group) -> None:
+def test_a_group_that_was_delegated_with_processes_in_it_is_cleared_for_ours(mount: Group, view: CgroupView) -> None:
     app = (mount / "user" / "app").fill(controllers="cpu", procs=f"11 {GONE} 12")
-    made = make_cpu_cgroups("one")
+    made = make_cpu_cgroups("one", view)
     assert made.roots == (app / "one",)
     assert (app / OTHERS / "cgroup.procs").read_text() == "11 12"
     made.add("large-0")
     assert (app / "one" / "large-0" / "cpu.max").exists()
 
 
-def test_in_a_container_the_mount_is_our_own_group(mount: Group, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = {
-        "/proc/self/cgroup": ["0::/docker/abc"],
-        "/proc/self/mountinfo": [f"35 22 0:30 /docker/abc {mount} rw - cgroup2 cgroup rw"],
-    }
-    monkeypatch.setattr(cgroups, "_lines", told.__getitem__)
+def test_in_a_container_the_mount_is_our_own_group(mount: Group) -> None:
+    view = view_of(
+        {
+            "/proc/self/cgroup": ["0::/docker/abc"],
+            "/proc/self/mountinfo": [f"35 22 0:30 /docker/abc {mount} rw - cgroup2 cgroup rw"],
+        }
+    )
     mount.fill(controllers="cpu", procs="1")
-    assert make_cpu_cgroups("one").roots == (mount / "one",)
+    assert make_cpu_cgroups("one", view).roots == (mount / "one",)
     assert (mount / OTHERS / "cgroup.procs").read_text() == "1"
 
 
-def test_without_the_cpu_controller_nobody_is_moved_and_the_reason_is_told(mount: Group) -> None:
+def test_without_the_cpu_controller_nobody_is_moved_and_the_reason_is_reported(mount: Group, view: CgroupView) -> None:
     app = (mount / "user" / "app").fill(controllers="memory pids", procs="11")
     with pytest.raises(CgroupsUnavailable, match=rf"cgroup v2: {app} has no cpu controller \(not delegated\)"):
-        make_cpu_cgroups("one")
+        make_cpu_cgroups("one", view)
     assert (app / "cgroup.procs").read_text() == "11"
     assert not (app / OTHERS).exists()
 
 
-def test_without_cgroups_executors_are_stopped_and_continued_and_that_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cgroups, "_lines", lambda path: [])
-    told: list[str] = []
-    limiter = best_limiter("streamtopology-none", told.append)
+def test_without_cgroups_executors_are_stopped_and_continued_and_that_is_reported() -> None:
+    reported: list[str] = []
+    limiter = best_limiter("streamtopology-none", reported.append, NO_CGROUPS)
     limiter.close()
     assert isinstance(limiter, DutyCycle)
-    assert told == [
+    assert reported == [
         "no CPU cgroups here (no cgroup hierarchy with a cpu controller is mounted): executors are limited by stopping and "
         "continuing their processes"
     ]
 
 
-def test_where_nothing_limits_executors_run_unlimited_under_a_plain_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cgroups, "_lines", lambda path: [])
-    monkeypatch.setattr(dutycycle, "_process_clock", lambda pid: 999)  # a clock that there is not
-    told: list[str] = []
-    limiter = best_limiter("streamtopology-none", told.append)
+def test_executors_without_any_limiter_run_unlimited_with_a_warning() -> None:
+    can_stop = partial(duty_cycle_works, lambda pid: 999)  # a clock that does not exist
+    reported: list[str] = []
+    limiter = best_limiter("streamtopology-none", reported.append, NO_CGROUPS, can_stop)
     assert isinstance(limiter, Unlimited)
-    (warning,) = told
+    (warning,) = reported
     assert warning.startswith("WARNING: executors run WITHOUT CPU limits, all are equally fast: no CPU cgroups here (no cgroup")
     assert limiter.add("a") == ()
     limiter.limit("a", 0.1)

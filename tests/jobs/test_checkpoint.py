@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import signal
@@ -27,7 +28,8 @@ from streamtopology.jobs.checkpoint import (
     StateRef,
     open_store,
 )
-from streamtopology.jobs.keys import KeyColumns
+from streamtopology.jobs.checkpoint.retention import garbage
+from streamtopology.jobs.columnar.keys import KeyColumns
 from streamtopology.jobs.state import (
     Field,
     KeyedState,
@@ -36,7 +38,9 @@ from streamtopology.jobs.state import (
     RowStateSchema,
     StateFileError,
     decode,
+    decode_parts,
     encode,
+    encode_parts,
 )
 
 COUNTS = KeyedStateSchema((Field("count", np.dtype("i8")),), pa.schema({"k": pa.string()}))
@@ -127,7 +131,7 @@ NO_ROOM = """
 """
 
 
-def test_a_file_that_may_not_grow_is_told_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_file_that_may_not_grow_is_reported_and_leaves_nothing(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(NO_ROOM), str(tmp_path)], capture_output=True, text=True, check=True
     )
@@ -227,6 +231,16 @@ def test_a_newer_checkpoint_is_refused(checkpoint: Checkpoint) -> None:
         Checkpoint.open(checkpoint.uri, "wordcount")
 
 
+def test_a_commit_of_a_batch_whose_record_was_swept_is_refused(checkpoint: Checkpoint) -> None:
+    """As of a driver that stood still while another one continued."""
+    nothing = StateRef(None, (), 0, 0)
+    assert all(checkpoint.commit(commit_record(batch, nothing)) for batch in range(4))
+    for swept in (0, 1):
+        (Path(checkpoint.uri) / f"commits/{swept}.json").unlink()
+    assert not checkpoint.commit(commit_record(1, nothing))
+    assert checkpoint.commits() == [2, 3]
+
+
 def test_a_commit_names_only_files_that_are_there(checkpoint: Checkpoint) -> None:
     with pytest.raises(CheckpointError, match=r"words/0/5-1\.delta is not there"):
         checkpoint.commit(commit_record(5, StateRef(None, ("state/words/0/5-1.delta",), 1, 1)))
@@ -245,11 +259,11 @@ def test_a_damaged_record_is_named(tmp_path_factory: pytest.TempPathFactory, pla
     try:
         undamaged = checkpoint.last_commit()
     except CheckpointError as error:
-        told = str(error)
+        reported = str(error)
     else:
         assert undamaged == commit_record(4, StateRef(None, (), 0, 0))
         return
-    assert "commits/4.json" in told
+    assert "commits/4.json" in reported
 
 
 # --- state files ---
@@ -335,15 +349,82 @@ def test_a_state_file_cut_anywhere_is_named() -> None:
         decode(data + b"x", "s/3-1.delta")
 
 
+def test_snapshot_in_parts_holds_the_same_state(checkpoint: Checkpoint) -> None:
+    state = KeyedState(COUNTS)
+    add(state, [f"word{i}" for i in range(5_000)])
+    reference = StateRef(None, (checkpoint.write_delta("words", 0, 0, 1, state.delta()),), 1, 1)
+    path = checkpoint.compact("words", 0, reference, COUNTS, part_bytes=state.nbytes // 10)
+    assert len(list(checkpoint.read_parts(path))) >= 3
+    shorter = reference.compacted(path, reference)
+    assert counted(checkpoint.load_state(shorter, COUNTS)) == counted(state)
+
+
+def test_kept_rows_in_parts_are_the_same_rows(checkpoint: Checkpoint) -> None:
+    state = RowState(TUPLES)
+    for rows in (1600, 800, 400, 200, 100):  # chunks of other sizes are merged
+        state.append("a", pa.record_batch({"k": ["x"] * rows, "at": np.arange(rows)}, schema=TUPLES.inputs["a"]))
+    reference = StateRef(None, (checkpoint.write_delta("join", 0, 0, 1, state.delta()),), 1, 1)
+    path = checkpoint.compact("join", 0, reference, TUPLES, part_bytes=state.nbytes // 5)
+    assert len(list(checkpoint.read_parts(path))) >= 3
+    loaded = checkpoint.load_state(StateRef(path, (), 1, 1), TUPLES)
+    assert isinstance(loaded, RowState)
+    assert loaded.rows("a") == state.rows("a")
+
+
+def file_in_parts() -> bytes:
+    state = KeyedState(COUNTS)
+    add(state, [f"word{i}" for i in range(50)])
+    return b"".join(encode_parts(state.parts(state.nbytes // 3)))
+
+
+def test_state_file_in_parts_damaged_or_cut_anywhere_is_named() -> None:
+    data = file_in_parts()
+    assert sum(part.num_rows for part in decode_parts(data, "x")) == 50
+    for place in [*range(64), *range(64, len(data), 37), len(data) - 1]:
+        damaged = bytearray(data)
+        damaged[place] ^= 0x10
+        with pytest.raises(StateFileError, match=r"^state file s/3-1\.snapshot "):
+            list(decode_parts(bytes(damaged), "s/3-1.snapshot"))
+    for length in [*range(64), *range(64, len(data), 41), len(data) - 16, len(data) - 1]:
+        with pytest.raises(StateFileError, match=r"^state file s/3-1\.snapshot "):
+            list(decode_parts(data[:length], "s/3-1.snapshot"))
+    with pytest.raises(StateFileError, match="more bytes after its last part"):
+        list(decode_parts(data + b"x", "s/3-1.snapshot"))
+
+
+def test_parts_of_a_state_file_cannot_change_places() -> None:
+    """As on a disk that has lost a block, or put it elsewhere."""
+    data = file_in_parts()
+    head, first, second, *others = parts_of(data)
+    for damaged in ((head, second, first, *others), (head, first, *others)):
+        with pytest.raises(StateFileError, match="checksum of the part at byte"):
+            list(decode_parts(b"".join(damaged), "x"))
+
+
+def parts_of(data: bytes) -> list[bytes]:
+    """The head, and each part with its header."""
+    cuts = [0, 16]
+    while cuts[-1] < len(data):
+        cuts.append(cuts[-1] + 16 + int.from_bytes(data[cuts[-1] : cuts[-1] + 8], "little"))
+    return [data[start:end] for start, end in itertools.pairwise(cuts)]
+
+
+def test_state_of_one_part_is_written_as_the_version_before_reads_it() -> None:
+    state = KeyedState(COUNTS)
+    add(state, ["a"])
+    (whole,) = encode_parts(state.parts(1 << 20))
+    assert bytes(whole) == bytes(encode(state.snapshot()))
+
+
 def test_a_newer_state_file_is_refused() -> None:
     data = bytearray(state_file())
     data[8] = 9
-    with pytest.raises(StateFileError, match="has format 9; this version reads up to 2"):
+    with pytest.raises(StateFileError, match="has format 9; this version reads up to 3"):
         decode(bytes(data), "x.delta")
 
 
 def test_a_state_file_of_format_1_is_read() -> None:
-    """What version 0.1 wrote: the same, with no ownership in it."""
+    """The file of version 0.1: the same, without ownership."""
     data = bytearray(state_file())
     data[8:10] = (1).to_bytes(2, "little")
     data[20:24] = zlib.crc32(data[24:], zlib.crc32(data[:20])).to_bytes(4, "little")
@@ -396,6 +477,13 @@ def test_garbage_is_what_no_kept_commit_names(checkpoint: Checkpoint) -> None:
         held = checkpoint.load_state(kept.state["words"][0], COUNTS)
         assert counted(held) == {str(i): 1 for i in range(batch + 1)}
     assert checkpoint.collect_garbage(keep_commits=3) == []
+
+
+def test_an_epoch_of_a_kept_commit_is_no_garbage_whatever_its_number() -> None:
+    """Two drivers at once had committed under 3, then under 2."""
+    nothing = StateRef(None, (), 0, 0)
+    kept = [replace(commit_record(batch, nothing), epoch=epoch) for batch, epoch in ((6, 3), (7, 2), (8, 2))]
+    assert garbage([f"epochs/{number}.json" for number in (1, 2, 3)], kept) == ["epochs/1.json"]
 
 
 def test_nothing_is_garbage_before_the_first_commit(checkpoint: Checkpoint) -> None:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from support.manifests import counting, files, manifest, memory_sink
 
 from streamtopology.jobs.checkpoint import CheckpointError
-from streamtopology.jobs.control import ControlServer, NotRunning, Refused, ask
-from streamtopology.jobs.failures import TopologyFailed
+from streamtopology.jobs.cli.main import main
+from streamtopology.jobs.errors import TopologyFailed
+from streamtopology.jobs.local.control_socket import ControlServer, NotRunning, Refused, ask
+from streamtopology.jobs.runtime.cpu_doubts import cpu_warning
+from streamtopology.topology import parse
 
 
 def scale(replicas: int) -> str:
@@ -31,8 +37,9 @@ def wrong() -> str:
 
 @pytest.fixture
 def running() -> Iterator[str]:
-    with ControlServer("asked", {"scale": scale, "full": full, "failed": failed, "wrong": wrong}):
-        yield "asked"
+    name = f"asked-{os.getpid()}"  # names are those of the machine: tests run in parallel processes
+    with ControlServer(name, {"scale": scale, "full": full, "failed": failed, "wrong": wrong}):
+        yield name
 
 
 def test_an_answer(running: str) -> None:
@@ -54,8 +61,30 @@ def test_a_refusal(running: str, command: str, arguments: dict[str, int], why: s
         ask(running, command, **arguments)
 
 
-def test_a_mistake_of_ours_is_told_where_it_was_made(running: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(Refused, match="topology 'asked' did not answer: it ended, or failed at this; its log says which"):
+def test_stop_without_a_name_stops_the_only_topology_that_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stopped(drain: bool, now: bool) -> str:
+        return f"stopped, drain {drain}, now {now}"
+
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    assert main(["stop"]) == 1
+    assert "no topology runs here" in capsys.readouterr().err
+    with ControlServer("one", {"stop": stopped}):
+        assert main(["stop", "--drain"]) == 0
+        assert capsys.readouterr().out == "stopped, drain True, now False\n"
+        with ControlServer("two", {"stop": stopped}):
+            assert main(["stop"]) == 1
+            assert "several topologies run here: one, two; name one of them" in capsys.readouterr().err
+
+
+def test_name_that_no_topology_can_have_is_not_running() -> None:
+    with pytest.raises(NotRunning, match="cannot be asked: AF_UNIX path too long"):
+        ask("a" * 300, "stop")
+
+
+def test_a_mistake_of_ours_is_reported_where_it_was_made(running: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(Refused, match=rf"topology '{running}' did not answer: it ended, or the command failed; see its log"):
         ask(running, "wrong")
     assert "a mistake of ours" in capsys.readouterr().err
 
@@ -63,3 +92,23 @@ def test_a_mistake_of_ours_is_told_where_it_was_made(running: str, capsys: pytes
 def test_nobody_is_there() -> None:
     with pytest.raises(NotRunning, match="streamtopology run FILE"):
         ask("nosuch", "stop")
+
+
+@pytest.mark.parametrize(
+    ("cpu", "warning"),
+    [
+        (
+            300.0,
+            "; warning: found 300, which is 300 whole CPUs for each executor of class 'small'; did you mean 300m, 0.3 of one?",
+        ),
+        (
+            6.0,
+            "; warning: found 8 CPUs in all, this machine has 4: here the executors share them, and their limits do not hold; "
+            "give them less, or run on a cluster",
+        ),
+        (0.3, ""),
+    ],
+)
+def test_more_cpu_than_the_machine_has_is_warned_of(cpu: float, warning: str) -> None:
+    given = manifest("resized", [files(Path("rows"))], [counting()], [memory_sink("resized", "counts")])
+    assert cpu_warning(parse(given), {"large": 1.0, "small": cpu}, 4) == warning

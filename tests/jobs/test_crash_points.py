@@ -1,4 +1,4 @@
-"""Every crash point: the process really dies there, its successor goes on, and every row counts once in state and sink.
+"""Every crash point: the process really dies there, its successor continues, and every row counts once in state and sink.
 
 A life is a driver, its workers and the sinks in one process, from the checkpoint as the last one left it. Spark is not
 part of it: what Spark does in a crash, the runs on a real cluster show (tests/runs).
@@ -20,14 +20,16 @@ from hypothesis import strategies as st
 from support.processes import killed_in
 from support.stages import SLOTS, Flow, manifest, random_table
 
-from streamtopology.jobs import crashpoints, upkeep
+from streamtopology.contract.errors import UnknownFailpoint
+from streamtopology.jobs import failpoints
 from streamtopology.jobs.checkpoint import Checkpoint, open_store
-from streamtopology.jobs.crashpoints import POINTS, UnknownPoint, arm
-from streamtopology.jobs.migrate import migrate
-from streamtopology.jobs.sinks import Sink, Writer
-from streamtopology.jobs.sinks.folder import FolderSink, write_parquet
-from streamtopology.routing.hashing import hash_int64
-from streamtopology.routing.table import RoutingTable
+from streamtopology.jobs.connectors.sinks import Sink, Writer
+from streamtopology.jobs.connectors.sinks.folder import FolderSink, write_parquet
+from streamtopology.jobs.driver.compaction import Compaction
+from streamtopology.jobs.failpoints import POINTS, arm
+from streamtopology.jobs.rerouting.precopy_job import migrate
+from streamtopology.routing.table.hashing import hash_int64
+from streamtopology.routing.table.table import RoutingTable
 
 if TYPE_CHECKING:  # the plugin is imported by pytest, which then explains its assertions
     from support.s3 import S3Server
@@ -38,7 +40,7 @@ BATCHES = 14
 KEYS = 60
 COMMITS_KEPT = 3
 PORTION = 4000
-"""What an instance keeps of these keys moves in two or three portions."""
+"""The state of these keys moves in two or three portions."""
 
 IN_A_LIFE = [point for point in POINTS if not point.startswith("kafka.")]  # those: tests/jobs/test_kafka.py
 
@@ -52,22 +54,25 @@ def counting() -> dict[str, Any]:
     return manifest([operator], {"s": "k BIGINT"}, migration={"portion": PORTION})
 
 
+def compacting_often(checkpoint: Checkpoint) -> Compaction:
+    return Compaction(checkpoint, most_deltas=3, commits_per_sweep=4)
+
+
 def life(folder: Path, crash_at: str | None, uri: str | None = None) -> None:
-    """Go on from the checkpoint until all batches are committed, re-routing now and then; chains of deltas stay short."""
-    upkeep.MOST_DELTAS, upkeep.COMMITS_PER_SWEEP = 3, 4
+    """Continue from the checkpoint until all batches are committed, re-routing now and then; chains of deltas stay short."""
 
     def sink(name: str, checkpoint: Checkpoint) -> Sink:
         return FolderSink(folder / "out", ".parquet", write_parquet, Writer("flow", checkpoint.run))
 
     arm(crash_at)
-    flow = Flow(folder, counting(), sink=sink, checkpoint=uri)
+    flow = Flow(folder, counting(), sink=sink, checkpoint=uri, compaction=compacting_often)
     last = flow.checkpoint.last_commit()
     for batch in range(0 if last is None else last.spark_batch + 1, BATCHES):
         copy_ahead(flow, batch)
         if batch % 5 == 4:
             flow.router.reroute({"n": table_at(batch)})
         flow.batch(s=pa.table({"k": keys_of(batch)}))
-    flow.driver.upkeep.close()
+    flow.driver.compaction.close()
 
 
 def table_at(batch: int) -> RoutingTable:
@@ -83,7 +88,7 @@ def copy_ahead(flow: Flow, batch: int) -> None:
         flow.router.prepare({"n": table_at(batch)})
     elif batch % 5 == 3 and batch > 5:
         epoch = flow.router.prepared.epoch.number if flow.router.prepared else flow.router.take_up_prepared()
-        if epoch is not None and flow.checkpoint.migrations.lease(epoch):
+        if epoch is not None and flow.checkpoint.precopies.lease(epoch):
             migrate(flow.checkpoint, epoch, lambda text: None)
             flow.router.copied()
 
@@ -147,19 +152,18 @@ def test_deaths_in_any_order_cost_nothing(tmp_path_factory: pytest.TempPathFacto
     check(folder)
 
 
-def test_a_switch_names_a_point_that_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crashpoints, "_switch", None)
-    with pytest.raises(UnknownPoint, match=r"STREAMTOPOLOGY_CRASH_AT=commit\.done: .*commit\.written"):
+def test_a_switch_names_a_point_that_there_is() -> None:
+    with pytest.raises(UnknownFailpoint, match=r"STREAMTOPOLOGY_CRASH_AT=commit\.done: .*commit\.written"):
         arm("commit.done")
 
 
 def test_a_point_that_is_to_be_hit_once_leaves_successors_alone(tmp_path: Path) -> None:
     def pass_twice() -> None:
         arm(f"commit.written:2@{tmp_path / 'hit'}")
-        crashpoints.passing("commit.written")
-        crashpoints.passing("commit.writing")
+        failpoints.passing("commit.written")
+        failpoints.passing("commit.writing")
         (tmp_path / "between").touch()
-        crashpoints.passing("commit.written")
+        failpoints.passing("commit.written")
         (tmp_path / "after").touch()
 
     assert killed_in(pass_twice)

@@ -1,4 +1,4 @@
-"""What the process that forks Spark's Python workers does to them."""
+"""The process that forks Spark's Python workers, and its effects on them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
-from streamtopology.jobs.daemon import freeze_at_powers_of_two, print_unless_hung_up
+from streamtopology.jobs.spark.worker_daemon import freeze_at_powers_of_two, print_unless_disconnected
 
 
-def test_what_lives_after_the_1st_2nd_4th_and_8th_task_is_taken_out_of_garbage_collection(
+def test_survivors_of_tasks_1_2_4_and_8_leave_garbage_collection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     done: list[str] = []
@@ -22,8 +22,8 @@ def test_what_lives_after_the_1st_2nd_4th_and_8th_task_is_taken_out_of_garbage_c
     assert done == [*first_two, *third, *fourth, *["task"] * 3, *fourth, "task"]
 
 
-def test_a_reader_that_spark_hangs_up_on_is_not_told_of_and_everything_else_is(capsys: pytest.CaptureFixture[str]) -> None:
-    told = "PySpark daemon failed to flush the output to the worker process:\nTraceback: "
-    print_unless_hung_up(told + "BrokenPipeError: [Errno 32] Broken pipe", file=sys.stderr)
-    print_unless_hung_up(told + "OSError: [Errno 28] No space left on device", file=sys.stderr)
-    assert capsys.readouterr().err == told + "OSError: [Errno 28] No space left on device\n"
+def test_a_reader_that_spark_hangs_up_on_is_not_printed_and_everything_else_is(capsys: pytest.CaptureFixture[str]) -> None:
+    reported = "PySpark daemon failed to flush the output to the worker process:\nTraceback: "
+    print_unless_disconnected(reported + "BrokenPipeError: [Errno 32] Broken pipe", file=sys.stderr)
+    print_unless_disconnected(reported + "OSError: [Errno 28] No space left on device", file=sys.stderr)
+    assert capsys.readouterr().err == reported + "OSError: [Errno 28] No space left on device\n"

@@ -1,4 +1,4 @@
-"""From a manifest to nodes, levels and edges; what only shows there is said with the operator's name."""
+"""From a manifest to nodes, levels and edges; mistakes that only show there are reported with the operator's name."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.reasons import BY_TEST
 from support.stages import SLOTS, manifest
 
-from streamtopology.jobs.batch import Plan, place_instances
-from streamtopology.jobs.dag import Dag, compile_dag
-from streamtopology.jobs.keys import KeyColumns
-from streamtopology.jobs.load import measure_keys
-from streamtopology.jobs.rerouting import first_routes
-from streamtopology.routing.epoch import Epoch
-from streamtopology.routing.placement import Placement
-from streamtopology.routing.rescaling import slot_names
-from streamtopology.routing.table import BUCKETS, bucket_of
-from streamtopology.routing.topology import ManifestError, parse
+from streamtopology.jobs.columnar.keys import KeyColumns
+from streamtopology.jobs.plan.attempt import place_instances
+from streamtopology.jobs.plan.dag import Dag, compile_dag
+from streamtopology.jobs.plan.execution_plan import ExecutionPlan
+from streamtopology.jobs.plan.initial_routes import first_routes
+from streamtopology.jobs.worker.key_load import measure_keys
+from streamtopology.routing.epochs.epoch import Epoch
+from streamtopology.routing.epochs.placement import Placement
+from streamtopology.routing.epochs.rescaling import slot_names
+from streamtopology.routing.table.table import BUCKETS, bucket_of
+from streamtopology.topology import ManifestError, parse
 
 SOURCE = pa.schema([("k", pa.int64()), ("v", pa.float64())])
 COUNT: Mapping[str, Any] = {"inputs": ["s"], "grouping": {"policy": "mixed", "key": "k"}, "run": "count"}
@@ -62,7 +64,7 @@ def test_an_operator_without_state_is_never_split() -> None:
     assert [(node.name, node.policy) for node in dag.nodes] == [("m", "shuffle")]
 
 
-def test_inputs_of_one_source_are_told_apart_by_alias_and_key() -> None:
+def test_inputs_of_one_source_are_distinguished_by_alias_and_key() -> None:
     dag = dag_of(
         {"name": "m", "inputs": ["s"], "run": "map", "with": {"select": ["k AS id", "v"]}},
         operator("a", ["s", {"from": "m", "as": "other", "key": "id"}]),
@@ -79,15 +81,19 @@ def test_every_operator_with_a_problem_is_named_once() -> None:
             operator("fine"),
             operator("follows", ["a"]),
         )
-    told = [(problem.path, problem.message) for problem in raised.value.problems]
-    assert [path for path, _ in told] == ["spec.operators[0]", "spec.operators[1]", "spec.operators[2]"]
-    for (_, message), found in zip(told, ["nowhere.py", "'z'", "'w'"], strict=True):
+    reported = [(problem.path, problem.message) for problem in raised.value.problems]
+    assert [path for path, _ in reported] == [
+        "spec.operators[0].run",
+        "spec.operators[1].grouping.key",
+        "spec.operators[2].with.aggregates.t",
+    ]
+    for (_, message), found in zip(reported, ["nowhere.py", "'z'", "'w'"], strict=True):
         assert found in message
 
 
 def test_state_that_cannot_be_combined_refuses_a_splitting_policy(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
-        "from streamtopology.jobs.operators.base import Field, TupleOperator\n"
+        "from streamtopology.api import Field, TupleOperator\n"
         "class Last(TupleOperator):\n"
         "    fields = (Field('last', float),)\n"
         "    def process_tuple(self, row, state):\n"
@@ -121,8 +127,8 @@ def test_a_plan_comes_back_from_the_checkpoint_as_it_was() -> None:
     dag = compile_dag(topology, {"s": SOURCE}, Path())
     placement = Placement.first(slot_names(topology), SLOTS)
     routes = first_routes(dag, topology, {}, placement, SLOTS)
-    plan = Plan(topology, Epoch(7, routes, (0.25, 0.75, 0.0, 0.0), "why", placement), {"s": SOURCE}, Path("/base"))
-    again = Plan.from_json(plan.to_json())
+    plan = ExecutionPlan(topology, Epoch(7, routes, (0.25, 0.75, 0.0, 0.0), BY_TEST, placement), {"s": SOURCE}, Path("/base"))
+    again = ExecutionPlan.from_json(plan.to_json())
     assert again == plan
     assert [node.name for node in again.compile().nodes] == ["a.partial", "a", "b"]
 

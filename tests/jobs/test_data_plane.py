@@ -1,10 +1,13 @@
-"""What a topology computes does not depend on where its keys live, what moves when, or what is lost on the way."""
+"""Results of a topology do not depend on where its keys live, what moves when, or what is lost on the way."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,14 +18,14 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from support.stages import SLOTS, Flow, Loss, manifest, random_table
-from support.stories import some_rows, stories, told
+from support.stories import played, some_rows, stories
 
-from streamtopology.jobs import upkeep
-from streamtopology.jobs.keys import KeyColumns
-from streamtopology.jobs.sources.descriptors import Descriptor
-from streamtopology.jobs.sources.split import deal
-from streamtopology.jobs.upkeep import Upkeep
-from streamtopology.routing.controller import MIN_BATCHES
+from streamtopology.jobs.columnar.keys import KeyColumns
+from streamtopology.jobs.connectors.sources.assignment import deal
+from streamtopology.jobs.connectors.sources.descriptors import Descriptor
+from streamtopology.jobs.driver.compaction import COMMITS_PER_SWEEP, Compaction
+from streamtopology.jobs.worker.cache import WorkerCache
+from streamtopology.routing.control.window import MIN_BATCHES
 
 Rows = list[dict[str, Any]]
 
@@ -56,7 +59,7 @@ def test_counts_and_quantiles_of_a_chain_are_those_of_a_group_by(story: tuple[in
         flow = Flow(Path(folder), CHAIN)
         seen: Rows = []
         updates: Counter[str] = Counter()
-        for random in told(flow, *story, CHAIN):
+        for random in played(flow, *story, CHAIN):
             table = some_rows(random)
             commit = flow.batch(s=table)
             assert commit.rows_in == table.num_rows
@@ -94,7 +97,7 @@ def test_a_split_edge_gives_the_sums_of_a_group_by(every: int, story: tuple[int,
     with TemporaryDirectory() as folder:
         flow = Flow(Path(folder), given)
         seen: Rows = []
-        for random in told(flow, *story, given):
+        for random in played(flow, *story, given):
             table = some_rows(random)
             number = flow.batch(s=table).batch
             seen += table.to_pylist()
@@ -151,7 +154,7 @@ def test_windows_joins_and_a_diamond_see_every_tuple_once(story: tuple[int, Sequ
     with TemporaryDirectory() as folder:
         flow = Flow(Path(folder), WINDOWS)
         batches: list[dict[str, Rows]] = []
-        for random in told(flow, *story, WINDOWS):
+        for random in played(flow, *story, WINDOWS):
             tables = {
                 "a": timed_rows(random, len(batches), v=random.integers(0, 9, 60)),
                 "b": timed_rows(random, len(batches), w=random.integers(0, 9, 60)),
@@ -176,15 +179,18 @@ def timed_rows(random: np.random.Generator, batch: int, **values: np.ndarray) ->
 
 
 def accepted(batches: Sequence[Mapping[str, Rows]]) -> dict[str, Rows]:
-    """The rows that are not late: the watermark of a batch is that of the rows before it, 20 s behind the slower source."""
+    """The rows that are not late: those whose minute was not closed by an earlier batch.
+
+    The watermark of a batch, up to which it closes, is that of the rows before it, 20 s behind the slower source.
+    """
     kept: dict[str, Rows] = {"a": [], "b": []}
     newest = {"a": -math.inf, "b": -math.inf}
-    watermark = -math.inf
+    closed, watermark = -math.inf, -math.inf
     for batch in batches:
         for source, rows in batch.items():
-            kept[source] += [row for row in rows if row["ts"] > watermark]
+            kept[source] += [row for row in rows if row["ts"] // 60 * 60 + 60 > closed]
             newest[source] = max(newest[source], *(row["ts"] for row in rows))
-        watermark = min(newest.values()) - 20
+        closed, watermark = watermark, min(newest.values()) - 20
     return kept
 
 
@@ -279,7 +285,9 @@ def test_windows_closed_for_good_are_not_opened_again(folder: Path) -> None:
     flow.start(in_windows(folder))
     flow.batch(s=at(12, 35))
     late = {
-        turned.report.operator: turned.report.late_rows for turned in flow.router.done[-1].results.turns if turned.report.rows
+        result.report.operator: result.report.late_rows
+        for result in flow.router.done[-1].results.instances
+        if result.report.rows
     }
     assert late == {"windows": 2, "pairs": 4}
     flow.drain()
@@ -303,10 +311,10 @@ def test_instances_of_lost_executors_run_on_those_left_and_go_home_again(folder:
     flow = Flow(folder, manifest([COUNTS], {"s": "k BIGINT"}))
     rows = pa.table({"k": np.arange(100)})
     seen = []
-    for homes in [(0, 1, 2, 3), (1, 3), (1, 3), (0, 1, 2, 3)]:
-        flow.homes = homes
+    for slots in [(0, 1, 2, 3), (1, 3), (1, 3), (0, 1, 2, 3)]:
+        flow.slots = slots
         flow.batch(s=rows)
-        seen.append({turned.report.instance: turned.report.slot for turned in flow.router.done[-1].results.turns})
+        seen.append({result.report.instance: result.report.slot for result in flow.router.done[-1].results.instances})
         assert all(row["count"] == len(seen) for row in flow.state("counts"))
     home = {i: i for i in range(SLOTS)}
     assert seen == [home, {0: 1, 1: 1, 2: 3, 3: 3}, {0: 1, 1: 1, 2: 3, 3: 3}, home]
@@ -353,10 +361,10 @@ def other_routing(flow: Flow) -> None:
 
 
 def other_executors(flow: Flow) -> None:
-    flow.homes = flow.homes[1:]
+    flow.slots = flow.slots[1:]
 
 
-def executors_started_anew(flow: Flow) -> None:
+def executors_restarted(flow: Flow) -> None:
     flow.host = "there"
 
 
@@ -368,11 +376,9 @@ def other_rows(flow: Flow) -> None:
     flow._next = [flow._descriptors_of({"s": pa.table({"k": list(range(10))})})]
 
 
-@pytest.mark.parametrize("change", [other_routing, other_executors, executors_started_anew, another_executor_dies, other_rows])
+@pytest.mark.parametrize("change", [other_routing, other_executors, executors_restarted, another_executor_dies, other_rows])
 @pytest.mark.parametrize("when", ["before it is read", "after it was read"])
-def test_what_was_read_ahead_is_forgotten_when_the_batch_is_another(
-    folder: Path, change: Callable[[Flow], None], when: str
-) -> None:
+def test_prefetch_is_discarded_when_the_batch_differs(folder: Path, change: Callable[[Flow], None], when: str) -> None:
     flow, expected = counted_flow(folder, MIN_BATCHES)
     if when == "before it is read":
         flow.meanwhile.append(lambda: change(flow))
@@ -386,7 +392,7 @@ def test_what_was_read_ahead_is_forgotten_when_the_batch_is_another(
     assert was_read_ahead(flow) == {known_in_time}
 
 
-def test_what_moves_is_told_and_nothing_moves_twice(folder: Path) -> None:
+def test_moved_keys_are_reported_and_move_once(folder: Path) -> None:
     flow = Flow(folder, manifest([COUNTS], {"s": "k BIGINT"}))
     flow.batch(s=pa.table({"k": np.arange(100)}))
     before = flow.router.plan.epoch.routes["counts"].table
@@ -413,7 +419,7 @@ def all_to(instance: int) -> Any:
     return type(random_table(np.random.default_rng(0), 1)).uniform([instance])
 
 
-def test_state_is_kept_when_a_topology_starts_again_with_other_instances_or_another_policy(folder: Path) -> None:
+def test_state_survives_a_restart_with_other_instances_or_policy(folder: Path) -> None:
     def given(parallelism: int, policy: str) -> dict[str, Any]:
         counts = COUNTS | {"parallelism": parallelism, "grouping": {"policy": policy, "key": "k"}}
         return manifest([counts], {"s": "k BIGINT"})
@@ -436,20 +442,27 @@ def test_a_warm_up_leaves_nothing_behind(folder: Path) -> None:
     assert [row["agg_sum_v"] for row in flow.state("both")] == [6]
 
 
-def test_long_chains_of_deltas_become_snapshots_and_old_files_go(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "MOST_DELTAS", 4)
-    flow = Flow(folder, CHAIN)
+class AtOnce(Executor):
+    """Does what is submitted before `submit` returns."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        done = Future[Any]()
+        done.set_result(fn(*args, **kwargs))
+        return done
+
+
+def test_long_chains_of_deltas_become_snapshots_and_old_files_go(folder: Path) -> None:
+    flow = Flow(folder, CHAIN, compaction=partial(Compaction, most_deltas=4, thread=AtOnce()))
     random = np.random.default_rng(1)
     seen: Rows = []
-    for _ in range(2 * upkeep.COMMITS_PER_SWEEP + 2):
+    for _ in range(2 * COMMITS_PER_SWEEP + 2):
         table = some_rows(random, 40)
         flow.batch(s=table)
         seen += table.to_pylist()
-        flow.driver.upkeep._thread.submit(lambda: None).result()  # whatever it began is done
     references = [reference for instances in flow.last.state.values() for reference in instances.values()]
     assert all(reference.snapshot is not None for reference in references if reference.keys)
     assert max(len(reference.deltas) for reference in references) <= 5
-    assert min(int(path.stem) for path in (folder / "checkpoint" / "commits").iterdir()) >= upkeep.COMMITS_PER_SWEEP
+    assert min(int(path.stem) for path in (folder / "checkpoint" / "commits").iterdir()) >= COMMITS_PER_SWEEP
     for instance in range(SLOTS):
         deltas = (folder / "checkpoint" / "state" / "counts" / str(instance)).glob("*.delta")
         assert min(int(path.stem.split("-")[0]) for path in deltas) > 4, "what the first snapshot covers has gone"
@@ -458,27 +471,73 @@ def test_long_chains_of_deltas_become_snapshots_and_old_files_go(folder: Path, m
     assert {row["k"]: row["count"] for row in flow.state("counts")} == Counter(row["k"] for row in seen + table.to_pylist())
 
 
-def test_a_snapshot_is_what_its_deltas_were_and_batches_may_go_on_meanwhile(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    flow = Flow(folder, manifest([COUNTS], {"s": "k BIGINT"}))
-    for number in range(4):
+def test_snapshot_equals_its_deltas_while_batches_continue(folder: Path) -> None:
+    waiting: list[Callable[[], None]] = []
+    late = partial(WorkerCache, background=waiting.append)
+    flow = Flow(folder, manifest([COUNTS], {"s": "k BIGINT"}), compaction=partial(Compaction, most_deltas=3), worker=late)
+    for number in range(6):
         flow.batch(s=pa.table({"k": np.arange(number, 20)}))
-    beside = Upkeep(flow.checkpoint)
-    with monkeypatch.context() as patched:
-        patched.setattr(upkeep, "MOST_DELTAS", 3)
-        beside.after(flow.last, flow.router.plan.compile())
-        beside.close()
-    commit = flow.batch(s=pa.table({"k": [1]}))
-    adopted = beside.adopt(commit.state)
+    assert len(waiting) == SLOTS, "each worker makes one snapshot at a time"
+    for work in list(waiting):
+        work()
+    before = flow.last.state["counts"]
+    after = flow.batch(s=pa.table({"k": [1]})).state["counts"]
     schema = flow.router.plan.compile().node("counts").state
     assert schema is not None
-    for instance, reference in adopted["counts"].items():
-        before = commit.state["counts"][instance]
-        assert reference.deltas == tuple(path for path in before.deltas if "/4-" in path)
-        loaded = flow.checkpoint.load_state(reference, schema).snapshot()
-        expected = flow.checkpoint.load_state(before, schema).snapshot()
-        assert sorted(loaded.to_pylist(), key=str) == sorted(expected.to_pylist(), key=str)
+    for instance, reference in after.items():
+        assert reference.deltas[:2] == before[instance].deltas[4:], "four deltas were there when the driver asked"
+        kept = flow.checkpoint.load_state(replace(reference, deltas=reference.deltas[:2]), schema).snapshot()
+        expected = flow.checkpoint.load_state(before[instance], schema).snapshot()
+        assert sorted(kept.to_pylist(), key=str) == sorted(expected.to_pylist(), key=str)
+    assert {row["k"]: row["count"] for row in flow.state("counts")}[1] == 3
+
+
+def test_compaction_that_a_worker_took_with_it_is_asked_for_again(folder: Path) -> None:
+    lost: list[Callable[[], None]] = []
+    new: list[WorkerCache] = [WorkerCache(lost.append) for _ in range(SLOTS)]
+    flow = Flow(
+        folder, manifest([COUNTS], {"s": "k BIGINT"}), compaction=partial(Compaction, most_deltas=3),
+        worker=lambda: new.pop() if new else WorkerCache(),
+    )  # fmt: skip
+    for number in range(5):
+        flow.batch(s=pa.table({"k": np.arange(number, 20)}))
+    assert lost
+    assert all(reference.snapshot is None for reference in flow.last.state["counts"].values())
+    flow.losses = [Loss(1, slot) for slot in range(SLOTS)]
+    for _ in range(2):
+        flow.batch(s=pa.table({"k": np.arange(20)}))
+    assert all(reference.snapshot is not None for reference in flow.last.state["counts"].values())
+
+
+def test_failed_compaction_ends_no_batch_and_is_tried_again(folder: Path) -> None:
+    reported: list[str] = []
+    often = partial(Compaction, most_deltas=3, thread=AtOnce(), notify=reported.append)
+    flow = Flow(folder, manifest([{**COUNTS, "parallelism": 1}], {"s": "k BIGINT"}), compaction=often)
+    flow.batch(s=pa.table({"k": [1]}))
+    (first,) = (folder / "checkpoint" / "state" / "counts" / "0").glob("*.delta")
+    away = first.rename(folder / "away")
+    for _ in range(9):
+        flow.batch(s=pa.table({"k": [1]}))
+    assert len(flow.last.state["counts"][0].deltas) == 10, "nothing is compacted, and every batch is committed"
+    failures = [text for text in reported if "state of counts 0 could not be compacted" in text and str(first) in text]
+    assert [text.partition("trying again after ")[2].partition(".")[0] for text in failures] == ["4 batches", "8 batches"]
+    away.rename(first)
+    for _ in range(10):
+        flow.batch(s=pa.table({"k": [1]}))
+    assert len(flow.last.state["counts"][0].deltas) < 10
+    assert flow.state("counts") == [{"k": 1, "count": 20}]
+
+
+def test_compaction_that_falls_behind_says_so_once_per_doubling(folder: Path) -> None:
+    reported: list[str] = []
+
+    soon = partial(Compaction, most_deltas=1, notify=reported.append)
+    never = partial(WorkerCache, background=lambda work: None)
+    flow = Flow(folder, manifest([{**COUNTS, "parallelism": 1}], {"s": "k BIGINT"}), compaction=soon, worker=never)
+    for _ in range(20):
+        flow.batch(s=pa.table({"k": [1]}))
+    starts = [f"compaction is behind: state of counts 0 is in {deltas} deltas" for deltas in (9, 18)]
+    assert [line[: len(start)] for line, start in zip(reported, starts, strict=True)] == starts
 
 
 @given(

@@ -1,4 +1,4 @@
-"""What travels between stages arrives as it was sent, aligned and with nothing copied."""
+"""Data between stages arrives as it was sent, aligned and without a copy."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamtopology.jobs.envelope import Envelope, Kind, Section, sections
-from streamtopology.jobs.exchange import take
+from streamtopology.jobs.exchange.envelope import Envelope, Kind, Section, sections
+from streamtopology.jobs.exchange.outbox import take
 
 SCHEMA = pa.schema([("n", pa.int64()), ("t", pa.string()), ("x", pa.float64()), ("b", pa.bool_())])
 
@@ -45,7 +45,7 @@ def sealed(given: list[tuple[Kind, str, int, int, Any]]) -> pa.Buffer:
             envelope.add_bytes(kind, target, instance, order, content)
         else:
             envelope.add_batch(kind, target, instance, order, batch_of(content))
-    return envelope.seal()
+    return envelope.seal()[0]
 
 
 def content_of(section: Section, like: Any) -> Any:
@@ -59,12 +59,35 @@ def test_sections_come_out_as_they_went_in_and_can_be_passed_on(given: list[tupl
     passed_on = Envelope()
     for section in sections(buffer):
         passed_on.forward(section)
-    assert passed_on.seal().to_pybytes() == buffer.to_pybytes()
+    assert passed_on.seal()[0].to_pybytes() == buffer.to_pybytes()
     found = [
         (section.kind, section.target, section.instance, section.order, content_of(section, like))
         for section, (*_, like) in zip(sections(buffer), given, strict=True)
     ]
     assert found == given
+
+
+@settings(max_examples=40, deadline=None)
+@given(contents, st.sampled_from([1, 2, 8]))
+def test_any_number_of_blobs_holds_all_sections_in_order(given: list[tuple[Kind, str, int, int, Any]], blobs: int) -> None:
+    envelope = Envelope()
+    for kind, target, instance, order, content in given:
+        envelope.add_bytes(kind, target, instance, order, repr(content).encode())
+    sealed = envelope.seal(blobs)
+    found = [section for blob in sealed for section in sections(blob)]
+    assert len(sealed) == blobs
+    assert [section.sequence for section in found] == list(range(len(given)))
+    assert [section.payload.to_pybytes() for section in found] == [repr(content).encode() for *_, content in given]
+
+
+def test_large_batches_are_divided_and_blobs_are_about_even() -> None:
+    envelope = Envelope()
+    envelope.add_batch(Kind.ROWS, "n/s", 0, 0, pa.record_batch({"x": np.arange(6 << 20)}))
+    blobs = envelope.seal(4)
+    assert [number for blob in blobs for part in sections(blob) for number in part.batch().column(0).to_numpy()[:1]] == [
+        0, 3 << 19, 6 << 19, 9 << 19,
+    ]  # fmt: skip
+    assert max(blob.size for blob in blobs) < 13 << 20
 
 
 @settings(max_examples=30, deadline=None)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import datetime
 import os
+import subprocess
+import sys
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamtopology.jobs.expressions import ExpressionError, output_schema, project
+from streamtopology.jobs.columnar.expressions import ExpressionError, output_schema, project
 
 AT = datetime.datetime(2013, 1, 1, 5, 30, tzinfo=datetime.UTC)
 SCHEMA = pa.schema(
@@ -69,7 +71,7 @@ def test_an_empty_batch_gives_an_empty_one():
 
 
 @pytest.mark.parametrize(
-    ("select", "where", "told"),
+    ("select", "where", "reported"),
     [
         (["x", "nosuch + 1 AS y"], None, r"expression 'nosuch \+ 1 AS y'.*columns: x, f, s, t, l"),
         (["x"], "x >", "expression 'x >'"),
@@ -83,8 +85,8 @@ def test_an_empty_batch_gives_an_empty_one():
         (["x"], 5, "is not a SQL text"),
     ],
 )
-def test_what_does_not_fit_is_refused_by_name(select, where, told):
-    with pytest.raises(ExpressionError, match=told):
+def test_unfit_expression_is_refused_by_name(select, where, reported):
+    with pytest.raises(ExpressionError, match=reported):
         output_schema(SCHEMA, select, where)
 
 
@@ -109,3 +111,25 @@ def test_a_forked_worker_gets_a_connection_of_its_own():
     if child == 0:
         os._exit(0 if project(BATCH, ["x + 1 AS y"]).column("y").to_pylist() == [2, None, 4] else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+FULL = """
+import resource
+import pyarrow as pa
+from streamtopology.jobs.columnar.expressions import project
+
+batch = pa.record_batch({"x": ["a"]})
+project(batch, ["x"])
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 29), used + (1 << 29)))
+try:
+    project(batch, ["length(repeat(x, 4000000000)) AS n"])
+except MemoryError as error:
+    print(error)
+"""
+
+
+def test_full_memory_is_no_fault_of_the_expression():
+    printed = subprocess.run([sys.executable, "-c", FULL], check=True, capture_output=True, text=True).stdout
+    assert "Out of Memory" in printed
+    assert "repeat(x, 4000000000)" in printed

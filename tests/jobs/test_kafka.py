@@ -10,21 +10,27 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
+from support.connectors import read, stage
+from support.spark_stream import run_query
+from support.stages import Flow, manifest
 
-from streamtopology.jobs.crashpoints import POINTS, VARIABLE
-from streamtopology.jobs.sinks import SinkError, Writer, open_sink, stage
-from streamtopology.jobs.sinks.kafka import BATCH_HEADER
-from streamtopology.jobs.sources import kafka
-from streamtopology.jobs.sources.descriptors import Descriptor, SourceError, SourceSpec
-from streamtopology.jobs.sources.group_offsets import GroupOffsets
-from streamtopology.jobs.sources.reading import KAFKA_SCHEMA, read
-from streamtopology.jobs.sources.stream import DescriptorLog, DescriptorStreamReader
-from streamtopology.routing import topology
+from streamtopology import topology
+from streamtopology.jobs.connectors.sinks import SinkError, Writer, open_sink
+from streamtopology.jobs.connectors.sinks.kafka import BATCH_HEADER, KafkaSink
+from streamtopology.jobs.connectors.sources import kafka
+from streamtopology.jobs.connectors.sources.descriptor_stream import DescriptorLog, DescriptorStreamReader
+from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceError, SourceSpec, Tally
+from streamtopology.jobs.connectors.sources.group_offsets import GroupOffsets
+from streamtopology.jobs.connectors.sources.lag import SourceLag
+from streamtopology.jobs.connectors.sources.schemas import KAFKA_SCHEMA
+from streamtopology.jobs.driver.progress import BatchInput
+from streamtopology.jobs.errors import TopologyFailed
+from streamtopology.jobs.failpoints import POINTS, VARIABLE
 
 if TYPE_CHECKING:  # the plugin is imported by pytest, which then explains its assertions
     from support.kafka import Broker
@@ -35,7 +41,7 @@ pytestmark = pytest.mark.kafka
 
 @pytest.fixture(scope="module", autouse=True)
 def no_consumer_outlives_the_broker(kafka_broker: Broker) -> Iterator[None]:
-    """librdkafka would tell of every try to reach it, on the standard error of all tests to come."""
+    """librdkafka would report every try to reach it, on the standard error of all tests to come."""
     yield
     kafka._consumer.cache_clear()
     gc.collect()  # consumers of readers that are in a cycle, or in a traceback that pytest has kept
@@ -168,28 +174,111 @@ def test_an_unknown_client_setting_is_named(kafka_broker: Broker, tmp_path: Path
         open_sink(topology.Sink("out", "counts", "kafka", options), WRITER)
 
 
+def test_messages_of_100_kb_come_in_tables_of_bounded_bytes(kafka_broker: Broker, tmp_path: Path) -> None:
+    """50,000 of them, as one table once had, are more than an Arrow array can hold."""
+    topic, count = kafka_broker.topic(), 2_000
+    kafka_broker.send(topic, [b"%05d" % n + bytes(99_995) for n in range(count)])
+    source = spec(kafka_broker, topic)
+    tables = list(kafka.read_range(Descriptor("in", "kafka", topic, 0, 0, count, count), source, Tally()))
+    assert [offset for table in tables for offset in table["offset"].to_pylist()] == list(range(count))
+    assert max(table.nbytes for table in tables) < 128 << 20
+
+
+# --- messages that were deleted before they were read
+
+
+def counted_values(servers: str, topic: str, **options: str) -> dict[str, Any]:
+    given = manifest(
+        [{"name": "n", "inputs": ["in"], "grouping": {"policy": "mixed", "key": "v"}, "run": "count"}], {"in": "unused INT"}
+    )
+    source: dict[str, Any] = {"name": "in", "format": "kafka", "select": ["CAST(value AS VARCHAR) AS v"]}
+    source["options"] = {"kafka.bootstrap.servers": servers, "subscribe": topic, "startingOffsets": "earliest", **options}
+    given["spec"]["sources"] = [source]
+    return given
+
+
+def test_messages_deleted_before_they_were_read_are_counted_and_skipped(kafka_broker: Broker, tmp_path: Path) -> None:
+    topic = kafka_broker.topic(partitions=2)
+    kafka_broker.send(topic, [b"old-%d" % n for n in range(100)], partition=0)
+    kafka_broker.send(topic, [b"old-%d" % n for n in range(60)], partition=1)
+    flow = Flow(tmp_path, counted_values(kafka_broker.servers, topic, failOnDataLoss="false"))
+    reader = DescriptorStreamReader([SourceSpec.of(flow.topology.sources[0], "flow")], tmp_path / "files")
+    start = reader.initialOffset()
+    kafka_broker.delete_before(topic, {0: 70, 1: 60})
+    kafka_broker.send(topic, [b"new"], partition=0)
+    rows, _ = reader.read(start)
+    flow.driver.batch(BatchInput(0, [descriptor for _, descriptor in rows]))
+    assert {row["v"]: row["count"] for row in flow.state("n")} == {"new": 1} | {f"old-{n}": 1 for n in range(70, 100)}
+    skipped = [report.skipped_rows for report in flow.router.done[-1].results.sources if report.skipped_rows]
+    assert sum(report["in"] for report in skipped) == 130
+    assert flow.reported == [
+        "source 'in': 130 rows were deleted before batch 0 read them; they are skipped (failOnDataLoss: false)"
+    ]
+
+
+def test_messages_deleted_before_they_were_read_end_the_run_by_default(kafka_broker: Broker, tmp_path: Path) -> None:
+    topic = kafka_broker.topic()
+    kafka_broker.send(topic, [b"old-%d" % n for n in range(10)])
+    flow = Flow(tmp_path, counted_values(kafka_broker.servers, topic))
+    kafka_broker.delete_before(topic, {0: 7})
+    with pytest.raises(
+        TopologyFailed, match=r"partition 0 holds offsets 7 to 10, but the stream is at 0.*failOnDataLoss: false continues"
+    ):
+        flow.driver.batch(BatchInput(0, [Descriptor("in", "kafka", topic, 0, 0, 10, 10).to_json()]))
+
+
+def test_messages_of_100_kb_pass_in_batches_that_executors_hold(kafka_broker: Broker, tmp_path: Path) -> None:
+    topic = kafka_broker.topic(partitions=2)
+    for partition in range(2):
+        kafka_broker.send(topic, [b"%d-" % n + b"x" * 100_000 for n in range(60)], partition=partition)
+    flow = Flow(tmp_path, counted_values(kafka_broker.servers, topic))
+    flow.driver.progress.sizes.share_of_memory = (1 << 20) / 2**30
+    run_query(flow)
+    assert sorted(row["count"] for row in flow.state("n")) == [2] * 60
+    rows = [flow.checkpoint.read_commit(number).rows_in for number in flow.checkpoint.commits()]
+    assert max(rows) <= (4 << 20) / 100_000, "of four tasks with a MiB each"
+    assert [text.partition(";")[2] for text in flow.reported] == [" fewer are read at a time"]
+
+
+def test_source_that_comes_back_needs_no_messages_that_were_read_before(kafka_broker: Broker, tmp_path: Path) -> None:
+    """The messages at which the stream began are gone; the commit has the offsets at which the source was left."""
+    topic = kafka_broker.topic()
+    kafka_broker.send(topic, [b"old-%d" % n for n in range(10)])
+    source = spec(kafka_broker, topic)
+    _, left_at = step(reader := DescriptorStreamReader([source], tmp_path), reader.initialOffset())
+    kafka_broker.delete_before(topic, {0: 7})
+    kafka_broker.send(topic, [b"new"])
+    again = DescriptorStreamReader([source], tmp_path, left_at)
+    descriptors, end = step(again, {})
+    assert values(descriptors, source) == [b"new"]
+    assert end == {"in": {topic: {"0": 11}}}
+
+
 # --- consumer group, for lag monitors
 
 
-def group_offsets(folder: Path, source: SourceSpec, ends: list[dict[str, int]], told: list[str]) -> GroupOffsets:
+def group_offsets(
+    folder: Path, source: SourceSpec, ends: list[dict[str, int]], reported: list[str], seconds: float | None = None
+) -> GroupOffsets:
     """For a run whose batches ended at `ends` (partition -> offset), as Spark's offset log has it."""
-    log = folder / "spark" / "offsets"
-    log.mkdir(parents=True)
+    offsets = folder / "spark" / "offsets"
+    offsets.mkdir(parents=True)
     for number, end in enumerate(ends):
         offset = json.dumps({source.name: {source.options["subscribe"]: end}})
-        (log / str(number)).write_text(f"v1\n{{}}\n{offset}")
-    return GroupOffsets([source], DescriptorLog([source], folder / "files", folder / "spark", position=0), told.append)
+        (offsets / str(number)).write_text(f"v1\n{{}}\n{offset}")
+    log = DescriptorLog([source], folder / "files", folder / "spark", position=0)
+    return GroupOffsets([source], log, reported.append, seconds)
 
 
 def test_a_group_is_where_the_newest_committed_batch_ended(kafka_broker: Broker, tmp_path: Path) -> None:
     topic = kafka_broker.topic(partitions=2)
-    told: list[str] = []
-    groups = group_offsets(tmp_path, spec(kafka_broker, topic), [{"0": n, "1": 2 * n} for n in range(50)], told)
+    reported: list[str] = []
+    groups = group_offsets(tmp_path, spec(kafka_broker, topic), [{"0": n, "1": 2 * n} for n in range(50)], reported)
     assert kafka_broker.group_offsets("streamtopology-flights-in", topic, 2) == [None, None]
     for number in range(49):  # the last one is planned, not committed
         groups.committed(number)
     groups.close()
-    assert (kafka_broker.group_offsets("streamtopology-flights-in", topic, 2), told) == ([48, 96], [])
+    assert (kafka_broker.group_offsets("streamtopology-flights-in", topic, 2), reported) == ([48, 96], [])
 
 
 def test_a_group_of_ones_own_is_used(kafka_broker: Broker, tmp_path: Path) -> None:
@@ -201,30 +290,27 @@ def test_a_group_of_ones_own_is_used(kafka_broker: Broker, tmp_path: Path) -> No
     assert kafka_broker.group_offsets("streamtopology-flights-in", topic) == [None]
 
 
-def test_a_broker_that_is_away_is_waited_for_by_nobody_and_told_once(
-    kafka_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(kafka, "_GROUP_SECONDS", 2.0)
+def test_a_broker_that_is_away_is_waited_for_by_nobody_and_reported_once(kafka_broker: Broker, tmp_path: Path) -> None:
     away = {"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.log_level": "0"}
-    told: list[str] = []
-    groups = group_offsets(tmp_path, spec(kafka_broker, "t", **away), [{"0": n} for n in range(3)], told)
+    reported: list[str] = []
+    groups = group_offsets(tmp_path, spec(kafka_broker, "t", **away), [{"0": n} for n in range(3)], reported, seconds=2.0)
     for number in range(3):
         groups.committed(number)
-    assert told == [], "a batch was kept until Kafka answered"
+    assert reported == [], "a batch was kept until Kafka answered"
     groups.close()
-    assert len(told) == 1
-    assert told[0].startswith("source 'in': consumer group 'streamtopology-flights-in' takes no offsets: ")
+    assert len(reported) == 1
+    assert reported[0].startswith("source 'in': consumer group 'streamtopology-flights-in' takes no offsets: ")
 
 
-def test_the_group_is_told_with_the_sources_own_settings(kafka_broker: Broker, tmp_path: Path) -> None:
-    """A broker that speaks no TLS is not reached by a client that was told to."""
+def test_the_group_is_informed_with_the_sources_own_settings(kafka_broker: Broker, tmp_path: Path) -> None:
+    """A client with TLS does not reach a broker without."""
     topic = kafka_broker.topic()
     secure = spec(kafka_broker, topic, **{"kafka.security.protocol": "SSL", "kafka.log_level": "0"})
-    told: list[str] = []
-    groups = group_offsets(tmp_path, secure, [{"0": 7}], told)
+    reported: list[str] = []
+    groups = group_offsets(tmp_path, secure, [{"0": 7}], reported)
     groups.committed(0)
     groups.close()
-    assert len(told) == 1
+    assert len(reported) == 1
     assert kafka_broker.group_offsets("streamtopology-flights-in", topic) == [None]
 
 
@@ -246,6 +332,33 @@ def staged(folder: Path, batch: int, rows: int = 3) -> list[Path]:
 
 def batches_seen(broker: Broker, topic: str) -> list[int]:
     return [int(dict(message.headers() or [])[BATCH_HEADER]) for message in broker.committed(topic)]
+
+
+def test_lag_is_counted_after_the_newest_commit(kafka_broker: Broker, tmp_path: Path) -> None:
+    topic = kafka_broker.topic(partitions=2)
+    kafka_broker.send(topic, [b"a", b"b"], partition=0)
+    kafka_broker.send(topic, [b"c"], partition=1)
+    reported: list[str] = []
+    positions: dict[str, Any] | None = None
+    lag = SourceLag([spec(kafka_broker, topic)], tmp_path, lambda: positions, reported.append)
+    lag.count()
+    assert lag.rows is None, "nothing is committed yet"
+    positions = {"in": {topic: {"0": 0, "1": 0}}}
+    lag.count()
+    assert lag.rows == 3
+    positions = {"in": {topic: {"0": 2, "1": 0}}}
+    lag.count()
+    assert (lag.rows, reported) == (1, [])
+
+
+def test_lag_of_a_topic_that_is_gone_is_unknown_and_reported_once(kafka_broker: Broker, tmp_path: Path) -> None:
+    reported: list[str] = []
+    lag = SourceLag([spec(kafka_broker, "nowhere")], tmp_path, lambda: {"in": {"nowhere": {"0": 0}}}, reported.append)
+    for _ in range(2):
+        lag.count()
+    assert lag.rows is None
+    assert len(reported) == 1
+    assert "the autoscaler does not see the rows that wait" in reported[0]
 
 
 def test_each_batch_is_sent_once(kafka_broker: Broker, tmp_path: Path) -> None:
@@ -270,7 +383,7 @@ def test_columns_key_and_value_are_the_message(kafka_broker: Broker, tmp_path: P
     assert [(m.key(), m.value()) for m in kafka_broker.committed(topic)] == [(b"1", b"a"), (b"2", None)]
 
 
-def test_another_checkpoint_counts_its_batches_anew(kafka_broker: Broker, tmp_path: Path) -> None:
+def test_another_checkpoint_counts_its_batches_again(kafka_broker: Broker, tmp_path: Path) -> None:
     topic = kafka_broker.topic()
     for run in ("run-1", "run-2"):
         open_sink(sink_of(kafka_broker, topic), Writer("flights", run)).publish(0, staged(tmp_path, 0))
@@ -291,8 +404,8 @@ _PUBLISHES_TWO = """
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from streamtopology.jobs.sinks import Writer, open_sink
-from streamtopology.routing import topology
+from streamtopology.jobs.connectors.sinks import Writer, open_sink
+from streamtopology import topology
 
 servers, topic, *files = sys.argv[1:]
 sink = open_sink(topology.Sink("out-" + topic, "counts", "kafka", {"kafka.bootstrap.servers": servers, "topic": topic}),
@@ -318,20 +431,50 @@ def test_a_death_around_the_commit_loses_and_doubles_nothing(kafka_broker: Broke
     assert batches_seen(kafka_broker, topic) == [0] * 6 + [1] * 6 + [2] * 6
 
 
-def test_a_batch_that_failed_can_be_sent_again(kafka_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def secured(broker: Broker) -> dict[str, str]:
+    return {
+        "kafka.bootstrap.servers": broker.secured, "kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN",
+        "kafka.sasl.username": broker.user, "kafka.sasl.password": "${env:KAFKA_PASSWORD}",
+    }  # fmt: skip
+
+
+def test_password_of_the_environment_opens_source_and_sink(
+    kafka_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KAFKA_PASSWORD", kafka_broker.password)
+    topic = kafka_broker.topic()
+    sink = open_sink(topology.Sink("out", "counts", "kafka", {"topic": topic, **secured(kafka_broker)}), WRITER)
+    sink.publish(0, staged(tmp_path, 0))
+    source = spec(kafka_broker, topic, **secured(kafka_broker))
+    reader = DescriptorStreamReader([source], tmp_path / "offsets")
+    descriptors, _ = step(reader, reader.initialOffset())
+    assert len(values(descriptors, source)) == 6
+
+
+def test_variable_that_is_not_set_is_named_and_no_password_is(kafka_broker: Broker, tmp_path: Path) -> None:
+    missing = "option kafka.sasl.password needs the environment variable KAFKA_PASSWORD, which is not set here"
+    with pytest.raises(SourceError, match=f"source 'in': {missing}"):
+        DescriptorStreamReader([spec(kafka_broker, "t", **secured(kafka_broker))], tmp_path).initialOffset()
+    with pytest.raises(SinkError, match=f"sink 'out': {missing}"):
+        open_sink(topology.Sink("out", "counts", "kafka", {"topic": "t", **secured(kafka_broker)}), WRITER)
+
+
+def test_a_batch_that_failed_can_be_sent_again(kafka_broker: Broker, tmp_path: Path) -> None:
     """All rows are sent, then the commit fails: nothing of the attempt may be seen."""
-    from confluent_kafka import KafkaError, KafkaException
+    from confluent_kafka import KafkaError, KafkaException, Producer
 
-    from streamtopology.jobs.sinks.kafka import KafkaSink
+    refused: list[object] = []
 
-    def fail(*_: object) -> None:
-        raise KafkaException(KafkaError(KafkaError._FAIL))
+    class RefusedOnce(Producer):
+        def send_offsets_to_transaction(self, *given: object) -> None:
+            if not refused:
+                refused.append(given)
+                raise KafkaException(KafkaError(KafkaError._FAIL))
+            super().send_offsets_to_transaction(*given)
 
     topic = kafka_broker.topic()
-    sink = open_sink(sink_of(kafka_broker, topic), WRITER)
-    with monkeypatch.context() as failing:
-        failing.setattr(KafkaSink, "_commit", fail)
-        with pytest.raises(SinkError, match="batch 0 not sent to topic"):
-            sink.publish(0, staged(tmp_path, 0))
+    sink = KafkaSink("out", topic, {"bootstrap.servers": kafka_broker.servers}, WRITER, RefusedOnce)
+    with pytest.raises(SinkError, match="batch 0 not sent to topic"):
+        sink.publish(0, staged(tmp_path, 0))
     sink.publish(0, staged(tmp_path, 0))
     assert batches_seen(kafka_broker, topic) == [0] * 6

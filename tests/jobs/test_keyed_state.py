@@ -9,10 +9,11 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from support.states import extracted, forget
 
-from streamtopology.jobs.keys import KeyColumns
-from streamtopology.jobs.state import Field, KeyedState, KeyedStateSchema, Ownership, StateError
-from streamtopology.routing.table import RoutingTable
+from streamtopology.jobs.columnar.keys import KeyColumns, KeyTypeError, widened
+from streamtopology.jobs.state import Field, KeyedState, KeyedStateSchema, Ownership, StateError, concatenated
+from streamtopology.routing.table.table import RoutingTable
 
 FIELDS = (Field("count", np.dtype("i8")), Field("spread", np.dtype("f4"), shape=(2, 3), initial=-1))
 
@@ -110,8 +111,8 @@ class KeyedStateAgainstDictionary(RuleBasedStateMachine):
             return (hashes >> np.uint64(bit)) & np.uint64(1) == 1
 
         before = contents(self.state)
-        moved = self.state.extract(meant)
-        self.state.remove(meant)
+        moved = extracted(self.state, meant)
+        forget(self.state, meant)
         other = KeyedState(self.schema)
         other.insert(moved)
         stays, goes = contents(self.state), contents(other)
@@ -155,12 +156,12 @@ class KeyedStateAgainstDictionary(RuleBasedStateMachine):
             assert set(table.lookup(other.hashes(other.live()))) == {owner}
             assert all(rest.pop(key) == values for key, values in contents(other).items())
         stay = KeyedState(self.schema)
-        stay.insert(self.state.extract(Ownership(table, 1).owned))
+        stay.insert(extracted(self.state, Ownership(table, 1).owned))
         assert rest == contents(stay)
 
     @rule()
     def tell_what_became_of_keys(self) -> None:
-        """The changes of any keys, taken in by whoever knows them as they were, are what is here."""
+        """The changes of any keys, applied to their former state, give the current one."""
         other = KeyedState(self.schema)
         other.insert(self.committed_rows) if self.committed_rows is not None else None
         keys = self.state.snapshot(), self.committed_rows
@@ -204,7 +205,7 @@ class KeyedStateAgainstDictionary(RuleBasedStateMachine):
 
     @rule(back=st.integers(0, 6))
     def tell_what_changed_since(self, back: int) -> None:
-        """The keys that changed since a version, taken in by whoever knows it, make what was committed last; but strangers."""
+        """The keys that changed since a version, applied to it, give the last commit, except for strangers."""
         version = len(self.versions) - 1 - back
         if version < 0 or self.model != self.committed or self.changed:
             return
@@ -232,7 +233,7 @@ def counts(key_types: dict[str, pa.DataType]) -> KeyedState:
     return KeyedState(KeyedStateSchema((Field("count", np.dtype("i8")),), pa.schema(key_types)))
 
 
-def test_what_changed_since_a_version_is_known_until_a_key_is_deleted() -> None:
+def test_changes_since_a_version_are_known_until_a_key_is_deleted() -> None:
     state = counts({"k": pa.int64()})
     for batch, keys in enumerate(([1, 2, 3], [2, 4], [5])):
         state.slots(KeyColumns.from_arrow(pa.record_batch({"k": keys}), ["k"]))
@@ -387,7 +388,52 @@ def test_writing_to_a_column_taken_before_it_grew_is_an_error() -> None:
         stale[slots[:10]] = 1
 
 
-def test_wrong_use_is_told() -> None:
+# --- keys of more than 2 GiB in all, which one string column does not hold ---
+
+
+def wide(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """`rows` as they are read from a file with more than 2 GiB of keys."""
+    return rows.cast(pa.schema([field.with_type(widened(field.type)) for field in rows.schema]))
+
+
+@pytest.mark.parametrize("types", [{"k": pa.string()}, {"k": pa.string(), "n": pa.int64()}, {"k": pa.binary()}])
+def test_state_takes_keys_of_large_types(types: dict[str, pa.DataType]) -> None:
+    state = counts(types)
+    columns = {name: pa.array([1, 2] if name == "n" else [b"a", b"b"]).cast(type_) for name, type_ in types.items()}
+    keys = KeyColumns.from_arrow(pa.record_batch(columns), list(types))
+    state.column("count")[state.slots(keys)] = 7
+    again, applied, extended = (KeyedState(state.schema) for _ in range(3))
+    again.restore(state.schema.fitted(wide(state.snapshot())))
+    applied.apply(state.schema.fitted(wide(state.delta())))
+    extended.restore(state.snapshot().slice(0, 1))
+    extended.extend(wide(state.snapshot().slice(1)))
+    for other in (again, applied, extended):
+        assert other.snapshot() == state.snapshot(), "and what fits is written as the version before reads it"
+
+
+def test_changes_of_wide_and_narrow_deltas_are_one_delta() -> None:
+    state = counts({"k": pa.string()})
+    state.slots(KeyColumns.from_arrow(pa.record_batch({"k": ["a", "b"]}), ["k"]))
+    delta = state.delta()
+    gone = KeyedState(state.schema)
+    gone.slots(KeyColumns.from_arrow(pa.record_batch({"k": ["gone"]}), ["k"]))
+    changes = state.changes(concatenated([wide(delta), gone.delta()]))
+    assert sorted(zip(changes["k"].to_pylist(), changes["__deleted"].to_pylist(), strict=True)) == [
+        ("a", False), ("b", False), ("gone", True)
+    ]  # fmt: skip
+
+
+def test_keys_of_more_than_2_gib_are_decoded_to_a_large_type() -> None:
+    """Of zeros that no memory has been touched for."""
+    size = 3 << 30
+    keys = KeyColumns.of_bytes(pa.schema({"k": pa.string()}), np.array([0, 1, size]), np.zeros(size, np.uint8), None)
+    (column,) = keys.decode(may_widen=True)
+    assert (column.type, len(column)) == (pa.large_string(), 2)
+    with pytest.raises(KeyTypeError, match="do not fit one string column"):
+        keys.decode()
+
+
+def test_wrong_use_is_reported() -> None:
     state = counts({"k": pa.int64()})
     text = KeyColumns.from_arrow(pa.record_batch({"k": ["a"]}), ["k"])
     with pytest.raises(StateError, match=r"keyed by \(k int64\) was asked for keys of \(k string\)"):

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamtopology.jobs.keys import KeyColumns, KeyTypeError, key_kind, key_types
+from streamtopology.jobs.columnar.keys import KeyColumns, KeyTypeError, key_kind, key_types
 
 COLUMN_TYPES = {
     "int8": (pa.int8(), st.integers(-128, 127)),
@@ -149,7 +149,7 @@ def test_no_key_column_is_one_key_for_every_row() -> None:
     assert keys.decode() == []
 
 
-def test_what_cannot_be_a_key_is_named() -> None:
+def test_column_that_cannot_be_a_key_is_named() -> None:
     batch = pa.record_batch({"tags": pa.array([["a"]]), "n": [1]})
     with pytest.raises(KeyTypeError, match=r"'tags' of type list.* cannot be a key"):
         KeyColumns.from_arrow(batch, ["tags"])

@@ -1,4 +1,4 @@
-"""Choosers that learn from instances (POSG, earliest-finish) in the data plane: who tells whom what, and what comes of it."""
+"""Choosers that learn from instances (POSG, earliest-finish) in the data plane: reports, knowledge, and their effect."""
 
 from __future__ import annotations
 
@@ -14,24 +14,25 @@ import pyarrow as pa
 import pytest
 from hypothesis import Phase, given, settings
 from support.stages import SLOTS, Flow, Loss, manifest
-from support.stories import some_rows, stories, told
+from support.stories import played, some_rows, stories
 
-from streamtopology.jobs import learning
-from streamtopology.jobs.driver import Committed
-from streamtopology.jobs.learning import messages, rehearse_learning, seconds_of_tuples
+from streamtopology.jobs.exchange.learning import messages, rehearse_learning
 from streamtopology.jobs.operators import load
-from streamtopology.routing import groupings
-from streamtopology.routing.controller import TopologyFacts
+from streamtopology.jobs.rerouting.port import CommittedAttempt
+from streamtopology.jobs.worker.observers import tuple_seconds
+from streamtopology.routing.control.decisions import TopologyFacts
+from streamtopology.routing.groupings import learning_of
+from streamtopology.topology import groupings
 
 FEW = settings(max_examples=4, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 
-POLICIES = [name for name, spec in groupings.GROUPINGS.items() if spec.learning is not None]
+POLICIES = [name for name in groupings.GROUPINGS if learning_of(name) is not None]
 
 COSTLY = '''
 from collections.abc import Iterable
 from typing import Any
 import numpy as np
-from streamtopology.jobs.operators.base import Field, Operator, TupleOperator
+from streamtopology.api import Field, Operator, TupleOperator
 
 class Timed(TupleOperator):
     """Counts tuple by tuple; each one is timed."""
@@ -77,12 +78,12 @@ def counts(flow: Flow) -> dict[int, int]:
     return {row["k"]: row["count"] for row in held}
 
 
-def seconds_given(done: Committed) -> np.ndarray:
+def seconds_given(done: CommittedAttempt) -> np.ndarray:
     """float64[SLOTS]: the work that each partial got in a batch, as its instances reported it."""
     given = np.zeros(SLOTS)
-    for turned in done.results.turns:
-        if turned.report.operator == "counts.partial":
-            given[turned.report.instance] = turned.report.heavy_seconds.sum()
+    for result in done.results.instances:
+        if result.report.operator == "counts.partial":
+            given[result.report.instance] = result.report.heavy_seconds.sum()
     return given
 
 
@@ -97,7 +98,7 @@ def test_keys_are_counted_whatever_is_lost_forgotten_or_tried_again(
         given = topology(Path(folder), policy, "Timed", **options)
         flow = Flow(Path(folder), given)
         seen: Counter[int] = Counter()
-        for random in told(flow, *story, given):
+        for random in played(flow, *story, given):
             table = some_rows(random)
             flow.batch(s=table.append_column("cost", pa.array(np.zeros(table.num_rows))))
             seen.update(table.column("k").to_pylist())
@@ -115,15 +116,15 @@ def test_dear_keys_are_spread_once_their_costs_are_known(tmp_path: Path) -> None
     assert last.max() / last.mean() < 1.05
 
 
-def test_choosers_are_told_what_committed_batches_reported_and_nothing_else(tmp_path: Path) -> None:
+def test_choosers_learn_what_committed_batches_reported_and_nothing_else(tmp_path: Path) -> None:
     flow = Flow(tmp_path, topology(tmp_path, "earliest-finish"))
-    learns = groupings.get("earliest-finish").learning
+    learns = learning_of("earliest-finish")
     assert learns is not None
     known = learns.nothing_known(groupings.get("earliest-finish").check_options({}))
     flow.losses = [Loss(2, 1)]  # its partials have observed and reported, but the attempt is lost
     for batch in range(3):
         flow.batch(s=rows_of([batch, batch + 1, 7] * 50, {7: 0.5}))
-        attempt, reports = flow.router.done[-1].attempt, flow.router.done[-1].results.told
+        attempt, reports = flow.router.done[-1].attempt, flow.router.done[-1].results.learning_reports
         assert attempt.knowledge == ({} if batch == 0 else {"counts.partial": known.to_wire()})
         assert sorted(report["instance"] for _, report in reports) == list(range(SLOTS))
         known = known.after([learns.read_report(report) for _, report in reports])
@@ -135,7 +136,7 @@ def test_choosers_are_told_what_committed_batches_reported_and_nothing_else(tmp_
 def test_a_new_policy_or_other_options_begin_from_nothing(tmp_path: Path) -> None:
     flow = Flow(tmp_path, topology(tmp_path, "earliest-finish", keys=64))
     flow.batch(s=rows_of([1, 2, 3], {}))
-    assert flow.driver._lessons.to_wire(flow.router.plan.epoch).keys() == {"counts.partial"}
+    assert flow.driver.progress.knowledge.learned.to_wire(flow.router.plan.epoch).keys() == {"counts.partial"}
     for policy, options in (("posg", {}), ("earliest-finish", {"keys": 32})):
         flow.start(topology(tmp_path, policy, **options))
         flow.batch(s=rows_of([1, 2, 3], {}))
@@ -152,7 +153,7 @@ def with_partials_at(flow: Flow, instances: tuple[int, ...]) -> None:
     flow.router.reroute({})
 
 
-def test_an_instance_that_comes_back_starts_anew(tmp_path: Path) -> None:
+def test_an_instance_that_comes_back_starts_again(tmp_path: Path) -> None:
     flow = Flow(tmp_path, topology(tmp_path, "posg", window=1000, tolerance=10.0))
     everywhere = tuple(range(SLOTS))
     keys = list(range(20)) * SLOTS
@@ -165,10 +166,12 @@ def test_an_instance_that_comes_back_starts_anew(tmp_path: Path) -> None:
     observers = {
         instance: observer
         for worker in flow.workers.values()
-        for (_, node, instance), (_, observer) in worker._observers.items()
+        for (_, node, instance), (_, observer) in worker.observers._observers.items()
         if node == "counts.partial"
     }
-    given = {report["instance"]: round(report["busy_seconds"], 3) for _, report in flow.router.done[-1].results.told}
+    given = {
+        report["instance"]: round(report["busy_seconds"], 3) for _, report in flow.router.done[-1].results.learning_reports
+    }
     assert sorted(observers) == sorted(given) == list(everywhere)
     seen = {instance: observer._machine.window - observer._machine.until_check for instance, observer in observers.items()}
     assert seen == {instance: round(seconds / 0.001) for instance, seconds in given.items()}, "as much as it got since"
@@ -178,7 +181,7 @@ def test_posg_leaves_round_robin_when_every_instance_has_sent_its_sketches(tmp_p
     flow = Flow(tmp_path, topology(tmp_path, "posg", window=150, tolerance=0.5))
     for _ in range(6):
         flow.batch(s=rows_of(np.tile([0, 9, 9, 9], 200).tolist(), {0: 0.1}))
-    sent = [sum(report["pair"] is not None for _, report in done.results.told) for done in flow.router.done]
+    sent = [sum(report["pair"] is not None for _, report in done.results.learning_reports) for done in flow.router.done]
     assert sent[0] == 0, "no instance has seen its second window yet"
     assert sum(sent[:5]) >= SLOTS
     knowledge = flow.router.done[-1].attempt.knowledge["counts.partial"]
@@ -188,27 +191,22 @@ def test_posg_leaves_round_robin_when_every_instance_has_sent_its_sketches(tmp_p
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_warm_up_learns_and_chooses_once_and_leaves_nothing_behind(
-    tmp_path: Path, policy: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told_to: list[Any] = []
-    monkeypatch.setattr(learning, "tell", lambda *given, **_: told_to.append(given))
+def test_warm_up_learns_and_chooses_once_and_leaves_nothing_behind(tmp_path: Path, policy: str) -> None:
     flow = Flow(tmp_path, topology(tmp_path, policy))
-    rehearse_learning(flow.router.plan.epoch.routes["counts.partial"])
-    ((_, _, known),) = told_to
+    known = rehearse_learning(flow.router.plan.epoch.routes["counts.partial"])
+    assert known is not None
     assert len(known["pairs"] if "pairs" in known else known["paces"]) == SLOTS, "choosers are as in the middle of a run"
-    monkeypatch.undo()
     flow.warm_up()
     flow.batch(s=rows_of([1, 2, 3] * 20, {}))
     assert flow.router.done[-1].attempt.knowledge == {}
-    busy = [report.get("busy_seconds", 0.0) for _, report in flow.router.done[-1].results.told]
+    busy = [report.get("busy_seconds", 0.0) for _, report in flow.router.done[-1].results.learning_reports]
     assert sum(busy) == pytest.approx(0.0 if policy == "earliest-finish" else 0.06)
 
 
 def test_messages_are_counted_by_operator_with_their_size(tmp_path: Path) -> None:
     flow = Flow(tmp_path, topology(tmp_path, "earliest-finish"))
     flow.batch(s=rows_of([1, 2, 3, 4] * 20, {}))
-    sent = messages(flow.router.done[-1].results.told)
+    sent = messages(flow.router.done[-1].results.learning_reports)
     assert sent.keys() == {"counts.partial"}
     assert sent["counts.partial"].count == SLOTS
     assert 0 < sent["counts.partial"].bytes < 100_000
@@ -217,10 +215,10 @@ def test_messages_are_counted_by_operator_with_their_size(tmp_path: Path) -> Non
 def test_a_batch_operator_gives_every_tuple_the_same_part_of_its_time(tmp_path: Path) -> None:
     topology(tmp_path, "posg")
     plain = load("count", tmp_path)()
-    assert seconds_of_tuples(plain, 4, 2.0).tolist() == [0.5] * 4
-    assert seconds_of_tuples(plain, 0, 2.0).tolist() == []
+    assert tuple_seconds(plain, 4, 2.0).tolist() == [0.5] * 4
+    assert tuple_seconds(plain, 0, 2.0).tolist() == []
     plain.last_tuple_seconds = np.array([1.0, 3.0])
-    assert seconds_of_tuples(plain, 2, 9.0).tolist() == [1.0, 3.0]
+    assert tuple_seconds(plain, 2, 9.0).tolist() == [1.0, 3.0]
 
 
 def test_the_controller_leaves_capacities_to_choosers_that_learn(tmp_path: Path) -> None:

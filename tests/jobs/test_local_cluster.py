@@ -13,17 +13,28 @@ from pathlib import Path
 import pytest
 
 from streamtopology.jobs.local.cgroups import cgroup_parents
-from streamtopology.jobs.local.claim import CLUSTER_MARK, claim_name, members, owner_is_dead, sweep_the_dead
-from streamtopology.jobs.local.cluster import ExecutorSlot, LocalCluster
-from streamtopology.jobs.local.java import JavaMissing, find_java
-from streamtopology.jobs.local.sparkprocess import SPARK_ENVIRONMENT, worker_command
-from streamtopology.jobs.local.subnet import Subnet
+from streamtopology.jobs.local.class_archive import ARCHIVE
+from streamtopology.jobs.local.cleanup import (
+    CLUSTER_MARK,
+    RemainsError,
+    members,
+    new_cluster_name,
+    owner_is_dead,
+    sweep_dead_clusters,
+)
+from streamtopology.jobs.local.executor_room import NoRoom, refuse_too_many, room
+from streamtopology.jobs.local.loopback import Subnet
+from streamtopology.jobs.local.standalone import ClusterError, LocalCluster
+from streamtopology.jobs.spark.cluster import ExecutorSlot
+from streamtopology.jobs.spark.java import JavaMissing, find_java
+from streamtopology.jobs.spark.processes import SPARK_ENVIRONMENT, worker_command
 
 OWNER = """
 import signal, sys, time
 from pathlib import Path
 signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts in the background ignores it
-from streamtopology.jobs.local.cluster import ExecutorSlot, LocalCluster
+from streamtopology.jobs.spark.cluster import ExecutorSlot
+from streamtopology.jobs.local.standalone import LocalCluster
 slots = [ExecutorSlot(f"e-{i}", "small", 0.5, 512 << 20) for i in range(2)]
 with LocalCluster(slots, Path(sys.argv[1]), lambda _: None) as cluster:
     cluster.limit()
@@ -76,9 +87,20 @@ def test_live_clusters_have_different_addresses() -> None:
             subnet.close()
 
 
+@pytest.mark.parametrize(("gibibytes", "most"), [(0.5, 1), (4, 5), (8, 10), (24, 30), (64, 81), (1024, 240)])
+def test_a_machine_has_room_for_what_its_memory_holds(gibibytes: float, most: int) -> None:
+    memory = int(gibibytes * (1 << 30))
+    assert room(memory) == most
+    refuse_too_many(most, memory)
+    with pytest.raises(NoRoom, match=f"found {most + 1} executors, this machine has room for {most}: each takes 629 MB"):
+        refuse_too_many(most + 1, memory)
+
+
 def test_a_wrong_cluster_is_refused_before_anything_starts(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="1 to 240 executors, not 0"):
+    with pytest.raises(ValueError, match="at least one executor"):
         LocalCluster([], tmp_path, print)
+    with pytest.raises(NoRoom, match="found 100,000 executors, this machine has room for"):
+        LocalCluster([ExecutorSlot(f"a-{index}", "x", 1, 1 << 30) for index in range(100_000)], tmp_path, print)
     with pytest.raises(ValueError, match="unique"):
         LocalCluster([ExecutorSlot("a", "x", 1, 1 << 30)] * 2, tmp_path, print)
     with pytest.raises(ValueError, match="more than 0 cores"):
@@ -90,12 +112,12 @@ def test_a_wrong_cluster_is_refused_before_anything_starts(tmp_path: Path) -> No
 
 def test_remains_of_the_dead_are_removed_and_the_living_are_left_alone(tmp_path: Path) -> None:
     ended = subprocess.run(
-        [sys.executable, "-c", "from streamtopology.jobs.local.claim import claim_name; print(claim_name(1))"],
+        [sys.executable, "-c", "from streamtopology.jobs.local.cleanup import new_cluster_name; print(new_cluster_name(1))"],
         stdout=subprocess.PIPE,
         check=True,
         text=True,
     )
-    dead, living = ended.stdout.strip(), claim_name(999)
+    dead, living = ended.stdout.strip(), new_cluster_name(999)
     assert owner_is_dead(dead)
     assert not owner_is_dead(living)
     sleepers = {
@@ -106,13 +128,22 @@ def test_remains_of_the_dead_are_removed_and_the_living_are_left_alone(tmp_path:
         (tmp_path / name / "below").mkdir(parents=True)
     (tmp_path / "somebody-elses").mkdir()
     try:
-        assert sweep_the_dead(tmp_path, ()) == [dead]
+        assert sweep_dead_clusters(tmp_path, ()) == [dead]
         assert sleepers[dead].wait() == -signal.SIGKILL
         assert sleepers[living].poll() is None
         assert {path.name for path in tmp_path.iterdir()} == {living, "somebody-elses"}
     finally:
         sleepers[living].kill()
         sleepers[living].wait()
+
+
+def test_remains_that_resist_are_an_error_for_people(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def resist(*_: object) -> list[str]:
+        raise RemainsError("processes [7] do not end; kill them by hand")
+
+    monkeypatch.setattr("streamtopology.jobs.local.standalone.sweep_dead_clusters", resist)
+    with pytest.raises(ClusterError, match="kill them by hand"):
+        LocalCluster([ExecutorSlot("a", "x", 1, 1 << 30)], tmp_path, print).start()
 
 
 def remains(name: str, work_dir: Path) -> list[str]:
@@ -159,6 +190,14 @@ def test_the_secret_is_in_no_command_line_and_nothing_listens_beyond_loopback(cl
 
 
 @pytest.mark.spark
+def test_every_jvm_of_the_cluster_maps_the_archive_of_classes(cluster: LocalCluster, spark: object) -> None:
+    """An archive that does not fit the class path is left out without a word, and costs a second of CPU for each JVM."""
+    slots = ["master", *(slot.name for slot in cluster.slots)]
+    processes = [pid for slot in slots for pid in cluster.processes(slot) if is_java(pid)]
+    assert len(processes) == 1 + 2 * len(cluster.slots)  # a worker and an executor for each slot
+    assert all(str(ARCHIVE) in Path(f"/proc/{pid}/maps").read_text() for pid in processes)
+
+
 def test_a_stranger_without_the_secret_is_not_let_in(cluster: LocalCluster, tmp_path: Path) -> None:
     (tmp_path / "open.properties").write_text("spark.authenticate false\n")
     command = worker_command(find_java(), tmp_path / "open.properties", "127.0.0.1", 512, tmp_path, cluster.master)
@@ -180,6 +219,10 @@ def listening_addresses(pid: int) -> set[str]:
             if fields[3] == "0A" and f"socket:[{fields[9]}]" in sockets:
                 found.add(fields[1].partition(":")[0])
     return found
+
+
+def is_java(pid: int) -> bool:
+    return Path(f"/proc/{pid}/exe").resolve().name == "java"
 
 
 def is_loopback(address: str) -> bool:

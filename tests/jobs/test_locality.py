@@ -10,9 +10,9 @@ import pyarrow as pa
 from support.stages import SLOTS, Flow, manifest, random_table
 from support.stories import some_rows
 
-from streamtopology.jobs.departures import PAIRS
-from streamtopology.jobs.keys import KeyColumns
-from streamtopology.routing.report import Onward, merge
+from streamtopology.jobs.columnar.keys import KeyColumns
+from streamtopology.jobs.exchange.downstream_counts import PAIRS
+from streamtopology.routing.load.load_report import Onward, merge
 
 CHAIN = manifest(
     [
@@ -38,7 +38,7 @@ def test_pairs_and_rows_that_stay_are_those_of_a_plain_count(tmp_path: Path) -> 
         table = some_rows(random)
         flow.batch(s=table)
         first, second = hashes(table, "k"), hashes(table, "g")
-        report = merge([t.report for t in flow.router.done[-1].results.turns if t.report.operator == "first"])
+        report = merge([t.report for t in flow.router.done[-1].results.instances if t.report.operator == "first"])
         stayed = int(np.sum(tables["first"].lookup(first) == tables["second"].lookup(second)))
         aside = flow.router.plan.epoch.routes["aside"].table
         assert aside is not None
@@ -57,16 +57,18 @@ def test_pairs_and_rows_that_stay_are_those_of_a_plain_count(tmp_path: Path) -> 
 
 def test_rows_for_another_index_at_the_same_executor_stay(tmp_path: Path) -> None:
     flow = Flow(tmp_path, CHAIN)
-    flow.homes = (0, 2)  # each has the instances of two indices
+    flow.slots = (0, 2)  # each has the instances of two indices
     table = some_rows(np.random.default_rng(1))
     flow.batch(s=table)
     done = flow.router.done[-1]
     routes = flow.router.plan.epoch.routes
     places = [
-        np.array([done.attempt.place_of(instance) for instance in routes[name].table.lookup(hashes(table, column)).tolist()])
+        np.array(
+            [done.attempt.partition_of(instance) for instance in routes[name].table.lookup(hashes(table, column)).tolist()]
+        )
         for name, column in (("first", "k"), ("second", "g"))
     ]
-    report = merge([turned.report for turned in done.results.turns if turned.report.operator == "first"])
+    report = merge([result.report for result in done.results.instances if result.report.operator == "first"])
     assert report.onward["second"] == Onward(table.num_rows, int(np.sum(places[0] == places[1])))
 
 
@@ -74,6 +76,6 @@ def test_the_pairs_of_a_report_are_bounded(tmp_path: Path) -> None:
     flow = Flow(tmp_path, CHAIN)
     n = 6 * PAIRS
     flow.batch(s=pa.table({"k": np.arange(n), "g": [str(number) for number in range(n)], "v": np.zeros(n, np.int64)}))
-    reports = [turned.report for turned in flow.router.done[-1].results.turns if turned.report.operator == "first"]
+    reports = [result.report for result in flow.router.done[-1].results.instances if result.report.operator == "first"]
     assert all(len(report.key_pairs["second"].rows) <= PAIRS for report in reports)
     assert merge(reports).key_pairs["second"].seen == n

@@ -1,8 +1,9 @@
-"""Lines of a pod's log say which batch and instance they are of, whoever writes them."""
+"""Lines of a pod's log name their batch and instance, whatever their origin."""
 
 from __future__ import annotations
 
 import io
+import json
 import re
 import subprocess
 import sys
@@ -10,27 +11,27 @@ import threading
 
 import pytest
 
-from streamtopology.jobs import logs
-from streamtopology.jobs.logs import TaggedLines, working_on
+from streamtopology.jobs.errors import WrongUse
+from streamtopology.jobs.log_tags import RunningBatch, TaggedLines, json_line, working_on
+from streamtopology.jobs.pods.environment import logs_json
 
 STAMP = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 
 
 @pytest.fixture
-def written(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
-    monkeypatch.setattr(logs, "_begun", logs._Begun())
+def written() -> io.StringIO:
     return io.StringIO()
 
 
 def lines(written: io.StringIO) -> list[str]:
-    """What was written, without its times."""
+    """The written lines, without their times."""
     found = written.getvalue().splitlines()
     assert all(re.match(STAMP + " ", line) for line in found)
     return [re.sub(f"^{STAMP} ", "", line) for line in found]
 
 
 def test_every_line_is_tagged_and_only_whole_lines_are(written: io.StringIO) -> None:
-    out = TaggedLines(written)
+    out = TaggedLines(written, RunningBatch())
     print("waiting", file=out)
     with working_on(7, "counts/2"):
         print("a tuple", "of two\nlines", file=out)
@@ -51,8 +52,7 @@ def test_every_line_is_tagged_and_only_whole_lines_are(written: io.StringIO) -> 
 
 
 def test_lines_of_other_threads_are_of_the_batch_that_has_begun(written: io.StringIO) -> None:
-    logs._begun.batch = 3
-    out = TaggedLines(written)
+    out = TaggedLines(written, RunningBatch(3))
     with working_on(2, "counts/0"):
         thread = threading.Thread(target=print, args=("elsewhere",), kwargs={"file": out})
         thread.start()
@@ -61,10 +61,10 @@ def test_lines_of_other_threads_are_of_the_batch_that_has_begun(written: io.Stri
     assert lines(written) == ["batch=3 instance=- elsewhere", "batch=2 instance=counts/0 here"]
 
 
-def test_what_an_operator_logs_is_tagged_as_what_it_prints() -> None:
+def test_logged_lines_of_an_operator_are_tagged_like_printed_ones() -> None:
     program = """
 import logging
-from streamtopology.jobs.logs import tag_lines, working_on
+from streamtopology.jobs.log_tags import tag_lines, working_on
 tag_lines()
 tag_lines()
 with working_on(4, "mine/1"):
@@ -76,10 +76,10 @@ with working_on(4, "mine/1"):
     assert re.fullmatch(f"{STAMP} batch=4 instance=mine/1 WARNING mine: logged\n", ran.stderr)
 
 
-def test_what_children_write_is_tagged_on_its_way_and_nothing_is_lost_at_the_end() -> None:
+def test_output_of_children_is_tagged_and_complete() -> None:
     program = """
 import subprocess, sys
-from streamtopology.jobs.logs import tag_all, working_on
+from streamtopology.jobs.log_tags import tag_all, working_on
 tag_all()
 subprocess.run(["/bin/sh", "-c", "echo from a child; echo its error >&2"], check=True)
 with working_on(4, "mine/1"):
@@ -90,11 +90,54 @@ raise ValueError("the end")
 """
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
     assert (ran.returncode, ran.stderr) == (1, "")
-    said = [re.sub(f"^{STAMP} ", "", line) for line in ran.stdout.splitlines()]
-    assert said[:4] == [
+    output = [re.sub(f"^{STAMP} ", "", line) for line in ran.stdout.splitlines()]
+    assert output[:4] == [
         "batch=- instance=- from a child", "batch=- instance=- its error", "batch=4 instance=mine/1 printed",
         "batch=9 instance=a/1 tagged already",
     ]  # fmt: skip
-    assert said[4] == "batch=- instance=- " + "x" * 100_000
-    assert said[-1] == "batch=- instance=- ValueError: the end"
-    assert all(line.startswith("batch=- instance=- ") for line in said[4:])
+    assert output[4] == "batch=- instance=- " + "x" * 100_000
+    assert output[-1] == "batch=- instance=- ValueError: the end"
+    assert all(line.startswith("batch=- instance=- ") for line in output[4:])
+
+
+def test_lines_of_all_processes_are_json_objects_where_that_is_asked_for() -> None:
+    program = """
+import logging, subprocess
+from streamtopology.jobs.log_tags import tag_all, working_on
+tag_all(as_json=True)
+subprocess.run(["/bin/sh", "-c", "echo from a child"], check=True)
+with working_on(4, "mine/1"):
+    print('printed "with quotes"')
+    logging.getLogger("mine").warning("logged")
+raise ValueError("the end")
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    objects = [json.loads(line) for line in ran.stdout.splitlines()]
+    assert all(re.fullmatch(STAMP, each.pop("time")) for each in objects)
+    assert objects[:3] == [
+        {"level": "INFO", "batch": None, "instance": None, "message": "from a child"},
+        {"level": "INFO", "batch": 4, "instance": "mine/1", "message": 'printed "with quotes"'},
+        {"level": "WARNING", "batch": 4, "instance": "mine/1", "logger": "mine", "message": "logged"},
+    ]
+    assert objects[-1]["message"] == "ValueError: the end"
+
+
+@pytest.mark.parametrize(
+    ("line", "level", "logger", "message"),
+    [
+        (b"ERROR o.a.s.Executor: lost\n", "ERROR", "o.a.s.Executor", "lost"),
+        (b"WARN TaskSetManager: slow\n", "WARNING", "TaskSetManager", "slow"),
+        (b"ERRORS: none\n", "INFO", None, "ERRORS: none"),
+        (b"\xff\n", "INFO", None, "\ufffd"),
+        (b"\n", "INFO", None, ""),
+    ],
+)
+def test_level_and_logger_are_those_that_a_line_begins_with(line: bytes, level: str, logger: str | None, message: str) -> None:
+    shown = json.loads(json_line(b"2026-11-22T02:11:08.412Z batch=- instance=- " + line))
+    assert (shown["level"], shown.get("logger"), shown["message"]) == (level, logger, message)
+
+
+def test_another_form_of_lines_is_refused() -> None:
+    assert [logs_json({}), logs_json({"STREAMTOPOLOGY_LOG_FORMAT": "json"})] == [False, True]
+    with pytest.raises(WrongUse, match="STREAMTOPOLOGY_LOG_FORMAT='xml': expected one of text, json"):
+        logs_json({"STREAMTOPOLOGY_LOG_FORMAT": "xml"})

@@ -10,7 +10,7 @@ import pytest
 ASKS_AGAIN = """
 import resource, sys
 import numpy as np
-from streamtopology.jobs.memory import keep_freed_memory
+from streamtopology.jobs.malloc import keep_freed_memory
 if sys.argv[1] == "keep":
     keep_freed_memory()
 
@@ -27,7 +27,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="page faults of glibc's memory")
-def test_what_is_asked_for_again_is_there() -> None:
+def test_freed_memory_is_reused_without_page_faults() -> None:
     def faults(how: str) -> int:
         return int(subprocess.run([sys.executable, "-c", ASKS_AGAIN, how], check=True, capture_output=True, text=True).stdout)
 

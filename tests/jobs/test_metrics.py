@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 
 import pytest
@@ -11,10 +12,13 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from support.histories import BY_CAPACITY, CAPACITIES, HASHED, SLOTS, load_report, outcome, reconfiguration, run, sent_on
 
-from streamtopology.jobs.history import BatchOutcome, History, Messages, SlotInfo
-from streamtopology.jobs.measures import imbalance
-from streamtopology.jobs.metrics import Metrics
-from streamtopology.jobs.stats import build_stats
+from streamtopology.contract.reasons import EpochCause, EpochReason
+from streamtopology.jobs.observe.figures import imbalance
+from streamtopology.jobs.observe.history import History, SlotInfo
+from streamtopology.jobs.observe.outcome import BatchOutcome, Messages
+from streamtopology.jobs.observe.prometheus import Metrics
+from streamtopology.jobs.observe.stats import build_stats
+from streamtopology.routing.load.load_report import SourceReport
 
 PROMISED = {
     "streamtopology_batches_total": set(),
@@ -48,6 +52,32 @@ def test_every_promised_metric_is_exposed_with_its_labels_and_a_help_text():
     exposed = {sample.name: set(sample.labels) for family in families for sample in family.samples}
     assert {name: exposed.get(name) for name in PROMISED} == PROMISED
     assert all(family.documentation for family in families)
+
+
+class Interrupted(History):
+    """While the first listener after `interrupt` asks for batches, another thread has an event."""
+
+    other: threading.Thread | None = None
+
+    def interrupt(self) -> None:
+        self.other = threading.Thread(target=self.event, args=(0.0, 0, "an executor is lost"))
+
+    def batches_since(self, seen: int) -> tuple[int, tuple[BatchOutcome, ...]]:
+        answer = super().batches_since(seen)
+        if self.other and not self.other.ident:
+            self.other.start()
+            self.other.join(0.2)  # it ends only if nothing makes it wait for its turn
+        return answer
+
+
+def test_a_batch_counts_once_while_another_thread_has_an_event():
+    history = Interrupted("flights", SLOTS, {})
+    metrics = Metrics(history)
+    history.interrupt()
+    history.batch_done(outcome(0, {"counts": HASHED}))
+    assert history.other
+    history.other.join()
+    assert value(metrics, "batches_total") == 1
 
 
 @settings(max_examples=20, deadline=None)
@@ -98,12 +128,23 @@ def test_a_rerouting_is_counted_once_also_when_its_gain_is_filled_in_later():
     metrics = Metrics(history)
     history.rerouted(reconfiguration(epoch=2, batch=3))
     history.gain_measured(2, 0.4)
-    history.rerouted(reconfiguration(epoch=3, batch=4, reason="operator tail: policy fields -> mixed"))
+    history.rerouted(
+        reconfiguration(epoch=3, batch=4, reason=EpochReason(EpochCause.APPLIED, changes=("operator tail: policy",)))
+    )
     assert value(metrics, "reroutings_total", operator="tail", reason="imbalance") == 1
     assert value(metrics, "reroutings_total", operator="tail", reason="applied") == 1
     assert value(metrics, "keys_moved_total", operator="tail") == 824
     assert value(metrics, "bytes_moved_total", operator="tail") == 2_400_000
     assert value(metrics, "time_to_reconfigure_seconds_count") == 2
+
+
+def test_rows_ahead_of_the_clock_add_up_by_source():
+    history = run(0)
+    metrics = Metrics(history)
+    for number in range(2):
+        sources = tuple(SourceReport(slot, 10, 0.1, 0.1, rows_ahead={"rides": 2}) for slot in range(3))
+        history.batch_done(BatchOutcome(number, 1, 1, 30, 0.5, 0.0, (), sources))
+    assert value(metrics, "rows_ahead_total", source="rides") == 12
 
 
 def test_late_and_bad_rows_add_up_over_instances_and_batches():
@@ -114,6 +155,15 @@ def test_late_and_bad_rows_add_up_over_instances_and_batches():
         history.batch_done(BatchOutcome(number, 1, 1, 30, 0.5, 0.0, reports, ()))
     assert value(metrics, "late_rows_total", operator="tail") == 6
     assert value(metrics, "bad_rows_total", operator="tail") == 6
+
+
+def test_rows_that_a_source_skipped_add_up_over_tasks_and_batches():
+    history = run(0)
+    metrics = Metrics(history)
+    for number in range(2):
+        reports = tuple(SourceReport(slot, 0, 0.1, 0.1, skipped_rows={"clicks": 3}) for slot in range(2))
+        history.batch_done(BatchOutcome(number, 1, 1, 0, 0.5, 0.0, (), reports))
+    assert value(metrics, "skipped_rows_total", source="clicks") == 12
 
 
 def test_reports_to_choosers_add_up_and_locality_is_that_of_the_last_batch():
@@ -130,7 +180,7 @@ def test_reports_to_choosers_add_up_and_locality_is_that_of_the_last_batch():
 
 
 def test_busy_seconds_of_a_class_are_those_of_its_executors_reading_included():
-    """What an autoscaler of one class goes by: seconds of others would have it ask for too many."""
+    """The input of an autoscaler of one class: seconds of others would have it ask for too many."""
     history = run(2)
     metrics = Metrics(history)
     for class_name, slots in (("large", {0, 1, 2}), ("small", {3})):

@@ -1,4 +1,4 @@
-"""Built-in aggregates give what a plain group-by gives, however the stream is cut and whoever holds which part."""
+"""Built-in aggregates give what a plain group-by gives, for any split of the stream and of its keys."""
 
 from __future__ import annotations
 
@@ -17,20 +17,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamtopology.jobs import work
-from streamtopology.jobs.keys import KeyColumns
-from streamtopology.jobs.operators import BUILTINS, LoadError, load
-from streamtopology.jobs.operators.base import (
-    BadTuple,
-    BatchInfo,
-    Field,
-    Operator,
-    OptionError,
-    Rows,
-    TupleOperator,
-)
+from streamtopology.api import BadTuple, BatchInfo, Field, Operator, OptionError, Rows, TupleOperator
+from streamtopology.jobs.columnar.keys import KeyColumns
+from streamtopology.jobs.operators import BUILTINS, LoadError, declared_cost, load
 from streamtopology.jobs.operators.histogram import LogHistogram
-from streamtopology.jobs.operators.split import MergeOperator, PartialOperator
+from streamtopology.jobs.operators.partial_merge import MergeOperator, PartialOperator
 from streamtopology.jobs.state import KeyedState
 
 FEW = settings(max_examples=25, deadline=None)
@@ -295,7 +286,7 @@ def test_map_filter_and_enrich_do_what_their_sql_says(tmp_path):
     assert [(row["name"], row["n"]) for row in enriched.to_pylist()] == [("Alpha", "ALPHA"), (None, None), (None, None)]
 
 
-def test_enrich_burns_what_the_content_says_and_tells_the_weights():
+def test_enrich_burns_cpu_by_content_and_returns_tuple_weights():
     operator = prepared("enrich", {"cost": "i", "costPerTuple": "2us"})
     operator.declare_cost(1e6)
     rows = arrival(batch_of([{"i": 30}, {"i": None}, {"i": -5}]), ())
@@ -305,10 +296,10 @@ def test_enrich_burns_what_the_content_says_and_tells_the_weights():
 
 
 def test_declared_work_depends_on_every_turn():
-    assert work.burn(3, 7) == work.burn(21, 1) != work.burn(22, 1)
-    assert work.burn_each(np.array([3, 0, 4])) == work.burn(7, 1)
+    assert declared_cost.burn(3, 7) == declared_cost.burn(21, 1) != declared_cost.burn(22, 1)
+    assert declared_cost.burn_each(np.array([3, 0, 4])) == declared_cost.burn(7, 1)
     ticks = iter([0.0, 4.0, 4.0, 5.0, 5.0, 9.0])
-    assert work.iterations_for(2.0, runs=3, cpu_clock=lambda: next(ticks)) == 10_000_000
+    assert declared_cost.iterations_for(2.0, runs=3, cpu_clock=lambda: next(ticks)) == 10_000_000
 
 
 class Alternating(TupleOperator):
@@ -341,16 +332,16 @@ def test_a_tuple_operator_times_tuples_and_undoes_the_one_that_fails():
 
 def test_operators_of_ones_own_load_from_a_file_or_a_module(tmp_path):
     (tmp_path / "mine.py").write_text(
-        "from streamtopology.jobs.operators.base import Operator\n"
+        "from streamtopology.api import Operator\n"
         "class Twice(Operator):\n"
         "    def __init__(self, times=2, **common):\n        super().__init__(**common)\n        self.times = times\n"
     )
     loaded = load("mine.py:Twice", tmp_path)
     assert loaded is load("mine.py:Twice", tmp_path)
     assert loaded(times=3, costPerTuple="5ms").cost_per_tuple == 0.005
-    assert load("streamtopology.jobs.operators.counting:Count", tmp_path) is BUILTINS["count"]
+    assert load("streamtopology.jobs.operators.count:Count", tmp_path) is BUILTINS["count"]
     (tmp_path / "broken.py").write_text("import no_such_module_anywhere\n")
-    for run, told in {
+    for run, reported in {
         "cuont": "allowed: count, aggregate",
         "mine.py:Thrice": "found there: Twice",
         "other.py:Twice": "there is no file",
@@ -358,14 +349,14 @@ def test_operators_of_ones_own_load_from_a_file_or_a_module(tmp_path):
         "broken.py:X": "no_such_module_anywhere",
         "mine.py:": "does not name a class",
     }.items():
-        with pytest.raises(LoadError, match=told):
+        with pytest.raises(LoadError, match=reported):
             load(run, tmp_path)
-    with pytest.raises(OptionError, match="unknown option 'time' of Twice; allowed: times, costPerTuple"):
+    with pytest.raises(OptionError, match="unknown option 'time'; allowed: times, costPerTuple; did you mean 'times'"):
         loaded(time=3)
 
 
 def test_the_operators_of_the_documentation_work(capsys):
-    text = (Path(__file__).parents[2] / "docs" / "write-your-own.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "start" / "first-operator.md").read_text()
     readings = [{"sensor": 1, "celsius": 20.5}, {"sensor": 1, "celsius": 1.0}, {"sensor": 2, "celsius": 3.0}]
     schema = pa.schema([("sensor", pa.int32()), ("celsius", pa.float64())])
     names: dict[str, Any] = {"batch": batch_of(readings, schema)}
@@ -381,7 +372,7 @@ def test_the_operators_of_the_documentation_work(capsys):
 
 
 @pytest.mark.parametrize(
-    ("run", "options", "told"),
+    ("run", "options", "reported"),
     [
         ("count", {"emit": "all"}, "updates, tuples, nothing"),
         ("count", {"costPerTuple": "10 parsecs"}, "10us, 5ms"),
@@ -399,6 +390,9 @@ def test_the_operators_of_the_documentation_work(capsys):
         ("count", {"emit": "tuples", "select": "k"}, "a list of SQL expressions"),
         ("enrich", {"lookup": "x.csv"}, "file: airports.csv"),
         ("aggregate", {"aggregates": {"x": "median(i)"}}, "allowed: count"),
+        ("aggregate", {"aggregates": {"x": "avg(i)"}}, r"did you mean mean\(i\)\?"),
+        ("aggregate", {"aggregates": {"x": "summ(i)"}}, r"did you mean sum\(i\)\?"),
+        ("aggregate", {"aggregates": {"x": "sum()"}}, r"max\(column\)$"),
         ("aggregate", {"aggregates": {"x": "sum(s)"}}, "sum.s. of string; allowed: a number"),
         ("aggregate", {"aggregates": {"k": "sum(i)"}}, "have one name"),
         ("top-k", {"by": "i", "id": "s", "k": 0}, "from 1 to 1,000"),
@@ -411,8 +405,8 @@ def test_the_operators_of_the_documentation_work(capsys):
         ("enrich", {"lookup": {"file": "nosuch.csv", "on": "s"}}, "cannot be read"),
     ],
 )
-def test_option_errors_say_what_is_allowed(run, options, told):
-    with pytest.raises(OptionError, match=told):
+def test_option_errors_say_what_is_allowed(run, options, reported):
+    with pytest.raises(OptionError, match=reported):
         prepared(run, options)
 
 

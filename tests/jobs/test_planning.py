@@ -12,18 +12,20 @@ import numpy as np
 import pytest
 from support.histories import SLOTS
 from support.manifests import counting, files, manifest, memory_sink
+from support.reasons import BY_TEST
 
-from streamtopology.jobs.cli import main
-from streamtopology.jobs.failures import WrongUse
-from streamtopology.jobs.history import BatchOutcome, History
-from streamtopology.jobs.planning import Snapshot, as_json, as_text, look_ahead
-from streamtopology.jobs.stats import Standing, build_stats
-from streamtopology.routing.capacity import SOURCE
-from streamtopology.routing.epoch import Epoch, Route
-from streamtopology.routing.hashing import hash_int64
-from streamtopology.routing.report import KeyPairs, LoadReport, SourceReport
-from streamtopology.routing.table import BUCKETS, RoutingTable, bucket_of, partition
-from streamtopology.routing.topology import Topology, parse
+from streamtopology.contract.reasons import SOURCE
+from streamtopology.jobs.admin.plan_preview import Snapshot, as_json, as_text, look_ahead
+from streamtopology.jobs.cli.main import main
+from streamtopology.jobs.errors import WrongUse
+from streamtopology.jobs.observe.history import History
+from streamtopology.jobs.observe.outcome import BatchOutcome
+from streamtopology.jobs.observe.stats import Standing, build_stats
+from streamtopology.routing.epochs.epoch import Epoch, Route
+from streamtopology.routing.load.load_report import KeyPairs, LoadReport, SourceReport
+from streamtopology.routing.table.hashing import hash_int64
+from streamtopology.routing.table.table import BUCKETS, RoutingTable, bucket_of, partition
+from streamtopology.topology import Topology, parse
 
 CPU = tuple(slot.cpu for slot in SLOTS)
 COST = 1e-5
@@ -42,7 +44,7 @@ def given(policy: str = "mixed", **spec: Any) -> dict[str, Any]:
 
 
 def served(table: RoutingTable | None = None, policy: str = "mixed", keys: int = 400, rows: int = 40_000) -> dict[str, Any]:
-    """What a driver whose last batch ran under `table` serves, as JSON came back; each key has as many rows."""
+    """The answer of a driver whose last batch ran under `table`, parsed from JSON; each key has as many rows."""
     table = table or RoutingTable.uniform(range(4))
     hashes = hash_int64(np.arange(keys, dtype=np.int64))
     order, bounds = partition(table.lookup(hashes), 4)
@@ -52,44 +54,53 @@ def served(table: RoutingTable | None = None, policy: str = "mixed", keys: int =
         count, busy = len(mine) * (rows // keys), len(mine) * (rows // keys) * COST / slot.cpu
         buckets = np.bincount(bucket_of(mine, BUCKETS), minlength=BUCKETS) * (rows // keys)
         reports.append(
-            LoadReport("counts", instance, instance, count, busy, busy + FIXED_SECONDS, len(mine), 1_000 * len(mine),
-                       bucket_rows=buckets.astype(np.int64))
-        )  # fmt: skip
+            LoadReport(
+                "counts",
+                instance,
+                instance,
+                count,
+                busy,
+                busy + FIXED_SECONDS,
+                len(mine),
+                1_000 * len(mine),
+                bucket_rows=buckets.astype(np.int64),
+            )
+        )
     sources = tuple(
         SourceReport(slot.index, rows // 4, rows / 4 * 1e-6 / slot.cpu, rows / 4 * 1e-6 / slot.cpu + 0.01) for slot in SLOTS
     )
     history = History("trips", SLOTS, {"counts": policy})
     history.batch_done(BatchOutcome(7, 1, EPOCH, rows, 0.6, 1_700_000_000.0, tuple(reports), sources))
-    routing = Epoch(EPOCH, {"counts": Route(policy, table, (0, 1, 2, 3))}, (), "because")
+    routing = Epoch(EPOCH, {"counts": Route(policy, table, (0, 1, 2, 3))}, (), BY_TEST)
     return json.loads(json.dumps(build_stats(history, Standing(routing)), allow_nan=False))
 
 
 def test_a_slow_executor_is_relieved():
     outlook = look_ahead(topology(), Snapshot.from_stats(served()))
-    told = as_json(outlook)
-    source, counts = told["stages"]
-    assert told["reroute"]
-    assert (told["epoch"], told["batch"], told["batch_seconds"]) == (EPOCH, 7, 0.6)
+    reported = as_json(outlook)
+    source, counts = reported["stages"]
+    assert reported["reroute"]
+    assert (reported["epoch"], reported["batch"], reported["batch_seconds"]) == (EPOCH, 7, 0.6)
     assert (source["name"], counts["name"], counts["policy"]) == (SOURCE, "counts", "mixed")
     assert counts["imbalance_before"] > 0.5
     assert counts["imbalance_after"] < 0.08
     assert counts["rerouted"]
     assert 0 < counts["keys_moved"] < 400
     assert counts["bytes_moved"] == pytest.approx(1_000 * counts["keys_moved"], rel=0.25)
-    assert 0 < told["predicted_gain_seconds"] < 0.6
-    assert told["cost_seconds"] > 0
+    assert 0 < reported["predicted_gain_seconds"] < 0.6
+    assert reported["cost_seconds"] > 0
     assert np.argmin(source["shares"]) == 3
-    json.dumps(told, allow_nan=False)
+    json.dumps(reported, allow_nan=False)
     text = as_text(outlook)
     assert "would be re-routed: saves " in text
     assert "re-routed" in text.splitlines()[-1]
 
 
-def test_what_is_planned_is_what_a_table_would_then_do():
+def test_predicted_imbalance_matches_the_planned_table():
     first = look_ahead(topology(), Snapshot.from_stats(served()))
     assert first.proposal is not None
     after = first.proposal.epoch.routes["counts"].table
-    shares = np.array(first.proposal.source_shares)
+    shares = np.array(first.proposal.epoch.source_shares)
     again = served(after)
     for report, share in zip(again["last_batch"]["source_reports"], shares, strict=True):
         report["rows"] = round(40_000 * share)
@@ -149,33 +160,39 @@ def test_the_command_reads_files_and_the_standard_input(
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "output"),
     [
-        ({"version": 1}, "version 1, this program reads 2"),
+        ({"version": 0}, "version 0, this program reads 1 and 2"),
         ({"last_batch": None}, "has not committed a batch yet"),
         ({"routing": None}, "has not committed a batch yet"),
         ({"epoch": 2}, "epoch 3 has just begun"),
         ({"routing": {"version": 1}}, "the epoch has the fields"),
+        ({"routing": 1.5}, "an epoch is a JSON object, not float"),
+        ({"routing": {**served()["routing"], "source_shares": [10**400]}}, "the epoch does not hold: int too large"),
+        ({"rows_per_second": 10**400}, "the stats do not hold: int too large"),
+        ({"epoch": float("inf")}, "the stats do not hold: cannot convert float infinity"),
+        ({"last_batch": {**served()["last_batch"], "reports": [7]}}, "load report: this is int, not a JSON object"),
+        ({"last_batch": {**served()["last_batch"], "source_reports": ["x"]}}, "source report: this is str, not a JSON"),
         ({"topology": "others"}, "of topology 'others', the manifest is of 'trips'"),
         ({"last_batch": {"seconds": 1}}, "lack 'reports'"),
     ],
 )
-def test_stats_that_do_not_do_are_told(changed: dict[str, Any], said: str):
-    with pytest.raises(WrongUse, match=said):
+def test_stats_that_do_not_do_are_reported(changed: dict[str, Any], output: str):
+    with pytest.raises(WrongUse, match=output):
         look_ahead(topology(), Snapshot.from_stats({**served(), **changed}))
 
 
 def test_files_that_do_not_do_are_wrong_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     file, stats = tmp_path / "trips.yaml", tmp_path / "stats.json"
     file.write_text(json.dumps(given()))
-    for text, said in ((None, "cannot read"), ("{", "is not JSON"), ("[]", "but not an object"), ("{}", "version None")):
+    for text, output in ((None, "cannot read"), ("{", "is not JSON"), ("[]", "but not an object"), ("{}", "version None")):
         if text is not None:
             stats.write_text(text)
         assert main(["plan", str(file), "--stats", str(stats)]) == 2
-        assert said in capsys.readouterr().err
+        assert output in capsys.readouterr().err
 
 
-def test_operators_planned_together_are_told_one_by_one():
+def test_operators_planned_together_are_reported_one_by_one():
     """Each key of `first` is followed by itself at `second`, whose table sends all keys one instance further."""
     uniform = RoutingTable.uniform(range(4))
     tables = {"first": uniform, "second": replace(uniform, buckets=(uniform.buckets + 1) % 4)}
@@ -191,14 +208,15 @@ def test_operators_planned_together_are_told_one_by_one():
     history = History("trips", SLOTS, {"first": "locality", "second": "locality"})
     history.batch_done(BatchOutcome(7, 1, EPOCH, 40_000, 0.6, 1_700_000_000.0, tuple(reports), ()))
     routes = {name: Route("locality", table, (0, 1, 2, 3)) for name, table in tables.items()}
-    stats = json.loads(json.dumps(build_stats(history, Standing(Epoch(EPOCH, routes, (), "because"))), allow_nan=False))
+    stats = json.loads(json.dumps(build_stats(history, Standing(Epoch(EPOCH, routes, (), BY_TEST))), allow_nan=False))
     chain = given() | {"metadata": {"name": "trips"}}
     chain["spec"]["operators"] = [
-        counting("first", policy="locality", **{"with": {"emit": "tuples"}}), counting("second", "locality", of="first")
-    ]  # fmt: skip
+        counting("first", policy="locality", **{"with": {"emit": "tuples"}}),
+        counting("second", "locality", of="first"),
+    ]
     chain["spec"]["sinks"] = []
-    told = as_json(look_ahead(parse(chain), Snapshot.from_stats(stats)))
-    assert told["reroute"]
-    assert [stage["name"] for stage in told["stages"]] == ["first", "second"]
-    assert all("0% of the tuples stay on their server, planned 100%" in stage["reason"] for stage in told["stages"])
-    assert sum(stage["keys_moved"] for stage in told["stages"]) >= 300
+    reported = as_json(look_ahead(parse(chain), Snapshot.from_stats(stats)))
+    assert reported["reroute"]
+    assert [stage["name"] for stage in reported["stages"]] == ["first", "second"]
+    assert all("0% of the tuples stay on their server, planned 100%" in stage["reason"] for stage in reported["stages"])
+    assert sum(stage["keys_moved"] for stage in reported["stages"]) >= 300

@@ -1,4 +1,4 @@
-"""What a driver in a pod decides without Spark or an API server: slots, patience, and what it makes of the ConfigMap."""
+"""Decisions of a driver in a pod without Spark or an API server: slots, patience, and its reading of the ConfigMap."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.config_maps import config_map
 from support.manifests import counting, files, manifest, memory_sink
+from support.reasons import BY_TEST
 
-from streamtopology.jobs.batch import Plan
-from streamtopology.jobs.cluster import executor_slots
-from streamtopology.jobs.dag import compile_dag
-from streamtopology.jobs.failures import WrongUse
-from streamtopology.jobs.local.cluster import ExecutorSlot
-from streamtopology.jobs.pinning import ExecutorInfo
+from streamtopology.contract.routing_configmap import RoutingMapError
+from streamtopology.jobs.errors import WrongUse
+from streamtopology.jobs.plan.dag import compile_dag
+from streamtopology.jobs.plan.execution_plan import ExecutionPlan
+from streamtopology.jobs.plan.initial_routes import first_routes
 from streamtopology.jobs.pods.cluster import LONG_PATIENCE_SECONDS, PATIENCE_SECONDS, KubernetesCluster, enough
 from streamtopology.jobs.pods.driver import check_for_pods
 from streamtopology.jobs.pods.environment import DriverEnvironment
-from streamtopology.jobs.pods.routing_map import PlannedEpoch, RoutingMap
-from streamtopology.jobs.pods.settings import driver_settings
-from streamtopology.jobs.rerouting import first_routes
-from streamtopology.jobs.runner import source_schemas
-from streamtopology.routing.epoch import Epoch
-from streamtopology.routing.placement import Placement
-from streamtopology.routing.rescaling import most_instances, slot_names
-from streamtopology.routing.routing_map import RoutingMapError
-from streamtopology.routing.topology import ManifestError, Topology, load, parse
+from streamtopology.jobs.pods.routing_configmap import PlannedEpoch, RoutingMap
+from streamtopology.jobs.pods.spark_settings import driver_settings
+from streamtopology.jobs.runtime.preflight import source_schemas
+from streamtopology.jobs.spark.cluster import ExecutorSlot, executor_slots
+from streamtopology.jobs.spark.pinned_rdd import ExecutorInfo
+from streamtopology.routing.epochs.epoch import Epoch
+from streamtopology.routing.epochs.placement import Placement
+from streamtopology.routing.epochs.rescaling import most_instances, slot_names
+from streamtopology.topology import ManifestError, Topology, load, parse
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 APPLIED = [
@@ -47,12 +47,12 @@ def topology(policy: str = "mixed", data: Path = Path("/data"), **spec: object) 
     return parse(manifest("flights", [files(data)], [counting(policy=policy)], [memory_sink("out", "counts")], **spec))
 
 
-def plan(of: Topology, number: int = 1) -> Plan:
+def plan(of: Topology, number: int = 1) -> ExecutionPlan:
     dag = compile_dag(of, source_schemas(of, {}), Path())
     names = slot_names(of)
     placement = Placement.first(names, most_instances(of, len(names)))
     routes = first_routes(dag, of, {}, placement, len(names))
-    return Plan(of, Epoch(number, routes, (0.5, 0.3, 0.2), "made here", placement), source_schemas(of, {}), Path())
+    return ExecutionPlan(of, Epoch(number, routes, (0.5, 0.3, 0.2), BY_TEST, placement), source_schemas(of, {}), Path())
 
 
 def executor(class_name: str, pod: str) -> ExecutorInfo:
@@ -101,7 +101,7 @@ def test_it_begins_with_all_then_with_one_of_each_class_then_with_any(there: set
 def test_a_config_map_is_read_as_it_was_written(state: str | None) -> None:
     written = topology()
     planned = None if state is None else PlannedEpoch(plan(written, 7).epoch, 3, state)  # type: ignore[arg-type]
-    routing = RoutingMap(written, 4, planned)
+    routing = RoutingMap(written, 4, planned, former_checkpoint="" if state is None else "/former")
     content = config_map(routing)
     assert RoutingMap.read("flights-routing", content.data, content.binary_data) == routing
 
@@ -119,20 +119,20 @@ def test_every_damage_of_a_config_map_is_named() -> None:
         ({}, {"epoch": "no base64!"}, "binaryData.epoch is not gzip"),
         ({}, {"epoch": whole.binary_data["epoch"][:40]}, "binaryData.epoch is not gzip"),
     ]
-    for changed, binary, said in damages:
+    for changed, binary, output in damages:
         data = {key: value for key, value in {**whole.data, **changed}.items() if value is not None}
-        with pytest.raises(RoutingMapError, match=said):
+        with pytest.raises(RoutingMapError, match=output):
             RoutingMap.read("flights-routing", data, {**whole.binary_data, **binary})
 
 
-def test_a_topology_that_is_wrong_is_told_as_a_manifest_is() -> None:
+def test_a_topology_that_is_wrong_is_reported_as_a_manifest_is() -> None:
     content = config_map(RoutingMap(topology(), 4, None))
     data = {**content.data, "topology": content.data["topology"].replace('"mixed"', '"mixd"')}
     with pytest.raises(ManifestError, match=r"generation 4 in ConfigMap flights-routing[\s\S]*policy"):
         RoutingMap.read("flights-routing", data, {})
 
 
-def test_an_epoch_that_does_not_fit_the_run_is_told_from_one_that_does() -> None:
+def test_an_epoch_that_does_not_fit_the_run_is_distinguished_from_one_that_does() -> None:
     ours = plan(topology())
     fits, counts = ours.epoch, ours.epoch.routes["counts"]
     assert ours.misfit(fits) is None
@@ -140,19 +140,19 @@ def test_an_epoch_that_does_not_fit_the_run_is_told_from_one_that_does() -> None
     by_fields = {"counts": plan(topology("fields")).epoch.routes["counts"]}
     fewer = {"counts": replace(counts, table=counts.table.rescaled([0, 2]), instances=(0, 2))}
     elsewhere = Placement.first(["large-0", "large-1", "huge-0"], 3)
-    for wrong, said in (
+    for wrong, output in (
         (replace(fits, source_shares=(0.5, 0.5), placement=None), "source shares of 2 slots; the topology has 3"),
         (replace(fits, routes=by_fields), "routes counts by fields; its policy is mixed"),
         (replace(fits, routes={"other": counts}), "routes other; the topology has counts"),
         (replace(fits, routes=fewer), r"over the instances [0, 2]; active are [0, 1, 2]"),
         (replace(fits, placement=elsewhere), "was planned for"),
     ):
-        assert said in str(ours.misfit(wrong))
+        assert output in str(ours.misfit(wrong))
 
 
 def test_pods_need_a_checkpoint_that_they_share_and_the_topology_they_were_made_for(tmp_path: Path) -> None:
     check_for_pods(topology(data=tmp_path, checkpoint="/shared/checkpoint"), "flights")
-    with pytest.raises(ManifestError, match=r"spec\.checkpoint: pods come and go"):
+    with pytest.raises(ManifestError, match=r"spec\.checkpoint: a pod's own storage is lost with it"):
         check_for_pods(topology(data=tmp_path), "flights")
     with pytest.raises(WrongUse, match="this driver is of topology 'trains', the ConfigMap holds 'flights'"):
         check_for_pods(topology(data=tmp_path, checkpoint="/shared"), "trains")

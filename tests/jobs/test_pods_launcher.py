@@ -1,4 +1,4 @@
-"""The executor launcher with real processes in place of the JVM: it starts again, pauses, tells, and ends as it should."""
+"""The executor launcher with real processes in place of the JVM: it restarts, pauses, reports, and ends as it should."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from streamtopology.jobs.failures import WrongUse
-from streamtopology.jobs.local.java import Java
+from streamtopology.jobs.errors import WrongUse
 from streamtopology.jobs.pods.environment import ExecutorEnvironment
 from streamtopology.jobs.pods.executor import Launcher, answers, pause_after
-from streamtopology.jobs.pods.settings import executor_command, executor_process_environment
+from streamtopology.jobs.pods.spark_settings import executor_command, executor_process_environment
+from streamtopology.jobs.spark.java import Java
 
 GIVEN = {
     "STREAMTOPOLOGY_NAME": "flights", "STREAMTOPOLOGY_DRIVER": "flights-driver.air.svc", "STREAMTOPOLOGY_CLASS": "small",
@@ -24,21 +24,21 @@ GIVEN = {
 }  # fmt: skip
 
 
-def launcher(script: str, told: list[str], answers: bool = True) -> Launcher:
-    return Launcher(["/bin/sh", "-c", script], {}, lambda: answers, "flights-driver:7078", told.append)
+def launcher(script: str, reported: list[str], answers: bool = True) -> Launcher:
+    return Launcher(["/bin/sh", "-c", script], {}, lambda: answers, "flights-driver:7078", reported.append)
 
 
 def test_an_executor_that_ends_is_started_again_and_the_pauses_grow() -> None:
-    told: list[str] = []
-    running = launcher("exit 3", told)
+    reported: list[str] = []
+    running = launcher("exit 3", reported)
     thread = threading.Thread(target=running.run)
     thread.start()
-    while sum("ended" in text for text in told) < 3:
+    while sum("ended" in text for text in reported) < 3:
         time.sleep(0.01)
     running.end()
     thread.join(timeout=30)
     assert not thread.is_alive()
-    ended = [text for text in told if "ended" in text][:3]
+    ended = [text for text in reported if "ended" in text][:3]
     assert [re.search(r"code (\d)", text)[1] for text in ended] == ["3", "3", "3"]  # type: ignore[index]
     assert [re.search(r"again in ([\d.]+) s", text)[1] for text in ended] == ["0.5", "1", "2"]  # type: ignore[index]
 
@@ -52,11 +52,11 @@ def test_the_pause_is_bounded_and_a_long_life_makes_it_short_again() -> None:
     assert pause_after([300.0, 1.0, 1.0]) == 1.0
 
 
-def test_told_to_end_it_decommissions_the_executor_and_starts_no_other(tmp_path: Path) -> None:
+def test_asked_to_end_it_decommissions_the_executor_and_starts_no_other(tmp_path: Path) -> None:
     marker = tmp_path / "power"
     script = f"trap 'echo drained > {marker}; exit 0' PWR; touch {tmp_path}/ready; while :; do sleep 0.05; done"
-    told: list[str] = []
-    running = launcher(script, told)
+    reported: list[str] = []
+    running = launcher(script, reported)
     thread = threading.Thread(target=running.run)
     thread.start()
     while not (tmp_path / "ready").exists():
@@ -65,19 +65,19 @@ def test_told_to_end_it_decommissions_the_executor_and_starts_no_other(tmp_path:
     thread.join(timeout=30)
     assert not thread.is_alive()
     assert marker.read_text() == "drained\n"
-    assert told[-1].startswith("the executor ended with code 0")
-    assert sum(text.startswith("starting") for text in told) == 1
+    assert reported[-1].startswith("the executor ended with code 0")
+    assert sum(text.startswith("starting") for text in reported) == 1
 
 
 def test_it_waits_for_the_driver_and_can_be_ended_meanwhile() -> None:
-    told: list[str] = []
-    running = launcher("exit 0", told, answers=False)
+    reported: list[str] = []
+    running = launcher("exit 0", reported, answers=False)
     thread = threading.Thread(target=running.run)
     thread.start()
     running.end()
     thread.join(timeout=30)
     assert not thread.is_alive()
-    assert told == [], "nothing was started"
+    assert reported == [], "nothing was started"
 
 
 def test_a_driver_answers_when_its_port_is_open() -> None:
@@ -107,7 +107,7 @@ def test_the_command_is_sparks_backend_with_what_the_operator_says() -> None:
 
 
 @pytest.mark.parametrize("missing", sorted(GIVEN))
-def test_what_is_not_set_is_named(missing: str) -> None:
+def test_missing_environment_variable_is_named(missing: str) -> None:
     with pytest.raises(WrongUse, match=f"sets {missing}: not set here"):
         ExecutorEnvironment.read({name: value for name, value in GIVEN.items() if name != missing})
 

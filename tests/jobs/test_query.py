@@ -1,19 +1,23 @@
-"""How the query and Spark's stream end together, whoever is first; Spark is a fake here, which begins batches when told."""
+"""The common end of the query and Spark's stream, in either order; Spark is a fake here, which begins batches on request."""
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.manifests import counting, manifest, memory_sink
 
-from streamtopology.jobs.checkpoint.carried import SparkFolder
-from streamtopology.jobs.query import TopologyQuery, Until, unreadable
-from streamtopology.routing.topology import Source, parse
+from streamtopology.jobs.checkpoint.spark_log import SparkFolder
+from streamtopology.jobs.driver.progress import BatchInput
+from streamtopology.jobs.driver.watermarks import Poll
+from streamtopology.jobs.runtime.streaming_query import Drain, TopologyQuery, Until, unread_text, unreadable
+from streamtopology.topology import Source, parse
 
 _LONG_ENOUGH = 20.0
 
@@ -21,15 +25,18 @@ _LONG_ENOUGH = 20.0
 class FakeStream:
     """A frame, its writer and its query in one: calls back for `batches` batches in a thread, as Spark's stream does.
 
-    With `one_more_on_stop` it begins a further batch while `stop` waits for the thread.
+    With `one_more_on_stop` it begins a further batch while `stop` waits for the thread. Started again, to read the rest,
+    it calls back for `rest` batches and ends.
     """
 
-    def __init__(self, batches: int, one_more_on_stop: bool = False) -> None:
-        self._batches = batches
+    def __init__(self, batches: int, one_more_on_stop: bool = False, rest: int = 0) -> None:
+        self._batches = range(batches)
+        self._rest = range(batches, batches + rest)
         self._one_more_on_stop = one_more_on_stop
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._call_back, daemon=True)
+        self.status = {"isDataAvailable": True, "isTriggerActive": True}
         self._batch: Callable[[Any, int], None]
+        self.triggers: list[str] = []
 
     @property
     def writeStream(self) -> FakeStream:  # noqa: N802 - Spark's name
@@ -42,10 +49,15 @@ class FakeStream:
     def option(self, _name: str, _value: str) -> FakeStream:
         return self
 
-    def trigger(self, **_when: Any) -> FakeStream:
+    def trigger(self, **when: Any) -> FakeStream:
+        self.triggers += when
         return self
 
     def start(self) -> FakeStream:
+        batches, last = self._batches, self._one_more_on_stop
+        self._batches, self._one_more_on_stop = self._rest, False
+        self._stopped.clear()
+        self._thread = threading.Thread(target=self._call_back, args=(batches, last), daemon=True)
         self._thread.start()
         return self
 
@@ -61,29 +73,47 @@ class FakeStream:
         self._thread.join(_LONG_ENOUGH)
         assert not self._thread.is_alive(), "Spark would wait for its callback for ever"
 
-    def _call_back(self) -> None:
+    def _call_back(self, batches: range, one_more_on_stop: bool) -> None:
         try:
-            for number in range(self._batches):
+            for number in batches:
                 self._batch(self, number)
-            if self._one_more_on_stop:
+            if one_more_on_stop:
                 self._stopped.wait()
-                self._batch(self, self._batches)
+                self._batch(self, batches.stop)
         except Exception:  # noqa: BLE001 - ends the stream, as in Spark
             return
 
 
 class FakeDriver:
     last_spark_batch = -1
+    positions = None
 
     def __init__(self, fails_at: int | None = None) -> None:
         self.batches: list[int] = []
         self.drained: str | None = None
+        self.polls: list[Poll | None] = []
+        self.is_due = False
+        self.is_rescaled = False
+        self.closed: list[int] = []
+        self.without_rows: Callable[[], object] = lambda: None
+        self.after_batch: dict[int, Callable[[], object]] = {}
         self._fails_at = fails_at
 
-    def batch(self, _descriptors: Any, _rows: Any, spark_batch: int) -> None:
+    def notify(self, text: str) -> None:
+        """Nobody reads it."""
+
+    def batch(self, given: BatchInput) -> None:
+        spark_batch = given.spark_batch
         if spark_batch == self._fails_at:
             raise RuntimeError(f"batch {spark_batch} cannot be")
         self.batches.append(spark_batch)
+        self.polls.append(given.poll)
+        self.after_batch.get(spark_batch, lambda: None)()
+
+    def batch_without_rows(self) -> None:
+        self.closed.append(len(self.batches))
+        self.is_due = False
+        self.without_rows()
 
     def drain(self, for_good: bool) -> None:
         self.drained = "for good" if for_good else "for now"
@@ -91,7 +121,7 @@ class FakeDriver:
 
 def query_of(stream: FakeStream, driver: FakeDriver, folder: Path) -> TopologyQuery:
     source = {"name": "rows", "format": "rate"}
-    topology = parse(manifest("fake", [source], [counting()], [memory_sink("fake", "counts")]))
+    topology = parse(manifest("fake", [source], [counting()], [memory_sink("fake", "counts")], trigger={}))
     return TopologyQuery(None, topology, {"rows": stream}, SparkFolder(folder), driver)  # type: ignore[arg-type]
 
 
@@ -99,19 +129,46 @@ def run(stream: FakeStream, driver: FakeDriver, folder: Path, until: Until | Non
     query_of(stream, driver, folder).run(until or Until(), prepare=lambda: None)
 
 
-def test_the_end_of_the_input_drains_the_topology_for_good_if_that_was_said(tmp_path: Path) -> None:
+def test_the_end_of_the_input_drains_the_topology_for_good_if_that_was_requested(tmp_path: Path) -> None:
     for until, drained in ((Until(), "for now"), (Until(drain=True), "for good")):
         driver = FakeDriver()
         run(FakeStream(batches=3), driver, tmp_path, until)
         assert (driver.batches, driver.drained) == ([0, 1, 2], drained)
 
 
-def test_a_stop_drains_the_topology_only_if_it_is_for_good(tmp_path: Path) -> None:
-    for for_good, drained in ((False, None), (True, "for good")):
-        driver = FakeDriver()
-        query = query_of(FakeStream(batches=0, one_more_on_stop=True), driver, tmp_path)
-        query.run(Until(), prepare=lambda query=query, for_good=for_good: query.stop(for_good))
-        assert (driver.batches, driver.drained) == ([], drained)
+@pytest.mark.parametrize(
+    ("drain", "batches", "drained"),
+    [(None, [], None), (Drain.AT_ONCE, [], "for good"), (Drain.AFTER_READING, [0, 1, 2], "for good")],
+)
+def test_stop_closes_windows_only_to_drain_and_reads_the_rest_first(
+    tmp_path: Path, drain: Drain | None, batches: list[int], drained: str | None
+) -> None:
+    driver, stream = FakeDriver(), FakeStream(batches=0, one_more_on_stop=True, rest=3)
+    query = query_of(stream, driver, tmp_path)
+    query.run(Until(), prepare=lambda: query.stop(drain))
+    assert (driver.batches, driver.drained) == (batches, drained)
+    assert stream.triggers == ["processingTime", "availableNow"][: 1 + bool(batches)]
+
+
+def test_stop_while_the_rest_is_read_leaves_windows_open(tmp_path: Path) -> None:
+    driver = FakeDriver()
+    query = query_of(FakeStream(batches=0, one_more_on_stop=True, rest=3), driver, tmp_path)
+    driver.after_batch = {0: query.stop}
+    query.run(Until(), prepare=lambda: query.stop(Drain.AFTER_READING))
+    assert (driver.batches, driver.drained) == ([0], None)
+
+
+def test_drain_reads_the_rest_whatever_the_number_of_batches(tmp_path: Path) -> None:
+    driver = FakeDriver()
+    query = query_of(FakeStream(batches=0, one_more_on_stop=True, rest=3), driver, tmp_path)
+    query.run(Until(batches=1), prepare=lambda: query.stop(Drain.AFTER_READING))
+    assert (driver.batches, driver.drained) == ([0, 1, 2], "for good")
+
+
+def test_run_that_drains_ends_with_the_input_of_now(tmp_path: Path) -> None:
+    stream = FakeStream(batches=2)
+    run(stream, FakeDriver(), tmp_path, Until(drain=True))
+    assert stream.triggers == ["availableNow"]
 
 
 def test_a_batch_that_spark_begins_while_it_is_stopped_is_turned_away_at_once(tmp_path: Path) -> None:
@@ -120,11 +177,74 @@ def test_a_batch_that_spark_begins_while_it_is_stopped_is_turned_away_at_once(tm
     assert (driver.batches, driver.drained) == ([0, 1], None)
 
 
-def test_what_a_batch_raises_ends_the_run(tmp_path: Path) -> None:
+def test_exception_of_a_batch_ends_the_run(tmp_path: Path) -> None:
     driver = FakeDriver(fails_at=1)
     with pytest.raises(RuntimeError, match="batch 1 cannot be"):
         run(FakeStream(batches=3), driver, tmp_path)
     assert (driver.batches, driver.drained) == ([0], None)
+
+
+class QuietStream(FakeStream):
+    """Has no more rows after its batches, and stays until it is stopped."""
+
+    def _call_back(self, batches: range, one_more_on_stop: bool) -> None:
+        super()._call_back(batches, one_more_on_stop)
+        self.status = {"isDataAvailable": False, "isTriggerActive": False}
+        self._stopped.wait()
+
+
+@pytest.mark.parametrize("waiting", ["is_due", "is_rescaled"])
+def test_silent_sources_do_not_hold_up_due_windows_or_leaving_executors(tmp_path: Path, waiting: str) -> None:
+    driver = FakeDriver()
+    query = query_of(QuietStream(batches=2), driver, tmp_path)
+    driver.after_batch = {1: lambda: setattr(driver, waiting, True)}
+    driver.without_rows = query.stop
+    query.run(Until(), prepare=lambda: None)
+    assert (driver.batches, driver.closed) == ([0, 1], [2])
+
+
+def test_due_windows_wait_for_the_next_batch_while_there_are_rows(tmp_path: Path) -> None:
+    driver = FakeDriver()
+    driver.is_due = True
+    run(FakeStream(batches=2, one_more_on_stop=True), driver, tmp_path, Until(seconds=1.0))
+    assert (driver.batches, driver.closed) == ([0, 1], [])
+
+
+class PollingStream(FakeStream):
+    """Polls its sources all the time after its batches: Spark calls them empty meanwhile."""
+
+    def _call_back(self, batches: range, one_more_on_stop: bool) -> None:
+        super()._call_back(batches, one_more_on_stop)
+        self.status = {"isDataAvailable": False, "isTriggerActive": True}
+        self._stopped.wait()
+
+
+def test_due_windows_wait_for_the_end_of_a_poll(tmp_path: Path) -> None:
+    driver = FakeDriver()
+    driver.is_due = True
+    run(PollingStream(batches=2), driver, tmp_path, Until(seconds=1.0))
+    assert (driver.batches, driver.closed) == ([0, 1], [])
+
+
+def test_failure_of_a_batch_without_rows_ends_the_run(tmp_path: Path) -> None:
+    driver = FakeDriver()
+    driver.is_due = True
+
+    def fail() -> None:
+        raise RuntimeError("it cannot be")
+
+    driver.without_rows = fail
+    with pytest.raises(RuntimeError, match="it cannot be"):
+        run(QuietStream(batches=0), driver, tmp_path)
+
+
+def test_polls_of_a_run_follow_each_other(tmp_path: Path) -> None:
+    driver = FakeDriver()
+    run(FakeStream(batches=3), driver, tmp_path)
+    first, *others = [poll for poll in driver.polls if poll is not None]
+    assert first.after == -math.inf
+    assert all(earlier.before <= poll.after <= poll.before for earlier, poll in pairwise([first, *others]))
+    assert len(others) == 2
 
 
 SPARK_SAYS = """[CAST_INVALID_INPUT] The value 'n0' cannot be cast because it is malformed. SQLSTATE: 22018
@@ -134,13 +254,20 @@ CAST(concat('n', value) AS INT) AS number
 """
 
 
-def test_an_expression_that_raises_where_spark_reads_is_told_with_its_source_and_batch() -> None:
+def test_failed_spark_expression_is_reported_with_source_and_batch() -> None:
     ticks = Source("ticks", "rate", None, {}, select=("CAST(concat('n', value) AS INT) AS number",))
-    told = unreadable([ticks, replace(ticks, name="tocks", select=())], 3, SPARK_SAYS)
-    assert told.startswith(
+    reported = unreadable([ticks, replace(ticks, name="tocks", select=())], 3, SPARK_SAYS)
+    assert reported.startswith(
         "source 'ticks' failed in batch 3, expression \"CAST(concat('n', value) AS INT) AS number\": [CAST_INVALID_INPUT] The"
     )
-    assert "SQLSTATE: 22018. Nothing of this batch was committed." in told
+    assert "SQLSTATE: 22018. Nothing of this batch was committed." in reported
     assert unreadable([ticks], 0, "no class, no fragment").startswith(
         "source 'ticks' failed in batch 0: no class, no fragment. N"
+    )
+
+
+def test_unread_input_is_named_with_its_source() -> None:
+    assert unread_text({"rows": "1 file"}) == "1 file of source 'rows' is unread"
+    assert unread_text({"rows": "8 files", "more": "1,200 messages"}) == (
+        "8 files of source 'rows' and 1,200 messages of source 'more' are unread"
     )

@@ -1,19 +1,28 @@
-"""`report.json` has exactly the shape that other tools read, and its figures are what docs/report.md defines."""
+"""`report.json` has exactly the shape that other tools read, and its figures are what docs/reference/report.md defines."""
 
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from statistics import median
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.histories import CAPACITIES, HASHED, SLOTS, outcome, reconfiguration, run, sent_on
+from support.histories import CAPACITIES, HASHED, SLOTS, outcome, reconfiguration, run, sent_on, source_shares
 
-from streamtopology.jobs.history import History, Messages
-from streamtopology.jobs.measures import heaviest_operators, imbalance, imbalance_before_and_after, relative_loads
-from streamtopology.jobs.report import BASELINE, REROUTED, Check, Checked, build_report, summary_text
+from streamtopology.contract import formatting
+from streamtopology.jobs.observe.figures import (
+    heaviest_operators,
+    imbalance,
+    imbalance_before_and_after,
+    relative_loads,
+    warm_throughput,
+)
+from streamtopology.jobs.observe.history import History
+from streamtopology.jobs.observe.outcome import Messages
+from streamtopology.jobs.observe.run_report import BASELINE, REROUTED, Check, Checked, build_report, summary_text
 
 NUMBER, INTEGER, TEXT, TRUTH = (int, float), int, str, bool
 MAYBE = (int, float, type(None))
@@ -32,10 +41,13 @@ SCHEMA = {
         "unit": TEXT,
         "warmup_batches": INTEGER,
     },
-    "capacity": {"bound": MAYBE, "reached": MAYBE},
-    "imbalance": {"before": MAYBE, "after": MAYBE},
+    "capacity": {"bound": MAYBE, "reached": MAYBE, "offered": MAYBE},
+    "waited": MAYBE,
+    "batch": {"seconds": MAYBE, "working_seconds": MAYBE},
+    "imbalance": {"operator": (str, type(None)), "before": MAYBE, "after": MAYBE},
     "operators": [{"name": TEXT, "policy": TEXT, "messages": {"count": INTEGER, "bytes": INTEGER}, "instances": [INSTANCE]}],
     "locality": [{"operator": TEXT, "to": TEXT, "before": MAYBE, "after": MAYBE}],
+    "rerouting_count": INTEGER,
     "reconfigurations": [
         {
             "epoch": INTEGER,
@@ -57,7 +69,7 @@ SCHEMA = {
 
 
 def mismatches(value: object, schema: object, path: str = "report") -> list[str]:
-    """Where `value` differs from the schema: keys missing or too many, wrong types."""
+    """The differences of `value` from the schema: keys missing or too many, wrong types."""
     if isinstance(schema, dict):
         if not isinstance(value, dict) or value.keys() != schema.keys():
             return [f"{path}: {value!r}"]
@@ -91,7 +103,7 @@ def test_any_run_has_a_report_and_a_summary(batches, reroute_at, rows):
     report = read_back(build_report(run(batches, reroute_at=reroute_at, rows=rows)))
     assert report["check"] is None
     assert mismatches(report, {**SCHEMA, "check": type(None)}) == []
-    assert "flights" in summary_text(report)
+    assert "flights" in summary_text(report, rerouted=True)
 
 
 def test_throughput_leaves_out_the_first_three_batches_and_the_whole_run_does_not():
@@ -111,10 +123,10 @@ def test_ratio_and_share_of_the_bound_compare_the_throughput_after_warm_up():
     figures = report["throughput"]
     assert figures["ratio"] == pytest.approx(figures["rerouted"] / figures["baseline"])
     assert figures["ratio"] > 1.5
-    assert report["capacity"] == {"bound": 132_000.0, "reached": figures["rerouted"] / 132_000.0}
+    assert report["capacity"] == {"bound": 132_000.0, "reached": figures["rerouted"] / 132_000.0, "offered": None}
 
 
-def test_imbalance_is_that_of_the_heaviest_operator_before_the_first_rerouting_and_in_the_last_third():
+def test_imbalance_before_and_after_is_of_the_heaviest_operator():
     history = run(12, reroute_at=6, operators=("tail", "destination"))
     assert heaviest_operators(history) == ("tail",)
     before, after = imbalance_before_and_after(history)
@@ -164,21 +176,96 @@ def test_an_instance_that_never_had_a_capacity_estimate_has_none():
 def test_the_summary_says_all_that_the_demo_promises():
     rerouted = run(20, reroute_at=8)
     rerouted.rerouted(reconfiguration(epoch=3, batch=15, keys_moved=88, published_to_active_seconds=0.3))
-    text = summary_text(build_report(rerouted, baseline=run(20), bound=110_000.0, checks=CHECKED))
+    text = summary_text(build_report(rerouted, baseline=run(20), bound=110_000.0, checks=CHECKED), rerouted=True)
     for promised in ("x", "of 110 k rows/s", "imbalance", "500 keys", "2.40 MB", "longest 900 ms", "0 lost", "equal"):
         assert promised in text
 
 
-def test_one_failed_check_is_hidden_neither_in_the_report_nor_in_the_summary():
+def test_a_small_share_of_the_bound_is_explained_by_the_fixed_cost_of_batches():
+    small = build_report(run(20, rows=2_000), bound=132_000.0)
+    assert small["batch"]["working_seconds"] < small["batch"]["seconds"] / 2
+    text = summary_text(small, rerouted=False)
+    assert re.search(r"fixed cost dominates: the rows take \d+ ms of a batch of \d+ ms", text)
+    assert "maxFilesPerTrigger" in text
+    large = summary_text(build_report(run(20), bound=132_000.0), rerouted=False)
+    assert "fixed cost" not in large, "there the slowest instance decides"
+
+
+def test_summary_says_how_many_batches_the_throughput_leaves_out():
+    report = build_report(run(20))
+    figures = report["throughput"]
+    text = summary_text(report, rerouted=False)
+    assert f"throughput                     {formatting.rate(figures['rerouted'])}" in text
+    whole = formatting.rate(figures["rerouted_whole_run"])
+    assert f"without the first 3 batches, in which code is compiled; with them {whole}" in text
+    assert "without the first" not in summary_text(build_report(run(3)), rerouted=False), "so short a run counts as a whole"
+
+
+def test_a_run_that_moved_nothing_is_not_called_rerouted():
+    history = run(20)
+    history.rerouted(reconfiguration(keys_moved=0, bytes_moved=0, predicted_gain=0.0))
+    text = summary_text(build_report(history), rerouted=history.was_rerouted)
+    assert "re-routed live" not in text
+    assert "->" not in text
+    assert re.search(r"imbalance of tail +94 %", text)
+
+
+def test_a_rerouting_of_source_shares_is_named_with_its_reason():
+    history = run(20)
+    history.rerouted(source_shares(epoch=2, batch=7))
+    assert history.was_rerouted
+    text = summary_text(build_report(history), rerouted=history.was_rerouted)
+    assert "epoch 2 moved no keys: source: shares by measured capacity, imbalance 48.7%" in text
+
+
+def test_a_higher_imbalance_after_rerouting_is_called_higher():
+    report = build_report(run(20, reroute_at=8))
+    report["imbalance"] |= {"before": 0.14, "after": 0.2}
+    assert "14 % -> 20 %, higher than before" in summary_text(report, rerouted=True)
+    report["imbalance"] |= {"before": 0.2, "after": 0.14}
+    assert "higher" not in summary_text(report, rerouted=True)
+
+
+def test_an_imbalance_that_grew_without_rerouting_is_not_hidden_by_the_median():
+    report = build_report(run(20))
+    report["imbalance"] |= {"before": 0.06, "after": 0.87}
+    assert "imbalance of tail              6 % over the run, 87 % in its last third" in summary_text(report, rerouted=False)
+
+
+def test_a_source_that_gives_no_more_is_named_as_the_limit():
+    rate = warm_throughput(run(20))
+    assert rate is not None
+    text = summary_text(build_report(run(20), bound=3 * rate, offered=rate), rerouted=False)
+    assert f"the sources make {formatting.rate(rate)}, and all of them were processed: more cannot be reached" in text
+    text = summary_text(build_report(run(20), bound=3 * rate, offered=2 * rate), rerouted=False)
+    assert "more cannot be reached" not in text
+
+
+def test_waiting_for_rows_is_named_as_the_limit():
+    history, at = run(0), 0.0
+    for number in range(10):
+        history.batch_done(outcome(number, {"tail": HASHED}, at=at))
+        at = history.batches[-1].committed_at + history.batches[-1].seconds
+    report = build_report(history, bound=1e6)
+    assert report["waited"] == pytest.approx(0.5, abs=0.05)
+    assert "in 50 % of the time no batch ran" in summary_text(report, rerouted=False)
+    assert "no batch ran" not in summary_text(build_report(run(20), bound=1e6), rerouted=False)
+
+
+def test_single_failed_check_shows_in_report_and_summary():
     failed = Check(rows_expected=10, rows_seen=11, lost=1, duplicated=2, equal=False)
     for number in range(4):
         checks = [replace(one, check=failed) if index == number else one for index, one in enumerate(CHECKED)]
         report = build_report(run(5), checks=checks)
         assert report["check"] == {
-            "rows_expected": 2_400_010, "rows_seen": 2_400_011, "lost": 1, "duplicated": 2, "equal": False,
-        }  # fmt: skip
+            "rows_expected": 2_400_010,
+            "rows_seen": 2_400_011,
+            "lost": 1,
+            "duplicated": 2,
+            "equal": False,
+        }
         assert [one["equal"] for one in report["checks"]] == [index != number for index in range(4)]
-        whole, *each = summary_text(report).splitlines()[-5:]
+        whole, *each = summary_text(report, rerouted=False).splitlines()[-5:]
         assert "NOT EQUAL" in whole
         assert "1 lost, 2 counted twice" in whole
         assert [("NOT EQUAL" in line) for line in each] == [index == number for index in range(4)]

@@ -1,4 +1,4 @@
-"""The control loop in the driver's process: when an epoch is ready, active, waiting, and what is told of it."""
+"""The control loop in the driver's process: when an epoch is ready, active, waiting, and its reports."""
 
 from __future__ import annotations
 
@@ -13,23 +13,26 @@ import pyarrow as pa
 import pytest
 from support.stages import SLOTS, Flow, manifest
 
-from streamtopology.jobs.batch import Plan
+from streamtopology.contract.reasons import HoldReason
 from streamtopology.jobs.checkpoint import Checkpoint
-from streamtopology.jobs.dag import compile_dag
-from streamtopology.jobs.driver import Committed
-from streamtopology.jobs.failures import TopologyFailed
-from streamtopology.jobs.history import History
-from streamtopology.jobs.rerouting import InProcessRouter, first_routes
-from streamtopology.jobs.runner import new_history
-from streamtopology.jobs.stages import Results
-from streamtopology.routing.controller import Controller
-from streamtopology.routing.epoch import Route
-from streamtopology.routing.hashing import hash_int64
-from streamtopology.routing.placement import Placement
-from streamtopology.routing.report import SourceReport
-from streamtopology.routing.rescaling import slot_names
-from streamtopology.routing.table import RoutingTable
-from streamtopology.routing.topology import parse
+from streamtopology.jobs.errors import TopologyFailed
+from streamtopology.jobs.observe.history import History
+from streamtopology.jobs.plan.dag import compile_dag
+from streamtopology.jobs.plan.execution_plan import ExecutionPlan
+from streamtopology.jobs.plan.initial_routes import first_routes
+from streamtopology.jobs.plan.results import Results, SourceResult
+from streamtopology.jobs.plan.span import Span
+from streamtopology.jobs.rerouting.port import CommittedAttempt
+from streamtopology.jobs.rerouting.router import InProcessRouter
+from streamtopology.jobs.runtime.topology_run import new_history
+from streamtopology.routing.control.controller import Controller
+from streamtopology.routing.epochs.epoch import Route
+from streamtopology.routing.epochs.placement import Placement
+from streamtopology.routing.epochs.rescaling import slot_names
+from streamtopology.routing.load.load_report import SourceReport
+from streamtopology.routing.table.hashing import hash_int64
+from streamtopology.routing.table.table import RoutingTable
+from streamtopology.topology import parse
 
 ROWS = pa.table({"k": np.arange(40) % 10})
 
@@ -46,7 +49,7 @@ def given(policy: str = "mixed", every: int = 3, mode: str = "Off") -> dict[str,
 class Listening(InProcessRouter):
     """Keeps the batch it heard of last, as a model for batches that the test makes up."""
 
-    def committed(self, done: Committed) -> None:
+    def committed(self, done: CommittedAttempt) -> None:
         self.heard = done
         super().committed(done)
 
@@ -63,7 +66,7 @@ class Routed:
         assert isinstance(self.flow.router, Listening)
         return self.flow.router
 
-    def _router(self, plan: Plan, checkpoint: Checkpoint) -> Listening:
+    def _router(self, plan: ExecutionPlan, checkpoint: Checkpoint) -> Listening:
         self.history: History = new_history(plan.topology)
         controller = Controller(plan.topology.rebalance, self._clock)
         return Listening(plan, checkpoint, controller, self.history, dict, self._clock)
@@ -72,7 +75,7 @@ class Routed:
         return self.now
 
     def apply(self, spec: dict[str, Any]) -> int:
-        return self.router.apply(parse(spec), "the test says so")
+        return self.router.apply(parse(spec), ["the test says so"])
 
     def batch(self, meanwhile: Callable[[], object] = lambda: None) -> tuple[int, bool]:
         """One batch of ROWS: its epoch, and whether its partials were asked to hand over."""
@@ -109,10 +112,10 @@ def test_a_policy_changes_under_way_and_back_with_every_tuple_counted_once(mixed
     assert [node.name for node in mixed.router.ready().compile().nodes] == ["counts"]
 
 
-def test_a_published_plan_is_in_the_checkpoint_ready_at_once_and_active_with_its_first_batch(mixed: Routed) -> None:
+def test_published_plan_is_ready_at_once_and_active_with_its_first_batch(mixed: Routed) -> None:
     mixed.batch()
     number = mixed.apply(given("partial-key"))
-    assert Plan.from_json(mixed.flow.checkpoint.read_epoch(number)) == mixed.router.ready()
+    assert ExecutionPlan.from_json(mixed.flow.checkpoint.read_epoch(number)) == mixed.router.ready()
     assert (mixed.router.ready().epoch.number, mixed.router.epoch.number) == (number, 1)
     mixed.batch()
     assert mixed.router.epoch.number == number
@@ -127,7 +130,7 @@ def test_a_plan_without_partials_waits_for_one_batch_that_flushes(split: Routed)
     assert split.batch() == (number, False)
 
 
-def test_a_plan_published_while_a_batch_is_at_work_waits_for_the_next_to_flush(split: Routed) -> None:
+def test_plan_published_during_a_batch_waits_for_the_next_to_flush(split: Routed) -> None:
     split.batch()
     assert split.batch(meanwhile=lambda: split.apply(given("mixed"))) == (1, False)
     assert split.batch() == (1, True)
@@ -156,24 +159,26 @@ def test_a_restart_that_would_lose_what_partials_hold_is_refused(split: Routed) 
     assert split.counted() == dict.fromkeys(range(10), 20)
 
 
-def skewed(routed: Routed, number: int, busy: list[float]) -> Committed:
+def skewed(routed: Routed, number: int, busy: list[float]) -> CommittedAttempt:
     """A batch under the active epoch whose instances were busy for so long, with three heavy keys each."""
     heard, epoch = routed.router.heard, routed.router.epoch
     buckets = epoch.routes["counts"].table.buckets
-    turns = []
-    for turned in heard.results.turns:
-        instance = turned.report.instance
+    instances = []
+    for result in heard.results.instances:
+        instance = result.report.instance
         seconds = busy[instance]
         report = replace(
-            turned.report, rows=int(1000 * seconds), busy_seconds=seconds, task_seconds=seconds + 0.01,
+            result.report, rows=int(1000 * seconds), busy_seconds=seconds, task_seconds=seconds + 0.01,
             heavy_hashes=np.sort(hash_int64(np.arange(3) + 10 * instance)), heavy_rows=np.full(3, int(200 * seconds)),
             heavy_seconds=np.zeros(3), heavy_bytes=np.full(3, 50), heavy_labels=("a", "b", "c"),
             bucket_rows=np.where(buckets == instance, int(400 * seconds / 1024), 0),
         )  # fmt: skip
-        turns.append(replace(turned, report=report))
-    sources = [SourceReport(slot, 1000, 0.05, 0.06, {}) for slot in range(SLOTS)]
+        instances.append(replace(result, report=report))
+    source_tasks = [
+        SourceResult(SourceReport(slot, 1000, 0.05, 0.06, {}), Span("boot", 0.0, routed.now)) for slot in range(SLOTS)
+    ]
     attempt = replace(heard.attempt, number=number, epoch=epoch.number, previous_epoch=epoch.number)
-    return Committed(attempt, Results(turns=turns, sources=sources), 4000, max(busy) + 0.1, routed.now)
+    return CommittedAttempt(attempt, Results(instances, source_tasks), 4000, max(busy) + 0.1, routed.now)
 
 
 SKEWED = [2.0, 0.5, 0.5, 0.5]
@@ -187,11 +192,13 @@ def test_imbalance_changes_nothing_unless_rebalance_is_auto(tmp_path: Path, mode
         routed.now += 2.0
         routed.router.committed(skewed(routed, number, SKEWED))
     assert routed.flow.checkpoint.epochs() == [1]
-    told = [event for event in routed.history.events if event.text.startswith("recommended")]
-    assert len(told) == recommendations
+    assert (routed.history.hold is not None and routed.history.hold.reason is HoldReason.OFF) == (mode == "Off")
+    assert routed.history.batches[-1].bound == routed.router.bound() > 0
+    reported = [event for event in routed.history.events if event.text.startswith("recommended")]
+    assert len(reported) == recommendations
 
 
-def test_imbalance_becomes_an_epoch_and_what_it_did_is_told(tmp_path: Path) -> None:
+def test_imbalance_becomes_an_epoch_and_what_it_did_is_reported(tmp_path: Path) -> None:
     routed = Routed(tmp_path, given("mixed", mode="Auto"))
     routed.batch()
     for number in range(1, 12):  # long enough for a second judgement, were it not for the epoch that is not active yet
@@ -199,23 +206,23 @@ def test_imbalance_becomes_an_epoch_and_what_it_did_is_told(tmp_path: Path) -> N
         routed.router.committed(skewed(routed, number, SKEWED))
     ready = routed.router.ready().epoch
     assert routed.flow.checkpoint.epochs() == [1, 2]
-    assert Plan.from_json(routed.flow.checkpoint.read_epoch(2)).epoch == ready
+    assert ExecutionPlan.from_json(routed.flow.checkpoint.read_epoch(2)).epoch == ready
     assert ready.routes["counts"].table != routed.router.epoch.routes["counts"].table
     routed.router.active(2, 12)
     first = skewed(routed, 12, [1.0, 0.9, 0.9, 0.9])
     moved = replace(first.results, keys_moved={"counts": 12}, bytes_moved={"counts": 600})
     routed.router.committed(replace(first, attempt=replace(first.attempt, previous=(11, 1), previous_epoch=1), results=moved))
-    (told,) = [told for told in routed.history.reconfigurations if told.operator == "counts"]
-    assert (told.epoch, told.batch, told.keys_moved, told.bytes_moved) == (2, 12, 12, 600)
-    assert 0 < told.published_to_active_seconds < 22
-    assert told.predicted_gain > 0
+    (reported,) = [reported for reported in routed.history.reconfigurations if reported.operator == "counts"]
+    assert (reported.epoch, reported.batch, reported.keys_moved, reported.bytes_moved) == (2, 12, 12, 600)
+    assert 0 < reported.published_to_active_seconds < 22
+    assert reported.predicted_gain > 0
 
 
 def test_a_judgement_never_takes_the_number_of_a_plan_that_was_applied_meanwhile(tmp_path: Path) -> None:
     routed = Routed(tmp_path, given("mixed", mode="Auto"))
     routed.batch()
     number = routed.apply(given("mixed", mode="Auto"))
-    for batch in range(1, 12):  # the batches at work are still under the epoch before
+    for batch in range(1, 12):  # the running batches are still under the former epoch
         routed.now += 2.0
         routed.router.committed(skewed(routed, batch, SKEWED))
     assert routed.router.ready().epoch.number == number

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,20 +15,22 @@ import pyarrow as pa
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from support.reasons import BY_TEST
 from support.stages import Flow, Loss, manifest
 
-from streamtopology.jobs import upkeep
-from streamtopology.jobs.batch import Plan
 from streamtopology.jobs.checkpoint import Checkpoint
-from streamtopology.jobs.failures import TopologyFailed
-from streamtopology.jobs.migrate import migrate
-from streamtopology.jobs.preparing import Preparing
-from streamtopology.jobs.rerouting import InProcessRouter
-from streamtopology.jobs.runner import check_before_start, new_history
-from streamtopology.routing.controller import Controller
-from streamtopology.routing.epoch import Epoch
-from streamtopology.routing.placement import Placement
-from streamtopology.routing.topology import ManifestError, parse
+from streamtopology.jobs.driver.compaction import Compaction
+from streamtopology.jobs.errors import TopologyFailed
+from streamtopology.jobs.plan.execution_plan import ExecutionPlan
+from streamtopology.jobs.rerouting.precopy import Precopy
+from streamtopology.jobs.rerouting.precopy_job import migrate
+from streamtopology.jobs.rerouting.router import InProcessRouter
+from streamtopology.jobs.runtime.preflight import check_before_start
+from streamtopology.jobs.runtime.topology_run import new_history
+from streamtopology.routing.control.controller import Controller
+from streamtopology.routing.epochs.epoch import Epoch
+from streamtopology.routing.epochs.placement import Placement
+from streamtopology.topology import ManifestError, parse
 
 FEW = settings(max_examples=8, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 MOST = 5
@@ -52,7 +55,7 @@ def spec(replicas: int, parallelism: int | None = None, every: int = 1, mode: st
 
 
 class Copying:
-    """Stands for the process that copies state ahead; it does so when it is told to."""
+    """Stands for the pre-copy process; it copies on request."""
 
     def __init__(self, uri: str, epoch: int) -> None:
         self.uri, self.epoch = uri, epoch
@@ -73,21 +76,21 @@ class Scaled(Flow):
     If it `copies`, whatever moves state is prepared, and waits until `copy` has copied it.
     """
 
-    def __init__(self, folder: Path, given: Mapping[str, Any], copies: bool = False) -> None:
+    def __init__(self, folder: Path, given: Mapping[str, Any], copies: bool = False, **options: Any) -> None:
         self.copies = copies
         self.copying: list[Copying] = []
-        super().__init__(folder, given, router=self._in_process)
+        super().__init__(folder, given, router=self._in_process, **options)
 
     @property
     def real(self) -> InProcessRouter:
         assert isinstance(self.router, InProcessRouter)
         return self.router
 
-    def _in_process(self, plan: Plan, checkpoint: Checkpoint) -> InProcessRouter:
+    def _in_process(self, plan: ExecutionPlan, checkpoint: Checkpoint) -> InProcessRouter:
         self.history = new_history(plan.topology)
         controller = Controller(plan.topology.rebalance, lambda: 0.0)
-        preparing = Preparing(checkpoint, self._begin, self.told.append, lambda: 0.0) if self.copies else None
-        return InProcessRouter(plan, checkpoint, controller, self.history, dict, lambda: 0.0, preparing=preparing)
+        precopy = Precopy(checkpoint, self._begin, self.reported.append, lambda: 0.0) if self.copies else None
+        return InProcessRouter(plan, checkpoint, controller, self.history, dict, lambda: 0.0, precopy=precopy)
 
     def _begin(self, uri: str, epoch: int) -> Copying:
         self.copying.append(Copying(uri, epoch))
@@ -95,21 +98,21 @@ class Scaled(Flow):
 
     def copy(self) -> None:
         """Copy what the newest plan moves, if it waits for that."""
-        if self.copying and self.checkpoint.migrations.lease(self.copying[-1].epoch) is not None:
+        if self.copying and self.checkpoint.precopies.lease(self.copying[-1].epoch) is not None:
             self.copying[-1].copy()
 
     def apply(self, given: Mapping[str, Any]) -> None:
         """The manifest changes; executors that are to go stay until they are needed no more."""
         self.topology = parse(dict(given))
-        self.real.apply(self.topology, "the test says so")
+        self.real.apply(self.topology, ["the test says so"])
 
     def arrive(self) -> None:
         """All executors that the topology wants are there."""
-        self.homes = tuple(sorted({*self.homes, *range(self.topology.replicas)}))
+        self.slots = tuple(sorted({*self.slots, *range(self.topology.replicas)}))
 
     @property
     def epoch(self) -> Epoch:
-        return Plan.from_json(self.checkpoint.read_epoch(self.last.epoch)).epoch
+        return ExecutionPlan.from_json(self.checkpoint.read_epoch(self.last.epoch)).epoch
 
 
 def rows(seed: int, n: int = 150) -> pa.Table:
@@ -167,10 +170,10 @@ def test_counts_and_sums_are_those_of_a_group_by_however_it_is_scaled(
                 flow.arrive()
             if step["copied"]:
                 flow.copy()
-            for home in step["forget"]:
-                flow.forget(home)
+            for slot in step["forget"]:
+                flow.forget(slot)
             lost = step["loss"]
-            flow.losses = [Loss(*lost)] if lost is not None and lost[1] in flow.homes else []
+            flow.losses = [Loss(*lost)] if lost is not None and lost[1] in flow.slots else []
             table = rows(seed + number)
             flow.batch(s=table)
             seen += table.to_pylist()
@@ -183,7 +186,7 @@ def test_counts_and_sums_are_those_of_a_group_by_however_it_is_scaled(
             seen += table.to_pylist()
         check(flow, seen)
         assert flow.epoch.placement is not None
-        assert set(flow.epoch.placement.names) == {f"slot-{home}" for home in range(flow.topology.replicas)}
+        assert set(flow.epoch.placement.names) == {f"slot-{slot}" for slot in range(flow.topology.replicas)}
         flow.drain()
         assert flow.state("sums.partial") == []
         check(flow, seen)
@@ -194,15 +197,15 @@ def test_an_executor_with_much_state_goes_when_that_has_been_copied(tmp_path: Pa
     flow.batch(s=rows(0))
     flow.apply(spec(1, mode="Off"))
     flow.batch(s=rows(1))
-    assert slots_at_work(flow) == {0, 1, 2}
+    assert slots_in_use(flow) == {0, 1, 2}
     flow.copy()
     flow.batch(s=rows(2))
-    assert slots_at_work(flow) == {0}
-    assert flow.homes == (0,)
+    assert slots_in_use(flow) == {0}
+    assert flow.slots == (0,)
     check(flow, [row for seed in range(3) for row in rows(seed).to_pylist()])
 
 
-def slots_at_work(flow: Scaled) -> set[int]:
+def slots_in_use(flow: Scaled) -> set[int]:
     return {report.slot for report in flow.history.batches[-1].reports}
 
 
@@ -211,13 +214,13 @@ def test_an_executor_that_joins_gets_work_with_the_first_batch_after_it_has_come
     flow.batch(s=rows(0))
     flow.apply(spec(3, mode="Off"))
     flow.batch(s=rows(1))
-    assert slots_at_work(flow) == {0, 1}
+    assert slots_in_use(flow) == {0, 1}
     assert flow.real.awaited() == ("slot-2",)
     flow.arrive()
     flow.batch(s=rows(2))
-    assert slots_at_work(flow) == {0, 1, 2}
+    assert slots_in_use(flow) == {0, 1, 2}
     assert {report.instance for report in flow.history.batches[-1].reports if report.operator == "counts"} == {0, 1, 2}
-    before, after = (Plan.from_json(flow.checkpoint.read_epoch(number)).epoch for number in (1, flow.last.epoch))
+    before, after = (ExecutionPlan.from_json(flow.checkpoint.read_epoch(number)).epoch for number in (1, flow.last.epoch))
     for node in ("counts", "groups", "sums"):
         old, new = before.routes[node].table, after.routes[node].table
         assert old is not None
@@ -231,30 +234,30 @@ def test_an_executor_goes_only_when_a_batch_without_it_is_committed(tmp_path: Pa
     flow = Scaled(tmp_path, spec(3))
     flow.batch(s=rows(0))
     flow.apply(spec(1))
-    assert flow.homes == (0, 1, 2)
+    assert flow.slots == (0, 1, 2)
     flow.losses = [Loss(3, 0)]
     flow.batch(s=rows(1))
-    assert slots_at_work(flow) == {0}
-    assert flow.homes == (0,)
-    (told,) = [change for change in flow.history.reconfigurations if change.operator == "counts"]
-    assert told.keys_moved > 0
+    assert slots_in_use(flow) == {0}
+    assert flow.slots == (0,)
+    (reported,) = [change for change in flow.history.reconfigurations if change.operator == "counts"]
+    assert reported.keys_moved > 0
     check(flow, [*rows(0).to_pylist(), *rows(1).to_pylist()])
 
 
-def test_what_partials_hold_is_merged_before_their_executor_goes(tmp_path: Path) -> None:
+def test_partials_are_merged_before_their_executor_leaves(tmp_path: Path) -> None:
     flow = Scaled(tmp_path, spec(3, every=3))
     flow.batch(s=rows(0))
     flow.batch(s=rows(1))
     flow.apply(spec(1, every=3))
     flow.batch(s=rows(2))
-    assert slots_at_work(flow) == {0, 1, 2}
+    assert slots_in_use(flow) == {0, 1, 2}
     assert flow.state("sums.partial") == []
     flow.batch(s=rows(3))
-    assert slots_at_work(flow) == {0}
+    assert slots_in_use(flow) == {0}
     check(flow, [row for seed in range(4) for row in rows(seed).to_pylist()])
 
 
-def test_what_partials_hold_is_merged_although_the_restart_was_with_fewer(tmp_path: Path) -> None:
+def test_partials_are_merged_after_a_restart_with_fewer_executors(tmp_path: Path) -> None:
     flow = Scaled(tmp_path, spec(3, every=3))
     flow.batch(s=rows(0))
     flow.batch(s=rows(1))
@@ -291,9 +294,8 @@ def test_a_new_instance_is_not_flooded_by_choosers_that_remember_the_others_rows
     assert max(given.values()) <= 1.1 * min(given.values())
 
 
-def test_a_snapshot_of_a_drained_instance_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "MOST_DELTAS", 2)
-    flow, seen = Scaled(tmp_path, spec(2)), list[dict[str, Any]]()
+def test_a_snapshot_of_a_drained_instance_is_dropped(tmp_path: Path) -> None:
+    flow, seen = Scaled(tmp_path, spec(2), compaction=partial(Compaction, most_deltas=2)), list[dict[str, Any]]()
     for number, replicas in enumerate([2, 2, 2, 1, 2, 1, 2, 2]):
         if replicas != flow.topology.replicas:
             flow.apply(spec(replicas))
@@ -308,15 +310,15 @@ def test_a_lost_executors_instances_are_back_on_it_when_it_is(tmp_path: Path) ->
     flow.batch(s=rows(0))
     flow.losses = [Loss(1, 2, returns=False)]
     flow.batch(s=rows(1))
-    assert slots_at_work(flow) == {0, 1}
+    assert slots_in_use(flow) == {0, 1}
     flow.arrive()
     flow.batch(s=rows(2))
-    assert slots_at_work(flow) == {0, 1, 2}
+    assert slots_in_use(flow) == {0, 1, 2}
     assert flow.checkpoint.epochs() == [1], "the placement had not changed"
     check(flow, [row for seed in range(3) for row in rows(seed).to_pylist()])
 
 
-def test_an_epoch_of_before_placements_were_written_goes_on(tmp_path: Path) -> None:
+def test_epoch_without_a_placement_is_resumed(tmp_path: Path) -> None:
     flow = Scaled(tmp_path, spec(3))
     flow.batch(s=rows(0))
     for path in (tmp_path / "checkpoint/epochs").iterdir():
@@ -338,7 +340,7 @@ def test_an_epoch_for_another_placement_and_capacities_for_others_are_refused(
     now = flow.real.ready().epoch
     other = Placement.first(["slot-0"], 3)
     with pytest.raises(ValueError, match="was planned for"):
-        flow.real.publish(Epoch(now.number + 1, now.routes, (), "made elsewhere", other))
+        flow.real.publish(Epoch(now.number + 1, now.routes, (), BY_TEST, other))
     given = spec(3)
     given["spec"]["operators"][2]["grouping"]["options"] = {"capacities": [1, 2, 1]}
     check_before_start(parse(given), tmp_path)

@@ -11,9 +11,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from streamtopology.jobs.keys import KeyColumns
+from streamtopology.jobs.columnar.keys import KeyColumns
 from streamtopology.jobs.state import Ownership, RowState, RowStateSchema, StateError
-from streamtopology.routing.table import RoutingTable
+from streamtopology.routing.table.table import RoutingTable
 
 LEFT = pa.schema({"k": pa.string(), "at": pa.int64(), "x": pa.int32()})
 RIGHT = pa.schema({"at": pa.timestamp("us", "UTC"), "k": pa.string()})
@@ -145,7 +145,7 @@ TestRowStateAgainstLists = RowStateAgainstLists.TestCase
 TestRowStateAgainstLists.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)
 
 
-def test_many_small_batches_become_few_chunks_and_rows_are_not_held_by_what_they_came_in() -> None:
+def test_many_small_batches_become_few_chunks_that_hold_only_their_rows() -> None:
     state = RowState(SCHEMA)
     large = left_batch([("a", 5, x) for x in range(10_000)])
     for i in range(1_000):
@@ -156,7 +156,7 @@ def test_many_small_batches_become_few_chunks_and_rows_are_not_held_by_what_they
     assert state.nbytes < 100_000
 
 
-def test_wrong_use_is_told() -> None:
+def test_wrong_use_is_reported() -> None:
     state = RowState(SCHEMA)
     with pytest.raises(StateError, match="no input 'middle'"):
         state.append("middle", left_batch([("a", 1, 1)]))

@@ -14,16 +14,18 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from support.histories import BUCKETS, CAPACITIES, HASHED, SLOTS, outcome, run
 
-from streamtopology.jobs.history import History
-from streamtopology.jobs.metrics import Metrics
-from streamtopology.jobs.server import AddressError, StatusServer
-from streamtopology.jobs.stats import MOST_BATCHES, ExecutorStanding, Refusal, Standing, build_stats
-from streamtopology.routing.report import LoadReport, SourceReport
+from streamtopology.contract.phases import Phase
+from streamtopology.contract.stats import Executor, Refusal
+from streamtopology.jobs.observe.history import History
+from streamtopology.jobs.observe.http_server import EVERYWHERE_IPV6, AddressError, StatusServer
+from streamtopology.jobs.observe.prometheus import Metrics
+from streamtopology.jobs.observe.stats import MOST_BATCHES, Standing, build_stats
+from streamtopology.routing.load.load_report import LoadReport, SourceReport
 
 
 def serving(history: History, port: int = 0) -> StatusServer:
     registry = Metrics(history).registry
-    return StatusServer(registry, lambda since: build_stats(history, since=since), history.is_ready, port=port)
+    return StatusServer(registry, lambda asked: build_stats(history, asked=asked), history.is_ready, port=port)
 
 
 @pytest.fixture
@@ -49,6 +51,14 @@ def test_metrics_are_in_the_format_of_prometheus_and_up_to_date(server: StatusSe
         samples = {s.name: s.value for family in text_string_to_metric_families(text) for s in family.samples}
         assert samples["streamtopology_batches_total"] == batches
         history.batch_done(outcome(batches, {"tail": HASHED}))
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+def test_pods_of_an_ipv6_cluster_are_served_and_so_are_those_of_both(history: History):
+    with StatusServer(Metrics(history).registry, lambda _: {}, history.is_ready, EVERYWHERE_IPV6) as server:
+        for host in ("[::1]", "127.0.0.1"):
+            assert get(f"http://{host}:{server.port}/healthz")[1] == "ok\n"
+        assert server.url == f"http://[::]:{server.port}"
 
 
 def test_metrics_in_openmetrics_for_who_asks_for_it(server: StatusServer):
@@ -78,9 +88,9 @@ def test_stats_are_what_a_controller_needs(server: StatusServer, history: Histor
     assert [SourceReport.from_wire(wire) for wire in last["source_reports"]] == list(truth.source_reports)
 
 
-def test_stats_before_the_first_batch_tell_the_phase():
+def test_stats_before_the_first_batch_report_the_phase():
     history = History("flights", SLOTS, {"tail": "mixed"})
-    history.enter("starting executors 2/4")
+    history.enter(Phase.STARTING, "starting executors 2/4")
     stats = json.loads(json.dumps(build_stats(history), allow_nan=False))
     assert stats["phase"] == "starting executors 2/4"
     assert stats["last_batch"] is stats["epoch"] is stats["batch"] is stats["rows_per_second"] is None
@@ -108,9 +118,9 @@ def test_stats_have_the_batches_that_a_controller_has_missed(server: StatusServe
     assert "since=yesterday: give the number" in refused.value.read().decode()
 
 
-def test_stats_tell_where_the_run_stands(history: History):
+def test_stats_report_the_standing_of_the_run(history: History):
     refused = Refusal(7, 3, "epoch 7 was planned for generation 3, this run is of 4")
-    executors = [ExecutorStanding("12", "small", "flights-small-0", 3, True), ExecutorStanding("13", "old", None, None, False)]
+    executors = [Executor("12", "small", "flights-small-0", 3, True), Executor("13", "old", None, None, False)]
     stats = build_stats(history, Standing(None, 6, 4, refused, 132_000.0, "/data/checkpoint", executors))
     assert (stats["generation"], stats["newest_epoch"], stats["bound_rows_per_second"]) == (4, 6, 132_000.0)
     assert stats["checkpoint"] == "/data/checkpoint"
@@ -125,7 +135,7 @@ def test_stats_tell_where_the_run_stands(history: History):
 
 def test_readyz_answers_once_batches_run(server: StatusServer, history: History):
     assert get(f"{server.url}/readyz")[1] == "ok\n"
-    history.enter("warming up")
+    history.enter(Phase.WARMING_UP)
     with pytest.raises(HTTPError) as not_yet:
         get(f"{server.url}/readyz")
     assert not_yet.value.code == 503
@@ -139,7 +149,7 @@ def test_healthz_answers_and_another_path_names_what_there_is(server: StatusServ
     assert "/metrics, /stats, /healthz and /readyz" in refused.value.read().decode()
 
 
-def test_a_taken_port_is_said_clearly(server: StatusServer, history: History):
+def test_a_taken_port_is_reported_clearly(server: StatusServer, history: History):
     with pytest.raises(AddressError, match=rf"127\.0\.0\.1:{server.port}: the port is taken; choose another"):
         serving(history, port=server.port)
 

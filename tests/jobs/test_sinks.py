@@ -15,10 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.connectors import stage
 
-from streamtopology.jobs.sinks import Sink, SinkError, Writer, check, memory_rows, open_sink, stage
-from streamtopology.jobs.sinks.json_rows import json_rows
-from streamtopology.routing import topology
+from streamtopology import topology
+from streamtopology.jobs.connectors.sinks import Sink, SinkError, Writer, check, memory_rows, open_sink
+from streamtopology.jobs.connectors.sinks.folder import KEPT_ENTRIES
+from streamtopology.jobs.connectors.sinks.json_rows import json_rows
 
 WRITER = Writer(topology="flights", run="run-1")
 
@@ -82,7 +84,7 @@ def test_a_batch_whose_publishing_broke_off_is_published_whole(
     died_before: str,
 ) -> None:
     """The process dies before one of the steps: the draft's sync, its move into place, the manifest's entry."""
-    from streamtopology.jobs.sinks import folder as module
+    from streamtopology.jobs.connectors.sinks import folder as module
 
     out = tmp_path / "out"
     sink = open_sink(manifest_sink(format_, path=str(out), filePerTask=file_per_task), WRITER)
@@ -112,6 +114,24 @@ def test_file_names_and_manifest(tmp_path: Path) -> None:
     assert pq.read_table(out / "batch-000000012.parquet").num_rows == 3
     assert json.loads((out / "_manifest" / "000000012.json").read_text()) == {"batch": 12, "rows": 3}
     assert json.loads((out / "_manifest" / "000000013.json").read_text()) == {"batch": 13, "rows": 0}
+
+
+def test_manifest_keeps_the_newest_batches_and_all_before_count_as_published(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    manifest = manifest_sink("parquet", path=str(out))
+    sink = open_sink(manifest, WRITER)
+    for batch in range(3):
+        sink.publish(batch, staged(tmp_path, [batch]))
+    for batch in range(3, KEPT_ENTRIES + 5):  # as versions left them that kept all entries
+        (out / "_manifest" / f"{batch:09d}.json").write_text("{}")
+    restarted = open_sink(manifest, WRITER)
+    for batch in range(KEPT_ENTRIES + 5, KEPT_ENTRIES + 8):
+        restarted.publish(batch, [])
+    entries = sorted(int(path.stem) for path in (out / "_manifest").glob("0*.json"))
+    assert entries == list(range(8, KEPT_ENTRIES + 8))
+    again = open_sink(manifest, WRITER)
+    again.publish(1, staged(tmp_path, [7, 7]))
+    assert sorted(parquet_numbers(out)) == [0, 1, 2]
 
 
 def test_the_folder_of_another_run_is_refused(tmp_path: Path) -> None:
@@ -177,13 +197,13 @@ def test_console_prints_the_first_rows_of_a_batch_once(tmp_path: Path) -> None:
 )
 def test_a_wrong_sink_is_refused_with_a_sentence(sink: topology.Sink, complaint: str) -> None:
     (problem,) = check(sink)
-    assert problem.startswith("sink 'out': ")
-    assert complaint in problem
+    assert problem.message.startswith("sink 'out': ")
+    assert complaint in problem.message
 
 
 def test_every_format_of_a_manifest_can_be_opened_or_says_what_it_needs() -> None:
     for format_ in topology.SINK_FORMATS:
-        assert not any("unknown format" in problem for problem in check(manifest_sink(format_)))
+        assert not any("unknown format" in problem.message for problem in check(manifest_sink(format_)))
 
 
 # --- rows as JSON

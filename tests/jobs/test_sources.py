@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
 import threading
 from collections.abc import Iterator
@@ -17,13 +18,14 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from support.streams import Stream, parquet_file, rows_of, spec
 
-from streamtopology.jobs.bench.flights_data import key_shares, make_flights, make_keys
-from streamtopology.jobs.sources.checks import check
-from streamtopology.jobs.sources.descriptors import Descriptor, SourceError, SourceSpec
-from streamtopology.jobs.sources.spark_source import load, tagged_union, untag
-from streamtopology.jobs.sources.split import TOLERANCE, assign
-from streamtopology.jobs.sources.stream import DescriptorLog, DescriptorStreamReader, descriptor_stream
-from streamtopology.routing.topology import Source
+from streamtopology.jobs.connectors.sources.assignment import TOLERANCE, assign
+from streamtopology.jobs.connectors.sources.descriptor_stream import DescriptorLog, DescriptorStreamReader, descriptor_stream
+from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceError, SourceSpec
+from streamtopology.jobs.connectors.sources.source_tag import untag
+from streamtopology.jobs.connectors.sources.spark_native import load, tagged_union
+from streamtopology.jobs.connectors.sources.validation import check
+from streamtopology.lab.bench.flights_data import key_shares, make_flights, make_keys
+from streamtopology.topology import Doubt, Source
 
 # --- descriptors and replay
 
@@ -178,14 +180,30 @@ def test_a_file_that_is_no_parquet_is_named(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_a_wrong_source_is_refused_with_a_sentence(source: Source, complaint: str) -> None:
-    (problem,) = check(source)
-    assert problem.startswith("source 's'")
-    assert complaint in problem
+    (problem,) = check(source).findings
+    assert problem.message.startswith("source 's'")
+    assert complaint in problem.message
+
+
+def test_a_broker_out_of_reach_is_a_doubt_and_no_problem() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        servers = f"127.0.0.1:{closed.getsockname()[1]}"
+    options = {"kafka.bootstrap.servers": servers, "subscribe": "t"}
+    (doubt,) = check(Source("s", "kafka", None, options)).findings
+    assert isinstance(doubt, Doubt)
+    assert doubt.path == "options.kafka.bootstrap.servers"
+    assert f"no broker at {servers} accepts connections from here" in doubt.message
+    (problem,) = check(Source("s", "kafka", None, {**options, "kafka.nonsense": "1"})).findings
+    assert not isinstance(problem, Doubt)
+    assert "nonsense" in problem.message
 
 
 def test_a_good_source_has_no_problems(tmp_path: Path) -> None:
-    assert check(Source("s", "csv", "k INT", {"path": str(tmp_path), "header": "true"})) == []
-    assert check(Source("s", "rate", None, {"rowsPerSecond": "5"})) == []
+    (tmp_path / "part.csv").write_text("k\n1\n")
+    checked = check(Source("s", "csv", "k INT", {"path": str(tmp_path), "header": "true"}))
+    assert checked.findings == ()
+    assert checked.rows == pa.schema([("k", pa.int32())])
+    assert check(Source("s", "rate", None, {"rowsPerSecond": "5"})).findings == ()
 
 
 # --- shares
@@ -262,7 +280,7 @@ def spark() -> Iterator[SparkSession]:
 
 
 @pytest.mark.spark
-def test_spark_streams_the_descriptors_and_goes_on_after_a_restart(spark: SparkSession, tmp_path: Path) -> None:
+def test_spark_streams_descriptors_and_resumes_after_a_restart(spark: SparkSession, tmp_path: Path) -> None:
     data, seen = tmp_path / "in", []
     for number in range(3):
         parquet_file(data, f"{number}.parquet", [number, 10, 20], mtime=100)
@@ -271,11 +289,11 @@ def test_spark_streams_the_descriptors_and_goes_on_after_a_restart(spark: SparkS
 
     def take(batch: DataFrame, number: int) -> None:
         rows = [row.descriptor for row in batch.collect()]
-        assert logged.of_batch(number) == rows
+        assert logged.of_batch(number).descriptors == rows
         seen.append((number, [Descriptor.from_json(row) for row in rows]))
 
     def run() -> None:
-        stream = descriptor_stream(spark, [source], tmp_path / "log").writeStream.foreachBatch(take)
+        stream = descriptor_stream(spark, [source], tmp_path / "log", {}).writeStream.foreachBatch(take)
         query = stream.option("checkpointLocation", str(tmp_path / "spark")).trigger(availableNow=True).start()
         query.awaitTermination()
 
@@ -296,18 +314,18 @@ def test_spark_streams_the_descriptors_and_goes_on_after_a_restart(spark: SparkS
 
 
 @pytest.mark.spark
-def test_the_descriptors_of_a_batch_are_found_beside_sources_of_spark(spark: SparkSession, tmp_path: Path) -> None:
+def test_descriptors_of_a_batch_are_found_among_sources_of_spark(spark: SparkSession, tmp_path: Path) -> None:
     data, seen = tmp_path / "in", []
     parquet_file(data, "0.parquet", [0], mtime=100)
     source = spec(data)
     ticks = load(spark, Source("ticks", "rate", None, {"rowsPerSecond": "100"}))
-    frames = {"ticks": ticks, "descriptors": descriptor_stream(spark, [source], tmp_path / "log")}
+    frames = {"ticks": ticks, "descriptors": descriptor_stream(spark, [source], tmp_path / "log", {})}
     logged = DescriptorLog([source], tmp_path / "log", tmp_path / "spark", position=1)
     done = threading.Event()
 
     def take(batch: DataFrame, number: int) -> None:
         rows = [row.descriptors.descriptor for row in batch.where("__source = 'descriptors'").collect()]
-        assert logged.of_batch(number) == rows
+        assert logged.of_batch(number).descriptors == rows
         seen.extend(rows)
         if number == 3:
             parquet_file(data, "1.parquet", [1], mtime=101)
@@ -341,7 +359,7 @@ def test_two_threads_may_ask_for_batches_at_once(tmp_path: Path, round: int) -> 
 
     def ask(number: int) -> list[str]:
         both.wait()
-        return log.of_batch(number)
+        return log.of_batch(number).descriptors
 
     with ThreadPoolExecutor(2) as threads:
         found = list(threads.map(ask, [batches - 2, batches - 1]))
@@ -407,3 +425,17 @@ def test_keys_follow_their_distribution(tmp_path: Path, distribution: str) -> No
 
 def test_the_tweets_have_the_papers_first_key() -> None:
     assert key_shares("tweets", 100_000)[0] == pytest.approx(0.0267, abs=1e-6)
+
+
+def test_unread_files_are_those_of_the_log_and_those_that_came_since(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for number in range(3):
+        pq.write_table(pa.table({"a": [number]}), folder / f"{number}.parquet")
+    spec = SourceSpec("s", "parquet", "a BIGINT", {"path": str(folder), "maxFilesPerTrigger": "2"})
+    reader, seen = DescriptorStreamReader([spec], tmp_path / "log"), DescriptorStreamReader([spec], tmp_path / "log")
+    assert seen.unread({"s": 0}) == {"s": "3 files"}
+    _, end = reader.read({"s": 0})
+    assert seen.unread(end) == {"s": "1 file"}
+    _, end = reader.read(end)
+    assert seen.unread(end) == {}

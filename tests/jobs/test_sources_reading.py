@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,14 +11,15 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.connectors import read
 from support.streams import Stream, only_file, parquet_file, rows_of, spec
 
-from streamtopology.jobs.bench.flights_data import FLIGHTS_SCHEMA, make_flights
-from streamtopology.jobs.sources.conform import SchemaMismatchError
-from streamtopology.jobs.sources.ddl import SchemaError, ddl_to_arrow
-from streamtopology.jobs.sources.descriptors import Descriptor, SourceSpec
-from streamtopology.jobs.sources.reading import read
-from streamtopology.routing.topology import Source
+from streamtopology.jobs.connectors.sources.conform import SchemaMismatchError
+from streamtopology.jobs.connectors.sources.ddl import SchemaError, ddl_to_arrow
+from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceSpec, Tally
+from streamtopology.jobs.connectors.sources.formats import MAX_BATCH_BYTES, read_with_places
+from streamtopology.lab.bench.flights_data import FLIGHTS_SCHEMA, make_flights
+from streamtopology.topology import Source
 
 FLIGHTS_DDL = (
     "year INT, month INT, day INT, dep_delay INT, arr_delay INT, carrier STRING, tailnum STRING, origin STRING, "
@@ -45,6 +47,16 @@ def test_ddl_becomes_an_arrow_schema(ddl: str, expected: dict[str, pa.DataType])
     assert ddl_to_arrow(ddl) == pa.schema(list(expected.items()))
 
 
+def test_rows_of_100_kb_come_in_batches_of_bounded_bytes(tmp_path: Path) -> None:
+    """Three gibibytes of such rows would be more than one Arrow array of texts can have."""
+    rows = 3_000
+    pq.write_table(pa.table({"text": pa.repeat("x" * 100_000, rows)}), tmp_path / "rows.parquet")
+    source = SourceSpec.of(Source("s", "parquet", "text STRING", {"path": str(tmp_path)}))
+    batches = list(read(Descriptor("s", "parquet", str(tmp_path / "rows.parquet"), 0, 0, rows, rows), source))
+    assert sum(batch.num_rows for batch in batches) == rows
+    assert max(batch.nbytes for batch in batches) <= 2 * MAX_BATCH_BYTES
+
+
 def test_not_null_is_kept() -> None:
     schema = ddl_to_arrow("a INT NOT NULL, b INT")
     assert [field.nullable for field in schema] == [False, True]
@@ -57,6 +69,7 @@ def test_not_null_is_kept() -> None:
         ("a", "'a' has no type"),
         ("a INT,", "ends too early"),
         ("a INTT", "unknown type 'INTT'; known are BOOLEAN"),
+        ("customer id BIGINT", "unknown type 'ID'; write a name with a space in backticks: `customer id`"),
         ("a INT b INT", "unexpected 'b'"),
         ("a INT, a INT", "declared twice"),
         ("a ARRAY<INT", "ends too early"),
@@ -106,11 +119,52 @@ def test_select_where_and_columns_apply(tmp_path: Path) -> None:
     assert batch.to_pylist() == [{"seq": row["seq"]} for row in expected]
 
 
+@pytest.mark.parametrize(
+    "select", [(), ("key * 2 AS key",), ("*",), ("unnest([key]) AS key",), ("COLUMNS(*)",), ("* EXCLUDE (key)", "key")]
+)
+@pytest.mark.parametrize("where", [None, "key >= 3"])
+def test_rows_keep_the_place_of_their_descriptor(tmp_path: Path, select: tuple[str, ...], where: str | None) -> None:
+    for number in range(3):
+        parquet_file(tmp_path / "in", f"{number}.parquet", [2 * number, 2 * number + 1], mtime=number)
+    source = replace(spec(tmp_path / "in"), select=select, where=where)
+    parts = [Descriptor("s", "parquet", str(tmp_path / "in" / f"{number}.parquet"), 0, 0, 2, 2) for number in range(3)]
+    batches = list(read_with_places(parts, source, lambda row, why: pytest.fail(why), parts.index, Tally()))
+    found = [(key, place) for batch, places in batches for key, place in zip(batch["key"].to_pylist(), places, strict=True)]
+    factor = 2 if select and "2" in select[0] else 1
+    assert found == [(factor * key, key // 2) for key in range(6) if where is None or key >= 3]
+    assert [batch.schema.names for batch, _ in batches] == [["key"]]
+
+
+def test_failed_row_is_reported_without_its_place(tmp_path: Path) -> None:
+    parquet_file(tmp_path / "in", "a.parquet", [1, 0], mtime=1)
+    source = replace(spec(tmp_path / "in"), select=("CASE WHEN key = 0 THEN CAST('no' || key AS INT) END AS failing",))
+    part = Descriptor("s", "parquet", str(tmp_path / "in" / "a.parquet"), 0, 0, 2, 2)
+    bad: list[dict] = []
+    list(read_with_places([part], source, lambda row, why: bad.extend(row.to_pylist()), lambda given: 0, Tally()))
+    assert bad == [{"key": 0}]
+
+
 def test_part_of_a_row_group(tmp_path: Path) -> None:
     parquet_file(tmp_path / "in", "a.parquet", list(range(10)), mtime=1, row_group_size=10)
     source = spec(tmp_path / "in")
     part = Descriptor("s", "parquet", str(tmp_path / "in" / "a.parquet"), 0, 3, 7, 4)
     assert [row["key"] for row in rows_of([part], source)] == [3, 4, 5, 6]
+
+
+def test_row_groups_larger_than_memory_are_read_piece_by_piece(tmp_path: Path) -> None:
+    """400 MB of texts in one row group, which the file calls 100 kB, as they repeat."""
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"key": range(4000), "text": ["x" * 100_000] * 4000}), path, row_group_size=4000)
+    source = SourceSpec.of(Source("s", "parquet", "key BIGINT, text STRING", {"path": str(tmp_path)}))
+    part = Descriptor("s", "parquet", str(path), 0, 500, 3900, 3400)
+    before, pool = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
+    pa.set_memory_pool(pool)
+    try:
+        keys = [key for batch in read(part, source) for key in batch.column("key").to_pylist()]
+    finally:
+        pa.set_memory_pool(before)
+    assert keys == list(range(500, 3900))
+    assert pool.max_memory() < 4 * MAX_BATCH_BYTES
 
 
 @pytest.mark.parametrize("options", [{}, {"header": "true"}, {"sep": ";"}])
@@ -149,7 +203,7 @@ def test_json_lines(tmp_path: Path) -> None:
     block=st.integers(1, 9),
 )
 def test_lines_are_those_of_a_plain_split(text: bytes, block: int) -> None:
-    from streamtopology.jobs.sources.lines import lines
+    from streamtopology.jobs.connectors.sources.lines import lines
 
     whole = text[:-1] if text.endswith(b"\n") else text
     expected = [line.removesuffix(b"\r").decode() for line in whole.split(b"\n")] if text else []

@@ -1,8 +1,9 @@
 """The state store and the hand-over of state against a dictionary, with deaths between any two file operations.
 
-What runs is the real thing: checkpoint, records, retention, leases, copies, the workers' memory, turns, the hand-over in
-stage 0, the driver's rule for when a copy may be used. The driver's loop and Spark are not part of it; a disk in memory
-is. A history is a handful of batches, re-routings, copies, compactions and sweeps; a death may come in any of them.
+What runs is the real thing: checkpoint, records, retention, leases, copies, the workers' caches, the runs of instances,
+the hand-over in stage 0, the driver's rule for when a copy may be used. The driver's loop and Spark are not part of it;
+a disk in memory is. A history is a handful of batches, re-routings, copies, compactions and sweeps; a death may come in
+any of them.
 """
 
 from __future__ import annotations
@@ -21,33 +22,37 @@ import pyarrow as pa
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
-from support.faulty_disk import Died, FaultyDisk
+from support.dying import DyingDisk
+from support.reasons import BY_TEST
 from support.stages import manifest, random_table
 
-from streamtopology.jobs.batch import Attempt, Plan
+from streamtopology.api import Rows
 from streamtopology.jobs.checkpoint import BatchRecord, Checkpoint, CommitRecord, Header, Lease, LocalStore, StateRef
 from streamtopology.jobs.checkpoint.records import to_bytes
 from streamtopology.jobs.checkpoint.retention import HEADER
-from streamtopology.jobs.dag import Dag, compile_dag
-from streamtopology.jobs.departures import Departures
-from streamtopology.jobs.driver import _state_after
-from streamtopology.jobs.envelope import Kind, sections
-from streamtopology.jobs.exchange import Outbox
-from streamtopology.jobs.keys import KeyColumns
-from streamtopology.jobs.migrate import GivenUp, migrate
-from streamtopology.jobs.operators.base import Rows
-from streamtopology.jobs.portions import Switching
-from streamtopology.jobs.stages import Results, Turned
+from streamtopology.jobs.columnar.keys import KeyColumns
+from streamtopology.jobs.driver.commit import state_after
+from streamtopology.jobs.exchange.downstream_counts import DownstreamCounts
+from streamtopology.jobs.exchange.envelope import Kind, sections
+from streamtopology.jobs.exchange.outbox import Outbox
+from streamtopology.jobs.plan.attempt import Attempt
+from streamtopology.jobs.plan.dag import Dag, compile_dag
+from streamtopology.jobs.plan.execution_plan import ExecutionPlan
+from streamtopology.jobs.plan.results import InstanceResult, Results
+from streamtopology.jobs.rerouting.gradual import GradualSwitching
+from streamtopology.jobs.rerouting.precopy_job import LeaseReleased, migrate
 from streamtopology.jobs.state import Ownership, decode
 from streamtopology.jobs.state.schema import DELETED
-from streamtopology.jobs.tasks import _hand_over
-from streamtopology.jobs.turn import Turn
-from streamtopology.jobs.worker import Worker
-from streamtopology.routing.epoch import Epoch, Route
-from streamtopology.routing.hashing import hash_int64
-from streamtopology.routing.switching import Switch, epoch_amid
-from streamtopology.routing.table import RoutingTable
-from streamtopology.routing.topology import parse
+from streamtopology.jobs.worker.attempt_context import AttemptContext
+from streamtopology.jobs.worker.cache import WorkerCache
+from streamtopology.jobs.worker.handover import send_moving_state
+from streamtopology.jobs.worker.instance_run import InstanceRun
+from streamtopology.lab.faults.scheduler import Died
+from streamtopology.routing.epochs.epoch import Epoch, Route
+from streamtopology.routing.epochs.gradual_switch import GradualSwitch, mixed_epoch
+from streamtopology.routing.table.hashing import hash_int64
+from streamtopology.routing.table.table import RoutingTable
+from streamtopology.topology import parse
 
 INSTANCES = 3
 KEYS = 12
@@ -55,7 +60,7 @@ ROOT = Path("/checkpoint")
 EXPIRING = """
 import numpy as np
 import pyarrow as pa
-from streamtopology.jobs.operators.base import Field, Operator
+from streamtopology.api import Field, Operator
 
 class Expiring(Operator):
     \"\"\"Counts, and forgets a key whose row says so.\"\"\"
@@ -78,16 +83,21 @@ def compiled(folder: Path) -> Dag:
     return compile_dag(parse(given), {"s": pa.schema({"k": pa.int64(), "v": pa.int64()})}, folder)
 
 
-class PlannedWorker(Worker):
-    """A worker that need not read and compile its plans; all else it reads from the checkpoint."""
+class PlannedCache(WorkerCache):
+    """A cache whose plans are given; everything else it reads from the life's checkpoint."""
 
-    def __init__(self, checkpoint: Checkpoint, life: Life) -> None:
+    def __init__(self, life: Life) -> None:
         super().__init__()
-        self._checkpoints[checkpoint.uri] = checkpoint
         self._life = life
 
-    def plan_of(self, attempt: Attempt, epoch: int) -> tuple[Plan, Dag]:
-        return cast(Plan, PlanOf(self._life.epochs[epoch])), self._life.dag
+    def checkpoint(self, uri: str) -> Checkpoint:
+        return self._life.checkpoint
+
+    def plan_of(self, attempt: Attempt, epoch: int) -> ExecutionPlan:
+        return cast(ExecutionPlan, PlanOf(self._life.epochs[epoch]))
+
+    def dag_of(self, attempt: Attempt, epoch: int) -> Dag:
+        return self._life.dag
 
 
 @dataclass
@@ -96,8 +106,8 @@ class PlanOf:
 
     epoch: Epoch
 
-    def amid(self, before: PlanOf, switch: Switch | None) -> PlanOf:
-        return self if switch is None else PlanOf(epoch_amid(before.epoch, self.epoch, switch))
+    def mixed_with(self, before: PlanOf, switch: GradualSwitch | None) -> PlanOf:
+        return self if switch is None else PlanOf(mixed_epoch(before.epoch, self.epoch, switch))
 
     def compile(self) -> Dag:
         return DAG
@@ -106,14 +116,14 @@ class PlanOf:
 class Life:
     """A driver and its workers, from the checkpoint as the last ones left it, until they die."""
 
-    def __init__(self, disk: FaultyDisk, dag: Dag, epochs: dict[int, Epoch]) -> None:
+    def __init__(self, disk: DyingDisk, dag: Dag, epochs: dict[int, Epoch]) -> None:
         store = LocalStore(ROOT, disk)
         self.checkpoint = Checkpoint(store, Header("flow", "run"))
         store.create(HEADER, to_bytes(Header("flow", "run")))
         self.dag, self.node = dag, dag.node("n")
         self.epochs = epochs
-        self.last = self.checkpoint.last_commit()
-        self.workers = [PlannedWorker(self.checkpoint, self) for _ in range(INSTANCES)]
+        self.last = self.checkpoint.resume()
+        self.workers = [PlannedCache(self) for _ in range(INSTANCES)]
         self.active = self.last.epoch if self.last else 1
         self.switching = SomePortions(self.checkpoint, lambda text: None)
         self.waiting: tuple[StateRef, str, int] | None = None
@@ -127,22 +137,24 @@ class Life:
         epoch = self.epoch_of(attempt.epoch, attempt.switch)
         self.checkpoint.record(BatchRecord(number, attempt.attempt, epoch.number, number, None, {}, {}))
         moved = self._hand_over(attempt, epoch)
-        turns = [self._turn(attempt, epoch, instance, rows, moved.get(instance, [])) for instance in range(INSTANCES)]
-        state = self._adopt(_state_after(self.last, Results(turns=turns), epoch))
+        instances = [
+            self._run_instance(attempt, epoch, instance, rows, moved.get(instance, [])) for instance in range(INSTANCES)
+        ]
+        state = self._adopt(state_after(self.last, Results(instances=instances), epoch, self.dag.stateful))
         commit = CommitRecord(
             number, attempt.attempt, epoch.number, number, state, {}, None, {}, len(rows), switch=attempt.switch
         )
         assert self.checkpoint.commit(commit)
         self.last, self.active = commit, epoch.number
-        self.checkpoint.migrations.release_up_to(commit.epochs[0])
+        self.checkpoint.precopies.release_up_to(commit.epochs[0])
 
-    def epoch_of(self, number: int, switch: Switch | None) -> Epoch:
-        """How a batch that is switched so far to the epoch of this number is routed."""
-        return self.epochs[number] if switch is None else epoch_amid(self.epochs[switch.follows], self.epochs[number], switch)
+    def epoch_of(self, number: int, switch: GradualSwitch | None) -> Epoch:
+        """The routing of a batch at this point of the switch to the epoch of this number."""
+        return self.epochs[number] if switch is None else mixed_epoch(self.epochs[switch.follows], self.epochs[number], switch)
 
     def compact(self, instance: int) -> None:
-        """What upkeep does beside the batches: a snapshot of what the newest commit names, for a later one to name."""
-        if self.last is None or self.checkpoint.migrations.leases():
+        """As compaction does in the background: a snapshot of what the newest commit names, for a later one to name."""
+        if self.last is None or self.checkpoint.precopies.leases():
             return
         reference = self.last.state.get("n", {}).get(instance)
         if reference is not None and reference.deltas:
@@ -157,32 +169,32 @@ class Life:
         return state
 
     def _attempt(self, number: int, attempt: int, epoch: Epoch) -> Attempt:
-        plan = cast(Plan, PlanOf(epoch))
-        before = None if self.last is None else cast(Plan, PlanOf(self.epochs[self.last.epoch]))
+        plan = cast(ExecutionPlan, PlanOf(epoch))
+        before = None if self.last is None else cast(ExecutionPlan, PlanOf(self.epochs[self.last.epoch]))
         self.switching.pace.portions = 1 + number % 2
         switch = self.switching.of_batch(self.last, before, plan)
         previous = None if self.last is None else (self.last.batch, self.last.attempt)
-        places = tuple(range(INSTANCES))
+        partitions = tuple(range(INSTANCES))
         return Attempt(
             "run", self.checkpoint.uri, number, attempt, epoch.number, self.last.epoch if self.last else None, previous,
-            places, places, copied_at=self.switching.copied_at(self.last, plan), switch=switch,
+            partitions, partitions, precopied_at=self.switching.copied_at(self.last, plan), switch=switch,
             previous_switch=self.last.switch if self.last else None,
         )  # fmt: skip
 
     def _hand_over(self, attempt: Attempt, epoch: Epoch) -> dict[int, list[pa.RecordBatch]]:
-        """Stage 0 at every place: what each instance is sent."""
+        """Stage 0 at every partition: the state handed over to each instance."""
         moved: dict[int, list[pa.RecordBatch]] = {}
-        for place, worker in enumerate(self.workers):
-            outbox = Outbox(attempt, epoch, self.dag, order=place)
-            _hand_over(attempt, worker, self.dag, epoch, place, outbox)
+        for partition, cache in enumerate(self.workers if attempt.hands_over else ()):
+            outbox = Outbox(attempt, epoch, self.dag, order=partition)
+            send_moving_state(AttemptContext(attempt, partition, cache), outbox)
             for section in itertools.chain.from_iterable(sections(envelope) for envelope in outbox.envelopes()):
                 if section.kind is Kind.MOVED:
                     moved.setdefault(section.instance, []).append(section.batch())
         return moved
 
-    def _turn(
+    def _run_instance(
         self, attempt: Attempt, epoch: Epoch, instance: int, rows: Sequence[tuple[int, int]], moved: list[pa.RecordBatch]
-    ) -> Turned:
+    ) -> InstanceResult:
         table = epoch.routes["n"].table
         assert table is not None
         owners = table.lookup(hash_int64(np.array([key for key, _ in rows], np.int64)))
@@ -190,12 +202,13 @@ class Life:
         batch = pa.record_batch(
             {"k": pa.array([k for k, _ in mine], pa.int64()), "v": pa.array([v for _, v in mine], pa.int64())}
         )
-        result = Turn(
-            attempt, self.node, instance, instance, epoch, self.workers[instance], self.checkpoint,
-            [Rows(batch, "s", KeyColumns.from_arrow(batch, ["k"]))], moved, lambda emitted: None,
-            departures=Departures(self.dag, self.node),
-        ).run()  # fmt: skip
-        return Turned(result.report, result.delta, {}, None, 0.0, result.adopted)
+        return InstanceRun(
+            AttemptContext(attempt, instance, self.workers[instance]).instance(self.node, instance),
+            arrivals=[Rows(batch, "s", KeyColumns.from_arrow(batch, ["k"]))],
+            moved_in=moved,
+            route_on=lambda emitted: None,
+            downstream=DownstreamCounts(self.dag, self.node),
+        ).run()
 
 
 def after(counts: Counter[int], rows: Sequence[tuple[int, int]]) -> Counter[int]:
@@ -207,7 +220,7 @@ def after(counts: Counter[int], rows: Sequence[tuple[int, int]]) -> Counter[int]
 
 
 deaths = st.one_of(st.none(), st.none(), st.tuples(st.integers(0, 60), st.one_of(st.none(), st.integers(0, 9))))
-"""When a process dies, in file operations, and the seed of what a power cut leaves (None: the power stays on)."""
+"""The file operation at which a process dies, and the seed of a power loss (None: the power stays on)."""
 
 some_rows = st.lists(st.tuples(st.integers(0, KEYS - 1), st.integers(0, 3)), max_size=6)
 
@@ -222,28 +235,28 @@ def portions_of_epoch(number: int) -> int:
     return 1 + number * 7 % 4
 
 
-class SomePortions(Switching):
+class SomePortions(GradualSwitching):
     """As many as the epoch's number says, however much moves."""
 
-    def _portions(self, before: Plan, plan: Plan, last: CommitRecord) -> int:
+    def _portions(self, before: ExecutionPlan, plan: ExecutionPlan, last: CommitRecord) -> int:
         copied = self.copied_at(last, plan) is not None
         return portions_of_epoch(plan.epoch.number) if copied or last.switch is None else 1
 
 
 def random_epoch(random: np.random.Generator, number: int) -> Epoch:
     table = random_table(random, INSTANCES, hash_int64(np.arange(KEYS)))
-    return Epoch(number, {"n": Route("mixed", table, tuple(range(INSTANCES)))}, (), "")
+    return Epoch(number, {"n": Route("mixed", table, tuple(range(INSTANCES)))}, (), BY_TEST)
 
 
 @functools.cache
-def _begun(seed: int) -> tuple[FaultyDisk, Epoch, np.random.Generator]:
-    disk, random = FaultyDisk(), np.random.default_rng(seed)
+def _begun(seed: int) -> tuple[DyingDisk, Epoch, np.random.Generator]:
+    disk, random = DyingDisk(), np.random.default_rng(seed)
     first = random_epoch(random, 1)
     Life(disk, DAG, {1: first}).batch(FIRST_ROWS)
     return disk, first, random
 
 
-def begun(seed: int) -> tuple[FaultyDisk, Epoch, np.random.Generator]:
+def begun(seed: int) -> tuple[DyingDisk, Epoch, np.random.Generator]:
     """The disk after a first batch, its epoch, and chance, all one's own: to run that batch in every history would take a sixth
     of all time."""
     disk, first, random = _begun(seed)
@@ -261,16 +274,16 @@ def read_plainly(files: tuple[bytes, ...]) -> Mapping[int, int]:
     if ownership is not None:
         strangers = ownership.strangers(hash_int64(np.array(list(counts), np.int64)))
         counts = {key: count for (key, count), gone in zip(counts.items(), strangers.tolist(), strict=True) if not gone}
-    said = rows.to_pydict()
-    dead = said.get(DELETED, [False] * rows.num_rows)
-    for key in (key for key, gone in zip(said["k"], dead, strict=True) if gone):
+    output = rows.to_pydict()
+    dead = output.get(DELETED, [False] * rows.num_rows)
+    for key in (key for key, gone in zip(output["k"], dead, strict=True) if gone):
         counts.pop(key, None)
-    counts.update((key, count) for key, count, gone in zip(said["k"], said["count"], dead, strict=True) if not gone)
+    counts.update((key, count) for key, count, gone in zip(output["k"], output["count"], dead, strict=True) if not gone)
     return counts
 
 
 HISTORIES = Counter[str]()
-"""What there was in all of them together."""
+"""The content of all of them together."""
 
 
 class StateAgainstADictionary(RuleBasedStateMachine):
@@ -300,7 +313,7 @@ class StateAgainstADictionary(RuleBasedStateMachine):
         return number
 
     def facing(self, death: tuple[int, int | None] | None, act: Callable[[], object]) -> bool:
-        """Whether `act` was survived; else the next life begins with what is on the disk."""
+        """True if `act` was survived; else the next life begins with the content of the disk."""
         self.disk.die_after(None if death is None else death[0])
         try:
             act()
@@ -316,7 +329,7 @@ class StateAgainstADictionary(RuleBasedStateMachine):
 
     def restart(self) -> None:
         self.life = Life(self.disk, DAG, self.epochs)
-        if self.prepared is not None and self.life.checkpoint.migrations.lease(self.prepared) is None:
+        if self.prepared is not None and self.life.checkpoint.precopies.lease(self.prepared) is None:
             self.prepared = None
 
     @rule(rows=some_rows, death=deaths)
@@ -342,7 +355,7 @@ class StateAgainstADictionary(RuleBasedStateMachine):
         assert last is not None
         number = self.new_epoch()
         lease = Lease(number, last.batch, last.epoch, portions_of_epoch(number))
-        if self.facing(death, lambda: self.life.checkpoint.migrations.take(lease)):
+        if self.facing(death, lambda: self.life.checkpoint.precopies.take(lease)):
             self.prepared = number
 
     @precondition(lambda self: self.prepared)
@@ -353,12 +366,12 @@ class StateAgainstADictionary(RuleBasedStateMachine):
         self.facing(death, lambda: self.copied(number))
 
     def copied(self, number: int) -> None:
-        plan = cast(Plan, PlanOf(self.epochs[number]))
+        plan = cast(ExecutionPlan, PlanOf(self.epochs[number]))
         try:
             migrate(self.life.checkpoint, number, lambda text: None, lambda checkpoint, epoch: plan)
             HISTORIES["copies"] += 1
-        except GivenUp:
-            assert self.life.checkpoint.migrations.lease(number) is None
+        except LeaseReleased:
+            assert self.life.checkpoint.precopies.lease(number) is None
 
     @precondition(lambda self: self.may_prepare())
     @rule(between=st.lists(some_rows, max_size=3), when=st.integers(0, 3), rows=some_rows, at=st.integers(0, 5), death=deaths)
@@ -388,7 +401,7 @@ class StateAgainstADictionary(RuleBasedStateMachine):
     def give_up(self, death: tuple[int, int | None] | None) -> None:
         number, self.prepared = self.prepared, None
         assert number is not None
-        self.facing(death, lambda: self.life.checkpoint.migrations.release(number))
+        self.facing(death, lambda: self.life.checkpoint.precopies.release(number))
 
     @rule(instance=st.integers(0, INSTANCES - 1), death=deaths)
     def compact(self, instance: int, death: tuple[int, int | None] | None) -> None:
@@ -401,7 +414,7 @@ class StateAgainstADictionary(RuleBasedStateMachine):
 
     @rule(instance=st.integers(0, INSTANCES - 1))
     def a_worker_forgets(self, instance: int) -> None:
-        self.life.workers[instance] = PlannedWorker(self.life.checkpoint, self.life)
+        self.life.workers[instance] = PlannedCache(self.life)
 
     @rule(cut=st.one_of(st.none(), st.integers(0, 9)))
     def everything_stops(self, cut: int | None) -> None:
@@ -439,7 +452,7 @@ class StateAgainstADictionary(RuleBasedStateMachine):
         return dict(zip(rows["k"].to_pylist(), rows["count"].to_pylist(), strict=True))
 
     def teardown(self) -> None:
-        """What is there is right. In every sixth history: once all is swept, only what the last two commits need is left."""
+        """The content is right. In every sixth history: after a sweep, only the files of the last two commits are left."""
         if not hasattr(self, "life") or self.life.last is None:
             return
         self.check(1)
@@ -448,8 +461,8 @@ class StateAgainstADictionary(RuleBasedStateMachine):
         assert dict(self.counts(last, table, self.by_the_store)) == self.expected[last.batch]
         if HISTORIES["histories"] % 6:
             return
-        for lease in self.life.checkpoint.migrations.leases():
-            self.life.checkpoint.migrations.release(lease.epoch)
+        for lease in self.life.checkpoint.precopies.leases():
+            self.life.checkpoint.precopies.release(lease.epoch)
         for _ in range(3):
             self.expected[self.life.last.batch + 1] = self.expected[self.life.last.batch]
             self.life.batch([])

@@ -1,4 +1,4 @@
-"""What a checkpoint needs of its storage, the same of a folder and of a bucket on a real server."""
+"""Needs of a checkpoint from its storage, the same of a folder and of a bucket on a real server."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import pyarrow as pa
 import pytest
 from support.processes import apart
 
+from streamtopology.jobs.admin.checkpoints import clone
 from streamtopology.jobs.checkpoint import Checkpoint, CheckpointError, CommitRecord, LocalStore, StateRef, open_store
-from streamtopology.jobs.checkpoint import checkpoint as checkpoint_module
-from streamtopology.jobs.checkpoint.s3 import S3Store
-from streamtopology.jobs.keeping import clone
-from streamtopology.jobs.publishing import DeadLetters
+from streamtopology.jobs.checkpoint.s3_store import S3Store
+from streamtopology.jobs.connectors.sinks.dead_letters import DeadLetters
+from streamtopology.jobs.connectors.sources.file_log import RECORDS_APART, FileLog, LoggedFile
 
 if TYPE_CHECKING:  # the plugin is imported by pytest, which then explains its assertions
     from support.s3 import S3Server
@@ -93,7 +93,7 @@ def test_files_are_found_by_their_folder(uri: str) -> None:
 
 
 @apart
-def test_what_is_deleted_is_gone_and_may_be_made_again(uri: str) -> None:
+def test_deleted_file_is_gone_and_can_be_created_again(uri: str) -> None:
     store = open_store(uri)
     store.delete("epochs/1.json")
     assert store.create("epochs/1.json", b"one")
@@ -111,7 +111,8 @@ def test_a_large_file_comes_back_as_it_was(uri: str) -> None:
 
 
 @apart
-def test_what_is_not_there_is_named(uri: str) -> None:
+def test_missing_file_is_named_and_one_that_may_be_missing_is_none(uri: str) -> None:
+    assert open_store(uri).find("epochs/4.json") is None
     with pytest.raises(CheckpointError, match=r"cannot read .*/checkpoint/epochs/4\.json.*from a copy of the checkpoint"):
         open_store(uri).read("epochs/4.json")
     with pytest.raises(CheckpointError, match="there is no checkpoint at"):
@@ -130,11 +131,11 @@ def test_a_checkpoint_lives_in_it(uri: str) -> None:
     assert checkpoint.commit(record)
     assert not checkpoint.commit(record)
     assert Checkpoint.attach(uri).last_commit() == record
-    assert checkpoint.read_rows(delta) == rows
+    assert list(checkpoint.read_parts(delta)) == [rows]
     with checkpoint.at_hand([output]) as files:
         assert pa.ipc.open_file(files[0].read_bytes()).read_all() == pa.Table.from_batches([rows])
-        DeadLetters(checkpoint).publish(7, files)
-        DeadLetters(checkpoint).publish(7, files)
+        DeadLetters(checkpoint.keep).publish(7, files)
+        DeadLetters(checkpoint.keep).publish(7, files)
     assert checkpoint.read("dead-letters/batch-000000007.jsonl") == b'{"k":"a"}\n{"k":"b"}\n'
     missing = CommitRecord(8, 1, 1, 8, {"n": {0: StateRef(None, ("state/n/0/8-1.delta",), 2, 20)}}, {}, None, {}, 2)
     with pytest.raises(CheckpointError, match=r"batch 8 cannot be committed: .*8-1\.delta is not there"):
@@ -148,13 +149,14 @@ def test_storage_that_writes_over_files_is_refused(tmp_path: Path) -> None:
             self.delete(path)
             return super().create(path, data)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(checkpoint_module, "open_store", lambda uri: Careless(Path(uri)))
-        with pytest.raises(CheckpointError, match="writes over a file although it is told not to"):
-            Checkpoint.open(str(tmp_path), "words")
+    with pytest.raises(CheckpointError, match="overwrites a file in spite of `If-None-Match: \\*`"):
+        Checkpoint.of(Careless(tmp_path), "words")
 
 
 # --- what others log ---
+
+
+FIRST, SECOND, DONE = 'v1\n{}\n{"s": 1}', 'v1\n{}\n{"s": 2}', "v1\n{}"
 
 
 def log(checkpoint: Checkpoint, **files: str) -> Callable[[], None]:
@@ -168,7 +170,7 @@ def log(checkpoint: Checkpoint, **files: str) -> Callable[[], None]:
 
 
 def logged(checkpoint: Checkpoint) -> dict[str, str]:
-    """What a driver on another machine finds."""
+    """The checkpoint as a driver on another machine finds it."""
     restored = checkpoint.spark_folder()
     path = restored.path
     found = {file.relative_to(path).as_posix(): file for folder in ("spark", "files") for file in (path / folder).rglob("*")}
@@ -176,23 +178,49 @@ def logged(checkpoint: Checkpoint) -> dict[str, str]:
 
 
 @apart
-def test_what_spark_logs_is_there_for_the_next_driver(uri: str) -> None:
+def test_spark_log_reaches_the_next_driver(uri: str) -> None:
     checkpoint = Checkpoint.open(uri, "words")
-    log(checkpoint, files_s_000="[]", spark_metadata="me", spark_offsets_0="first")()
-    log(checkpoint, spark_commits_0="done", spark_offsets_1="second")()
-    wanted = {"files/s/000": "[]", "spark/metadata": "me", "spark/commits/0": "done", "spark/offsets/0": "first"}
-    assert logged(checkpoint) == {**wanted, "spark/offsets/1": "second"}
+    log(checkpoint, files_s_000="[]", spark_metadata="me", spark_offsets_0=FIRST)()
+    log(checkpoint, spark_commits_0=DONE, spark_offsets_1=SECOND)()
+    wanted = {"files/s/000": "[]", "spark/metadata": "me", "spark/commits/0": DONE, "spark/offsets/0": FIRST}
+    assert logged(checkpoint) == {**wanted, "spark/offsets/1": SECOND}
+
+
+@apart
+def test_merged_file_log_reaches_the_next_driver_in_few_objects(s3_server: S3Server) -> None:
+    """One GET a batch took minutes for a day's log."""
+    checkpoint = Checkpoint.open(s3_server.uri(), "words")
+    folder = checkpoint.spark_folder()
+    log, files = FileLog(folder.path / "files" / "s"), [LoggedFile(f"/in/{i}", i, (i,)) for i in range(3 * RECORDS_APART)]
+    for file in files:
+        log.append([file])
+        folder.save()
+    assert len(checkpoint.files("files")) < 2 * RECORDS_APART
+    restored = checkpoint.spark_folder()
+    again = FileLog(restored.path / "files" / "s")
+    assert again.between(0, len(files)) == files
+
+
+@apart
+def test_snapshot_is_uploaded_in_parts(s3_server: S3Server) -> None:
+    store = S3Store(s3_server.uri())
+    pieces = [bytes([number]) * (20 << 20) for number in range(7)]
+    assert store.create_from("state/n/0/7-1.snapshot", lambda: iter(pieces))
+    assert not store.create_from("state/n/0/7-1.snapshot", lambda: iter([b"another"]))
+    assert store.read("state/n/0/7-1.snapshot") == b"".join(pieces)
 
 
 @apart
 def test_drafts_are_not_carried_and_what_spark_throws_away_goes(s3_server: S3Server) -> None:
     checkpoint = Checkpoint.open(s3_server.uri(), "words")
-    log(checkpoint, **{"spark_offsets_0": "first", "spark_offsets_.1.tmp": "half", "spark_offsets_1": "second"})()
-    assert logged(checkpoint) == {"spark/offsets/0": "first", "spark/offsets/1": "second"}
+    kept = {"spark_offsets_0": FIRST, "spark_commits_0": DONE}
+    log(checkpoint, **kept, **{"spark_offsets_.1.tmp": "half", "spark_offsets_1": SECOND})()
+    wanted = {name.replace("_", "/"): content for name, content in kept.items()}
+    assert logged(checkpoint) == {**wanted, "spark/offsets/1": SECOND}
     folder = checkpoint.spark_folder()
-    (folder.path / "spark/offsets/0").unlink()
+    (folder.path / "spark/offsets/1").unlink()
     folder.save()
-    assert logged(checkpoint) == {"spark/offsets/1": "second"}
+    assert logged(checkpoint) == wanted
 
 
 @apart
@@ -210,7 +238,7 @@ def test_of_two_drivers_that_log_another_batch_the_second_stops(s3_server: S3Ser
 def test_a_checkpoint_can_be_cloned_into_a_bucket_and_out_of_it(s3_server: S3Server, tmp_path: Path) -> None:
     checkpoint = Checkpoint.open(str(tmp_path / "one"), "words")
     checkpoint.write_epoch(1, "{}")
-    log(checkpoint, spark_offsets_0="first")()
+    log(checkpoint, spark_offsets_0=FIRST)()
     delta = checkpoint.write_delta("n", 0, 0, 1, pa.record_batch({"k": [1]}))
     record = CommitRecord(0, 1, 1, 0, {"n": {0: StateRef(None, (delta,), 1, 8)}}, {}, None, {}, 1)
     checkpoint.commit(record)
@@ -219,8 +247,8 @@ def test_a_checkpoint_can_be_cloned_into_a_bucket_and_out_of_it(s3_server: S3Ser
     clone(there, str(tmp_path / "two"), "others")
     copy = Checkpoint.attach(str(tmp_path / "two"))
     assert copy.last_commit() == record
-    assert copy.read_rows(delta).to_pydict() == {"k": [1]}
-    assert logged(copy) == {"spark/offsets/0": "first"}
+    assert [rows.to_pydict() for rows in copy.read_parts(delta)] == [{"k": [1]}]
+    assert logged(copy) == {"spark/offsets/0": FIRST}
 
 
 # --- a server that does not do what it is asked ---
@@ -249,16 +277,16 @@ def test_a_server_that_stays_away_ends_in_a_sentence(s3_server: S3Server) -> Non
         patch.setenv("AWS_ENDPOINT_URL", way.endpoint)
         store = S3Store(s3_server.uri(), patience=0.3)
         way.close()
-        with pytest.raises(CheckpointError) as told:
+        with pytest.raises(CheckpointError) as reported:
             store.create("commits/1.json", b"decided")
-        assert f"cannot write {store.uri}/commits/1.json: {way.endpoint} says" in str(told.value)
-        assert "start again once it answers: nothing is lost" in str(told.value)
+        assert f"cannot write {store.uri}/commits/1.json: {way.endpoint} says" in str(reported.value)
+        assert "start again once it answers: nothing is lost" in str(reported.value)
         way.open()
         assert not store.exists("commits/1.json")
 
 
 @apart
-def test_whoever_lost_the_answer_finds_out_that_he_was_first(s3_server: S3Server) -> None:
+def test_writer_that_lost_the_answer_finds_that_it_was_first(s3_server: S3Server) -> None:
     with s3_server.way() as way, pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_ENDPOINT_URL", way.endpoint)
         store = open_store(s3_server.uri())
@@ -269,14 +297,16 @@ def test_whoever_lost_the_answer_finds_out_that_he_was_first(s3_server: S3Server
 
 
 @apart
-def test_refusals_are_told_at_once(s3_server: S3Server) -> None:
+def test_refusals_are_reported_at_once(s3_server: S3Server) -> None:
     with pytest.raises(CheckpointError, match=r"NoSuchBucket.*make the bucket, or correct `checkpoint`"):
         open_store("s3://nobodys/words").create("header.json", b"x")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
-        with pytest.raises(CheckpointError, match=r"403 .*check the bucket, and the credentials in the environment") as told:
+        with pytest.raises(
+            CheckpointError, match=r"403 .*check the bucket, and the credentials in the environment"
+        ) as reported:
             open_store(s3_server.uri()).create("header.json", b"x")
-        assert "wrong" not in str(told.value)
+        assert "wrong" not in str(reported.value)
         patch.delenv("AWS_SECRET_ACCESS_KEY")
         with pytest.raises(CheckpointError, match="needs credentials in the environment of driver and executors: AWS_ACCESS"):
             open_store(s3_server.uri())

@@ -5,21 +5,26 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console, ConsoleDimensions
 from support.histories import HASHED, outcome, run
 
-from streamtopology.jobs.failures import WrongUse
-from streamtopology.jobs.history import History
-from streamtopology.jobs.stats import Refusal, Standing, build_stats
-from streamtopology.jobs.top import Unreachable, asking_the_cluster, follow, take
-from streamtopology.jobs.view import screen
+from streamtopology.contract.phases import Phase
+from streamtopology.contract.stats import Refusal
+from streamtopology.contract.stats_question import Question
+from streamtopology.jobs.admin.find_run import Unreachable, asking_the_cluster
+from streamtopology.jobs.admin.top import follow, take
+from streamtopology.jobs.errors import WrongUse
+from streamtopology.jobs.observe.history import History
+from streamtopology.jobs.observe.screen import screen
+from streamtopology.jobs.observe.stats import Standing, build_stats
 
 
 def served(history: History, since: int, standing: Standing = Standing()) -> dict[str, Any]:  # noqa: B008 - immutable
-    return json.loads(json.dumps(build_stats(history, standing, since), allow_nan=False))
+    return json.loads(json.dumps(build_stats(history, standing, Question(since)), allow_nan=False))
 
 
 def shown(history: History) -> str:
@@ -42,7 +47,7 @@ def test_it_shows_what_the_drivers_own_view_shows() -> None:
     assert len(here.reconfigurations) == len(there.reconfigurations)
 
 
-def test_a_refusal_is_told_once() -> None:
+def test_a_refusal_is_reported_once() -> None:
     there, here = run(2), History("flights", (), {})
     refused = Standing(refused=Refusal(7, 1, "epoch 7 was planned for generation 1, this run is of 2"))
     for _ in range(3):
@@ -51,7 +56,7 @@ def test_a_refusal_is_told_once() -> None:
 
 
 def test_stats_of_another_version_are_refused() -> None:
-    with pytest.raises(WrongUse, match="of version 9, this program reads 2"):
+    with pytest.raises(WrongUse, match="of version 9, this program reads 1 and 2"):
         take({**served(run(2), -1), "version": 9}, History("flights", (), {}))
 
 
@@ -71,14 +76,14 @@ class Driver:
             self.history = History("flights", self.history.slots, self.history.policies)
         if self.asked == 3 + self.away:
             self.history.batch_done(outcome(3, {"tail": HASHED}, epoch=1))
-            self.history.enter("done")
+            self.history.enter(Phase.DONE)
         return served(self.history, since)
 
 
 def follow_to_the_end(driver: Driver) -> str:
-    told = io.StringIO()
-    follow(driver, Console(file=told, width=120, force_terminal=False), lambda seconds: None)
-    return told.getvalue()
+    reported = io.StringIO()
+    follow(driver, Console(file=reported, width=120, force_terminal=False), lambda seconds: None)
+    return reported.getvalue()
 
 
 def test_a_driver_that_is_away_and_comes_back_is_followed_on() -> None:
@@ -92,7 +97,15 @@ def test_a_driver_that_stays_away_is_given_up() -> None:
         follow_to_the_end(Driver(away=100_000))
 
 
-def test_without_a_cluster_it_says_what_else_there_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+@pytest.mark.parametrize("content", [b"\x80\x81\xff", b"\x00\x01", b"a: [", b"[]", b"7"])
+def test_damaged_kubeconfig_is_no_cluster(content: bytes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "config").write_bytes(content)
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    with pytest.raises(WrongUse, match=r"no cluster to ask"):
+        asking_the_cluster("flights", None, None)
+
+
+def test_without_a_cluster_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
-    with pytest.raises(WrongUse, match=r"no cluster to ask .*add --here"):
+    with pytest.raises(WrongUse, match="no cluster to ask: "):
         asking_the_cluster("flights", None, None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,15 @@ from hypothesis import strategies as st
 from support import old_checkpoint
 from support.stages import SLOTS, Flow, manifest, random_table
 
-from streamtopology.jobs import upkeep
-from streamtopology.jobs.batch import Plan
-from streamtopology.jobs.checkpoint import Checkpoint
-from streamtopology.jobs.cli import main
-from streamtopology.jobs.keys import KeyColumns
-from streamtopology.jobs.migrate import migrate
+from streamtopology.jobs.checkpoint import Checkpoint, StateRef
+from streamtopology.jobs.cli.main import main
+from streamtopology.jobs.columnar.keys import KeyColumns
+from streamtopology.jobs.driver.compaction import Compaction
+from streamtopology.jobs.plan.execution_plan import ExecutionPlan
+from streamtopology.jobs.rerouting.precopy_job import migrate
 from streamtopology.jobs.state import Field, KeyedState, KeyedStateSchema, Ownership, RowState, StateError, StateFileError
 from streamtopology.jobs.state.encoding import decode
-from streamtopology.routing.hashing import hash_int64
+from streamtopology.routing.table.hashing import hash_int64
 
 OLD_CHECKPOINTS = sorted((Path(__file__).parent / "checkpoints").iterdir())
 KEY = pa.schema({"k": pa.int64()})
@@ -49,12 +50,12 @@ def test_an_old_checkpoint_is_read_and_gone_on_from(old: Path) -> None:
     assert (flow.last.batch, flow.last.epoch, flow.last.rows_in) == (10, 3, len(batches[10]))
     assert {row["k"]: row["count"] for row in flow.state("n")} == old_checkpoint.COUNTS
 
-    (lease,) = flow.checkpoint.migrations.leases()
+    (lease,) = flow.checkpoint.precopies.leases()
     assert (lease.epoch, lease.batch, lease.follows) == (4, 9, 3)
-    copied = flow.checkpoint.migrations.copied(4)
+    copied = flow.checkpoint.precopies.copied(4)
     assert copied is not None
     assert sum(part.keys for part in copied.parts) > 0
-    flow.router.plan = Plan.from_json(flow.checkpoint.read_epoch(4))
+    flow.router.plan = ExecutionPlan.from_json(flow.checkpoint.read_epoch(4))
     flow.batch(s=pa.table({"k": [1, 2, 3]}))
     assert flow.last.epoch == 4
     assert {row["k"]: row["count"] for row in flow.state("n")} == old_checkpoint.COUNTS + Counter([1, 2, 3])
@@ -62,12 +63,21 @@ def test_an_old_checkpoint_is_read_and_gone_on_from(old: Path) -> None:
 
 def test_old_kept_rows_are_read(old: Path) -> None:
     state = RowState(old_checkpoint.TUPLES)
-    state.apply(Checkpoint.attach(str(old / "checkpoint")).read_rows("state/rows/0/0-1.delta"))
+    (rows,) = Checkpoint.attach(str(old / "checkpoint")).read_parts("state/rows/0/0-1.delta")
+    state.apply(rows)
     assert state.rows("a").to_pydict() == old_checkpoint.KEPT_ROWS
 
 
+def test_old_snapshot_in_parts_is_read() -> None:
+    checkpoint = Checkpoint.attach(str(OLD_CHECKPOINTS[-1]))
+    path = "state/parts/0/0-1.snapshot"
+    assert len(list(checkpoint.read_parts(path))) > 1
+    rows = checkpoint.load_state(StateRef(path, (), 1, 1), old_checkpoint.MANY).snapshot()
+    assert dict(zip(rows["k"].to_pylist(), rows["count"].to_pylist(), strict=True)) == old_checkpoint.PARTS
+
+
 def test_the_newest_format_has_an_old_checkpoint_that_holds_it(tmp_path: Path) -> None:
-    """Else nothing would tell tomorrow's code what today's wrote: see support/old_checkpoint.py."""
+    """Else nothing would show tomorrow's code the files of today's: see support/old_checkpoint.py."""
     old_checkpoint.make(tmp_path / "today")
     today, newest = (
         (json.loads((folder / "header.json").read_text().splitlines()[0])["format"],
@@ -145,7 +155,7 @@ def test_snapshots_and_deltas_are_read_as_if_the_new_version_had_written_them(
         ((Field("m", np.dtype("i4")),), lambda rows: rows.set_column(0, "k", pa.array([9, 8, 7])), "must keep rows and keys"),
     ],
 )
-def test_what_cannot_be_upgraded_without_guessing_is_refused(fields: tuple[Field, ...], upgrade: Any, why: str) -> None:
+def test_upgrade_that_needs_a_guess_is_refused(fields: tuple[Field, ...], upgrade: Any, why: str) -> None:
     with pytest.raises(StateError, match=why):
         KeyedStateSchema(fields, KEY, upgrade).fitted(filled(BEFORE, [1, 2, 3]).snapshot())
 
@@ -158,7 +168,7 @@ def test_a_key_of_another_type_is_refused() -> None:
 COUNTERS = """
 import numpy as np
 import pyarrow as pa
-from streamtopology.jobs.operators.base import Field, Operator
+from streamtopology.api import Field, Operator
 
 class First(Operator):
     fields = (Field("n", np.int32),)
@@ -187,26 +197,23 @@ def drawn(seed: int) -> list[int]:
     return np.random.default_rng(seed).integers(0, 40, 60).tolist()
 
 
-def test_a_topology_goes_on_with_another_version_of_its_operator(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(upkeep, "MOST_DELTAS", 3)
-    flow = Flow(tmp_path, topology(tmp_path, "First"))
+def test_topology_resumes_with_another_version_of_its_operator(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flow = Flow(tmp_path, topology(tmp_path, "First"), compaction=partial(Compaction, most_deltas=3))
     for seed in range(7):
         flow.batch(s=pa.table({"k": drawn(seed)}))
-    flow.driver.upkeep.close()
+    flow.driver.compaction.close()
     path = tmp_path / "flow.yaml"
-    for cls, code, said in [
+    for cls, code, output in [
         ("First", 0, "undamaged\n"),
         ("Second", 0, "of a former version"),
         ("Third", 1, "do not fit state"),
     ]:
         path.write_text(json.dumps(_readable(topology(tmp_path, cls), flow, tmp_path)))
         assert main(["state", "check", str(path)]) == code
-        assert said in capsys.readouterr().out
+        assert output in capsys.readouterr().out
 
     flow.start(topology(tmp_path, "Third"))
-    with pytest.raises(Exception, match=r"another version of it: .*have this one upgrade it \(docs/upgrade\.md\)"):
+    with pytest.raises(Exception, match=r"another version of it: .*have this one upgrade it \(docs/run/upgrade\.md\)"):
         flow.batch(s=pa.table({"k": drawn(7)}))
 
     flow.start(topology(tmp_path, "Second"))
@@ -216,7 +223,7 @@ def test_a_topology_goes_on_with_another_version_of_its_operator(
     flow.router.copied()
     for seed in range(8, 14):
         flow.batch(s=pa.table({"k": drawn(seed)}))
-    flow.driver.upkeep.close()
+    flow.driver.compaction.close()
     expected = Counter(key for seed in range(14) for key in drawn(seed))
     assert {row["k"]: row["seen"] for row in flow.state("n")} == expected
     assert {row["since"] for row in flow.state("n")} == {7.0}
@@ -233,5 +240,5 @@ def test_a_file_that_is_not_of_the_operator_is_named(tmp_path: Path) -> None:
     checkpoint = Checkpoint.open(str(tmp_path), "flow")
     path = checkpoint.write_delta("n", 0, 3, 1, filled(BEFORE, [1]).delta())
     with pytest.raises(StateFileError, match=r"n/0/3-1\.delta is of another operator, or of other options or another version"):
-        checkpoint.read_fitted(path, KeyedStateSchema((Field("m", np.dtype("i4")),), KEY))
+        next(checkpoint.read_fitted(path, KeyedStateSchema((Field("m", np.dtype("i4")),), KEY)))
     assert decode(checkpoint.read(path), path).num_rows == 1

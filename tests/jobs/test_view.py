@@ -11,11 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
-from support.histories import HASHED, SLOTS, Clock, outcome, reconfiguration, run
+from support.histories import HASHED, SLOTS, Clock, load_report, outcome, reconfiguration, run, source_shares
 
-from streamtopology.jobs import wording
-from streamtopology.jobs.history import History, SlotInfo
-from streamtopology.jobs.view import HEARTBEAT_SECONDS, LINE_SECONDS, ProgressLines, View, screen
+from streamtopology.contract import formatting
+from streamtopology.contract.phases import Phase
+from streamtopology.jobs.observe.formatting import rerouting
+from streamtopology.jobs.observe.history import History, Reconfiguration, SlotInfo
+from streamtopology.jobs.observe.live_view import HEARTBEAT_SECONDS, LINE_SECONDS, ProgressLines, View
+from streamtopology.jobs.observe.screen import screen
 
 
 def drawn(history: History, width: int = 120, height: int = 40) -> str:
@@ -26,7 +29,7 @@ def drawn(history: History, width: int = 120, height: int = 40) -> str:
 
 def test_phases_are_shown_from_the_first_moment():
     history = History("flights", SLOTS, {})
-    history.enter("starting executors 2/4")
+    history.enter(Phase.STARTING, "starting executors 2/4")
     assert "starting executors 2/4" in drawn(history)
     assert "starting executors 2/4" in (ProgressLines(history).next(0.0) or "")
 
@@ -41,7 +44,7 @@ def test_the_screen_names_every_instance_with_its_executor_class_and_load():
     assert "epoch 1  batch 9" in text
 
 
-def test_reroutings_and_events_are_told_in_words():
+def test_reroutings_and_events_are_reported_in_words():
     history = run(16)
     history.rerouted(reconfiguration(epoch=3, batch=14))
     history.event(0.0, 15, "executor small-0 lost")
@@ -54,29 +57,92 @@ def test_reroutings_and_events_are_told_in_words():
     assert "executor small-0 lost" in line
 
 
-def test_what_was_applied_predicted_nothing_and_what_moved_no_keys_names_no_operator():
+def test_rerouting_line_omits_a_missing_prediction_and_operator():
     applied = reconfiguration(epoch=3, batch=14, operator="(source)", keys_moved=0, bytes_moved=0, predicted_gain=0.0)
-    assert wording.rerouting(applied) == "epoch 3 at batch 14: no keys moved"
+    assert rerouting(applied) == "epoch 3 at batch 14: no keys moved"
     planned = replace(applied, predicted_gain=0.1)
-    assert wording.rerouting(planned) == "epoch 3 at batch 14: sources are read in other shares, predicted gain 10 %"
+    assert rerouting(planned) == "epoch 3 at batch 14: sources are read in other shares, predicted gain 10 %"
+    assert rerouting(source_shares(epoch=3, batch=14)) == "epoch 3 at batch 14: sources are read in other shares"
+    by_wire = Reconfiguration.from_stats(source_shares(epoch=3, batch=14).to_stats())
+    reason = "source: shares by measured capacity, imbalance 48.7%"
+    assert rerouting(by_wire) == f"epoch 3 at batch 14: no keys moved ({reason})"
 
 
-@settings(max_examples=15, deadline=None)
-@given(width=st.integers(80, 200), height=st.integers(24, 60), operators=st.integers(1, 2))
-def test_the_screen_fits_the_terminal(width, height, operators):
-    history = run(60, reroute_at=8, operators=("tail", "destination")[:operators], noise=0.1)
+@settings(max_examples=40, deadline=None)
+@given(width=st.integers(40, 200), height=st.integers(4, 60), operators=st.integers(1, 9))
+def test_in_any_terminal_the_newest_rerouting_is_in_sight(width, height, operators):
+    names = ["tail", "destination", "tail.partial", *(f"op{i}" for i in range(6))][:operators]
+    history = run(20, reroute_at=8, operators=names, noise=0.1)
+    history.served_at("http://127.0.0.1:4040/stats")
+    history.event(0.0, 19, "executor small-0 lost")
     lines = drawn(history, width, height).splitlines()
     assert max(map(len, lines)) <= width
-    assert len(lines) <= height
+    assert len(lines) < height, "a terminal scrolls after its last line"
+    assert any("epoch 2 at batch 8" in line for line in lines)
+
+
+def test_a_short_terminal_has_a_line_per_operator_with_its_most_loaded_instance():
+    history = History("flights", SLOTS, {f"op{i}": "fields" for i in range(6)})
+    history.batch_done(outcome(0, {f"op{i}": HASHED for i in range(6)}))
+    lines = drawn(history, 100, 24).splitlines()
+    named = [line for line in lines if re.match(r" op\d +fields +imbalance \d+ % .* [\d.]+x +small-0, most loaded of 4", line)]
+    assert len(named) == 6
+    assert "and 4 operators that are less busy" in drawn(history, 100, 5)
 
 
 def test_of_many_instances_the_most_loaded_are_shown():
-    slots = tuple(SlotInfo(i, f"large-{i}", "large", 1.0) for i in range(4))
-    history = History("flights", slots, {f"op{i}": "fields" for i in range(6)})
-    history.batch_done(outcome(0, {f"op{i}": HASHED for i in range(6)}))
-    text = drawn(history, 80, 24)
-    assert text.count("large-3") == 6  # the slowest one of each operator
-    assert "and 1 less loaded" in text
+    slots = tuple(SlotInfo(i, f"large-{i}", "large", 1.0) for i in range(12))
+    history = History("flights", slots, {"tail": "fields"})
+    reports = tuple(load_report("tail", i, 1000 * (i + 1), 0.1 * (i + 1)) for i in range(12))
+    history.batch_done(replace(outcome(0, {}), reports=reports))
+    text = drawn(history, 100, 16)
+    assert "large-11" in text
+    assert "large-0 " not in text
+    assert re.search(r"and \d less loaded", text)
+
+
+def test_the_address_of_the_figures_is_printed_in_both_forms():
+    history = run(2)
+    history.served_at("http://127.0.0.1:4040/stats")
+    assert "http://127.0.0.1:4040/stats" in drawn(history)
+    lines = ProgressLines(history)
+    assert "figures: http://127.0.0.1:4040/stats" in (lines.next(0.0) or "")
+    assert "4040" not in (lines.next(60.0) or ""), "once"
+
+
+def test_two_rows_have_no_imbalance():
+    history = History("flights", SLOTS, {"tail": "fields"})
+    history.batch_done(outcome(0, {"tail": HASHED}, rows=2))
+    assert "too few rows to judge" in drawn(history)
+    assert "too few rows to judge" in (ProgressLines(history).next(0.0) or "")
+    history.batch_done(outcome(1, {"tail": HASHED}, rows=160))
+    assert re.search(r"imbalance \d+ %", drawn(history))
+
+
+def test_late_rows_are_counted_and_no_rate_is_shown_of_rows_that_do_not_come():
+    clock = Clock()
+    history = History("flights", SLOTS, {"tail": "mixed"}, clock)
+    history.enter(Phase.RUNNING)
+    batch = outcome(0, {"tail": HASHED})
+    history.batch_done(replace(batch, reports=tuple(replace(report, late_rows=report.rows) for report in batch.reports)))
+    clock.now = 9.0
+    for shown in (drawn(history), ProgressLines(history).next(0.0) or ""):
+        assert "40,000 rows late" in shown
+        assert "rows/s" in shown
+    clock.now = 12.0
+    for shown in (drawn(history), ProgressLines(history).next(0.0) or ""):
+        assert "no new rows for 12 s" in shown
+        assert "rows/s" not in shown.splitlines()[0]
+
+
+def test_both_halves_of_a_split_operator_bear_its_name():
+    history = History("flights", SLOTS, {"counts": "partial-key", "last": "fields"})
+    history.batch_done(outcome(0, {"last": HASHED, "counts": HASHED, "counts.partial": HASHED}))
+    for text in (drawn(history, 100, 40), drawn(history, 100, 16)):
+        assert ".partial" not in text
+        order = [text.index(part) for part in ("counts (parts of keys)", "merges the parts", "last")]
+        assert order == sorted(order)
+    assert "partial-key" in drawn(history, 100, 40)
 
 
 @settings(max_examples=30, deadline=None)
@@ -84,29 +150,29 @@ def test_of_many_instances_the_most_loaded_are_shown():
 def test_a_log_gets_at_most_a_line_a_second_and_all_the_news(steps):
     history = History("flights", SLOTS, {"tail": "mixed"})
     lines = ProgressLines(history)
-    now, printed, told = 0.0, [], []
+    now, printed, reported = 0.0, [], []
     for number, (seconds, change) in enumerate(steps):
         if change == "batch":
             history.batch_done(outcome(number, {"tail": HASHED}))
         elif change == "event":
             history.event(now, number, f"news {number}.")
         elif change == "phase":
-            history.enter(f"phase {number}")
+            history.enter(Phase.STARTING, f"phase {number}")
         now += seconds
         if line := lines.next(now):
             printed.append((now, line))
     if line := lines.next(now, last=True):
-        told = [line]
+        reported = [line]
     gaps = [later - earlier for (earlier, _), (later, _) in itertools.pairwise(printed)]
     assert all(gap >= LINE_SECONDS for gap in gaps)
-    log = "\n".join([line for _, line in printed] + told)
+    log = "\n".join([line for _, line in printed] + reported)
     for event in history.events:
         assert log.count(event.text) == 1
 
 
 def test_a_long_phase_shows_a_heartbeat():
     history = History("flights", SLOTS, {})
-    history.enter("warming up")
+    history.enter(Phase.WARMING_UP)
     lines = ProgressLines(history)
     times = [t / 4 for t in range(200) if lines.next(t / 4) is not None]
     assert times == [0.0, HEARTBEAT_SECONDS, 2 * HEARTBEAT_SECONDS, 3 * HEARTBEAT_SECONDS, 4 * HEARTBEAT_SECONDS]
@@ -116,7 +182,7 @@ def test_without_a_terminal_the_view_prints_plain_lines_and_the_last_state():
     history = History("flights", SLOTS, {"tail": "mixed"})
     console = Console(file=io.StringIO(), width=40)
     with View(history, console, Clock()):
-        history.enter("running")
+        history.enter(Phase.RUNNING)
         history.batch_done(outcome(7, {"tail": HASHED}))
     lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
     assert len(lines) == 2  # no line is broken at the console's width, no control codes
@@ -125,11 +191,26 @@ def test_without_a_terminal_the_view_prints_plain_lines_and_the_last_state():
     assert "\x1b" not in lines[1]
 
 
+def test_the_clock_counts_from_the_command_on():
+    console, clock = Console(file=io.StringIO(), width=100), Clock(now=130.0)
+    with View(run(1), console, clock, 100.0):
+        pass
+    assert console.file.getvalue().startswith("[  30.0 s]")  # type: ignore[attr-defined]
+
+
+def test_long_step_of_a_start_does_not_hide_the_clock():
+    history = run(0)
+    history.starting("step 3 of 5, usually 30 s in all: 2 of 4 executors are warm; the first batch waits for all of them")
+    console = Console(file=io.StringIO(), width=60, height=12)
+    console.print(screen(history, 42.0, console.size))
+    assert "  42 s  step 3 of 5" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
 def test_in_a_terminal_the_last_state_stays_on_the_screen():
     history = run(5)
     console = Console(file=io.StringIO(), force_terminal=True, color_system=None, width=100, height=30)
     with View(history, console, Clock()):
-        history.enter("done")
+        history.enter(Phase.DONE)
     assert "done" in console.file.getvalue().split("\x1b[2K")[-1]  # type: ignore[attr-defined]
 
 
@@ -142,21 +223,49 @@ def test_an_error_in_the_run_is_not_swallowed():
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (wording.count(0), "0"),
-        (wording.count(999), "999"),
-        (wording.count(15_300), "15.3 k"),
-        (wording.count(1_700_000), "1.70 M"),
-        (wording.count(999_999), "1.00 M"),
-        (wording.size(412), "412 B"),
-        (wording.size(1_200_000), "1.20 MB"),
-        (wording.rate(None), "-"),
-        (wording.tick(20_000), "20 k"),
-        (wording.duration(0.085), "85 ms"),
-        (wording.duration(9.99), "10 s"),
-        (wording.duration(59.9), "1 min 00 s"),
-        (wording.duration(125), "2 min 05 s"),
-        (wording.percent(0.384), "38 %"),
+        (formatting.count(0), "0"),
+        (formatting.count(999), "999"),
+        (formatting.count(15_300), "15.3 k"),
+        (formatting.count(1_700_000), "1.70 M"),
+        (formatting.count(999_999), "1.00 M"),
+        (formatting.size(412), "412 B"),
+        (formatting.size(1_200_000), "1.20 MB"),
+        (formatting.rate(None), "-"),
+        (formatting.tick(20_000), "20 k"),
+        (formatting.duration(0.085), "85 ms"),
+        (formatting.duration(9.99), "10 s"),
+        (formatting.duration(59.9), "1 min 00 s"),
+        (formatting.duration(125), "2 min 05 s"),
+        (formatting.percent(0.384), "38 %"),
     ],
 )
 def test_quantities_in_words(text, expected):
     assert text == expected
+
+
+def test_batch_that_takes_long_is_shown_with_its_time_and_rows():
+    clock = Clock()
+    history = History("flights", SLOTS, {}, clock)
+    history.enter(Phase.RUNNING)
+    history.batch_begins(283, 730_000)
+    clock.now = 2.0
+    assert "batch 283" not in drawn(history), "most batches end sooner"
+    clock.now = 12.0
+    for text in (drawn(history), ProgressLines(history).next(0.0) or ""):
+        assert "running batch 283 for 12 s, about 730,000 rows" in text
+    history.batch_begins(284, None)
+    clock.now = 24.0
+    assert "running batch 284 for 12 s\n" in drawn(history)
+    history.batch_done(outcome(284, {"tail": HASHED}))
+    clock.now = 60.0
+    assert "running batch" not in drawn(history)
+
+
+def test_newest_event_is_wrapped_where_the_terminal_has_room():
+    history = run(5)
+    history.event(0.0, 4, "clicks.yaml changed but is not applied: " + "a reason that is long, " * 8 + "and the remedy")
+    for height in (40, 14):
+        lines = drawn(history, 100, height).splitlines()
+        assert "and the remedy" in lines[-1]
+        assert max(map(len, lines)) <= 100
+    assert "and the remedy" not in drawn(history, 100, 4)

@@ -1,108 +1,152 @@
-"""The watermark: the slowest source that still counts decides, and it never goes back."""
+"""The watermark: the slowest partition that still counts decides, and it never goes back."""
 
 from __future__ import annotations
 
-import datetime
+import math
 
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamtopology.jobs.source_reader import epoch_seconds
-from streamtopology.jobs.watermarks import Watermarks
-from streamtopology.routing.report import SourceReport
-from streamtopology.routing.topology import Source, Watermark
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
+from streamtopology.jobs.driver.watermarks import END_OF_TIME, Poll, Watermarks
+from streamtopology.topology import Source, Watermark
 
 
 def source(name: str, delay: float = 0.0, idle: float = 60.0) -> Source:
     return Source(name, "parquet", "at BIGINT", {}, (), None, Watermark("at", delay, idle))
 
 
-def saw(**newest: float) -> list[SourceReport]:
-    """Two tasks; only one of them saw the newest times."""
-    older = {name: time - 7 for name, time in newest.items()}
-    return [SourceReport(slot, 1, 0.0, 0.0, seen) for slot, seen in enumerate((older, newest))]
+def at(seconds: float) -> Poll:
+    return Poll(seconds, seconds)
 
 
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def saw(**newest: float) -> dict[str, dict[str, float]]:
+    return {name: {"": time} for name, time in newest.items()}
 
 
-def test_the_slowest_source_decides_after_its_delay(clock: Clock) -> None:
-    marks = Watermarks([source("a", delay=5), source("b", delay=30)], clock)
-    marks.advance(saw(a=100.0))
+def test_the_slowest_source_decides_after_its_delay() -> None:
+    marks = Watermarks([source("a", delay=5), source("b", delay=30)])
+    marks.advance(saw(a=100.0), at(0))
     assert marks.current() is None, "nothing is known of b"
-    marks.advance(saw(b=120.0))
+    marks.advance(saw(b=120.0), at(1))
     assert marks.current() == 90.0
-    marks.advance(saw(b=200.0))
+    marks.advance(saw(b=200.0), at(2))
     assert marks.current() == 95.0
 
 
-def test_an_idle_source_holds_no_one_back_and_may_come_back_late(clock: Clock) -> None:
-    marks = Watermarks([source("a"), source("b", idle=60)], clock)
-    marks.advance(saw(a=100.0, b=50.0))
-    clock.now += 61
-    marks.advance(saw(a=200.0))
+def test_the_slowest_partition_of_a_source_decides_until_it_is_idle() -> None:
+    marks = Watermarks([source("a", idle=60)])
+    marks.advance({"a": {"t/0": 100.0, "t/1": 40.0}}, at(0))
+    assert marks.current() == 40.0
+    marks.advance({"a": {"t/0": 200.0}}, at(1))
+    marks.advance({"a": {"t/0": 300.0}}, at(60))
+    assert marks.current() == 40.0
+    marks.advance({"a": {"t/0": 300.0}}, at(61))
+    assert marks.current() == 300.0
+    marks.advance({"a": {"t/0": 400.0, "t/1": 350.0}}, at(62))
+    assert marks.current() == 350.0
+    assert marks.newest() == {"a/t/0": 400.0, "a/t/1": 350.0}
+
+
+def test_an_idle_source_holds_no_one_back_and_may_come_back_late() -> None:
+    marks = Watermarks([source("a"), source("b", idle=60)])
+    marks.advance(saw(a=100.0, b=50.0), at(0))
+    marks.advance(saw(a=150.0), at(10))
+    assert marks.current() == 50.0
+    marks.advance(saw(a=200.0), at(70))
     assert marks.current() == 200.0
-    marks.advance(saw(b=60.0))
+    marks.advance(saw(b=60.0), at(71))
     assert marks.current() == 200.0, "it never goes back"
 
 
-def test_a_single_source_is_never_idle_and_sources_without_times_do_not_count(clock: Clock) -> None:
-    marks = Watermarks([source("a"), Source("plain", "parquet", "k BIGINT", {}, (), None, None)], clock)
+def test_a_batch_longer_than_the_idle_timeout_makes_no_source_idle() -> None:
+    marks = Watermarks([source("a"), source("b", idle=60)])
+    marks.advance(saw(a=100.0, b=50.0), at(0))
+    marks.advance(saw(a=150.0), Poll(after=1.0, before=1.5))
+    marks.advance(saw(a=200.0), Poll(after=2.0, before=600.0))  # asked somewhere between: the batch before took so long
+    assert marks.current() == 50.0
+    marks.advance(saw(a=250.0, b=220.0), Poll(after=600.0, before=600.5))
+    assert marks.current() == 220.0
+
+
+def test_a_source_heard_in_an_earlier_part_of_what_a_poll_found_is_not_silent() -> None:
+    marks = Watermarks([source("a"), source("b", idle=60)])
+    marks.advance(saw(a=100.0, b=50.0), at(0))
+    marks.advance(saw(a=150.0), at(10))
+    marks.advance(saw(a=200.0, b=60.0), None)
+    marks.advance(saw(a=250.0), at(100))
+    marks.advance(saw(a=300.0), at(130))
+    assert marks.current() == 60.0, "the poll of second 100 found b, and the one after it was the first in vain"
+    marks.advance(saw(a=350.0), at(190))
+    assert marks.current() == 350.0
+
+
+def test_a_batch_without_a_poll_makes_no_source_idle() -> None:
+    marks = Watermarks([source("a"), source("b", idle=60)])
+    marks.advance(saw(a=100.0, b=50.0), at(0))
+    marks.advance(saw(a=200.0), at(10))
+    for _ in range(3):
+        marks.advance({}, None)
+    assert marks.current() == 50.0
+
+
+def test_source_without_any_row_holds_the_others_until_it_is_idle() -> None:
+    marks = Watermarks([source("a"), source("b", idle=60)])
+    marks.advance(saw(a=100.0), at(0))
     assert marks.current() is None
-    marks.advance(saw(a=10.0))
-    clock.now += 10_000
-    marks.advance([])
+    marks.advance(saw(a=200.0), at(60))
+    assert marks.current() == 200.0
+
+
+def test_a_single_source_keeps_its_watermark_and_sources_without_times_do_not_count() -> None:
+    marks = Watermarks([source("a"), Source("plain", "parquet", "k BIGINT", {}, (), None, None)])
+    assert marks.current() is None
+    marks.advance(saw(a=10.0, plain=3.0), at(0))
+    marks.advance({}, at(10_000))
+    marks.advance({}, at(20_000))
     assert marks.current() == 10.0
 
 
-def test_a_restart_goes_on_from_the_committed_watermark(clock: Clock) -> None:
-    marks = Watermarks([source("a"), source("b", idle=60)], clock)
-    marks.advance(saw(a=100.0, b=50.0))
-    clock.now += 61
-    marks.advance(saw(a=200.0))
-    again = Watermarks([source("a"), source("b", idle=60)], clock)
-    again.restore(marks.newest(), marks.current())
+def test_restart_resumes_from_the_committed_watermark() -> None:
+    marks = Watermarks([source("a"), source("b", idle=60)])
+    marks.advance(saw(a=100.0, b=50.0), at(0))
+    marks.advance(saw(a=150.0), at(1))
+    marks.advance(saw(a=200.0), at(61))
+    again = Watermarks([source("a"), source("b", idle=60)])
+    again.restore(marks.newest(), marks.current(), marks.closed_until())
     assert again.current() == 200.0, "b counts again, but windows up to 200 have been closed"
-    again.advance(saw(a=300.0, b=250.0))
+    again.advance(saw(a=300.0, b=250.0), at(0))
     assert again.current() == 250.0
 
 
+def test_partitions_replace_the_source_as_a_whole_that_a_former_version_committed() -> None:
+    marks = Watermarks([source("a")])
+    marks.restore({"a": 100.0}, 100.0, 90.0)
+    marks.advance({"a": {"t/0": 200.0}}, at(0))
+    assert marks.current() == 200.0
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1e300, -1e300, END_OF_TIME + 1])
+def test_time_that_is_none_is_never_committed_and_reads_as_missing(bad: float) -> None:
+    marks = Watermarks([source("a")])
+    marks.advance(saw(a=bad), at(0))
+    assert (marks.current(), marks.newest()) == (None, {})
+    marks.restore({"a": bad}, bad, bad)
+    assert (marks.current(), marks.newest(), marks.closed_until()) == (None, {}, None)
+    marks.restore({"a": bad}, bad, 60.0)
+    assert marks.current() == 60.0, "windows up to there are closed"
+
+
 @settings(max_examples=50, deadline=None)
-@given(st.lists(st.tuples(st.sampled_from("ab"), st.floats(0, 1e6), st.floats(0, 100))))
-def test_it_never_goes_back(events: list[tuple[str, float, float]]) -> None:
-    clock = Clock()
-    marks = Watermarks([source("a", delay=3), source("b", delay=9, idle=120)], clock)
-    last = -float("inf")
-    for name, time, passed in events:
-        clock.now += passed
-        marks.advance(saw(**{name: time}))
-        now = marks.current()
-        assert now is None or now >= last
-        last = last if now is None else now
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        pa.scalar(86_400),
-        pa.scalar(86_400.0),
-        pa.scalar(datetime.date(1970, 1, 2)),
-        pa.scalar(86_400_000, pa.int64()).cast(pa.timestamp("ms")),
-        pa.scalar(86_400 * 10**9, pa.int64()).cast(pa.timestamp("ns", "UTC")),
-    ],
-    ids=str,
-)
-def test_event_times_of_every_type_are_epoch_seconds(value: pa.Scalar) -> None:
-    assert epoch_seconds(value) == 86_400.0
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(["", "t/0"]), st.floats(0, 1e6), st.floats(0, 100))))
+def test_it_never_goes_back(events: list[tuple[str, str, float, float]]) -> None:
+    now = 0.0
+    marks = Watermarks([source("a", delay=3), source("b", delay=9, idle=120)])
+    last = -math.inf
+    for name, partition, time, passed in events:
+        now += passed
+        marks.advance({name: {partition: time}}, at(now))
+        current = marks.current()
+        assert current is None or current >= last
+        assert marks.closed_until() == (None if last == -math.inf else last)
+        last = last if current is None else current

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.states import extracted, forget
 
-from streamtopology.jobs.keys import KeyColumns
+from streamtopology.api import BatchInfo, Operator, OptionError, Rows
+from streamtopology.jobs.columnar.keys import KeyColumns
 from streamtopology.jobs.operators import load
-from streamtopology.jobs.operators.base import BatchInfo, Operator, OptionError, Rows
 from streamtopology.jobs.state import new_state
 
 FEW = settings(max_examples=40, deadline=None)
@@ -55,10 +56,13 @@ def prepared(run: str, aliases: Sequence[str], **options: Any) -> Operator:
 
 def batches(steps: Sequence[tuple[Any, int]]) -> list[tuple[BatchInfo, Any]]:
     """The batches, under a watermark that starts unknown and moves on by each step; the last ends the input."""
-    watermark = itertools.accumulate((step for _, step in steps), initial=-20)
+    marks = [None, *itertools.accumulate((float(step) for _, step in steps), initial=-20.0)][: len(steps) + 1]
     return [
-        (BatchInfo(n, None if n == 0 else float(at), final=n == len(steps) - 1), [later(row, at) for row in rows])
-        for n, ((rows, _), at) in enumerate(zip(steps, watermark, strict=False))
+        (
+            BatchInfo(n, mark, final=n == len(steps) - 1, closed_until=closed),
+            [later(row, -20 if mark is None else int(mark)) for row in rows],
+        )
+        for n, ((rows, _), closed, mark) in enumerate(zip(steps, [None, *marks], marks, strict=False))
     ]
 
 
@@ -66,8 +70,9 @@ def later(value: Mapping[str, Any], seconds: int) -> dict[str, Any]:
     return {**value, "t": None if value["t"] is None else value["t"] + seconds}
 
 
-def is_late(value: Mapping[str, Any], info: BatchInfo) -> bool:
-    return value["t"] is None or (info.watermark is not None and value["t"] <= info.watermark)
+def is_late(value: Mapping[str, Any], info: BatchInfo, end_of: Callable[[int], int]) -> bool:
+    """True if a batch before has closed all windows of the tuple, the last of which ends at `end_of` its time."""
+    return value["t"] is None or (info.closed_until is not None and end_of(value["t"]) <= info.closed_until)
 
 
 @FEW
@@ -86,11 +91,11 @@ def test_every_window_is_emitted_once_when_it_closes(steps, size, slide):
             assert operator.accept(arrival(part, "in"), state) is None
         emitted = operator.finish(info, state)
         state.commit()
-        assert operator.late_rows == sum(is_late(value, info) for value in rows)
-        for value in rows:
-            if not is_late(value, info):
-                newest = value["t"] // slide * slide
-                for start in range(newest, value["t"] - size, -slide):
+        on_time = [value for value in rows if not is_late(value, info, lambda time: time // slide * slide + size)]
+        assert operator.late_rows == len(rows) - len(on_time)
+        for value in on_time:
+            for start in range(value["t"] // slide * slide, value["t"] - size, -slide):
+                if info.closed_until is None or start + size > info.closed_until:
                     windows[value["k"], start].append(value["v"])
         closed = {
             window: windows.pop(window)
@@ -103,6 +108,7 @@ def test_every_window_is_emitted_once_when_it_closes(steps, size, slide):
             (key, seconds(start)): expected_row(key, start, size, values) for (key, start), values in closed.items()
         }
         assert len(state) == len(windows)
+        assert operator.due == min((start + size for _, start in windows), default=None)
 
 
 def expected_row(key: Any, start: int, size: int, values: Sequence[Any]) -> dict[str, Any]:
@@ -113,7 +119,9 @@ def expected_row(key: Any, start: int, size: int, values: Sequence[Any]) -> dict
     }  # fmt: skip
 
 
-def joined(operator: Operator, aliases: Sequence[str], steps: Sequence[Any]) -> tuple[list[Any], dict[str, list[Any]]]:
+def joined(
+    operator: Operator, aliases: Sequence[str], steps: Sequence[Any], end_of: Callable[[int], int]
+) -> tuple[list[Any], dict[str, list[Any]]]:
     """(emitted rows, the tuples of each input that were not late), tuples dealt to inputs in turn."""
     state = new_state(operator.state)
     emitted, kept = [], {alias: [] for alias in aliases}
@@ -122,7 +130,7 @@ def joined(operator: Operator, aliases: Sequence[str], steps: Sequence[Any]) -> 
         for turn in range(2 * len(aliases)):
             alias, part = aliases[turn % len(aliases)], rows[turn :: 2 * len(aliases)]
             assert operator.accept(arrival(part, alias), state) is None
-            kept[alias] += [value for value in part if not is_late(value, info)]
+            kept[alias] += [value for value in part if not is_late(value, info, end_of)]
         output = operator.finish(info, state)
         emitted += [] if output is None else output.to_pylist()
         state.commit()
@@ -133,7 +141,8 @@ def joined(operator: Operator, aliases: Sequence[str], steps: Sequence[Any]) -> 
 @FEW
 @given(steps, st.integers(0, 20), st.sampled_from([("a", "b"), ("a", "b", "c")]))
 def test_an_interval_join_gives_each_combination_once(steps, within, aliases):
-    emitted, kept = joined(prepared("window-join", aliases, time="t", within=f"{within}s"), aliases, steps)
+    operator = prepared("window-join", aliases, time="t", within=f"{within}s")
+    emitted, kept = joined(operator, aliases, steps, lambda time: time)
     near = combinations(kept, aliases, lambda group: max(v["t"] for v in group) - min(v["t"] for v in group) <= within)
     assert counted(emitted) == counted(near)
 
@@ -141,7 +150,8 @@ def test_an_interval_join_gives_each_combination_once(steps, within, aliases):
 @FEW
 @given(steps, st.integers(1, 20), st.sampled_from([("a", "b"), ("a", "b", "c")]))
 def test_a_tumbling_join_gives_each_combination_once(steps, size, aliases):
-    emitted, kept = joined(prepared("window-join", aliases, time="t", size=f"{size}s"), aliases, steps)
+    operator = prepared("window-join", aliases, time="t", size=f"{size}s")
+    emitted, kept = joined(operator, aliases, steps, lambda time: time // size * size + size)
     together = combinations(kept, aliases, lambda group: len({v["t"] // size for v in group}) == 1)
     assert counted(emitted) == counted(together)
 
@@ -188,8 +198,8 @@ def test_a_batch_that_is_tried_again_gives_the_same():
 
 
 @pytest.mark.parametrize("run", ["window-aggregate", "window-join"])
-def test_what_moves_to_another_instance_goes_on_there(run):
-    """Half of the keys move between two batches; together the instances say what one would have said."""
+def test_moved_windows_continue_at_their_new_instance(run):
+    """Half of the keys move between two batches; together the instances emit what one would have emitted."""
     options = {"time": "t", "size": "10s"} | ({"aggregates": {"total": "sum(v)"}} if run == "window-aggregate" else {})
     aliases = ["in"] if run == "window-aggregate" else ["a", "b"]
     first = [{"k": key, "t": 1, "v": 1} for key in "abcdefgh"]
@@ -199,8 +209,8 @@ def test_what_moves_to_another_instance_goes_on_there(run):
     old, new = new_state(mine.state), new_state(other.state)
     take_in(mine, old, 0, first, aliases)
     old.commit()
-    new.insert(old.extract(lambda hashes: np.isin(hashes, moved)))
-    old.remove(lambda hashes: np.isin(hashes, moved))
+    new.insert(extracted(old, lambda hashes: np.isin(hashes, moved)))
+    forget(old, lambda hashes: np.isin(hashes, moved))
     apart = take_in(mine, old, 1, second[1::2], aliases) + take_in(other, new, 1, second[::2], aliases)
     whole = prepared(run, aliases, **options)
     state = new_state(whole.state)
@@ -219,7 +229,7 @@ def take_in(operator: Operator, state: Any, number: int, rows: Sequence[Any], al
 
 
 @pytest.mark.parametrize(
-    ("run", "aliases", "options", "told"),
+    ("run", "aliases", "options", "reported"),
     [
         ("window-aggregate", "a", {"time": "v", "size": "0s", "aggregates": {"n": "count()"}}, "at least 1 us"),
         (
@@ -239,6 +249,6 @@ def take_in(operator: Operator, state: Any, number: int, rows: Sequence[Any], al
         ("window-join", "ab", {"time": "t", "size": "5s", "where": "a.nosuch > 1"}, "nosuch"),
     ],
 )
-def test_option_errors_say_what_is_allowed(run, aliases, options, told):
-    with pytest.raises((OptionError, ValueError), match=told):
+def test_option_errors_say_what_is_allowed(run, aliases, options, reported):
+    with pytest.raises((OptionError, ValueError), match=reported):
         prepared(run, list(aliases), **options)

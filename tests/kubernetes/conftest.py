@@ -49,6 +49,8 @@ def drivers(api_server: ApiServer, kubelet: FakeKubelet) -> Iterator[FakeDrivers
 
 @pytest.fixture
 def topologies(api_server: ApiServer, namespace: str, drivers: FakeDrivers) -> Iterator[Topologies]:
-    """Those of the test's namespace."""
+    """Those of the test's namespace. Where the test's operator has ended, nobody else lets go of them."""
     with api_server.client() as api:
-        yield Topologies(api, namespace)
+        topologies = Topologies(api, namespace)
+        yield topologies
+        topologies.let_go()

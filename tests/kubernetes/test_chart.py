@@ -18,7 +18,8 @@ from support.kube.binaries import binary, require
 from support.kube.neighbours import PROMETHEUS_OPERATOR
 from support.kube.processes import ProcessFailed, run
 
-from streamtopology.operator.metrics import Metrics
+from streamtopology.k8s.io.metrics import Metrics
+from streamtopology.k8s.settings import Settings, read_settings
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "streamtopology"
@@ -35,6 +36,12 @@ def helm(*arguments: str) -> str:
 
 
 def render(*arguments: str, release: str = "streamtopology", namespace: str = "operators") -> list[Manifest]:
+    """The release's objects without the pod of `helm test`, and without the CRD, which the session has already."""
+    without = ("--skip-tests", "--set", "crds.install=false")
+    return rendered(*without, *arguments, release=release, namespace=namespace)
+
+
+def rendered(*arguments: str, release: str = "streamtopology", namespace: str = "operators") -> list[Manifest]:
     text = helm("template", release, str(CHART), "--namespace", namespace, "--kube-version", "1.30.0", *arguments)
     return [document for document in yaml.safe_load_all(text) if document]
 
@@ -47,6 +54,17 @@ def only(manifests: list[Manifest], kind: str, name: str = "streamtopology") -> 
 
 EVERY_POD_OPTION = {
     "replicas": 2,
+    "image": {"registry": "registry.example.com:5000/team", "digest": f"sha256:{'0' * 64}", "pullPolicy": "Always"},
+    "sparkImage": {"tag": "next"},
+    "commonLabels": {"example.com/cost": "streams"},
+    "logLevel": "DEBUG",
+    "workers": 4,
+    "extraArgs": ["--upgrade-seconds=300"],
+    "extraVolumes": [{"name": "ca", "configMap": {"name": "ca"}}],
+    "extraVolumeMounts": [{"name": "ca", "mountPath": "/etc/ssl/certs", "readOnly": True}],
+    "probes": {"startup": {"failureThreshold": 600}, "liveness": {"timeoutSeconds": 30}, "readiness": {"periodSeconds": 1}},
+    "podDisruptionBudget": {"maxUnavailable": "50%"},
+    "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
     "imagePullSecrets": [{"name": "registry"}],
     "podAnnotations": {"example.com/team": "streams"},
     "podLabels": {"team": "streams"},
@@ -69,7 +87,7 @@ def test_lint_has_nothing_to_say():
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "output"),
     [
         ("replicas=-1", "replicas"),
         ("replicas=two", "replicas"),
@@ -81,16 +99,28 @@ def test_lint_has_nothing_to_say():
         ("metrics.interval=15", "interval"),
         ("fullnameOverride=Not_A_Name", "fullnameOverride"),
         ("rbac.create=maybe", "rbac"),
+        ("image.digest=latest", "digest"),
+        ("image.registry=https://registry.example.com", "registry"),
+        ("commonLabels.app\\.kubernetes\\.io/name=x", "app.kubernetes.io/name"),
+        ("podDisruptionBudget.maxUnavailable=0", "maxUnavailable"),
+        ("extraArgs={streamtopology-operator}", "extraArgs"),
+        ("probes.liveness.path=/", "path"),
+        ("logLevel=loud", "logLevel"),
+        ("crds.keep=false", "keep"),
+        ("podUser=root", "podUser"),
+        ("disruptionBudget=maybe", "disruptionBudget"),
+        ("nodeLossSeconds=-1", "nodeLossSeconds"),
+        ("podUser=0", "podUser"),
     ],
 )
-def test_a_wrong_value_is_refused_by_its_name(wrong: str, said: str):
-    with pytest.raises(ProcessFailed, match=said):
+def test_a_wrong_value_is_refused_by_its_name(wrong: str, output: str):
+    with pytest.raises(ProcessFailed, match=output):
         render("--set", wrong)
 
 
 @pytest.fixture(scope="module")
 def release_namespace(api_server: ApiServer) -> str:
-    """The namespace `operators`, and `streams` beside it; the CRD is served."""
+    """The namespaces `operators` and `streams`; the CRD is served."""
     for name in ("operators", "streams"):
         api_server.kubectl("create", "namespace", name)
     api_server.kubectl("apply", "--server-side", "-f", str(ROOT / "crds" / CRD))
@@ -99,27 +129,91 @@ def release_namespace(api_server: ApiServer) -> str:
 
 @pytest.mark.parametrize(
     "values",
-    [{}, {"watchNamespaces": ["streams"]}, EVERY_POD_OPTION, {"replicas": 0, "rbac": {"create": False}}],
-    ids=["default", "namespaced", "every pod option", "without rights"],
+    [{}, {"watchNamespaces": ["streams"]}, EVERY_POD_OPTION, {"replicas": 0, "rbac": {"create": False}}, {"podUser": ""}],
+    ids=["default", "namespaced", "every pod option", "without rights", "without users"],
 )
 def test_an_api_server_takes_what_it_makes(api_server: ApiServer, release_namespace: str, tmp_path: Path, values: Manifest):
     given = tmp_path / "values.yaml"
     given.write_text(yaml.safe_dump(values))
-    made = yaml.safe_dump_all(render("--values", str(given)))
-    said = api_server.kubectl("apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-", stdin=made)
-    assert "deployment.apps/streamtopology serverside-applied" in said
+    made = yaml.safe_dump_all(rendered("--skip-tests", "--values", str(given)))
+    output = api_server.kubectl("apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-", stdin=made)
+    assert "deployment.apps/streamtopology serverside-applied" in output
 
 
-def test_the_pod_fits_the_restricted_pod_security_standard(api_server: ApiServer):
+def test_every_option_reaches_the_pod(tmp_path: Path):
+    given = tmp_path / "values.yaml"
+    given.write_text(yaml.safe_dump(EVERY_POD_OPTION))
+    made = rendered("--values", str(given))
+    assert all(each["metadata"]["labels"]["example.com/cost"] == "streams" for each in made)
+    assert only(made, "PodDisruptionBudget")["spec"]["maxUnavailable"] == "50%"
+    deployment = only(made, "Deployment")["spec"]
+    assert deployment["strategy"] == EVERY_POD_OPTION["strategy"]
+    [container] = deployment["template"]["spec"]["containers"]
+    assert container["args"] == ["streamtopology-operator", "--upgrade-seconds=300"]
+    assert container["startupProbe"]["failureThreshold"] == 600
+    assert container["startupProbe"]["periodSeconds"] == 2, "one setting leaves the others"
+    variables = {each["name"]: each.get("value") for each in container["env"]}
+    settings = read_settings(container["args"][1:], {name: value for name, value in variables.items() if value})
+    spark = "registry.example.com:5000/team/streamtopology/spark:next"
+    expected = Settings(image=spark, identity=settings.identity, log_level="DEBUG", workers=4, upgrade_seconds=300)
+    assert settings == expected
+    test = only(made, "Pod", "streamtopology-test")
+    for name in ("image", "imagePullPolicy", "securityContext"):
+        assert test["spec"]["containers"][0][name] == container[name]
+    for name in ("imagePullSecrets", "nodeSelector", "tolerations", "priorityClassName", "securityContext"):
+        assert test["spec"][name] == deployment["template"]["spec"][name]
+    assert not deployment["selector"]["matchLabels"].items() <= test["metadata"]["labels"].items()
+
+
+ZEROS = f"sha256:{'0' * 64}"
+
+
+@pytest.mark.parametrize(
+    ("values", "operator", "spark"),
+    [
+        ("image.registry=", "streamtopology/operator:0.1.0", "streamtopology/spark:0.1.0"),
+        ("image.registry=r.io:5000", "r.io:5000/streamtopology/operator:0.1.0", "r.io:5000/streamtopology/spark:0.1.0"),
+        ("image.tag=a,sparkImage.tag=b", "streamtopology/operator:a", "streamtopology/spark:b"),
+        (
+            f"image.registry=r.io/team,image.tag=a,image.digest={ZEROS},sparkImage.digest={ZEROS},sparkImage.repository=own",
+            f"r.io/team/streamtopology/operator@{ZEROS}", f"r.io/team/own@{ZEROS}",
+        ),
+    ],
+)  # fmt: skip
+def test_registry_is_one_value_and_a_digest_wins_over_a_tag(values: str, operator: str, spark: str):
+    [container] = only(render("--set", values), "Deployment")["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == operator
+    assert {"name": "STREAMTOPOLOGY_IMAGE", "value": spark} in container["env"]
+
+
+@pytest.mark.parametrize(("user", "ids"), [("10001", [10001] * 3), ("1000660000", [1000660000] * 3), ("", [None] * 3)])
+def test_operator_and_topologies_run_as_the_given_user_or_the_platforms(user: str, ids: list[int | None]):
+    pod = only(render("--set", f"podUser={user}"), "Deployment")["spec"]["template"]["spec"]
+    assert [pod["securityContext"].get(name) for name in ("runAsUser", "runAsGroup", "fsGroup")] == ids
+    env = {each["name"]: each.get("value") for each in pod["containers"][0]["env"]}
+    assert read_settings([], {"STREAMTOPOLOGY_POD_USER": env["STREAMTOPOLOGY_POD_USER"]}).pod_user == ids[0]
+
+
+def test_budget_and_node_loss_are_the_values():
+    container = only(render("--set", "disruptionBudget=false,nodeLossSeconds=0"), "Deployment")["spec"]["template"]["spec"]
+    env = {each["name"]: each.get("value") for each in container["containers"][0]["env"]}
+    settings = read_settings([], {name: value for name, value in env.items() if value is not None})
+    assert (settings.disruption_budget, settings.node_loss_seconds) == (False, 0.0)
+
+
+@pytest.mark.parametrize("user", ["10001", ""])
+def test_its_pods_fit_the_restricted_pod_security_standard(api_server: ApiServer, user: str):
     namespace = api_server.new_namespace("restricted")
     api_server.kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
-    template = only(render(namespace=namespace), "Deployment")["spec"]["template"]
-    template["spec"].pop("serviceAccountName")  # the namespace has none of that name
-    made = {"apiVersion": "v1", "kind": "Pod", **template, "metadata": {"name": "pod", "namespace": namespace}}
-    api_server.kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(made))
-    template["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
-    with pytest.raises(ProcessFailed, match="restricted"):
-        api_server.kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(made))
+    made = rendered("--set", f"podUser={user}", namespace=namespace)
+    operator = only(made, "Deployment")["spec"]["template"]
+    for template in (operator, only(made, "Pod", "streamtopology-test")):
+        template["spec"].pop("serviceAccountName")  # the namespace has none of that name
+        pod = {"apiVersion": "v1", "kind": "Pod", **template, "metadata": {"name": "pod", "namespace": namespace}}
+        api_server.kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(pod))
+        template["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
+        with pytest.raises(ProcessFailed, match="restricted"):
+            api_server.kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(pod))
 
 
 def test_monitors_rules_and_dashboard_come_where_prometheus_operator_is():
@@ -141,7 +235,7 @@ def prometheus_operator(api_server: ApiServer) -> Iterator[None]:
     for kind in MONITORS:
         definition = PROMETHEUS_OPERATOR.definition(f"monitoring.coreos.com_{kind.lower()}s.yaml")
         api_server.kubectl("apply", "--server-side", "-f", str(definition))
-    api_server.kubectl("wait", "--for=condition=Established", *names, "--timeout=30s")
+    api_server.served(*names)
     yield
     api_server.kubectl("delete", *names, "--timeout=30s")
 
@@ -152,8 +246,8 @@ def test_prometheus_operator_takes_what_the_chart_brings(
     brought = [each for each in render(*MONITORED, namespace=namespace) if each["kind"] in MONITORS]
     assert {each["kind"] for each in brought} == MONITORS
     for each in brought:
-        said = api_server.kubectl("create", "--dry-run=server", "--validate=strict", "-f", "-", stdin=json.dumps(each))
-        assert "created (server dry run)" in said
+        output = api_server.kubectl("create", "--dry-run=server", "--validate=strict", "-f", "-", stdin=json.dumps(each))
+        assert "created (server dry run)" in output
 
 
 def alerts() -> list[Manifest]:
@@ -179,7 +273,7 @@ def test_alerts_say_what_to_do_and_use_metrics_that_exist():
     assert all(len(alert["annotations"]["description"]) > 80 and alert["labels"]["severity"] for alert in alerts())
     asked = queries()
     used = {re.sub(r"_(bucket|count)$", "", name) for each in asked for name in re.findall(r"streamtopology_\w+", each)}
-    by_drivers = set(re.findall(r"`(streamtopology_\w+)`", (ROOT / "docs" / "stats.md").read_text()))
+    by_drivers = set(re.findall(r"`(streamtopology_\w+)`", (ROOT / "docs" / "reference" / "stats.md").read_text()))
     families = Metrics().registry.collect()
     by_operator = {f"{each.name}_total" if each.type == "counter" else each.name for each in families}
     assert used <= by_drivers | by_operator
@@ -200,14 +294,14 @@ MAY_NOT = [
 
 
 def allowed(api_server: ApiServer, verb: str, resource: str, namespace: str) -> bool:
-    """Whether the operator may. kubectl fails when it may not."""
+    """True if the operator may. kubectl fails when it may not."""
     kind, _, subresource = resource.partition("/")
     asked = ["auth", "can-i", verb, kind, f"--as={OPERATOR}", "-n", namespace]
     try:
-        said = api_server.kubectl(*asked, *([f"--subresource={subresource}"] if subresource else []))
+        output = api_server.kubectl(*asked, *([f"--subresource={subresource}"] if subresource else []))
     except ProcessFailed:
         return False
-    return said.strip() == "yes"
+    return output.strip() == "yes"
 
 
 def may(api_server: ApiServer, namespace: str) -> dict[str, bool]:
@@ -241,7 +335,8 @@ def test_watching_namespaces_gives_rights_there_alone(api_server: ApiServer, ins
 
 
 DRIVER_RULES = [
-    {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch", "patch"]},
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]},
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["patch"], "resourceNames": ["flights-large-0"]},
     {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch"], "resourceNames": ["flights-routing"]},
 ]
 
@@ -267,7 +362,7 @@ def test_only_its_own_lease_in_its_own_namespace(api_server: ApiServer, installe
         api_server.kubectl(*update, "leases.coordination.k8s.io/another")
 
 
-def test_what_is_derived_is_up_to_date(tmp_path: Path):
+def test_derived_manifests_are_current(tmp_path: Path):
     """If this fails: scripts/render-manifests.sh, with helm on PATH or its path as argument."""
     copy = tmp_path / "checkout"
     for folder in ("crds", "charts", "deploy", "scripts"):
@@ -275,7 +370,7 @@ def test_what_is_derived_is_up_to_date(tmp_path: Path):
     require(["helm"])
     run([str(copy / "scripts" / "render-manifests.sh"), str(binary("helm"))], 60)
     for derived in (
-        f"charts/streamtopology/crds/{CRD}",
+        "charts/streamtopology/files/crd.yaml",
         "charts/streamtopology/files/admission-policy.yaml",
         "deploy/operator.yaml",
     ):
@@ -285,8 +380,8 @@ def test_what_is_derived_is_up_to_date(tmp_path: Path):
 def test_the_example_is_taken_as_it_is(api_server: ApiServer, release_namespace: str):
     example = ROOT / "examples" / "flights-k8s.yaml"
     dry = ("apply", "--server-side", "--dry-run=server", "--validate=strict", "-n", "streams")
-    said = api_server.kubectl(*dry, "-f", str(example))
-    assert "streamtopology.streamtopology.dev/flights serverside-applied" in said
+    output = api_server.kubectl(*dry, "-f", str(example))
+    assert "streamtopology.streamtopology.dev/flights serverside-applied" in output
 
 
 def test_kustomize_makes_what_the_chart_makes(api_server: ApiServer):
@@ -294,10 +389,12 @@ def test_kustomize_makes_what_the_chart_makes(api_server: ApiServer):
     by_chart = render(namespace="streamtopology")
     kinds = sorted(each["kind"] for each in built)
     assert kinds == sorted([*(each["kind"] for each in by_chart), "CustomResourceDefinition", "Namespace"])
+    [definition] = [each for each in built if each["kind"] == "CustomResourceDefinition"]
+    assert definition["spec"] == only(rendered(), "CustomResourceDefinition", CRD.removesuffix(".yaml"))["spec"]
     applied = only(built, "Deployment")["spec"]["template"]["spec"]
     assert applied == only(by_chart, "Deployment")["spec"]["template"]["spec"]
-    said = api_server.kubectl("apply", "--server-side", "-k", str(ROOT / "deploy"))
-    assert "deployment.apps/streamtopology serverside-applied" in said
+    output = api_server.kubectl("apply", "--server-side", "-k", str(ROOT / "deploy"))
+    assert "deployment.apps/streamtopology serverside-applied" in output
     api_server.kubectl("delete", "--wait=false", "-k", str(ROOT / "deploy"))
     api_server.kubectl("wait", "--for=delete", f"crd/{CRD.removesuffix('.yaml')}", "--timeout=30s")  # others bring theirs
 

@@ -1,4 +1,4 @@
-"""What the tests' own Kubernetes promises to the tests that stand on it."""
+"""Promises of the tests' own Kubernetes to the tests that use it."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_pod_of_an_unknown_service_account_is_refused(namespace: str, core: cl
         core.create_namespaced_pod(namespace, pod("lost", serviceAccountName="nobody"))
 
 
-def test_frozen_it_answers_nothing_and_goes_on_afterwards(api_server: ApiServer, core: client.CoreV1Api):
+def test_frozen_api_server_answers_nothing_and_recovers(api_server: ApiServer, core: client.CoreV1Api):
     with api_server.frozen(), pytest.raises(urllib3.exceptions.HTTPError):
         core.list_namespace(_request_timeout=0.5)
     assert core.list_namespace(_request_timeout=5).items
@@ -97,7 +97,7 @@ def test_the_fake_kubelet_runs_pods_and_lets_go_of_deleted_ones(api_server: ApiS
         eventually(lambda: not core.list_namespaced_pod(namespace).items)
 
 
-def test_the_fake_kubelet_goes_on_when_the_api_server_comes_back(api_server: ApiServer, namespace: str, core: client.CoreV1Api):
+def test_fake_kubelet_survives_an_api_server_restart(api_server: ApiServer, namespace: str, core: client.CoreV1Api):
     with FakeKubelet(api_server):
         core.create_namespaced_pod(namespace, pod("before"))
         eventually(lambda: core.read_namespaced_pod("before", namespace).status.phase == "Running")
@@ -190,10 +190,17 @@ with ApiServer() as server:
 """
 
 
+def command_of(process: Path) -> str:
+    """Its command line; empty if it has just ended."""
+    try:
+        return (process / "cmdline").read_text(errors="replace")
+    except OSError:
+        return ""
+
+
 def test_an_owner_that_is_killed_leaves_nothing_behind():
     def mentions() -> list[str]:
-        commands = (path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists())
-        return [line for line in (each.decode(errors="replace") for each in commands) if folder in line]
+        return [line for line in map(command_of, Path("/proc").glob("[0-9]*")) if folder in line]
 
     environment = {**os.environ, "PYTHONPATH": str(TESTS)}
     with subprocess.Popen([sys.executable, "-c", OWNER], env=environment, stdout=subprocess.PIPE, text=True) as owner:
@@ -212,13 +219,13 @@ def test_parallel_builders_build_once_and_find_it_complete(tmp_path: Path):
     environment = {**os.environ, "PYTHONPATH": str(TESTS), "XDG_CACHE_HOME": str(tmp_path)}
     # The compiler's own cache stays where it is.
     for name in ("GOCACHE", "GOMODCACHE"):
-        said = subprocess.run([str(find_go()), "env", name], capture_output=True, text=True, check=True).stdout
-        environment[name] = said.strip()
+        output = subprocess.run([str(find_go()), "env", name], capture_output=True, text=True, check=True).stdout
+        environment[name] = output.strip()
     command = [sys.executable, "-c", BUILDER]
     builders = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    said = [builder.communicate(timeout=120)[0] for builder in builders]
+    output = [builder.communicate(timeout=120)[0] for builder in builders]
     assert [builder.returncode for builder in builders] == [0, 0, 0]
-    assert sum("building pause" in each for each in said) == 1
-    (built,) = {Path(each.splitlines()[-1]) for each in said}
+    assert sum("building pause" in each for each in output) == 1
+    (built,) = {Path(each.splitlines()[-1]) for each in output}
     assert os.access(built, os.X_OK)
     assert sorted(path.name for path in built.parents[1].iterdir()) == ["bin", "lock"]

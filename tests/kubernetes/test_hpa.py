@@ -75,7 +75,7 @@ class Scaled:
         self.apply(head | metric)
 
     def report(self, replicas: int) -> None:
-        """What the operator writes once so many executors are there."""
+        """The operator's status once this number of executors is present."""
         status = {"status": {"autoscale": {"replicas": replicas, "selector": "streamtopology.dev/class=small"}}}
         self.kubectl("patch", "stopo/trips", "--subresource=status", "--type=merge", "-p", json.dumps(status))
 
@@ -89,7 +89,7 @@ def scaled(api_server: ApiServer, namespace: str) -> Iterator[Scaled]:
     install_crd(api_server)
     api_server.kubectl("apply", "-f", "-", stdin=json.dumps(METRICS_API))
     name = f"crd/{METRICS_API['metadata']['name']}"  # type: ignore[index]
-    api_server.kubectl("wait", "--for=condition=Established", name, "--timeout=30s")
+    api_server.served(name)
     yield Scaled(api_server, namespace)
     api_server.kubectl("delete", name, "--timeout=30s")
 

@@ -21,7 +21,7 @@ CRD = "crd/scaledobjects.keda.sh"
 @pytest.fixture(scope="module")
 def keda(api_server: ApiServer) -> Iterator[None]:
     api_server.kubectl("apply", "--server-side", "-f", str(KEDA.definition("keda.sh_scaledobjects.yaml")))
-    api_server.kubectl("wait", "--for=condition=Established", CRD, "--timeout=30s")
+    api_server.served(CRD)
     yield
     api_server.kubectl("delete", CRD, "--timeout=30s")
 

@@ -1,4 +1,4 @@
-"""Who scales a topology on a real API server: the built-in autoscaler, and a real HPA by the CPU that pods use."""
+"""Scaling a topology on a real API server: by the built-in autoscaler, and by a real HPA by the CPU that pods use."""
 
 from __future__ import annotations
 
@@ -25,14 +25,12 @@ def topologies(api_server: ApiServer, namespace: str, drivers: FakeDrivers) -> I
 
 
 def runs_with(topologies: Topologies, name: str, executors: int) -> bool:
-    told = topologies.status(name)
-    here = (told.get("autoscale") or {}).get("replicas") == executors == len(topologies.executor_pods(name, "large"))
-    return here and told.get("phase") == "Running"
+    reported = topologies.status(name)
+    here = (reported.get("autoscale") or {}).get("replicas") == executors == len(topologies.executor_pods(name, "large"))
+    return here and reported.get("phase") == "Running"
 
 
-def test_the_built_in_autoscaler_adds_executors_that_are_kept_busy_and_takes_idle_ones_away(
-    topologies: Topologies, drivers: FakeDrivers
-) -> None:
+def test_built_in_autoscaler_adds_busy_executors_and_removes_idle_ones(topologies: Topologies, drivers: FakeDrivers) -> None:
     scaled = {"class": "large", "by": "Operator", "replicas": 1, "maxReplicas": 3, "stabilisation": "1s"}
     topologies.create(manifest("flow", executors=CLASSES, autoscale=scaled))
     eventually(lambda: runs_with(topologies, "flow", 3), 90)
@@ -47,6 +45,25 @@ def test_the_built_in_autoscaler_adds_executors_that_are_kept_busy_and_takes_idl
         drivers.rows = 50_000
     assert topologies.get("flow")["spec"]["autoscale"] == scaled | {"minReplicas": 1, "targetUtilisation": 0.7}, "as written"
     assert topologies.driver_pods("flow") == driver, "nothing restarts"
+
+
+def test_a_topology_without_rows_keeps_its_driver_alone_and_rows_start_an_executor(
+    topologies: Topologies, drivers: FakeDrivers
+) -> None:
+    scaled = {"class": "large", "by": "Operator", "replicas": 2, "minReplicas": 0, "maxReplicas": 3, "stabilisation": "1s"}
+    topologies.create(manifest("flow", executors=CLASSES[:1], autoscale=scaled))
+    eventually(lambda: runs_with(topologies, "flow", 3), 90)
+    driver = topologies.driver_pods("flow")
+    drivers.idle_seconds = 600.0
+    try:
+        eventually(lambda: topologies.executor_pods("flow", "large") == {}, 180)
+        eventually(lambda: topologies.status("flow")["phase"] == "Asleep", 60)
+        assert topologies.condition("flow", "Ready") == ("True", "Asleep")
+        assert topologies.status("flow")["autoscale"]["replicas"] == 0
+    finally:
+        drivers.idle_seconds = None
+    eventually(lambda: runs_with(topologies, "flow", 3), 90)
+    assert topologies.driver_pods("flow") == driver, "it has run all the time"
 
 
 def cpu_used(pod: dict[str, Any]) -> float:

@@ -1,10 +1,10 @@
-"""The operator without its API server, without a part of it, refused by it: it goes on when it can, and tells why it cannot."""
+"""The operator without its API server, without a part of it, refused by it: it continues when it can, else reports why."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -15,9 +15,9 @@ from support.kube.flow import LARGE, QUIET, SMALL, an_operator, settled
 from support.kube.running_operator import OperatorThread, Topologies, manifest
 from support.waiting import eventually
 
-from streamtopology.operator.api import REQUEST_SECONDS, Api, ApiAway
-from streamtopology.operator.metrics import PREFIX
-from streamtopology.operator.names import Kind
+from streamtopology.k8s.io.api import REQUEST_SECONDS, Api, ApiAway
+from streamtopology.k8s.io.metrics import PREFIX
+from streamtopology.k8s.names import Kind
 
 AWAY_SECONDS = 60
 
@@ -38,21 +38,22 @@ def another(api_server: ApiServer) -> Iterator[Topologies]:
 
 def late(monkeypatch: pytest.MonkeyPatch, namespace: str) -> threading.Event:
     """No list of this namespace is answered until the event is set."""
-    answered, really = threading.Event(), Api.list
+    answered, really = threading.Event(), Api.pages
 
-    async def listed(self: Api, kind: Kind, of: str | None, selector: str = "") -> Any:
+    async def listed(self: Api, kind: Kind, of: str | None, selector: str = "") -> AsyncIterator[Any]:
         if of == namespace and not answered.is_set():
             raise ApiAway(f"{of} cannot be listed yet")
-        return await really(self, kind, of, selector)
+        async for page in really(self, kind, of, selector):
+            yield page
 
-    monkeypatch.setattr(Api, "list", listed)
+    monkeypatch.setattr(Api, "pages", listed)
     return answered
 
 
 def test_a_namespace_that_cannot_be_listed_yet_is_left_alone_and_holds_up_no_other(
     topologies: Topologies, another: Topologies, api_server: ApiServer, drivers: FakeDrivers, monkeypatch: pytest.MonkeyPatch
 ):
-    """What is there must not be taken for missing: the driver would be restarted, the routing made anew without its epoch."""
+    """Existing objects must not count as missing: the driver would be restarted, the routing recreated without its epoch."""
     both = (topologies, another)
     spaces = (topologies.namespace, another.namespace)
     with an_operator(api_server, spaces, drivers):
@@ -107,18 +108,18 @@ def test_an_api_server_that_hangs_for_longer_than_a_call_may_take(
         eventually(lambda: settled(topologies, 1), 60)
         topologies.change("flow", executors=[{**LARGE, "replicas": 3}, SMALL])
         with api_server.frozen():
-            eventually(lambda: given_up(operator) > 0, 3 * REQUEST_SECONDS)
+            eventually(lambda: given_up(operator) > 0, 9 * REQUEST_SECONDS)  # events that cannot be posted take their time, too
         topologies.change("flow", executors=[{**LARGE, "replicas": 4}, SMALL])
         eventually(lambda: settled(topologies, 3), 120)
         assert topologies.replicas("flow", "large") == 4
 
 
 def given_up(operator: OperatorThread) -> float:
-    """How many looks at topologies ended because the API server did not answer, as the operator's metrics tell."""
+    """The number of reconciliations without an answer of the API server, by the operator's metrics."""
     return operator.metrics.registry.get_sample_value(f"{PREFIX}reconcile_seconds_count", {"outcome": "away"}) or 0.0
 
 
-def test_what_the_api_server_refuses_is_told(topologies: Topologies, operator: OperatorThread):
+def test_refusal_of_the_api_server_is_reported_and_stops_nothing_else(topologies: Topologies, operator: OperatorThread):
     """Pod settings are Kubernetes' own: only the API server knows that these do not hold."""
     bad = {"volumes": [{"name": "data", "hostPath": {"path": "/data"}, "emptyDir": {}}]}
     with operator:
@@ -126,13 +127,15 @@ def test_what_the_api_server_refuses_is_told(topologies: Topologies, operator: O
         eventually(lambda: topologies.condition("flow", "Degraded") == ("True", "ApplyRefused"), 60)
         message = next(one["message"] for one in topologies.status("flow")["conditions"] if one["type"] == "Degraded")
         assert "StatefulSet flow-large" in message
+        eventually(lambda: ("Warning", "ApplyRefused") in {event[:2] for event in topologies.events("flow")})
+        eventually(lambda: topologies.replicas("flow", "small") == 1)
         topologies.change("flow", executors=[LARGE, SMALL])
         eventually(lambda: settled(topologies, 2), 90)
         assert topologies.condition("flow", "Degraded") == ("False", "AsExpected")
 
 
 def test_two_operators_at_once_do_the_same_and_not_twice(topologies: Topologies, api_server: ApiServer, drivers: FakeDrivers):
-    """What a lost lease may lead to for a moment: both act, by server-side apply under the same name."""
+    """The effect of a lost lease for a moment: both act, by server-side apply under the same name."""
     with an_operator(api_server, (topologies.namespace,), drivers), an_operator(api_server, (topologies.namespace,), drivers):
         topologies.create(manifest("flow", rebalance=QUIET))
         eventually(lambda: settled(topologies, 1), 60)

@@ -1,4 +1,4 @@
-"""The operator killed before and after every kind of step: another one goes on, nothing is lost and nothing done twice."""
+"""The operator killed before and after every kind of step: another one continues, nothing is lost and nothing done twice."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support.kube.flow import COUNTS, IMAGE, LARGE, QUIET, SMALL, an_operator, s
 from support.kube.running_operator import OperatorProcess, OperatorThread, Topologies, manifest
 from support.waiting import eventually
 
-from streamtopology.operator import faults
+from streamtopology.k8s import failpoints, names
 
 MAKING = [
     f"{side}-{what}"
@@ -29,7 +29,7 @@ MAKING = [
     )
     for side in ("before", "after")
 ]  # fmt: skip
-"""Where it is killed while a topology is made, in the order in which that is done."""
+"""The steps at which it is killed while a topology is created, in their order."""
 
 OTHER_CODE = {"operators": [{**COUNTS, "with": {"emit": "nothing"}}]}
 MORE_CPU = {"executors": [{**LARGE, "cpu": "600m"}, SMALL]}
@@ -52,7 +52,9 @@ CHANGES: dict[str, dict[str, Any]] = {
 PUBLISHING = ["before-apply-ConfigMap", "after-apply-ConfigMap", "after-intent"]
 COPYING = ["before-apply-Job", "after-apply-Job", "before-patch-ConfigMap", "after-patch-ConfigMap"]
 GIVING_UP = ["after-apply-ConfigMap", "before-delete-Job", "after-delete-Job"]
+KEEPING = ["before-patch-StatefulSet", "after-patch-StatefulSet"]
 SUSPENDING = ["after-intent", "after-apply-Deployment", "before-apply-StatefulSet", "after-apply-StatefulSet"]
+DROPPING = ["before-delete-PodDisruptionBudget", "after-delete-PodDisruptionBudget"]
 DELETING = [
     "before-intent", "after-intent", "before-patch-Deployment", "after-patch-Deployment", "before-finalizer", "after-finalizer",
 ]  # fmt: skip
@@ -69,14 +71,14 @@ class Doomed:
         self._arguments = (api_server, (topologies.namespace,), drivers)
         self._patch = patch
 
-    def working(self) -> OperatorThread:
+    def working(self, **settings: Any) -> OperatorThread:
         """One that lives."""
-        return an_operator(*self._arguments)
+        return an_operator(*self._arguments, **settings)
 
     @contextmanager
     def at(self, point: str, nth: int = 1) -> Iterator[None]:
         """From here on an operator dies at its `nth` passage of this point; at the end of the block it has died."""
-        assert point in faults.POINTS
+        assert point in failpoints.POINTS
         passed = 0
 
         def reached(name: str) -> None:
@@ -86,7 +88,7 @@ class Doomed:
                 raise Killed(point)
 
         with self._patch.context() as patched:
-            patched.setattr(faults, "point", reached)
+            patched.setattr(failpoints, "point", reached)
             yield
 
 
@@ -108,26 +110,26 @@ def jobs(topologies: Topologies) -> dict[str, str]:
 
 
 def intent(topologies: Topologies) -> dict[str, Any]:
-    """What status says is about to be done."""
+    """The steps that status announces."""
     return topologies.status("flow").get("intent") or {}
 
 
 def test_every_point_is_one_at_which_it_is_killed():
-    killed_at = {*MAKING, *CHANGES, *PUBLISHING, *COPYING, *GIVING_UP, *SUSPENDING, *DELETING}
-    assert killed_at == set(faults.POINTS)
+    killed_at = {*MAKING, *CHANGES, *PUBLISHING, *COPYING, *GIVING_UP, *KEEPING, *SUSPENDING, *DROPPING, *DELETING}
+    assert killed_at == set(failpoints.POINTS)
 
 
 def test_a_point_that_is_none_ends_the_process_at_its_start():
-    told = subprocess.run(
-        [sys.executable, "-m", "streamtopology.operator"], env={faults.VARIABLE: "after-apply-Configmap"},
+    reported = subprocess.run(
+        [sys.executable, "-m", "streamtopology.k8s"], env={failpoints.VARIABLE: "after-apply-Configmap"},
         capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
-    assert told.returncode == 1
-    assert "UnknownPoint: STREAMTOPOLOGY_CRASH_AT=after-apply-Configmap: expected one of" in told.stderr
+    assert reported.returncode == 1
+    assert "UnknownFailpoint: STREAMTOPOLOGY_CRASH_AT=after-apply-Configmap: expected one of" in reported.stderr
 
 
 def test_killed_at_each_step_of_its_making_one_after_the_other(topologies: Topologies, doomed: Doomed):
-    """Each operator goes on where the one before was killed, and comes one step further."""
+    """Each operator resumes where the former was killed, and gets one step further."""
     topologies.create(manifest("flow", rebalance=QUIET))
     for point in MAKING:
         with doomed.at(point), doomed.working() as operator:
@@ -202,14 +204,14 @@ def test_killed_as_state_is_copied_ahead(
     with doomed.working():
         eventually(taken, 60)
     assert epochs(topologies, drivers)[0] == 2
-    assert jobs(topologies).items() >= begun.items(), "it was not begun anew"
+    assert jobs(topologies).items() >= begun.items(), "it was not begun again"
 
 
 @pytest.mark.parametrize("point", GIVING_UP)
 def test_killed_as_it_gives_up_an_epoch_that_another_topology_has_overtaken(
     topologies: Topologies, doomed: Doomed, point: str
 ):  # fmt: skip
-    """Nothing may go on copying for an epoch that nobody will run under."""
+    """Nothing may continue to copy for a withdrawn epoch."""
     with doomed.working() as operator:
         topologies.create(manifest("flow", migration={"threshold": "1"}))
         eventually(lambda: list(jobs(topologies)) == ["flow-migrate-2"], 60)
@@ -220,6 +222,27 @@ def test_killed_as_it_gives_up_an_epoch_that_another_topology_has_overtaken(
         eventually(lambda: settled(topologies, 2), 60)
         eventually(lambda: jobs(topologies) == {})
     assert "epochNumber" not in topologies.routing("flow")
+
+
+@pytest.mark.parametrize("point", KEEPING)
+def test_killed_as_it_scales_pods_of_a_former_version(topologies: Topologies, doomed: Doomed, point: str):
+    with doomed.working():
+        topologies.create(manifest("flow", rebalance=QUIET))
+        eventually(lambda: settled(topologies, 1), 60)
+    former = {"metadata": {"annotations": {names.POD_CONTENT: "former"}}}
+    topologies.apps.patch_namespaced_stateful_set("flow-large", topologies.namespace, {"spec": {"template": former}})
+    for pod in ("flow-large-0", "flow-large-1"):
+        topologies.core.patch_namespaced_pod(pod, topologies.namespace, former)
+    with doomed.at(point), doomed.working() as operator:
+        topologies.change("flow", executors=[{**LARGE, "replicas": 3, "cpu": "600m"}, SMALL])
+        eventually(lambda: operator.is_dead, 60)
+    with doomed.working():
+        eventually(lambda: settled(topologies, 2), 60)
+    pods = {f"flow-large-{number}": "600m" for number in range(3)}
+    eventually(lambda: topologies.executor_pods("flow", "large") == pods)
+    for pod in pods:
+        found = topologies.core.read_namespaced_pod(pod, topologies.namespace)
+        assert found.metadata.annotations[names.POD_CONTENT] == "former", "neither replaced nor unlike the others"
 
 
 @pytest.mark.parametrize("point", SUSPENDING)
@@ -238,6 +261,23 @@ def test_killed_as_it_suspends(topologies: Topologies, doomed: Doomed, point: st
         eventually(lambda: topologies.executor_pods("flow", "large") == {})
         topologies.change("flow", suspend=False)
         eventually(lambda: settled(topologies, 3), 60)
+
+
+@pytest.mark.parametrize("point", DROPPING)
+def test_killed_as_it_drops_the_disruption_budget(topologies: Topologies, api_server: ApiServer, doomed: Doomed, point: str):
+    def budgets() -> str:
+        return api_server.kubectl("get", "pdb", f"--namespace={topologies.namespace}", "--output=name").strip()
+
+    with doomed.working():
+        topologies.create(manifest("flow", rebalance=QUIET))
+        eventually(lambda: settled(topologies, 1), 60)
+    assert budgets() == "poddisruptionbudget.policy/flow-driver"
+    driver = topologies.driver_pods("flow")
+    with doomed.at(point), doomed.working(disruption_budget=False) as operator:
+        eventually(lambda: operator.is_dead, 60)
+    with doomed.working(disruption_budget=False):
+        eventually(lambda: budgets() == "" and settled(topologies, 1), 60)
+    assert topologies.driver_pods("flow") == driver
 
 
 @pytest.mark.parametrize("point", DELETING)
@@ -266,10 +306,10 @@ def test_really_killed_and_really_started_again(
     with OperatorProcess(
         api_server, tmp_path / "first.log", STREAMTOPOLOGY_CRASH_AT="after-apply-ConfigMap", **environment
     ) as first:
-        assert first.process.wait(120) == -signal.SIGKILL, first.said
+        assert first.process.wait(120) == -signal.SIGKILL, first.output
     assert "flow-routing" in topologies.left_of("flow")
     assert "flow-large" not in topologies.left_of("flow")
     assert "apply ConfigMap flow-routing" in intent(topologies)["steps"], "recorded before it was done"
     with OperatorProcess(api_server, tmp_path / "second.log", **environment) as second:
         eventually(lambda: second.process.poll() is not None or settled(topologies, 1), 120)
-        assert second.process.poll() is None, second.said
+        assert second.process.poll() is None, second.output

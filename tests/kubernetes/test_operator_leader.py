@@ -7,6 +7,7 @@ import signal
 import subprocess
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,8 @@ from support.kube.flow import COUNTS, IMAGE, LARGE, QUIET, SMALL, settled
 from support.kube.running_operator import OperatorProcess, Topologies, configuration_of, manifest
 from support.waiting import eventually
 
-from streamtopology.operator.leader import LEASE_NAME, LeaseLostError, lead
+from streamtopology.k8s.io.leader import LEASE_NAME, LeaseLostError, lead
+from streamtopology.k8s.settings import Settings
 
 LEASE_SECONDS = 5
 
@@ -41,7 +43,7 @@ class Replica:
 
 
 def story(api_server: ApiServer, namespace: str, tell: Callable[[Replica, Replica], Awaitable[None]]) -> None:
-    async def told() -> None:
+    async def reported() -> None:
         configuration = await configuration_of(api_server)
         async with ApiClient(configuration) as one, ApiClient(configuration) as other:
             first = Replica(one, namespace, "first")
@@ -54,7 +56,7 @@ def story(api_server: ApiServer, namespace: str, tell: Callable[[Replica, Replic
                     replica.task.cancel()
                 await asyncio.gather(first.task, second.task, return_exceptions=True)
 
-    asyncio.run(told())
+    asyncio.run(reported())
 
 
 def holder(api_server: ApiServer, namespace: str) -> str | None:
@@ -99,12 +101,12 @@ def test_work_that_fails_ends_the_replica_with_its_error(api_server: ApiServer, 
     async def fails(_: Callable[[], bool]) -> None:
         raise RuntimeError("the work itself has failed")
 
-    async def told() -> None:
+    async def reported() -> None:
         async with ApiClient(await configuration_of(api_server)) as api:
             with pytest.raises(RuntimeError, match="itself has failed"):
                 await asyncio.wait_for(lead(api, namespace, "only", LEASE_SECONDS, fails), 30)
 
-    asyncio.run(told())
+    asyncio.run(reported())
     assert holder(api_server, namespace) is None
 
 
@@ -119,7 +121,7 @@ def stopped(process: subprocess.Popen[bytes]) -> Iterator[None]:
 
 
 def written(topologies: Topologies) -> dict[str, object]:
-    """What tells whether anybody has written to what drives the topology: each object's version of what is wanted."""
+    """Each object's version of its wanted state: it shows whether anybody has written to what drives the topology."""
     routing = topologies.core.read_namespaced_config_map("flow-routing", topologies.namespace)
     workloads = [
         *topologies.apps.list_namespaced_stateful_set(topologies.namespace).items,
@@ -131,7 +133,7 @@ def written(topologies: Topologies) -> dict[str, object]:
 def test_an_operator_that_was_stopped_finds_its_lease_lost_and_writes_over_nothing(
     topologies: Topologies, api_server: ApiServer, drivers: FakeDrivers, tmp_path: Path
 ):
-    """Two whole operators. The first one stands still (SIGSTOP) while the second takes over; when it goes on, what it hears
+    """Two whole operators. The first one stands still (SIGSTOP) while the second takes over; when it continues, what it hears
     first are the second's deeds, and what it knows of the topology is old. It takes about a minute, for
     the lease is as long as users have it."""
 
@@ -146,7 +148,7 @@ def test_an_operator_that_was_stopped_finds_its_lease_lost_and_writes_over_nothi
     with replica("first") as first:
         eventually(lambda: settled(topologies, 1), 120)
         with replica("second") as second:
-            eventually(lambda: "second waits for the lease" in second.said, 60)
+            eventually(lambda: "second waits for the lease" in second.output, 60)
             with stopped(first.process):
                 topologies.change(
                     "flow", executors=[{**LARGE, "replicas": 3}, SMALL],
@@ -155,9 +157,33 @@ def test_an_operator_that_was_stopped_finds_its_lease_lost_and_writes_over_nothi
                 eventually(lambda: settled(topologies, 2), 120)
                 assert holder(api_server, topologies.namespace) == "second"
                 before = written(topologies)
-            assert first.process.wait(60) == 1, first.said
-            assert "another replica takes over" in first.said
-            assert written(topologies) == before, first.said
+            assert first.process.wait(60) == 1, first.output
+            assert "another replica takes over" in first.output
+            assert written(topologies) == before, first.output
             topologies.change("flow", executors=[LARGE, SMALL])
             eventually(lambda: settled(topologies, 3), 60)
-            assert second.process.poll() is None, second.said
+            assert second.process.poll() is None, second.output
+
+
+def test_watches_of_fifty_namespaces_leave_the_lease_its_connection(
+    topologies: Topologies, api_server: ApiServer, drivers: FakeDrivers, tmp_path: Path
+):
+    others = [f"{topologies.namespace}-{number}" for number in range(49)]
+    for name in others:
+        topologies.core.create_namespace(client.V1Namespace(metadata=client.V1ObjectMeta(name=name)))
+    with OperatorProcess(
+        api_server, tmp_path / "log", POD_NAME="many", POD_NAMESPACE=topologies.namespace,
+        STREAMTOPOLOGY_LEADER_ELECTION="true", STREAMTOPOLOGY_WATCH_NAMESPACES=",".join([*others, topologies.namespace]),
+        STREAMTOPOLOGY_IMAGE=IMAGE, STREAMTOPOLOGY_DRIVER_URL=drivers.url,
+    ) as operator:  # fmt: skip
+        topologies.create(manifest("flow", rebalance=QUIET))
+        eventually(lambda: settled(topologies, 1), 300)
+        settled_at = renewed(api_server, topologies.namespace)
+        a_lease_later = settled_at + timedelta(seconds=Settings.lease_seconds)
+        eventually(lambda: renewed(api_server, topologies.namespace) > a_lease_later, 120)
+        assert operator.process.poll() is None, operator.output
+
+
+def renewed(api_server: ApiServer, namespace: str) -> datetime:
+    with api_server.client() as api:
+        return client.CoordinationV1Api(api).read_namespaced_lease(LEASE_NAME, namespace).spec.renew_time

@@ -15,7 +15,7 @@ from support.kube.flow import COUNTS, IMAGE, LARGE, QUIET, SMALL
 from support.kube.running_operator import OperatorThread, Topologies, manifest
 from support.waiting import eventually
 
-from streamtopology.operator.settings import Settings
+from streamtopology.k8s.settings import Settings
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +122,7 @@ def no_resizes(api_server: ApiServer, topologies: Topologies) -> Iterator[None]:
 
 
 def is_refused(topologies: Topologies, pod: str) -> bool:
-    """Whether the policy is in force: it takes a moment."""
+    """True if the policy is in force: it takes a moment."""
     try:
         topologies.core.patch_namespaced_pod_resize(pod, topologies.namespace, {"metadata": {"labels": {}}})
     except client.ApiException as error:
@@ -130,7 +130,7 @@ def is_refused(topologies: Topologies, pod: str) -> bool:
     return False
 
 
-def test_what_the_api_server_does_not_resize_is_replaced_pod_by_pod(topologies: Topologies, no_resizes: None):
+def test_unresizable_pods_are_replaced_one_by_one(topologies: Topologies, no_resizes: None):
     start(topologies, "flow")
     before = uids(topologies, "flow")
     eventually(lambda: is_refused(topologies, "flow-large-0"))
@@ -162,7 +162,7 @@ def test_scale_out_and_in_without_a_restart(topologies: Topologies, drivers: Fak
 
 
 def asked_again(drivers: FakeDrivers, topologies: Topologies) -> None:
-    """Until the operator has asked anew, and has the answer: it asks one thing at a time."""
+    """Wait until the operator has asked again, and has the answer: it asks one thing at a time."""
     asked = drivers.asked[topologies.namespace, "flow"]
     eventually(lambda: drivers.asked[topologies.namespace, "flow"] > asked + 2)
 
@@ -202,7 +202,7 @@ def test_other_code_restarts_the_driver_from_its_checkpoint(topologies: Topologi
     assert "Restarting" in topologies.reasons("flow")
 
 
-def test_suspend_and_go_on(topologies: Topologies):
+def test_suspend_removes_all_pods_and_resume_restores_them(topologies: Topologies):
     start(topologies, "flow")
     topologies.change("flow", suspend=True)
     eventually(lambda: topologies.status("flow")["phase"] == "Suspended" and uids(topologies, "flow") == {}, 60)
@@ -220,7 +220,7 @@ def test_pause(topologies: Topologies, drivers: FakeDrivers):
     eventually(lambda: topologies.replicas("flow", "large") == 3)
 
 
-def test_recommend_tells_and_leaves(topologies: Topologies):
+def test_recommend_reports_a_plan_and_changes_nothing(topologies: Topologies):
     start(topologies, "flow", rebalance={"mode": "Recommend", "interval": "300ms"})
     eventually(lambda: topologies.condition("flow", "Balanced") == ("False", "Recommended"), 60)
     assert "counts" in topologies.status("flow")["recommendation"]["stages"]
@@ -229,8 +229,8 @@ def test_recommend_tells_and_leaves(topologies: Topologies):
     eventually(lambda: "Recommended" in topologies.reasons("flow"))
 
 
-def test_a_manifest_that_only_parsing_refuses_is_told_in_full_and_touches_nothing(topologies: Topologies):
-    """The CRD lets it pass where the admission policy beside it is not installed."""
+def test_manifest_that_only_the_parser_refuses_touches_nothing(topologies: Topologies):
+    """The CRD lets it pass where the admission policy is not installed."""
     start(topologies, "flow")
     before = topologies.routing("flow")
     topologies.change("flow", operators=[{**COUNTS, "inputs": ["nowhere"]}])
@@ -242,7 +242,7 @@ def test_a_manifest_that_only_parsing_refuses_is_told_in_full_and_touches_nothin
     eventually(lambda: settled(topologies, "flow"))
 
 
-def test_an_epoch_that_the_driver_refuses_is_withdrawn_and_told(topologies: Topologies, drivers: FakeDrivers):
+def test_an_epoch_that_the_driver_refuses_is_withdrawn_and_reported(topologies: Topologies, drivers: FakeDrivers):
     with drivers.failing(topologies.namespace, "flow", "refuses-epochs"):
         topologies.create(manifest("flow"))
         eventually(lambda: "EpochRefused" in topologies.reasons("flow"), 60)
@@ -251,7 +251,9 @@ def test_an_epoch_that_the_driver_refuses_is_withdrawn_and_told(topologies: Topo
 
 
 @pytest.mark.parametrize("fault", ["500", "gone", "garbage", "old-version"])
-def test_a_driver_that_does_not_answer_is_told_and_its_return_noticed(topologies: Topologies, drivers: FakeDrivers, fault: Any):
+def test_a_driver_that_does_not_answer_is_reported_and_its_return_noticed(
+    topologies: Topologies, drivers: FakeDrivers, fault: Any
+):
     start(topologies, "flow")
     with drivers.failing(topologies.namespace, "flow", fault):
         eventually(lambda: topologies.condition("flow", "Ready") == ("False", "DriverSilent"), 60)
@@ -271,7 +273,7 @@ def test_status_that_was_lost_comes_back(topologies: Topologies):
     assert uids(topologies, "flow") == pods
 
 
-def test_what_somebody_deletes_or_changes_is_put_right(topologies: Topologies):
+def test_foreign_deletions_and_changes_are_reverted(topologies: Topologies):
     start(topologies, "flow")
     driver = topologies.driver_pods("flow")
     topologies.core.delete_namespaced_service("flow-driver", topologies.namespace)
@@ -319,7 +321,7 @@ def test_deletion_in_every_phase_leaves_nothing(topologies: Topologies, kubelet:
 
 
 def test_deleted_and_made_again_at_once_under_the_same_name(topologies: Topologies):
-    """What the first one owned is still on its way out: the second must not take it for its own."""
+    """Objects of the first one are still being deleted: the second must not take them for its own."""
     start(topologies, "flow")
     secret = topologies.core.read_namespaced_secret("flow-spark", topologies.namespace).metadata.uid
     topologies.delete("flow")

@@ -10,19 +10,19 @@ import pytest
 from kubernetes import client
 from support.kube.apiserver import ApiServer
 
-from streamtopology.jobs.pods.routing_watch import ConfigMapContent, ConfigMapWatch
+from streamtopology.jobs.pods.configmap_watch import ConfigMapContent, ConfigMapWatch
 
 NAME = "flights-routing"
 pytestmark = pytest.mark.timeout(120)
 
 
 class Watched:
-    """A watch at work, what it has taken (the text of `generation`, None for no map) and what it told."""
+    """A running watch, what it has taken (the text of `generation`, None for no map) and its log."""
 
     def __init__(self, api: client.CoreV1Api, namespace: str, watch_seconds: int) -> None:
         self.taken: list[str | None] = []
-        self.told: list[str] = []
-        self.watch = ConfigMapWatch(api, namespace, NAME, self._take, self.told.append, watch_seconds)
+        self.reported: list[str] = []
+        self.watch = ConfigMapWatch(api, namespace, NAME, self._take, self.reported.append, watch_seconds)
 
     def _take(self, content: ConfigMapContent | None) -> None:
         self.taken.append(None if content is None else content.data["generation"])
@@ -33,8 +33,8 @@ class Watched:
             assert self.taken == taken[: len(self.taken)]
             time.sleep(0.02)
 
-    def wait_until_told(self, text: str) -> None:
-        while not any(text in told for told in self.told):
+    def wait_until_reported(self, text: str) -> None:
+        while not any(text in reported for reported in self.reported):
             time.sleep(0.02)
 
 
@@ -64,12 +64,14 @@ def body(generation: str) -> client.V1ConfigMap:
     return client.V1ConfigMap(metadata=client.V1ObjectMeta(name=NAME), data={"generation": generation})
 
 
-def test_what_is_there_and_each_change_is_taken_once(core: client.CoreV1Api, namespace: str, api_server: ApiServer) -> None:
+def test_existing_configmap_and_each_change_are_taken_once(
+    core: client.CoreV1Api, namespace: str, api_server: ApiServer
+) -> None:
     with watching(api_server, namespace) as watched:
         watched.wait_for([None])
         create(core, namespace, "1")
         watched.wait_for([None, "1"])
-        core.patch_namespaced_config_map(NAME, namespace, {"metadata": {"labels": {"a": "b"}}})  # no news for a driver
+        core.patch_namespaced_config_map(NAME, namespace, {"metadata": {"labels": {"a": "b"}}})  # nothing new for a driver
         change(core, namespace, "2")
         watched.wait_for([None, "1", "2"])
         core.delete_namespaced_config_map(NAME, namespace)
@@ -79,7 +81,7 @@ def test_what_is_there_and_each_change_is_taken_once(core: client.CoreV1Api, nam
         )
         create(core, namespace, "3")
         watched.wait_for([None, "1", "2", None, "3"])
-    assert watched.told == []
+    assert watched.reported == []
 
 
 def test_a_watch_that_the_server_ends_is_taken_up_without_a_gap(
@@ -94,22 +96,22 @@ def test_a_watch_that_the_server_ends_is_taken_up_without_a_gap(
             expected.append(str(generation))
             time.sleep(0.15)  # so that the server ends the watch before, during and after changes
         watched.wait_for(expected)
-    assert watched.told == []
+    assert watched.reported == []
 
 
-def test_a_server_that_is_away_is_told_and_what_was_missed_is_taken(
+def test_a_server_that_is_away_is_reported_and_what_was_missed_is_taken(
     core: client.CoreV1Api, namespace: str, api_server: ApiServer
 ) -> None:
     create(core, namespace, "1")
     with watching(api_server, namespace) as watched:
         watched.wait_for(["1"])
         api_server.stop()
-        watched.wait_until_told("cannot be watched")
+        watched.wait_until_reported("cannot be watched")
         api_server.start()
         change(core, namespace, "2")
         watched.wait_for(["1", "2"])
-    assert watched.told[-1] == f"ConfigMap {NAME} is watched again"
-    pauses = [told.rpartition("next try in ")[2] for told in watched.told[:-1]]
+    assert watched.reported[-1] == f"ConfigMap {NAME} is watched again"
+    pauses = [reported.rpartition("next try in ")[2] for reported in watched.reported[:-1]]
     assert pauses[:3] == ["0.5 s", "1 s", "2 s"][: len(pauses)]
 
 
@@ -128,17 +130,17 @@ def test_a_version_that_has_expired_leads_to_a_new_list(core: client.CoreV1Api, 
     create(core, namespace, "1")
     with api_server.client() as api:
         watched = Watched(client.CoreV1Api(api), namespace, 60)
-        watched.watch = AnOldList(client.CoreV1Api(api), namespace, NAME, watched._take, watched.told.append)
+        watched.watch = AnOldList(client.CoreV1Api(api), namespace, NAME, watched._take, watched.reported.append)
         with watched.watch:
             watched.wait_for(["1"])
             while watched.watch.lists < 2:
                 time.sleep(0.02)
             change(core, namespace, "2")
             watched.wait_for(["1", "2"])
-    assert watched.told == [], "that is how watches are, and nobody needs to know"
+    assert watched.reported == [], "that is how watches are, and nobody needs to know"
 
 
-def test_without_permission_it_says_so_and_goes_on_when_it_is_granted(
+def test_missing_permission_is_reported_and_the_watch_resumes_once_granted(
     core: client.CoreV1Api, namespace: str, api_server: ApiServer
 ) -> None:
     create(core, namespace, "1")
@@ -146,7 +148,7 @@ def test_without_permission_it_says_so_and_goes_on_when_it_is_granted(
     with api_server.client(api_server.kubeconfig_of(namespace, "driver")) as api:
         watched = Watched(client.CoreV1Api(api), namespace, 60)
         with watched.watch:
-            watched.wait_until_told("403")
+            watched.wait_until_reported("403")
             assert watched.taken == []
             api_server.kubectl(
                 "create", "role", "driver", "-n", namespace, "--verb=get,list,watch", "--resource=configmaps",

@@ -13,10 +13,12 @@ from support.histories import run
 from support.kube.apiserver import ApiServer
 from support.waiting import eventually
 
-from streamtopology.jobs.metrics import Metrics
-from streamtopology.jobs.server import EVERYWHERE, StatusServer
-from streamtopology.jobs.stats import build_stats
-from streamtopology.jobs.top import AskStats, Unreachable, asking_the_cluster, follow
+from streamtopology.contract.phases import Phase
+from streamtopology.jobs.admin.find_run import AskStats, Unreachable, asking_the_cluster
+from streamtopology.jobs.admin.top import follow
+from streamtopology.jobs.observe.http_server import EVERYWHERE, StatusServer
+from streamtopology.jobs.observe.prometheus import Metrics
+from streamtopology.jobs.observe.stats import build_stats
 
 
 def own_address() -> str:
@@ -59,9 +61,9 @@ def make_service(core: client.CoreV1Api, namespace: str, address: str, port: int
 def driver(api_server: ApiServer, namespace: str) -> Iterator[StatusServer]:
     """A run that is done, served as a driver in a pod serves it, behind the Service `flights-driver`."""
     history = run(6, reroute_at=4)
-    history.enter("done")
+    history.enter(Phase.DONE)
     registry = Metrics(history).registry
-    with StatusServer(registry, lambda since: build_stats(history, since=since), history.is_ready, EVERYWHERE) as server:
+    with StatusServer(registry, lambda asked: build_stats(history, asked=asked), history.is_ready, EVERYWHERE) as server:
         with api_server.client() as api:
             make_service(client.CoreV1Api(api), namespace, own_address(), server.port)
         yield server
@@ -71,9 +73,9 @@ def test_it_follows_a_driver_through_the_proxy(driver: StatusServer, namespace: 
     asking = asking_the_cluster("flights", namespace, None)
     eventually(lambda: is_reached(asking))
     assert [batch["number"] for batch in asking(3)["batches"]] == [4, 5]
-    told = io.StringIO()
-    follow(asking, Console(file=told, width=120, force_terminal=False), lambda seconds: None)
-    assert "done, epoch 2, batch 5" in told.getvalue()
+    reported = io.StringIO()
+    follow(asking, Console(file=reported, width=120, force_terminal=False), lambda seconds: None)
+    assert "done, epoch 2, batch 5" in reported.getvalue()
 
 
 def test_a_topology_that_is_not_there_is_named(namespace: str) -> None:

@@ -17,14 +17,14 @@ from support.kube.node import Node
 from support.waiting import eventually
 
 from streamtopology.jobs.checkpoint import Checkpoint
-from streamtopology.jobs.demo_check import check_destinations, check_tails, count_flights
+from streamtopology.lab.demo.check import check_destinations, check_tails, count_flights
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flights-k8s.yaml"
 pytestmark = pytest.mark.timeout(2400)  # with the images' build, where they have changed
 
 
 def volume(namespace: str, folder: Path) -> dict[str, Any]:
-    """What a storage class would make for the claim of the example."""
+    """The volume that a storage class would make for the claim of the example."""
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolume",

@@ -1,4 +1,4 @@
-"""What the tests' node promises to the tests that stand on it: pods run, find each other, and are resized."""
+"""Promises of the tests' node to the tests that use it: pods run, find each other, and are resized."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ with Node() as node:
 """
 
 
-def test_two_nodes_run_side_by_side_and_one_whose_owner_is_killed_leaves_nothing_behind(node: Node):
+def test_node_whose_owner_is_killed_leaves_nothing_and_spares_the_other(node: Node):
     def left() -> list[str]:
         commands = (path.read_text(errors="replace") for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists())
         processes = [command for command in commands if str(folder) in command or "86399" in command]
@@ -109,9 +109,9 @@ def test_two_nodes_run_side_by_side_and_one_whose_owner_is_killed_leaves_nothing
     command = [sys.executable, "-c", OWNER, manifest]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None
-        said = owner.stdout.readline().strip()
-        assert said
-        folder = Path(said)
+        output = owner.stdout.readline().strip()
+        assert output
+        folder = Path(output)
         assert any("86399" in each for each in left())
         owner.kill()
     eventually(lambda: not left())

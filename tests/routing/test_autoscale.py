@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import replace
 from itertools import pairwise
 
@@ -11,19 +10,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamtopology.routing.autoscale import (
+from streamtopology.contract.reasons import ScalingReason
+from streamtopology.routing.control.autoscaler import (
     CATCH_UP_SECONDS,
     LAG_SECONDS,
     BatchLoad,
     ClassLoad,
     History,
-    Observation,
     Recommendation,
+    ScalingInput,
     decide,
     loads,
 )
-from streamtopology.routing.capacity import Turn
-from streamtopology.routing.topology import Autoscale
+from streamtopology.routing.control.slot_model import StageTiming
+from streamtopology.topology import Autoscale
 
 WINDOW = 300.0
 STEP = 15.0
@@ -52,30 +52,34 @@ def seen(
     wanted: int | None = None,
     capacity: float = 1.0,
     others: ClassLoad | None = None,
-) -> Observation:
+) -> ScalingInput:
     """Executors of the class that are busy for this share of their time, and perhaps those of another class."""
     classes = {"large": ClassLoad(executors, executors * share, capacity)}
     if others:
         classes["small"] = others
-    return Observation(at, executors if wanted is None else wanted, classes, rows_per_second=1000.0)
+    return ScalingInput(at, executors if wanted is None else wanted, classes, rows_per_second=1000.0)
 
 
 @pytest.mark.parametrize(
-    ("observation", "replicas", "reason"),
+    ("given", "replicas", "reason", "needed"),
     [
-        (seen(4, 0.70), 4, "4 executors are right: busy 70% of the measured capacity of 4 executors, target 70%"),
-        (seen(4, 0.76), 4, "4 executors are right"),
-        (seen(4, 0.95), 6, "6 executors: busy 95% of the measured capacity of 4 executors, target 70%"),
-        (seen(4, 0.30), 2, "2 executors: busy 30%"),
-        (seen(4, 0.00), 1, "1 executors: busy 0% of the measured capacity of 4 executors, target 70%, 0 would be: held at min"),
-        (seen(18, 1.0), 20, "20 executors: .*, 26 would be: held at maxReplicas"),
-        (Observation(0.0, 3, {}), 3, "3 executors: nothing has been measured yet"),
+        (seen(4, 0.70), 4, ScalingReason.ON_TARGET, 0),
+        (seen(4, 0.76), 4, ScalingReason.ON_TARGET, 0),
+        (seen(4, 0.95), 6, ScalingReason.LOAD, 6),
+        (seen(4, 0.30), 2, ScalingReason.LOAD, 2),
+        (seen(4, 0.00), 1, ScalingReason.AT_MINIMUM, 0),
+        (seen(18, 1.0), 20, ScalingReason.AT_MAXIMUM, 26),
+        (ScalingInput(0.0, 3, {}), 3, ScalingReason.NOT_MEASURED, 0),
     ],
 )
-def test_the_decision_says_why(observation: Observation, replicas: int, reason: str) -> None:
-    decision = decide(observation, SETTINGS, LONG_AGO)
-    assert decision.replicas == replicas
-    assert re.match(reason, decision.reason), decision.reason
+def test_the_decision_says_why(given: ScalingInput, replicas: int, reason: ScalingReason, needed: int) -> None:
+    decision = decide(given, SETTINGS, LONG_AGO)
+    assert (decision.replicas, decision.reason.reason, decision.reason.needed) == (replicas, reason, needed)
+    assert decision.reason.replicas == replicas
+    if reason is not ScalingReason.NOT_MEASURED:
+        load = given.classes["large"]
+        assert decision.reason.utilisation == pytest.approx(load.busy / load.executors)
+        assert (decision.reason.executors, decision.reason.target) == (load.executors, 0.7)
 
 
 def test_other_classes_do_their_part_by_what_they_were_measured_to_do() -> None:
@@ -99,7 +103,7 @@ def test_lag_is_worked_off_in_the_time_to_catch_up() -> None:
     doubled = replace(seen(4, 0.7), lag_rows=1000.0 * (LAG_SECONDS + CATCH_UP_SECONDS))
     decision = decide(doubled, SETTINGS, LONG_AGO)
     assert decision.replicas == 8
-    assert "130000 rows behind (130 s)" in decision.reason
+    assert (decision.reason.lag_rows, decision.reason.lag_seconds) == (130_000, 130)
 
 
 def test_bounds_that_changed_count_at_once() -> None:
@@ -112,22 +116,25 @@ def test_bounds_that_changed_count_at_once() -> None:
 def test_the_bounds_hold_whatever_is_seen(
     chosen: Autoscale, executors: int, share: float, wanted: int, capacity: float, history: History, lag: float
 ) -> None:
-    observation = replace(seen(executors, share, wanted=wanted, capacity=capacity), lag_rows=lag)
-    assert chosen.min_replicas <= decide(observation, chosen, history).replicas <= chosen.max_replicas
+    given = replace(seen(executors, share, wanted=wanted, capacity=capacity), lag_rows=lag)
+    assert chosen.min_replicas <= decide(given, chosen, history).replicas <= chosen.max_replicas
 
 
 @settings(max_examples=300, deadline=None)
 @given(
-    _settings, st.integers(1, 20), st.tuples(_shares, _shares).map(sorted), _histories,
+    _settings,
+    st.integers(1, 20),
+    st.tuples(_shares, _shares).map(sorted),
+    _histories,
     st.tuples(st.floats(0, 1e6), st.floats(0, 1e6)).map(sorted),
-)  # fmt: skip
+)
 def test_more_load_never_asks_for_fewer(
     chosen: Autoscale, executors: int, shares: list[float], history: History, lags: list[float]
 ) -> None:
     less, more = (decide(seen(executors, share), chosen, history).replicas for share in shares)
     assert less <= more
     behind = (replace(seen(executors, shares[1]), lag_rows=lag) for lag in lags)
-    less, more = (decide(observation, chosen, history).replicas for observation in behind)
+    less, more = (decide(given, chosen, history).replicas for given in behind)
     assert less <= more
 
 
@@ -162,14 +169,14 @@ def test_constant_load_is_followed_once_and_then_left_alone(
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.floats(0, 14), min_size=1, max_size=80), st.integers(1, 20))
 def test_executors_are_taken_away_only_when_the_whole_window_allows_it(work: list[float], start: int) -> None:
-    """Against a slow reference: at each step, what every observation of the window would have asked for by itself."""
+    """Against a slow reference: at each step, what every input of the window would have asked for by itself."""
     executors, history, asked = start, (), []
     for step, amount in enumerate(work):
         at = step * STEP
-        observation = seen(executors, min(amount / executors, 1.0), at=at)
-        alone = decide(observation, replace(SETTINGS, stabilisation_seconds=0.0), LONG_AGO).replicas
+        given = seen(executors, min(amount / executors, 1.0), at=at)
+        alone = decide(given, replace(SETTINGS, stabilisation_seconds=0.0), LONG_AGO).replicas
         asked.append((at, alone))
-        decision = decide(observation, SETTINGS, history)
+        decision = decide(given, SETTINGS, history)
         in_window = [replicas for when, replicas in asked if when > at - WINDOW]
         if alone >= executors:
             assert decision.replicas == alone
@@ -182,10 +189,11 @@ def test_executors_are_taken_away_only_when_the_whole_window_allows_it(work: lis
 
 
 def _batch(at: float, busy: dict[int, float], rows_per_second: dict[int, float]) -> BatchLoad:
-    turns = tuple(
-        Turn("tail", slot, int(seconds * rows_per_second[slot]), seconds, seconds + 0.01) for slot, seconds in busy.items()
+    timings = tuple(
+        StageTiming("tail", slot, int(seconds * rows_per_second[slot]), seconds, seconds + 0.01)
+        for slot, seconds in busy.items()
     )
-    return BatchLoad(at, 1.0, turns)
+    return BatchLoad(at, 1.0, timings)
 
 
 def test_load_is_busy_time_weighed_by_measured_capacity() -> None:

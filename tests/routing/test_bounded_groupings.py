@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamtopology.routing import groupings
-from streamtopology.routing.groupings import Chooser, GroupingError
-from streamtopology.routing.hashing import hash_int64
-from streamtopology.routing.simulator.streams import draw, zipf_probabilities
+from streamtopology.lab.simulate.streams import draw, zipf_probabilities
+from streamtopology.routing.groupings import Chooser, make_chooser
+from streamtopology.routing.groupings.ticks import MOST_ROWS_AHEAD
+from streamtopology.routing.table.hashing import hash_int64
+from streamtopology.topology.groupings import GroupingError
 
 WORD = 2**64 - 1
 BOUNDED = ("porc", "bounded-hash")
@@ -25,7 +26,7 @@ exact_weights = st.lists(st.sampled_from([0.25, 0.5, 1.0, 2.0]), min_size=1, max
 
 def chooser(name: str, k: int, loads: list[float] | None = None, seed: int = 1, **options: object) -> Chooser:
     counted = np.zeros(k) if loads is None else np.array(loads, np.float64)
-    return groupings.get(name).chooser(np.arange(10, 10 + k, dtype=np.int32), counted, seed, options)
+    return make_chooser(name, np.arange(10, 10 + k, dtype=np.int32), counted, seed, options)
 
 
 def zipf(n: int, exponent: float, keys: int = 10_000) -> np.ndarray:
@@ -142,9 +143,11 @@ def test_without_keys_it_is_refused(name: str) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(
-    batches=st.lists(st.integers(0, 80), min_size=1, max_size=5), capacities=exact_weights, seed=st.integers(0, 2**63 - 1),
-    ahead=st.lists(st.integers(0, 50), min_size=7, max_size=7),
-)  # fmt: skip
+    batches=st.lists(st.integers(0, 80), min_size=1, max_size=5),
+    capacities=exact_weights,
+    seed=st.integers(0, 2**63 - 1),
+    ahead=st.lists(st.integers(0, MOST_ROWS_AHEAD), min_size=7, max_size=7),
+)
 def test_potc_takes_the_one_done_first_of_two_random_instances(
     batches: list[int], capacities: list[float], seed: int, ahead: list[int]
 ) -> None:

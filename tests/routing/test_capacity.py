@@ -1,4 +1,4 @@
-"""Slot models are recovered from noisy turns whose truth is known, and the declared CPU fills the gaps."""
+"""Slot models are recovered from noisy stage timings whose truth is known, and the declared CPU fills the gaps."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamtopology.routing.capacity import SOURCE, Turn, bound, estimate, settled_from, turns
-from streamtopology.routing.demand import as_work, demand
-from streamtopology.routing.report import LoadReport, SourceReport
+from streamtopology.contract.reasons import SOURCE
+from streamtopology.routing.control.slot_model import StageTiming, bound, estimate, settled_from, stage_timings
+from streamtopology.routing.load.load_report import LoadReport, SourceReport
+from streamtopology.routing.load.planner_load import as_work, planner_load_of
 
 SPEEDS = np.array([1.0, 1.0, 1.0, 0.3])
 BASES = {SOURCE: 400_000.0, "count": 100_000.0}
@@ -20,12 +21,12 @@ FIXED = 0.05
 
 def window(
     n_batches: int, *, noise: float, seed: int = 0, speeds: np.ndarray = SPEEDS, idle: tuple[tuple[str, int], ...] = ()
-) -> list[list[Turn]]:
+) -> list[list[StageTiming]]:
     """Turns of 10,000 rows a slot and stage; the `idle` ones had none."""
     rng = np.random.default_rng(seed)
     return [
         [
-            Turn(stage, slot, rows, busy := rows / (base * speeds[slot]) * rng.lognormal(0, noise), busy + FIXED)
+            StageTiming(stage, slot, rows, busy := rows / (base * speeds[slot]) * rng.lognormal(0, noise), busy + FIXED)
             for stage, base in BASES.items()
             for slot in range(len(speeds))
             for rows in [0 if (stage, slot) in idle else 10_000]
@@ -44,7 +45,7 @@ def test_speeds_rates_and_fixed_seconds_are_recovered_in_spite_of_outliers(seed,
     truth = np.array(speeds)
     batches = window(10, noise=0.03, seed=seed, speeds=truth)
     for i in range(outliers):
-        batches[i] = [Turn(t.stage, t.slot, t.rows, 20 * t.busy_seconds, 30 * t.task_seconds) for t in batches[i]]
+        batches[i] = [StageTiming(t.stage, t.slot, t.rows, 20 * t.busy_seconds, 30 * t.task_seconds) for t in batches[i]]
     model = estimate(batches, [1.0] * len(truth))
     for stage, base in BASES.items():
         np.testing.assert_allclose(model.rates[stage], base * truth, rtol=0.15)
@@ -57,24 +58,24 @@ def test_a_slot_that_a_stage_has_not_used_is_judged_by_its_speed_at_the_other():
     assert model.rates["count"][3] == pytest.approx(30_000, rel=1e-3)
 
 
-def test_a_slot_without_turns_needs_the_fixed_seconds_of_others_at_its_own_speed():
-    batches = [[turn for turn in batch if (turn.stage, turn.slot) != ("count", 3)] for batch in window(8, noise=0.0)]
+def test_slot_without_timings_needs_fixed_seconds_of_others_at_its_speed():
+    batches = [[timing for timing in batch if (timing.stage, timing.slot) != ("count", 3)] for batch in window(8, noise=0.0)]
     model = estimate(batches, [1.0, 1.0, 1.0, 1.0])
     assert model.fixed_seconds["count"][3] == pytest.approx(FIXED / SPEEDS[3], rel=0.01)
 
 
 def test_the_source_needs_the_fixed_seconds_that_operators_need_on_a_slot():
-    """Its own say little: a slot has saved up CPU in the pause before them, or works beside the batch before."""
+    """Its own say little: a slot has saved up CPU in the pause before them, or works during the former batch."""
     batches = window(8, noise=0.0)
     for batch in batches:
-        batch[:] = [replace(turn, task_seconds=turn.busy_seconds) if turn.stage == SOURCE else turn for turn in batch]
+        batch[:] = [replace(timing, task_seconds=timing.busy_seconds) if timing.stage == SOURCE else timing for timing in batch]
     np.testing.assert_allclose(estimate(batches, [1.0] * 4).fixed_seconds[SOURCE], FIXED)
-    only_source = [[turn for turn in batch if turn.stage == SOURCE] for batch in window(8, noise=0.0)]
+    only_source = [[timing for timing in batch if timing.stage == SOURCE] for batch in window(8, noise=0.0)]
     np.testing.assert_allclose(estimate(only_source, [1.0] * 4).fixed_seconds[SOURCE], FIXED)
 
 
-def test_short_turns_do_not_tell_how_fast_a_slot_is():
-    """0.02 s of reading may fall where a limited slot has CPU left, and look 4 times faster: the other stage tells."""
+def test_short_timings_do_not_set_the_speed_of_a_slot():
+    """0.02 s of reading may fall where a limited slot has CPU left, and look 4 times faster: the other stage shows it."""
     batches = window(8, noise=0.0)
     for batch in batches:
         batch[:] = [replace(t, busy_seconds=0.02) if (t.stage, t.slot) == (SOURCE, 3) else t for t in batch]
@@ -95,7 +96,7 @@ def test_measured_speed_overrules_what_was_declared():
 
 
 def test_a_window_without_rows_knows_nothing_but_the_declared_cpu():
-    model = estimate([[Turn("count", 0, 0, 0.0, 0.1)]], [2.0, 1.0])
+    model = estimate([[StageTiming("count", 0, 0, 0.0, 0.1)]], [2.0, 1.0])
     assert not model.rates
     assert model.speeds == pytest.approx([1.0, 0.5])
 
@@ -115,12 +116,12 @@ def test_a_change_of_capacity_is_noticed_and_noise_is_not():
     assert settled_from(after) == 0
 
 
-def test_turns_add_up_the_instances_of_a_slot():
+def test_stage_timings_add_up_the_instances_of_a_slot():
     reports = [LoadReport("count", i, i % 2, 100, 0.5, 0.75) for i in range(3)]
-    seen = {(turn.stage, turn.slot): turn for turn in turns(reports, [SourceReport(1, 300, 0.25, 0.5)])}
-    assert seen["count", 0] == Turn("count", 0, 200, 1.0, 1.5)
-    assert seen["count", 1] == Turn("count", 1, 100, 0.5, 0.75)
-    assert seen[SOURCE, 1] == Turn(SOURCE, 1, 300, 0.25, 0.5)
+    seen = {(timing.stage, timing.slot): timing for timing in stage_timings(reports, [SourceReport(1, 300, 0.25, 0.5)])}
+    assert seen["count", 0] == StageTiming("count", 0, 200, 1.0, 1.5)
+    assert seen["count", 1] == StageTiming("count", 1, 100, 0.5, 0.75)
+    assert seen[SOURCE, 1] == StageTiming(SOURCE, 1, 300, 0.25, 0.5)
 
 
 def test_the_bound_is_all_capacity_over_the_cost_of_a_row_through_the_chain():
@@ -153,13 +154,13 @@ def timed_report(slot: int, speed: float) -> LoadReport:
 
 def test_a_timed_key_weighs_what_it_costs_wherever_it_was_measured():
     reports = [timed_report(0, 1.0), timed_report(1, 0.5)]
-    model = estimate([turns(reports, [SourceReport(0, 1000, 0.1, 0.1), SourceReport(1, 1000, 0.2, 0.2)])], [1.0, 1.0])
+    model = estimate([stage_timings(reports, [SourceReport(0, 1000, 0.1, 0.1), SourceReport(1, 1000, 0.2, 0.2)])], [1.0, 1.0])
     fast, slow = (as_work(report, model) for report in reports)
     assert fast.heavy_rows[0] == pytest.approx(slow.heavy_rows[0], rel=0.01)
     assert fast.heavy_rows[0] / fast.bucket_rows.sum() == pytest.approx(100 / 90, rel=0.05)
 
 
-def test_demand_is_per_batch_and_spreads_the_state_of_light_keys_over_the_buckets():
+def test_planner_load_is_per_batch_with_light_state_over_all_buckets():
     report = LoadReport(
         operator="count",
         instance=0,
@@ -176,10 +177,10 @@ def test_demand_is_per_batch_and_spreads_the_state_of_light_keys_over_the_bucket
         heavy_labels=("7",),
         bucket_rows=np.array([30, 10], np.int64),
     )
-    model = estimate([turns([report], [])], [1.0])
-    wanted = demand([report, report], 2, model)
-    assert wanted.key_loads.tolist() == [20]
-    assert wanted.key_state.tolist() == [100]
-    assert wanted.bucket_loads.tolist() == [30, 10]
-    assert wanted.bucket_state.tolist() == [200, 200]
-    assert wanted.bucket_keys.tolist() == [4, 4]
+    model = estimate([stage_timings([report], [])], [1.0])
+    load = planner_load_of([report, report], 2, model)
+    assert load.key_loads.tolist() == [20]
+    assert load.key_state.tolist() == [100]
+    assert load.bucket_loads.tolist() == [30, 10]
+    assert load.bucket_state.tolist() == [200, 200]
+    assert load.bucket_keys.tolist() == [4, 4]

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamtopology.routing.hashing import hash_int64
-from streamtopology.routing.sketches.cost_sketch import CostSketch
-from streamtopology.routing.sketches.count_min import CountMin, dimensions
-from streamtopology.routing.sketches.key_costs import MEMORY, KeyCosts
+from streamtopology.routing.load.sketches.cost_sketch import CostSketch
+from streamtopology.routing.load.sketches.count_min import CountMin, dimensions
+from streamtopology.routing.load.sketches.key_costs import MEMORY, KeyCosts
+from streamtopology.routing.table.hashing import hash_int64
 
 streams = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 20)), max_size=120)
 
@@ -168,14 +168,14 @@ def test_the_most_frequent_keys_stay() -> None:
     assert costs.estimate(hash_int64(np.array([3])))[0] == 7.0
 
 
-def test_what_a_slow_instance_measured_counts_at_common_speed() -> None:
+def test_costs_of_a_slow_instance_count_at_common_speed() -> None:
     slow, costs = KeyCosts.empty(1, 1, 1), KeyCosts.empty(1, 1, 1)
     slow.update(hash_int64(np.array([1, 1, 2])), np.array([4.0, 4.0, 6.0]))
     costs.merge(slow, slowness=2.0)
     assert costs.estimate(hash_int64(np.array([1, 2]))).tolist() == [2.0, 3.0]
 
 
-def test_a_key_whose_cost_changes_is_believed_after_as_many_tuples_as_are_remembered() -> None:
+def test_changed_cost_of_a_key_is_believed_after_a_memory_of_tuples() -> None:
     key, costs = hash_int64(np.array([1])), KeyCosts.empty(4, 1, 1)
     costs.update(np.repeat(key, 10_000), np.full(10_000, 1.0))
     for _ in range(4):

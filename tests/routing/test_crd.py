@@ -11,9 +11,9 @@ import pytest
 import yaml
 from support.mistakes import GONE, VALID, changed, complete_manifest
 
-from streamtopology.routing.topology import ManifestError, parse
-from streamtopology.routing.topology.crd import custom_resource_definition
-from streamtopology.routing.topology.crd.admission import admission_policy
+from streamtopology.topology import ManifestError, parse
+from streamtopology.topology.crd import custom_resource_definition
+from streamtopology.topology.crd.admission import admission_policy
 
 CRDS = Path(__file__).parents[2] / "crds"
 SCHEMA: Any = custom_resource_definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]  # type: ignore[index]
@@ -30,6 +30,16 @@ COMPLETE = complete_manifest()
 def test_the_files_are_up_to_date(name: str, objects: list[object]) -> None:
     written = list(yaml.safe_load_all((CRDS / name).read_text(encoding="utf-8")))
     assert written == objects, "run `make crds`"
+
+
+def test_a_further_version_has_the_same_schema_and_is_not_served_by_default() -> None:
+    [only] = custom_resource_definition()["spec"]["versions"]  # type: ignore[index]
+    assert (only["name"], only["served"], only["storage"]) == ("v1alpha1", True, True)
+    alpha, beta = custom_resource_definition(("v1alpha1", "v1beta1"), "v1beta1")["spec"]["versions"]  # type: ignore[index]
+    assert (alpha["storage"], beta["storage"]) == (False, True)
+    assert {**beta, "name": "", "storage": 0} == {**alpha, "name": "", "storage": 0} == {**only, "name": "", "storage": 0}
+    with pytest.raises(ValueError, match="storage version 'v2', allowed: v1alpha1"):
+        custom_resource_definition(storage="v2")
 
 
 def _nodes(schema: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -1,4 +1,4 @@
-"""DKG against the paper's listings over plain dicts, and what holds beyond the paper: unequal machines, drift, state."""
+"""DKG beyond the paper: unequal machines, tables of many buckets, drift, state. Its listings are in tests/papers."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from streamtopology.routing import groupings, planners
-from streamtopology.routing.capacity import SlotModel
-from streamtopology.routing.epoch import Route
+from streamtopology.routing import planners
+from streamtopology.routing.control.slot_model import SlotModel
+from streamtopology.routing.control.stages import TableStage
+from streamtopology.routing.epochs.epoch import Route
+from streamtopology.routing.load.load_report import LoadReport
 from streamtopology.routing.planners import PlanError, PlanInput
 from streamtopology.routing.planners.balance import finish_seconds, imbalance
 from streamtopology.routing.planners.dkg import DkgSettings, build, dkg, drift, schedule, two_choices, without_sparse_items
-from streamtopology.routing.planners.dkg_learning import Learning
+from streamtopology.routing.planners.dkg_learning import DkgLearning
 from streamtopology.routing.planners.llfd import CANDIDATE
-from streamtopology.routing.report import LoadReport
-from streamtopology.routing.stages import TableStage
-from streamtopology.routing.table import BUCKETS, RoutingTable, bucket_of, moved
+from streamtopology.routing.table.table import BUCKETS, RoutingTable, moved
+from streamtopology.topology import groupings
 
 
 def plan_input(
     buckets: list[float], keys: dict[int, float] | None = None, k: int = 2, n_keys_state: float = 0.0, **changes: object
 ) -> PlanInput:
-    """`buckets` loads of a table dealt in turn to k instances; `keys`: hash -> load, beside the buckets."""
+    """`buckets` loads of a table dealt in turn to k instances; `keys`: hash -> load, in addition to the buckets."""
     keys = keys or {}
     defaults: dict[str, object] = {
         "current": RoutingTable.uniform(range(k), len(buckets)),
@@ -53,80 +54,7 @@ def loads_under(given_input: PlanInput, table: RoutingTable) -> np.ndarray:
     return np.array([loads[instance] for instance in given_input.instances])
 
 
-# ---- the paper, word for word --------------------------------------------------------------------------------------
-
-
-def papers_scheduling(loads: list[float], k: int) -> list[int]:
-    """Section 3.1: the largest to the least loaded, until none is left."""
-    totals, owner = [0.0] * k, [CANDIDATE] * len(loads)
-    for item in sorted(range(len(loads)), key=lambda item: (-loads[item], item)):
-        if loads[item] > 0:
-            least = min(range(k), key=lambda instance: (totals[instance], instance))
-            owner[item] = least
-            totals[least] += loads[item]
-    return owner
-
-
-class PapersDkg:
-    """Listings 3.1 and 3.2, tuple by tuple, with exact counts in place of SpaceSaving."""
-
-    def __init__(self, theta: float, k: int, mu: int) -> None:
-        self.theta, self.k, self.n_buckets = theta, k, k * mu
-        self.v: Counter[int] = Counter()
-        self.counts: Counter[int] = Counter()
-
-    def bucket(self, item: int) -> int:
-        return int(bucket_of(np.array([item], np.uint64), self.n_buckets)[0])
-
-    def learn(self, item: int) -> None:
-        self.v[self.bucket(item)] += 1
-        self.counts[item] += 1
-
-    def build(self) -> None:
-        heavy = {item: n for item, n in sorted(self.counts.items()) if n >= self.theta * self.counts.total()}
-        for item, n in heavy.items():
-            self.v[self.bucket(item)] -= n
-        owner = papers_scheduling([*heavy.values(), *(self.v[bucket] for bucket in range(self.n_buckets))], self.k)
-        self.hh = dict(zip(heavy, owner, strict=False))
-        self.si = owner[len(heavy) :]
-
-    def instance(self, item: int) -> int:
-        return self.hh.get(item, self.si[self.bucket(item)])
-
-
-@settings(max_examples=150, deadline=None)
-@given(
-    items=st.lists(st.integers(0, 12), min_size=1, max_size=150),
-    k=st.integers(1, 5),
-    mu=st.integers(1, 4),
-    theta=st.sampled_from([0.05, 0.1, 0.3, 1.0]),
-)
-def test_learning_and_building_are_the_papers(items, k, mu, theta):
-    rng = np.random.default_rng(3)
-    hashes = rng.integers(0, 2**64, 13, dtype=np.uint64)[np.array(items)]
-    paper = PapersDkg(theta, k, mu)
-    for item in hashes.tolist():
-        paper.learn(item)
-    paper.build()
-
-    learning = Learning.of(1 / 13, k * mu)  # room for all items: exact
-    learning.learn(hashes, np.ones(len(hashes), np.int64))
-    table = build(learning.plan_input(k, DkgSettings(theta, theta / 2, mu))).table
-
-    assert table.entry_hashes.tolist() == sorted(paper.hh)
-    for item in set(hashes.tolist()):
-        assert table.lookup(np.array([item], np.uint64))[0] == paper.instance(item)
-
-
-@settings(max_examples=150, deadline=None)
-@given(loads=st.lists(st.integers(0, 50), max_size=30), k=st.integers(1, 6))
-def test_the_schedule_is_the_papers_and_within_grahams_bound(loads, k):
-    owner = schedule(np.array(loads, np.float64), np.ones(k), np.zeros(k))
-    assert owner.tolist() == papers_scheduling(loads, k)
-    placed = owner != CANDIDATE
-    latest = np.bincount(owner[placed], np.array(loads)[placed], k).max(initial=0)
-    floor = max([sum(loads) / k, *loads])
-    assert latest <= max(floor, sum(loads) / k + (1 - 1 / k) * max(loads, default=0)) + 1e-9
+# ---- the schedule ----------------------------------------------------------------------------------------------------
 
 
 def test_the_schedule_of_an_example_by_hand():
@@ -235,13 +163,13 @@ def test_load_where_there_was_none_does_not_make_a_table_one_that_was_never_lear
 # ---- heavy hitters and drift --------------------------------------------------------------------------------------------
 
 
-def test_heavy_hitters_have_theta_of_the_load_and_lose_their_entry_below_theta_minus_eps():
+def test_heavy_hitters_enter_at_theta_and_leave_below_theta_minus_eps():
     key = 1 << 63
     options = {"theta": 0.2, "eps": 0.05, "mu": 1}
 
     def entries(share: float, current: RoutingTable) -> list[int]:
         others = (1 - share) * 100
-        # The first bucket is over-full, so the table is learnt anew whatever else holds.
+        # The first bucket is over-full, so the table is learned again in any case.
         given_input = plan_input([others, 0, 0, 0], {key: share * 100}, current=current, options=options)
         assert drift(given_input) == "not learnt yet" or current.entry_hashes.size == 0
         return build_by_policy(given_input).entry_hashes.tolist()
@@ -330,13 +258,35 @@ def test_more_buckets_per_instance_balance_unequal_machines():
 def test_a_stage_gives_the_planner_the_options_of_the_grouping():
     half, tenth = 1 << 62, 3 << 62
     reports = [
-        LoadReport("count", 0, 0, 600, 0.6, 0.6, heavy_hashes=np.array([half], np.uint64), heavy_rows=np.array([500]),
-                   heavy_seconds=np.zeros(1), heavy_bytes=np.ones(1, np.int64), heavy_labels=("half",),
-                   bucket_rows=np.bincount(np.arange(100), minlength=BUCKETS)),
-        LoadReport("count", 1, 1, 400, 0.4, 0.4, heavy_hashes=np.array([tenth], np.uint64), heavy_rows=np.array([100]),
-                   heavy_seconds=np.zeros(1), heavy_bytes=np.ones(1, np.int64), heavy_labels=("tenth",),
-                   bucket_rows=np.bincount(np.arange(3000, 3300), minlength=BUCKETS)),
-    ]  # fmt: skip
+        LoadReport(
+            "count",
+            0,
+            0,
+            600,
+            0.6,
+            0.6,
+            heavy_hashes=np.array([half], np.uint64),
+            heavy_rows=np.array([500]),
+            heavy_seconds=np.zeros(1),
+            heavy_bytes=np.ones(1, np.int64),
+            heavy_labels=("half",),
+            bucket_rows=np.bincount(np.arange(100), minlength=BUCKETS),
+        ),
+        LoadReport(
+            "count",
+            1,
+            1,
+            400,
+            0.4,
+            0.4,
+            heavy_hashes=np.array([tenth], np.uint64),
+            heavy_rows=np.array([100]),
+            heavy_seconds=np.zeros(1),
+            heavy_bytes=np.ones(1, np.int64),
+            heavy_labels=("tenth",),
+            bucket_rows=np.bincount(np.arange(3000, 3300), minlength=BUCKETS),
+        ),
+    ]
     model = SlotModel(np.ones(2), {"count": 1000.0}, {"count": np.full(2, 1000.0)}, {"count": np.zeros(2)})
     for options, entries in (({"theta": 0.3, "mu": 1}, [half]), ({"mu": 2}, [half, tenth])):
         route = Route("dkg", RoutingTable.uniform(range(2)), (0, 1), options)
@@ -381,10 +331,10 @@ def test_learners_merged_in_any_order_find_all_heavy_hitters_and_only_near_ones(
     assume(exact)
     theta = 2 * eps
 
-    def merged() -> Learning:
+    def merged() -> DkgLearning:
         learners = []
         for part in parts:
-            learner = Learning.of(eps, 8)
+            learner = DkgLearning.of(eps, 8)
             for batch in np.array_split(names[np.array(part, np.int64)], 3):
                 learner.learn(batch, np.ones(len(batch), np.int64))
             learners.append(learner)
@@ -405,7 +355,7 @@ def test_learners_merged_in_any_order_find_all_heavy_hitters_and_only_near_ones(
 
 def test_learners_of_different_mappings_do_not_add_up():
     with pytest.raises(ValueError, match="4 buckets and 6"):
-        Learning.of(0.1, 4).merge(Learning.of(0.1, 6))
+        DkgLearning.of(0.1, 4).merge(DkgLearning.of(0.1, 6))
 
 
 # ---- options --------------------------------------------------------------------------------------------------------------

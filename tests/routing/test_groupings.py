@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamtopology.routing import groupings
-from streamtopology.routing.groupings import Chooser, GroupingError
-from streamtopology.routing.hashing import hash_int64
+from streamtopology.routing.groupings import Chooser, make_chooser
+from streamtopology.routing.groupings.ticks import MOST_ROWS_AHEAD
 from streamtopology.routing.planners import JOINT_PLANNERS
-from streamtopology.routing.table import RoutingTable
+from streamtopology.routing.table.hashing import hash_int64
+from streamtopology.routing.table.table import RoutingTable
+from streamtopology.topology import groupings
+from streamtopology.topology.groupings import GroupingError
 
 SEED = 11
 
 
 def chooser(name: str, instances: list[int], loads: list[float] | None = None, seed: int = SEED, **options: object) -> Chooser:
     counted = np.zeros(len(instances)) if loads is None else np.array(loads, np.float64)
-    return groupings.get(name).chooser(np.array(instances, np.int32), counted, seed, options)
+    return make_chooser(name, np.array(instances, np.int32), counted, seed, options)
 
 
 def zipf_hashes(n: int, exponent: float, keys: int = 100_000) -> np.ndarray:
@@ -173,10 +177,26 @@ def test_an_instance_without_capacity_gets_nothing(name: str) -> None:
     assert set(chooser(name, [2, 4, 6], capacities=[1, 0, 1]).choose(hashes, 1_000).tolist()) == {2, 6}
 
 
-def test_partial_key_catches_up_on_the_loads_it_is_given() -> None:
+def test_partial_key_makes_up_for_a_few_rows_of_former_batches_and_no_more() -> None:
     hashes = hash_int64(np.arange(1_000))
-    chosen = chooser("partial-key", [0, 1], [1_000.0, 0.0]).choose(hashes, 1_000)
-    assert (chosen == 1).all()
+    for ahead in (MOST_ROWS_AHEAD, 1_000_000):
+        chosen = chooser("partial-key", [0, 1], [float(ahead), 0.0]).choose(hashes, 1_000)
+        assert (chosen[:MOST_ROWS_AHEAD] == 1).all()
+        assert abs(int((chosen[MOST_ROWS_AHEAD:] == 0).sum()) - (1_000 - MOST_ROWS_AHEAD) // 2) <= 1
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    former=st.lists(st.integers(0, 10**9), min_size=4, max_size=4),
+    capacities=st.lists(st.sampled_from([0.5, 0.7, 1.0]), min_size=4, max_size=4),
+    name=st.sampled_from(["partial-key", "potc", "d-choices", "w-choices"]),
+)
+def test_rows_follow_the_capacities_whatever_was_given_before(former: list[int], capacities: list[float], name: str) -> None:
+    n = 6_000
+    loads = [float(rows) for rows in former]
+    chosen = chooser(name, [0, 1, 2, 3], loads, capacities=capacities).choose(zipf_hashes(n, 0.6), n)
+    due = n * np.array(capacities) / sum(capacities)
+    assert np.abs(np.bincount(chosen, minlength=4) - due).max() <= 4 * MOST_ROWS_AHEAD
 
 
 def test_partial_key_carries_its_loads_from_batch_to_batch() -> None:
@@ -194,16 +214,22 @@ def test_partial_key_without_keys_is_refused() -> None:
         chooser("partial-key", [0, 1]).choose(np.zeros(2, np.uint64), 5)
 
 
+def local_or_shuffle(instances: Sequence[int], options: dict[str, object], local: tuple[int, ...]) -> Chooser:
+    active = np.array(instances, np.int32)
+    return make_chooser("local-or-shuffle", active, np.zeros(len(active)), SEED, options, local=local)
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     active=st.sets(st.integers(0, 7), min_size=1, max_size=6),
     beside=st.sets(st.integers(0, 9), max_size=4),
     n=st.integers(1, 200),
 )
-def test_local_or_shuffle_stays_beside_its_router_where_it_can(active: set[int], beside: set[int], n: int) -> None:
+def test_local_or_shuffle_prefers_instances_of_its_executor(active: set[int], beside: set[int], n: int) -> None:
     instances = sorted(active)
-    spec = groupings.get("local-or-shuffle")
-    router = spec.chooser(np.array(instances, np.int32), np.zeros(len(instances)), SEED, {}, beside=tuple(beside))
+    router = make_chooser(
+        "local-or-shuffle", np.array(instances, np.int32), np.zeros(len(instances)), SEED, {}, local=tuple(beside)
+    )
     chosen = router.choose(None, n)
     allowed = sorted(active & beside) or instances
     assert set(chosen.tolist()) <= set(allowed)
@@ -212,16 +238,19 @@ def test_local_or_shuffle_stays_beside_its_router_where_it_can(active: set[int],
 
 
 def test_local_or_shuffle_has_no_use_for_a_local_instance_without_capacity() -> None:
-    spec = groupings.get("local-or-shuffle")
     options = {"capacities": [0, 1, 3]}
-    chosen = spec.chooser(np.arange(3, dtype=np.int32), np.zeros(3), SEED, options, beside=(0,)).choose(None, 4000)
+    chosen = make_chooser("local-or-shuffle", np.arange(3, dtype=np.int32), np.zeros(3), SEED, options, local=(0,)).choose(
+        None, 4000
+    )
     assert np.bincount(chosen, minlength=3).tolist() == [0, 1000, 3000]
-    near = spec.chooser(np.arange(3, dtype=np.int32), np.zeros(3), SEED, options, beside=(1, 0)).choose(None, 10)
+    near = make_chooser("local-or-shuffle", np.arange(3, dtype=np.int32), np.zeros(3), SEED, options, local=(1, 0)).choose(
+        None, 10
+    )
     assert set(near.tolist()) == {1}
 
 
-def test_other_choosers_do_not_look_at_what_is_beside_them() -> None:
-    router = groupings.get("shuffle").chooser(np.arange(3, dtype=np.int32), np.zeros(3), SEED, {}, (1,))
+def test_other_choosers_ignore_local_instances() -> None:
+    router = make_chooser("shuffle", np.arange(3, dtype=np.int32), np.zeros(3), SEED, {}, (1,))
     assert set(router.choose(None, 3).tolist()) == {0, 1, 2}
 
 

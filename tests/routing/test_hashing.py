@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamtopology.routing.hashing import CANONICAL_NAN, NULL_HASH, canonical_float, hash_bytes, hash_int64
-from streamtopology.routing.table import bucket_of
+from streamtopology.routing.table.hashing import CANONICAL_NAN, NULL_HASH, canonical_float, hash_bytes, hash_int64
+from streamtopology.routing.table.table import bucket_of
 
 MASK = 2**64 - 1
 
@@ -29,9 +29,7 @@ def splitmix64(value: int) -> int:
 
 def xxh64(data: bytes) -> int:
     """XXH64 with seed 0, written from the specification."""
-    p1, p2, p3, p4, p5 = (
-        0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5
-    )  # fmt: skip
+    p1, p2, p3, p4, p5 = (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5)
 
     def rotate(word: int, bits: int) -> int:
         return ((word << bits) | (word >> (64 - bits))) & MASK

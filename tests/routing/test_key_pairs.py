@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamtopology.routing.sketches.key_pairs import KeyPairSummary, pair_hashes
+from streamtopology.routing.load.sketches.key_pairs import KeyPairSummary, pair_hashes
 
 pair = st.tuples(st.integers(0, 5), st.integers(0, 5))
 batches = st.lists(st.lists(st.tuples(pair, st.integers(0, 9)), max_size=20), min_size=1, max_size=6)

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamtopology.routing.load.load_report import KeyPairs
 from streamtopology.routing.planners import JOINT_PLANNERS, JointPlanInput, PlanError, PlanInput, get, get_joint
 from streamtopology.routing.planners.assignment import assigned
 from streamtopology.routing.planners.key_graph import KeyGraph
 from streamtopology.routing.planners.locality import ALPHA
-from streamtopology.routing.report import KeyPairs
-from streamtopology.routing.table import RoutingTable, bucket_of, moved
+from streamtopology.routing.table.table import RoutingTable, bucket_of, moved
 
 N_BUCKETS = 16
 
@@ -120,7 +120,7 @@ def test_the_worst_case_sends_correlated_keys_to_different_servers_along_a_chain
 
 
 def test_a_dag_is_planned_in_one_graph():
-    """A feeds B and C: a key of A has its successors at both beside it."""
+    """A feeds B and C: a key of A has its successors at both on its executor."""
     rng = np.random.default_rng(4)
     groups = {key: key % 4 for key in range(80)}
     close = {
@@ -143,7 +143,7 @@ def test_a_slow_server_gets_its_share():
     assert (got / got.sum() / (speed / speed.sum())).max() <= ALPHA + 1e-3
 
 
-def test_what_stays_hashed_is_made_up_for():
+def test_hashed_load_of_a_server_is_offset_by_fewer_keys():
     """Bucket 0..7 of both operators (server 0) carries hashed load, so that server gets fewer keys of the graph."""
     rng = np.random.default_rng(8)
     rows = {(int(a), int(b)): 1 for a, b in rng.integers(0, 2**63, (2000, 2))}
@@ -175,8 +175,10 @@ def test_parts_go_to_the_servers_that_hold_most_of_their_state():
         table = first.plans[name].table
         table = table.with_entries(hashes, renamed[table.lookup(hashes)])
         both[name] = operator(k, hashes.tolist(), [1.0] * len(hashes), [10.0] * len(hashes), current=table)
-    loads = {name: np.bincount(np.unique(side, return_inverse=True)[1], pairs.rows).astype(float) for name, side in
-             (("A", pairs.upstream), ("B", pairs.downstream))}  # fmt: skip
+    loads = {
+        name: np.bincount(np.unique(side, return_inverse=True)[1], pairs.rows).astype(float)
+        for name, side in (("A", pairs.upstream), ("B", pairs.downstream))
+    }
     both = {name: replace(given, key_loads=loads[name]) for name, given in both.items()}
     again = get_joint("locality")(JointPlanInput(both, {("A", "B"): pairs}))
     assert again.locality_before == again.locality_after

@@ -7,17 +7,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamtopology.routing import groupings
+from streamtopology.lab.simulate.streams import draw, zipf_probabilities
+from streamtopology.routing.groupings import make_chooser
 from streamtopology.routing.groupings.many_choices import fewest_choices
-from streamtopology.routing.hashing import hash_int64
-from streamtopology.routing.simulator.streams import draw, zipf_probabilities
-from streamtopology.routing.sketches.frequent import WAYS, FrequentKeys
+from streamtopology.routing.groupings.ticks import MOST_ROWS_AHEAD
+from streamtopology.routing.load.sketches.frequent import WAYS, FrequentKeys
+from streamtopology.routing.table.hashing import hash_int64
 
 WORD = 2**64 - 1
 
 
 def routed(name: str, hashes: np.ndarray, k: int, **options: object) -> np.ndarray:
-    router = groupings.get(name).chooser(np.arange(k, dtype=np.int32), np.zeros(k), 1, options)
+    router = make_chooser(name, np.arange(k, dtype=np.int32), np.zeros(k), 1, options)
     return router.choose(hashes, len(hashes))
 
 
@@ -84,7 +85,7 @@ class PlainSketch:
 
 
 def plain_many_choices(name: str, keys: list[int], capacities: list[float], ahead: list[int]) -> list[int]:
-    """Nasir et al. 2016, tuple by tuple: a key is in the head from theta = 1 / (5 k); d anew after 1,024, 2,048, ... tuples."""
+    """Nasir et al. 2016, tuple by tuple: a key is in the head from theta = 1 / (5 k); new d after 1,024, 2,048, ... tuples."""
     k = len(capacities)
     sketch, d, theta = PlainSketch(40 * k), 2 if name == "d-choices" else k, 0.2 / k  # 1 / (5 k), rounded as there
     done = [rows / capacity for rows, capacity in zip(ahead, capacities, strict=True)]
@@ -104,9 +105,12 @@ def plain_many_choices(name: str, keys: list[int], capacities: list[float], ahea
 @pytest.mark.parametrize("name", ["d-choices", "w-choices"])
 @settings(max_examples=40, deadline=None)
 @given(
-    exponent=st.sampled_from([0.6, 0.9, 1.2, 2.2]), k=st.sampled_from([2, 3, 10, 30, 60]), n=st.integers(1, 5_000),
-    seed=st.integers(0, 1_000), unequal=st.booleans(),
-)  # fmt: skip
+    exponent=st.sampled_from([0.6, 0.9, 1.2, 2.2]),
+    k=st.sampled_from([2, 3, 10, 30, 60]),
+    n=st.integers(1, 5_000),
+    seed=st.integers(0, 1_000),
+    unequal=st.booleans(),
+)
 def test_every_tuple_goes_where_the_plain_algorithm_sends_it(
     name: str, exponent: float, k: int, n: int, seed: int, unequal: bool
 ) -> None:
@@ -114,10 +118,8 @@ def test_every_tuple_goes_where_the_plain_algorithm_sends_it(
     hashes = hash_int64(draw(zipf_probabilities(2_000, exponent), n, random))
     # Inverses of these add up without rounding, so that a tie is one for every way to count.
     capacities = random.choice([0.25, 0.5, 1.0, 2.0], k).tolist() if unequal else [1.0] * k
-    ahead = random.integers(0, 50, k).tolist()
-    router = groupings.get(name).chooser(
-        np.arange(k, dtype=np.int32), np.array(ahead, np.float64), seed, {"capacities": capacities}
-    )
+    ahead = random.integers(0, MOST_ROWS_AHEAD + 1, k).tolist()
+    router = make_chooser(name, np.arange(k, dtype=np.int32), np.array(ahead, np.float64), seed, {"capacities": capacities})
     assert router.choose(hashes, n).tolist() == plain_many_choices(name, hashes.tolist(), capacities, ahead)
 
 

@@ -5,12 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import pytest
 
-from streamtopology.routing.controller import MIN_BATCHES, Controller, Decision, Nothing, Reroute, TopologyFacts
-from streamtopology.routing.epoch import Epoch, Route
-from streamtopology.routing.report import KeyPairs, LoadReport, Onward, SourceReport, merge
-from streamtopology.routing.table import BUCKETS, RoutingTable, bucket_of
-from streamtopology.routing.topology import Rebalance
+from streamtopology.contract.reasons import EpochCause, EpochReason, Hold, HoldReason, RemedyKind
+from streamtopology.routing.control.controller import Controller
+from streamtopology.routing.control.decisions import Decision, Reroute, TopologyFacts
+from streamtopology.routing.control.feed import CommittedBatch
+from streamtopology.routing.control.window import MIN_BATCHES
+from streamtopology.routing.epochs.epoch import Epoch, Route
+from streamtopology.routing.load.load_report import KeyPairs, LoadReport, Onward, SourceReport, merge
+from streamtopology.routing.table.table import BUCKETS, RoutingTable, bucket_of
+from streamtopology.topology import Rebalance
 
 SLOTS = 4
 INSTANCES = tuple(range(SLOTS))
@@ -19,7 +24,7 @@ RATE = 50_000.0
 
 @dataclass
 class Chain:
-    """400 keys of `first`, each of which goes on by one of 80 keys of `second`, `rows` a batch, on four like slots."""
+    """400 keys of `first`, each followed by one of 80 keys of `second`, `rows` a batch, on four like slots."""
 
     policy: str = "locality"
     rows: int = 40_000
@@ -32,7 +37,7 @@ class Chain:
 
     def epoch(self) -> Epoch:
         route = Route(self.policy, RoutingTable.uniform(INSTANCES), INSTANCES)
-        return Epoch(1, {"first": route, "second": route}, (), "start")
+        return Epoch(1, {"first": route, "second": route}, (), EpochReason(EpochCause.FIRST))
 
     def facts(self, epoch: Epoch) -> TopologyFacts:
         return TopologyFacts.of(epoch.routes, [1.0] * SLOTS, source_by_share=False)
@@ -59,19 +64,28 @@ class Chain:
         buckets = np.bincount(bucket_of(hashes, BUCKETS), minlength=BUCKETS) * each
         pairs = KeyPairs.summed(self.first[keys], self.second[keys], np.full(len(keys), each), rows)
         return LoadReport(
-            operator, instance, instance, rows, busy, busy + 0.05, state_keys=len(np.unique(hashes)),
-            state_bytes=self.state_bytes // SLOTS, bucket_rows=buckets,
+            operator,
+            instance,
+            instance,
+            rows,
+            busy,
+            busy + 0.05,
+            state_keys=len(np.unique(hashes)),
+            state_bytes=self.state_bytes // SLOTS,
+            bucket_rows=buckets,
             key_pairs={"second": pairs} if operator == "first" else {},
-        )  # fmt: skip
+        )
 
 
 def run(chain: Chain, epoch: Epoch, controller: Controller, clock: list[float], first: int = 0) -> Decision:
-    """What is decided after as many batches under `epoch` as it takes."""
+    """The decision after as many batches under `epoch` as it takes."""
     for number in range(first, first + 1 + 2 * MIN_BATCHES):
         clock[0] += 5.0
         reports = chain.reports(epoch)
         seconds = sum(max(r.busy_seconds for r in reports if r.operator == name) for name in ("first", "second"))
-        controller.observe(number, seconds, reports, [SourceReport(0, chain.rows, 0.1, 0.1)], epoch.number)
+        controller.observe(
+            CommittedBatch(number, epoch.number, seconds, reports, [SourceReport(0, chain.rows, 0.1, 0.1)]).observed()
+        )
     return controller.step(clock[0], epoch, chain.facts(epoch))
 
 
@@ -89,17 +103,17 @@ def test_both_tables_come_in_one_epoch_and_then_there_is_nothing_to_do() -> None
     assert chain.locality(decision.epoch) == 1.0
     loads = np.bincount(chain.at(decision.epoch, "first"), minlength=SLOTS)
     assert loads.max() / loads.mean() < 1.1
-    assert "% of the tuples stay on their server, planned 100%" in decision.reason
+    (stage,) = decision.reason.stages
+    assert (stage.kind, stage.stage, stage.local_planned) == (RemedyKind.LOCALITY, "first+second", 1.0)
+    assert stage.local_before == pytest.approx(chain.locality(hashed))
     again = run(chain, decision.epoch, controller, clock, first=100)
-    assert isinstance(again, Nothing), again
-    assert again.reason.startswith("balanced")
+    assert again.reason is HoldReason.BALANCED, again
 
 
 def test_a_switch_that_takes_more_than_a_tenth_of_the_horizon_is_not_made() -> None:
     chain, clock = Chain(state_bytes=20_000_000_000), [0.0]
     decision = run(chain, chain.epoch(), new_controller(clock), clock)
-    assert isinstance(decision, Nothing)
-    assert decision.reason.startswith("not worth it")
+    assert decision.reason is HoldReason.NOT_WORTH_COST, decision
 
 
 def test_offline_is_planned_once_whatever_comes_after() -> None:
@@ -110,7 +124,7 @@ def test_offline_is_planned_once_whatever_comes_after() -> None:
     chain.second = np.roll(chain.second, 7)  # other keys follow each other now
     drifted = chain.locality(decision.epoch)
     assert drifted < 0.6
-    assert isinstance(run(chain, decision.epoch, controller, clock, first=100), Nothing)
+    assert isinstance(run(chain, decision.epoch, controller, clock, first=100), Hold)
 
 
 def test_online_follows_a_drift() -> None:
@@ -131,22 +145,22 @@ def test_the_worst_case_has_no_pair_on_one_server() -> None:
     decision = run(chain, chain.epoch(), controller, clock)
     assert isinstance(decision, Reroute), decision
     assert chain.locality(decision.epoch) == 0.0
-    assert isinstance(run(chain, decision.epoch, controller, clock, first=100), Nothing)
+    assert isinstance(run(chain, decision.epoch, controller, clock, first=100), Hold)
 
 
 def test_operators_with_other_instances_are_planned_apart() -> None:
     chain, clock = Chain(), [0.0]
     epoch = chain.epoch()
     three = Route("locality", RoutingTable.uniform((0, 1, 2)), (0, 1, 2))
-    apart = Epoch(1, {**epoch.routes, "second": three}, (), "start")
+    apart = Epoch(1, {**epoch.routes, "second": three}, (), EpochReason(EpochCause.FIRST))
     controller = new_controller(clock)
     run(chain, apart, controller, clock)
-    _, remedies = controller.consider(apart, chain.facts(apart))
+    _, remedies = controller.preview(apart, chain.facts(apart))
     assert remedies.keys() == {"first", "second"}
     assert not any(remedy.brings_locality for remedy in remedies.values())
 
 
-def test_what_went_on_is_summed_and_comes_back_from_the_wire() -> None:
+def test_onward_counts_are_summed_and_survive_the_wire() -> None:
     made = [LoadReport("a", i, i, 10, 1.0, 1.0, onward={"b": sent}) for i, sent in enumerate((Onward(10, 4), Onward(5, 5)))]
     merged = merge(made)
     assert merged.onward == {"b": Onward(15, 9)}

@@ -7,16 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamtopology.routing import groupings
-from streamtopology.routing.groupings import GroupingError
+from streamtopology.routing.groupings import learning_of, make_chooser
 from streamtopology.routing.groupings.earliest_finish import CostKnowledge, Pace
-from streamtopology.routing.groupings.knowledge import KnowledgeFormatError, LearningChooser
+from streamtopology.routing.groupings.learning import KnowledgeFormatError, LearningChooser
 from streamtopology.routing.groupings.posg import PosgInstance, PosgKnowledge, PosgReport, PosgScheduler, SchedulerState
 from streamtopology.routing.groupings.posg.greedy import packed, priced_cells, to_seconds
 from streamtopology.routing.groupings.posg.instance import InstanceState
 from streamtopology.routing.groupings.posg.scheduler import SyncReply
-from streamtopology.routing.hashing import hash_int64
-from streamtopology.routing.sketches.cost_sketch import CostSketch
+from streamtopology.routing.load.sketches.cost_sketch import CostSketch
+from streamtopology.routing.table.hashing import hash_int64
+from streamtopology.topology import groupings
+from streamtopology.topology.groupings import GroupingError
 
 LEARNING = ("posg", "posg-merged", "earliest-finish")
 
@@ -113,7 +114,7 @@ def test_the_scheduler_goes_round_the_papers_four_states() -> None:
     assert scheduler.state is SchedulerState.WAIT_ALL  # C
     scheduler.receive_reply(0, first.answered(busy_seconds=10.0))  # D
     assert scheduler.state is SchedulerState.WAIT_ALL
-    scheduler.loads[0] += packed(np.array([1.5]))[0]  # scheduling goes on while replies are under way
+    scheduler.loads[0] += packed(np.array([1.5]))[0]  # scheduling continues while replies are under way
     scheduler.receive_reply(1, second.answered(busy_seconds=2.5))  # E
     assert scheduler.state is SchedulerState.RUN
     assert to_seconds(scheduler.loads).tolist() == pytest.approx([11.5, 2.5])
@@ -122,7 +123,7 @@ def test_the_scheduler_goes_round_the_papers_four_states() -> None:
     assert scheduler.messages == 5
 
 
-def test_a_pair_that_comes_while_waiting_begins_a_new_epoch_and_old_replies_do_not_count() -> None:
+def test_pair_during_a_wait_begins_an_epoch_and_voids_old_replies() -> None:
     scheduler = PosgScheduler(1)
     scheduler.receive_pair(0, pair((1, 1.0)))
     late = scheduler.request(0, 1.0)
@@ -136,8 +137,8 @@ def test_a_pair_that_comes_while_waiting_begins_a_new_epoch_and_old_replies_do_n
 
 def test_the_papers_example_takes_21_seconds_and_round_robin_29() -> None:
     # Section II: a0 b1 a2, one a second; a takes 10 s, b 1 s; two instances.
-    from streamtopology.routing.simulator.experiments.posg import scheduling
-    from streamtopology.routing.simulator.experiments.posg.queues import Stream
+    from streamtopology.lab.reproduce.experiments.posg import scheduling
+    from streamtopology.lab.reproduce.experiments.posg.queues import Stream
 
     stream = Stream(
         np.array([0, 1, 0]), hash_int64(np.arange(2)), np.array([10.0, 1.0]), 1.0, np.zeros(1, np.int64), np.ones((1, 2))
@@ -148,13 +149,13 @@ def test_the_papers_example_takes_21_seconds_and_round_robin_29() -> None:
 
 def learnt(name: str, k: int, stream: int = 4000, seed: int = 1, slowness: list[float] | None = None, **options: object):
     """(knowledge, hashes, costs by key): every instance has executed some tuples of 50 keys and reported."""
-    spec = groupings.get(name)
-    assert spec.learning is not None
+    spec, learning = groupings.get(name), learning_of(name)
+    assert learning is not None
     checked = spec.check_options({"window": 100, "tolerance": 10.0, **options} if name != "earliest-finish" else options)
     rng = np.random.default_rng(seed)
     costs = rng.integers(1, 20, 50) * 1e-3
-    observers = [spec.learning.make_observer(instance, checked) for instance in range(k)]
-    knowledge = spec.learning.nothing_known(checked)
+    observers = [learning.make_observer(instance, checked) for instance in range(k)]
+    knowledge = learning.nothing_known(checked)
     for _ in range(3):
         reports = []
         for instance, observer in enumerate(observers):
@@ -162,16 +163,16 @@ def learnt(name: str, k: int, stream: int = 4000, seed: int = 1, slowness: list[
             observer.observe(hash_int64(keys), costs[keys] * (slowness or [1.0] * k)[instance])
             reports.append(observer.report())
         rng.shuffle(reports)
-        knowledge = knowledge.after([spec.learning.read_report(report.to_wire()) for report in reports])
+        knowledge = knowledge.after([learning.read_report(report.to_wire()) for report in reports])
     keys = rng.integers(0, 55, 600)
-    return spec.learning.read_knowledge(knowledge.to_wire()), hash_int64(keys), costs
+    return learning.read_knowledge(knowledge.to_wire()), hash_int64(keys), costs
 
 
 @settings(max_examples=15, deadline=None)
 @given(st.integers(1, 20), st.sampled_from(["posg", "posg-merged"]), st.integers(0, 99))
 def test_posg_chooses_as_its_listing_does(k: int, name: str, seed: int) -> None:
     knowledge, hashes, _ = learnt(name, k, seed=seed)
-    chooser = groupings.get(name).chooser(np.arange(k, dtype=np.int32), np.zeros(k), 0, {})
+    chooser = make_chooser(name, np.arange(k, dtype=np.int32), np.zeros(k), 0, {})
     chooser.learn(knowledge)
     chosen = np.concatenate([chooser.choose(hashes[:250], 250), chooser.choose(hashes[250:], len(hashes) - 250)])
     estimated = [knowledge.busy_seconds[instance] for instance in range(k)]
@@ -190,7 +191,7 @@ def test_priced_cells_rank_equal_frequencies_by_row() -> None:
 def test_posg_goes_round_until_every_instance_has_sent() -> None:
     knowledge, hashes, _ = learnt("posg", 3)
     two = PosgKnowledge({0: knowledge.pairs[0], 1: knowledge.pairs[1]}, {0: 1.0, 1: 2.0})
-    chooser = groupings.get("posg").chooser(np.arange(3, dtype=np.int32), np.zeros(3), 1, {})
+    chooser = make_chooser("posg", np.arange(3, dtype=np.int32), np.zeros(3), 1, {})
     chooser.learn(two)
     assert chooser.choose(hashes[:7], 7).tolist() == [1, 2, 0, 1, 2, 0, 1]
 
@@ -206,7 +207,7 @@ def test_an_instance_that_comes_later_begins_at_the_least_work_of_the_others() -
 @pytest.mark.parametrize("schedulers", [1, 4])
 def test_each_of_several_schedulers_makes_up_its_part_of_the_gap(schedulers: int) -> None:
     one = pair((1, 1.0))
-    chooser = groupings.get("posg").chooser(np.arange(2, dtype=np.int32), np.zeros(2), 0, {})
+    chooser = make_chooser("posg", np.arange(2, dtype=np.int32), np.zeros(2), 0, {})
     assert isinstance(chooser, LearningChooser)
     chooser.learn(PosgKnowledge({0: one, 1: one}, {0: 20.0, 1: 0.0}), schedulers)
     chosen = chooser.choose(np.full(30, hash_int64(np.array([1]))[0]), 30).tolist()
@@ -218,7 +219,7 @@ def test_each_of_several_schedulers_makes_up_its_part_of_the_gap(schedulers: int
 def test_earliest_finish_is_done_with_each_tuple_first(k: int, seed: int) -> None:
     slowness = [1.0 + 0.3 * i for i in range(k)]
     knowledge, hashes, _ = learnt("earliest-finish", k, seed=seed, slowness=slowness, keys=30)
-    chooser = groupings.get("earliest-finish").chooser(np.arange(k, dtype=np.int32), np.zeros(k), seed, {})
+    chooser = make_chooser("earliest-finish", np.arange(k, dtype=np.int32), np.zeros(k), seed, {})
     chooser.learn(knowledge)
     chosen = np.concatenate([chooser.choose(hashes[:250], 250), chooser.choose(hashes[250:], len(hashes) - 250)])
     paces, costs = [knowledge.slowness(i) for i in range(k)], knowledge.costs.estimate(hashes)
@@ -246,28 +247,28 @@ def test_earliest_finish_follows_an_instance_that_becomes_slow() -> None:
 
 
 def test_reports_of_one_batch_may_come_in_any_order() -> None:
-    spec = groupings.get("earliest-finish")
-    assert spec.learning is not None
+    spec, learning = groupings.get("earliest-finish"), learning_of("earliest-finish")
+    assert learning is not None
     options = spec.check_options({})
     rng, reports = np.random.default_rng(3), []
     for instance in range(4):
-        observer = spec.learning.make_observer(instance, options)
+        observer = learning.make_observer(instance, options)
         keys = rng.integers(0, 30, 100)
         observer.observe(hash_int64(keys), rng.random(100))
         reports.append(observer.report())
     asked = hash_int64(np.arange(40))
-    one, other = (spec.learning.nothing_known(options).after(order) for order in (reports, reports[::-1]))
+    one, other = (learning.nothing_known(options).after(order) for order in (reports, reports[::-1]))
     assert isinstance(one, CostKnowledge)
     assert isinstance(other, CostKnowledge)
     assert (one.costs.estimate(asked) == other.costs.estimate(asked)).all()
-    assert spec.learning.nothing_known(options).after([]).to_wire() == spec.learning.nothing_known(options).to_wire()
+    assert learning.nothing_known(options).after([]).to_wire() == learning.nothing_known(options).to_wire()
 
 
 @pytest.mark.parametrize("name", LEARNING)
 def test_observers_report_once_and_only_what_is_new(name: str) -> None:
-    spec = groupings.get(name)
-    assert spec.learning is not None
-    observer = spec.learning.make_observer(2, spec.check_options({}))
+    spec, learning = groupings.get(name), learning_of(name)
+    assert learning is not None
+    observer = learning.make_observer(2, spec.check_options({}))
     assert observer.report() is None
     observer.observe(hash_int64(np.arange(3)), np.ones(3))
     report = observer.report()
@@ -278,7 +279,7 @@ def test_observers_report_once_and_only_what_is_new(name: str) -> None:
 
 @pytest.mark.parametrize("name", LEARNING)
 def test_choosers_without_knowledge_are_even_and_need_keys(name: str) -> None:
-    chooser = groupings.get(name).chooser(np.array([3, 5, 8], np.int32), np.zeros(3), 4, {})
+    chooser = make_chooser(name, np.array([3, 5, 8], np.int32), np.zeros(3), 4, {})
     chosen = chooser.choose(hash_int64(np.arange(300)), 300)
     assert {instance: int((chosen == instance).sum()) for instance in (3, 5, 8)} == {3: 100, 5: 100, 8: 100}
     with pytest.raises(GroupingError, match="5 tuples need 5 key hashes, found none"):
@@ -289,7 +290,7 @@ def test_choosers_without_knowledge_are_even_and_need_keys(name: str) -> None:
 def test_a_scheduler_balances_costs_that_round_robin_does_not(name: str) -> None:
     knowledge, _, costs = learnt(name, 4)
     keys = np.random.default_rng(9).integers(0, 50, 400)
-    chooser = groupings.get(name).chooser(np.arange(4, dtype=np.int32), np.zeros(4), 0, {})
+    chooser = make_chooser(name, np.arange(4, dtype=np.int32), np.zeros(4), 0, {})
     if isinstance(knowledge, PosgKnowledge):
         knowledge = PosgKnowledge(knowledge.pairs)
     chooser.learn(knowledge)
@@ -302,7 +303,7 @@ def test_a_scheduler_balances_costs_that_round_robin_does_not(name: str) -> None
 @pytest.mark.parametrize("name", LEARNING)
 def test_an_instance_without_capacity_gets_nothing(name: str) -> None:
     knowledge, hashes, _ = learnt(name, 3)
-    chooser = groupings.get(name).chooser(np.arange(3, dtype=np.int32), np.zeros(3), 0, {"capacities": [1, 0, 1]})
+    chooser = make_chooser(name, np.arange(3, dtype=np.int32), np.zeros(3), 0, {"capacities": [1, 0, 1]})
     assert set(chooser.choose(hashes, len(hashes)).tolist()) == {0, 2}
     chooser.learn(knowledge)
     assert set(chooser.choose(hashes, len(hashes)).tolist()) == {0, 2}
@@ -310,7 +311,7 @@ def test_an_instance_without_capacity_gets_nothing(name: str) -> None:
 
 @pytest.mark.parametrize("name", LEARNING)
 def test_damaged_knowledge_is_refused_with_a_sentence(name: str) -> None:
-    learning = groupings.get(name).learning
+    learning = learning_of(name)
     assert learning is not None
     with pytest.raises(KnowledgeFormatError, match=f"{name.removesuffix('-merged')} knowledge: field .* is missing"):
         learning.read_knowledge({})

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamtopology.routing.report import MANY, KeyPairs, LoadReport, ReportFormatError, SourceReport, merge
-from streamtopology.routing.table import bucket_of
+from streamtopology.routing.load.load_report import MANY, KeyPairs, LoadReport, ReportFormatError, SourceReport, merge
+from streamtopology.routing.table.table import bucket_of
 
 N_BUCKETS = 16
 

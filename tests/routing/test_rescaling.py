@@ -9,14 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.observed import BASE, Stream
+from support.reasons import BY_TEST
 
-from streamtopology.routing.controller import Controller, TopologyFacts
-from streamtopology.routing.epoch import Epoch, Route
-from streamtopology.routing.placement import Placement
-from streamtopology.routing.report import LoadReport
-from streamtopology.routing.rescaling import instances_of, rescaled_shares, slot_names, with_replicas
-from streamtopology.routing.table import moved
-from streamtopology.routing.topology import Rebalance, Topology, parse, to_manifest
+from streamtopology.routing.control.controller import Controller
+from streamtopology.routing.control.decisions import TopologyFacts
+from streamtopology.routing.control.feed import CommittedBatch
+from streamtopology.routing.epochs.epoch import Epoch, Route
+from streamtopology.routing.epochs.placement import Placement
+from streamtopology.routing.epochs.rescaling import instances_of, rescaled_shares, slot_names, with_replicas
+from streamtopology.routing.load.load_report import LoadReport
+from streamtopology.routing.table.table import moved
+from streamtopology.topology import Rebalance, Topology, parse, to_manifest
 
 NAMES = ("large-0", "large-1", "large-2", "small-0")
 
@@ -27,14 +30,16 @@ def topology(parallelism: int | None = None) -> Topology:
         operators.append({**operators[0], "name": "told", "parallelism": parallelism})
     return parse(
         {
-            "apiVersion": "streamtopology.dev/v1alpha1", "kind": "StreamTopology", "metadata": {"name": "scaled"},
+            "apiVersion": "streamtopology.dev/v1alpha1",
+            "kind": "StreamTopology",
+            "metadata": {"name": "scaled"},
             "spec": {
                 "sources": [{"name": "s", "format": "parquet", "schema": "k BIGINT", "options": {"path": "data"}}],
                 "operators": operators,
                 "executors": [{"name": "large", "replicas": 3}, {"name": "small", "replicas": 1, "cpu": "300m"}],
             },
         }
-    )  # fmt: skip
+    )
 
 
 def test_slots_are_named_by_class_and_ordinal() -> None:
@@ -90,7 +95,9 @@ SPEEDS = np.array([1.0, 1.0, 0.3, 1.0])
 def observed(controller: Controller, stream: Stream, epoch: Epoch) -> None:
     for number in range(6):
         seconds, reports, sources = stream.batch(epoch)
-        controller.observe(number, seconds, [r for r in reports if r.instance < 3], sources[:3], epoch.number)
+        controller.observe(
+            CommittedBatch(number, epoch.number, seconds, [r for r in reports if r.instance < 3], sources[:3]).observed()
+        )
 
 
 def loads(stream: Stream, route: Route) -> np.ndarray:
@@ -98,18 +105,24 @@ def loads(stream: Stream, route: Route) -> np.ndarray:
     return np.bincount(route.table.lookup(stream.hashes), stream.rows * stream.shares, 4)
 
 
-def test_a_new_slot_gets_its_part_by_its_declared_cpu_and_the_others_what_was_measured() -> None:
+def test_new_slot_counts_by_declared_cpu_and_others_as_measured() -> None:
     stream = Stream(5, speeds=SPEEDS, noise=0.01)
     three = Placement.first(("large-0", "large-1", "small-0"), 3)
     table = stream.first_epoch().routes["count"].table
     assert table is not None
     route = Route("mixed", table.rescaled([0, 1, 2]), (0, 1, 2))
-    first = Epoch(1, {"count": route}, (), "start", three)
+    first = Epoch(1, {"count": route}, (), BY_TEST, three)
     controller = Controller(Rebalance(), lambda: 0.0)
     observed(controller, stream, first)
     four = three.rescaled(("large-0", "large-1", "large-2", "small-0"), 4)
-    wider = Epoch(2, {"count": replace(route, table=table.rescaled([0, 1, 2, 3]), instances=(0, 1, 2, 3))}, (), "", four)
-    fitted = controller.fitted(wider, TopologyFacts((1.0, 1.0, 0.3, 1.0), {"count": "mixed"}))
+    wider = Epoch(
+        2,
+        {"count": replace(route, table=table.rescaled([0, 1, 2, 3]), instances=(0, 1, 2, 3))},
+        (),
+        BY_TEST,
+        four,
+    )
+    fitted = controller.fit_epoch(wider, TopologyFacts((1.0, 1.0, 0.3, 1.0), {"count": "mixed"}))
     planned = fitted.routes["count"].table
     assert planned is not None
     finish = loads(stream, fitted.routes["count"]) / (BASE["count"] * SPEEDS)
@@ -119,8 +132,9 @@ def test_a_new_slot_gets_its_part_by_its_declared_cpu_and_the_others_what_was_me
     two = four.rescaled(("large-0", "small-0"), 2)
     narrow = replace(fitted.routes["count"], table=planned.rescaled([0, 2]), instances=(0, 2))
     shares = rescaled_shares(fitted.source_shares, four, two)
-    shrunk = controller.fitted(
-        Epoch(3, {"count": narrow}, shares, "", two), TopologyFacts((1.0, 1.0, 0.3, 1.0), {"count": "mixed"})
+    shrunk = controller.fit_epoch(
+        Epoch(3, {"count": narrow}, shares, BY_TEST, two),
+        TopologyFacts((1.0, 1.0, 0.3, 1.0), {"count": "mixed"}),
     )
     after = shrunk.routes["count"]
     assert after.table is not None
@@ -134,25 +148,25 @@ def test_a_new_slot_gets_its_part_by_its_declared_cpu_and_the_others_what_was_me
     assert changed[np.isin(was, [0, 2])].mean() < 0.2, "keys of instances that stay hardly move"
 
 
-def test_where_rerouting_is_off_a_rescaling_moves_only_what_must_move() -> None:
+def test_rescaling_with_mode_off_moves_only_what_it_must() -> None:
     stream = Stream(5, speeds=SPEEDS)
     controller = Controller(Rebalance(mode="Off"), lambda: 0.0)
     observed(controller, stream, stream.first_epoch())
     wider = replace(stream.first_epoch(), placement=Placement.first(NAMES, 4))
-    assert controller.fitted(wider, TopologyFacts((1.0,) * 4, {"count": "mixed"})) is wider
+    assert controller.fit_epoch(wider, TopologyFacts((1.0,) * 4, {"count": "mixed"})) is wider
 
 
 def test_nothing_is_planned_for_a_slot_that_is_gone() -> None:
     placement = Placement.first(NAMES, 4).rescaled(NAMES[:2], 2)
     route = Route("shuffle", None, (0, 1))
-    epoch = Epoch(2, {"count": route}, (0.5, 0.5, 0.0, 0.0), "", placement)
+    epoch = Epoch(2, {"count": route}, (0.5, 0.5, 0.0, 0.0), BY_TEST, placement)
     controller = Controller(Rebalance(), lambda: 0.0)
     stream = Stream(1, policy="shuffle")
     for number in range(6):
         _, _, sources = stream.batch(replace(epoch, source_shares=(), routes={"count": Route("shuffle", None, (0, 1, 2, 3))}))
         reports = [LoadReport("count", i, i, 1000, 0.2 * (1 + 3 * i), 0.21 + 0.6 * i) for i in range(2)]
-        controller.observe(number, 1.0, reports, sources[:2], 2)
-    fitted = controller.fitted(epoch, TopologyFacts((1.0,) * 4, choosers=frozenset({"count"})))
+        controller.observe(CommittedBatch(number, 2, 1.0, reports, sources[:2]).observed())
+    fitted = controller.fit_epoch(epoch, TopologyFacts((1.0,) * 4, choosers=frozenset({"count"})))
     capacities = fitted.routes["count"].options["capacities"]
     assert isinstance(capacities, list)
     assert len(capacities) == 2

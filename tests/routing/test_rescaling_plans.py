@@ -9,7 +9,7 @@ import pytest
 from support.planning import loads_after, zipf_input
 
 from streamtopology.routing.planners import PlanInput, get
-from streamtopology.routing.table import moved
+from streamtopology.routing.table.table import moved
 
 TABLE_PLANNERS = ("mixed", "mixed-compact", "mixed-bf", "mintable", "minmig", "readj")
 
@@ -54,7 +54,7 @@ def test_the_keys_of_a_removed_instance_are_shared_out_and_few_others_move(name,
 
 
 @pytest.mark.parametrize("name", ["mixed", "mixed-compact"])
-def test_where_the_table_is_small_homeless_keys_go_to_their_hash_destination_before_entries_do(name):
+def test_small_table_sends_homeless_keys_to_their_hash_before_entries(name):
     balanced = replace(balanced_operator(), max_entries=300)
     balanced = replace(balanced, current=get("mixed")(balanced).table)
     given_input = over(balanced, (0, 1, 2, 3))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamtopology.routing.sketches.space_saving import SpaceSaving
+from streamtopology.routing.load.sketches.space_saving import SpaceSaving
 
 batches = st.lists(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 20)), max_size=25), min_size=1, max_size=8)
 capacities = st.integers(1, 12)

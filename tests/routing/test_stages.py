@@ -1,18 +1,19 @@
-"""What each stage asks of its planner, and how rows are shared where no table is."""
+"""The request of each stage to its planner, and the sharing of rows without a table."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
+from streamtopology.contract.reasons import SOURCE
 from streamtopology.routing import planners
-from streamtopology.routing.capacity import SOURCE, SlotModel
-from streamtopology.routing.epoch import Route
+from streamtopology.routing.control.slot_model import SlotModel
+from streamtopology.routing.control.stages import ShareStage, TableStage
+from streamtopology.routing.epochs.epoch import Route
+from streamtopology.routing.load.load_report import LoadReport
 from streamtopology.routing.planners import Plan, PlanInput
 from streamtopology.routing.planners.plan import DEFAULT_BETA
-from streamtopology.routing.report import LoadReport
-from streamtopology.routing.stages import ShareStage, TableStage
-from streamtopology.routing.table import BUCKETS, RoutingTable
+from streamtopology.routing.table.table import BUCKETS, RoutingTable
 
 SLOTS = 4
 
@@ -21,9 +22,11 @@ def model(rates: list[float], fixed: list[float]) -> SlotModel:
     """Capacities (rows/s) and fixed seconds of the slots, the same at every stage."""
     stages = (SOURCE, "count")
     return SlotModel(
-        np.array(rates), dict.fromkeys(stages, 1.0), {name: np.array(rates) for name in stages},
+        np.array(rates),
+        dict.fromkeys(stages, 1.0),
+        {name: np.array(rates) for name in stages},
         {name: np.array(fixed) for name in stages},
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(("options", "beta"), [({}, DEFAULT_BETA), ({"beta": 0.5}, 0.5)])

@@ -12,17 +12,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from streamtopology.routing.epoch import Epoch, EpochFormatError, Route
-from streamtopology.routing.hashing import hash_int64
-from streamtopology.routing.placement import Placement
-from streamtopology.routing.table import (
-    BUCKETS,
-    RoutingTable,
-    TableFormatError,
-    bucket_of,
-    moved,
-    partition,
-)
+from streamtopology.contract.reasons import EpochReason
+from streamtopology.routing.epochs.epoch import Epoch, EpochFormatError, Route
+from streamtopology.routing.epochs.placement import Placement
+from streamtopology.routing.table.hashing import hash_int64
+from streamtopology.routing.table.table import BUCKETS, RoutingTable, TableFormatError, bucket_of, moved, partition
 
 EXTREMES = st.sampled_from([0, 1, 2**63, 2**64 - 1, 2**32, 2**32 - 1])
 HASHES = st.integers(0, 2**64 - 1) | st.integers(0, 40) | EXTREMES
@@ -71,7 +65,7 @@ def test_lookup_finds_all_of_many_entries_and_no_others(n_entries: int) -> None:
     assert (owners[n_entries:] == table.buckets[bucket_of(hashes[n_entries:], BUCKETS)]).all()
 
 
-def test_entries_that_agree_in_their_low_or_high_bits_are_told_apart() -> None:
+def test_entries_that_agree_in_their_low_or_high_bits_are_distinguished() -> None:
     numbers = range(1, 1000)
     crowded = [0, *numbers, *(number << 26 for number in numbers), *(number << 52 for number in numbers)]
     table = table_of({key: number % 10 for number, key in enumerate(crowded)}, [0])
@@ -268,7 +262,7 @@ def an_epoch() -> Epoch:
         "enrich": Route("shuffle", None, (0, 1), {}),
     }
     placement = Placement(("large-0", "small-0", "large-1"), (0, 2), (0, 0, -1, 2))
-    return Epoch(4, routes, (0.5, 0.0, 0.5), "instance 3 was 20 % behind", placement)
+    return Epoch(4, routes, (0.5, 0.0, 0.5), EpochReason.of_text("instance 3 was 20 % behind"), placement)
 
 
 def test_an_epoch_comes_back_from_json_and_from_a_pickle() -> None:

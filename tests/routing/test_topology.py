@@ -9,20 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.mistakes import GONE, MISTAKES, VALID, changed
 
-from streamtopology.routing.topology import (
+from streamtopology.topology import (
     ExecutorClass,
     Grouping,
     Input,
     ManifestError,
-    Operator,
+    OperatorSpec,
     Problem,
     Rebalance,
     Sink,
     Source,
-    Traits,
     Trigger,
     Watermark,
-    check_traits,
     columns_of,
     parse,
 )
@@ -38,12 +36,16 @@ def test_a_manifest_becomes_typed_values() -> None:
     topology = parse(VALID)
     assert topology.sources == (
         Source(
-            "rides", "csv", "id BIGINT, city STRING, fare DOUBLE, at TIMESTAMP",
+            "rides",
+            "csv",
+            "id BIGINT, city STRING, fare DOUBLE, at TIMESTAMP",
             {"path": "data/rides", "header": "true", "maxFilesPerTrigger": "1"},
-            ("id", "city", "fare * 2 AS doubled", "at"), "fare > 0", Watermark("at", 10.0, 30.0),
+            ("id", "city", "fare * 2 AS doubled", "at"),
+            "fare > 0",
+            Watermark("at", 10.0, 30.0),
         ),
-    )  # fmt: skip
-    assert topology.operator("clean") == Operator(
+    )
+    assert topology.operator("clean") == OperatorSpec(
         "clean", (Input("rides", "rides"),), 4, Grouping("shuffle"), "filter", {"where": "city IS NOT NULL"}
     )
     assert [topology.operator("pairs").key_of(alias) for alias in ("left", "right")] == [("id",), ("id",)]
@@ -64,7 +66,7 @@ def test_a_topology_finds_its_parts_by_name() -> None:
         topology.operator("per-town")
 
 
-def test_an_operator_without_parallelism_follows_the_executors_of_a_class_that_is_scaled() -> None:
+def test_operator_without_parallelism_follows_the_scaled_class() -> None:
     topology = parse(
         changed(("spec.executors[0].replicas", GONE), ("spec.autoscale", {"class": "large", "replicas": 3, "maxReplicas": 5}))
     )
@@ -89,14 +91,14 @@ def test_operators_come_in_the_order_of_the_flow_and_remember_their_place() -> N
 
 
 @pytest.mark.parametrize(("path", "value", "problem_path", "sentence"), MISTAKES)
-def test_one_mistake_is_one_problem(path: str, value: object, problem_path: str, sentence: str) -> None:
+def test_each_mistake_is_a_single_problem(path: str, value: object, problem_path: str, sentence: str) -> None:
     problems = problems_of(changed((path, value)))
     assert [problem.path for problem in problems] == [problem_path or path]
     assert re.search(sentence, problems[0].message), problems[0].message
 
 
 @pytest.mark.parametrize("manifest", [None, {}, [], "text", 3, {"spec": None}])
-def test_what_is_no_manifest_is_refused(manifest: object) -> None:
+def test_document_that_is_no_manifest_is_refused(manifest: object) -> None:
     assert problems_of(manifest)
 
 
@@ -150,32 +152,18 @@ def test_two_sinks_do_not_share_a_folder() -> None:
 
 def test_kafka_says_which_options_are_missing() -> None:
     manifest = changed(
-        ("spec.sources[0].format", "kafka"), ("spec.sources[0].options", {"subscribe": "rides"}),
-        ("spec.sinks[0].format", "kafka"), ("spec.sinks[0].options", {"kafka.bootstrap.servers": "b:9092"}),
-    )  # fmt: skip
+        ("spec.sources[0].format", "kafka"),
+        ("spec.sources[0].options", {"subscribe": "rides"}),
+        ("spec.sinks[0].format", "kafka"),
+        ("spec.sinks[0].options", {"kafka.bootstrap.servers": "b:9092"}),
+    )
     assert [str(problem) for problem in problems_of(manifest)] == [
         "spec.sources[0].options.kafka.bootstrap.servers: is missing, a kafka source needs it",
         "spec.sinks[0].options.topic: is missing, a kafka sink needs it",
     ]
 
 
-def test_traits_of_a_users_own_class_are_judged_like_a_builtins() -> None:
-    topology = parse(
-        changed(
-            ("spec.operators[1].run", "ride.py:Latest"),
-            ("spec.operators[1].with", {}),
-            ("spec.operators[1].grouping.policy", "partial-key"),
-        )
-    )
-    assert check_traits(topology, {"per-city": Traits(stateful=True, combinable=True)}) == []
-    [problem] = check_traits(topology, {"per-city": Traits(stateful=True)})
-    assert problem.path == "spec.operators[1].grouping.policy"
-    assert "before 'ride.py:Latest', whose state cannot be combined" in problem.message
-    [problem] = check_traits(topology, {"per-city": Traits(stateful=True, combinable=True, min_inputs=2, max_inputs=2)})
-    assert str(problem) == "spec.operators[1].inputs: found 1 inputs, 'ride.py:Latest' takes 2"
-
-
-def test_what_kubernetes_adds_to_a_manifest_is_no_problem() -> None:
+def test_fields_that_kubernetes_adds_are_accepted() -> None:
     manifest = changed(("metadata", {"name": "trips", "uid": "1", "labels": {"a": "b"}}), ("status", {"epoch": 3}))
     assert parse(manifest) == parse(VALID)
 

@@ -1,4 +1,4 @@
-"""What a changed manifest asks of a running topology: the level of every change and its sentence."""
+"""The effect of a changed manifest on a running topology: the level of every change and its sentence."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from streamtopology.routing.topology import (
+from streamtopology.topology import (
     Autoscale,
     Driver,
     ExecutorClass,
@@ -15,9 +15,10 @@ from streamtopology.routing.topology import (
     Input,
     Level,
     Migration,
-    Operator,
+    OperatorSpec,
     PodSettings,
     Rebalance,
+    Restore,
     Sink,
     Source,
     Topology,
@@ -26,8 +27,8 @@ from streamtopology.routing.topology import (
     difference,
 )
 
-OPERATOR = Operator("tail", (Input("flights", "flights"),), 4, Grouping("fields", ("tailnum",)), "count")
-NEXT = Operator("dest", (Input("tail", "tail"),), 4, Grouping("mixed", ("dest",)), "count")
+OPERATOR = OperatorSpec("tail", (Input("flights", "flights"),), 4, Grouping("fields", ("tailnum",)), "count")
+NEXT = OperatorSpec("dest", (Input("tail", "tail"),), 4, Grouping("mixed", ("dest",)), "count")
 SOURCE = Source("flights", "parquet", "dest STRING", {"path": "data"})
 SINK = Sink("out", "dest", "parquet", {"path": "out"})
 LARGE, SMALL = ExecutorClass("large", 3, 0.45), ExecutorClass("small", 1, 0.135)
@@ -74,30 +75,34 @@ def _rebalance(**fields: Any) -> Topology:
         (_tail(inputs=(Input("flights", "rows", ("tailnum",)),)), Level.RESTART,
          "operator tail inputs: [flights] -> [flights as rows key [tailnum]]"),
         (_tail(aggregate_every=2), Level.RESTART, "operator tail aggregateEvery: 1 -> 2"),
+        (_tail(late="out"), Level.RESTART, "operator tail late: none -> out"),
         (_with(operators=(OPERATOR,)), Level.RESTART, "operator dest removed"),
         (_with(sources=(replace(SOURCE, schema="dest BIGINT"),)), Level.RESTART,
          "source flights schema: dest STRING -> dest BIGINT"),
         (_with(sources=(replace(SOURCE, where="true"),)), Level.RESTART, "source flights where: none -> true"),
         (_with(sources=(replace(SOURCE, watermark=Watermark("at", 10.0)),)), Level.RESTART,
-         "source flights watermark: none -> at, delay 10s, idleTimeout 30s"),
+         "source flights watermark: none -> at, delay 10s, idleTimeout 30s, maxAhead 24h"),
         (_with(sources=(SOURCE, replace(SOURCE, name="more"))), Level.RESTART, "source more added"),
         (_with(sinks=(replace(SINK, format="json"),)), Level.RESTART, "sink out format: parquet -> json"),
         (_with(checkpoint="s3://b/c"), Level.RESTART, "checkpoint: none -> s3://b/c"),
         (_with(trigger=Trigger(1.0)), Level.RESTART, "trigger interval: 0s -> 1s"),
         (_with(on_bad_tuple="deadLetter"), Level.RESTART, "onBadTuple: fail -> deadLetter"),
+        (_with(on_remove="drop"), Level.RESTART, "onRemove: fail -> drop"),
         (_with(image="flights:2"), Level.RESTART, "image: none -> flights:2"),
         (_with(image_pull_policy="Never"), Level.RESTART, "imagePullPolicy: none -> Never"),
+        (_with(image_pull_secrets=("registry",)), Level.RESTART, "imagePullSecrets: [] -> [registry]"),
         (_with(driver=Driver(2.0)), Level.RESTART, "driver cpu: 1 -> 2"),
         (_with(driver=Driver(memory_bytes=2**32)), Level.RESTART, "driver memory: 3Gi -> 4Gi"),
         (_with(driver=Driver(pod=TOLERANT)), Level.RESTART, "driver pod.tolerations changed"),
         (_large(pod=TOLERANT), Level.RESIZE, "executor class large pod.tolerations changed"),
         (_with(suspend=True), Level.IGNORE, "suspend: False -> True"),
         (_with(migration=Migration(2**30)), Level.IGNORE, "migration threshold: 64Mi -> 1Gi"),
+        (_with(restore=Restore("/b/c")), Level.IGNORE, "restore: none -> Clone from /b/c"),
         (_with(autoscale=Autoscale("large")), Level.IGNORE, "autoscale: none -> large"),
         (_with(name="other"), Level.RESTART, "name: flights -> other"),
     ],
 )  # fmt: skip
-def test_one_change_has_its_level_and_sentence(new: Topology, level: Level, sentence: str) -> None:
+def test_single_change_has_its_level_and_sentence(new: Topology, level: Level, sentence: str) -> None:
     change = difference(OLD, new)
     assert change.sentences == (sentence,)
     assert change.level is level

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 import yaml
 
-from streamtopology.routing.groupings import GROUPINGS
-from streamtopology.routing.topology import BUILTINS, ManifestError, load, parse, to_manifest
+from streamtopology.topology import BUILTINS, ManifestError, load, parse, to_manifest
+from streamtopology.topology.groupings import GROUPINGS
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
-REFERENCE = (ROOT / "docs" / "manifest.md").read_text(encoding="utf-8")
+REFERENCE = (ROOT / "docs" / "guide" / "manifest.md").read_text(encoding="utf-8")
+GROUPINGS_PAGE = (ROOT / "docs" / "guide" / "groupings.md").read_text(encoding="utf-8")
 SHIPPED = [path for path in sorted(EXAMPLES.rglob("*.yaml")) if "kind: StreamTopology\nmetadata" in path.read_text("utf-8")]
 
 
@@ -99,5 +100,8 @@ def test_the_reference_has_a_complete_manifest_with_the_defaults_it_claims(tmp_p
 
 
 def test_the_reference_names_every_grouping_and_builtin() -> None:
-    for name in (*GROUPINGS, *BUILTINS):
+    for name in GROUPINGS:
+        assert f"| `{name}` |" in GROUPINGS_PAGE
+    for name in BUILTINS:
         assert f"| `{name}` |" in REFERENCE
+    assert f"one of {len(GROUPINGS)} policies" in REFERENCE

@@ -11,8 +11,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamtopology.routing.groupings import GROUPINGS
-from streamtopology.routing.topology import (
+from streamtopology.topology import (
     BUILTINS,
     Autoscale,
     Driver,
@@ -21,7 +20,7 @@ from streamtopology.routing.topology import (
     Input,
     ManifestError,
     Migration,
-    Operator,
+    OperatorSpec,
     PodSettings,
     Rebalance,
     Sink,
@@ -34,7 +33,8 @@ from streamtopology.routing.topology import (
     parse,
     to_manifest,
 )
-from streamtopology.routing.topology.schema import to_ddl
+from streamtopology.topology.groupings import GROUPINGS
+from streamtopology.topology.schema import to_ddl
 
 EXAMPLE: Any = yaml.safe_load((Path(__file__).parents[2] / "examples" / "self-join.yaml").read_text(encoding="utf-8"))
 GONE = object()
@@ -63,13 +63,13 @@ def _sources(draw: st.DrawFn, name: str) -> Source:
     options = draw(st.dictionaries(st.text(min_size=1, max_size=8), st.text(max_size=8), max_size=2))
     needed = {"path": "data", "kafka.bootstrap.servers": "b:9092", "subscribe": "t"}
     select = draw(st.lists(st.sampled_from(["*", "a", "a + 1 AS b", 'unnest(x) as "the word"']), max_size=3))
-    watermark = Watermark(draw(_columns), draw(_durations), draw(_durations))
+    watermark = Watermark(draw(_columns), draw(_durations), draw(_durations), draw(_durations))
     where = draw(st.none() | _texts)
     return Source(name, format_name, to_ddl(columns_of(ddl)), options | needed, tuple(select), where, watermark)
 
 
 @st.composite
-def _operators(draw: st.DrawFn, name: str, upstream: list[str]) -> Operator:
+def _operators(draw: st.DrawFn, name: str, upstream: list[str]) -> OperatorSpec:
     run = draw(st.sampled_from([*BUILTINS, "package.module:Class", "own/code.py:Class"]))
     traits = BUILTINS.get(run, Traits(stateful=False, max_inputs=None))
     whole = [policy for policy, spec in GROUPINGS.items() if not spec.splits_keys]
@@ -81,7 +81,7 @@ def _operators(draw: st.DrawFn, name: str, upstream: list[str]) -> Operator:
     input_keys = st.just(()) | _keys if key else st.just(())
     inputs = tuple(Input(origin, f"in{index}", draw(input_keys)) for index, origin in enumerate(origins))
     grouping = Grouping(policy, key, {"beta": draw(st.floats(0, 9))} if policy == "mixed" else {})
-    return Operator(name, inputs, draw(st.integers(1, 1024)), grouping, run, draw(_options), draw(st.integers(1, 9)))
+    return OperatorSpec(name, inputs, draw(st.integers(1, 1024)), grouping, run, draw(_options), draw(st.integers(1, 9)))
 
 
 @st.composite
@@ -106,6 +106,10 @@ _pods = st.builds(
     affinity=st.dictionaries(_names, _json, max_size=1),
     labels=st.dictionaries(_names, st.text(max_size=8), max_size=2),
     service_account_name=st.none() | _names,
+    init_containers=st.just(()) | st.just(({"name": "side", "image": "i", "restartPolicy": "Always"},)),
+    security_context=st.dictionaries(_names, _json, max_size=1),
+    scheduler_name=st.none() | _names,
+    termination_grace_seconds=st.none() | st.integers(75, 86_400),
 ) | st.just(PodSettings())
 
 
@@ -126,7 +130,7 @@ def topologies(draw: st.DrawFn) -> Topology:
     names = draw(st.lists(_names, min_size=8, max_size=8, unique=True))
     source_names, operator_names = names[: draw(st.integers(1, 3))], names[3 : draw(st.integers(4, 8))]
     sources = [draw(_sources(name)) for name in source_names]
-    operators: list[Operator] = []
+    operators: list[OperatorSpec] = []
     for name in operator_names:
         operators.append(draw(_operators(name, [*source_names, *(operator.name for operator in operators)])))
     sinks = [draw(_sinks(name, operator_names)) for name in draw(st.lists(_names, max_size=2, unique=True))]
@@ -142,15 +146,26 @@ def topologies(draw: st.DrawFn) -> Topology:
         executors = [replace(one, replicas=scaled) if one.name == autoscale.executor_class else one for one in executors]
     parts = (tuple(sources), tuple(operators), tuple(sinks), tuple(executors))
     topology = Topology(
-        draw(_names), *parts, draw(_rebalances()), trigger, checkpoint, draw(st.sampled_from(["fail", "deadLetter"])),
-        draw(st.none() | _names), draw(st.sampled_from([None, "Always", "IfNotPresent", "Never"])), draw(st.booleans()),
-        autoscale, Driver(draw(_cpus), draw(st.integers(2**30, 2**50)), draw(_pods)), Migration(draw(st.integers(0, 2**50))),
-    )  # fmt: skip
+        draw(_names),
+        *parts,
+        draw(_rebalances()),
+        trigger,
+        checkpoint,
+        draw(st.sampled_from(["fail", "deadLetter"])),
+        draw(st.none() | _names),
+        draw(st.sampled_from([None, "Always", "IfNotPresent", "Never"])),
+        draw(st.booleans()),
+        autoscale,
+        Driver(draw(_cpus), draw(st.integers(2**30, 2**50)), draw(_pods)),
+        Migration(draw(st.integers(0, 2**50))),
+    )
     following = draw(st.booleans())
     parallelism = topology.default_parallelism
-    return replace(
-        topology, operators=tuple(replace(one, parallelism=parallelism, follows_executors=True) for one in operators)
-    ) if following else topology  # fmt: skip
+    return (
+        replace(topology, operators=tuple(replace(one, parallelism=parallelism, follows_executors=True) for one in operators))
+        if following
+        else topology
+    )
 
 
 @settings(max_examples=60, deadline=None)
@@ -163,7 +178,7 @@ def test_any_topology_comes_back_from_its_manifest(topology: Topology) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(topologies(), st.integers(0, 2000))
-def test_what_an_autoscaler_decides_comes_back_from_the_manifest_that_runs(topology: Topology, replicas: int) -> None:
+def test_replicas_of_an_autoscaler_survive_the_running_manifest(topology: Topology, replicas: int) -> None:
     running = topology.resolved(replicas)
     assert parse(to_manifest(running)) == running
     assert running.autoscale is None

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamtopology.routing.topology import (
+from streamtopology.topology import (
     QuantityError,
     format_cpu,
     format_duration,
@@ -21,7 +21,7 @@ from streamtopology.routing.topology import (
 
 @pytest.mark.parametrize(
     ("value", "cores"),
-    [("450m", 0.45), (0.45, 0.45), (1, 1.0), ("2", 2.0), ("0.135", 0.135), ("1500m", 1.5), (1.0, 1.0), (" 1 ", 1.0)],
+    [("450m", 0.45), (0.45, 0.45), (1, 1.0), ("2", 2.0), ("0.135", 0.135), ("1500m", 1.5), (1.0, 1.0)],
 )
 def test_cpu(value: object, cores: float) -> None:
     assert parse_cpu(value) == cores
@@ -46,7 +46,7 @@ def test_memory(value: object, amount: int) -> None:
 @pytest.mark.parametrize(
     ("value", "seconds"),
     [("10us", 1e-5), ("250ms", 0.25), ("1.5s", 1.5), ("10m", 600.0), ("1h", 3600.0), ("0", 0.0), (0, 0.0)],
-)  # fmt: skip
+)
 def test_durations(value: object, seconds: float) -> None:
     assert parse_duration(value) == seconds
 
@@ -65,7 +65,14 @@ DURATION = "a duration such as 10us, 250ms, 10s, 5m, 1h or 0"
         (parse_cpu, 1e-7, f"found 1e-07, expected {CPU}: nothing is finer than 1m"),
         (parse_cpu, "2c", f"found '2c', expected {CPU}: the only unit is m, a thousandth of a core"),
         (parse_cpu, -1, f"found -1, expected {CPU}: it is negative"),
-        (parse_cpu, 5000, f"found 5000, expected {CPU}: at most 1024 cores"),
+        (parse_cpu, 5000, f"found 5000, expected {CPU}: at most 1024 cores; did you mean 5000m, 5 of them?"),
+        (parse_cpu, 2500, f"found 2500, expected {CPU}: at most 1024 cores; did you mean 2500m, 2.5 of them?"),
+        (parse_cpu, 2_000_000, f"found 2000000, expected {CPU}: at most 1024 cores"),
+        (parse_cpu, "2000000m", f"found '2000000m', expected {CPU}: at most 1024 cores"),
+        (parse_cpu, "500 m", f"found '500 m', expected {CPU}: spaces are not allowed; did you mean 500m?"),
+        (parse_cpu, " 1 ", f"found ' 1 ', expected {CPU}: spaces are not allowed; did you mean 1?"),
+        (parse_memory, "1 Gi", f"found '1 Gi', expected {MEMORY}: spaces are not allowed; did you mean 1Gi?"),
+        (parse_duration, "5 s", f"found '5 s', expected {DURATION}: spaces are not allowed; did you mean 5s?"),
         (parse_cpu, True, f"found True, expected {CPU}"),
         (parse_cpu, float("nan"), f"found nan, expected {CPU}"),
         (parse_cpu, [1], f"found [1], expected {CPU}"),
@@ -106,7 +113,13 @@ def test_durations_are_written_as_they_are_read(nanoseconds: int) -> None:
 
 def test_the_largest_unit_without_a_fraction_is_written() -> None:
     assert [format_duration(seconds) for seconds in (0.0, 1e-5, 0.25, 90.0, 600.0, 7200.0, 5e-7)] == [
-        "0s", "10us", "250ms", "90s", "10m", "2h", "0.0000005s"
-    ]  # fmt: skip
+        "0s",
+        "10us",
+        "250ms",
+        "90s",
+        "10m",
+        "2h",
+        "0.0000005s",
+    ]
     assert [format_memory(amount) for amount in (2**30, 3 * 2**29, 1000)] == ["1Gi", "1536Mi", "1000"]
     assert [format_cpu(cores) for cores in (0.45, 2.0, 1.5)] == ["450m", "2", "1500m"]

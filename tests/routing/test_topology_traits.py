@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from streamtopology.jobs.operators import BUILTINS as CLASSES
-from streamtopology.routing.topology import BUILTINS
+from streamtopology.topology import BUILTINS
 
 
 def test_the_same_builtins_are_declared_and_implemented() -> None:
     assert set(BUILTINS) == set(CLASSES)
 
 
-def test_what_is_declared_combinable_can_combine() -> None:
+def test_declared_combinable_operators_can_combine() -> None:
     assert {name: traits.combinable for name, traits in BUILTINS.items()} == {
         name: kind.combinable for name, kind in CLASSES.items()
     }

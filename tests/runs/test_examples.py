@@ -16,9 +16,9 @@ import duckdb
 import pytest
 import yaml
 
-from streamtopology.jobs.query import Until
-from streamtopology.jobs.sinks.memory import memory_rows
-from streamtopology.routing import groupings
+from streamtopology.jobs.connectors.sinks.memory import memory_rows
+from streamtopology.jobs.runtime.streaming_query import Until
+from streamtopology.topology import groupings
 
 if TYPE_CHECKING:  # the plugins are imported by pytest, which then explains their assertions
     from support.kafka import Broker
@@ -125,6 +125,41 @@ def test_every_trip_is_enriched_once(runner: Runner) -> None:
     assert fares["fare"] == [Decimal("2.5") + miles * Decimal("1.75") for miles in fares["miles"]]
     worked = {report.instance for batch in history.batches for report in batch.reports if report.rows}
     assert len(worked) == 3
+
+
+def test_ten_most_frequent_words_of_all_are_ranked(runner: Runner) -> None:
+    runner.run(example("top-ten.yaml", path=str(EXAMPLES / "data/text/*.txt")), base=EXAMPLES)
+    newest = memory_rows("top").to_pylist()[-1]
+    ranked = sorted(words().items(), key=lambda counted: (-counted[1], counted[0]))
+    assert list(zip(newest["word"], newest["count"], strict=True)) == ranked[:10]
+
+
+def test_current_values_of_updates_are_those_of_the_newest_batch(runner: Runner, tmp_path: Path) -> None:
+    given = example("wordcount.yaml", path=str(EXAMPLES / "data/text/*.txt"))
+    given["metadata"]["name"] = "current-values"
+    given["spec"]["sinks"][0].update(format="parquet", options={"path": str(tmp_path / "counts")})
+    runner.run(given, base=EXAMPLES)
+    query = (EXAMPLES / "current_values.sql").read_text().replace("build/wordcount/counts", str(tmp_path / "counts"))
+    assert Counter(dict(duckdb.sql(query).fetchall())) == words()
+    updates = duckdb.sql(f"SELECT count(*) FROM '{tmp_path}/counts/*.parquet'").fetchall()[0][0]
+    assert updates > len(words())
+
+
+def test_sessions_equal_duckdbs(runner: Runner) -> None:
+    given = example("sessions.yaml", path=str(EXAMPLES / "data/trades"))
+    runner.run(given, Until(drain=True), base=EXAMPLES)
+    expected = duckdb.sql(f"""
+        WITH trades AS (SELECT symbol, "at"::TIMESTAMP AS t FROM read_csv('{EXAMPLES}/data/trades/*.csv', header = true)),
+        begun AS (SELECT *, t - lag(t) OVER by_symbol <= INTERVAL 20 SECONDS AS goes_on FROM trades
+                  WINDOW by_symbol AS (PARTITION BY symbol ORDER BY t)),
+        numbered AS (SELECT *, count(*) FILTER (goes_on IS NOT true) OVER by_symbol AS session FROM begun
+                     WINDOW by_symbol AS (PARTITION BY symbol ORDER BY t))
+        SELECT symbol, min(t), max(t), count(*) FROM numbered GROUP BY symbol, session
+    """).fetchall()
+    rows = memory_rows("sessions").to_pylist()
+    found = [(row["symbol"], row["start"].replace(tzinfo=None), row["end"].replace(tzinfo=None), row["tuples"]) for row in rows]
+    assert len(expected) > 100
+    assert sorted(found) == sorted(expected)
 
 
 @pytest.mark.kafka

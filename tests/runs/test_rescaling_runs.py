@@ -9,8 +9,8 @@ import pytest
 from support.feeding import Feed
 from support.manifests import counting, counts_in, files, manifest, memory_sink
 
-from streamtopology.jobs import control
-from streamtopology.jobs.batch import Plan
+from streamtopology.jobs.local import control_socket
+from streamtopology.jobs.plan.execution_plan import ExecutionPlan
 
 if TYPE_CHECKING:  # the plugin is imported by pytest, which then explains its assertions
     from support.topologies import Runner, Running
@@ -43,7 +43,7 @@ def feed_until_merged(feed: Feed, running: Running) -> None:
         feed.files(running, 1)
 
 
-def at_work(running: Running) -> set[str]:
+def executors_in_use(running: Running) -> set[str]:
     """The executors with instances in the newest batch."""
     batch = running.history.batches[-1]
     names = {slot.index: slot.executor for slot in running.history.slots}
@@ -54,27 +54,32 @@ def test_executors_join_and_leave_a_running_topology(runner: Runner) -> None:
     feed = Feed(runner.folder / "rows")
     manifest_of = {large: given("scaled", feed.folder, large) for large in (1, 2)}
     with runner.running(manifest_of[2]) as running:
-        running.wait_until(lambda: running.history.phase == "running")
+        running.wait_until(lambda: running.history.is_ready())
         feed.files(running)
-        assert at_work(running) == {"large-0", "large-1", "small-0"}
-        answer = control.ask("scaled", "scale", class_name="large", replicas=3)
+        assert executors_in_use(running) == {"large-0", "large-1", "small-0"}
+        answer = control_socket.ask("scaled", "scale", class_name="large", replicas=3)
         assert "replicas: 2 -> 3" in answer
         assert "large-2 will take part when warm" in answer
-        while "large-2" not in at_work(running):
+        while "large-2" not in executors_in_use(running):
             feed.files(running, 1)
         feed.files(running, 3)
-        assert at_work(running) == {"large-0", "large-1", "large-2", "small-0"}
+        assert executors_in_use(running) == {"large-0", "large-1", "large-2", "small-0"}
         instances = {report.instance for report in running.history.batches[-1].reports if report.operator == "counts"}
         assert instances == {0, 1, 2, 3}
 
-        control.ask("scaled", "apply", path=str(runner.save(manifest_of[1])))
+        control_socket.ask("scaled", "apply", path=str(runner.save(manifest_of[1])))
         feed.files(running)
-        assert at_work(running) == {"large-0", "small-0"}
+        assert executors_in_use(running) == {"large-0", "small-0"}
         running.wait_until(lambda: {slot.name for slot in runner.embedded.slots} == {"large-0", "small-0"})
         running.wait_until(lambda: not runner.embedded.cluster.processes("large-2"))
         feed.files(running)
-        with pytest.raises(control.Refused, match="no executor class 'huge'; there are: large, small"):
-            control.ask("scaled", "scale", class_name="huge", replicas=1)
+        with pytest.raises(control_socket.Refused, match="no executor class 'huge'; there are: large, small"):
+            control_socket.ask("scaled", "scale", class_name="huge", replicas=1)
+        with pytest.raises(control_socket.Refused, match="found 1,001 executors, this machine has room for"):
+            control_socket.ask("scaled", "scale", class_name="large", replicas=1000)
+        with pytest.raises(control_socket.Refused, match=r"did you mean 300m, 0.3 of one\? nothing is changed"):
+            control_socket.ask("scaled", "resize", class_name="small", cpu="300")
+        assert {slot.name: slot.cpu for slot in runner.embedded.slots} == {"large-0": 1.0, "small-0": 0.3}
         assert [batch.attempt for batch in running.history.batches] == [1] * len(running.history.batches)
         feed_until_merged(feed, running)
     for sink in SINKS:
@@ -95,5 +100,5 @@ def test_parallelism_and_executors_shrink_over_a_restart(runner: Runner) -> None
             for sink, counts in seen.items():
                 counts |= counts_in(f"again-{sink}")
                 assert counts == feed.expected
-    plan = Plan.from_json(running.run.checkpoint.read_epoch(commit.epoch))
+    plan = ExecutionPlan.from_json(running.run.checkpoint.read_epoch(commit.epoch))
     assert plan.placement.names == ("large-0", "small-0")

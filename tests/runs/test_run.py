@@ -11,22 +11,20 @@ import duckdb
 import numpy as np
 import pytest
 
-from streamtopology.jobs import control
-from streamtopology.jobs.batch import Plan
-from streamtopology.jobs.bench.tpch_data import make_q5
-from streamtopology.jobs.checkpoint import Checkpoint
-from streamtopology.jobs.cli import main
-from streamtopology.jobs.inspect_state import describe_key, node_state
-from streamtopology.jobs.pods.follower import Follower
-from streamtopology.jobs.pods.routing_map import PlannedEpoch, RoutingMap
-from streamtopology.jobs.query import Until
-from streamtopology.jobs.reproducing.on_spark.mixed_workloads import q5_streams, query_5
-from streamtopology.jobs.sinks.memory import memory_rows
-from streamtopology.jobs.stats import Refusal
-from streamtopology.jobs.top import asking_here
-from streamtopology.routing.epoch import Epoch
-from streamtopology.routing.table import RoutingTable
-from streamtopology.routing.topology import parse
+from streamtopology.contract.reasons import EpochReason
+from streamtopology.jobs.admin.find_run import asking_here
+from streamtopology.jobs.cli.main import main
+from streamtopology.jobs.connectors.sinks.memory import memory_rows
+from streamtopology.jobs.local import control_socket
+from streamtopology.jobs.observe.stats import Refusal
+from streamtopology.jobs.pods.configmap_follower import Follower
+from streamtopology.jobs.pods.routing_configmap import PlannedEpoch, RoutingMap
+from streamtopology.jobs.runtime.streaming_query import Until
+from streamtopology.lab.bench.tpch_data import make_q5
+from streamtopology.lab.reproduce.on_spark.mixed_workloads import q5_streams, query_5
+from streamtopology.routing.epochs.epoch import Epoch
+from streamtopology.routing.table.table import RoutingTable
+from streamtopology.topology import parse
 
 if TYPE_CHECKING:  # the plugins are imported by pytest, which then explains their assertions
     from support.kafka import Broker
@@ -62,43 +60,6 @@ def test_query_5_of_tpch_as_a_stream_equals_the_query_over_all_rows(runner: Runn
         assert of_stream == (of_query[0], pytest.approx(of_query[1]))
 
 
-def test_a_rerouted_run_equals_a_group_by_and_keys_are_where_the_table_says(runner: Runner) -> None:
-    feed = Feed(runner.folder / "rows", 12_000)
-    given = manifest(
-        "rerouted",
-        [files(feed.folder)],
-        [counting("first", **{"with": {"emit": "tuples", "costPerTuple": "20us"}}),
-         counting("second", of="first", **{"with": {"costPerTuple": "20us"}})],
-        [memory_sink("rerouted", "second")],
-        trigger={}, rebalance={"interval": "1s", "tolerance": 0.02},
-    )  # fmt: skip
-    with runner.running(given) as running:
-        history = running.history
-        feed.until(running, lambda: any(change.keys_moved for change in history.reconfigurations))
-        feed.files(running)
-    assert history.reconfigurations, [event.text for event in history.events]
-    assert sum(change.keys_moved for change in history.reconfigurations) > 0
-    assert counts_in("rerouted") == feed.expected
-
-    checkpoint = Checkpoint.attach(str(runner.folder / "rerouted" / "checkpoint"))
-    commit = checkpoint.last_commit()
-    assert commit is not None
-    plan = Plan.from_json(checkpoint.read_epoch(commit.epoch))
-    for operator in ("first", "second"):
-        node, table = plan.compile().node(operator), plan.epoch.routes[operator].table
-        assert table is not None
-        assert node.state is not None
-        held = node_state(checkpoint, commit, node)
-        assert held is not None
-        assert Counter(held["key"].to_pylist()) == Counter(feed.expected.keys()), "every key is kept once"
-        for instance, reference in commit.state[operator].items():
-            state = checkpoint.load_state(reference, node.state)
-            strangers = state.extract(lambda hashes, table=table, here=instance: table.lookup(hashes) != here)
-            assert strangers.num_rows == 0, f"instance {instance} of {operator} keeps keys of others"
-    told = describe_key(runner.save(given), "second", ["1"], runner.folder)
-    assert f"count: {feed.expected[1]}" in told
-
-
 def test_policy_tolerance_and_cpu_change_while_it_runs(runner: Runner) -> None:
     feed = Feed(runner.folder / "rows")
 
@@ -109,22 +70,22 @@ def test_policy_tolerance_and_cpu_change_while_it_runs(runner: Runner) -> None:
         )  # fmt: skip
 
     def apply(changed: dict[str, Any]) -> str:
-        return control.ask("changing", "apply", path=str(runner.save(changed)))
+        return control_socket.ask("changing", "apply", path=str(runner.save(changed)))
 
     with runner.running(given("mixed")) as running:
-        running.wait_until(lambda: running.history.phase == "running")
+        running.wait_until(lambda: running.history.is_ready())
         feed.files(running, 3)
         for policy in ("partial-key", "fields", "mixed", "partial-key", "mixed"):
             assert f"-> {policy}" in apply(given(policy))
             feed.files(running, 3)
         assert "tolerance" in apply(given("mixed", 0.2))
-        assert apply(given("mixed", 0.2)) == "nothing changes"
+        assert apply(given("mixed", 0.2)).startswith(("in force since batch ", "taken already: epoch "))
         feed.files(running, 3)
-        assert "0.5 CPU" in control.ask("changing", "resize", class_name="small", cpu="500m")
+        assert "500m CPU" in control_socket.ask("changing", "resize", class_name="small", cpu="500m")
         assert [slot.cpu for slot in runner.embedded.slots] == [1.0, 1.0, 0.5]
-        with pytest.raises(control.Refused, match="no executor class 'huge'; there are: large, small"):
-            control.ask("changing", "resize", class_name="huge", cpu="1")
-        with pytest.raises(control.Refused, match=r"this needs a restart \(.*with.*stop the topology and run it again"):
+        with pytest.raises(control_socket.Refused, match="no executor class 'huge'; there are: large, small"):
+            control_socket.ask("changing", "resize", class_name="huge", cpu="1")
+        with pytest.raises(control_socket.Refused, match=r"this needs a restart \(.*with.*stop the topology and run it again"):
             apply(given("mixed", 0.2, **{"with": {"costPerTuple": "1us"}}))
         feed.files(running, 3)
         assert counts_in("changing") == feed.expected
@@ -132,7 +93,7 @@ def test_policy_tolerance_and_cpu_change_while_it_runs(runner: Runner) -> None:
         assert len(set(epochs)) >= 7, "each change took effect in a batch"
 
 
-def test_a_run_that_does_not_decide_takes_what_the_operator_tells_it(runner: Runner) -> None:
+def test_run_that_does_not_decide_follows_the_operator(runner: Runner) -> None:
     feed = Feed(runner.folder / "rows")
 
     def given(policy: str = "mixed", **changed: Any) -> dict[str, Any]:
@@ -141,18 +102,23 @@ def test_a_run_that_does_not_decide_takes_what_the_operator_tells_it(runner: Run
             trigger={}, rebalance={"tolerance": 0.01, "interval": "1s"},
         )  # fmt: skip
 
-    def take(generation: int, told: dict[str, Any], planned: PlannedEpoch | None = None) -> None:
-        follower.take(config_map(RoutingMap(parse(told), generation, planned)))
+    def take(generation: int, reported: dict[str, Any], planned: PlannedEpoch | None = None) -> None:
+        follower.take(config_map(RoutingMap(parse(reported), generation, planned)))
 
     def rerouted(number: int) -> Epoch:
         """All keys of the counts at instance 1, as no planner would have it."""
         route = running.run.router.ready().epoch.routes["counts"]
         table = RoutingTable(np.empty(0, np.uint64), np.empty(0, np.int32), np.ones(len(route.table.buckets), np.int32))
-        return Epoch(number, {"counts": replace(route, table=table)}, (), "the operator says so")
+        return Epoch(number, {"counts": replace(route, table=table)}, (), EpochReason.of_text("the operator says so"))
+
+    def refused(follower: Follower) -> tuple[int | None, int | None]:
+        """Epoch and generation of the newest refusal."""
+        assert follower.refused is not None
+        return follower.refused.epoch, follower.refused.generation
 
     with runner.running(given(), decides=False) as running:
         follower = Follower(running.run, "followed-routing", RoutingMap(parse(given()), 1, None))
-        running.wait_until(lambda: running.history.phase == "running")
+        running.wait_until(lambda: running.history.is_ready())
         for _ in range(3):
             feed.files(running, 3)
         assert {batch.epoch for batch in running.history.batches} == {1}, "it only measures, however uneven it is"
@@ -167,9 +133,8 @@ def test_a_run_that_does_not_decide_takes_what_the_operator_tells_it(runner: Run
         assert [r.instance for r in running.history.batches[-1].reports if r.rows] == [1]
         assert (follower.refused, running.run.standing().newest_epoch) == (None, 2)
 
-        take(1, given(), PlannedEpoch(replace(rerouted(2), reason="another"), 1, "ready"))
-        assert follower.refused is not None
-        assert "epoch 2 is another one here (the operator says so)" in follower.refused.why
+        take(1, given(), PlannedEpoch(replace(rerouted(2), reason=EpochReason.of_text("another")), 1, "ready"))
+        assert refused(follower) == (2, 1), "another one has this number here"
 
         take(2, given("partial-key"))
         assert (follower.generation, follower.refused) == (2, None)
@@ -181,16 +146,14 @@ def test_a_run_that_does_not_decide_takes_what_the_operator_tells_it(runner: Run
         take(2, given("partial-key"), PlannedEpoch(rerouted(9), 1, "ready"))
         assert follower.refused == Refusal(9, 1, "epoch 9 was planned for generation 1, this run is of 2")
         take(2, given("partial-key"), PlannedEpoch(rerouted(9), 2, "ready"))
-        assert follower.refused is not None
-        assert "epoch 9 routes counts; the topology has counts, counts.partial" in follower.refused.why
+        assert refused(follower) == (9, 2), "it has no route for the partial counts"
         take(3, given("partial-key", **{"with": {"costPerTuple": "1us"}}))
-        assert (follower.refused.generation, follower.generation) == (3, 2)
-        assert "this needs a restart" in follower.refused.why
+        assert (refused(follower), follower.generation) == ((None, 3), 2), "it needs a restart"
         feed.files(running, 3)
         take(4, given("fields"))
         assert (follower.generation, follower.refused) == (4, None), "what comes next is taken as if nothing had been"
         follower.take(None)
-        assert "is gone" in follower.refused.why
+        assert refused(follower) == (None, None), "the ConfigMap is gone"
         feed.files(running, 3)
         assert counts_in("followed") == feed.expected
     assert any("not taken from ConfigMap followed-routing: epoch 9" in event.text for event in running.history.events)
@@ -219,7 +182,7 @@ def test_a_stop_with_drain_publishes_what_is_held_back_and_what_is_open(
         assert sum(counts_in("merged").values()) < 9000
         assert not in_windows()
         assert main(["stop", "drained", "--drain"]) == 0
-        assert capsys.readouterr().out == "stopping after the batch at work and one more that closes all windows\n"
+        assert "the sources hold nothing more: closing all open windows" in capsys.readouterr().out
         running.wait_until(running.ended.done)
     before = counts_in("merged")
     assert before == expected
@@ -230,7 +193,7 @@ def test_a_stop_with_drain_publishes_what_is_held_back_and_what_is_open(
     assert in_windows() == expected, "the last batch is published once more, and no window opens again"
 
 
-def test_rows_that_spark_reads_are_counted_beside_rows_of_files(runner: Runner) -> None:
+def test_rows_that_spark_reads_are_counted_along_with_rows_of_files(runner: Runner) -> None:
     rows = runner.folder / "rows"
     expected = sum((write_rows(rows, number) for number in range(3)), Counter[int]())
     ticks = {"name": "ticks", "format": "rate", "options": {"rowsPerSecond": 2000}, "select": ["value % 7 AS key", "value"]}
@@ -293,4 +256,4 @@ def test_a_consumer_group_shows_how_far_committed_batches_have_read(runner: Runn
     assert kafka_broker.group_offsets(group, topic, 2) == [700, 700]
 
     assert sum(batch.rows for batch in runner.run(given).batches) == 0
-    assert kafka_broker.group_offsets(group, topic, 2) == [1500, 1500], "a start tells what the run before could not"
+    assert kafka_broker.group_offsets(group, topic, 2) == [1500, 1500], "a start reports what the former run could not"

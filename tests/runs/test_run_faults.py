@@ -1,26 +1,30 @@
-"""Whatever dies, raises or is full: the run stops or goes on as it says, and every row counts once in the end."""
+"""Kills, exceptions and full disks: the run stops or continues as documented, and every row counts once in the end."""
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.faults import kill_executor, kill_python
+from support.faults import kill_python
+from support.gate import Gate, gated, write_all
 from support.manifests import counting, counts_in, counts_seen, files, manifest, memory_sink, write_rows
 
 from streamtopology.jobs.checkpoint import CheckpointError
-from streamtopology.jobs.failures import TopologyFailed
-from streamtopology.jobs.query import Until
+from streamtopology.jobs.errors import TopologyFailed
+from streamtopology.jobs.runtime.streaming_query import Until
+from streamtopology.topology import ManifestError
 
 if TYPE_CHECKING:  # the plugin is imported by pytest, which then explains its assertions
     from support.topologies import Runner
@@ -28,31 +32,8 @@ if TYPE_CHECKING:  # the plugin is imported by pytest, which then explains its a
 pytest_plugins = ("support.topologies",)
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
-GATED = '''
-import os, time
-from pathlib import Path
-from streamtopology.jobs.operators.counting import Count
-
-class Gated(Count):
-    """Counts; while the gate is shut, says that it stands before it and waits."""
-
-    def __init__(self, gate, shut_from=1, **common):
-        super().__init__(**common)
-        self.gate, self.shut_from = Path(gate), shut_from
-
-    def begin(self, batch):
-        super().begin(batch)
-        self.number = batch.number
-
-    def fold(self, rows, slots, state):
-        super().fold(rows, slots, state)
-        while self.number >= self.shut_from and (self.gate / "shut").exists():
-            (self.gate / f"waits-{os.getpid()}").touch()
-            time.sleep(0.02)
-'''
-
 PICKY = """
-from streamtopology.jobs.operators.counting import Count
+from streamtopology.jobs.operators.count import Count
 
 class Picky(Count):
     def fold(self, rows, slots, state):
@@ -62,93 +43,79 @@ class Picky(Count):
 """
 
 
-class Gate:
-    """Holds a batch of `Gated` operators back until it is opened."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        folder.mkdir()
-        (folder / "shut").touch()
-
-    def waiting(self) -> int:
-        """How many workers stand before it."""
-        return len(list(self.folder.glob("waits-*")))
-
-    def open(self) -> None:
-        (self.folder / "shut").unlink(missing_ok=True)
-
-
-@pytest.fixture
-def gate(tmp_path: Path) -> Iterator[Gate]:
-    """A gate, shut; open at the end, so that no worker waits for ever."""
-    (tmp_path / "gated.py").write_text(GATED)
-    gate = Gate(tmp_path / "gate")
-    yield gate
-    gate.open()
-
-
-def gated(gate: Gate, policy: str = "mixed", shut_from: int = 1) -> dict[str, Any]:
-    return counting(policy=policy, run="gated.py:Gated", **{"with": {"gate": str(gate.folder), "shut_from": shut_from}})
-
-
-def write_all(folder: Path, number: int = 4) -> Counter[int]:
-    return sum((write_rows(folder, part) for part in range(number)), Counter[int]())
-
-
-@pytest.mark.parametrize(("slot", "policy"), [("large-1", "mixed"), ("small-0", "partial-key")])
-def test_an_executor_killed_in_a_batch_costs_one_attempt(runner: Runner, gate: Gate, slot: str, policy: str) -> None:
-    expected = write_all(runner.folder / "rows")
-    given = manifest(
-        "orphaned", [files(runner.folder / "rows")], [gated(gate, policy)], [memory_sink("orphaned", "counts")]
-    )  # fmt: skip
-    with runner.running(given) as running:
-        running.wait_until(lambda: gate.waiting() == 3)
-        kill_executor(runner.embedded.cluster, slot)
-        running.wait_until(lambda: any("trying again" in event.text for event in running.history.events))
-        gate.open()
-        running.wait_until(running.ended.done)
-    assert counts_in("orphaned") == expected
-    attempts = {batch.number: batch.attempt for batch in running.history.batches}
-    assert attempts[0] == 1
-    assert attempts[1] == 2
-
-
 def test_a_python_worker_killed_in_a_batch_costs_one_attempt(runner: Runner, gate: Gate) -> None:
     expected = write_all(runner.folder / "rows")
     given = manifest("beheaded", [files(runner.folder / "rows")], [gated(gate)], [memory_sink("beheaded", "counts")])
     with runner.running(given) as running:
         running.wait_until(lambda: gate.waiting() == 3)
         assert kill_python(runner.embedded.cluster, "large-1") >= 2
-        running.wait_until(lambda: any("a Python worker died; trying again" in event.text for event in running.history.events))
+        running.wait_until(lambda: any("a Python worker died; retrying" in event.text for event in running.history.events))
         gate.open()
         running.wait_until(running.ended.done)
     assert counts_in("beheaded") == expected
     assert {batch.number: batch.attempt for batch in running.history.batches}[1] == 2
 
 
-def test_a_driver_killed_in_a_batch_leaves_nothing_and_its_successor_goes_on(runner: Runner, gate: Gate) -> None:
-    expected = write_all(runner.folder / "rows")
-    results = runner.folder / "results"
-    sink = {"name": "out", "input": "counts", "format": "parquet", "options": {"path": str(results)}}
-    given = manifest("left-alone", [files(runner.folder / "rows")], [gated(gate)], [sink])
-    command = [sys.executable, "-m", "streamtopology.jobs.cli", "run", str(runner.save(given))]
+def folder_sink(results: Path) -> dict[str, Any]:
+    return {"name": "out", "input": "counts", "format": "parquet", "options": {"path": str(results)}}
+
+
+def counts_in_files(results: Path) -> dict[Any, int]:
+    return counts_seen(row for path in sorted(results.glob("*.parquet")) for row in pq.read_table(path).to_pylist())
+
+
+@contextmanager
+def in_a_batch(runner: Runner, given: dict[str, Any], gate: Gate) -> Iterator[subprocess.Popen[bytes]]:
+    """`streamtopology run` in a process of its own, all of whose instances wait at the gate; killed in the end."""
+    command = [sys.executable, "-m", "streamtopology.jobs.cli.main", "run", str(runner.save(given))]
     with (runner.folder / "log").open("wb") as log:
         driver = subprocess.Popen([*command, "--work-dir", str(runner.folder)], stdout=log, stderr=log, start_new_session=True)
     try:
         while gate.waiting() < 3:
             assert driver.poll() is None, (runner.folder / "log").read_text()
             time.sleep(0.1)
+        yield driver
     finally:
         driver.kill()
         driver.wait()
+
+
+def driver_jvm(driver: int) -> int:
+    """The process id of the JVM that the driver's process has started for itself."""
+    children = Path(f"/proc/{driver}/task").glob("*/children")
+    found = [int(child) for listed in children for child in listed.read_text().split()]
+    return next(child for child in found if "pyspark-shell" in Path(f"/proc/{child}/cmdline").read_text())
+
+
+def test_driver_killed_in_a_batch_leaves_nothing_and_is_resumed(runner: Runner, gate: Gate) -> None:
+    expected = write_all(runner.folder / "rows")
+    results = runner.folder / "results"
+    given = manifest("left-alone", [files(runner.folder / "rows")], [gated(gate)], [folder_sink(results)])
+    with in_a_batch(runner, given, gate):
+        pass
     while [path for path in (runner.folder / "cluster").iterdir() if path.is_dir()]:
         time.sleep(0.1)  # the supervisor removes the cluster's folder when all its processes are gone
     gate.open()
     history = runner.run(given)
     assert [batch.number for batch in history.batches if batch.rows] == [1, 2, 3]
     assert history.batches[0].attempt == 2
-    found = [row for path in sorted(results.glob("*.parquet")) for row in pq.read_table(path).to_pylist()]
-    assert counts_seen(found) == expected
+    assert counts_in_files(results) == expected
+
+
+def test_a_run_whose_jvm_is_killed_says_so_and_is_resumed(runner: Runner, gate: Gate) -> None:
+    expected = write_all(runner.folder / "rows")
+    given = manifest("jvm-less", [files(runner.folder / "rows")], [gated(gate)], [folder_sink(runner.folder / "results")])
+    with in_a_batch(runner, given, gate) as driver:
+        jvm = driver_jvm(driver.pid)
+        os.kill(jvm, signal.SIGKILL)
+        assert driver.wait(60) == 1
+    printed = (runner.folder / "log").read_text()
+    assert "Traceback" not in printed
+    assert f"Spark's driver JVM (process {jvm}) ended by signal 9 (SIGKILL)" in printed
+    assert "good, as of batch 0" in printed
+    gate.open()
+    runner.run(given)
+    assert counts_in_files(runner.folder / "results") == expected
 
 
 def with_a_bad_row(folder: Path) -> tuple[Counter[int], int]:
@@ -165,7 +132,7 @@ def with_a_bad_row(folder: Path) -> tuple[Counter[int], int]:
 
 
 def test_a_batch_that_spark_counts_as_done_and_we_do_not_is_run_again(runner: Runner) -> None:
-    """What a driver leaves that dies at the end of a batch, when Spark has already been let go."""
+    """The state left by a driver that dies at the end of a batch, after `foreachBatch` has returned."""
     rows = runner.folder / "rows"
     expected = sum((write_rows(rows, number) for number in range(6)), Counter[int]())
     given = manifest("ahead", [files(rows)], [counting()], [memory_sink("ahead", "counts")])
@@ -221,11 +188,11 @@ def test_a_checkpoint_belongs_to_one_topology_and_to_one_driver(runner: Runner, 
 
     with runner.running(given("owner")) as running:
         running.wait_until(lambda: gate.waiting() == 3)
-        with pytest.raises(CheckpointError, match="is that of topology 'owner', not of 'other'"):
+        with pytest.raises(ManifestError, match="is that of topology 'owner', not of 'other'"):
             runner.run(given("other"))
         second = [sys.executable, "-c", SECOND_DRIVER, "owner"]
-        told = subprocess.run(second, capture_output=True, text=True, check=True).stdout
-        assert "topology 'owner' runs here already; stop it first: streamtopology stop owner" in told
+        reported = subprocess.run(second, capture_output=True, text=True, check=True).stdout
+        assert "topology 'owner' runs here already; stop it first: streamtopology stop owner" in reported
         gate.open()
         running.wait_until(running.ended.done)
     assert counts_in("owned") == expected
@@ -233,11 +200,11 @@ def test_a_checkpoint_belongs_to_one_topology_and_to_one_driver(runner: Runner, 
 
 SECOND_DRIVER = """
 import sys
-from streamtopology.jobs import control
+from streamtopology.jobs.local import control_socket
 try:
-    with control.ControlServer(sys.argv[1], {}):
+    with control_socket.ControlServer(sys.argv[1], {}):
         print("runs twice")
-except control.Refused as refused:
+except control_socket.Refused as refused:
     print(refused)
 """
 
@@ -258,7 +225,7 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
     subprocess.run(["umount", "--lazy", place], check=True)  # workers keep files open that they have mapped
 
 
-def test_a_full_disk_stops_the_run_and_room_lets_it_go_on(
+def test_full_disk_stops_the_run_and_free_space_resumes_it(
     runner: Runner, gate: Gate, small_disk: Callable[[str], Path]
 ) -> None:
     expected = write_all(runner.folder / "rows")

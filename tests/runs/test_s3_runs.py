@@ -11,7 +11,7 @@ import pytest
 from support.manifests import counting, counts_seen, files, manifest, write_rows
 
 from streamtopology.jobs.checkpoint import Checkpoint
-from streamtopology.jobs.query import Until
+from streamtopology.jobs.runtime.streaming_query import Until
 
 if TYPE_CHECKING:  # the plugins are imported by pytest, which then explains their assertions
     from support.s3 import S3Server
@@ -21,7 +21,7 @@ pytest_plugins = ("support.s3", "support.topologies")
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 
-def test_a_topology_goes_on_from_a_bucket_on_another_machine(s3_server: S3Server, runner: Runner, tmp_path: Path) -> None:
+def test_topology_resumes_from_a_bucket_on_another_machine(s3_server: S3Server, runner: Runner, tmp_path: Path) -> None:
     expected = sum((write_rows(tmp_path / "rows", part) for part in range(6)), Counter[int]())
     results = tmp_path / "results"
     sink: dict[str, Any] = {"name": "out", "input": "counts", "format": "parquet", "options": {"path": str(results)}}
@@ -32,7 +32,7 @@ def test_a_topology_goes_on_from_a_bucket_on_another_machine(s3_server: S3Server
     assert not (runner.folder / "far").exists()  # nothing of it is kept here
 
     with runner.running(given) as running:
-        running.wait_until(lambda: running.history.phase == "running")
+        running.wait_until(lambda: running.history.is_ready())
         with s3_server.away():
             pass
         running.wait_until(running.ended.done)

@@ -1,1 +1,1 @@
-"""What several test rooms build their cases from."""
+"""Cases and helpers shared by several test rooms."""

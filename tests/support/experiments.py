@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from streamtopology.routing.simulator.experiment import Claim, Experiment, Measured, Parameters, Plot, Progress
+from streamtopology.lab.reproduce.experiment import Claim, Experiment, Measured, Parameters, Plot, Progress
 
 
 def throws(parameters: Parameters, runs: int, seed: int, progress: Progress) -> Measured:

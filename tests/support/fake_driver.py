@@ -22,11 +22,13 @@ from urllib.parse import parse_qs, urlparse
 import numpy as np
 from kubernetes import client
 
-from streamtopology.routing import groupings
-from streamtopology.routing.epoch import Epoch, Route
-from streamtopology.routing.report import LoadReport, SourceReport
-from streamtopology.routing.table import BUCKETS, bucket_of
-from streamtopology.routing.topology import Level, Topology, difference, parse
+from streamtopology.contract.reason_text import describe
+from streamtopology.contract.reasons import EpochCause, EpochReason
+from streamtopology.routing.epochs.epoch import Epoch, Route
+from streamtopology.routing.groupings import first_table
+from streamtopology.routing.load.load_report import LoadReport, SourceReport
+from streamtopology.routing.table.table import BUCKETS, bucket_of
+from streamtopology.topology import Level, Topology, difference, parse
 from support.kube.cluster import Cluster
 
 Fault = Literal["none", "slow", "500", "gone", "garbage", "old-version", "refuses-epochs", "deaf"]
@@ -54,7 +56,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """An operator that hangs up, as one that is killed does, is nothing to tell."""
+        """Ignore an operator that hangs up, as a killed one does."""
         if not isinstance(sys.exc_info()[1], ConnectionError):
             super().handle_error(request, client_address)
 
@@ -62,15 +64,19 @@ class _Server(ThreadingHTTPServer):
 class FakeDrivers:
     """Serves every topology's driver at `url`; a context manager. `faults`: by (namespace, name), changed at any time.
 
-    `rows`: per batch; 0 is an idle stream. `now`: what dates the batches.
+    `missing`: executors that never came. `rows`: per batch. `now`: what dates the batches. `idle_seconds`: for how long no
+    rows have come, None while there are some; `phase`: as drivers report it.
     """
 
     def __init__(self, cluster: Cluster, rows: int = ROWS) -> None:
         self.faults: dict[Key, Fault] = {}
         self.asked: dict[Key, int] = {}
+        self.missing: dict[Key, set[str]] = {}
         self.drivers: dict[Key, Driver] = {}
         self.rows = rows
         self.now = time.time
+        self.idle_seconds: float | None = None
+        self.phase = "running"
         self._cluster = cluster
         self._lock = threading.Lock()
         self._released = threading.Event()
@@ -110,8 +116,10 @@ class FakeDrivers:
             if driver is None:
                 return None
             self._listen(key, driver)
-            self._commit(driver)
-            return _answer(driver, since)
+            if self.idle_seconds is None or driver.active != driver.newest.number:
+                self._commit(driver)
+            answer = _answer(driver, since, self.missing.get(key, set()))
+            return {**answer, "phase": self.phase, "idle_seconds": self.idle_seconds}
 
     def _current(self, key: Key) -> Driver | None:
         """The driver's process: another one if the pod is another."""
@@ -162,7 +170,7 @@ class FakeDrivers:
         if number <= driver.newest.number or routing.data["epochState"] != "ready" or fault == "deaf":
             return
         if fault == "refuses-epochs" or int(routing.data["epochGeneration"]) != driver.generation:
-            driver.refused = {"epoch": number, "generation": driver.generation, "why": "told to refuse"}
+            driver.refused = {"epoch": number, "generation": driver.generation, "why": "asked to refuse"}
             return
         driver.newest = Epoch.from_json(gzip.decompress(b64decode(routing.binary_data["epoch"])).decode())
 
@@ -174,7 +182,8 @@ class FakeDrivers:
         if driver.active is not None and driver.active != epoch.number:
             driver.history.append(
                 {
-                    "epoch": epoch.number, "batch": number, "operator": next(iter(epoch.routes)), "reason": epoch.reason,
+                    "epoch": epoch.number, "batch": number, "operator": next(iter(epoch.routes)),
+                    "reason": describe(epoch.reason),
                     "keys_moved": 7, "bytes_moved": 700, "plan_seconds": 0.0, "published_to_active_seconds": 0.1,
                     "predicted_gain": 0.2, "measured_gain": None,
                 }
@@ -214,7 +223,7 @@ class FakeDrivers:
                     return self._say(200, b'{"version": 2, "batches": [')
                 stats = drivers.stats(key, int(parse_qs(asked.query)["since"][0]))
                 if stats is not None and fault == "old-version":
-                    stats["version"] = 1
+                    stats["version"] = 0
                 self._say(200 if stats else 503, json.dumps(stats).encode())
 
             def _say(self, status: int, body: bytes) -> None:
@@ -235,17 +244,16 @@ def _slots(topology: Topology) -> list[tuple[str, str, float]]:
 
 
 def _first_routes(topology: Topology, number: int, before: Epoch | None) -> Epoch:
-    """Tables that still fit go on; others begin with hashing."""
+    """Keep tables that still fit; start others with hashing."""
     routes: dict[str, Route] = {}
     for operator in topology.operators:
         instances = tuple(range(operator.parallelism))
-        grouping = groupings.get(operator.grouping.policy)
-        table = grouping.first_table(instances, operator.grouping.options)
+        table = first_table(operator.grouping.policy, instances, operator.grouping.options)
         known = before.routes.get(operator.name) if before else None
         if known is not None and known.table is not None and table is not None and known.instances == instances:
             table = known.table
         routes[operator.name] = Route(operator.grouping.policy, table, instances, operator.grouping.options)
-    return Epoch(number, routes, (), "start" if before is None else "applied")
+    return Epoch(number, routes, (), EpochReason(EpochCause.FIRST if before is None else EpochCause.APPLIED))
 
 
 def _keys() -> tuple[np.ndarray, np.ndarray]:
@@ -258,7 +266,7 @@ _HASHES, _SHARES = _keys()
 
 
 def _loads(topology: Topology, epoch: Epoch, rows: int) -> tuple[list[LoadReport], list[SourceReport]]:
-    """What each instance and source task did: Zipf keys, time by rows and the CPU of its slot."""
+    """The reports of each instance and source task: Zipf keys, time by rows and the CPU of its slot."""
     slots = _slots(topology)
     per_key = (rows * _SHARES).astype(np.int64)
     reports: list[LoadReport] = []
@@ -299,14 +307,16 @@ def _imbalance(topology: Topology, reports: list[LoadReport]) -> dict[str, float
     return worst
 
 
-def _answer(driver: Driver, since: int) -> dict[str, Any]:
+def _answer(driver: Driver, since: int, missing: set[str]) -> dict[str, Any]:
     last = driver.committed[-1]
     slots = [
         {"index": index, "executor": executor, "class": name, "cpu": cpu}
         for index, (name, executor, cpu) in enumerate(_slots(driver.topology))
+        if executor not in missing
     ]
     return {
         "version": 2, "topology": driver.topology.name, "phase": "running", "generation": driver.generation,
+        "replicas": {one.name: one.replicas for one in driver.topology.executors},
         "epoch": last["epoch"], "newest_epoch": driver.newest.number, "batch": last["number"],
         "rows_per_second": last["rows"] / last["seconds"] if last["seconds"] else None, "bound_rows_per_second": 0.0,
         "slots": slots, "policies": {one.name: one.grouping.policy for one in driver.topology.operators},

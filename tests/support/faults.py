@@ -1,4 +1,4 @@
-"""What goes wrong on purpose."""
+"""Faults on purpose."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
-from streamtopology.jobs.local.cluster import LocalCluster
+from streamtopology.jobs.local.standalone import LocalCluster
 
 
 def kill_executor(cluster: LocalCluster, slot: str) -> None:
@@ -15,7 +15,7 @@ def kill_executor(cluster: LocalCluster, slot: str) -> None:
     for pid in cluster.processes(slot):
         with suppress(FileNotFoundError, ProcessLookupError):  # killed with the one before it
             command = Path("/proc", str(pid), "cmdline").read_bytes()
-            if b"CoarseGrainedExecutorBackend" in command or b"streamtopology.jobs.daemon" in command:
+            if b"CoarseGrainedExecutorBackend" in command or b"streamtopology.jobs.spark.worker_daemon" in command:
                 os.kill(pid, signal.SIGKILL)
 
 
@@ -24,7 +24,7 @@ def kill_python(cluster: LocalCluster, slot: str) -> int:
     killed = 0
     for pid in cluster.processes(slot):
         with suppress(FileNotFoundError, ProcessLookupError):
-            if b"streamtopology.jobs.daemon" in Path("/proc", str(pid), "cmdline").read_bytes():
+            if b"streamtopology.jobs.spark.worker_daemon" in Path("/proc", str(pid), "cmdline").read_bytes():
                 os.kill(pid, signal.SIGKILL)
                 killed += 1
     return killed

@@ -24,11 +24,11 @@ class Feed:
         folder.mkdir()
 
     def files(self, running: Running, number: int = 2, first: int = 1) -> None:
-        """Hand over so many files of keys from `first` on, one after the other, each when the one before is committed."""
+        """Hand over that number of files of keys from `first` on, each when the former is committed."""
         self.until(running, lambda: False, first, at_most=number)
 
     def until(self, running: Running, seen: Callable[[], bool], first: int = 1, waiting: int = 0, at_most: int = 150) -> None:
-        """The same until `seen()`, or so many; on return all are committed.
+        """The same until `seen()`, or until the number is reached; on return all are committed.
 
         Args:
             waiting: how many files there are to be read ahead at any time.

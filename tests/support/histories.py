@@ -7,8 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from streamtopology.jobs.history import BatchOutcome, History, Reconfiguration, SlotInfo
-from streamtopology.routing.report import LoadReport, Onward, SourceReport
+from streamtopology.contract.phases import Phase
+from streamtopology.contract.reasons import SOURCE, EpochCause, EpochReason, RemedyKind, StageReason
+from streamtopology.jobs.observe.history import History, Reconfiguration, SlotInfo
+from streamtopology.jobs.observe.outcome import BatchOutcome
+from streamtopology.routing.load.load_report import LoadReport, Onward, SourceReport
 
 SLOTS = (
     SlotInfo(0, "large-0", "large", 1.0),
@@ -25,7 +28,7 @@ BUCKETS = 4096
 
 @dataclass
 class Clock:
-    """Seconds that pass only when told."""
+    """Seconds that pass only on request."""
 
     now: float = 0.0
 
@@ -116,7 +119,7 @@ def run(
 ) -> History:
     """A run of `batches` batches, hashed at first and by capacity from batch `reroute_at` on."""
     history = History("flights", SLOTS, dict.fromkeys(operators, policy))
-    history.enter("running")
+    history.enter(Phase.RUNNING)
     at = 1_700_000_000.0
     for number in range(batches):
         balanced = reroute_at is not None and number >= reroute_at
@@ -134,7 +137,7 @@ def reconfiguration(epoch: int = 2, batch: int = 8, operator: str = "tail", **ch
         "epoch": epoch,
         "batch": batch,
         "operator": operator,
-        "reason": "tail: imbalance 142.0%, planned 2.1%",
+        "reason": EpochReason(EpochCause.REBALANCED, (StageReason(RemedyKind.TABLE, "tail", 1.42, 0.021),)),
         "keys_moved": 412,
         "bytes_moved": 1_200_000,
         "plan_seconds": 0.04,
@@ -142,3 +145,9 @@ def reconfiguration(epoch: int = 2, batch: int = 8, operator: str = "tail", **ch
         "predicted_gain": 0.38,
     }
     return Reconfiguration(**{**figures, **changed})  # pyright: ignore[reportArgumentType]
+
+
+def source_shares(epoch: int = 2, batch: int = 8) -> Reconfiguration:
+    """A re-routing that only divides the source's rows differently."""
+    reason = EpochReason(EpochCause.REBALANCED, (StageReason(RemedyKind.SHARES, SOURCE, 0.487),))
+    return reconfiguration(epoch, batch, SOURCE, reason=reason, keys_moved=0, bytes_moved=0, predicted_gain=0.0)

@@ -19,8 +19,8 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from streamtopology.jobs.kafka_retry import retried
-from streamtopology.jobs.local.java import find_java
+from streamtopology.jobs.connectors.kafka_retry import retried
+from streamtopology.jobs.spark.java import find_java
 
 VERSION = "3.9.1"
 _START_SECONDS = 60
@@ -36,9 +36,15 @@ _POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
 
 @dataclass(frozen=True)
 class Broker:
-    """A running broker; topics are made with `topic`, messages written and read with plain clients."""
+    """A running broker; topics are made with `topic`, messages written and read with plain clients.
+
+    `secured`: its address for `user` with `password`.
+    """
 
     servers: str
+    secured: str
+    user = "flights"
+    password = "well-kept"
 
     def topic(self, partitions: int = 1) -> str:
         """A new topic of that many partitions."""
@@ -59,8 +65,14 @@ class Broker:
             producer.produce(topic, value, value[:4], partition)
         assert producer.flush(30) == 0
 
+    def delete_before(self, topic: str, offsets: dict[int, int]) -> None:
+        """Delete the messages of partitions below these offsets, as retention does."""
+        admin = AdminClient({"bootstrap.servers": self.servers})
+        for deleted in admin.delete_records([TopicPartition(topic, *place) for place in offsets.items()]).values():
+            deleted.result(timeout=30)
+
     def group_offsets(self, group: str, topic: str, partitions: int = 1) -> list[int | None]:
-        """Where a consumer group is in each partition, as a lag monitor sees it; None where it has no offset."""
+        """The offset of a consumer group in each partition, as a lag monitor sees it; None without one."""
         asked = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, partition) for partition in range(partitions)])
         admin = AdminClient({"bootstrap.servers": self.servers})  # kept: without it the answer would never come
         answer = retried(lambda: admin.list_consumer_group_offsets([asked])[group].result(30), seconds=30)
@@ -104,9 +116,9 @@ class Broker:
 def kafka_broker() -> Iterator[Broker]:
     """One broker for the test session."""
     home = Path(tempfile.mkdtemp(prefix="kafka-"))
-    broker_port, controller_port = _free_ports(2)
+    broker_port, secured_port, controller_port = _free_ports(3)
     settings = home / "server.properties"
-    settings.write_text(_properties(home / "data", broker_port, controller_port))
+    settings.write_text(_properties(home / "data", broker_port, secured_port, controller_port))
     classpath = f"{kafka_jars()}/*"
     log = (home / "broker.log").open("wb")
     java = str(find_java().binary)  # the one that Spark runs on
@@ -119,7 +131,7 @@ def kafka_broker() -> Iterator[Broker]:
         stdout=log, stderr=log,
     )  # fmt: skip
     try:
-        broker = Broker(f"127.0.0.1:{broker_port}")
+        broker = Broker(f"127.0.0.1:{broker_port}", f"127.0.0.1:{secured_port}")
         _wait_until_up(broker, process, home / "broker.log")
         yield broker
     finally:
@@ -167,15 +179,19 @@ def _free_ports(count: int) -> list[int]:
     return ports
 
 
-def _properties(data: Path, broker_port: int, controller_port: int) -> str:
+def _properties(data: Path, broker_port: int, secured_port: int, controller_port: int) -> str:
+    secured = f"SECURED://127.0.0.1:{secured_port}"
+    login = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_{Broker.user}="{Broker.password}";'
     return f"""
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller_port}
-listeners=PLAINTEXT://127.0.0.1:{broker_port},CONTROLLER://127.0.0.1:{controller_port}
-advertised.listeners=PLAINTEXT://127.0.0.1:{broker_port}
+listeners=PLAINTEXT://127.0.0.1:{broker_port},{secured},CONTROLLER://127.0.0.1:{controller_port}
+advertised.listeners=PLAINTEXT://127.0.0.1:{broker_port},{secured}
 controller.listener.names=CONTROLLER
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SECURED:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT
+sasl.enabled.mechanisms=PLAIN
+listener.name.secured.plain.sasl.jaas.config={login}
 log.dirs={data}
 num.partitions=1
 offsets.topic.num.partitions=1

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streamtopology.jobs.sinks.memory import memory_rows
+from streamtopology.jobs.connectors.sinks.memory import memory_rows
 
 EXECUTORS = [
     {"name": "large", "replicas": 2, "cpu": "1", "memory": "768Mi"},

@@ -1,4 +1,4 @@
-"""A valid manifest, and mistakes in it: what each is changed to, where the problem is and what is said of it."""
+"""A valid manifest, and mistakes in it: the changed value, the place of the problem and its message."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ spec:
 
 
 def complete_manifest() -> dict[str, Any]:
-    """The manifest in docs/manifest.md, which has every field."""
-    text = (Path(__file__).parents[2] / "docs" / "manifest.md").read_text(encoding="utf-8")
+    """The manifest in docs/guide/manifest.md, which has every field."""
+    text = (Path(__file__).parents[2] / "docs" / "guide" / "manifest.md").read_text(encoding="utf-8")
     return yaml.safe_load(text.split("```yaml\n")[1].split("```")[0])
 
 
@@ -78,7 +78,7 @@ MISTAKES: list[tuple[str, object, str, str]] = [
     ("apiVersion", "v1", "", "found 'v1', allowed: streamtopology.dev/v1alpha1"),
     ("kind", GONE, "", "is missing, expected one of StreamTopology"),
     ("metadata", GONE, "", "is missing, expected a mapping with name"),
-    ("metadata.name", "Trips!", "", "found 'Trips!', expected a name of lower-case letters, digits and '-'"),
+    ("metadata.name", "Trips!", "", "found 'Trips!', expected a name of lower-case letters, digits and '-', at most 46"),
     ("spec", [], "", "found a list, expected a mapping with sources, operators"),
     ("spec.operatros", [], "", "unknown field: found 'operatros', allowed: sources, .*; did you mean 'operators'"),
     # sources
@@ -97,9 +97,13 @@ MISTAKES: list[tuple[str, object, str, str]] = [
     ("spec.sources[0].watermark", GONE, "", "is missing, expected column and delay: 'pairs' closes windows"),
     ("spec.sources[0].watermark.column", GONE, "", "is missing, expected the column with the time of the event"),
     ("spec.sources[0].watermark.delay", "ten", "", "found 'ten', expected a duration such as"),
+    ("spec.sources[0].watermark.maxAhead", "far", "", "found 'far', expected a duration such as"),
     # operators
+    ("spec.operators[2].late", "nowhere", "", "found 'nowhere', expected a sink whose input is 'pairs'; allowed: nothing"),
+    ("spec.operators[1].late", "out", "", "found 'out', but 'quantiles' leaves out no row as late; of the built-ins window-"),
     ("spec.operators", [], "", "needs at least one of its operators, found none"),
     ("spec.operators[2].name", "clean", "", r"found 'clean' again, spec.operators\[0\] has it"),
+    ("spec.operators[1].inputs", "clean", "", "found 'clean', expected a list of inputs; did you mean \\[clean\\]"),
     ("spec.operators[1].inputs", [], "", "needs at least one of its inputs, found none"),
     ("spec.operators[1].inputs", ["claen"], "spec.operators[1].inputs[0]",
      "unknown input: found 'claen', allowed: rides, clean, pairs; did you mean 'clean'"),
@@ -139,6 +143,9 @@ MISTAKES: list[tuple[str, object, str, str]] = [
     ("spec.executors[1].name", "large", "", r"found 'large' again, spec.executors\[0\] has it"),
     ("spec.executors[1].cpu", 0, "", "found 0, expected a positive number of cores .*: an executor without CPU"),
     ("spec.executors[1].cpu", "-1", "", "found '-1', expected a positive number of cores .*: it is negative"),
+    ("spec.executors[1].cpu", 2000, "", "found 2000, expected a positive number of cores .*: at most 1024 cores"),
+    ("spec.executors[1].cpu", "500 m", "", "found '500 m', expected a positive number of cores"),
+    ("spec.rebalance.interval", "5 s", "", "found '5 s', expected a duration"),
     ("spec.executors[1].memory", "1GB", "", "found '1GB', expected an amount of memory .*: the units are"),
     ("spec.executors[1].memory", "64Mi", "", "found 67108864 bytes, an executor needs at least 512Mi"),
     # the rest
@@ -152,18 +159,26 @@ MISTAKES: list[tuple[str, object, str, str]] = [
     ("spec.trigger", {"interval": "1s", "availableNow": True}, "", "found interval and availableNow together"),
     ("spec.trigger", {"availableNow": "yes"}, "spec.trigger.availableNow", "found 'yes', expected true or false"),
     ("spec.checkpoint", "gs://bucket/x", "", "found the scheme 'gs' in 'gs://bucket/x', allowed: a path .*, s3://"),
+    ("spec.restore", {}, "spec.restore.from", "is missing, expected Empty, or the checkpoint to copy"),
+    ("spec.restore", {"from": "backup"}, "spec.restore.from", "found 'backup', expected Empty, or the checkpoint to copy"),
+    ("spec.restore", {"from": "s3://bucket"}, "spec.restore.from", "found 's3://bucket', expected s3://BUCKET/PREFIX"),
+    ("spec.restore", {"from": "a/b", "mode": "Claim"}, "spec.restore.mode", "found 'Claim', allowed: Clone, Own"),
     ("spec.onBadTuple", "skip", "", "found 'skip', allowed: fail, deadLetter"),
+    ("spec.onRemove", "forget", "", "found 'forget', allowed: fail, drop"),
     # on Kubernetes
     ("metadata.name", "t" * 47, "", "found 't+', expected at most 46 characters, the first of them a letter"),
     ("metadata.name", "2trips", "", "found '2trips', expected at most 46 characters, the first of them a letter"),
     ("spec.executors[0].name", "l" * 47, "", "found 'trips-l+' for its pods, expected at most 52 characters"),
     ("spec.image", 3, "", "found 3, expected the name of an image"),
     ("spec.imagePullPolicy", "always", "", "found 'always', allowed: Always, IfNotPresent, Never; did you mean 'Always'"),
+    ("spec.imagePullSecrets", [{}], "spec.imagePullSecrets[0].name", "is missing, expected the name of a Secret"),
+    ("spec.imagePullSecrets", [{"name": "x"}, {"name": "x"}], "spec.imagePullSecrets[1].name", "found 'x' again"),
     ("spec.suspend", "yes", "", "found 'yes', expected true or false"),
     ("spec.driver.memory", "512Mi", "", "found 536870912 bytes, the driver needs at least 1Gi"),
     ("spec.driver.cpu", 0, "", "found 0, expected a positive number of cores"),
     ("spec.driver.pods", {}, "", "unknown field: found 'pods', allowed: cpu, memory, pod; did you mean 'pod'"),
     ("spec.migration.threshold", "64MB", "", "found '64MB', expected an amount of memory .*: the units are"),
+    ("spec.migration.resources.cpu", "0m", "", "found '0m', expected a positive number of cores"),
     ("spec.autoscale", {}, "spec.autoscale.class", "is missing, expected the name of an executor class"),
     ("spec.autoscale", {"class": "big"}, "spec.autoscale.class", "unknown executor class: found 'big', allowed: large, small"),
     ("spec.autoscale", {"class": "large"}, "spec.executors[0].replicas", "found 3 and spec.autoscale for the class 'large'"),
@@ -181,5 +196,22 @@ MISTAKES: list[tuple[str, object, str, str]] = [
     ("spec.executors[0].pod.env", [{"name": "A"}, {"name": "A"}], "spec.executors[0].pod.env[1].name", "found 'A' again"),
     ("spec.driver.pod.env", [{"name": "STREAMTOPOLOGY_NAME"}], "spec.driver.pod.env[0].name", "which the operator sets itself"),
     ("spec.driver.pod.labels", {"streamtopology.dev/class": "x"}, "", "which the operator sets itself"),
+    ("spec.executors[0].pod.volumes", [{"name": "scratch", "emptyDir": {}}], "spec.executors[0].pod.volumes[0].name",
+     "found 'scratch', the name of a volume that the operator adds: choose another"),
+    ("spec.driver.pod.volumes", [{"name": "spark-secret", "emptyDir": {}}], "spec.driver.pod.volumes[0].name",
+     "found 'spark-secret', the name of a volume that the operator adds"),
+    ("spec.driver.pod", {"volumes": [{"name": "x"}], "volumeMounts": [{"name": "x", "mountPath": "/tmp"}]},
+     "spec.driver.pod.volumeMounts[0].mountPath", "found '/tmp', where the operator mounts a volume of its own"),
+    ("spec.driver.pod", {"volumes": [{"name": "x"}], "volumeMounts": [{"name": "x", "mountPath": "/x"}] * 2},
+     "spec.driver.pod.volumeMounts[1].mountPath", "found '/x' again; they need different paths"),
+    ("spec.driver.pod.initContainers", [{"name": "migrate", "image": "x"}], "spec.driver.pod.initContainers[0].name",
+     "found 'migrate', the name of the operator's own container"),
+    ("spec.driver.pod.initContainers", [{"name": "x"}], "spec.driver.pod.initContainers[0].image",
+     "is missing, expected a text"),
+    ("spec.driver.pod.terminationGracePeriodSeconds", 60, "",
+     "found 60, expected at least 75: the driver finishes its batch in that time"),
+    ("spec.executors[0].pod.terminationGracePeriodSeconds", 10, "",
+     "found 10, expected at least 30: an executor hands over in that time"),
+    ("spec.driver.pod.schedulerName", 1, "", "found 1, expected a name"),
     ("spec.driver.pod.nodeSelector", {"ssd": True}, "spec.driver.pod.nodeSelector.ssd", "found true, expected a text"),
 ]  # fmt: skip

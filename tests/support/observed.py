@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from streamtopology.routing.epoch import Epoch, Route
+from streamtopology.contract.reasons import EpochCause, EpochReason
+from streamtopology.routing.epochs.epoch import Epoch, Route
+from streamtopology.routing.load.load_report import LoadReport, SourceReport
 from streamtopology.routing.planners.balance import imbalance
-from streamtopology.routing.report import LoadReport, SourceReport
-from streamtopology.routing.table import BUCKETS, RoutingTable, bucket_of
+from streamtopology.routing.table.table import BUCKETS, RoutingTable, bucket_of
 
 SLOTS = 4
 BASE = {"source": 600_000.0, "count": 120_000.0, "top": 200_000.0}
@@ -42,7 +43,7 @@ class Stream:
     def first_epoch(self) -> Epoch:
         table = RoutingTable.uniform(range(SLOTS)) if self.policy == "mixed" else None
         route = Route(self.policy, table, tuple(range(SLOTS)))
-        return Epoch(1, dict.fromkeys(self.operators, route), (), "start")
+        return Epoch(1, dict.fromkeys(self.operators, route), (), EpochReason(EpochCause.FIRST))
 
     def batch(self, epoch: Epoch) -> tuple[float, list[LoadReport], list[SourceReport]]:
         """(seconds, reports, source reports) of one batch under this epoch."""

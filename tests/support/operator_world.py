@@ -9,23 +9,24 @@ from __future__ import annotations
 import copy
 import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from streamtopology.operator import faults, names
-from streamtopology.operator.apply import ResizeRefusedError, refused_in
-from streamtopology.operator.observe import Observed, manifest_text
-from streamtopology.operator.planning import Gain, Judgement, Scaling, read_topology
-from streamtopology.operator.reconcile import Decision, decide
-from streamtopology.operator.resources.access import spark_secret
-from streamtopology.operator.scrape import Answer, Silence
-from streamtopology.operator.seen import see
-from streamtopology.operator.settings import Settings
-from streamtopology.operator.stats import Batch, Refused, Rerouted, Stats
-from streamtopology.operator.steps import Apply, Delete, Finalizer, MakeSecret, Patch, Resize, Step
-from streamtopology.routing.topology import Level, Topology, difference, format_cpu, format_memory, parse
+from streamtopology.contract.phases import Activity
+from streamtopology.contract.stats import Batch, Executor, Reconfiguration, Refusal, Slot, Stats
+from streamtopology.k8s import failpoints, names
+from streamtopology.k8s.decide.answers import Answer, Gain, Judgement, Scaling, Silence
+from streamtopology.k8s.decide.attempts import Attempts, Place, noted
+from streamtopology.k8s.decide.decision import Decision, decide
+from streamtopology.k8s.decide.observation import Observation, manifest_text, read_topology
+from streamtopology.k8s.decide.owned_objects import owned_object
+from streamtopology.k8s.decide.steps import Apply, Delete, Finalizer, MakeSecret, Patch, Resize, Step
+from streamtopology.k8s.io.apply import ResizeRefusedError, refused_in
+from streamtopology.k8s.resources.access import spark_secret
+from streamtopology.k8s.settings import Settings
+from streamtopology.topology import Level, Topology, difference, format_cpu, format_memory, parse
 
 read = lru_cache(read_topology)
 SETTINGS = Settings(image="registry.example/spark:1", drain_seconds=60.0)
@@ -55,7 +56,7 @@ def manifest(name: str = "flow", **spec: Any) -> Object:
 
 @dataclass
 class DriverModel:
-    """What the driver of a pod has taken from the ConfigMap."""
+    """The driver of a pod, and the state that it has taken from the ConfigMap."""
 
     pod: str
     topology: Topology
@@ -66,7 +67,7 @@ class DriverModel:
 
 @dataclass
 class World:
-    """One topology and its cluster. `now`: seconds since 1970, moved by the test."""
+    """One topology and its cluster. `now`: seconds since 1970, moved by the test; `missing`: executors that never came."""
 
     manifest: Object
     now: float = 1_700_000_000.0
@@ -76,14 +77,21 @@ class World:
     silence: Silence | None = None
     judgement: Judgement | None = None
     scaling: Scaling | None = None
-    refused: Refused | None = None
-    reroutings: tuple[Rerouted, ...] = ()
+    refused: Refusal | None = None
+    reroutings: tuple[Reconfiguration, ...] = ()
     gains: tuple[Gain, ...] = ()
     imbalance: float = 0.01
     joining: int = 0
+    missing: set[str] = field(default_factory=set)
+    says_replicas: bool = True
+    not_created: dict[str, str] = field(default_factory=dict)
     phase: str = "running"
+    reached: bool = False
+    idle_seconds: float | None = None
     settings: Settings = SETTINGS
+    admission: Callable[[Object], None] = lambda body: None
     events: list[tuple[str, str]] = field(default_factory=list)
+    attempts: dict[Place, Attempts] = field(default_factory=dict)
     _versions: Any = field(default_factory=lambda: itertools.count(2))
 
     def change(self, **spec: Any) -> None:
@@ -91,28 +99,31 @@ class World:
         self.manifest["spec"] |= spec
         self.manifest["metadata"]["generation"] += 1
 
-    def look(self) -> Observed:
+    def look(self) -> Observation:
         answer = None
         if self.driver is not None:
             answer = Answer(self.driver.pod, self.stats(), self.judgement, self.scaling, self.silence, self.gains)
-        seen = {key: see(body) for key, body in self.objects.items()}
+        objects = {key: owned_object(body) for key, body in self.objects.items()}
         routing = self.objects.get(("ConfigMap", f"{self.manifest['metadata']['name']}-routing"))
         running = read(routing["data"]["topology"]) if routing else None
         manifest = copy.deepcopy(self.manifest)
-        return Observed(
+        return Observation(
             manifest,
             read(manifest_text(manifest)),
             running if isinstance(running, Topology) else None,
-            seen,
+            objects,
             answer,
             self.now,
+            not_created=self.not_created,
+            reached=self.reached,
+            attempts=self.attempts,
         )
 
     def decide(self) -> Decision:
         return decide(self.look(), self.settings)
 
     def carry_out(self, decision: Decision, steps: int | None = None, refuse_resize: str | None = None) -> None:
-        """Writes the status, then takes the first `steps` steps (None: all), as the reconciler does."""
+        """Writes the status, then takes the steps, as the reconciler does; killed after the first `steps`, if that is given."""
         self.manifest["status"] = copy.deepcopy(decision.status)
         self.events += [(event.reason, event.message) for event in decision.events]
         for step in decision.steps[:steps]:
@@ -121,6 +132,21 @@ class World:
                 self.manifest["status"] = copy.deepcopy(refused)
             else:
                 self.take(step)
+            self.attempts[step.place] = noted(self.attempts.get(step.place), step, self.now)
+        if steps is not None:
+            self.attempts.clear()
+
+    def edit(self, kind: str, name: str, place: str, value: Any) -> None:
+        """`kubectl edit` by somebody: the field at `place`, as `spec.replicas`, is theirs from now on."""
+        body = self.objects[kind, name]
+        fields = body["metadata"]["managedFields"][0]["fieldsV1"]
+        *way, last = place.split(".")
+        for part in way:
+            known = f"f:{part}" if isinstance(body, dict) else f"k:{json.dumps({'name': part})}"
+            fields = fields[known]
+            body = body[part] if isinstance(body, dict) else next(item for item in body if item["name"] == part)
+        body[last] = value
+        fields.pop(f"f:{last}", None)
 
     def settle(self, rounds: int = 40) -> int:
         """Decides, carries out, lets controllers and driver work, until nothing is to be done; returns the rounds."""
@@ -134,12 +160,15 @@ class World:
         raise AssertionError(f"not settled: {[str(step) for step in self.decide().steps]}, {self.manifest['status']}")
 
     def take(self, step: Step) -> None:
-        assert {f"before-{step.point}", f"after-{step.point}"} <= set(faults.POINTS)
+        assert {f"before-{step.point}", f"after-{step.point}"} <= set(failpoints.POINTS)
         match step:
             case Apply(body):
                 key = (body["kind"], body["metadata"]["name"])
                 known = self.objects.get(key)
-                self._put({**copy.deepcopy(body), **({"status": known["status"]} if known and "status" in known else {})})
+                made = {**copy.deepcopy(body), **({"status": known["status"]} if known and "status" in known else {})}
+                made["metadata"]["managedFields"] = [written_by_us(body)]
+                self.admission(made)
+                self._put(made)
             case MakeSecret():
                 self._put(spark_secret(self.look().owner, "text"))
             case Finalizer(present):
@@ -172,16 +201,21 @@ class World:
         driver = self.driver
         if driver is None:
             return None
-        slots = [one for one in driver.topology.executors for _ in range(one.replicas)]
-        batches = () if driver.epoch is None else (Batch(5, driver.epoch, 100, 0.1, self.now),)
+        every = [(one, ordinal) for one in driver.topology.executors for ordinal in range(one.replicas)]
+        places = [(one, ordinal) for one, ordinal in every if f"{one.name}-{ordinal}" not in self.missing]
+        last = Batch(5, driver.epoch or 0, 100, 0.1, self.now, {"counts": self.imbalance})
         return Stats(
-            phase=self.phase, generation=driver.generation, epoch=driver.epoch, newest_epoch=driver.newest,
-            batch=None if driver.epoch is None else 5, rows_per_second=1000.0, bound_rows_per_second=None,
-            slots={one.name: one.replicas for one in driver.topology.executors},
-            admitted={one.name: max(one.replicas - self.joining, 0) for one in driver.topology.executors},
-            slot_classes=tuple(one.name for one in slots), cpu=tuple(one.cpu for one in slots),
-            policies={}, imbalance=self.imbalance, checkpoint="/checkpoint", refused=self.refused,
-            batches=batches, reroutings=self.reroutings,
+            topology=self.manifest["metadata"]["name"], activity=Activity.of_text(self.phase), generation=driver.generation,
+            epoch=driver.epoch, newest_epoch=driver.newest, batch=None if driver.epoch is None else 5, rows_per_second=1000.0,
+            slots=tuple(Slot(n, f"{one.name}-{ordinal}", one.name, one.cpu) for n, (one, ordinal) in enumerate(places)),
+            executors=tuple(
+                Executor(str(n), one.name, None, n, admitted=ordinal < one.replicas - self.joining)
+                for n, (one, ordinal) in enumerate(places)
+            ),
+            replicas={one.name: one.replicas for one in driver.topology.executors} if self.says_replicas else None,
+            policies={}, checkpoint="/checkpoint", refused=self.refused, last_batch=last,
+            batches=() if driver.epoch is None else (last,), reconfigurations=self.reroutings,
+            idle_seconds=self.idle_seconds,
         )  # fmt: skip
 
     def pod_names(self, component: str) -> list[str]:
@@ -243,8 +277,27 @@ class World:
         self.objects[key] = body
 
 
+_NAMED = ("containers", "volumes", "env")
+_KEYS = {**{name: ["name"] for name in _NAMED}, "volumeMounts": ["mountPath"], "ownerReferences": ["uid"]}
+"""The lists of named things in what we write, and their keys; other lists have one owner as a whole."""
+
+
+def written_by_us(body: Object) -> Object:
+    """The account that the API server keeps of our apply."""
+    return {"manager": names.MANAGER, "operation": "Apply", "fieldsV1": _fields(body)}
+
+
+def _fields(value: Any, name: str = "") -> Object:
+    if isinstance(value, dict):
+        return {f"f:{key}": _fields(inner, key) for key, inner in value.items()}
+    keys = _KEYS.get(name, [])
+    if not keys or not isinstance(value, list):
+        return {}
+    return {f"k:{json.dumps({key: item[key] for key in keys})}": {".": {}, **_fields(item)} for item in value}
+
+
 def shape(world: World) -> dict[str, Any]:
-    """What is there, without what differs between two worlds that came to the same: versions, generations, epochs."""
+    """All objects, without the differences between two equal worlds: versions, generations, epochs."""
     left: dict[str, Any] = {}
     for (kind, name), body in world.objects.items():
         if kind in ("StatefulSet", "Pod") and (kind == "StatefulSet" or names.CLASS in body["metadata"]["labels"]):
@@ -263,6 +316,10 @@ def reasons(steps: Sequence[Step]) -> list[str]:
 
 
 def _merged(body: Any, patch: Any) -> Any:
+    """By strategic merge: what has names in a list is found by them."""
+    if isinstance(patch, list) and isinstance(body, list):
+        changes = {one["name"]: one for one in patch}
+        return [_merged(one, changes.get(one["name"], {})) for one in body]
     if not isinstance(patch, dict) or not isinstance(body, dict):
         return copy.deepcopy(patch)
     merged = {name: value for name, value in body.items() if patch.get(name, 1) is not None}

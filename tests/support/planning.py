@@ -1,15 +1,14 @@
-"""Inputs for planners, loads counted the slow way, and mixed-routing's pseudo-code as it stands in the paper."""
+"""Inputs for planners, and loads counted the slow way."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
-from hypothesis import assume
 from hypothesis import strategies as st
 
 from streamtopology.routing.planners import PlanInput, get
-from streamtopology.routing.table import RoutingTable
+from streamtopology.routing.table.table import RoutingTable
 
 N_BUCKETS = 8
 ANY_SIZE = 10**6
@@ -60,103 +59,6 @@ def loads_after(given: PlanInput, table: RoutingTable) -> np.ndarray:
         for owner, load in zip(table.buckets, given.bucket_loads, strict=True):
             totals[int(owner)] += load
     return np.array([totals[instance] for instance in given.instances])
-
-
-@dataclass
-class Paper:
-    """Algorithms 1 to 4 of mixed-routing over plain dicts; instances of equal capacity."""
-
-    cost: list[float]
-    memory: list[float]
-    home: list[int]
-    k: int
-    theta: float
-    beta: float
-
-    def load(self, at: dict[int, int], d: int) -> float:
-        return sum(self.cost[key] for key, owner in at.items() if owner == d)
-
-    def limit(self) -> float:
-        return (1 + self.theta) * sum(self.cost) / self.k * (1 + 1e-9)
-
-    def by_cost(self, keys):
-        return sorted(keys, key=lambda key: (-self.cost[key], key))
-
-    def by_gamma(self, keys):
-        return sorted(keys, key=lambda key: (-(self.cost[key] ** self.beta) / self.memory[key], key))
-
-    def prepare(self, at: dict[int, int], criterion) -> list[int]:
-        candidates = []
-        for d in range(self.k):
-            for key in criterion([key for key, owner in at.items() if owner == d]):
-                if self.load(at, d) <= self.limit():
-                    break
-                del at[key]
-                candidates.append(key)
-        return candidates
-
-    def llfd(self, at: dict[int, int], candidates: list[int], criterion) -> None:
-        while candidates:
-            key = self.by_cost(candidates)[0]
-            candidates.remove(key)
-            ascending = sorted(range(self.k), key=lambda d: (self.load(at, d), d))
-            chosen = next((d for d in ascending if self.adjust(key, d, at, candidates, criterion)), ascending[0])
-            at[key] = chosen
-
-    def adjust(self, key: int, d: int, at: dict[int, int], candidates: list[int], criterion) -> bool:
-        excess = self.load(at, d) + self.cost[key] - self.limit()
-        if excess <= 0:
-            return True
-        exchangeable: list[int] = []
-        for other in criterion([other for other, owner in at.items() if owner == d]):
-            if self.cost[other] < self.cost[key] and excess > 0:
-                exchangeable.append(other)
-                excess -= self.cost[other]
-        if excess > 0:
-            return False
-        for other in exchangeable:
-            del at[other]
-            candidates.append(other)
-        return True
-
-    def run(self, at: dict[int, int], criterion) -> dict[int, int]:
-        self.llfd(at, self.prepare(at, criterion), criterion)
-        return at
-
-    def mintable(self, at: dict[int, int]) -> dict[int, int]:
-        return self.run(dict(enumerate(self.home)), self.by_cost)
-
-    def minmig(self, at: dict[int, int]) -> dict[int, int]:
-        return self.run(dict(at), self.by_gamma)
-
-    def mixed(self, at: dict[int, int], n_max: int) -> dict[int, int]:
-        table = [key for key, owner in at.items() if owner != self.home[key]]
-        smallest_first = sorted(table, key=lambda key: (self.memory[key], key))
-        n = 0
-        while True:
-            cleaned = dict(at)
-            for key in smallest_first[:n]:
-                cleaned[key] = self.home[key]
-            result = self.run(cleaned, self.by_gamma)
-            size = sum(owner != self.home[key] for key, owner in result.items())
-            if size <= n_max or n >= len(table):
-                return result
-            n += size - n_max
-
-
-@st.composite
-def papers_cases(draw, distinct_costs=True):
-    """Whole costs and distinct priorities, so that the paper's order leaves nothing to taste but equal costs: by number."""
-    k = draw(st.integers(2, 4))
-    n = draw(st.integers(k, 14))
-    cost = draw(st.lists(st.integers(1, 60 if distinct_costs else 9), min_size=n, max_size=n, unique=distinct_costs))
-    memory = draw(st.lists(st.integers(1, 60), min_size=n, max_size=n, unique=True))
-    assume(max(cost) <= sum(cost) / k)
-    gammas = [c**1.5 / m for c, m in zip(cost, memory, strict=True)]
-    assume(len(set(gammas)) == n)
-    owner = draw(st.lists(st.integers(0, k - 1), min_size=n, max_size=n))
-    home = draw(st.lists(st.integers(0, k - 1), min_size=n, max_size=n))
-    return k, cost, memory, owner, home, draw(st.sampled_from([0.0, 0.08, 0.3]))
 
 
 @st.composite

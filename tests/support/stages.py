@@ -7,41 +7,47 @@ place and stage, and gives each task the blob that every task of the stage befor
 from __future__ import annotations
 
 import itertools
+import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 
-from streamtopology.jobs import driver as driver_module
-from streamtopology.jobs import reading_ahead, tasks
-from streamtopology.jobs.batch import Attempt, Plan
-from streamtopology.jobs.checkpoint import Checkpoint, CommitRecord, Lease
-from streamtopology.jobs.driver import Committed, Driver, Router
-from streamtopology.jobs.executors import ExecutorLost, ExecutorWatch, ShuffleLost
-from streamtopology.jobs.inspect_state import plan_as_of
-from streamtopology.jobs.pinning import ExecutorInfo
-from streamtopology.jobs.portions import Switching, portions_for
-from streamtopology.jobs.publishing import DEAD_LETTERS, Publisher
-from streamtopology.jobs.runner import _first_plan, source_schemas
-from streamtopology.jobs.sinks.base import Sink, staged_table
-from streamtopology.jobs.sources.descriptors import Descriptor
-from streamtopology.jobs.stages import Results, collect
+from streamtopology.jobs.checkpoint import Checkpoint, CommitRecord, Lease, SourceEnd
+from streamtopology.jobs.connectors.sinks.base import Sink, staged_table
+from streamtopology.jobs.connectors.sinks.dead_letters import DEAD_LETTERS
+from streamtopology.jobs.connectors.sources.descriptors import Descriptor
+from streamtopology.jobs.driver.attempt_runner import Executor, ExecutorLost, ShuffleLost
+from streamtopology.jobs.driver.batch_loop import Driver
+from streamtopology.jobs.driver.compaction import Compaction
+from streamtopology.jobs.driver.progress import BatchInput
+from streamtopology.jobs.driver.publisher import Publisher
+from streamtopology.jobs.driver.watermarks import Poll, Watermarks
+from streamtopology.jobs.exchange.collect import collect
+from streamtopology.jobs.plan.as_of import plan_as_of
+from streamtopology.jobs.plan.attempt import Attempt
+from streamtopology.jobs.plan.execution_plan import ExecutionPlan
+from streamtopology.jobs.plan.results import Results
+from streamtopology.jobs.plan.span import Span
+from streamtopology.jobs.rerouting.gradual import GradualSwitching, portions_for
+from streamtopology.jobs.rerouting.port import CommittedAttempt, Router
+from streamtopology.jobs.runtime.first_plan import first_plan
+from streamtopology.jobs.runtime.preflight import source_schemas
 from streamtopology.jobs.state import RowState, State
-from streamtopology.jobs.upkeep import Upkeep
-from streamtopology.jobs.watermarks import Watermarks
-from streamtopology.jobs.worker import Worker
-from streamtopology.routing.epoch import Epoch, Route
-from streamtopology.routing.placement import Placement
-from streamtopology.routing.table import RoutingTable
-from streamtopology.routing.topology import Topology, parse
+from streamtopology.jobs.worker import stage_tasks
+from streamtopology.jobs.worker.attempt_context import AttemptContext
+from streamtopology.jobs.worker.cache import WorkerCache
+from streamtopology.routing.epochs.epoch import Epoch, Route
+from streamtopology.routing.epochs.placement import Placement
+from streamtopology.routing.table.table import RoutingTable
+from streamtopology.topology import Topology, parse
+from support.reasons import BY_TEST
+from support.states import extracted
 
 SLOTS = 4
 
@@ -69,26 +75,26 @@ def manifest(operators: Sequence[Mapping[str, Any]], sources: Mapping[str, str],
 
 @dataclass(frozen=True)
 class Loss:
-    """An attempt that comes to nothing: after `stages` stages the executor of slot `home` dies.
+    """An attempt that comes to nothing: after `stages` stages the executor of slot `slot` dies.
 
-    What its worker remembered is gone. It `returns` for the next attempt, or stays away until `Flow.homes` names it.
+    What its worker remembered is gone. It `returns` for the next attempt, or stays away until `Flow.slots` names it.
     Of None nobody dies: what the last of those stages sent arrives nowhere.
     """
 
     stages: int
-    home: int | None
+    slot: int | None
     returns: bool = True
 
 
 class Routes:
     """A router whose plans the test makes; each is an epoch in the checkpoint before it is ready."""
 
-    def __init__(self, plan: Plan, checkpoint: Checkpoint) -> None:
+    def __init__(self, plan: ExecutionPlan, checkpoint: Checkpoint) -> None:
         self.plan = plan
         self._checkpoint = checkpoint
-        self.prepared: Plan | None = None
+        self.prepared: ExecutionPlan | None = None
         self.flush = False
-        self.done: list[Committed] = []
+        self.done: list[CommittedAttempt] = []
         checkpoint.write_epoch(plan.epoch.number, plan.to_json())
 
     def reroute(self, tables: Mapping[str, RoutingTable], source_shares: tuple[float, ...] = ()) -> None:
@@ -96,12 +102,12 @@ class Routes:
         for node, table in tables.items():
             routes[node] = replace(routes[node], table=table)
         placement = self.plan.placement
-        epoch = Epoch(1 + max(self._checkpoint.epochs()), routes, source_shares, "the test says so", placement)
+        epoch = Epoch(1 + max(self._checkpoint.epochs()), routes, source_shares, BY_TEST, placement)
         self.plan = replace(self.plan, epoch=epoch)
         self._checkpoint.write_epoch(epoch.number, self.plan.to_json())
 
     def prepare(self, tables: Mapping[str, RoutingTable]) -> int:
-        """A plan whose state is to be copied ahead: it holds the newest commit, and is not ready. Its epoch."""
+        """A plan whose state is to be pre-copied: it holds the newest commit, and is not ready. Its epoch."""
         running = self.plan
         last = self._checkpoint.last_commit()
         assert last is not None
@@ -110,14 +116,14 @@ class Routes:
         self.prepared, self.plan = self.plan, running
         portions = portions_for(running, self.prepared, last)
         lease = Lease(self.prepared.epoch.number, last.batch, running.epoch.number, portions)
-        return self._checkpoint.migrations.take(lease).epoch
+        return self._checkpoint.precopies.take(lease).epoch
 
     def take_up_prepared(self) -> int | None:
-        """What a driver that comes back does when the epoch is still wanted: go on with the copy that was begun."""
-        for lease in self._checkpoint.migrations.leases():
+        """Resume the copy that was begun, as a restarted driver does while the epoch is still wanted."""
+        for lease in self._checkpoint.precopies.leases():
             last = self._checkpoint.last_commit()
             if last is not None and last.epoch == lease.follows and self.plan.epoch.number < lease.epoch:
-                self.prepared = Plan.from_json(self._checkpoint.read_epoch(lease.epoch))
+                self.prepared = ExecutionPlan.from_json(self._checkpoint.read_epoch(lease.epoch))
                 return lease.epoch
         return None
 
@@ -126,7 +132,7 @@ class Routes:
         assert self.prepared is not None
         self.plan, self.prepared = self.prepared, None
 
-    def ready(self) -> Plan:
+    def ready(self) -> ExecutionPlan:
         return self.plan
 
     def must_flush(self) -> bool:
@@ -138,7 +144,7 @@ class Routes:
     def active(self, epoch: int, batch: int) -> None:
         pass
 
-    def committed(self, done: Committed) -> None:
+    def committed(self, done: CommittedAttempt) -> None:
         self.done.append(done)
 
 
@@ -151,61 +157,86 @@ class Kept:
     def publish(self, batch: int, files: Sequence[Path]) -> None:
         table = staged_table(files)
         if table is not None:
-            assert self.batches.setdefault(batch, table).equals(table)
+            known = self.batches.setdefault(batch, table)
+            assert _comparable(known).equals(_comparable(table))
 
     def close(self) -> None:
         pass
 
 
+def _comparable(table: pa.Table) -> pa.Table:
+    """The table with floats as texts: NaN differs from itself."""
+    columns = [column.cast(pa.string()) if pa.types.is_floating(column.type) else column for column in table.columns]
+    return pa.table(columns, names=table.column_names)
+
+
 class Flow:
     """A topology that runs batch by batch.
 
-    `homes` are the slots whose executors are there, in the order of places, on `host`. `losses` come over the next attempts,
-    one each. `meanwhile` is done once, in the middle of the next attempt. `checkpoint`: its URI, if not in the folder.
+    `slots` are the slots whose executors are there, in the order of places, on `host`. `losses` come over the next attempts,
+    one each. `meanwhile` is done once, in the middle of the next attempt. `resubmitted`: stages of the next attempt whose
+    tasks run twice, the second time by new workers. `skews`: slots whose hosts have clocks of their own, and the seconds by
+    which these are ahead. `checkpoint`: its URI, if not in the folder. `clock`: monotonic seconds at which the sources are
+    asked for a batch's rows. `wall_clock`: epoch seconds. `worker` makes the memory of a worker process. `end`: where the next
+    batches end in their sources, None as former versions recorded it.
     """
 
     def __init__(
         self, folder: Path, manifest: Mapping[str, Any], base_dir: Path | None = None,
-        router: Callable[[Plan, Checkpoint], Router] = Routes, clock: Callable[[], float] = lambda: 0.0,
+        router: Callable[[ExecutionPlan, Checkpoint], Router] = Routes, clock: Callable[[], float] = lambda: 0.0,
         sink: Callable[[str, Checkpoint], Sink] = lambda name, checkpoint: Kept(), checkpoint: str | None = None,
+        compaction: Callable[[Checkpoint], Compaction] = Compaction, wall_clock: Callable[[], float] = time.time,
+        worker: Callable[[], WorkerCache] = WorkerCache,
     ) -> None:  # fmt: skip
+        self._compaction_of = compaction
+        self._worker_of = worker
         self._folder = folder
         self._base_dir = base_dir or folder
         self._router_of = router
         self._clock = clock
+        self._wall_clock = wall_clock
         self._sink_of = sink
         self._files = itertools.count()
         self._runs = itertools.count()
-        self.told: list[str] = []
+        self.reported: list[str] = []
+        self.end: SourceEnd | None = None
         self.sinks: dict[str, Sink] = {}
-        self._upkeep: Upkeep | None = None
+        self._compaction: Compaction | None = None
         self.checkpoint = Checkpoint.open(checkpoint or str(folder / "checkpoint"), "flow")
         self.start(manifest)
 
     def start(self, manifest: Mapping[str, Any]) -> CommitRecord | None:
         """Start, or start again: nothing is known but the manifest and the checkpoint."""
-        if self._upkeep is not None:
-            self._upkeep.close()  # of a driver that is gone: a process that ends takes its threads with it
-        self._upkeep = Upkeep(self.checkpoint)
+        if self._compaction is not None:
+            self._compaction.close()  # of a driver that is gone: a process that ends takes its threads with it
+        self._compaction = self._compaction_of(self.checkpoint)
         self.topology: Topology = parse(dict(manifest))
-        self.homes: tuple[int, ...] = tuple(range(self.topology.replicas))
+        self.slots: tuple[int, ...] = tuple(range(self.topology.replicas))
         self.host = "here"
-        self.workers = defaultdict[int, Worker](Worker)
+        self.workers = defaultdict[int, WorkerCache](self._worker_of)
         self.losses: list[Loss] = []
         self.paused: list[float] = []
         self.meanwhile: list[Callable[[], object]] = []
+        self.resubmitted: list[int] = []
+        self.skews: dict[int, float] = {}
         self._next: list[list[str]] = []
-        plan = _first_plan(self.topology, source_schemas(self.topology, {}), self._base_dir, self.checkpoint)
+        schemas = source_schemas(self.topology, {})
+        plan = first_plan(self.topology, schemas, self._base_dir, self.checkpoint, self.reported.append)
         self.router = self._router_of(plan, self.checkpoint)
         self.driver = Driver(
-            spark=cast(Any, SimpleNamespace(sparkContext=None)), checkpoint=self.checkpoint,
-            watch=cast(ExecutorWatch, _Watch(self)), router=self.router,
+            runner=OneProcess(self),
+            checkpoint=self.checkpoint,
+            router=self.router,
             publisher=Publisher(self.checkpoint, {name: self._sink(name) for name in self._sink_names()}),
-            upkeep=self._upkeep, switching=Switching(self.checkpoint, self.told.append),
-            watermarks=Watermarks(self.topology.sources, self._clock),
-            slot_of=lambda executor: executor.id, settled=self._settle, run=f"run {next(self._runs)}", tell=self.told.append,
+            compaction=self._compaction,
+            switching=GradualSwitching(self.checkpoint, self.reported.append),
+            watermarks=Watermarks(self.topology.sources),
+            run=f"run {next(self._runs)}",
+            notify=self.reported.append,
+            settled=self._settle,
             pause=self.paused.append,
-        )  # fmt: skip
+            clock=self._wall_clock,
+        )
         return self.driver.resume()
 
     # --- what happens ---
@@ -214,30 +245,36 @@ class Flow:
         """One batch of the rows given by source, or of those that came next, or of none, until it is committed."""
         last = self.checkpoint.last_commit()
         descriptors = self._descriptors_of(inputs) if inputs or not self._next else self._next.pop(0)
-        with _spark_is(self._run_attempt, self._read_ahead):
-            self.driver.batch(descriptors, None, 0 if last is None else last.spark_batch + 1)
+        now = self._clock()
+        number = 0 if last is None else last.spark_batch + 1
+        self.driver.batch(BatchInput(number, descriptors, end=self.end, poll=Poll(now, now)))
         return self.last
+
+    def silence(self) -> None:
+        """No rows come until nothing is due any more."""
+        for _ in range(2):
+            if self.driver.is_due:
+                self.driver.batch_without_rows()
+        assert not self.driver.is_due, "a batch without rows leaves nothing due"
 
     def comes_next(self, **inputs: pa.Table) -> None:
         """These rows are there, and read ahead, in the middle of the next batch; the batch after it gets them."""
         following = self._descriptors_of(inputs)
         self._next.append(following)
-        self.meanwhile.append(lambda: self.driver.read_ahead(following))
+        self.meanwhile.append(lambda: self.driver.prefetch(following))
 
     def drain(self, for_good: bool = True) -> CommitRecord:
-        with _spark_is(self._run_attempt, self._read_ahead):
-            self.driver.drain(for_good)
+        self.driver.drain(for_good)
         return self.last
 
     def warm_up(self) -> None:
-        with _spark_is(self._run_attempt, self._read_ahead):
-            self.driver.warm_up(rounds=2)
+        self.driver.warm_up(rounds=2)
 
-    def forget(self, home: int) -> None:
+    def forget(self, slot: int) -> None:
         """The worker of this slot has died; another has taken its place."""
-        self.workers[home] = Worker()
+        self.workers[slot] = self._worker_of()
 
-    # --- what is there ---
+    # --- current state ---
 
     @property
     def last(self) -> CommitRecord:
@@ -264,7 +301,7 @@ class Flow:
         rows: list[dict[str, Any]] = []
         for instance, state in self.states(node).items():
             if table is not None:
-                strangers = state.extract(lambda hashes, here=instance: table.lookup(hashes) != here)
+                strangers = extracted(state, lambda hashes, here=instance: table.lookup(hashes) != here)
                 assert strangers.num_rows == 0, f"instance {instance} of {node} keeps {strangers.to_pylist()} of others"
             if isinstance(state, RowState):
                 rows += [{"input": alias, **row} for alias in state.schema.inputs for row in state.rows(alias).to_pylist()]
@@ -279,16 +316,16 @@ class Flow:
 
     def _settle(self, placement: Placement) -> None:
         """End the executors that no batch needs any more, as a cluster does."""
-        ended = [home for home in self.homes if f"slot-{home}" not in placement.names and home >= self.topology.replicas]
-        self.homes = tuple(home for home in self.homes if home not in ended)
-        for home in ended:
-            self.workers.pop(home, None)
+        ended = [slot for slot in self.slots if f"slot-{slot}" not in placement.names and slot >= self.topology.replicas]
+        self.slots = tuple(slot for slot in self.slots if slot not in ended)
+        for slot in ended:
+            self.workers.pop(slot, None)
 
     def _sink_names(self) -> list[str]:
         dead_letters = [DEAD_LETTERS] if self.topology.on_bad_tuple == "deadLetter" else []
         return [*(sink.name for sink in self.topology.sinks), *dead_letters]
 
-    def _plan(self) -> Plan:
+    def _plan(self) -> ExecutionPlan:
         return plan_as_of(self.checkpoint, self.last)
 
     def _descriptors_of(self, inputs: Mapping[str, pa.Table]) -> list[str]:
@@ -302,81 +339,101 @@ class Flow:
         sizes = [groups.row_group(i).num_rows for i in range(groups.num_row_groups)]
         return [Descriptor(source, "parquet", str(path), i, 0, rows, rows).to_json() for i, rows in enumerate(sizes) if rows]
 
-    # --- in place of Spark ---
-
-    def _run_attempt(self, spark: Any, attempt: Attempt, depth: int, executors: Any, frame: Any, ahead: Any = None) -> Results:
-        loss = self.losses.pop(0) if self.losses else None
-        sent: list[list[bytes]] = ahead or [[] for _ in range(attempt.places)]
-        for level in range(depth + 1):
-            if loss is not None and loss.stages <= level:
-                break
-            if level > 0 or ahead is None:
-                sent = self._run_stage(attempt, level, sent)
-            elif attempt.hands_over:
-                sent = [[*before, *state] for before, state in zip(sent, self._send_state(attempt), strict=True)]
-            if level == 0:
-                self._do_meanwhile()
-        if loss is not None:
-            self._lose(loss)
-        return collect(itertools.chain.from_iterable(sent))
-
-    def _lose(self, loss: Loss) -> NoReturn:
-        if loss.home is None:
-            raise ShuffleLost
-        self.forget(loss.home)
-        if not loss.returns:
-            self.homes = tuple(home for home in self.homes if home != loss.home)
-        raise ExecutorLost([str(loss.home)])
-
-    def _read_ahead(self, spark: Any, attempt: Attempt, executors: Any) -> list[list[bytes]]:
-        return self._run_stage(attempt, 0, [[] for _ in range(attempt.places)])
-
-    def _run_stage(self, attempt: Attempt, level: int, sent: Sequence[Sequence[bytes]]) -> list[list[bytes]]:
-        """What every place gets next."""
-
-        def work(place: int, worker: Worker) -> list[pa.Buffer]:
-            if level == 0:
-                return tasks.read_at(place, attempt, worker)
-            return tasks.turns_at(place, attempt, level, worker, sent[place])
-
-        return self._exchange(attempt, attempt.readers if level == 0 else range(attempt.places), work)
-
-    def _send_state(self, attempt: Attempt) -> list[list[bytes]]:
-        return self._exchange(attempt, range(attempt.places), lambda place, worker: tasks.state_at(place, attempt, worker))
-
-    def _exchange(
-        self, attempt: Attempt, places: Iterable[int], work: Callable[[int, Worker], list[pa.Buffer]]
-    ) -> list[list[bytes]]:  # fmt: skip
-        """By place, the envelope that each task sends to it, in no order that may be relied upon."""
-        received: list[list[bytes]] = [[] for _ in range(attempt.places)]
-        for place in places:
-            envelopes = work(place, self.workers[attempt.homes[place]])
-            assert len(envelopes) == attempt.places, "an exchange wants one blob per place"
-            for target, envelope in enumerate(envelopes):
-                received[target].insert(0, envelope.to_pybytes())
-        return received
-
-    def _do_meanwhile(self) -> None:
+    def do_meanwhile(self) -> None:
         for act in self.meanwhile:
             act()
         self.meanwhile.clear()
 
 
-class _Watch:
-    """Every executor of `Flow.homes` is there."""
+class OneProcess:
+    """Implements `AttemptRunner`: a worker per slot, and envelopes handed from stage to stage."""
 
     def __init__(self, flow: Flow) -> None:
         self._flow = flow
 
-    def admitted(self) -> list[ExecutorInfo]:
-        return [ExecutorInfo(f"slot-{home}", self._flow.host, {}) for home in self._flow.homes]
+    def executors(self) -> list[Executor]:
+        """Every executor of `Flow.slots` is there."""
+        return [Executor(str(slot), self._flow.host, f"slot-{slot}") for slot in self._flow.slots]
 
-    def await_admitted(self, wanted: Callable[[ExecutorInfo], bool]) -> list[ExecutorInfo]:
-        return [executor for executor in self.admitted() if wanted(executor)]
+    def await_executors(self, wanted: Callable[[Executor], bool]) -> list[Executor]:
+        return [executor for executor in self.executors() if wanted(executor)]
 
-    @contextmanager
-    def guard(self, slots: object) -> Iterator[None]:
-        yield
+    def begin_batch(self, batch: int) -> None:
+        pass
+
+    def run(
+        self,
+        attempt: Attempt,
+        depth: int,
+        executors: Sequence[Executor],
+        rows: None = None,
+        prefetched: list[list[bytes]] | None = None,
+    ) -> Results:
+        loss = self._flow.losses.pop(0) if self._flow.losses else None
+        sent: list[list[bytes]] = prefetched or [[] for _ in range(attempt.partitions)]
+        for level in range(depth + 1):
+            if loss is not None and loss.stages <= level:
+                break
+            if level in self._flow.resubmitted:
+                self._flow.resubmitted.remove(level)
+                self._run_stage(attempt, level, sent)
+                self._flow.workers.clear()
+            if level > 0 or prefetched is None:
+                sent = self._run_stage(attempt, level, sent)
+            elif attempt.hands_over:
+                sent = [[*before, *state] for before, state in zip(sent, self._send_state(attempt), strict=True)]
+            if level == 0:
+                self._flow.do_meanwhile()
+        if loss is not None:
+            self._lose(loss)
+        return self._by_own_clocks(collect(itertools.chain.from_iterable(sent)))
+
+    def prefetch(self, attempt: Attempt, executors: Sequence[Executor]) -> list[list[bytes]]:
+        return self._run_stage(attempt, 0, [[] for _ in range(attempt.partitions)])
+
+    def _lose(self, loss: Loss) -> NoReturn:
+        if loss.slot is None:
+            raise ShuffleLost
+        self._flow.forget(loss.slot)
+        if not loss.returns:
+            self._flow.slots = tuple(slot for slot in self._flow.slots if slot != loss.slot)
+        raise ExecutorLost([str(loss.slot)])
+
+    def _by_own_clocks(self, results: Results) -> Results:
+        def own(slot: int, span: Span) -> Span:
+            ahead = self._flow.skews.get(slot)
+            return span if ahead is None else Span(f"host of {slot}", span.began_at + ahead, span.ended_at + ahead)
+
+        return replace(
+            results,
+            instances=[replace(result, span=own(result.report.slot, result.span)) for result in results.instances],
+            source_tasks=[replace(task, span=own(task.report.slot, task.span)) for task in results.source_tasks],
+        )
+
+    def _run_stage(self, attempt: Attempt, level: int, sent: Sequence[Sequence[bytes]]) -> list[list[bytes]]:
+        """The next input of every partition."""
+
+        def task(context: AttemptContext) -> list[pa.Buffer]:
+            if level == 0:
+                return stage_tasks.read_sources(context)
+            return stage_tasks.run_instances(context, level, sent[context.partition])
+
+        return self._exchange(attempt, attempt.reading_partitions if level == 0 else range(attempt.partitions), task)
+
+    def _send_state(self, attempt: Attempt) -> list[list[bytes]]:
+        return self._exchange(attempt, range(attempt.partitions), stage_tasks.send_state)
+
+    def _exchange(
+        self, attempt: Attempt, partitions: Iterable[int], task: Callable[[AttemptContext], list[pa.Buffer]]
+    ) -> list[list[bytes]]:  # fmt: skip
+        """By receiving partition, the envelope of each task, in no order that may be relied upon."""
+        received: list[list[bytes]] = [[] for _ in range(attempt.partitions)]
+        for partition in partitions:
+            envelopes = task(AttemptContext(attempt, partition, self._flow.workers[attempt.slot_by_partition[partition]]))
+            assert len(envelopes) == attempt.partitions * attempt.blobs, "an exchange wants the same number per partition"
+            for number, envelope in enumerate(envelopes):
+                received[number // attempt.blobs].insert(0, envelope.to_pybytes())
+        return received
 
 
 def random_table(random: np.random.Generator, instances: int, hashes: np.ndarray | None = None) -> RoutingTable:
@@ -387,12 +444,3 @@ def random_table(random: np.random.Generator, instances: int, hashes: np.ndarray
         return table
     chosen = np.unique(random.choice(hashes, len(hashes) // 2 + 1))
     return table.with_entries(chosen, random.integers(0, instances, len(chosen), np.int32))
-
-
-@contextmanager
-def _spark_is(run_attempt: Callable[..., Results], read_ahead: Callable[..., Any]) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(driver_module, "run_attempt", run_attempt)
-        patch.setattr(driver_module, "begin_batch", lambda context, batch: None)
-        patch.setattr(reading_ahead, "read_ahead", read_ahead)
-        yield

@@ -1,4 +1,4 @@
-"""What may happen to a topology from batch to batch, drawn by hypothesis: losses, restarts, new tables, other executors."""
+"""Changes of a topology from batch to batch, drawn by hypothesis: losses, restarts, new tables, other executors."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from streamtopology.routing.hashing import hash_int64
+from streamtopology.routing.table.hashing import hash_int64
 from support.stages import SLOTS, Flow, Loss, random_table
 
 losses = st.builds(Loss, st.integers(0, 3), st.integers(0, SLOTS - 1), st.booleans())
 steps = st.fixed_dictionaries(
     {
         "reroute": st.booleans(),
-        "losses": st.lists(losses, max_size=2, unique_by=lambda loss: loss.home),
+        "losses": st.lists(losses, max_size=2, unique_by=lambda loss: loss.slot),
         "forget": st.sets(st.integers(0, SLOTS - 1), max_size=2),
-        "homes": st.sets(st.integers(0, SLOTS - 1), min_size=2),
+        "slots": st.sets(st.integers(0, SLOTS - 1), min_size=2),
         "restart": st.booleans(),
     }
 )
 stories = st.tuples(st.integers(0, 10_000), st.lists(steps, min_size=3, max_size=5))
-"""A seed for rows and tables, and what goes on at each batch."""
+"""A seed for rows and tables, and the changes at each batch."""
 
 
 def some_rows(random: np.random.Generator, n: int = 200) -> pa.Table:
@@ -38,7 +38,9 @@ def some_rows(random: np.random.Generator, n: int = 200) -> pa.Table:
     )
 
 
-def told(flow: Flow, seed: int, story: Sequence[Mapping[str, Any]], given: Mapping[str, Any]) -> Iterator[np.random.Generator]:
+def played(
+    flow: Flow, seed: int, story: Sequence[Mapping[str, Any]], given: Mapping[str, Any]
+) -> Iterator[np.random.Generator]:
     """Make what the story says happen to the flow, then let the caller run the batch."""
     random = np.random.default_rng(seed)
     for step in story:
@@ -50,9 +52,9 @@ def told(flow: Flow, seed: int, story: Sequence[Mapping[str, Any]], given: Mappi
             tables = {name: random_table(random, SLOTS, hashes) for name, route in routes.items() if route.table}
             shares = random.random(SLOTS) + 0.01
             flow.router.reroute(tables, tuple(shares / shares.sum()))
-        for home in step["forget"]:
-            flow.forget(home)
-        flow.homes = tuple(sorted(step["homes"]))
-        # An executor that stays away must leave another to go on with.
-        flow.losses = [loss for loss in step["losses"] if loss.home in flow.homes and (loss.returns or len(flow.homes) > 2)]
+        for slot in step["forget"]:
+            flow.forget(slot)
+        flow.slots = tuple(sorted(step["slots"]))
+        # An executor that stays away must leave another one to continue.
+        flow.losses = [loss for loss in step["losses"] if loss.slot in flow.slots and (loss.returns or len(flow.slots) > 2)]
         yield random

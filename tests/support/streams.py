@@ -9,10 +9,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streamtopology.jobs.sources.descriptors import Descriptor, SourceSpec
-from streamtopology.jobs.sources.reading import read
-from streamtopology.jobs.sources.stream import DescriptorStreamReader
-from streamtopology.routing.topology import Source
+from streamtopology.jobs.connectors.sources.descriptor_stream import DescriptorStreamReader
+from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceSpec
+from streamtopology.topology import Source
+from support.connectors import read
 
 
 def parquet_file(folder: Path, name: str, values: list[int], mtime: int, row_group_size: int = 2) -> None:

@@ -14,13 +14,15 @@ from typing import Any
 import pytest
 from pyspark import SparkContext
 
-from streamtopology.jobs.cluster import executor_slots
-from streamtopology.jobs.embedded import EmbeddedCluster
-from streamtopology.jobs.history import History
-from streamtopology.jobs.local.cluster import ExecutorSlot
-from streamtopology.jobs.query import Until
-from streamtopology.jobs.runner import RunOptions, TopologyRun, check_before_start, new_history
-from streamtopology.routing.topology import Topology, parse
+from streamtopology.jobs.local.embedded_cluster import EmbeddedCluster
+from streamtopology.jobs.local.run import open_run, process
+from streamtopology.jobs.local.start_steps import StartSteps
+from streamtopology.jobs.observe.history import History
+from streamtopology.jobs.runtime.preflight import check_before_start
+from streamtopology.jobs.runtime.streaming_query import Until
+from streamtopology.jobs.runtime.topology_run import RunOptions, TopologyRun, new_history
+from streamtopology.jobs.spark.cluster import ExecutorSlot, executor_slots
+from streamtopology.topology import Topology, parse
 from support.manifests import EXECUTORS, counting, files, manifest, memory_sink
 
 INSTANCES = sum(int(executor["replicas"]) for executor in EXECUTORS)
@@ -28,7 +30,7 @@ INSTANCES = sum(int(executor["replicas"]) for executor in EXECUTORS)
 
 @dataclass
 class Running:
-    """A run at work in a thread of its own."""
+    """A run in a thread of its own."""
 
     run: TopologyRun
     history: History
@@ -44,11 +46,11 @@ class Running:
 
     @property
     def rows(self) -> int:
-        """How many rows of the sources are in committed batches of this run."""
+        """The number of source rows in committed batches of this run."""
         return sum(batch.rows for batch in self.history.batches)
 
     def wait_for_rows(self, rows: int) -> None:
-        """Until so many are."""
+        """Wait until this number is reached."""
         self.wait_until(lambda: self.rows >= rows)
 
 
@@ -64,7 +66,7 @@ class Runner:
         topology = parse(dict(given))
         check_before_start(topology, base or self.folder)
         history = new_history(topology)
-        self._run(topology, history, until, base).process()
+        process(self._run(topology, history, until, base), history)
         return history
 
     @contextmanager
@@ -74,7 +76,7 @@ class Runner:
         history = new_history(topology)
         run = self._run(topology, history, until, None, decides)
         with ThreadPoolExecutor(1) as thread:
-            ended = thread.submit(run.process)
+            ended = thread.submit(process, run, history)
             try:
                 yield Running(run, history, ended)
             finally:
@@ -91,7 +93,7 @@ class Runner:
         self, topology: Topology, history: History, until: Until | None, base: Path | None, decides: bool = True
     ) -> TopologyRun:
         options = RunOptions(until or Until(), self.folder, decides=decides)
-        return TopologyRun(self.embedded, topology, base or self.folder, history, options)
+        return open_run(self.embedded, topology, base or self.folder, history, options)
 
 
 def first_slots() -> tuple[ExecutorSlot, ...]:
@@ -105,7 +107,8 @@ def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedde
     """Two large executors and a small one; gone with the module, as other rooms make sessions of their own."""
     if SparkContext._active_spark_context is not None:  # another room's session: it makes itself a new one when needed
         SparkContext._active_spark_context.stop()
-    with EmbeddedCluster("tests", first_slots(), tmp_path_factory.mktemp("running"), print) as embedded:
+    steps = StartSteps(len(first_slots()), print)
+    with EmbeddedCluster("tests", first_slots(), tmp_path_factory.mktemp("running"), steps) as embedded:
         yield embedded
 
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from streamtopology.jobs.pods.environment import BLOCK_PORT, HTTP_PORT, RPC_PORT, app_id, routing_map_name, service_host
-from streamtopology.jobs.pods.routing_watch import ConfigMapContent
-from streamtopology.routing.topology import ExecutorClass, Topology, format_cpu
+from streamtopology.contract.pods import BLOCKS_PORT, HTTP_PORT, RPC_PORT, app_id, driver_host, routing_map_name
+from streamtopology.jobs.pods.configmap_watch import ConfigMapContent
+from streamtopology.topology import ExecutorClass, Topology, format_cpu
 from support.kube.node import BUSYBOX_IMAGE
 
 Object = dict[str, Any]
@@ -24,7 +24,7 @@ EXECUTOR_MEMORY, EXECUTOR_HEAP = "896Mi", 480
 
 @dataclass(frozen=True)
 class Image:
-    """What containers run: an image, and what a pod needs beside it."""
+    """The image of containers, and the further needs of a pod."""
 
     name: str
     command: Sequence[str] = ()
@@ -57,10 +57,12 @@ def this_machine() -> Image:
 def objects(topology: Topology, namespace: str, image: Image, shared: str) -> list[Object]:
     """Everything but the ConfigMap; the folder `shared` of the node is at the same path in every pod."""
     name = topology.name
+    pods = [f"{name}-{each.name}-{ordinal}" for each in topology.executors for ordinal in range(16)]
     return [
         _object("v1", "ServiceAccount", f"{name}-driver"),
         _object("rbac.authorization.k8s.io/v1", "Role", f"{name}-driver", rules=[
-            {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch", "patch"]},
+            {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]},
+            {"apiGroups": [""], "resources": ["pods"], "resourceNames": pods, "verbs": ["patch"]},
             {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": [routing_map_name(name)],
              "verbs": ["get", "list", "watch"]},
         ]),
@@ -83,7 +85,7 @@ def routing_map(name: str, content: ConfigMapContent) -> Object:
     return _object("v1", "ConfigMap", routing_map_name(name), data=content.data, binaryData=content.binary_data)
 
 
-_PORTS = {"rpc": RPC_PORT, "blocks": BLOCK_PORT, "http": HTTP_PORT}
+_PORTS = {"rpc": RPC_PORT, "blocks": BLOCKS_PORT, "http": HTTP_PORT}
 
 
 def _deployment(topology: Topology, namespace: str, image: Image, shared: str) -> Object:
@@ -114,7 +116,7 @@ def _stateful_set(topology: Topology, executor: ExecutorClass, namespace: str, i
     container = _container(
         image, shared, "executor", resources, resources,
         {
-            "STREAMTOPOLOGY_NAME": name, "STREAMTOPOLOGY_DRIVER": service_host(name, namespace),
+            "STREAMTOPOLOGY_NAME": name, "STREAMTOPOLOGY_DRIVER": driver_host(name, namespace),
             "STREAMTOPOLOGY_CLASS": executor.name, "STREAMTOPOLOGY_MEMORY": str(EXECUTOR_HEAP),
             "POD_NAME": "metadata.name", "POD_IP": "status.podIP",
         },

@@ -19,7 +19,7 @@ LOOK_SECONDS = 0.2
 
 
 class WordStream:
-    """Files of skewed words in `folder`/lines; counts are read from `folder`/counts, whose batches tell a word's newest count.
+    """Files of skewed words in `folder`/lines; counts are read from `folder`/counts, whose batches have a word's newest count.
 
     Both folders and `folder`/checkpoint are made so that every user may write there.
     """

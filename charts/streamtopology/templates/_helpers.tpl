@@ -18,9 +18,16 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 
 {{- define "streamtopology.labels" -}}
 {{ include "streamtopology.selector" . }}
+{{ include "streamtopology.furtherLabels" . }}
+{{- end -}}
+
+{{- define "streamtopology.furtherLabels" -}}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
 {{- end -}}
 
 {{- define "streamtopology.serviceAccount" -}}
@@ -31,19 +38,79 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
-{{- define "streamtopology.image" -}}
-{{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) -}}
+{{/* The name of an image: of the list's items the first is the chart's root, the second the image's values. */}}
+{{- define "streamtopology.imageName" -}}
+{{- $root := index . 0 -}}
+{{- $image := index . 1 -}}
+{{- $name := list $root.Values.image.registry $image.repository | compact | join "/" -}}
+{{- if $image.digest -}}
+{{- printf "%s@%s" $name $image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" $name (default $root.Chart.AppVersion $image.tag) -}}
+{{- end -}}
 {{- end -}}
 
-{{- define "streamtopology.sparkImage" -}}
-{{- printf "%s:%s" .Values.sparkImage.repository (default .Chart.AppVersion .Values.sparkImage.tag) -}}
+{{/* The operator's pod and the pod of `helm test` are the same in this. */}}
+{{- define "streamtopology.podSecurity" -}}
+runAsNonRoot: true
+{{- with .Values.podUser }}
+runAsUser: {{ int64 . }}
+runAsGroup: {{ int64 . }}
+fsGroup: {{ int64 . }}
+{{- end }}
+seccompProfile: {type: RuntimeDefault}
+{{- end -}}
+
+{{- define "streamtopology.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end -}}
+
+{{- define "streamtopology.environment" -}}
+- {name: POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
+- {name: POD_NAMESPACE, valueFrom: {fieldRef: {fieldPath: metadata.namespace}}}
+- {name: STREAMTOPOLOGY_WATCH_NAMESPACES, value: {{ join "," .Values.watchNamespaces | quote }}}
+{{- with .Values.extraEnv }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- define "streamtopology.placement" -}}
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- end -}}
+
+{{/* An object of files/ with the labels of the chart: of the list's items the first is the root, the second the object. */}}
+{{- define "streamtopology.labelled" -}}
+{{- $labels := include "streamtopology.labels" (index . 0) | fromYaml -}}
+{{- $object := index . 1 -}}
+{{- $_ := set $object.metadata "labels" $labels -}}
+{{ toYaml $object }}
+{{- end -}}
+
+{{- define "streamtopology.podUser" -}}
+{{- with .Values.podUser }}{{ int64 . }}{{ end -}}
 {{- end -}}
 
 {{- define "streamtopology.monitored" -}}
 {{- if and .Values.metrics.enabled (.Capabilities.APIVersions.Has "monitoring.coreos.com/v1") -}}true{{- end -}}
 {{- end -}}
 
-{{/* What the operator may do in a namespace it works in. docs/security.md says why, line by line. */}}
+{{/* What the operator may do in a namespace it works in. docs/run/security.md says why, line by line. */}}
 {{- define "streamtopology.rules" -}}
 - apiGroups: [streamtopology.dev]
   resources: [streamtopologies]
@@ -86,5 +153,5 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [""]
   resources: [events]
-  verbs: [get, create, patch]
+  verbs: [get, list, create, patch]
 {{- end -}}

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from streamtopology.jobs.operators.base import Operator, Rows
-from streamtopology.jobs.state import KeyedState
+from streamtopology.api import KeyedState, Operator, Rows
 
 
 class Split(Operator):

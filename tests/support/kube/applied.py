@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from streamtopology.jobs.top import Unreachable, asking_the_cluster
+from streamtopology.jobs.admin.find_run import Unreachable, asking_the_cluster
 from support.kube.chart import NAMESPACE as OPERATOR
 from support.kube.node import Node
 from support.waiting import eventually
@@ -85,43 +85,51 @@ class AppliedTopology:
 
     def events(self) -> dict[str, list[str]]:
         """Reason -> messages."""
-        told: dict[str, list[str]] = {}
+        reported: dict[str, list[str]] = {}
         for event in json.loads(self.kubectl("get", "events", "-o", "json"))["items"]:
             if event["involvedObject"]["kind"] == "StreamTopology":
-                told.setdefault(event["reason"], []).append(event["message"])
-        return told
+                reported.setdefault(event["reason"], []).append(event["message"])
+        return reported
 
     def pods(self) -> dict[str, dict[str, Any]]:
         return {pod["metadata"]["name"]: pod for pod in json.loads(self.kubectl("get", "pods", "-o", "json"))["items"]}
 
     def uids(self) -> dict[str, str]:
-        return {name: pod["metadata"]["uid"] for name, pod in self.pods().items()}
+        """Of the driver's and the executors' pods."""
+        return {name: pod["metadata"]["uid"] for name, pod in self.pods().items() if f"{self.name}-migrate-" not in name}
 
-    def completed_jobs(self) -> set[str]:
+    def posts(self, reason: str, *parts: str, seconds: float = STEP_SECONDS) -> None:
+        """Wait for an event of `reason` that has all `parts` in its message; it is posted after the status is written."""
+        eventually(lambda: any(all(part in message for part in parts) for message in self.events().get(reason, ())), seconds)
+
+    def copied_epochs(self) -> list[str]:
+        """Epochs whose state a Job pre-copied before their first batch: the Job lasts an hour; the driver lists re-routings."""
         jobs = json.loads(self.kubectl("get", "jobs", "-o", "json"))["items"]
-        return {job["metadata"]["name"] for job in jobs if job["status"].get("succeeded")}
+        done = [job["metadata"]["name"].rpartition("-")[2] for job in jobs if job["status"].get("succeeded")]
+        active = {str(change["epoch"]) for change in self.stats().get("reconfigurations", ())}
+        return [epoch for epoch in done if epoch in active]
 
-    def copies_told(self) -> str:
-        """What the driver says of state that was copied ahead."""
-        return "\n".join(line for line in self.kubectl("logs", self.driver()).splitlines() if "are copied ahead" in line)
+    def copies_logged(self) -> str:
+        """The driver's log lines on pre-copied state."""
+        return "\n".join(line for line in self.kubectl("logs", self.driver()).splitlines() if "are pre-copied" in line)
 
     def driver(self) -> str:
         (name,) = (name for name in self.pods() if name.startswith(f"{self.name}-driver"))
         return name
 
     def stats(self) -> Mapping[str, Any]:
-        """What the driver tells now; an empty answer while it is away."""
+        """The driver's current answer; empty while it is away."""
         try:
             return self._ask(-1)
         except Unreachable:
             return {}
 
-    def at_work(self) -> set[str]:
+    def admitted_pods(self) -> set[str]:
         """Pods whose executors are warm, and so given work."""
         return {executor["pod"] for executor in self.stats().get("executors") or () if executor["admitted"]}
 
     def policy(self, operator: str) -> str:
-        """What the driver routes to `operator` by now; empty while it is away."""
+        """The driver's current route of `operator`; empty while it is away."""
         return self.stats().get("policies", {}).get(operator, "")
 
     def settles(self, met: Callable[[Status], bool] = lambda status: True, seconds: float = STEP_SECONDS) -> Status:
@@ -142,7 +150,7 @@ class AppliedTopology:
         return status
 
     def picture(self) -> str:
-        """What to look at when it does not work."""
+        """Logs and objects to look at after a failure."""
         logs = [f"--- {pod}\n{self.kubectl('logs', pod, '--tail=25')}" for pod in self.pods()]
         operator = self.node.kubectl("-n", OPERATOR, "logs", "deployment/streamtopology", "--tail=40")
         return "\n".join([self.kubectl("describe", "stopo", self.name), *logs, operator])

@@ -1,4 +1,4 @@
-"""Kubernetes' binaries, built once from the Go module beside the tests into ~/.cache/streamtopology/kube.
+"""Kubernetes' binaries, built once from the Go module of the tests into ~/.cache/streamtopology/kube.
 
 python -m support.kube.binaries api     what the API server's tests need (about 6 minutes on 2 cores, once)
 python -m support.kube.binaries node    all of it (about 8 minutes)
@@ -35,7 +35,7 @@ class KubernetesMissing(Exception):
 
 
 def binary(name: str) -> Path:
-    """Where the binary `name` is when it is built (see `require`)."""
+    """The path of the binary `name` once built (see `require`)."""
     return _folder() / "bin" / name
 
 
@@ -51,7 +51,7 @@ def build(names: Iterable[str], say: Callable[[str], None] = print) -> Path:
     """Build what is missing of `names`; returns the folder of the binaries.
 
     Others that build at the same time wait for each other. A binary appears in the folder when it is complete.
-    Raises `KubernetesMissing`: no Go, or a failed build with the end of what the compiler said.
+    Raises `KubernetesMissing`: no Go, or a failed build with the end of the compiler's output.
     """
     folder = _folder()
     (folder / "bin").mkdir(parents=True, exist_ok=True)
@@ -70,7 +70,7 @@ def build(names: Iterable[str], say: Callable[[str], None] = print) -> Path:
 
 @functools.cache
 def _folder() -> Path:
-    """One folder for each state of the Go module: whoever changes it builds anew, and everyone else keeps theirs."""
+    """One folder for each state of the Go module: a changed module builds its own, the others keep theirs."""
     digest = hashlib.sha256(_linker_flags().encode())
     for source in sorted([MODULE / "go.mod", MODULE / "go.sum", *MODULE.rglob("*.go")]):
         digest.update(f"{source.relative_to(MODULE)}\n".encode() + source.read_bytes())
@@ -98,7 +98,7 @@ def _compile(names: list[str], into: Path, say: Callable[[str], None]) -> None:
     """All in one `go build`: linking one binary overlaps with compiling the next."""
     go = find_go()
     say(f"building {', '.join(names)} (Kubernetes {VERSION}) with {go}: some minutes, once")
-    started = told = time.monotonic()
+    started = reported = time.monotonic()
     flags = ["-v", "-trimpath", "-buildvcs=false", f"-ldflags={_linker_flags()}", f"-o={into}/"]
     environment = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOWORK": "off"}
     command = [str(go), "build", *flags, *map(_package, names)]
@@ -107,11 +107,11 @@ def _compile(names: list[str], into: Path, say: Callable[[str], None]) -> None:
         lines = []
         for line in compiler.stderr:
             lines.append(line)
-            if time.monotonic() - told > _PROGRESS_SECONDS:
-                told = time.monotonic()
-                say(f"  {told - started:.0f} s, {len(lines)} packages downloaded or compiled, now {line.strip()}")
+            if time.monotonic() - reported > _PROGRESS_SECONDS:
+                reported = time.monotonic()
+                say(f"  {reported - started:.0f} s, {len(lines)} packages downloaded or compiled, now {line.strip()}")
     if compiler.returncode != 0:
-        raise KubernetesMissing("".join(["go build failed; the end of what it said:\n", *lines[-15:]]))
+        raise KubernetesMissing("".join(["go build failed; the end of its output:\n", *lines[-15:]]))
     say(f"built in {time.monotonic() - started:.0f} s")
 
 
@@ -125,8 +125,8 @@ def find_go() -> Path:
 
 
 def _go_version(go: str | Path) -> tuple[int, ...]:
-    said = subprocess.run([str(go), "env", "GOVERSION"], cwd="/", capture_output=True, text=True, check=True).stdout
-    numbers = re.match(r"go(\d+)\.(\d+)", said)
+    output = subprocess.run([str(go), "env", "GOVERSION"], cwd="/", capture_output=True, text=True, check=True).stdout
+    numbers = re.match(r"go(\d+)\.(\d+)", output)
     return (int(numbers[1]), int(numbers[2])) if numbers else (0, 0)
 
 

@@ -1,4 +1,4 @@
-"""The chart on a cluster, by Helm, as docs/install.md says."""
+"""The chart on a cluster, by Helm, as docs/run/install.md says."""
 
 from __future__ import annotations
 
@@ -28,6 +28,11 @@ def installed(cluster: Cluster, replicas: int = 1) -> Iterator[None]:
         _helm(cluster, "uninstall", "streamtopology", "--wait", "--timeout=60s")
 
 
-def _helm(cluster: Cluster, *arguments: str) -> None:
+def checked(cluster: Cluster) -> str:
+    """The output of `helm test` on what `installed` has installed."""
+    return _helm(cluster, "test", "streamtopology", "--logs", "--timeout=180s")
+
+
+def _helm(cluster: Cluster, *arguments: str) -> str:
     helm = [str(binary("helm")), f"--kubeconfig={cluster.kubeconfig}", f"--namespace={NAMESPACE}"]
-    run([*helm, *arguments], HELM_SECONDS)
+    return run([*helm, *arguments], HELM_SECONDS)

@@ -1,8 +1,9 @@
-"""What the API server alone and the whole node have in common: an API, an admin, namespaces, tokens."""
+"""The common part of the API server alone and the whole node: an API, an admin, namespaces, tokens."""
 
 from __future__ import annotations
 
 import itertools
+import json
 from pathlib import Path
 
 import urllib3
@@ -11,10 +12,11 @@ from kubernetes import client, config
 from support.kube.binaries import binary
 from support.kube.pki import Pki
 from support.kube.processes import run
+from support.waiting import eventually
 
 
 class Cluster:
-    """An API server at `url` for whoever the certificates in `folder`, which it makes, are of."""
+    """An API server at `url`; it makes the certificates of its users in `folder`."""
 
     def __init__(self, folder: Path, url: str) -> None:
         self.folder = folder
@@ -24,12 +26,21 @@ class Cluster:
         self._numbers = itertools.count(1)
 
     def client(self, kubeconfig: Path | None = None) -> client.ApiClient:
-        """A client of the `kubernetes` package; as admin, or as whoever `kubeconfig` is of."""
+        """A client of the `kubernetes` package; as admin, or as the user of `kubeconfig`."""
         return config.new_client_from_config(config_file=str(kubeconfig or self.kubeconfig))
 
     def kubectl(self, *arguments: str, stdin: str | None = None, seconds: float = 60) -> str:
-        """What kubectl says, as admin. Raises `ProcessFailed` with its complaint."""
+        """Run kubectl as admin and return its output. Raises `ProcessFailed` with its complaint."""
         return run([str(binary("kubectl")), f"--kubeconfig={self.kubeconfig}", *arguments], seconds, stdin)
+
+    def served(self, *definitions: str) -> None:
+        """Wait until these definitions (`crd/name`) are served; `kubectl wait` fails as long as one has no conditions."""
+
+        def established(name: str) -> bool:
+            status = json.loads(self.kubectl("get", name, "-o", "json")).get("status") or {}
+            return ("Established", "True") in {(each["type"], each["status"]) for each in status.get("conditions") or ()}
+
+        eventually(lambda: all(map(established, definitions)), 300)
 
     def new_namespace(self, prefix: str = "test") -> str:
         """A new namespace with the ServiceAccount `default`, which pods need and the controllers, if they run, make later."""
@@ -55,7 +66,7 @@ class Cluster:
         return self.pki.kubeconfig(path, self.url, {"token": str(token.status.token)}, namespace)
 
     def answers(self) -> bool:
-        """Whether the API server says that it is ready."""
+        """True if the API server reports ready."""
         try:
             with urllib3.PoolManager(ca_certs=str(self.pki.ca)) as pool:
                 return pool.request("GET", f"{self.url}/readyz", retries=False, timeout=2).status == 200

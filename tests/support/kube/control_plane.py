@@ -21,7 +21,7 @@ _ALONE = ["--leader-elect=false", "--profiling=false", "--v=1"]
 
 @dataclass(frozen=True)
 class Addresses:
-    """Where the control plane listens: the API server at `host`, etcd on the loopback interface."""
+    """The addresses of the control plane: the API server at `host`, etcd on the loopback interface."""
 
     host: str
     api_port: int

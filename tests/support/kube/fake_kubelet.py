@@ -29,30 +29,36 @@ class FakeKubelet:
     """A context manager that looks after the pods of all namespaces, in a thread. Survives the API server's absence.
 
     Switches, which may be changed at any time: `unschedulable` says of a pod (JSON) that it finds no room and stays
-    Pending; `resizes` says what becomes of a changed CPU or memory.
+    Pending; `resizes` says what becomes of a changed CPU or memory; `node_of` names the node that a pod gets, and `lost` has
+    nodes whose kubelet does nothing any more.
     """
 
     def __init__(self, api: ApiServer) -> None:
         self.unschedulable: Callable[[Pod], bool] = lambda pod: False
         self.resizes: Resizes = "done"
+        self.node_of: Callable[[Pod], str] = lambda pod: NODE
+        self.lost: set[str] = set()
         self._api = api
         self._stopping = threading.Event()
         self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="fake-kubelet", daemon=True)
 
     def __enter__(self) -> Self:
+        self.add_node(NODE)
+        self._thread.start()
+        return self
+
+    def add_node(self, name: str) -> None:
         with self._api.client() as api:
             core = client.CoreV1Api(api)
             room = {"cpu": "1000", "memory": "1000Gi", "pods": "10000"}
             ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "played"}
             try:
-                core.create_node(client.V1Node(metadata=client.V1ObjectMeta(name=NODE)))
+                core.create_node(client.V1Node(metadata=client.V1ObjectMeta(name=name)))
             except client.ApiException as problem:
                 if problem.status != 409:  # left by an earlier one: there is one such node for a test session
                     raise
-            core.patch_node_status(NODE, {"status": {"capacity": room, "allocatable": room, "conditions": [ready]}})
-        self._thread.start()
-        return self
+            core.patch_node_status(name, {"status": {"capacity": room, "allocatable": room, "conditions": [ready]}})
 
     def __exit__(self, *_: object) -> None:
         self._stopping.set()
@@ -98,10 +104,12 @@ class FakeKubelet:
                 self._look_after(core, event["raw_object"])
 
     def _look_after(self, core: client.CoreV1Api, pod: Pod) -> None:
-        """By name and uid: what an event tells of may be gone, and its successor bear its name."""
+        """By name and uid: the object of an event may be gone, and its successor have its name."""
         metadata, status = pod["metadata"], pod["status"]
         name, namespace = metadata["name"], metadata["namespace"]
         try:
+            if pod["spec"].get("nodeName") in self.lost:
+                return
             if "deletionTimestamp" in metadata:
                 this = client.V1Preconditions(uid=metadata["uid"])
                 core.delete_namespaced_pod(
@@ -114,18 +122,18 @@ class FakeKubelet:
                 if any(status.get(field) != value for field, value in wanted.items()):
                     _tell(core, pod, wanted)
         except client.ApiException as problem:
-            if problem.status not in {403, 404, 409}:  # its namespace ends, it is gone, or has changed: the next event tells
+            if problem.status not in {403, 404, 409}:  # its namespace ends, it is gone, or has changed: the next event shows it
                 raise
 
     def _schedule(self, core: client.CoreV1Api, pod: Pod) -> None:
         name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
         if not self.unschedulable(pod):
-            target = client.V1ObjectReference(kind="Node", name=NODE)
+            target = client.V1ObjectReference(kind="Node", name=self.node_of(pod))
             binding = client.V1Binding(metadata=client.V1ObjectMeta(name=name, uid=pod["metadata"]["uid"]), target=target)
             core.create_namespaced_pod_binding(name, namespace, binding, _preload_content=False)
         elif not any(each["type"] == "PodScheduled" for each in pod["status"].get("conditions", [])):
-            told = _stamped("PodScheduled", "False", "Unschedulable", "0/1 nodes are available: 1 Insufficient cpu.")
-            _tell(core, pod, {"conditions": [told]})
+            reported = _stamped("PodScheduled", "False", "Unschedulable", "0/1 nodes are available: 1 Insufficient cpu.")
+            _tell(core, pod, {"conditions": [reported]})
 
 
 def _tell(core: client.CoreV1Api, pod: Pod, status: dict[str, Any]) -> None:
@@ -145,10 +153,10 @@ def _running(pod: Pod, resizes: Resizes) -> dict[str, Any]:
     as_asked = [each.get("resources", {}) for each in pod["spec"]["containers"]]
     if [each["resources"] for each in containers] != as_asked:
         reason = {"deferred": "Deferred", "infeasible": "Infeasible"}[resizes]
-        told = _condition(pod, "PodResizePending")
-        if not told or told["reason"] != reason:
-            told = _stamped("PodResizePending", "True", reason, f"Node didn't have enough resource: cpu ({resizes})")
-        conditions.append(told)
+        reported = _condition(pod, "PodResizePending")
+        if not reported or reported["reason"] != reason:
+            reported = _stamped("PodResizePending", "True", reason, f"Node didn't have enough resource: cpu ({resizes})")
+        conditions.append(reported)
     address = _address(pod["metadata"]["uid"])
     return {
         "phase": "Running",
@@ -199,8 +207,8 @@ def _condition(pod: Pod, kind: str) -> dict[str, Any] | None:
 
 
 def _stamped(kind: str, status: str, reason: str = "", message: str = "") -> dict[str, Any]:
-    said = {key: value for key, value in (("reason", reason), ("message", message)) if value}
-    return {"type": kind, "status": status, "lastTransitionTime": _now(), **said}
+    output = {key: value for key, value in (("reason", reason), ("message", message)) if value}
+    return {"type": kind, "status": status, "lastTransitionTime": _now(), **output}
 
 
 def _now() -> str:

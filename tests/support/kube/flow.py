@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from streamtopology.operator.settings import Settings
+from dataclasses import replace
+from typing import Any
+
+from streamtopology.k8s.settings import Settings
 from support.fake_driver import FakeDrivers
 from support.kube.apiserver import ApiServer
 from support.kube.running_operator import OperatorThread, Topologies
@@ -16,9 +19,10 @@ SMALL = {"name": "small", "replicas": 1, "cpu": "150m", "memory": "1Gi"}
 COUNTS = {"name": "counts", "inputs": ["rows"], "grouping": {"policy": "mixed", "key": "key"}, "run": "count"}
 
 
-def an_operator(api_server: ApiServer, namespaces: tuple[str, ...], drivers: FakeDrivers) -> OperatorThread:
-    """One that looks after these namespaces alone."""
-    return OperatorThread(api_server, Settings(namespaces=namespaces, image=IMAGE, driver_url=drivers.url, drain_seconds=20.0))
+def an_operator(api_server: ApiServer, namespaces: tuple[str, ...], drivers: FakeDrivers, **others: Any) -> OperatorThread:
+    """One that looks after these namespaces alone. `others`: settings in place of the defaults."""
+    common = Settings(namespaces=namespaces, image=IMAGE, driver_url=drivers.url, drain_seconds=20.0)
+    return OperatorThread(api_server, replace(common, **others))
 
 
 def settled(topologies: Topologies, generation: int) -> bool:

@@ -35,6 +35,9 @@ PROMETHEUS_OPERATOR = Module(
     "github.com/prometheus-operator/prometheus-operator", "v0.85.0", "h1:M5xLCLEoaW2IJfnuCwFzzpL+jSVQu3KGT84Pye+fW8s=",
     "example/prometheus-operator-crd",
 )  # fmt: skip
+OPERATOR_FRAMEWORK = Module(
+    "github.com/operator-framework/api", "v0.33.0", "h1:Tdu9doXz6Key2riIiP3/JPahHEgFBXAqyWQN4kOITS8=", "crds"
+)
 
 
 @functools.cache
@@ -43,9 +46,9 @@ def _downloaded(module: Module) -> Path:
     environment = {**os.environ, "GOFLAGS": "-mod=mod", "GOWORK": "off"}
     with tempfile.TemporaryDirectory() as outside:  # of any module: nothing here depends on it
         done = subprocess.run(command, cwd=outside, env=environment, capture_output=True, text=True, timeout=120, check=False)
-    told = json.loads(done.stdout) if done.stdout else {"Error": done.stderr}
-    if "Error" in told:
-        raise KubernetesMissing(f"{module.path} {module.version} cannot be had: {told['Error']}")
-    if told["Sum"] != module.sum:
-        raise KubernetesMissing(f"{module.path} {module.version} is not what it was: {told['Sum']}, expected {module.sum}")
-    return Path(told["Dir"])
+    reported = json.loads(done.stdout) if done.stdout else {"Error": done.stderr}
+    if "Error" in reported:
+        raise KubernetesMissing(f"{module.path} {module.version} cannot be had: {reported['Error']}")
+    if reported["Sum"] != module.sum:
+        raise KubernetesMissing(f"{module.path} {module.version} is not what it was: {reported['Sum']}, expected {module.sum}")
+    return Path(reported["Dir"])

@@ -96,6 +96,10 @@ class Node(Cluster):
         """Import the images of a docker or OCI archive; pods name them with imagePullPolicy Never or IfNotPresent."""
         run([*self._ctr(), "images", "import", str(archive)], _IMPORT_SECONDS)
 
+    def name_image(self, known: str, name: str) -> None:
+        """Give an image another name."""
+        run([*self._ctr(), "images", "tag", "--force", known, name], _IMPORT_SECONDS)
+
     def forward(self, host: str, port: int) -> int:
         """A port of 127.0.0.1 on this machine that leads to `host` (the address of a pod or Service) and `port` in the node."""
         listener = _listener()

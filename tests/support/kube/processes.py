@@ -16,11 +16,11 @@ _KEEPER = Path(__file__).parent / "keeper.py"
 
 
 class ProcessFailed(Exception):
-    """A command failed, or a background process ended or was not ready in time; the text has what it said last."""
+    """A command failed, or a background process ended or was not ready in time; the text has its last output."""
 
 
 def run(command: Sequence[str], seconds: float, stdin: str | None = None) -> str:
-    """What a command says that ends by itself. Raises `ProcessFailed` with its complaint, also when it takes too long."""
+    """Run a command to its end and return its output. Raises `ProcessFailed` with its complaint, also after too long."""
     try:
         done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=seconds)
     except subprocess.TimeoutExpired as late:
@@ -51,7 +51,7 @@ class Processes:
     def start(self, name: str, command: Sequence[str], keep: Sequence[int] = ()) -> int:
         """Start `name` in the background; returns its process id. It inherits the open files `keep`.
 
-        Its log goes on where an earlier one of that name ended.
+        Its log continues the log of an earlier one of that name.
         """
         with (self.folder / f"{name}.log").open("ab") as log:
             self._running[name] = subprocess.Popen(

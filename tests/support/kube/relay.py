@@ -26,7 +26,7 @@ async def main(listener: socket.socket, host: str, port: int) -> None:
 
 
 async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
-    """One direction, until its end. The other direction is told by closing: none of our protocols speaks half-open."""
+    """Relay one direction until its end. Closing ends the other direction: none of our protocols speaks half-open."""
     try:
         while data := await source.read(1 << 16):
             target.write(data)

@@ -15,12 +15,14 @@ from typing import Any, Self
 
 from kubernetes import client
 from kubernetes.aio import config as aio_config
-from kubernetes.aio.client import ApiClient, Configuration
+from kubernetes.aio.client import Configuration
 
-from streamtopology.operator.metrics import Metrics
-from streamtopology.operator.operator import operate
-from streamtopology.operator.planning import Desk, PlanningRequest, Reading, Told, read_topology
-from streamtopology.operator.settings import Settings
+from streamtopology.contract.stats_question import Question
+from streamtopology.k8s.app import operate
+from streamtopology.k8s.decide.answers import FIRST_QUESTION, Judged, PlanningRequest
+from streamtopology.k8s.io.metrics import Metrics
+from streamtopology.k8s.planning.judge import Judge
+from streamtopology.k8s.settings import Settings
 from support.kube.cluster import Cluster
 
 CRD = Path(__file__).parents[3] / "crds" / "streamtopologies.streamtopology.dev.yaml"
@@ -30,7 +32,7 @@ GROUP, VERSION, PLURAL = "streamtopology.dev", "v1alpha1", "streamtopologies"
 def install_crd(cluster: Cluster) -> None:
     """The CRD, as users install it; waits until it is served."""
     cluster.kubectl("apply", "--server-side", "-f", str(CRD))
-    cluster.kubectl("wait", "--for=condition=Established", "crd/streamtopologies.streamtopology.dev", "--timeout=30s")
+    cluster.served("crd/streamtopologies.streamtopology.dev")
 
 
 def manifest(name: str, **spec: Any) -> dict[str, Any]:
@@ -55,28 +57,24 @@ def manifest(name: str, **spec: Any) -> dict[str, Any]:
     }
 
 
-class DeskBeside:
+class PlannerInProcess:
     """The planner in the test's own process: a new planning process for each operator would take seconds."""
 
     def __init__(self) -> None:
-        self._desk = Desk(time.monotonic, time.time)
-        self._seen: dict[str, int] = {}
+        self._judge = Judge(time.monotonic, time.time)
+        self._known: dict[str, Question] = {}
 
-    async def read(self, text: str) -> Reading:
-        return read_topology(text)
+    async def judge(self, uid: str, answer: bytes, request: PlanningRequest) -> Judged:
+        judged = await asyncio.to_thread(self._judge.judge, uid, answer, request)
+        self._known[uid] = judged.known
+        return judged
 
-    async def take(self, uid: str, answer: bytes, request: PlanningRequest) -> Told:
-        told = await asyncio.to_thread(self._desk.take, uid, answer, request)
-        if told.stats.batch is not None:
-            self._seen[uid] = told.stats.batch
-        return told
-
-    def seen(self, uid: str) -> int:
-        return self._seen.get(uid, -1)
+    def known(self, uid: str) -> Question:
+        return self._known.get(uid, FIRST_QUESTION)
 
     async def forget(self, uid: str) -> None:
-        self._seen.pop(uid, None)
-        self._desk.forget(uid)
+        self._known.pop(uid, None)
+        self._judge.forget(uid)
 
 
 class OperatorThread:
@@ -97,7 +95,7 @@ class OperatorThread:
 
     @property
     def is_dead(self) -> bool:
-        """Whether it has ended by itself, of an error."""
+        """True if it has ended by itself, of an error."""
         return not self._thread.is_alive()
 
     def __exit__(self, *_: object) -> None:
@@ -112,14 +110,14 @@ class OperatorThread:
             self._loop.run_until_complete(self._task)
         except asyncio.CancelledError:
             pass
-        except BaseException as error:  # noqa: BLE001 - `is_dead` tells; the test knows whether it should
+        except BaseException as error:  # noqa: BLE001 - `is_dead` shows it; the test knows whether it should
             logging.getLogger(__name__).info("the operator has died: %r", error)
         finally:
             self._loop.close()
 
     async def _operate(self) -> None:
-        async with ApiClient(await configuration_of(self._cluster)) as api:
-            await operate(api, self._settings, self.metrics, DeskBeside(), self._clock)
+        access = await configuration_of(self._cluster)
+        await operate(access, self._settings, self.metrics, PlannerInProcess(), self._clock)
 
 
 async def configuration_of(cluster: Cluster) -> Configuration:
@@ -131,8 +129,9 @@ async def configuration_of(cluster: Cluster) -> Configuration:
 class OperatorProcess:
     """`streamtopology-operator` as a process, by the command that the image runs; a context manager."""
 
-    def __init__(self, cluster: Cluster, log: Path, **environment: str) -> None:
+    def __init__(self, cluster: Cluster, log: Path, module: str = "streamtopology.k8s", **environment: str) -> None:
         self._log = log
+        self._module = module
         self._environment = {
             **os.environ, "KUBECONFIG": str(cluster.kubeconfig), "STREAMTOPOLOGY_LEADER_ELECTION": "false",
             "STREAMTOPOLOGY_PROBE_PORT": "0", "STREAMTOPOLOGY_METRICS_PORT": "0", **environment,
@@ -141,21 +140,21 @@ class OperatorProcess:
     def __enter__(self) -> Self:
         with self._log.open("a") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "streamtopology.operator"], env=self._environment, stdout=log, stderr=log
+                [sys.executable, "-m", self._module], env=self._environment, stdout=log, stderr=log
             )  # fmt: skip
         return self
 
     def __exit__(self, *_: object) -> None:
         self.process.terminate()
         try:
-            self.process.wait(30)
+            self.process.wait(120)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
             raise
 
     @property
-    def said(self) -> str:
+    def output(self) -> str:
         return self._log.read_text()
 
 
@@ -196,10 +195,21 @@ class Topologies:
     def delete(self, name: str) -> None:
         self._custom.delete_namespaced_custom_object(GROUP, VERSION, self.namespace, PLURAL, name)
 
+    def let_go(self) -> None:
+        """Take the finalizers from all of them, so that they go with their namespace."""
+        for item in self._listed():
+            try:
+                self.patch(item["metadata"]["name"], {"metadata": {"finalizers": None}})
+            except client.ApiException as error:
+                if error.status != 404:  # gone meanwhile
+                    raise
+
     def phases(self) -> set[str]:
         """Of all of them."""
-        listed = self._custom.list_namespaced_custom_object(GROUP, VERSION, self.namespace, PLURAL)
-        return {(item.get("status") or {}).get("phase", "") for item in listed["items"]}
+        return {(item.get("status") or {}).get("phase", "") for item in self._listed()}
+
+    def _listed(self) -> list[dict[str, Any]]:
+        return self._custom.list_namespaced_custom_object(GROUP, VERSION, self.namespace, PLURAL)["items"]
 
     def status(self, name: str) -> dict[str, Any]:
         return self.get(name).get("status") or {}
@@ -216,7 +226,7 @@ class Topologies:
         return self.core.read_namespaced_config_map(f"{name}-routing", self.namespace).data
 
     def events(self, name: str) -> list[tuple[str, str, str]]:
-        """(type, reason, message), as `kubectl describe` tells them."""
+        """(type, reason, message), as `kubectl describe` shows them."""
         found = self.core.list_namespaced_event(self.namespace, field_selector=f"involvedObject.name={name}").items
         return [(event.type, event.reason, event.message) for event in found]
 
@@ -239,7 +249,7 @@ class Topologies:
         return {pod.metadata.name: pod.spec.containers[0].resources.limits["cpu"] for pod in alive}
 
     def left_of(self, name: str) -> list[str]:
-        """What a topology has left behind."""
+        """The objects that a topology has left behind."""
         selector = f"app.kubernetes.io/instance={name}"
         listed = [
             self.core.list_namespaced_pod, self.core.list_namespaced_config_map, self.core.list_namespaced_secret,

@@ -1,57 +1,95 @@
-"""The registry of groupings: a new one is a module and a line here."""
+"""The code behind the catalogue of groupings: first tables, choosers, and what choosers learn.
+
+`streamtopology.topology.groupings` declares the groupings; an entry's `chooser` names a class of this package.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import cast
 
-from streamtopology.routing.groupings.bounded import BOUNDED_HASH, PORC
-from streamtopology.routing.groupings.consistent import CONSISTENT
-from streamtopology.routing.groupings.dkg import DKG
-from streamtopology.routing.groupings.earliest_finish import EARLIEST_FINISH
-from streamtopology.routing.groupings.fields import FIELDS
-from streamtopology.routing.groupings.local_or_shuffle import LOCAL_OR_SHUFFLE
-from streamtopology.routing.groupings.locality import LOCALITY, LOCALITY_OFFLINE, LOCALITY_WORST
-from streamtopology.routing.groupings.many_choices import D_CHOICES, W_CHOICES
-from streamtopology.routing.groupings.mixed import MINMIG, MINTABLE, MIXED, READJ, SIMPLE
-from streamtopology.routing.groupings.partial_key import PARTIAL_KEY
-from streamtopology.routing.groupings.posg import POSG, POSG_MERGED
-from streamtopology.routing.groupings.potc import POTC
-from streamtopology.routing.groupings.shuffle import SHUFFLE
-from streamtopology.routing.groupings.spec import Chooser, GroupingError, GroupingSpec, Option, OptionError, VirtualChooser
+import numpy as np
 
-__all__ = ["GROUPINGS", "Chooser", "GroupingError", "GroupingSpec", "Option", "OptionError", "VirtualChooser", "get"]
+from streamtopology.routing.groupings.chooser import Chooser, Floats, Instances, VirtualChooser, capacities_in
+from streamtopology.routing.groupings.learning import Learning, LearningChooser
+from streamtopology.routing.table.table import RoutingTable
+from streamtopology.topology.groupings import GROUPINGS, GroupingError, get
 
-_SPECS = (
-    SHUFFLE,
-    FIELDS,
-    PARTIAL_KEY,
-    MIXED,
-    MINTABLE,
-    MINMIG,
-    SIMPLE,
-    READJ,
-    DKG,
-    CONSISTENT,
-    POTC,
-    PORC,
-    BOUNDED_HASH,
-    D_CHOICES,
-    W_CHOICES,
-    POSG,
-    POSG_MERGED,
-    EARLIEST_FINISH,
-    LOCAL_OR_SHUFFLE,
-    LOCALITY,
-    LOCALITY_OFFLINE,
-    LOCALITY_WORST,
-)
-
-GROUPINGS: Mapping[str, GroupingSpec] = {spec.name: spec for spec in _SPECS}
+__all__ = ["CHOOSERS", "Chooser", "VirtualChooser", "first_table", "learning_of", "make_chooser"]
 
 
-def get(name: str) -> GroupingSpec:
-    """The grouping of this name; GroupingError names those that exist."""
-    try:
-        return GROUPINGS[name]
-    except KeyError:
-        raise GroupingError(f"there is no grouping {name!r}; there are {', '.join(GROUPINGS)}") from None
+def _chooser_class(reference: str) -> type[Chooser]:
+    module, _, name = reference.partition(":")
+    return getattr(import_module(f"{__name__}.{module}"), name)
+
+
+CHOOSERS: Mapping[str, type[Chooser]] = {
+    spec.name: _chooser_class(spec.chooser) for spec in GROUPINGS.values() if spec.chooser is not None
+}
+"""Chooser classes by grouping. All are loaded with this package, so that processes forked later share them."""
+
+
+def first_table(policy: str, instances: Sequence[int], options: Mapping[str, object]) -> RoutingTable | None:
+    """Return the table that an operator starts with, uniform over its instances; None for a grouping without a table."""
+    spec = get(policy)
+    if spec.kind == "chooser":
+        return None
+    if spec.kind == "table":
+        return RoutingTable.uniform(instances)
+    each = cast(int, spec.check_options(options)["virtualWorkers"])
+    return RoutingTable.uniform(instances, each * len(instances))
+
+
+def make_chooser(
+    policy: str,
+    instances: Instances,
+    loads: Floats,
+    seed: int,
+    options: Mapping[str, object] | None = None,
+    table: RoutingTable | None = None,
+    local: Sequence[int] = (),
+) -> Chooser:
+    """Return a new chooser of a grouping; `instances`, `loads` and `seed` as for `Chooser`.
+
+    table: the operator's, for a grouping of virtual workers. local: instances on the router's own executor, active or
+    not; used by groupings that prefer them. Raises GroupingError for a table grouping, for virtual workers without a
+    table and for invalid options.
+    """
+    spec = get(policy)
+    if spec.kind == "table":
+        raise GroupingError(f"the grouping {policy!r} looks instances up in a table; it has no chooser")
+    checked = spec.check_options(options or {})
+    chooser_class = CHOOSERS[policy]
+    if spec.kind == "virtual":
+        if table is None:
+            raise GroupingError(f"the grouping {policy!r} finds virtual workers in the operator's table; there is none")
+        n_virtual = len(table.buckets)
+        virtual = chooser_class(np.arange(n_virtual, dtype=np.int32), np.zeros(n_virtual), seed, checked)
+        return VirtualChooser(virtual, table, instances, loads)
+    if spec.prefers_local:
+        return _local_chooser(chooser_class, instances, loads, seed, checked, local)
+    return chooser_class(instances, loads, seed, checked)
+
+
+def _local_chooser(
+    chooser_class: type[Chooser],
+    instances: Instances,
+    loads: Floats,
+    seed: int,
+    checked: Mapping[str, object],
+    local: Sequence[int],
+) -> Chooser:
+    """A chooser among the active local instances with a capacity, or among all if there are none."""
+    active = np.asarray(instances, np.int32)
+    capacities = capacities_in(checked, len(active))
+    near = np.isin(active, np.asarray(local, np.int32)) & (capacities > 0)
+    if not near.any() or len(loads) != len(active):
+        return chooser_class(instances, loads, seed, checked)
+    return chooser_class(active[near], loads[near], seed, {**checked, "capacities": tuple(capacities[near].tolist())})
+
+
+def learning_of(policy: str) -> Learning | None:
+    """Return how the choosers of a grouping learn from instances; None if they do not."""
+    chooser_class = CHOOSERS.get(policy)
+    return chooser_class.learning if chooser_class and issubclass(chooser_class, LearningChooser) else None

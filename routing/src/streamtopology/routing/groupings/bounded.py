@@ -2,8 +2,8 @@
 
 Both take the first instance with room in a sequence that the key decides; they differ in the sequence. PoRC, the power
 of random choices, hashes the key with salt after salt (Consistent Grouping, section IV-A, algorithm 1); consistent
-hashing with bounded loads goes on clockwise on a circle (Mirrokni et al., 2018; CH in Consistent Grouping, section
-II-B). Room is judged tuple by tuple: capacity is (1 + epsilon) times the average load, counting the tuple at hand, so
+hashing with bounded loads proceeds clockwise on a circle (Mirrokni et al., 2018; CH in Consistent Grouping, section
+II-B). Room is checked per tuple: capacity is (1 + epsilon) times the average load, including the current tuple, so
 there is always an instance with room and every load stays below its capacity + 1.
 
 A share is in proportion to the instance's capacity. With Zipf(1.2) keys on 8 instances a tuple costs 10 times a numpy
@@ -18,38 +18,26 @@ from typing import Any, cast
 import numpy as np
 from numba import njit
 
-from streamtopology.routing.groupings.spec import (
-    CAPACITIES,
-    Chooser,
-    Floats,
-    GroupingSpec,
-    Hashes,
-    Instances,
-    Option,
-    checked_hashes,
-    read_number,
-)
-from streamtopology.routing.hashing import hash_int64, mix64
-
-EPSILON = Option(0.01, read_number, "an instance gets at most 1 + epsilon times its share of the tuples so far")
+from streamtopology.routing.groupings.chooser import Chooser, Floats, Hashes, Instances, checked_hashes
+from streamtopology.routing.table.hashing import hash_int64, mix64
 
 _HALF = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
 _SALT = np.uint64(0xD6E8FEB86659FD93)
 _SALTS_PER_INSTANCE = 8
-"""Salts tried, per instance, before the emptiest one is looked for: so many miss an instance once in 3,000 keys."""
+"""Salts tried, per instance, before the emptiest one is chosen: these miss an instance once in 3,000 keys."""
 _CIRCLE_BITS = np.uint64(16)
 """The circle has 65,536 places."""
 
 
 class BoundedChooser(Chooser):
-    """Keeps how full each instance is: `filled` float64[k], its rows over its share, so that `seen` is the average."""
+    """The fill of each instance: `filled` float64[k], its rows over its share, with mean `seen`."""
 
     policy: str
 
-    def __init__(self, instances: Instances, loads: Floats, seed: int, options: Mapping[str, object] | None = None) -> None:
+    def __init__(self, instances: Instances, loads: Floats, seed: int, options: Mapping[str, object]) -> None:
         super().__init__(instances, loads, seed, options)
-        self.slack = 1.0 + cast(float, (options or {}).get("epsilon", EPSILON.default))
+        self.slack = 1.0 + cast(float, options["epsilon"])
         self.cost: Floats = self.capacities.sum() / self.capacities
         self.filled: Floats = self.loads * self.cost
         self.seen = float(self.loads.sum())
@@ -62,7 +50,7 @@ class BoundedChooser(Chooser):
         return chosen
 
     def choose_with_room(self, hashes: Hashes, chosen: Instances) -> None:
-        """Fills `chosen`, carries `filled` on."""
+        """Fill `chosen` (int32[n]) and update `filled`."""
         raise NotImplementedError
 
 
@@ -80,7 +68,7 @@ class BoundedHashChooser(BoundedChooser):
 
     policy = "bounded-hash"
 
-    def __init__(self, instances: Instances, loads: Floats, seed: int, options: Mapping[str, object] | None = None) -> None:
+    def __init__(self, instances: Instances, loads: Floats, seed: int, options: Mapping[str, object]) -> None:
         super().__init__(instances, loads, seed, options)
         # Hashed twice: a key may be equal to an instance's number, and must not share its place for that.
         twice = hash_int64(hash_int64(self.instances.astype(np.int64)).view(np.int64))
@@ -144,24 +132,3 @@ def _after(position: Any, k: Any) -> Any:
     """The next position clockwise."""
     following = position + np.uint64(1)
     return following * np.uint64(following < k)
-
-
-PORC = GroupingSpec(
-    name="porc",
-    kind="chooser",
-    splits_keys=True,
-    needs_key=True,
-    summary="each tuple goes to the first instance of its key's random sequence that has not had its share",
-    options={"epsilon": EPSILON, "capacities": CAPACITIES},
-    make_chooser=PorcChooser,
-)
-
-BOUNDED_HASH = GroupingSpec(
-    name="bounded-hash",
-    kind="chooser",
-    splits_keys=True,
-    needs_key=True,
-    summary="consistent hashing with bounded loads: clockwise to the first instance that has not had its share",
-    options={"epsilon": EPSILON, "capacities": CAPACITIES},
-    make_chooser=BoundedHashChooser,
-)

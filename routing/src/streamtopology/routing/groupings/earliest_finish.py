@@ -1,4 +1,4 @@
-"""`earliest-finish`: each tuple goes to the instance that will be done with it first, by learnt costs and speeds.
+"""`earliest-finish`: each tuple goes to the instance that finishes it first, by learnt costs and speeds.
 
 The project's own estimator for POSG's problem (docs/decisions/0020). Against the paper's: costs of the keys seen most are
 exact and shared by all instances, an unseen key costs what keys cost on average; an instance's speed is learnt apart from
@@ -15,25 +15,15 @@ from typing import Any, cast
 import numpy as np
 from numba import njit
 
-from streamtopology.routing.entry_index import EntryIndex, entry_index, lookup_entries
-from streamtopology.routing.groupings.knowledge import Knowledge, Learning, LearningChooser, Observer, reading
-from streamtopology.routing.groupings.posg import SKETCH_OPTIONS, read_count
+from streamtopology.routing.groupings.chooser import Floats, Hashes, Instances, checked_hashes
+from streamtopology.routing.groupings.learning import Knowledge, Learning, LearningChooser, Observer, reading
 from streamtopology.routing.groupings.posg.greedy import nanoseconds_in, priced_cells
-from streamtopology.routing.groupings.spec import (
-    CAPACITIES,
-    Floats,
-    GroupingError,
-    GroupingSpec,
-    Hashes,
-    Instances,
-    Option,
-)
-from streamtopology.routing.hashing import kernel_input
-from streamtopology.routing.sketches.count_min import dimensions
-from streamtopology.routing.sketches.key_costs import KeyCosts
+from streamtopology.routing.load.sketches.count_min import dimensions
+from streamtopology.routing.load.sketches.key_costs import KeyCosts
+from streamtopology.routing.table.perfect_hash import EntryIndex, entry_index, lookup_entries
 
 SPEED_MEMORY = 512
-"""An instance's speed is that of about so many of its last tuples."""
+"""Tuples, about, over which an instance's speed is measured: its last ones."""
 
 _UNKNOWN = np.array([-1], np.int32)
 """The single bucket that all keys without an entry fall into."""
@@ -41,7 +31,7 @@ _UNKNOWN = np.array([-1], np.int32)
 
 @dataclass(frozen=True)
 class Pace:
-    """`tuples` of known keys took an instance `seconds`; on an average one they would have taken `expected_seconds`."""
+    """The speed of an instance: `tuples` of known keys took `seconds`, on an average instance `expected_seconds`."""
 
     tuples: float = 0.0
     seconds: float = 0.0
@@ -58,7 +48,7 @@ class Pace:
 
 @dataclass(frozen=True, eq=False)
 class CostReport:
-    """What an instance's tuples cost since its last report, in its own seconds."""
+    """The cost of an instance's tuples since its last report, in its own seconds."""
 
     instance: int
     costs: KeyCosts
@@ -79,7 +69,7 @@ class CostKnowledge(Knowledge[CostReport]):
     paces: Mapping[int, Pace] = field(default_factory=dict[int, Pace])
 
     def slowness(self, instance: int) -> float:
-        """How many times as long as an average instance this one takes; 1 for one that is not known."""
+        """Return the time this instance takes relative to an average one; 1 if it is unknown."""
         mine = self.paces.get(instance, Pace())
         if not (mine.seconds > 0 and mine.expected_seconds > 0):
             return 1.0
@@ -99,7 +89,7 @@ class CostKnowledge(Knowledge[CostReport]):
         return learnt
 
     def _pace_after(self, report: CostReport) -> Pace:
-        """Keys that were known before say how fast the instance is; the others only what they cost."""
+        """Measure the instance's speed by keys whose cost was known before; other keys only give their cost."""
         positions, known = self.costs.find(report.costs.hashes)
         tuples = report.costs.tuples[known]
         expected = float(tuples @ self.costs.costs[positions[known]])
@@ -116,8 +106,18 @@ class CostKnowledge(Knowledge[CostReport]):
         return cls(KeyCosts.from_wire(wire["costs"]), paces)
 
 
+def nothing_known(options: Mapping[str, object]) -> CostKnowledge:
+    """Return the knowledge before any report; `options` as checked."""
+    return CostKnowledge(_no_costs(options))
+
+
+def _no_costs(options: Mapping[str, object]) -> KeyCosts:
+    rows, columns = dimensions(cast(float, options["eps"]), cast(float, options["delta"]))
+    return KeyCosts.empty(cast(int, options["keys"]), rows, columns)
+
+
 class CostObserver(Observer[CostReport]):
-    """What tuples cost since the last report."""
+    """The cost of tuples since the last report."""
 
     def __init__(self, instance: int, options: Mapping[str, object]) -> None:
         self._instance = instance
@@ -141,7 +141,14 @@ class EarliestFinishChooser(LearningChooser):
     are the learnt ones; before anything is learnt, the capacities given.
     """
 
-    def __init__(self, instances: Instances, loads: Floats, seed: int, options: Mapping[str, object] | None = None) -> None:
+    learning = Learning(
+        make_observer=CostObserver,
+        nothing_known=nothing_known,
+        read_report=reading("earliest-finish report", CostReport.from_wire),
+        read_knowledge=reading("earliest-finish knowledge", CostKnowledge.from_wire),
+    )
+
+    def __init__(self, instances: Instances, loads: Floats, seed: int, options: Mapping[str, object]) -> None:
         super().__init__(instances, loads, seed, options)
         k = len(self.instances)
         self._order = np.roll(np.arange(k), -(seed % k))
@@ -153,7 +160,7 @@ class EarliestFinishChooser(LearningChooser):
         self._light = np.zeros((0, 0, 0), np.int64)
 
     def learn(self, knowledge: CostKnowledge, schedulers: int = 1) -> None:
-        """Costs and speeds from now on; what was given to whom so far is still counted as it was."""
+        """Use these costs and speeds from now on; work given so far keeps its former estimate."""
         costs = knowledge.costs
         if not len(costs.hashes):
             return
@@ -166,15 +173,13 @@ class EarliestFinishChooser(LearningChooser):
             self._slowness = np.array([knowledge.slowness(instance) for instance in ordered])
 
     def choose(self, hashes: Hashes | None, n: int) -> Instances:
-        if hashes is None or len(hashes) != n:
-            found = "none" if hashes is None else len(hashes)
-            raise GroupingError(f"earliest-finish estimates cost by key: {n} tuples need {n} key hashes, found {found}")
+        keys = checked_hashes(hashes, n, "earliest-finish")
         positions = np.empty(n, np.int64)
-        _choose(self._estimate(kernel_input(hashes, np.uint64, "hashes")), self._slowness, self._finish, positions)
+        _choose(self._estimate(keys), self._slowness, self._finish, positions)
         return self.instances[self._order[positions]]
 
     def _estimate(self, hashes: Hashes) -> Floats:
-        """float64[n]: what each tuple costs, as `KeyCosts.estimate` says."""
+        """Return the cost of each tuple, float64[n], as `KeyCosts.estimate` does."""
         costs = np.full(len(hashes), self._unseen)
         if self._index is not None:
             found = np.empty(len(hashes), np.int32)
@@ -210,34 +215,3 @@ def _choose(costs: Any, slowness: Any, finish: Any, chosen: Any) -> None:
         position = earliest(finish, slowness, costs[i], 0.0)
         finish[position] += costs[i] * slowness[position]
         chosen[i] = position
-
-
-def nothing_known(options: Mapping[str, object]) -> CostKnowledge:
-    """What is known before any report."""
-    return CostKnowledge(_no_costs(options))
-
-
-def _no_costs(options: Mapping[str, object]) -> KeyCosts:
-    rows, columns = dimensions(cast(float, options["eps"]), cast(float, options["delta"]))
-    return KeyCosts.empty(cast(int, options["keys"]), rows, columns)
-
-
-EARLIEST_FINISH = GroupingSpec(
-    name="earliest-finish",
-    kind="chooser",
-    splits_keys=True,
-    needs_key=True,
-    summary="each tuple goes to the instance that will be done with it first, by learnt costs of keys and speeds of instances",
-    options={
-        **SKETCH_OPTIONS,
-        "keys": Option(4096, read_count, "keys whose cost is kept exactly; the others share a sketch"),
-        "capacities": CAPACITIES,
-    },
-    make_chooser=EarliestFinishChooser,
-    learning=Learning(
-        make_observer=CostObserver,
-        nothing_known=nothing_known,
-        read_report=reading("earliest-finish report", CostReport.from_wire),
-        read_knowledge=reading("earliest-finish knowledge", CostKnowledge.from_wire),
-    ),
-)

@@ -2,9 +2,8 @@
 
 Nasir et al., When Two Choices Are Not Enough: Balancing at Scale in Distributed Stream Processing (ICDE 2016). A key is
 in the head when its share so far is at least theta = 1 / (5 k); each router finds the head by itself. Tuples of the
-head take the instance that is done first among d hashed ones (D-Choices, where d follows from the head's shares) or
-among all (W-Choices). With Zipf(1.2) keys on 8 instances a tuple costs 16
-times a numpy `take` (`bench kernels`).
+head take the instance that finishes first among d hashed ones (D-Choices, where d follows from the head's shares) or
+among all (W-Choices). With Zipf(1.2) keys on 8 instances a tuple costs 16 times a numpy `take` (`bench kernels`).
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from streamtopology.routing.groupings.spec import CAPACITIES, Floats, GroupingSpec, Hashes, Instances, checked_hashes
+from streamtopology.routing.groupings.chooser import Floats, Hashes, Instances, checked_hashes
 from streamtopology.routing.groupings.ticks import TickChooser, earlier_of_two
-from streamtopology.routing.hashing import mix64
-from streamtopology.routing.sketches.frequent import FrequentKeys, count_key
+from streamtopology.routing.load.sketches.frequent import FrequentKeys, count_key
+from streamtopology.routing.table.hashing import mix64
 
 HEAD = 0.2
 """Theta as a share of an instance's part: the head is what two choices may not balance (section III)."""
@@ -37,11 +36,11 @@ _SALT = np.uint64(0xD6E8FEB86659FD93)
 
 
 class ManyChoicesChooser(TickChooser):
-    """Counts keys as it goes, and reviews the number of choices after 1,024 tuples, then twice as many, up to 65,536."""
+    """Counts keys, and reviews the number of choices after 1,024 tuples, then at doubling intervals up to 65,536."""
 
     policy: str
 
-    def __init__(self, instances: Instances, loads: Floats, seed: int, options: Mapping[str, object] | None = None) -> None:
+    def __init__(self, instances: Instances, loads: Floats, seed: int, options: Mapping[str, object]) -> None:
         super().__init__(instances, loads, seed, options)
         self._head_share = HEAD / len(self.instances)
         self._frequent = FrequentKeys(COUNTERS * len(self.instances))
@@ -66,11 +65,11 @@ class ManyChoicesChooser(TickChooser):
         return chosen
 
     def review(self) -> int:
-        """How many choices a key of the head has from now on."""
+        """Return the number of choices that a key of the head has from now on."""
         raise NotImplementedError
 
     def head(self) -> Floats:
-        """Shares of the keys in the head so far, the largest first."""
+        """Return the shares of the keys in the head so far, largest first: float64[h]."""
         _, counts = self._frequent.at_least(self._head_share * self._seen)
         return counts / max(self._seen, 1)
 
@@ -136,7 +135,7 @@ def _choose(hashes: Any, is_head: Any, instances: Any, finish: Any, cost: Any, d
         if not is_head[i]:
             choice = earlier_of_two(mix64(hashes[i]), k, finish)
         elif d >= len(instances):
-            choice = _first_done(finish)
+            choice = first_done(finish)
         else:
             choice = earlier_of_two(mix64(hashes[i]), k, finish)
             done = finish[choice]
@@ -149,31 +148,10 @@ def _choose(hashes: Any, is_head: Any, instances: Any, finish: Any, cost: Any, d
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _first_done(finish: Any) -> Any:
+def first_done(finish: Any) -> Any:
     """The position that is done first of all."""
     choice, done = np.uint64(0), finish[0]
     for other in range(1, len(finish)):
         choice = np.uint64(other) if finish[other] < done else choice
         done = min(finish[other], done)
     return choice
-
-
-D_CHOICES = GroupingSpec(
-    name="d-choices",
-    kind="chooser",
-    splits_keys=True,
-    needs_key=True,
-    summary="as partial-key, but the most frequent keys have as many choices as balancing them takes",
-    options={"capacities": CAPACITIES},
-    make_chooser=DChoicesChooser,
-)
-
-W_CHOICES = GroupingSpec(
-    name="w-choices",
-    kind="chooser",
-    splits_keys=True,
-    needs_key=True,
-    summary="as partial-key, but the most frequent keys go to the least loaded of all instances",
-    options={"capacities": CAPACITIES},
-    make_chooser=WChoicesChooser,
-)

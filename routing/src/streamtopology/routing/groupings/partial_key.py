@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from streamtopology.routing.groupings.spec import CAPACITIES, GroupingSpec, Hashes, Instances, checked_hashes
+from streamtopology.routing.groupings.chooser import Hashes, Instances, checked_hashes
 from streamtopology.routing.groupings.ticks import TickChooser, earlier_of_two
-from streamtopology.routing.hashing import mix64
+from streamtopology.routing.table.hashing import mix64
 
 
 class PartialKeyChooser(TickChooser):
@@ -40,14 +40,3 @@ def _choose(hashes: Any, instances: Any, finish: Any, cost: Any, chosen: Any) ->
         choice = earlier_of_two(mix64(hashes[i]), k, finish)
         finish[choice] += cost[choice]
         chosen[i] = instances[choice]
-
-
-PARTIAL_KEY = GroupingSpec(
-    name="partial-key",
-    kind="chooser",
-    splits_keys=True,
-    needs_key=True,
-    summary="each tuple goes to the less loaded of its key's two instances",
-    options={"capacities": CAPACITIES},
-    make_chooser=PartialKeyChooser,
-)

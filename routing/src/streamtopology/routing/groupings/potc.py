@@ -10,15 +10,15 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from streamtopology.routing.groupings.chooser import Floats, Hashes, Instances
 from streamtopology.routing.groupings.partial_key import PartialKeyChooser
-from streamtopology.routing.groupings.spec import CAPACITIES, Floats, GroupingSpec, Hashes, Instances
-from streamtopology.routing.hashing import hash_int64, kernel_input
+from streamtopology.routing.table.hashing import hash_int64, kernel_input
 
 
 class PotcChooser(PartialKeyChooser):
     """Numbers the tuples it routes, from a number that depends on the seed, and hashes these."""
 
-    def __init__(self, instances: Instances, loads: Floats, seed: int, options: Mapping[str, object] | None = None) -> None:
+    def __init__(self, instances: Instances, loads: Floats, seed: int, options: Mapping[str, object]) -> None:
         super().__init__(instances, loads, seed, options)
         self._next = hash_int64(np.array([seed], np.int64))[0]
 
@@ -27,14 +27,3 @@ class PotcChooser(PartialKeyChooser):
         numbers += self._next  # wraps around
         self._next = (numbers[-1:] + np.uint64(1))[0] if n else self._next
         return self.choose_of_two(kernel_input(numbers, np.uint64, "numbers"))
-
-
-POTC = GroupingSpec(
-    name="potc",
-    kind="chooser",
-    splits_keys=True,
-    needs_key=False,
-    summary="each tuple goes to the less loaded of two random instances, whatever its key",
-    options={"capacities": CAPACITIES},
-    make_chooser=PotcChooser,
-)

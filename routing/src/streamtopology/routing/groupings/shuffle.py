@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from streamtopology.routing.groupings.spec import CAPACITIES, Chooser, Floats, GroupingSpec, Hashes, Instances
+from streamtopology.routing.groupings.chooser import Chooser, Floats, Hashes, Instances
 
 _TURNS_PER_INSTANCE = 512
 
@@ -15,7 +15,7 @@ _TURNS_PER_INSTANCE = 512
 class ShuffleChooser(Chooser):
     """Goes round a fixed cycle of instances, from a place that depends on the seed."""
 
-    def __init__(self, instances: Instances, loads: Floats, seed: int, options: Mapping[str, object] | None = None) -> None:
+    def __init__(self, instances: Instances, loads: Floats, seed: int, options: Mapping[str, object]) -> None:
         super().__init__(instances, loads, seed, options)
         self._cycle = self.instances[_fair_cycle(self.capacities)]
         self._position = seed % len(self._cycle)
@@ -40,14 +40,3 @@ def _fair_cycle(capacities: Floats) -> npt.NDArray[np.int64]:
     instance = np.repeat(np.arange(len(capacities)), turns)
     turn = np.arange(length) - np.repeat(np.cumsum(turns) - turns, turns)
     return instance[np.argsort((turn + 0.5) / turns[instance], kind="stable")]
-
-
-SHUFFLE = GroupingSpec(
-    name="shuffle",
-    kind="chooser",
-    splits_keys=True,
-    needs_key=False,
-    summary="tuples go round the instances in turn, whatever their key",
-    options={"capacities": CAPACITIES},
-    make_chooser=ShuffleChooser,
-)

@@ -1,4 +1,4 @@
-"""Load as the choosers compare it: the tick at which each instance is done with what it was given.
+"""Load as choosers compare it: the tick at which each instance finishes the tuples it has.
 
 Load is measured in the time that an instance needs for it, rows over capacity, counted in ticks: whole numbers compare
 and add in a cycle each, and every tuple waits for the sums of the one before.
@@ -12,29 +12,33 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from streamtopology.routing.groupings.spec import Chooser, Floats, Instances
+from streamtopology.routing.groupings.chooser import Chooser, Floats, Instances
 
 _HALF = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
 _TICKS_PER_ROW = 1 << 16
-"""Ticks that a row takes on the fastest instance: capacities are told apart to 1 in 65,536."""
+"""Ticks that a row takes on the fastest instance: capacities are resolved to 1 in 65,536."""
 _MOST_TICKS_PER_ROW = 1 << 40
-_MOST_TICKS_BEHIND = 1 << 60
+
+MOST_ROWS_AHEAD = 16
+"""Rows that an instance begins ahead of the others at most, as they make up for rounding in small batches. A batch lasts until
+its last instance is done, so that more would only lengthen it."""
 
 
 class TickChooser(Chooser):
     """A chooser that goes by when each instance would be done.
 
-    `cost` int64[k]: ticks a row takes. `finish` int64[k]: the tick at which each is done with what it has; carried on.
+    `cost` int64[k]: ticks a row takes. `finish` int64[k]: the tick at which each is done with what it has; carried on from
+    batch to batch up to `MOST_ROWS_AHEAD`.
     """
 
-    def __init__(self, instances: Instances, loads: Floats, seed: int, options: Mapping[str, object] | None = None) -> None:
+    def __init__(self, instances: Instances, loads: Floats, seed: int, options: Mapping[str, object]) -> None:
         super().__init__(instances, loads, seed, options)
         slowness = self.capacities.max() / self.capacities
         cost = np.minimum(_TICKS_PER_ROW * slowness, _MOST_TICKS_PER_ROW)
         finish = self.loads * cost
         self.cost = np.rint(cost).astype(np.int64)
-        self.finish = np.minimum(finish - finish.min(), _MOST_TICKS_BEHIND).astype(np.int64)
+        self.finish = np.minimum(finish - finish.min(), MOST_ROWS_AHEAD * cost).astype(np.int64)
 
 
 @njit(cache=True, nogil=True, inline="always")

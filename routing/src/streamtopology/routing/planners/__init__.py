@@ -9,6 +9,7 @@ from streamtopology.routing.planners.compact import mixed_compact
 from streamtopology.routing.planners.consistent import consistent
 from streamtopology.routing.planners.dkg import dkg
 from streamtopology.routing.planners.joint import Edge, JointPlan, JointPlanInput, JointPlanner
+from streamtopology.routing.planners.kip import kip
 from streamtopology.routing.planners.locality import locality, locality_offline, locality_worst
 from streamtopology.routing.planners.mixed import minmig, mintable, mixed, simple
 from streamtopology.routing.planners.plan import Plan, PlanError, PlanInput, Planner
@@ -38,6 +39,7 @@ PLANNERS: Mapping[str, Planner] = {
     "simple": simple,
     "dkg": dkg,
     "readj": readj,
+    "kip": kip,
     "consistent": consistent,
 }
 

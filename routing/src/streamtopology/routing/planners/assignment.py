@@ -1,4 +1,4 @@
-"""Who takes which part: the assignment of least cost, one part each (Kuhn's Hungarian method by shortest augmenting paths)."""
+"""The assignment of least cost, one part each (Kuhn's Hungarian method by shortest augmenting paths)."""
 
 from __future__ import annotations
 

@@ -12,12 +12,12 @@ Floats = npt.NDArray[np.float64]
 
 
 def finish_seconds(loads: Floats, capacities: Floats, fixed_seconds: Floats) -> Floats:
-    """When each instance is done: fixed seconds + rows / (rows/s)."""
+    """Return the finish time of each instance, float64[k]: fixed seconds + rows / (rows/s)."""
     return fixed_seconds + loads / capacities
 
 
 def balanced_loads(total: float, capacities: Floats, fixed_seconds: Floats) -> Floats:
-    """How `total` rows, divisible at will, are divided so that the last instance finishes as early as possible.
+    """Divide `total` rows, in any fractions, such that the last instance finishes as early as possible: float64[k] rows.
 
     All that get rows finish together; an instance whose fixed seconds alone last longer gets none.
     """

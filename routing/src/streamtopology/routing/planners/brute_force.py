@@ -6,6 +6,7 @@ is the yardstick for Mixed's few trials.
 
 from __future__ import annotations
 
+from streamtopology.routing.planners.bounded_table import within_bound
 from streamtopology.routing.planners.llfd import Owners
 from streamtopology.routing.planners.mixed import by_migration_priority, rebalanced, smallest_state_first
 from streamtopology.routing.planners.order import descending
@@ -30,4 +31,4 @@ def mixed_brute_force(given: PlanInput) -> Plan:
         if best is None or worth < best[0]:
             best = worth, owner
     assert best is not None  # the range is never empty
-    return problem.plan(problem.within_bound(best[1]), "mixed-bf")
+    return problem.plan(within_bound(problem, best[1]), "mixed-bf")

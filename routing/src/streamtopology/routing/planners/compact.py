@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
+from streamtopology.routing.planners.bounded_table import within_bound
 from streamtopology.routing.planners.discretise import discretise
 from streamtopology.routing.planners.llfd import CANDIDATE, Floats, Ints, Owners, assign, relieve
 from streamtopology.routing.planners.mixed import migration_priority, mixed, until_it_fits
@@ -91,7 +92,7 @@ def plan_records(problem: Problem, records: Records) -> Plan:
     heaviest, each heavier than planned; here they are chosen such that real loads come out as planned.
     """
     moves = _planned(records, problem.given, problem.limits())
-    return problem.plan(problem.within_bound(_realised(records, moves, problem)), "mixed-compact")
+    return problem.plan(within_bound(problem, _realised(records, moves, problem)), "mixed-compact")
 
 
 def _planned(records: Records, given: PlanInput, limits: Floats) -> _Moves:
@@ -203,9 +204,22 @@ def _group(
     of_key = np.empty(len(owner), np.int32)
     while True:
         grouped, n_records = _group_on(
-            owner, home, load_levels, state_levels, k, n_loads, n_states,
-            codes, record_at, first, count, of_key, bits, grouped, n_records,
-        )  # fmt: skip
+            owner,
+            home,
+            load_levels,
+            state_levels,
+            k,
+            n_loads,
+            n_states,
+            codes,
+            record_at,
+            first,
+            count,
+            of_key,
+            bits,
+            grouped,
+            n_records,
+        )
         if grouped == len(owner):
             return of_key, first[:n_records].copy(), count[:n_records].copy()
         bits += 1
@@ -215,10 +229,23 @@ def _group(
 
 @njit(cache=True, nogil=True)
 def _group_on(
-    owner: Any, home: Any, load_levels: Any, state_levels: Any, k: int, n_loads: int, n_states: int,
-    codes: Any, record_at: Any, first: Any, count: Any, of_key: Any, bits: int, grouped: int, n_records: int,
-) -> tuple[int, int]:  # fmt: skip
-    """Goes on with key `grouped` until the hash table is a quarter full, or all keys are grouped: (next key, records).
+    owner: Any,
+    home: Any,
+    load_levels: Any,
+    state_levels: Any,
+    k: int,
+    n_loads: int,
+    n_states: int,
+    codes: Any,
+    record_at: Any,
+    first: Any,
+    count: Any,
+    of_key: Any,
+    bits: int,
+    grouped: int,
+    n_records: int,
+) -> tuple[int, int]:
+    """Continues with key `grouped` until the hash table is a quarter full, or all keys are grouped: (next key, records).
 
     A key that finds another's slot costs a mispredicted branch, hence the empty slots. The tables are parameters, never
     exchanged in the loop: numba would count references to them, which is five times the work.

@@ -1,7 +1,7 @@
-"""Consistent Grouping's rate control: workers say busy or idle, sources pair the two and move a virtual worker for each.
+"""Consistent Grouping's rate control: workers report busy or idle; sources pair the two and move a virtual worker each time.
 
-Section IV-B, and VI-A for the thresholds. A worker knows nothing but its own utilisation and says one bit of it; a
-source keeps the workers that said so in two first-come-first-served queues and moves a virtual worker only when it can
+Section IV-B, and VI-A for the thresholds. A worker knows only its own utilisation and reports one bit of it; a
+source keeps the reporting workers in two first-come-first-served queues and moves a virtual worker only when it can
 pair a busy with an idle one, so their number never changes. `Pairing` is that source, live, with state; the planner
 plays the same protocol ahead on measured loads until there is no pair left: between two batches a whole exchange of
 signals costs nothing.
@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from streamtopology.routing.planners.balance import balanced_seconds, finish_seconds, imbalance
 from streamtopology.routing.planners.plan import Plan, PlanError, PlanInput
-from streamtopology.routing.table import RoutingTable
+from streamtopology.routing.table.table import RoutingTable
 
 Floats = npt.NDArray[np.float64]
 Owners = npt.NDArray[np.int32]
@@ -29,6 +29,9 @@ IDLE = 0.75
 BUSY = 0.85
 """A worker above this utilisation asks for less."""
 
+ROUNDING = 1e-9
+"""A utilisation is at a threshold if it differs by no more than this; then it is beyond it (section V-A.2)."""
+
 WELL_USED = 0.8
 """The utilisation that all workers would have if load were divided perfectly, as in the paper's simulations.
 
@@ -38,7 +41,7 @@ is done when a perfect division would be is taken to be this well used.
 
 
 class Signal(enum.IntEnum):
-    """What a worker tells about itself; with every acknowledgement, so that silence is told, too."""
+    """A worker's report about itself, sent with every acknowledgement, so that its absence is noticed, too."""
 
     IDLE = -1
     FINE = 0
@@ -46,8 +49,8 @@ class Signal(enum.IntEnum):
 
 
 def signals(utilisation: Floats, idle: float = IDLE, busy: float = BUSY) -> list[Signal]:
-    """Each worker's signal, from its own utilisation (float64[k], load over capacity) alone."""
-    return [Signal(int(used > busy) - int(used < idle)) for used in utilisation.tolist()]
+    """Return each worker's signal, from its own utilisation (float64[k], load over capacity) alone."""
+    return [Signal(int(used > busy - ROUNDING) - int(used < idle + ROUNDING)) for used in utilisation.tolist()]
 
 
 @dataclass(frozen=True)
@@ -63,13 +66,18 @@ class Pairing:
     """One source's view: which worker has which virtual workers, who is busy and who is idle, first come, first served.
 
     `owner` int32[virtual workers] is the start. Who hears the same signals in the same order makes the same moves: sources
-    that take the signals of a time slot in an agreed order become alike, whenever each of them hears.
+    that take the signals of a time slot in an agreed order become alike, whenever each of them hears. `least`: virtual workers
+    that a busy worker keeps. A source that hears workers only when they acknowledge its messages needs 1: without messages a
+    worker could never ask for more. (Each fits: their capacity is at most that of the slowest worker, section V-A.)
     """
 
-    def __init__(self, owner: Owners) -> None:
+    def __init__(self, owner: Owners, least: int = 0) -> None:
         self._owner: Owners = np.array(owner, np.int32)
+        self._least = least
         self._idle: deque[int] = deque()
         self._busy: deque[int] = deque()
+        self._overloaded: dict[int, int] = {}
+        self._words = 0
 
     @property
     def owner(self) -> Owners:
@@ -83,16 +91,26 @@ class Pairing:
                 queue.append(worker)
             elif kind != signal and worker in queue:
                 queue.remove(worker)
+        self._words += 1
+        self._overloaded.setdefault(worker, 0)
+        if signal is Signal.BUSY:
+            self._overloaded[worker] = self._words
 
     def pair(self) -> list[Move]:
-        """Moves a virtual worker for every pair of a busy and an idle worker; both have then been served."""
+        """Moves a virtual worker for every pair of a busy and an idle worker; both have then been served.
+
+        Where workers are busy and none is idle, the others are probed (section V-A.2), each with one virtual worker at most:
+        first those that were never overloaded, then those that were least recently.
+        """
         moves: list[Move] = []
-        while self._idle and self._busy:
+        probed = sorted(set(self._overloaded) - set(self._busy) - set(self._idle), key=lambda one: (self._overloaded[one], one))
+        takers = self._idle or deque(probed)
+        while self._busy and takers:
             giver = self._busy.popleft()
             held = np.flatnonzero(self._owner == giver)
-            if not len(held):
+            if len(held) <= self._least:
                 continue
-            move = Move(int(held[0]), giver, self._idle.popleft())
+            move = Move(int(held[0]), giver, takers.popleft())
             self._owner[move.virtual] = move.taker
             moves.append(move)
         return moves
@@ -138,11 +156,7 @@ def _played(start: Owners, total: float, given: PlanInput) -> Owners:
     best, best_end, since = start, float(_seconds(start, total, given).max()), 0
     while since < len(given.instances):
         used = WELL_USED * _seconds(pairing.owner, total, given) / best_possible
-        said = signals(used)
-        if Signal.BUSY in said and Signal.IDLE not in said:
-            # Section V-A.2: then sources probe the capacity of a worker that has not reported being overloaded.
-            said[int(np.argmin(used))] = Signal.IDLE
-        for worker, signal in enumerate(said):
+        for worker, signal in enumerate(signals(used)):
             pairing.hear(worker, signal)
         if not pairing.pair():
             break

@@ -23,7 +23,7 @@ from streamtopology.routing.planners.llfd import CANDIDATE, Floats, Ints, Owners
 from streamtopology.routing.planners.order import descending
 from streamtopology.routing.planners.plan import Plan, PlanError, PlanInput
 from streamtopology.routing.planners.problem import ROUNDING, Problem
-from streamtopology.routing.table import RoutingTable
+from streamtopology.routing.table.table import RoutingTable
 
 HOME_SLACK = 0.5
 """Share of the tolerance that may be given away so that state stays where it is."""
@@ -67,7 +67,7 @@ class DkgSettings:
 
 
 def dkg(given: PlanInput) -> Plan:
-    """The current table while it will do, else one built anew for the load as it is now. `drift` says which.
+    """Return the current table unless the stream has drifted (`drift`), else a table built for the present load.
 
     Heavy hitters are the keys with at least `theta` of the load, `max_entries` at most; the other keys given are part of
     their bucket. Without bucket loads the keys given are all there are, and buckets are placed all the same.
@@ -79,24 +79,24 @@ def dkg(given: PlanInput) -> Plan:
 
 
 def drift(given: PlanInput) -> str:
-    """Why the table has to be learnt anew, for people; empty while it will do. Pure: it sees what `dkg` is given.
+    """Return the reason to learn the table again, for people; empty while the current one serves. Pure, as `dkg`.
 
     The stream has drifted when the current table's last instance would finish later than a new table's by more than the
     tolerance; whatever else has changed is no reason to move state. A table that DKG did not build (one of its buckets
-    is spread over instances), or that names an instance which is not active, is learnt anew in any case.
+    is spread over instances), or that names an inactive instance, is learnt again in any case.
     """
     return _drift(*_learnt(given))
 
 
 def build(given: PlanInput) -> Plan:
     """The paper's BUILD, in which every key given is a heavy hitter and `bucket_loads` are the others'."""
-    problem = Problem.of(_with_buckets(given))
+    problem = Problem.of(given.with_buckets())
     return _built(problem, np.arange(len(given.key_hashes))).plan(problem)
 
 
 def without_sparse_items(given: PlanInput) -> Plan:
     """DKG WOSIM (section 6): as `build`, but buckets stay where they are and the schedule takes no notice of them."""
-    problem = Problem.of(_with_buckets(given))
+    problem = Problem.of(given.with_buckets())
     heavy = np.arange(len(given.key_hashes))
     nothing = np.full(len(given.current.buckets), CANDIDATE, np.int32)
     entries = schedule(problem.loads[heavy], given.capacities, given.fixed_seconds)
@@ -108,7 +108,7 @@ def two_choices(given: PlanInput) -> tuple[RoutingTable, RoutingTable]:
 
     The tables differ in the entries alone. The halves may meet on one instance, where that is best.
     """
-    problem = Problem.of(_with_buckets(given))
+    problem = Problem.of(given.with_buckets())
     heavy = np.arange(len(given.key_hashes))
     grouping = _Grouping.of(problem, heavy)
     halves = problem.loads[heavy] / 2
@@ -170,7 +170,7 @@ class _Grouping:
         """Owners of all keys and buckets. entries int32[h]: of the heavy hitters; groups int32[k * mu].
 
         What nothing is known of (CANDIDATE) stays where it is, or goes where its hash says; all of a bucket of the paper where
-        its first piece is, so that the table is told for one of DKG's when load comes there.
+        its first piece is, so that the table is recognised as one of DKG's when load comes there.
         """
         first_piece = problem.buckets[np.searchsorted(self.of_bucket, np.arange(len(groups)))]
         buckets = np.where(groups == CANDIDATE, first_piece, groups)[self.of_bucket]
@@ -180,15 +180,8 @@ class _Grouping:
 
 
 def _learnt(given: PlanInput) -> tuple[Problem, _Built]:
-    problem = Problem.of(_with_buckets(given))
+    problem = Problem.of(given.with_buckets())
     return problem, _built(problem, _heavy_hitters(problem))
-
-
-def _with_buckets(given: PlanInput) -> PlanInput:
-    if len(given.bucket_loads):
-        return given
-    none = np.zeros(len(given.current.buckets))
-    return replace(given, bucket_loads=none, bucket_state=none, bucket_keys=none)
 
 
 def _heavy_hitters(problem: Problem) -> Ints:
@@ -267,7 +260,7 @@ def _drift(problem: Problem, built: _Built) -> str:
         return "not learnt yet"
     machines = (given.capacities, given.fixed_seconds)
     now = float(finish_seconds(problem.totals(problem.owner), *machines).max())
-    anew = float(finish_seconds(problem.totals(built.owner), *machines).max())
-    if now > anew * (1 + given.tolerance) * (1 + ROUNDING):
-        return f"the last instance is done after {now:.3g} s, under a new table after {anew:.3g} s"
+    rebuilt = float(finish_seconds(problem.totals(built.owner), *machines).max())
+    if now > rebuilt * (1 + given.tolerance) * (1 + ROUNDING):
+        return f"the last instance is done after {now:.3g} s, under a new table after {rebuilt:.3g} s"
     return ""

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from streamtopology.routing.load.load_report import KeyPairs
 from streamtopology.routing.planners.plan import Plan, PlanError, PlanInput
-from streamtopology.routing.report import KeyPairs
 
 Edge = tuple[str, str]
-"""Two consecutive operators, by name: rows that come to the first by key go on to the second by key."""
+"""Two consecutive operators, by name: the first receives rows by key and sends them to the second by key."""
 
 
 @dataclass(frozen=True, eq=False)
 class JointPlanInput:
     """Operators of one topology that are planned together, each as its own planner would see it.
 
-    `pairs` has an entry for each edge between two of them: how often a key of the one went on as a key of the other in
-    the last `batches` batches (loads are per batch). All operators have the same active instances, so that every
-    instance of one has an instance of each other beside it: instance j of all of them is on one server, in the words of
+    `pairs` has an entry for each edge between two of them: the frequency of a key of the one followed by a key of the
+    other in the last `batches` batches (loads are per batch). All operators have the same active instances, so that every
+    instance of one shares its server with one of each other: instance j of all of them is on one server, in the words of
     locality-aware routing, section 4.1. `PlanError` says what does not fit.
     """
 

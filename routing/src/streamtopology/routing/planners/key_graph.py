@@ -16,9 +16,9 @@ import numpy.typing as npt
 import pymetis
 from numba import njit
 
-from streamtopology.routing.hashing import kernel_input
+from streamtopology.routing.load.load_report import KeyPairs
 from streamtopology.routing.planners.joint import Edge
-from streamtopology.routing.report import KeyPairs
+from streamtopology.routing.table.hashing import kernel_input
 
 Floats = npt.NDArray[np.float64]
 Hashes = npt.NDArray[np.uint64]
@@ -65,7 +65,7 @@ class KeyGraph:
     """Vertices are numbered operator by operator: those of operator i from `starts[i]` to `starts[i + 1]`.
 
     `sources`, `targets`, `rows`: int64[e] each, the edges. `busiest`: int64[v], the rows of a key along the edge (of
-    the topology) that shows most of them: its frequency, where nothing else tells it.
+    the topology) that shows most of them: its frequency, where nothing else gives it.
     """
 
     operators: Sequence[str]
@@ -177,9 +177,9 @@ def _laid_out(sources: Any, targets: Any, rows: Any, n_vertices: int) -> Any:
         at = free[source]
         free[source] = at + 1
         others[at], weights[at] = target, weight
-        beside = free[target]
-        free[target] = beside + 1
-        others[beside], weights[beside] = source, weight
+        position = free[target]
+        free[target] = position + 1
+        others[position], weights[position] = source, weight
     return first, others, weights
 
 

@@ -48,6 +48,40 @@ def relieve(loads: Floats, counts: Ints, owner: Owners, by_priority: Ints, total
 
 
 @njit(cache=True, nogil=True)
+def relieve_by_fewest(loads: Floats, owner: Owners, by_load: Ints, totals: Floats, limits: Floats) -> Ints:
+    """Phase II for the smallest table: as few keys as possible leave each overloaded instance.
+
+    These are its heaviest ones, but for the last: the lightest that is enough. Every item is one key; arrays and result
+    as in `relieve`.
+    """
+    free = np.where(owner == CANDIDATE, 1, 0)
+    enough = np.full(len(limits), -1)  # the lightest item of each instance so far that alone brings it within its limit
+    overloaded = 0
+    for d in range(len(limits)):
+        overloaded += totals[d] > limits[d]
+    for item in by_load:
+        if overloaded == 0 or loads[item] <= 0:
+            break
+        d = owner[item]
+        if d == CANDIDATE or totals[d] <= limits[d]:
+            continue
+        if totals[d] - loads[item] <= limits[d]:
+            enough[d] = item
+        elif enough[d] < 0:
+            free[item] = 1
+            totals[d] -= loads[item]
+        else:
+            totals[d] -= loads[enough[d]]
+            overloaded -= 1
+    for d in range(len(limits)):
+        if enough[d] >= 0:
+            free[enough[d]] = 1
+            if totals[d] > limits[d]:
+                totals[d] -= loads[enough[d]]
+    return free
+
+
+@njit(cache=True, nogil=True)
 def assign(
     loads: Floats,
     counts: Ints,

@@ -2,7 +2,7 @@
 
 METIS divides the key graph among the servers such that little traffic is cut and no server has more than alpha times
 its share of the load; parts are then given to servers such that little state moves. Every key of the graph is routed by
-an entry, every other one by its hash, also one that had an entry so far: the paper's tables are made anew each time.
+an entry, every other one by its hash, also one that had an entry so far: the paper makes its tables from scratch each time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from streamtopology.routing.planners.key_graph import KeyGraph, KeyNumbers
 from streamtopology.routing.planners.llfd import CANDIDATE, Floats, Ints, Owners
 from streamtopology.routing.planners.plan import Plan, PlanInput
 from streamtopology.routing.planners.problem import Problem
-from streamtopology.routing.table import bucket_of
+from streamtopology.routing.table.table import bucket_of
 
 ALPHA = 1.03
 """Largest load of a server over its share: METIS's default, and the paper's (section 4.3)."""
@@ -47,10 +47,10 @@ def locality_offline(given: JointPlanInput) -> JointPlan:
 
 
 def locality_worst(given: JointPlanInput) -> JointPlan:
-    """Worst case (section 4.2), a bound for comparisons: the same parts, but an operator's never beside its successor's.
+    """Worst case (section 4.2), a bound for comparisons: the same parts, never on one server with the successor's.
 
     Parts are shifted by a server between consecutive operators, so unequal capacities are not respected; with one
-    server, or where a DAG needs more shifts than there are servers, some stay beside each other.
+    server, or where a DAG needs more shifts than there are servers, some stay on one server.
     """
     layout = _Layout.of(given)
     if not len(layout.graph):
@@ -64,7 +64,7 @@ def locality_worst(given: JointPlanInput) -> JointPlan:
 
 @dataclass(frozen=True, eq=False)
 class _Layout:
-    """The key graph beside the items (keys, then buckets) of each operator's own problem.
+    """The key graph, along with the items (keys, then buckets) of each operator's own problem.
 
     items: per operator int64[keys of the graph], the item of each. load, state: float64[v] of the graph's keys; load in
     seconds of an average instance of its operator, so that operators can be added up. owner: int32[v], position of the
@@ -133,7 +133,7 @@ class _Layout:
         plans: dict[str, Plan] = {}
         after = np.empty(len(self.graph), np.int32)
         for position, (name, problem) in enumerate(self.problems.items()):
-            owner = problem.within_bound(owners[name])
+            owner = problem.cut_to_bound(owners[name])
             after[self.graph.of_operator(position)] = owner[self.items[name]]
             plans[name] = problem.plan(owner, algorithm)
         return JointPlan(plans, self.graph.within(self.owner), self.graph.within(after))
@@ -193,9 +193,9 @@ def _least_moved(parts: Owners, load: Floats, shares: Floats, state: Floats, own
 
 
 def _shifts(operators: tuple[str, ...], edges: tuple[tuple[str, str], ...], k: int) -> list[int]:
-    """A shift below k for each operator, another than those of the operators beside it as far as there are enough."""
+    """A shift below k for each operator, different from those of its neighbours as far as there are enough."""
     shifts: dict[str, int] = {}
     for name in operators:
-        beside = {shifts[other] for edge in edges if name in edge for other in edge if other in shifts}
-        shifts[name] = next((shift for shift in range(k) if shift not in beside), 0)
+        taken = {shifts[other] for edge in edges if name in edge for other in edge if other in shifts}
+        shifts[name] = next((shift for shift in range(k) if shift not in taken), 0)
     return [shifts[name] for name in operators]

@@ -1,8 +1,8 @@
 """Mixed, MinTable, MinMig and Simple: the planners of mixed-routing (sections 3.2, 3.3, appendix A).
 
 All follow its workflow: (I) clean the table, (II) take keys from overloaded instances, (III) assign them by LLFD. Where
-the paper leaves the size of the table to chance, `max_entries` still holds: the lightest keys go back to their hash
-destination. Give a bound beyond the number of keys for the paper's unbounded MinTable, MinMig and Simple.
+the paper leaves the size of the table to chance, `max_entries` still holds (`bounded_table`). Give a bound beyond the
+number of keys for the paper's unbounded MinTable, MinMig and Simple.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from streamtopology.routing.planners.bounded_table import within_bound
 from streamtopology.routing.planners.llfd import CANDIDATE, Floats, Ints, Owners, assign, relieve
 from streamtopology.routing.planners.order import descending
 from streamtopology.routing.planners.plan import Plan, PlanInput
@@ -32,14 +33,14 @@ def mintable(given: PlanInput) -> Plan:
     problem = Problem.of(given)
     heaviest_first = descending(problem.loads)
     owner = rebalanced(problem, problem.entries, heaviest_first, heaviest_first)
-    return problem.plan(problem.within_bound(owner), "mintable")
+    return problem.plan(within_bound(problem, owner), "mintable")
 
 
 def minmig(given: PlanInput) -> Plan:
     """Least state moved (algorithm 3): no entry is moved back, keys with most load for their state leave first."""
     problem = Problem.of(given)
     owner = rebalanced(problem, problem.entries[:0], descending(problem.loads), by_migration_priority(problem))
-    return problem.plan(problem.within_bound(owner), "minmig")
+    return problem.plan(within_bound(problem, owner), "minmig")
 
 
 def mixed(given: PlanInput) -> Plan:
@@ -52,16 +53,16 @@ def mixed(given: PlanInput) -> Plan:
         owner = rebalanced(problem, entries[:n_back], by_load, by_priority)
         return owner, problem.n_entries(owner)
 
-    return problem.plan(problem.within_bound(until_it_fits(attempt, len(entries), given.max_entries)), "mixed")
+    return problem.plan(within_bound(problem, until_it_fits(attempt, len(entries), given.max_entries)), "mixed")
 
 
 def simple(given: PlanInput) -> Plan:
-    """Balance alone (algorithm 5): all keys are assigned anew, the heaviest first, to the one done first with it."""
+    """Balance alone (algorithm 5): all keys are reassigned, the heaviest first, to the instance that finishes it first."""
     problem = Problem.of(given)
     owner = np.where(problem.loads > 0, np.int32(CANDIDATE), problem.owner).astype(np.int32)
     heaviest_first = descending(problem.loads)
     _phases_two_and_three(problem, owner, heaviest_first, heaviest_first, np.full(len(given.instances), np.inf))
-    return problem.plan(problem.within_bound(owner), "simple")
+    return problem.plan(within_bound(problem, owner), "simple")
 
 
 def until_it_fits(attempt: Callable[[int], tuple[Result, int]], n_entries: int, max_entries: int) -> Result:

@@ -1,14 +1,15 @@
-"""What every planner is given and what it gives back; a planner is a pure function from one to the other."""
+"""The input and output of planners; a planner is a pure function from one to the other."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from streamtopology.routing.table import RoutingTable
+from streamtopology.contract.errors import InvalidInput
+from streamtopology.routing.table.table import RoutingTable
 
 Floats = npt.NDArray[np.float64]
 Hashes = npt.NDArray[np.uint64]
@@ -17,8 +18,8 @@ DEFAULT_BETA = 1.5
 """The paper's choice for the exponent of load in the migration priority (appendix C)."""
 
 
-class PlanError(ValueError):
-    """What a planner was given does not make sense; the message says which field and why."""
+class PlanError(InvalidInput):
+    """A planner's input is invalid; the message says which field and why."""
 
 
 def _no_floats() -> Floats:
@@ -78,6 +79,13 @@ class PlanInput:
             raise PlanError("capacities: every active instance needs a capacity > 0 rows/s")
         if self.tolerance < 0 or self.max_entries < 0:
             raise PlanError("tolerance and max_entries must not be negative")
+
+    def with_buckets(self) -> PlanInput:
+        """The input in the mode of buckets, for planners that move them: without load and state if nothing is known of them."""
+        if len(self.bucket_loads):
+            return self
+        none = np.zeros(len(self.current.buckets))
+        return replace(self, bucket_loads=none, bucket_state=none, bucket_keys=none)
 
 
 @dataclass(frozen=True, eq=False)

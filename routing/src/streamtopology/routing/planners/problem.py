@@ -11,7 +11,7 @@ from numba import njit
 from streamtopology.routing.planners.balance import balanced_seconds, finish_seconds, imbalance
 from streamtopology.routing.planners.llfd import CANDIDATE, Floats, Ints, Owners
 from streamtopology.routing.planners.plan import Plan, PlanInput
-from streamtopology.routing.table import RoutingTable, bucket_of
+from streamtopology.routing.table.table import RoutingTable, bucket_of
 
 ROUNDING = 1e-9
 """Relative slack on limits, so that sums in another order do not make a full instance an overloaded one."""
@@ -76,20 +76,37 @@ class Problem:
         return totals(self.loads, owner, len(self.given.instances))
 
     def limits(self) -> Floats:
-        """Largest load of each instance that the tolerance allows: L_max of the paper where all instances are equal.
+        """Largest load of each instance that the tolerance allows: L_max of the paper where all instances are equal."""
+        return self.limits_at(self.limit_seconds())
 
-        When one key alone outlasts the perfect division, its finish time on the best instance takes the place of that:
-        lighter keys are not moved about for a balance that cannot be had.
+    def limit_seconds(self) -> float:
+        """Finish time that no instance should exceed: (1 + tolerance) times that of the perfect division.
+
+        When a key alone takes longer, on whichever instance, no plan is done before it: then that key's own finish time
+        on the best instance. A key that is done within the tolerance of that where it is now need not move for it.
         """
         given = self.given
-        best = balanced_seconds(float(self.loads.sum()), given.capacities, given.fixed_seconds)
-        heaviest = float(self.loads.max()) if len(self.loads) else 0.0
-        attainable = max(best, float((given.fixed_seconds + heaviest / given.capacities).min()))
-        seconds = attainable * (1 + given.tolerance) * (1 + ROUNDING)
-        return np.maximum(given.capacities * (seconds - given.fixed_seconds), 0.0)
+        within = (1 + given.tolerance) * balanced_seconds(float(self.loads.sum()), given.capacities, given.fixed_seconds)
+        heaviest = float(self.loads.max(initial=0.0))
+        alone = float((given.fixed_seconds + heaviest / given.capacities).min())
+        if alone <= within:
+            return within
+        about_as_heavy = np.flatnonzero((self.loads * (1 + given.tolerance) >= heaviest) & (self.owner_before != CANDIDATE))
+        at = self.owner_before[about_as_heavy]
+        here = given.fixed_seconds[at] + self.loads[about_as_heavy] / given.capacities[at]
+        return max(alone, float(here[here <= alone * (1 + given.tolerance)].max(initial=0.0)))
+
+    def limits_at(self, seconds: float) -> Floats:
+        """Largest load with which each instance is done after `seconds`, float64[k]; a rounding error more is allowed."""
+        given = self.given
+        return np.maximum(given.capacities * (seconds * (1 + ROUNDING) - given.fixed_seconds), 0.0)
+
+    def latest_finish(self, owner: Owners) -> float:
+        """Seconds after which the last instance is done under this assignment."""
+        return float(finish_seconds(self.totals(owner), self.given.capacities, self.given.fixed_seconds).max())
 
     def homes(self, owner: Owners) -> Owners:
-        """Where each key goes without an entry, under this assignment: int32[n_keys]."""
+        """Return the position of each key's bucket under this assignment: int32[n_keys]."""
         return self._buckets_under(owner)[self.key_buckets] if len(self.given.bucket_loads) else self.fixed_home
 
     def n_entries(self, owner: Owners) -> int:
@@ -100,7 +117,7 @@ class Problem:
         """Bytes of state that this assignment migrates, M of the paper: keys' and buckets'."""
         return float(self.state[np.flatnonzero(owner != self.owner_before)].sum())
 
-    def within_bound(self, owner: Owners) -> Owners:
+    def cut_to_bound(self, owner: Owners) -> Owners:
         """The assignment with at most `max_entries` entries: the lightest of them go to their hash destination."""
         homes = self.homes(owner)
         entries = np.flatnonzero(owner[: self.n_keys] != homes)

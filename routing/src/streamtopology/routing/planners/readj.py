@@ -47,7 +47,7 @@ def readj_at(given: PlanInput, sigma: float) -> Plan:
     owner[candidates] = _readjusted(
         problem.loads[candidates], owner[candidates], totals, problem.limits(), given.capacities, given.fixed_seconds
     )
-    return problem.plan(problem.within_bound(owner), "readj")
+    return problem.plan(problem.cut_to_bound(owner), "readj")
 
 
 def _moved_back(problem: Problem) -> Owners:

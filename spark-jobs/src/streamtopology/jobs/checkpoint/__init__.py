@@ -1,6 +1,9 @@
 """The checkpoint of a topology: immutable files, and one record a batch that says which of them exist."""
 
 from streamtopology.jobs.checkpoint.checkpoint import Checkpoint
+from streamtopology.jobs.checkpoint.errors import AlreadyWritten, CheckpointError
+from streamtopology.jobs.checkpoint.local_store import LocalStore
+from streamtopology.jobs.checkpoint.open_store import open_store
 from streamtopology.jobs.checkpoint.records import (
     BatchRecord,
     CommitRecord,
@@ -9,11 +12,13 @@ from streamtopology.jobs.checkpoint.records import (
     CopiedPart,
     Header,
     Lease,
+    SourceEnd,
     StateRef,
 )
-from streamtopology.jobs.checkpoint.store import CheckpointError, LocalStore, Store, open_store
+from streamtopology.jobs.checkpoint.store import Store, Stored
 
 __all__ = [
+    "AlreadyWritten",
     "BatchRecord",
     "Checkpoint",
     "CheckpointError",
@@ -24,7 +29,9 @@ __all__ = [
     "Header",
     "Lease",
     "LocalStore",
+    "SourceEnd",
     "StateRef",
     "Store",
+    "Stored",
     "open_store",
 ]

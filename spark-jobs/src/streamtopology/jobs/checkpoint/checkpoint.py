@@ -7,28 +7,60 @@ commits/<batch>.json                            one a batch, written last: only 
 state/<node>/<instance>/<batch>-<attempt>.delta     what a batch changed
 state/<node>/<instance>/<batch>-<attempt>.snapshot  the state after that delta
 outputs/<node>/<batch>-<attempt>-<instance>.arrow   rows for the sinks
-migrations/<epoch>/...                          epochs whose state is copied ahead, see `migrations`
-spark/..., files/...                            what Spark and the sources log on their own, see `carried`
+migrations/<epoch>/...                          epochs whose state is pre-copied, see `precopies`
+copies/..., origin.json                         versions that are being copied; whose copy this is, see `copying`
+spark/..., files/...                            logs of Spark and of the sources, see `spark_log`
 """
 
 from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 
 from streamtopology.jobs.checkpoint import records, retention
-from streamtopology.jobs.checkpoint.carried import CarriedFolder, SparkFolder
-from streamtopology.jobs.checkpoint.migrations import Migrations
+from streamtopology.jobs.checkpoint.errors import CheckpointError
+from streamtopology.jobs.checkpoint.holds import Holds
+from streamtopology.jobs.checkpoint.open_store import open_store
+from streamtopology.jobs.checkpoint.precopies import FOLDER as PRECOPIES
+from streamtopology.jobs.checkpoint.precopies import Precopies
 from streamtopology.jobs.checkpoint.records import BatchRecord, CommitRecord, Header, StateRef
-from streamtopology.jobs.checkpoint.store import CheckpointError, Store, open_store
-from streamtopology.jobs.crashpoints import passing
-from streamtopology.jobs.state import KeyedState, State, StateError, StateFileError, StateSchema, decode, encode, new_state
+from streamtopology.jobs.checkpoint.spark_log import SparkFolder, UploadedSparkFolder
+from streamtopology.jobs.checkpoint.spark_offsets import SparkOffsets
+from streamtopology.jobs.checkpoint.store import Store, Stored
+from streamtopology.jobs.failpoints import passing
+from streamtopology.jobs.state import (
+    KeyedState,
+    State,
+    StateError,
+    StateFileError,
+    StateSchema,
+    decode_read,
+    encode,
+    encode_parts,
+    merged,
+    new_state,
+)
+
+KEPT_COMMITS = 3
+"""Newest commits that stay readable, with all that they name."""
+
+PART_BYTES = 32 << 20
+"""Bytes of state above which a snapshot is written, and read, in parts of about as many."""
+
+
+def of_another(uri: str, found: str, topology: str) -> str:
+    """The refusal of a checkpoint that another topology made."""
+    return (
+        f"checkpoint {uri} is that of topology {found!r}, not of {topology!r}; name another `checkpoint`, or delete this one "
+        "if that topology is no longer wanted"
+    )
 
 
 class Checkpoint:
@@ -37,36 +69,47 @@ class Checkpoint:
     def __init__(self, store: Store, header: Header) -> None:
         self._store = store
         self._header = header
-        self.migrations = Migrations(store)
+        self.precopies = Precopies(store)
+        self.holds = Holds(store)
         self._exist: set[str] = set()
 
     @staticmethod
     def open(uri: str, topology: str) -> Checkpoint:
-        """The topology's checkpoint at `uri`, made if there is none; another topology's is refused."""
-        store = open_store(uri)
+        """Open the topology's checkpoint at `uri`, or make one. Refuses that of another topology."""
+        return Checkpoint.of(open_store(uri), topology)
+
+    @staticmethod
+    def of(store: Store, topology: str) -> Checkpoint:
+        """Open the topology's checkpoint in `store`, or make one. Refuses that of another topology, and half of a copy."""
+        if not store.exists(retention.HEADER) and store.exists(retention.ORIGIN):
+            raise CheckpointError(
+                f"{store.uri} is a copy of a checkpoint that was cut short: make the same copy again, which continues it, or "
+                "delete it"
+            )
         header = records.to_bytes(Header(topology, uuid.uuid4().hex))
         is_new = not store.exists(retention.HEADER) and store.create(retention.HEADER, header)
         if is_new and store.create(retention.HEADER, header):
             raise CheckpointError(
-                f"checkpoint {uri}: the storage writes over a file although it is told not to (If-None-Match), so two drivers "
+                f"checkpoint {store.uri}: the storage overwrites a file in spite of `If-None-Match: *`, so two drivers "
                 "would not notice each other; name a `checkpoint` on another"
             )
-        checkpoint = Checkpoint.attach(uri)
+        checkpoint = Checkpoint.attached(store)
         found = checkpoint._header.topology
         if found != topology:
-            raise CheckpointError(
-                f"checkpoint {uri} is that of topology {found!r}, not of {topology!r}; name another `checkpoint`, or "
-                "delete this one if that topology is no longer wanted"
-            )
+            raise CheckpointError(of_another(store.uri, found, topology))
         return checkpoint
 
     @staticmethod
     def attach(uri: str) -> Checkpoint:
-        """The checkpoint that is at `uri`, whoever's it is."""
-        store = open_store(uri)
+        """Open the checkpoint at `uri`, of any topology."""
+        return Checkpoint.attached(open_store(uri))
+
+    @staticmethod
+    def attached(store: Store) -> Checkpoint:
+        """Open the checkpoint in `store`, of any topology."""
         if not store.exists(retention.HEADER):
-            raise CheckpointError(f"there is no checkpoint at {uri}; it is made by the first `streamtopology run`")
-        return Checkpoint(store, records.header_from(store.read(retention.HEADER), f"{uri}/{retention.HEADER}"))
+            raise CheckpointError(f"there is no checkpoint at {store.uri}; it is made by the first `streamtopology run`")
+        return Checkpoint(store, records.header_from(store.read(retention.HEADER), f"{store.uri}/{retention.HEADER}"))
 
     @property
     def uri(self) -> str:
@@ -86,11 +129,23 @@ class Checkpoint:
         """The complete files below `folder`, sorted."""
         return self._complete(folder)
 
+    def stored(self, folder: str = "") -> Sequence[Stored]:
+        """All files below `folder` with their sizes, those being written included."""
+        return self._store.stored(folder)
+
     def read(self, path: str) -> bytes:
         return self._store.read(path)
 
+    def find(self, path: str) -> bytes | None:
+        """The content of a file that others may delete at any time; None if it is not there."""
+        return self._store.find(path)
+
+    def read_range(self, path: str, start: int, length: int) -> bytes:
+        """Read `length` bytes of a file from `start` on, or all that follow."""
+        return self._store.read_range(path, start, length)
+
     def where(self, path: str) -> str:
-        """A file as people can find it: a path or a URI."""
+        """The path or URI of a file, for messages."""
         return self._store.where(path)
 
     @contextmanager
@@ -106,11 +161,16 @@ class Checkpoint:
             yield copies
 
     def spark_folder(self) -> SparkFolder:
-        """The folder for what Spark and the sources log on their own, as it was at the last `save`."""
-        return CarriedFolder(self._store) if self._store.folder is None else SparkFolder(self._store.folder)
+        """The folder for the logs of Spark and the sources, as of the last `save`; Spark's agree with the newest commit."""
+        folder = UploadedSparkFolder(self._store) if self._store.folder is None else SparkFolder(self._store.folder)
+        last = self.last_commit()
+        folder.has_been_mended = SparkOffsets(folder.path / "spark").agree_with(last)
+        if last is not None and last.end is not None:
+            folder.positions = last.end.positions
+        return folder
 
     def keep(self, path: str, data: bytes) -> None:
-        """Keep a file for people, unless it is there: sinks are given a batch again."""
+        """Keep a file for people unless it exists: a sink may get the same batch again."""
         self._store.create(path, data)
 
     # --- epochs ---
@@ -152,7 +212,11 @@ class Checkpoint:
         return sorted(found, key=lambda record: record.attempt)
 
     def commit(self, record: CommitRecord) -> bool:
-        """Decide a batch; False when it is decided already. Refused when a file that the record names is not there."""
+        """Commit a batch. Returns False when it is committed already; refuses a record that names a missing file.
+
+        A driver that stood still for long may find the name free, as a later one has committed the batch and its record has
+        been swept since. The record before it has gone, too, then, and there are newer ones.
+        """
         paths = record.paths()
         if missing := self._store.missing(sorted(paths - self._exist)):
             raise CheckpointError(
@@ -163,6 +227,9 @@ class Checkpoint:
         passing("commit.writing")
         made = self._store.create(f"commits/{record.batch}.json", records.to_bytes(record))
         passing("commit.written")
+        if made and not self._store.exists(f"commits/{record.batch - 1}.json") and self._commits()[-1] > record.batch:
+            self._store.delete(f"commits/{record.batch}.json")
+            return False
         return made
 
     def read_commit(self, batch: int) -> CommitRecord:
@@ -182,6 +249,16 @@ class Checkpoint:
     def last_commit(self) -> CommitRecord | None:
         batches = self._commits()
         return self.read_commit(batches[-1]) if batches else None
+
+    def resume(self) -> CommitRecord | None:
+        """Return the newest commit for a driver that builds on it; None if there is none.
+
+        Its predecessor may have died between linking a record and syncing the folder. A record that is visible and not
+        durable would be lost in a power cut, and with it the base of all later commits: so records are synced first.
+        """
+        for folder in ("batches", "commits", "epochs", PRECOPIES):
+            self._store.settle(folder)
+        return self.last_commit()
 
     # --- state and outputs ---
 
@@ -206,10 +283,12 @@ class Checkpoint:
         return path
 
     def load_state(self, reference: StateRef, schema: StateSchema) -> State:
-        """State of its own, as the files say. Raises StateFileError naming a file that is damaged or does not fit."""
+        """Load a new state from its files. Raises StateFileError naming a file that is damaged or does not fit."""
         state = new_state(schema)
         if reference.snapshot is not None:
-            self._into(state.restore, reference.snapshot, schema)
+            with self._fitting(reference.snapshot):
+                for number, part in enumerate(self.read_fitted(reference.snapshot, schema)):
+                    state.extend(part) if number else state.restore(part)
         for path in reference.paths:
             if path != reference.snapshot:
                 self.apply_deltas(state, [path])
@@ -218,56 +297,84 @@ class Checkpoint:
         return state
 
     def apply_deltas(self, state: State, paths: Sequence[str]) -> None:
-        """Take deltas over into `state`. Raises StateFileError naming a file that is damaged or does not fit."""
+        """Apply deltas to `state`. Raises StateFileError naming a file that is damaged or does not fit."""
         for path in paths:
-            self._into(state.apply, path, state.schema)
+            with self._fitting(path):
+                for rows in self.read_fitted(path, state.schema):
+                    state.apply(rows)
 
-    def read_rows(self, path: str) -> pa.RecordBatch:
-        """A snapshot or delta as it was written. Raises StateFileError naming it when it is damaged."""
-        return decode(self._store.read(path), self.where(path))
+    def read_parts(self, path: str) -> Iterator[pa.RecordBatch]:
+        """Read a snapshot or delta as it was written, part by part. Raises StateFileError naming it when it is damaged."""
+        return decode_read(lambda start, length: self._store.read_range(path, start, length), self.where(path))
 
-    def read_fitted(self, path: str, schema: StateSchema) -> pa.RecordBatch:
-        """A snapshot or delta as the operator writes it now. Raises StateFileError naming it when that cannot be."""
-        fitted: list[pa.RecordBatch] = []
-        self._into(fitted.append, path, schema)
-        return fitted[0]
+    def read_fitted(self, path: str, schema: StateSchema) -> Iterator[pa.RecordBatch]:
+        """Read a snapshot or delta in the form of the operator's current version. Raises StateFileError naming it."""
+        for rows in self.read_parts(path):
+            with self._fitting(path):
+                fitted = schema.fitted(rows)
+            yield fitted
 
-    def _into(self, take: Callable[[pa.RecordBatch], None], path: str, schema: StateSchema) -> None:
-        rows = self.read_rows(path)
+    @contextmanager
+    def _fitting(self, path: str) -> Iterator[None]:
+        """Raise StateFileError naming the file for a StateError of its rows."""
         try:
-            take(schema.fitted(rows))
+            yield
+        except StateFileError:
+            raise
         except StateError as error:
             raise StateFileError(
                 f"state file {self.where(path)} is of another operator, or of other options or another version of it: {error}; "
-                "go back to the operator that wrote it, have this one upgrade it (docs/upgrade.md), or start with an empty "
+                "go back to the operator that wrote it, have this one upgrade it (docs/run/upgrade.md), or start with an empty "
                 "checkpoint"
             ) from error
 
-    def compact(self, node: str, instance: int, reference: StateRef, schema: StateSchema) -> str:
+    def compact(self, node: str, instance: int, reference: StateRef, schema: StateSchema, part_bytes: int = PART_BYTES) -> str:
         """Write one snapshot of the files that `reference` names; `StateRef.compacted` puts it into the next commit.
 
-        Anyone can do it at any time while batches run: it reads files that never change. Done twice, it is one file.
+        In memory are the keys that the deltas name and two or three parts of the snapshot, which has parts of `part_bytes`.
+
+        Safe at any time while batches run, since it reads files that never change. Repeating it gives the same file.
         """
         if not reference.deltas:
             raise ValueError(f"there is nothing to compact in {reference}")
         path = str(PurePosixPath(reference.deltas[-1]).with_suffix(".snapshot"))
         if not self._store.exists(path):
             passing("snapshot.writing")
-            self._store.create(path, encode(self.load_state(reference, schema).snapshot()))
+            parts = self._merged(reference, schema, part_bytes)
+            first, second = next(parts), next(parts, None)
+            if second is None:
+                self._store.create(path, encode(first))
+            else:
+                begun = iter([chain((first, second), parts)])
+                self._store.create_from(
+                    path, lambda: encode_parts(next(begun, None) or self._merged(reference, schema, part_bytes))
+                )
             passing("snapshot.written")
         return path
 
-    def collect_garbage(self, keep_commits: int = 3) -> list[str]:
-        """Delete what no one can need: files older than the last `keep_commits` commits that none of these names.
+    def _merged(self, reference: StateRef, schema: StateSchema, part_bytes: int) -> Iterator[pa.RecordBatch]:
+        """The state of `reference` as a new snapshot in parts. Raises StateFileError naming a file that does not fit."""
+        deltas = chain.from_iterable(self._fitted_rows(path, schema) for path in reference.deltas)
+        snapshot = () if reference.snapshot is None else self._fitted_rows(reference.snapshot, schema)
+        return merged(snapshot, deltas, schema, part_bytes)
 
-        Files of batches that are still to be committed are never older, so an attempt at work loses nothing. Returns
+    def _fitted_rows(self, path: str, schema: StateSchema) -> Iterator[pa.RecordBatch]:
+        """As `read_fitted`, and an error in what becomes of the rows names the file, too."""
+        for rows in self.read_fitted(path, schema):
+            with self._fitting(path):
+                yield rows
+
+    def collect_garbage(self, keep_commits: int = KEPT_COMMITS) -> list[str]:
+        """Delete files that are older than the last `keep_commits` commits and named by none of them.
+
+        Files of batches that are still to be committed are never older, so a running attempt loses nothing. Returns
         the paths deleted. Called by the driver, between batches.
         """
-        leases = self.migrations.leases()
+        leases, held = self.precopies.leases(), self.holds.batches()
         commits = self._commits()
-        leases += self.migrations.leases()  # one that was taken meanwhile may hold a commit that the last few are not
-        oldest = min((lease.batch for lease in leases), default=commits[-1] if commits else 0)
-        kept = [self.read_commit(batch) for batch in commits if batch == oldest or batch in commits[-keep_commits:]]
+        leases += self.precopies.leases()  # what was taken meanwhile may hold a commit that the last few are not
+        held |= {lease.batch for lease in leases} | self.holds.batches()
+        kept = [self.read_commit(batch) for batch in commits if batch in held or batch in commits[-keep_commits:]]
         if not kept:
             return []
         garbage = retention.garbage(self._store.list(""), kept, leases)

@@ -5,12 +5,18 @@ from __future__ import annotations
 import itertools
 import json
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from streamtopology.jobs.checkpoint.store import CheckpointError
-from streamtopology.routing.switching import Switch
+from streamtopology.jobs.checkpoint.errors import CheckpointError
+from streamtopology.jobs.lazy import LazyModule
+
+if TYPE_CHECKING:
+    from streamtopology.routing.epochs import gradual_switch
+    from streamtopology.topology import RestoreMode
+else:
+    gradual_switch = LazyModule("streamtopology.routing.epochs.gradual_switch")
 
 FORMAT_VERSION = 2
 
@@ -19,7 +25,7 @@ Record = TypeVar("Record")
 
 @dataclass(frozen=True)
 class Header:
-    """Whose checkpoint it is. run: a name of its own for this checkpoint, made when it was first opened."""
+    """The owner of a checkpoint. run: a unique name of this checkpoint, made when it was first opened."""
 
     topology: str
     run: str
@@ -42,7 +48,7 @@ class StateRef:
         return self.deltas if self.snapshot is None else (self.snapshot, *self.deltas)
 
     def continues(self, earlier: StateRef) -> bool:
-        """Whether this is `earlier` with no or more deltas after it."""
+        """True if this is `earlier` with any number of deltas after it."""
         return self.snapshot == earlier.snapshot and self.deltas[: len(earlier.deltas)] == earlier.deltas
 
     def compacted(self, snapshot: str, covered: StateRef) -> StateRef:
@@ -69,10 +75,25 @@ class BatchRecord:
 
 
 @dataclass(frozen=True)
-class CommitRecord:
-    """The attempt at a batch that counts, and all files that exist after it.
+class SourceEnd:
+    """The end of a batch in its sources: the next one begins there, whatever Spark's own log says.
 
-    switch: how far it was switched to its epoch; None, as in format 1: as a whole.
+    positions: by source whose descriptors the driver deals, a JSON value of that source; of sources that the manifest no
+    longer has, the last one. spark_offsets: Spark's record of the batch that `CommitRecord.spark_batch` numbers; the positions
+    are beyond it if a part of Spark's next batch is read.
+    """
+
+    positions: Mapping[str, Any]
+    spark_offsets: str | None
+
+
+@dataclass(frozen=True)
+class CommitRecord:
+    """The attempt that committed a batch, and all files that exist after it.
+
+    spark_batch: Spark's newest batch that is read completely; -1: none.
+    end: where it ends in the sources; None in records of versions that did not record it.
+    switch: the state of a gradual switch to its epoch; None for a switch as a whole, and in format 1.
     state: by node and instance. outputs: staged files by sink. watermark_after, max_event_times (by source): epoch
     seconds.
     """
@@ -86,12 +107,17 @@ class CommitRecord:
     watermark_after: float | None
     max_event_times: Mapping[str, float]
     rows_in: int
-    switch: Switch | None = None
+    switch: gradual_switch.GradualSwitch | None = None
+    end: SourceEnd | None = None
 
     @property
     def epochs(self) -> tuple[int, ...]:
         """The epochs whose tables say who owns what after it."""
         return (self.epoch,) if self.switch is None else (self.switch.follows, self.epoch)
+
+    def with_state_of(self, nodes: Collection[str]) -> CommitRecord:
+        """This record without the state of other nodes: former versions kept that of removed operators."""
+        return replace(self, state={node: held for node, held in self.state.items() if node in nodes})
 
     def paths(self) -> set[str]:
         """Every state and output file it names."""
@@ -101,7 +127,7 @@ class CommitRecord:
 
 @dataclass(frozen=True)
 class Lease:
-    """`epoch`, which comes after epoch `follows`, has its state copied as of the commit of `batch`, in so many portions."""
+    """The pre-copy of the state that `epoch` moves, as of the commit of `batch`, in `portions`. follows: the one before."""
 
     epoch: int
     batch: int
@@ -111,7 +137,7 @@ class Lease:
 
 @dataclass(frozen=True)
 class CopiedFile:
-    """What moves to one new owner in one portion, copied; its bytes are those of the file."""
+    """The pre-copied file of one portion for one new owner; bytes: the size of the file."""
 
     target: int
     portion: int
@@ -122,7 +148,7 @@ class CopiedFile:
 
 @dataclass(frozen=True)
 class CopiedPart:
-    """What leaves one instance, copied; bytes of state files that were read for it."""
+    """The pre-copied keys that leave one instance. bytes_read: the size of the state files read for them."""
 
     node: str
     instance: int
@@ -140,7 +166,7 @@ class CopiedPart:
 
 @dataclass(frozen=True)
 class Copied:
-    """All that moves under `epoch` is copied as of `batch`, under the lease of the same numbers."""
+    """The finished pre-copy of `epoch` as of `batch`, under the lease of the same numbers."""
 
     epoch: int
     batch: int
@@ -149,7 +175,24 @@ class Copied:
     portions: int = 1
 
 
-def to_bytes(record: Header | BatchRecord | CommitRecord | Lease | CopiedPart | Copied) -> bytes:
+@dataclass(frozen=True)
+class Hold:
+    """A copy of the whole version of `batch` to the URI `target` is being made: what that version names is kept."""
+
+    target: str
+    batch: int
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The checkpoint that another one is a copy of: its URI at that time, its `Header.run`, and the kind of the copy."""
+
+    uri: str
+    run: str
+    mode: RestoreMode
+
+
+def to_bytes(record: Header | BatchRecord | CommitRecord | Lease | CopiedPart | Copied | Hold | Origin) -> bytes:
     """The record as the content of one file."""
     body = json.dumps(asdict(record))
     what = {"record": type(record).__name__, "format": FORMAT_VERSION, "crc32": zlib.crc32(body.encode())}
@@ -170,6 +213,14 @@ def commit_record_from(data: bytes, path: str) -> CommitRecord:
 
 def lease_from(data: bytes, path: str) -> Lease:
     return _read(data, path, "Lease", lambda wire: Lease(**wire))
+
+
+def hold_from(data: bytes, path: str) -> Hold:
+    return _read(data, path, "Hold", lambda wire: Hold(**wire))
+
+
+def origin_from(data: bytes, path: str) -> Origin:
+    return _read(data, path, "Origin", lambda wire: Origin(**wire))
 
 
 def copied_part_from(data: bytes, path: str) -> CopiedPart:
@@ -194,8 +245,13 @@ def _commit_record(wire: dict[str, Any]) -> CommitRecord:
         node: {int(instance): _state_ref(reference) for instance, reference in references.items()}
         for node, references in wire["state"].items()
     }
-    switch = wire.get("switch")
-    return CommitRecord(**{**wire, "state": state, "switch": None if switch is None else Switch(**switch)})
+    switch, end = wire.get("switch"), wire.get("end")
+    read = {
+        "state": state,
+        "switch": None if switch is None else gradual_switch.GradualSwitch(**switch),
+        "end": None if end is None else SourceEnd(**end),
+    }
+    return CommitRecord(**{**wire, **read})
 
 
 def _state_ref(wire: dict[str, Any]) -> StateRef:

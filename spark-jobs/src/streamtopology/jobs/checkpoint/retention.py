@@ -1,4 +1,4 @@
-"""Which files of a checkpoint no one can need any more: a pure function of their names and the commits kept."""
+"""Choose the files of a checkpoint that may be deleted: a pure function of their names and of the kept commits."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from streamtopology.jobs.checkpoint.records import CommitRecord, Lease
 from streamtopology.jobs.checkpoint.store import PARTIAL
 
 HEADER = "header.json"
+ORIGIN = "origin.json"
 
 _NUMBER = re.compile(r"\d+")
 _PARTIAL_NAME = re.compile(rf"\.(?P<name>.+)\.[0-9a-f]{{32}}{re.escape(PARTIAL)}")
 
 
 def is_partial(path: str) -> bool:
-    """Whether a file is being written, or was when its writer died."""
+    """True if a file is being written, or was when its writer died."""
     return path.endswith(PARTIAL)
 
 
@@ -36,10 +37,11 @@ def epoch_of(path: str) -> int:
 def garbage(paths: Iterable[str], kept: Sequence[CommitRecord], leases: Collection[Lease] = ()) -> list[str]:
     """The files among `paths` that can go, given the newest commits, oldest first, that shall stay readable.
 
-    Under a lease its version and all that came after stay, too; `kept` has that version's commit, then.
+    Under a lease or hold its version and all that came after stay, too; `kept` has that version's commit, then.
     """
     oldest, last = kept[0], kept[-1]
     leased = {lease.epoch for lease in leases}
+    oldest_epoch = min(commit.epochs[0] for commit in kept)  # two drivers at once may have made them in any order
     named = set[str]().union(*(commit.paths() for commit in kept))
     waiting = {str(PurePosixPath(path).with_suffix(".snapshot")) for path in last.paths() if path.endswith(".delta")}
 
@@ -54,7 +56,7 @@ def garbage(paths: Iterable[str], kept: Sequence[CommitRecord], leases: Collecti
             return False
         if folder == "epochs":
             is_draft = path != target  # of an epoch that ran it is what a dead writer left
-            return number_of(target) < oldest.epochs[0] or (is_draft and number_of(target) <= last.epoch)
+            return number_of(target) < oldest_epoch or (is_draft and number_of(target) <= last.epoch)
         # A snapshot may be adopted by a later commit as long as the delta that it covers is still in use.
         return number_of(target) < oldest.batch and path not in named and target not in waiting
 

@@ -1,18 +1,40 @@
-"""CPU limits and CPU accounting of groups of processes by Linux cgroups, version 1 or 2, wherever we may make some."""
+"""CPU limits and CPU accounting of groups of processes by Linux cgroups, version 1 or 2."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from streamtopology.contract.errors import Unavailable
 
 PERIOD_MICROSECONDS = 100_000
 SMALLEST_QUOTA_MICROSECONDS = 1_000  # the kernel refuses less
 
 
-class CgroupsUnavailable(Exception):
-    """We may not make CPU cgroups here; the message says why."""
+class CgroupsUnavailable(Unavailable):
+    """This user may not make CPU cgroups here; the message has the reason."""
+
+
+def read_lines(path: str) -> list[str]:
+    """Return the lines of a file in /proc; none if there is no such file, hence no cgroups."""
+    try:
+        return Path(path).read_text().splitlines()
+    except OSError:
+        return []
+
+
+@dataclass(frozen=True)
+class CgroupView:
+    """This process's view of the machine's cgroups: the lines of files in /proc, and paths below the mounts."""
+
+    lines: Callable[[str], list[str]] = read_lines
+    path: Callable[[str], Path] = Path
+
+
+THIS_MACHINE = CgroupView()
 
 
 @dataclass(frozen=True)
@@ -62,7 +84,7 @@ class CpuCgroupsV1:
         return int((self._accounting / slot / "cpuacct.usage").read_text()) / 1e9
 
     def close(self) -> None:
-        """Nothing to do: the groups are removed with the processes in them, as part of the cluster's claim."""
+        """Do nothing: the groups are removed with the processes in them, as part of the cluster's resources."""
 
 
 class CpuCgroupsV2:
@@ -93,20 +115,20 @@ class CpuCgroupsV2:
         raise CgroupsUnavailable(f"{self._root / slot / 'cpu.stat'} has no usage_usec")
 
     def close(self) -> None:
-        """Nothing to do: the groups are removed with the processes in them, as part of the cluster's claim."""
+        """Do nothing: the groups are removed with the processes in them, as part of the cluster's resources."""
 
 
-def cgroup_parents() -> tuple[Path, ...]:
-    """Folders in which clusters' cgroups may be found: every place `make_cpu_cgroups` would choose."""
-    hierarchies = _hierarchies()
+def cgroup_parents(view: CgroupView = THIS_MACHINE) -> tuple[Path, ...]:
+    """Return the folders that can hold clusters' cgroups: every place that `make_cpu_cgroups` would choose."""
+    hierarchies = _hierarchies(view)
     own_v1 = [h.own for h in hierarchies if h.controllers & {"cpu", "cpuacct"}]
     own_v2 = [place for h in hierarchies if not h.controllers for place in _and_ancestors(h)]
     return tuple(dict.fromkeys((*own_v1, *own_v2)))
 
 
-def make_cpu_cgroups(name: str) -> CpuCgroupsV1 | CpuCgroupsV2:
-    """CPU cgroups for the cluster `name` below our own group. Raises `CgroupsUnavailable`."""
-    hierarchies = _hierarchies()
+def make_cpu_cgroups(name: str, view: CgroupView = THIS_MACHINE) -> CpuCgroupsV1 | CpuCgroupsV2:
+    """Make CPU cgroups for the cluster `name` below our own group. Raises `CgroupsUnavailable`."""
+    hierarchies = _hierarchies(view)
     reasons: list[str] = []
     by_controller = {controller: h for h in hierarchies for controller in h.controllers}
     if "cpu" in by_controller and "cpuacct" in by_controller:
@@ -155,19 +177,19 @@ def _move_processes_into_a_leaf(group: Path) -> None:
 
 
 def _and_ancestors(hierarchy: Hierarchy) -> list[Path]:
-    """Our own group first; a group with processes cannot hand on controllers, so then its ancestors, up to the root."""
+    """Return our own group, then its ancestors up to the root: a group with processes cannot pass controllers on."""
     chain = [hierarchy.own, *hierarchy.own.parents]
     return chain[: chain.index(hierarchy.root) + 1] if hierarchy.root in chain else [hierarchy.own]
 
 
-def _hierarchies() -> list[Hierarchy]:
-    """Every mounted cgroup hierarchy with the folder of our own group in it."""
+def _hierarchies(view: CgroupView) -> list[Hierarchy]:
+    """Return every mounted cgroup hierarchy with the folder of our own group in it."""
     own_paths: dict[frozenset[str], str] = {}
-    for line in _lines("/proc/self/cgroup"):
+    for line in view.lines("/proc/self/cgroup"):
         _, controllers, path = line.split(":", 2)
         own_paths[frozenset(filter(None, controllers.split(",")))] = path
     found: list[Hierarchy] = []
-    for line in _lines("/proc/self/mountinfo"):
+    for line in view.lines("/proc/self/mountinfo"):
         mount, _, filesystem = line.partition(" - ")
         kind, _, options = filesystem.split(" ", 2)
         root_in_hierarchy, mounted_at = mount.split(" ")[3:5]
@@ -180,22 +202,15 @@ def _hierarchies() -> list[Hierarchy]:
             continue
         if controllers is None or controllers not in own_paths:
             continue
-        found.append(_hierarchy(Path(mounted_at), root_in_hierarchy, own_paths[controllers], controllers))
+        found.append(_hierarchy(view.path(mounted_at), root_in_hierarchy, own_paths[controllers], controllers))
     return found
 
 
 def _hierarchy(mounted_at: Path, root_in_hierarchy: str, own_path: str, controllers: frozenset[str]) -> Hierarchy:
-    """In a container the mount may show a part of the hierarchy only, and our path may be told from its real root."""
+    """Return the hierarchy; in a container the mount may show only a part of it, and our path may start at its real root."""
     inner = own_path.removeprefix(root_in_hierarchy.rstrip("/")).lstrip("/")
     own = mounted_at / inner
     return Hierarchy(own if own.is_dir() else mounted_at, mounted_at, controllers)
-
-
-def _lines(path: str) -> list[str]:
-    try:
-        return Path(path).read_text().splitlines()
-    except OSError:  # no /proc, hence no cgroups
-        return []
 
 
 def _has_quota(group: Path) -> bool:

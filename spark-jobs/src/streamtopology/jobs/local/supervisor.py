@@ -1,9 +1,8 @@
-"""A tiny process that outlives its cluster's owner and removes what the owner held: kill -9 leaves nothing behind.
+"""A tiny process that outlives its cluster's owner and removes the cluster: kill -9 of the owner leaves nothing behind.
 
     python -m streamtopology.jobs.local.supervisor OWNER_PID NAME DIRECTORY [CGROUP ...]
 
-It waits for its standard input to close or for the owner to die, whichever is first: a fork of the owner may hold the pipe
-open.
+It waits until its standard input closes or the owner dies: a fork of the owner may hold the pipe open.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import select
 import sys
 from pathlib import Path
 
-from streamtopology.jobs.local.claim import Claim
+from streamtopology.jobs.local.cleanup import ClusterResources
 
 
 def main(arguments: list[str]) -> None:
@@ -22,11 +21,11 @@ def main(arguments: list[str]) -> None:
     waiting.register(sys.stdin, select.POLLIN | select.POLLHUP)
     try:
         waiting.register(os.pidfd_open(int(owner)), select.POLLIN)
-    except ProcessLookupError:  # the owner died before we came
+    except ProcessLookupError:  # the owner died before this process started
         pass
     else:
         waiting.poll()
-    Claim(name, Path(directory), tuple(Path(cgroup) for cgroup in cgroups)).sweep()
+    ClusterResources(name, Path(directory), tuple(Path(cgroup) for cgroup in cgroups)).sweep()
 
 
 if __name__ == "__main__":

@@ -5,24 +5,33 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from streamtopology.jobs.operators.base import Rows
+from streamtopology.jobs.lazy import LazyModule
+from streamtopology.jobs.operators.base import Rows, field_values
 from streamtopology.jobs.operators.columns import NUMBERS, countable, numbers
-from streamtopology.jobs.operators.kernels import combine_into, count_at
-from streamtopology.jobs.operators.keyed import KeyedAggregate
+from streamtopology.jobs.operators.keyed_aggregate import KeyedAggregate
 from streamtopology.jobs.operators.options import OptionError, require_column
 from streamtopology.jobs.state import Field, KeyedState
 from streamtopology.jobs.state.schema import Merge
+from streamtopology.topology import nearest
+
+if TYPE_CHECKING:
+    from streamtopology.jobs.operators import kernels
+else:
+    kernels = LazyModule("streamtopology.jobs.operators.kernels")
 
 _KEPT: Mapping[str, Merge] = {"sum": "sum", "mean": "sum", "min": "min", "max": "max"}
-"""What the state keeps for a function besides the count."""
+"""The fields that the state keeps for a function in addition to the count."""
 FUNCTIONS = ("count", "sum", "mean", "min", "max")
+_OTHER_NAMES: Mapping[str, str] = {"avg": "mean", "average": "mean", "total": "sum", "minimum": "min", "maximum": "max"}
+"""Functions by names that other systems and people have for them."""
 _CALL = re.compile(r"\s*(\w+)\s*\(\s*(\*|\w*)\s*\)\s*")
 _ROWS = "agg_rows"
+_HIGH = "high"
 
 
 @dataclass(frozen=True)
@@ -37,26 +46,46 @@ class Call:
 def parse_calls(aggregates: Any) -> tuple[Call, ...]:
     """`{total: sum(amount), trips: count()}` as calls. Raises OptionError."""
     if not isinstance(aggregates, Mapping) or not aggregates:
-        raise OptionError(f"option 'aggregates' is {aggregates!r}; allowed: names with calls, {{total: sum(amount)}}")
+        raise OptionError(
+            f"option 'aggregates' is {aggregates!r}; allowed: names with calls, {{total: sum(amount)}}", about="aggregates"
+        )
     calls = []
     for name, text in aggregates.items():
         match = _CALL.fullmatch(text) if isinstance(text, str) else None
         if match is None or match[1] not in FUNCTIONS or (match[1] != "count" and match[2] in ("", "*")):
             allowed = ", ".join(f"{function}(column)" for function in FUNCTIONS)
-            raise OptionError(f"aggregate {name!r} is {text!r}; allowed: count(), {allowed}")
+            raise OptionError(
+                f"aggregate {name!r} is {text!r}; allowed: count(), {allowed}{_likely(match)}",
+                about=text if isinstance(text, str) else "aggregates",
+            )
         calls.append(Call(str(name), match[1], "" if match[2] == "*" else match[2]))
     return tuple(calls)
+
+
+def _likely(call: re.Match[str] | None) -> str:
+    """The end of a sentence about a call that is not allowed: the one that is probably meant, or nothing."""
+    if call is None or call[1] in FUNCTIONS:
+        return ""
+    function = _OTHER_NAMES.get(call[1].lower()) or nearest(call[1], FUNCTIONS)
+    return "" if function is None else f"; did you mean {function}({call[2]})?"
 
 
 class Aggregates:
     """The fields, folding and results of a set of calls, for keys of any kind.
 
-    NULL and NaN values are left out: sum, mean, min and max of nothing are NULL, count(column) counts the rest.
+    NULL and NaN values are left out: sum, mean, min and max of nothing are NULL, count(column) counts the rest. A mean of
+    integers has a sum of 128 bits; where `sum` shows the sum, it has to fit into 64.
     """
 
     def __init__(self, calls: tuple[Call, ...], inputs: Mapping[str, pa.Schema]) -> None:
         self.calls = calls
         self._types = {call.column: _common_type(call, inputs) for call in calls if call.column}
+        called = {(call.function, call.column) for call in calls}
+        self._wide = {
+            column
+            for column, kind in self._types.items()
+            if ("mean", column) in called and ("sum", column) not in called and not pa.types.is_floating(kind)
+        }
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -70,6 +99,9 @@ class Aggregates:
                 field = _field(kind, call.column)
                 dtype = _dtype(self._types[call.column])
                 needed[field] = Field(field, dtype, initial=_initial(kind, dtype), merge=kind)
+        for column in sorted(self._wide):  # `added`: former versions had sums of 64 bits
+            field = _field(_HIGH, column)
+            needed[field] = Field(field, np.dtype(np.int64), merge="sum", added=True)
         return tuple(needed.values())
 
     @property
@@ -79,16 +111,39 @@ class Aggregates:
     def fold(self, rows: Rows, slots: np.ndarray, state: KeyedState) -> None:
         """Add tuple i to slot slots[i]. Raises OverflowError when a sum of integers leaves 64 bits."""
         if any(not call.column for call in self.calls):
-            count_at(state.column(_ROWS), slots)
+            kernels.count_at(state.column(_ROWS), slots)
         for column in self._types:
             kinds = {_KEPT[c.function] for c in self.calls if c.column == column and c.function in _KEPT}
             values, counts = numbers(rows.column(column)) if kinds else (None, countable(rows.column(column)))
             at = slots if counts is None else slots[counts]
-            count_at(state.column(_count_field(column)), at)
+            kernels.count_at(state.column(_count_field(column)), at)
             if values is not None:
                 values = values if counts is None else values[counts]
                 for kind in kinds:
-                    combine_into(state.column(_field(kind, column)), at, values, kind)
+                    self._combine_into(state, kind, column, at, values)
+
+    def combine(self, state: KeyedState, slots: np.ndarray, partial: pa.RecordBatch) -> None:
+        """Fold row i of `partial`, a column per field, into slot slots[i]. Raises OverflowError as `fold`."""
+        low = {_field("sum", column): column for column in self._wide}
+        for field in self.fields:
+            values = field_values(partial, field)
+            if field.name in low:
+                self._combine_into(state, "sum", low[field.name], slots, values)
+            else:
+                kernels.combine_into(state.column(field.name), slots, values, field.merge or "sum")
+
+    def upgrade(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Leave out the high words of state that a `mean` wrote before a `sum` of its column was asked for, if all are 0."""
+        fields = {field.name for field in self.fields}
+        high = [name for name in rows.schema.names if name.startswith(_field(_HIGH, "")) and name not in fields]
+        return rows.drop_columns([name for name in high if not np.any(rows.column(name).to_numpy())])
+
+    def _combine_into(self, state: KeyedState, kind: str, column: str, slots: np.ndarray, values: np.ndarray) -> None:
+        target = state.column(_field(kind, column))
+        if kind == "sum" and column in self._wide:
+            kernels.sum_wide_at(target, state.column(_field(_HIGH, column)), slots, values)
+        else:
+            kernels.combine_into(target, slots, values, kind)
 
     def results(self, slots: np.ndarray, state: KeyedState) -> list[pa.Array]:
         return [self._result(call, slots, state) for call in self.calls]
@@ -100,6 +155,8 @@ class Aggregates:
         nothing = counted == 0
         values = state.column(_field(_KEPT[call.function], call.column))[slots]
         if call.function == "mean":
+            if call.column in self._wide:
+                values = _rounded(state.column(_field(_HIGH, call.column))[slots], values)
             return pa.array(values / np.where(nothing, 1, counted), pa.float64(), mask=nothing)
         values = np.where(nothing, 0, values)
         return _as_type(pa.array(values, mask=nothing), self._result_type(call))
@@ -130,8 +187,22 @@ class Aggregate(KeyedAggregate):
     def fold(self, rows: Rows, slots: np.ndarray, state: KeyedState) -> None:
         self.aggregates.fold(rows, slots, state)
 
+    def combine(self, state: KeyedState, slots: np.ndarray, partial: pa.RecordBatch) -> None:
+        self.aggregates.combine(state, slots, partial)
+        self.mark(slots)
+
+    def upgrade(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        return self.aggregates.upgrade(rows)
+
     def results(self, slots: np.ndarray, state: KeyedState) -> list[pa.Array]:
         return self.aggregates.results(slots, state)
+
+
+def _rounded(high: np.ndarray, low: np.ndarray) -> np.ndarray:
+    """high * 2**64 + low (int64 each) as float64, rounded once: what the first addition loses is added to the rest, exactly."""
+    large, upper, lower = high * 2.0**64, (low >> 32) * 2.0**32, low & 0xFFFF_FFFF
+    total = large + upper
+    return total + ((upper - (total - large)) + lower)
 
 
 def _field(kind: str, column: str) -> str:
@@ -165,11 +236,11 @@ def _common_type(call: Call, inputs: Mapping[str, pa.Schema]) -> pa.DataType:
     kinds = [require_column(inputs, call.column, alias).type for alias in inputs]
     if any(kind != kinds[0] for kind in kinds):
         found = ", ".join(map(str, kinds))
-        raise OptionError(f"column {call.column!r} is {found} in different inputs; cast it in a map")
+        raise OptionError(f"column {call.column!r} is {found} in different inputs; cast it in a map", about=call.column)
     kind = kinds[0]
     number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
     ordered = pa.types.is_temporal(kind) and not pa.types.is_interval(kind)
     if number or call.function == "count" or (ordered and call.function in ("min", "max")):
         return kind
     allowed = NUMBERS + (", a time or a date" if call.function in ("min", "max") else "")
-    raise OptionError(f"{call.function}({call.column}) of {kind}; allowed: {allowed}; a map can cast it")
+    raise OptionError(f"{call.function}({call.column}) of {kind}; allowed: {allowed}; a map can cast it", about=call.column)

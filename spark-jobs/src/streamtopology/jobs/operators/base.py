@@ -1,36 +1,56 @@
-"""What a person writes to put work into a topology.
+"""The operator interface: batches of tuples in, rows out, with keyed state between them.
 
-An operator gets the tuples of its keys as Arrow batches (`process`), keeps what it must remember in keyed state, and
-speaks once more when the batch has ended (`finish`). `TupleOperator` is the same one tuple at a time.
+An operator gets the tuples of its keys as Arrow batches (`process`), keeps what outlasts a batch in its state, and is called
+once more at the end of each batch (`finish`). `tuple_operator.TupleOperator` works on one tuple at a time. Users import
+all of it from `streamtopology.api`.
 """
 
 from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from abc import ABCMeta
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
-from streamtopology.jobs import work
-from streamtopology.jobs.keys import KeyColumns
-from streamtopology.jobs.operators.kernels import combine_into
-from streamtopology.jobs.operators.options import OptionError, key_schema, seconds_of
+from streamtopology.contract.errors import InvalidInput, StreamTopologyError
+from streamtopology.jobs.columnar.keys import KeyColumns
+from streamtopology.jobs.lazy import LazyModule
+from streamtopology.jobs.operators.options import MissingOption, OptionError, UnknownOption, key_schema, seconds_of
 from streamtopology.jobs.state import Field, KeyedState, KeyedStateSchema, StateSchema
 
+if TYPE_CHECKING:
+    from streamtopology.jobs.operators import declared_cost, kernels
+else:
+    declared_cost = LazyModule("streamtopology.jobs.operators.declared_cost")
+    kernels = LazyModule("streamtopology.jobs.operators.kernels")
+
 Output: TypeAlias = pa.RecordBatch | pa.Table | None
+"""Rows that an operator emits, of its schema `output`; None for none."""
 
 COMMON_OPTIONS = ("costPerTuple",)
 
+ERRORS_OF_NO_TUPLE = (MemoryError, OSError)
+"""Full memory, disk and network are no tuple's fault, whatever tuple meets them. ConnectionError, TimeoutError are OSErrors."""
 
-class BadTuple(Exception):
-    """Some tuples cannot be processed. Raise it before touching the state, so that the others can go on.
+REPETITIONS = 3
+"""The number of times that a tuple is run again before an error is its fault: a service may be away for a moment."""
 
-    `rows` are their places within the Rows at hand (int64[b]).
+
+class BadTuple(StreamTopologyError):
+    """Raised by `process` for tuples that cannot be processed, before it touches the state.
+
+    rows: their positions in the `Rows` given to `process`, an int or int64[b]. reason: why, for people. With
+    `onBadTuple: deadLetter` the other tuples are processed without them, else the run stops and names them.
+
+    >>> bad = BadTuple([0, 2], "negative duration")
+    >>> bad.rows, bad.reason
+    (array([0, 2]), 'negative duration')
     """
 
     def __init__(self, rows: int | Sequence[int] | np.ndarray, reason: str) -> None:
@@ -39,163 +59,235 @@ class BadTuple(Exception):
         self.reason = reason
 
 
+class OperatorError(InvalidInput):
+    """A class of operators that cannot work, whatever its options; the message says what to change in it."""
+
+
 @dataclass(frozen=True)
 class Rows:
-    """Tuples of one input for one instance. `keys` is None when the operator has no key."""
+    """Tuples of one input for one instance.
+
+    batch: the tuples, with the columns of the input's schema. input: the input's name or alias in the manifest. keys: the key
+    of each tuple, None when the operator has no key.
+
+    >>> rows = Rows.of(pa.record_batch({"sensor": [7, 8], "celsius": [20.5, 3.0]}), "readings", key=("sensor",))
+    >>> len(rows), rows.column("celsius").to_pylist()
+    (2, [20.5, 3.0])
+    """
 
     batch: pa.RecordBatch
     input: str
     keys: KeyColumns | None = None
 
+    @staticmethod
+    def of(batch: pa.RecordBatch, input: str, key: Sequence[str] = ()) -> Rows:
+        """The tuples of `batch`, keyed by the columns `key`. Raises KeyTypeError for a column that cannot be a key."""
+        return Rows(batch, input, KeyColumns.from_arrow(batch, key) if key else None)
+
     def __len__(self) -> int:
         return self.batch.num_rows
 
     def column(self, name: str) -> pa.Array:
+        """The values of column `name`, one a tuple."""
         return self.batch.column(self.batch.schema.get_field_index(name))
 
     def take(self, places: np.ndarray) -> Rows:
-        """The rows at `places` (int64[m])."""
+        """The tuples at positions `places` (int64[m]), in that order."""
         keys = None if self.keys is None else self.keys.take(places)
         return Rows(self.batch.take(pa.array(places)), self.input, keys)
 
 
 @dataclass(frozen=True)
 class BatchInfo:
-    """The micro-batch at work.
+    """The micro-batch that is processed.
 
-    `watermark`: epoch seconds; tuples with an event time at or below it are late. None: no event time seen yet.
-    `final`: the input has ended for good, every window closes.  `flush`: partial operators hand over what they gathered.
+    number: from 0, one more for each committed batch. watermark: seconds since 1970; windows that end at or before it close
+    in this batch; None before the first event time. final: the input has ended for good, so every window closes. flush:
+    operators that gather parts of a key's state emit them. closed_until: the watermark of the batch before; a tuple whose
+    window ended at or before it is late, since that window is closed.
+
+    >>> BatchInfo(number=3, watermark=1_700_000_000.0).final
+    False
     """
 
     number: int
     watermark: float | None = None
     final: bool = False
     flush: bool = True
+    closed_until: float | None = None
 
 
 @dataclass(frozen=True)
 class SetAside:
-    """Tuples that an operator could not process, and why."""
+    """Tuples of one input that an operator could not process (`batch`), with the reason."""
 
     batch: pa.RecordBatch
     input: str
     reason: str
 
 
-class _OptionChecking(type):
-    """Makes a forgotten option an OptionError instead of Python's TypeError about arguments."""
+class _Checking(ABCMeta):
+    """Checks objects as they are made. Raises OptionError for a missing or unknown option, OperatorError for a class at fault.
+
+    An ABCMeta, so that `class Base(Operator, ABC)` may have abstract methods.
+    """
 
     def __call__(cls, *args: Any, **options: Any) -> Any:
+        if cls.__abstractmethods__:
+            missing = ", ".join(sorted(cls.__abstractmethods__))
+            raise OperatorError(f"{cls.__name__} is abstract; override {missing}, or name a class that does")
         try:
             inspect.signature(cls.__init__).bind(None, *args, **options)
         except TypeError as error:
-            raise OptionError(f"{error} (allowed: {', '.join(option_names(cls))})") from None
-        return super().__call__(*args, **options)
+            missing = [] if args else [name for name in required_options(cls) if name not in options]
+            if missing:
+                allowed = ", ".join(option_names(cls))
+                raise MissingOption(f"option {missing[0]!r} is missing; allowed: {allowed}", missing[0]) from None
+            unknown = [name for name in options if name not in option_names(cls)]
+            raise UnknownOption(unknown[0], option_names(cls)) if unknown else OptionError(str(error)) from None
+        made = super().__call__(*args, **options)
+        if not hasattr(made, "cost_per_tuple"):
+            raise OperatorError(f"{cls.__name__} skips the __init__ of Operator; call super().__init__(**common) in its own")
+        return made
 
 
-class Operator(metaclass=_OptionChecking):
-    """Override `process`, and whatever else of this class you need.
+class Operator(metaclass=_Checking):
+    """An operator that works on batches of tuples. Override `process` and, where needed, the other methods.
 
     The manifest's `with` arrives as keyword arguments: `def __init__(self, limit=3, **common)`, then
-    `super().__init__(**common)`. Objects are made anew in each worker, so remember things between batches only in the
-    state; what you keep on `self` during a batch, reset in `begin` (a failed batch is tried again).
+    `super().__init__(**common)`. Each worker creates its own object, so keep what outlasts a batch in the state. Reset in
+    `begin` what you keep on `self` during a batch: a failed batch is retried.
+
+    >>> class Seen(Operator):
+    ...     fields = (Field("count", np.int64, merge="sum"),)
+    ...     def process(self, rows, state):
+    ...         np.add.at(state.column("count"), state.slots(rows.keys), 1)
+    >>> operator, batch = Seen(), pa.record_batch({"sensor": [7, 7, 8]})
+    >>> operator.prepare({"readings": batch.schema}, ("sensor",))
+    >>> state = KeyedState(operator.state)
+    >>> operator.begin(BatchInfo(number=0))
+    >>> operator.accept(Rows.of(batch, "readings", ("sensor",)), state)
+    >>> state.snapshot().to_pylist()
+    [{'sensor': 7, 'count': 2}, {'sensor': 8, 'count': 1}]
     """
 
     fields: tuple[Field, ...] = ()
-    """What is remembered per key; override `prepare` when it depends on options or columns."""
+    """The state of each key. Override `prepare` where it depends on options or columns."""
     output: pa.Schema | None = None
-    """What `process` and `finish` return, both; None: nothing."""
+    """The schema of the rows that `process` and `finish` return; None when they return none."""
     combinable: ClassVar[bool] = False
     """True: a key's state may be gathered in parts and combined, so a grouping may split keys over instances."""
     drops_late_rows: ClassVar[bool] = False
-    """True: rows whose event time the watermark has passed are left out."""
+    """True: late rows, whose window is closed, are left out."""
     emits_behind_watermark: ClassVar[bool] = False
-    """True: rows are emitted when the watermark has passed them, too late for an operator that leaves out late rows."""
+    """True: emitted rows have event times behind the watermark, so an operator that leaves out late rows cannot follow."""
     state: StateSchema | None = None
+    """The schema of the state, set by `prepare`; None for an operator without state."""
     base_dir: Path = Path()
     """The manifest's folder, for files that options name; set before `prepare`."""
 
     def __init__(self, **options: Any) -> None:
         unknown = sorted(set(options) - set(COMMON_OPTIONS))
         if unknown:
-            allowed = ", ".join(option_names(type(self)))
-            raise OptionError(f"unknown option {unknown[0]!r} of {type(self).__name__}; allowed: {allowed}")
+            raise UnknownOption(unknown[0], option_names(type(self)))
         self.cost_per_tuple = seconds_of(options.get("costPerTuple", 0), "costPerTuple")
         self.iterations_per_second = 0.0
         self.batch = BatchInfo(-1)
         self.late_rows = 0
+        self.late_schema: pa.Schema | None = None
+        self.late: list[pa.RecordBatch] = []
         self.set_aside: list[SetAside] = []
         self.last_tuple_seconds: np.ndarray | None = None
 
     # What an operator may override ------------------------------------------------------------------------------------
 
     def prepare(self, inputs: Mapping[str, pa.Schema], key: tuple[str, ...]) -> pa.Schema | None:
-        """Check columns, set `self.state`, return the schema of what is emitted. Raises OptionError."""
+        """Check columns, set `self.state` and `self.output`, and return the schema of emitted rows (None: emits none).
+
+        inputs: input name -> its schema. key: the names of the key columns, empty when the operator has no key. Raises
+        OptionError when an option or column does not fit.
+        """
         if self.fields:
             self.state = KeyedStateSchema(self.fields, key_schema(inputs, key), self.upgrade)
         return self.output
 
     def begin(self, batch: BatchInfo) -> None:
-        """Before the first tuple of every attempt at a batch."""
+        """Reset what is kept on `self` for one batch. Called before the first tuple of each attempt at a batch."""
         self.batch = batch
         self.late_rows = 0
+        self.late = []
         self.set_aside = []
 
     def process(self, rows: Rows, state: Any) -> Output:
-        """Work on tuples of one input; called any number of times per batch."""
-        raise NotImplementedError(f"{type(self).__name__} does not say how to process tuples")
+        """Process tuples of one input; called any number of times per batch. Returns rows to emit, or None.
+
+        state: a KeyedState or RowState by `self.state`, None for an operator without state. Raises BadTuple for tuples that
+        cannot be processed.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no process(); override it")
 
     def finish(self, batch: BatchInfo, state: Any) -> Output:
-        """Once after the last tuple of a batch."""
+        """Called once after the last tuple of a batch. Returns rows to emit, or None."""
         return None
 
     def combine(self, state: KeyedState, slots: np.ndarray, partial: pa.RecordBatch) -> None:
-        """Fold `partial` (one column per field, row i for state slot `slots[i]`) into the state.
+        """Fold partial values into the state: row i of `partial` into slot `slots[i]` (int64[n]).
 
-        The default follows the fields' `merge`: sum, min or max.
+        partial: one column per field. The default follows the fields' `merge`: sum, min or max.
         """
         for field in _keyed(self.state).fields:
             if field.merge is None:
                 raise TypeError(f"field {field.name!r} of {type(self).__name__} has no merge; override combine()")
-            combine_into(state.column(field.name), slots, field_values(partial, field), field.merge)
+            kernels.combine_into(state.column(field.name), slots, field_values(partial, field), field.merge)
+
+    def shown(self, state: KeyedState, slots: np.ndarray) -> pa.RecordBatch:
+        """The state of the keys in these slots (int64[]) as people read it: `streamtopology state get` prints it.
+
+        Override it where the fields are not what users of the operator know.
+        """
+        fields = [(field.name, field.to_arrow(state.column(field.name)[slots])) for field in state.schema.fields]
+        names = [*state.schema.key_types.names, *(name for name, _ in fields)]
+        return pa.RecordBatch.from_arrays([*state.keys(slots), *(array for _, array in fields)], names=names)
 
     def upgrade(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """State that a former version of this class wrote (key columns, its fields; a row a key) as this version has it.
+        """Convert state that an earlier version of this class wrote: key columns and its fields, one row a key.
 
-        Called only for files whose columns are not those of `fields`. What is returned may still lack fields that are
-        `added`, or have narrower numbers. Whoever sets `self.state` says `KeyedStateSchema(..., upgrade=self.upgrade)`.
+        Called only for files whose columns are not those of `fields`. The rows returned may lack fields that are `added`, or
+        have narrower numbers; keys and their order stay. A `prepare` that sets `self.state` itself passes
+        `KeyedStateSchema(..., upgrade=self.upgrade)`.
         """
         return rows
 
     def tuple_weights(self, rows: Rows) -> np.ndarray | None:
-        """float64[n]: how much of the work each tuple caused, relative to the others; None: all the same."""
+        """The share of the work that each tuple caused, float64[n] of any scale; None: equal shares."""
         return None
 
     # What the runtime calls -------------------------------------------------------------------------------------------
 
     def declare_cost(self, iterations_per_second: float) -> None:
-        """Turn declared CPU seconds into loop turns, the same on every executor; see `work.iterations_for(1.0)`."""
+        """Set the loop turns per declared CPU second, equal on all executors; see `declared_cost.iterations_for(1.0)`."""
         self.iterations_per_second = iterations_per_second
 
     @property
     def iterations_per_tuple(self) -> int:
+        """Loop turns that stand for the declared cost of one tuple."""
         return round(self.cost_per_tuple * self.iterations_per_second)
 
     def accept(self, rows: Rows, state: Any, dead_letter: bool = False) -> Output:
-        """Do the declared work, then `process`; sets `last_tuple_seconds` (float64[n]) where tuples differ in cost.
+        """Do the declared work, then `process`. Sets `last_tuple_seconds` (float64[n]) where tuples differ in cost.
 
-        A BadTuple ends the batch, or, with `dead_letter`, goes to `self.set_aside` and the others are processed.
+        A BadTuple is raised, or with `dead_letter` put into `self.set_aside`, and the other tuples are processed.
         """
         self.last_tuple_seconds = None
         started = time.perf_counter()
-        work.burn(len(rows), self.iterations_per_tuple)
+        declared_cost.burn(len(rows), self.iterations_per_tuple)
         try:
             emitted = self.process(rows, state)
         except BadTuple as bad:
             good = np.setdiff1d(np.arange(len(rows)), bad.rows)
             if not dead_letter or len(good) == len(rows):
                 raise
-            self._put_aside(rows, bad.rows, bad.reason)
+            self.put_aside(rows, bad.rows, bad.reason)
             return self.process(rows.take(good), state) if len(good) else None
         weights = self.tuple_weights(rows)
         if weights is not None and len(rows):
@@ -203,99 +295,31 @@ class Operator(metaclass=_OptionChecking):
             self.last_tuple_seconds = share * (time.perf_counter() - started)
         return emitted
 
-    def _put_aside(self, rows: Rows, places: np.ndarray, reason: str) -> None:
+    @property
+    def due(self) -> float | None:
+        """After `finish`: the event time (seconds since 1970) at which the next `finish` has something to emit.
+
+        A batch without rows runs once the watermark has reached it and no rows come. None: nothing, without new tuples.
+        """
+        return None
+
+    def leave_out_late(self, rows: Rows, places: np.ndarray) -> Rows:
+        """The tuples at `places` (int64[m], ascending). The others are late: counted, and kept for the sink of late rows."""
+        if len(places) == len(rows):
+            return rows
+        self.late_rows += len(rows) - len(places)
+        if self.late_schema is not None:
+            late = rows.batch.take(pa.array(np.delete(np.arange(len(rows)), places)))
+            columns = [
+                late.column(field.name) if field.name in late.schema.names else pa.nulls(late.num_rows, field.type)
+                for field in self.late_schema
+            ]
+            self.late.append(pa.RecordBatch.from_arrays(columns, schema=self.late_schema))
+        return rows.take(places)
+
+    def put_aside(self, rows: Rows, places: np.ndarray, reason: str) -> None:
+        """Note the tuples at `places` (int64[b]) as not processed."""
         self.set_aside.append(SetAside(rows.batch.take(pa.array(places)), rows.input, reason))
-
-
-class TupleState:
-    """The fields of one key: `state["count"] += 1`; a field with a shape is a numpy view, changed in place."""
-
-    def __init__(self, state: KeyedState, slot: int) -> None:
-        self._state = state
-        self._slot = slot
-
-    def __getitem__(self, field: str) -> Any:
-        value = self._state.column(field)[self._slot]
-        return value if isinstance(value, np.ndarray) else value.item()
-
-    def __setitem__(self, field: str, value: Any) -> None:
-        self._state.column(field)[self._slot] = value
-
-    def values(self) -> dict[str, Any]:
-        """A copy of all fields."""
-        return {field.name: np.copy(self._state.column(field.name)[self._slot]) for field in self._state.schema.fields}
-
-    def update(self, values: Mapping[str, Any]) -> None:
-        for field, value in values.items():
-            self[field] = value
-
-
-class TupleOperator(Operator):
-    """An operator that works on one tuple at a time; each tuple is timed.
-
-    Simple and slow (some microseconds a tuple). A tuple that raises leaves its key's state as it was.
-    """
-
-    def process_tuple(self, row: dict[str, Any], state: Any) -> Iterable[dict[str, Any]] | dict[str, Any] | None:
-        """`state` is the TupleState of its key, None when no fields are declared. Returned dicts are emitted."""
-        raise NotImplementedError(f"{type(self).__name__} does not say how to process a tuple")
-
-    def prepare(self, inputs: Mapping[str, pa.Schema], key: tuple[str, ...]) -> pa.Schema | None:
-        self._key = key
-        return super().prepare(inputs, key)
-
-    def process(self, rows: Rows, state: Any) -> Output:
-        return self.accept(rows, state)
-
-    def accept(self, rows: Rows, state: Any, dead_letter: bool = False) -> Output:
-        """Tuple by tuple; sets `last_tuple_seconds` (float64[n], the declared cost included)."""
-        if state is None:
-            emitted, _ = self._each_tuple(rows, [None] * len(rows), dead_letter)
-            return self._as_batch(emitted)
-        if rows.keys is None:
-            raise ValueError(f"{type(self).__name__} keeps state per key and needs the rows' keys")
-        is_new = state.find(rows.keys) < 0
-        slots = state.slots(rows.keys)
-        emitted, failed = self._each_tuple(rows, [TupleState(state, slot) for slot in slots.tolist()], dead_letter)
-        if failed.any():
-            state.delete(np.setdiff1d(slots[failed & is_new], slots[~failed]))
-        return self._as_batch(emitted)
-
-    def _each_tuple(
-        self, rows: Rows, states: Sequence[TupleState | None], dead_letter: bool
-    ) -> tuple[list[dict[str, Any]], np.ndarray]:
-        """What is emitted, and bool[n]: which tuples were set aside."""
-        nanoseconds = np.zeros(len(rows), np.int64)
-        failed = np.zeros(len(rows), np.bool_)
-        emitted: list[dict[str, Any]] = []
-        for place, (row, state) in enumerate(zip(rows.batch.to_pylist(), states, strict=True)):
-            before = {} if state is None else state.values()
-            started = time.perf_counter_ns()
-            try:
-                work.burn(1, self.iterations_per_tuple)
-                emitted.extend(_as_rows(self.process_tuple(row, state)))
-            except Exception as error:
-                if state is not None:
-                    state.update(before)
-                reason = f"{type(self).__name__} raised {type(error).__name__}: {error} on {self._named(row)}"
-                if not dead_letter:
-                    raise BadTuple(place, reason) from error
-                self._put_aside(rows, np.array([place]), reason)
-                failed[place] = True
-            nanoseconds[place] = time.perf_counter_ns() - started
-        self.last_tuple_seconds = nanoseconds * 1e-9
-        return emitted, failed
-
-    def _as_batch(self, emitted: list[dict[str, Any]]) -> Output:
-        if not emitted:
-            return None
-        if self.output is None:
-            raise TypeError(f"{type(self).__name__} returns tuples; set `output`, their schema")
-        return pa.RecordBatch.from_pylist(emitted, schema=self.output)
-
-    def _named(self, row: dict[str, Any]) -> str:
-        """The tuple's key, or all of it when there is none."""
-        return "key " + ", ".join(f"{name}={row.get(name)!r}" for name in self._key) if self._key else repr(row)
 
 
 def option_names(cls: type) -> list[str]:
@@ -310,24 +334,19 @@ def option_names(cls: type) -> list[str]:
     return list(dict.fromkeys([*own, *COMMON_OPTIONS]))
 
 
+def required_options(cls: type) -> list[str]:
+    """The names that `with` must carry for `cls`."""
+    parameters = inspect.signature(cls.__init__).parameters.values()
+    variable = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    return [p.name for p in parameters if p.default is inspect.Parameter.empty and p.kind not in variable and p.name != "self"]
+
+
 def field_values(partial: pa.RecordBatch, field: Field) -> np.ndarray:
     """Field `field` of `partial` as an array of shape (n, *field.shape)."""
     return field.to_numpy(partial.column(partial.schema.get_field_index(field.name)))
-
-
-def _as_rows(returned: Iterable[dict[str, Any]] | dict[str, Any] | None) -> Iterable[dict[str, Any]]:
-    if returned is None:
-        return []
-    return cast("Iterable[dict[str, Any]]", [returned] if isinstance(returned, dict) else returned)
 
 
 def _keyed(schema: StateSchema | None) -> KeyedStateSchema:
     if not isinstance(schema, KeyedStateSchema):
         raise TypeError("this operator has no keyed state; declare `fields` or set self.state in prepare()")
     return schema
-
-
-__all__ = [
-    "BadTuple", "BatchInfo", "Field", "Operator", "OptionError", "Output", "Rows", "SetAside", "StateSchema",
-    "TupleOperator", "TupleState",
-]  # fmt: skip

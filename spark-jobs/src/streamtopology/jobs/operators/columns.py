@@ -13,10 +13,14 @@ NUMBERS = "a number (integer or floating point)"
 
 
 def require_number(inputs: Mapping[str, pa.Schema], name: str, alias: str) -> pa.DataType:
-    """The type of column `name`, which must be an integer or a float."""
+    """The type of column `name` of input `alias`, which must be an integer or a float. Raises OptionError.
+
+    >>> require_number({"readings": pa.schema([("celsius", pa.float64())])}, "celsius", "readings")
+    DataType(double)
+    """
     kind = require_column(inputs, name, alias).type
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
-        raise OptionError(f"column {name!r} of input {alias!r} is {kind}; allowed: {NUMBERS}; a map can cast it")
+        raise OptionError(f"column {name!r} of input {alias!r} is {kind}; allowed: {NUMBERS}; a map can cast it", about=name)
     return kind
 
 
@@ -40,17 +44,6 @@ def numbers(column: pa.Array) -> tuple[np.ndarray, np.ndarray | None]:
     valid = countable(column)
     whole = _as_int64(column)
     return (whole if valid is None else whole.fill_null(0)).to_numpy(zero_copy_only=False), valid
-
-
-def event_micros(column: pa.Array) -> tuple[np.ndarray, np.ndarray | None]:
-    """(int64[n] microseconds since 1970, bool[n] or None): timestamps and dates, or numbers as epoch seconds."""
-    if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
-        zone = column.type.tz if pa.types.is_timestamp(column.type) else None
-        return numbers(column.cast(pa.timestamp("us", zone), safe=False))
-    values, valid = numbers(column)
-    if values.dtype == np.float64:
-        return np.floor(values * 1e6).astype(np.int64), valid
-    return values * 1_000_000, valid
 
 
 def _as_int64(column: pa.Array) -> pa.Array:

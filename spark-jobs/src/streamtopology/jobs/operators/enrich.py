@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from streamtopology.jobs import expressions, work
+from streamtopology.jobs.columnar import expressions
+from streamtopology.jobs.lazy import LazyModule
 from streamtopology.jobs.operators.base import Operator, Output, Rows
 from streamtopology.jobs.operators.columns import numbers
 from streamtopology.jobs.operators.lookup import Lookup
 from streamtopology.jobs.operators.options import OptionError
+
+if TYPE_CHECKING:
+    from streamtopology.jobs.operators import declared_cost
+else:
+    declared_cost = LazyModule("streamtopology.jobs.operators.declared_cost")
 
 _COST = "tuple_cost_us"
 
@@ -33,7 +39,9 @@ class Enrich(Operator):
     ) -> None:
         super().__init__(**common)
         if add is not None and not isinstance(add, Mapping):
-            raise OptionError(f"option 'add' is {add!r}; allowed: columns with SQL expressions, {{km: miles * 1.609}}")
+            raise OptionError(
+                f"option 'add' is {add!r}; allowed: columns with SQL expressions, {{km: miles * 1.609}}", about="add"
+            )
         if not (add or lookup or cost):
             raise OptionError("enrich has nothing to do; give at least one of the options add, lookup, cost")
         self.add = dict(add or {})
@@ -54,7 +62,7 @@ class Enrich(Operator):
     def process(self, rows: Rows, state: Any) -> Output:
         if self.cost is not None:
             self._cost_of_last = (rows, self._micros(rows))
-            work.burn_each(np.rint(self._cost_of_last[1] * (self.iterations_per_second / 1e6)).astype(np.int64))
+            declared_cost.burn_each(np.rint(self._cost_of_last[1] * (self.iterations_per_second / 1e6)).astype(np.int64))
         batch = rows.batch
         if self.lookup is not None:
             batch = self.lookup.join(batch)
@@ -70,13 +78,13 @@ class Enrich(Operator):
 
     @property
     def _select(self) -> list[str]:
-        return ["*", *(f"({expression}\n) AS {_quoted(name)}" for name, expression in self.add.items())]
+        return ["*", *(f"({expression}\n) AS {expressions.quoted(name)}" for name, expression in self.add.items())]
 
     def _output_of(self, schema: pa.Schema, alias: str) -> pa.Schema:
         if self.cost is not None:
             kind = expressions.output_schema(schema, [f"({self.cost}\n) AS {_COST}"]).field(_COST).type
             if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
-                raise OptionError(f"option 'cost' gives {kind}; allowed: SQL that gives microseconds as a number")
+                raise OptionError(f"option 'cost' gives {kind}; allowed: SQL that gives microseconds as a number", about="cost")
         if self.lookup is not None:
             schema = self.lookup.output_schema(schema, alias)
         return expressions.output_schema(schema, self._select) if self.add else schema
@@ -86,7 +94,3 @@ class Enrich(Operator):
         column = expressions.project(rows.batch, [f"CAST(({self.cost}\n) AS DOUBLE) AS {_COST}"]).column(0)
         micros, _ = numbers(column)
         return np.maximum(micros, 0.0)
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

@@ -9,10 +9,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streamtopology.jobs.operators.kernels import log_steps
+from streamtopology.jobs.lazy import LazyModule
+
+if TYPE_CHECKING:
+    from streamtopology.jobs.operators import kernels
+else:
+    kernels = LazyModule("streamtopology.jobs.operators.kernels")
+
 
 MAX_EXACT_BINS = 4096
 
@@ -77,7 +84,7 @@ class LogHistogram:
 
     def bin_of(self, values: np.ndarray) -> np.ndarray:
         """int64[n] bins of float64[n] values (no NaN); what lies outside counts as `low` or `high`."""
-        return self._negative + log_steps(values.astype(np.float64, copy=False), self.low, self.high, self.bounds)
+        return self._negative + kernels.log_steps(values.astype(np.float64, copy=False), self.low, self.high, self.bounds)
 
     @cached_property
     def middles(self) -> np.ndarray:

@@ -43,6 +43,17 @@ def _sum_int_at(target: np.ndarray, slots: np.ndarray, values: np.ndarray) -> in
 
 
 @nb.njit(cache=True, nogil=True)
+def sum_wide_at(low: np.ndarray, high: np.ndarray, slots: np.ndarray, values: np.ndarray) -> None:
+    """Add values[i] to the sum high * 2**64 + low at slots[i]; all are int64, so `low` may be negative."""
+    for i in range(slots.shape[0]):
+        before = low[slots[i]]
+        after = before + values[i]
+        if ((before ^ after) & (values[i] ^ after)) < 0:
+            high[slots[i]] += 1 if values[i] > 0 else -1
+        low[slots[i]] = after
+
+
+@nb.njit(cache=True, nogil=True)
 def _min_at(target: np.ndarray, slots: np.ndarray, values: np.ndarray) -> None:
     for i in range(slots.shape[0]):
         if values[i] < target[slots[i]]:
@@ -189,7 +200,7 @@ def keep_largest(
 
 @nb.njit(cache=True, nogil=True)
 def _before(value: Any, name: np.ndarray, other_value: Any, other_name: np.ndarray) -> bool:
-    """Whether (value, name) ranks before the other: by the larger value, then by the smaller name."""
+    """True if (value, name) ranks before the other: by the larger value, then by the smaller name."""
     if value != other_value:
         return value > other_value
     for w in range(name.shape[0]):

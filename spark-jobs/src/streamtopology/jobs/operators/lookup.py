@@ -1,4 +1,4 @@
-"""A small table beside the stream: its columns are added to tuples that match."""
+"""A small table whose columns are added to the tuples that match."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pyarrow.json
 import pyarrow.parquet
 
 from streamtopology.jobs.operators.options import OptionError, require_column
+from streamtopology.topology import did_you_mean
 
 _READERS = {".csv": pyarrow.csv.read_csv, ".json": pyarrow.json.read_json, ".parquet": pyarrow.parquet.read_table}
 
@@ -36,22 +37,30 @@ class Lookup:
     def from_options(options: Mapping[str, Any], base_dir: Path) -> Lookup:
         """Read the file, which is relative to `base_dir`. Raises OptionError."""
         if not isinstance(options, Mapping):
-            raise OptionError(f"option 'lookup' is {options!r}; allowed: {{file: airports.csv, on: dest, key: faa}}")
+            raise OptionError(
+                f"option 'lookup' is {options!r}; allowed: {{file: airports.csv, on: dest, key: faa}}", about="lookup"
+            )
         allowed = {"file", "on", "key", "columns"}
         unknown = sorted(set(options) - allowed)
         missing = sorted({"file", "on"} - set(options))
         if unknown or missing:
             what = f"unknown option lookup.{unknown[0]}" if unknown else f"option lookup.{missing[0]} is missing"
-            raise OptionError(f"{what}; allowed: {', '.join(sorted(allowed))}")
+            raise OptionError(f"{what}; allowed: {', '.join(sorted(allowed))}", about="lookup")
         file, on = str(options["file"]), str(options["on"])
         table, key = _read(base_dir / file), str(options.get("key", on))
         columns = tuple(options.get("columns") or (name for name in table.column_names if name != key))
         for name in (key, *columns):
             if name not in table.column_names:
-                raise OptionError(f"lookup file {file} has no column {name!r}; it has {', '.join(table.column_names)}")
+                raise OptionError(
+                    f"lookup file {file} has no column {name!r}; it has {', '.join(table.column_names)}"
+                    f"{did_you_mean(name, table.column_names)}",
+                    about=name,
+                )
         keys = table.column(key)
         if keys.null_count or len(keys.unique()) < len(keys):
-            raise OptionError(f"column {key!r} of lookup file {file} has a value twice or none; it must tell rows apart")
+            raise OptionError(
+                f"column {key!r} of lookup file {file} has a value twice or none; it must identify each row", about="lookup"
+            )
         return Lookup(table, on, key, columns, file)
 
     def output_schema(self, schema: pa.Schema, alias: str) -> pa.Schema:
@@ -59,20 +68,22 @@ class Lookup:
         both = sorted(set(schema.names) & set(self.columns))
         if both:
             raise OptionError(
-                f"lookup file {self.file} and input {alias!r} both have {both[0]!r}; choose others with lookup.columns"
+                f"lookup file {self.file} and input {alias!r} both have {both[0]!r}; choose others with lookup.columns",
+                about="lookup",
             )
         if _family(on.type) != _family(self.table.schema.field(self.key).type):
             raise OptionError(
                 f"lookup compares column {self.on!r}, {on.type}, with {self.key!r} of {self.file}, "
-                f"{self.table.schema.field(self.key).type}; cast it in a map"
+                f"{self.table.schema.field(self.key).type}; cast it in a map",
+                about="lookup",
             )
         added = [pa.field(name, self.table.schema.field(name).type) for name in self.columns]
         return pa.schema([*schema, *added])
 
     def join(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """`batch` with the columns of the matching row."""
-        keys = self.table.column(self.key).combine_chunks()
-        wanted = batch.column(batch.schema.get_field_index(self.on)).cast(keys.type)
+        keys = _comparable(self.table.column(self.key).combine_chunks())
+        wanted = _comparable(batch.column(batch.schema.get_field_index(self.on)))
         places = pc.call_function("index_in", [wanted], pc.SetLookupOptions(value_set=keys))
         added = [self.table.column(name).combine_chunks().take(places) for name in self.columns]
         schema = pa.schema([*batch.schema, *(pa.field(name, a.type) for name, a in zip(self.columns, added, strict=True))])
@@ -82,11 +93,20 @@ class Lookup:
 def _read(path: Path) -> pa.Table:
     reader = _READERS.get(path.suffix)
     if reader is None:
-        raise OptionError(f"lookup file {path} is of no known kind; allowed: {', '.join(_READERS)}")
+        raise OptionError(f"lookup file {path} is of no known kind; allowed: {', '.join(_READERS)}", about="lookup")
     try:
         return reader(path)
     except (OSError, pa.ArrowException) as error:
-        raise OptionError(f"lookup file {path.resolve()} cannot be read: {error}") from error
+        raise OptionError(f"lookup file {path.resolve()} cannot be read: {error}", about="lookup") from error
+
+
+def _comparable(values: pa.Array) -> pa.Array:
+    """The values such that a tuple's and a file's are equal as in SQL: integers of any width, one zero."""
+    if pa.types.is_integer(values.type) and values.type != pa.uint64():
+        return values.cast(pa.int64())
+    if pa.types.is_floating(values.type):
+        return pc.call_function("add", [values, pa.scalar(0.0, values.type)])
+    return values
 
 
 def _family(kind: pa.DataType) -> str:

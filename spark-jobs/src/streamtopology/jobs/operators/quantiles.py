@@ -5,18 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
+from streamtopology.jobs.lazy import LazyModule
 from streamtopology.jobs.operators.base import Rows
 from streamtopology.jobs.operators.columns import numbers, require_number
 from streamtopology.jobs.operators.histogram import MAX_EXACT_BINS, ExactHistogram, Histogram, LogHistogram
-from streamtopology.jobs.operators.kernels import count_bins, quantile_bins
-from streamtopology.jobs.operators.keyed import KeyedAggregate
+from streamtopology.jobs.operators.keyed_aggregate import KeyedAggregate
 from streamtopology.jobs.operators.options import OptionError
 from streamtopology.jobs.state import Field, KeyedState
+
+if TYPE_CHECKING:
+    from streamtopology.jobs.operators import kernels
+else:
+    kernels = LazyModule("streamtopology.jobs.operators.kernels")
 
 DEFAULT_ACCURACY = 0.02
 
@@ -43,17 +48,21 @@ class Quantiles(KeyedAggregate):
         self.column = column
         self.range = (_number(min, "min"), _number(max, "max"))
         if self.range[0] >= self.range[1]:
-            raise OptionError(f"option 'min' is {min}, 'max' is {max}; allowed: min smaller than max")
+            raise OptionError(f"option 'min' is {min}, 'max' is {max}; allowed: min smaller than max", about="min")
         listed = quantiles if isinstance(quantiles, list | tuple) else []
         self.quantiles = [_quantile(q) for q in listed]
         if not listed or len(set(self.quantiles)) < len(listed):
-            raise OptionError(f"option 'quantiles' is {quantiles!r}; allowed: a list of different numbers, at least one")
+            raise OptionError(
+                f"option 'quantiles' is {quantiles!r}; allowed: a list of different numbers, at least one", about="quantiles"
+            )
         if accuracy is not None and not 0.0005 <= _number(accuracy, "accuracy") <= 0.5:
-            raise OptionError(f"option 'accuracy' is {accuracy!r}; allowed: from 0.0005 to 0.5")
+            raise OptionError(f"option 'accuracy' is {accuracy!r}; allowed: from 0.0005 to 0.5", about="accuracy")
         self.accuracy = accuracy
         self.resolution = resolution
         if resolution is not None and not 0 < _number(resolution, "resolution") < np.abs(self.range).max():
-            raise OptionError(f"option 'resolution' is {resolution!r}; allowed: above 0 and below the largest magnitude")
+            raise OptionError(
+                f"option 'resolution' is {resolution!r}; allowed: above 0 and below the largest magnitude", about="resolution"
+            )
 
     def fields_for(self, inputs: Mapping[str, pa.Schema]) -> tuple[Field, ...]:
         kinds = {require_number(inputs, self.column, alias) for alias in inputs}
@@ -71,10 +80,10 @@ class Quantiles(KeyedAggregate):
         bins = self.histogram.bin_of(values)
         if valid is not None:
             bins = np.where(valid, bins, -1)
-        count_bins(state.column("histogram"), slots, bins)
+        kernels.count_bins(state.column("histogram"), slots, bins)
 
     def results(self, slots: np.ndarray, state: KeyedState) -> list[pa.Array]:
-        counts, found = quantile_bins(state.column("histogram"), slots, self._numerators, self._denominators)
+        counts, found = kernels.quantile_bins(state.column("histogram"), slots, self._numerators, self._denominators)
         empty = found < 0
         values = self.histogram.middles[np.where(empty, 0, found)]
         columns = [pa.array(values[:, i], mask=empty[:, i]) for i in range(len(self.quantiles))]
@@ -88,7 +97,7 @@ class Quantiles(KeyedAggregate):
         return LogHistogram(low, high, self.accuracy or DEFAULT_ACCURACY, self.resolution or self._resolution(integers))
 
     def _resolution(self, integers: bool) -> float:
-        """The smallest magnitude worth telling from 0."""
+        """The smallest magnitude that is distinguished from 0."""
         low, high = self.range
         if low > 0 or high < 0:
             return min(abs(low), abs(high))
@@ -98,14 +107,14 @@ class Quantiles(KeyedAggregate):
 
 def _number(value: Any, option: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise OptionError(f"option {option!r} is {value!r}; allowed: a number")
+        raise OptionError(f"option {option!r} is {value!r}; allowed: a number", about=option)
     return float(value)
 
 
 def _quantile(value: Any) -> Fraction:
     """Exact, so that 0.55 of 20 elements is the 11th and not, by a rounding error, the 12th."""
     if not 0 <= _number(value, "quantiles") <= 1:
-        raise OptionError(f"option 'quantiles' has {value!r}; allowed: from 0 to 1")
+        raise OptionError(f"option 'quantiles' has {value!r}; allowed: from 0 to 1", about="quantiles")
     return Fraction(str(value)).limit_denominator(1_000_000)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamtopology.jobs import expressions
+from streamtopology.jobs.columnar import expressions
 from streamtopology.jobs.operators.base import Operator, Output, Rows
 from streamtopology.jobs.operators.options import OptionError, expressions_of
 
@@ -30,7 +30,7 @@ class _Expressions(Operator):
 
 
 class Map(_Expressions):
-    """`select`: SQL expressions that make the output's columns; `where`: which tuples go on."""
+    """`select`: SQL expressions that make the output's columns; `where`: the condition for tuples to be emitted."""
 
     def __init__(self, select: list[str], where: str | None = None, **common: Any) -> None:
         super().__init__(**common)
@@ -38,7 +38,7 @@ class Map(_Expressions):
 
 
 class Filter(_Expressions):
-    """`where`: the SQL condition for tuples to go on; false and NULL leave them out."""
+    """`where`: the SQL condition for tuples to be emitted; false and NULL leave them out."""
 
     def __init__(self, where: str, **common: Any) -> None:
         super().__init__(**common)

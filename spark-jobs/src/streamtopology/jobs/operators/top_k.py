@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamtopology.jobs.lazy import LazyModule
 from streamtopology.jobs.operators.base import BadTuple, Rows, field_values
 from streamtopology.jobs.operators.columns import countable, numbers, require_number
-from streamtopology.jobs.operators.kernels import keep_largest
-from streamtopology.jobs.operators.keyed import KeyedAggregate
+from streamtopology.jobs.operators.keyed_aggregate import KeyedAggregate
 from streamtopology.jobs.operators.options import OptionError, require_column
 from streamtopology.jobs.state import Field, KeyedState
 
+if TYPE_CHECKING:
+    from streamtopology.jobs.operators import kernels
+else:
+    kernels = LazyModule("streamtopology.jobs.operators.kernels")
+
 MOST = 1000
+_MARK = b"\xff"
+"""The end of an id that ends with a zero byte, as those are what an id is filled up with; no text has this byte."""
 
 
 class TopK(KeyedAggregate):
@@ -37,11 +44,13 @@ class TopK(KeyedAggregate):
         by = {require_number(inputs, self.by, alias) for alias in inputs}
         ids = {require_column(inputs, self.id, alias).type for alias in inputs}
         if len(by) > 1 or len(ids) > 1:
-            raise OptionError(f"{self.by!r} and {self.id!r} have other types in different inputs; cast them in a map")
+            raise OptionError(
+                f"{self.by!r} and {self.id!r} have other types in different inputs; cast them in a map", about=self.by
+            )
         self._by_type, self._id_type = by.pop(), ids.pop()
         self._ids_are_text = pa.types.is_string(self._id_type) or pa.types.is_large_string(self._id_type)
         if not (self._ids_are_text or pa.types.is_integer(self._id_type)):
-            raise OptionError(f"id column {self.id!r} is {self._id_type}; allowed: an integer or a string")
+            raise OptionError(f"id column {self.id!r} is {self._id_type}; allowed: an integer or a string", about=self.id)
         value = np.dtype(np.float64 if pa.types.is_floating(self._by_type) else np.int64)
         id_field = (
             Field("top_ids", np.dtype(np.uint8), shape=(self.k, self.id_bytes))
@@ -81,29 +90,41 @@ class TopK(KeyedAggregate):
 
     def _keep(self, state: KeyedState, slots: np.ndarray, values: np.ndarray, ids: np.ndarray) -> None:
         kept_values, kept_ids, used = (state.column(name) for name in ("top_values", "top_ids", "top_used"))
-        keep_largest(kept_values, kept_ids, used, slots, values, np.ascontiguousarray(ids))
+        kernels.keep_largest(kept_values, kept_ids, used, slots, values, np.ascontiguousarray(ids))
 
     def _encoded(self, names: pa.Array) -> np.ndarray:
-        """int64[n, 1], or uint8[n, idBytes] filled up with zero bytes."""
+        """int64[n, 1], or uint8[n, idBytes] filled up with zero bytes; a text that ends with one is marked."""
         if not self._ids_are_text:
             return numbers(names)[0][:, None]
-        long = np.flatnonzero(pc.call_function("binary_length", [names]).to_numpy() > self.id_bytes)
+        texts = _marked(names.cast(pa.large_binary()))
+        long = np.flatnonzero(pc.call_function("binary_length", [texts]).to_numpy() > self.id_bytes)
         if len(long):
             raise BadTuple(long, f"the id {names[int(long[0])].as_py()!r} is longer than idBytes: {self.id_bytes}")
         padded = np.zeros((len(names), self.id_bytes), np.uint8)
         if len(names):
-            texts = np.array(names.cast(pa.binary()).to_numpy(zero_copy_only=False), dtype=f"S{self.id_bytes}")
-            padded[:] = texts.view(np.uint8).reshape(len(names), self.id_bytes)
+            ids = np.array(texts.to_numpy(zero_copy_only=False), dtype=f"S{self.id_bytes}")
+            padded[:] = ids.view(np.uint8).reshape(len(names), self.id_bytes)
         return padded
 
     def _decoded(self, ids: np.ndarray) -> pa.Array:
         if not self._ids_are_text:
             return pa.array(ids[:, 0]).cast(self._id_type)
-        texts = np.ascontiguousarray(ids).view(f"S{self.id_bytes}").reshape(-1)
-        return pa.array(texts.tolist(), pa.binary()).cast(self._id_type)
+        texts = np.ascontiguousarray(ids).view(f"S{self.id_bytes}").reshape(-1).tolist()
+        if (ids == _MARK[0]).any():
+            texts = [text.removesuffix(_MARK) for text in texts]
+        return pa.array(texts, pa.binary()).cast(self._id_type)
+
+
+def _marked(texts: pa.Array) -> pa.Array:
+    ending = pc.call_function("ends_with", [texts], pc.MatchSubstringOptions("\0"))
+    if not pc.call_function("any", [ending]).as_py():
+        return texts
+    mark = pa.scalar(_MARK, pa.large_binary())
+    marked = pc.call_function("binary_join_element_wise", [texts, mark, pa.scalar(b"", pa.large_binary())])
+    return pc.call_function("if_else", [ending, marked, texts])
 
 
 def _whole(value: Any, option: str, most: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-        raise OptionError(f"option {option!r} is {value!r}; allowed: a whole number from 1 to {most:,}")
+        raise OptionError(f"option {option!r} is {value!r}; allowed: a whole number from 1 to {most:,}", about=option)
     return value

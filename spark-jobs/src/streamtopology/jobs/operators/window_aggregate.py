@@ -8,11 +8,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamtopology.jobs.keys import KeyColumns
+from streamtopology.jobs.columnar.keys import KeyColumns
 from streamtopology.jobs.operators.aggregate import Aggregates, parse_calls
 from streamtopology.jobs.operators.base import BatchInfo, Operator, Output, Rows
 from streamtopology.jobs.operators.options import OptionError, key_schema, require_column
-from streamtopology.jobs.operators.windows import Windows, check_time_column, closed_until, duration_micros, on_time
+from streamtopology.jobs.operators.windows import (
+    EVERYTHING_CLOSED,
+    Windows,
+    check_time_column,
+    closed_micros,
+    duration_micros,
+    on_time,
+    watermark_micros,
+)
 from streamtopology.jobs.state import Field, KeyedState, KeyedStateSchema
 
 START, END = "window_start", "window_end"
@@ -22,8 +30,9 @@ _CLOSES = "window_closes"
 class WindowAggregate(Operator):
     """Tumbling windows of `size`, or sliding ones with a `slide` smaller than that, over the event-time column `time`.
 
-    A window's row (key, window_start, window_end, results) is emitted once, when the watermark reaches its end or the
-    input ends for good; then the window is forgotten.
+    A window's row (key, window_start, window_end, results) is emitted when the watermark reaches its end or the input ends
+    for good. The window is forgotten `allowedLateness` after that; until then it is emitted again in each batch that
+    brings it tuples.
     """
 
     emits_behind_watermark = True
@@ -35,6 +44,7 @@ class WindowAggregate(Operator):
         size: str | float,
         aggregates: Mapping[str, str],
         slide: str | float | None = None,
+        allowedLateness: str | float = 0,  # noqa: N803 - the option's name in the manifest
         **common: Any,
     ) -> None:
         super().__init__(**common)
@@ -42,50 +52,83 @@ class WindowAggregate(Operator):
         size_micros = duration_micros(size, "size")
         self.windows = Windows(size_micros, size_micros if slide is None else duration_micros(slide, "slide"))
         if self.windows.slide > self.windows.size:
-            raise OptionError(f"option 'slide' is {slide!r}, 'size' is {size!r}; allowed: a slide of at most the size")
+            raise OptionError(
+                f"option 'slide' is {slide!r}, 'size' is {size!r}; allowed: a slide of at most the size", about="slide"
+            )
+        self.lateness = duration_micros(allowedLateness, "allowedLateness", least=0)
         self.calls = parse_calls(aggregates)
+        self._touched: list[np.ndarray] = []
+        self._due: float | None = None
 
     def prepare(self, inputs: Mapping[str, pa.Schema], key: tuple[str, ...]) -> pa.Schema | None:
         keys = key_schema(inputs, key)
         bounds = {check_time_column(self.time, require_column(inputs, self.time, alias).type) for alias in inputs}
         if len(bounds) > 1:
-            raise OptionError(f"time column {self.time!r} has different time zones in different inputs; cast it in a map")
+            raise OptionError(
+                f"time column {self.time!r} has different time zones in different inputs; cast it in a map", about="time"
+            )
         self._bound = bounds.pop()
         self.aggregates = Aggregates(self.calls, inputs)
         self._window_keys = pa.schema([*keys, (START, self._bound)])
         fields = (Field(_CLOSES, np.dtype(np.int64)), *self.aggregates.fields)
-        self.state = KeyedStateSchema(fields, self._window_keys)
+        self.state = KeyedStateSchema(fields, self._window_keys, self.aggregates.upgrade)
         names = [*self._window_keys.names, END, *self.aggregates.schema.names]
         if len(set(names)) < len(names):
             raise OptionError(f"two columns of the result have one name: {', '.join(names)}")
         self.output = pa.schema([*self._window_keys, (END, self._bound), *self.aggregates.schema])
         return self.output
 
+    def begin(self, batch: BatchInfo) -> None:
+        super().begin(batch)
+        self._touched = []
+
     def process(self, rows: Rows, state: KeyedState) -> Output:
         if rows.keys is None:
             raise ValueError("window-aggregate needs the rows' keys")
-        places, times = on_time(rows.column(self.time), self.batch)
-        self.late_rows += len(rows) - len(places)
-        which, starts = self.windows.of(times)
-        members = rows if len(rows) == len(places) and self.windows.tumbling else rows.take(places[which])
+        closed = closed_micros(self.batch, self.lateness)
+        places, times = on_time(rows.column(self.time), self.windows.first_open(closed))
+        kept = self.leave_out_late(rows, places)
+        which, starts = self.windows.of(times, closed)
+        members = kept if self.windows.tumbling else kept.take(which)
         assert members.keys is not None
         bounds = pa.array(starts, pa.int64()).cast(pa.timestamp("us")).cast(self._bound)
         keys = KeyColumns.from_arrays([*members.keys.decode(), bounds], self._window_keys.names, len(members))
         slots = state.slots(keys, members.keys.hashes)
         state.column(_CLOSES)[slots] = starts + self.windows.size
         self.aggregates.fold(members, slots, state)
+        if self.lateness:
+            self._touched.append(slots)
         return None
 
     def finish(self, batch: BatchInfo, state: KeyedState) -> Output:
-        until = closed_until(batch)
+        until = watermark_micros(batch)
+        live = state.live()
+        closes = state.column(_CLOSES)[live]
+        next_close = closes.min(initial=EVERYTHING_CLOSED, where=True if until is None else closes > until)
+        self._due = None if next_close == EVERYTHING_CLOSED else float(next_close) / 1e6
         if until is None:
             return None
-        open_or_not = state.live()
-        closed = open_or_not[state.column(_CLOSES)[open_or_not] <= until]
-        if not len(closed):
-            return None
-        ends = pa.array(state.column(_CLOSES)[closed], pa.int64()).cast(pa.timestamp("us")).cast(self._bound)
-        columns = [*state.keys(closed), ends, *self.aggregates.results(closed, state)]
-        emitted = pa.RecordBatch.from_arrays(columns, schema=self.output)
-        state.delete(closed)
+        shown = live[self._is_shown(live, closes, until)]
+        emitted = self.shown(state, shown) if len(shown) else None
+        over = live[closes <= (until if until == EVERYTHING_CLOSED else until - self.lateness)]
+        if len(over):
+            state.delete(over)
         return emitted
+
+    @property
+    def due(self) -> float | None:
+        return self._due
+
+    def _is_shown(self, slots: np.ndarray, closes: np.ndarray, until: int) -> np.ndarray:
+        """bool[n]: the windows that close in this batch, and of those that are closed already the ones with new tuples."""
+        closing = closes <= until
+        before = closed_micros(self.batch, 0)
+        if not self.lateness or before is None:
+            return closing
+        return closing & ((closes > before) | np.isin(slots, np.concatenate([np.empty(0, np.int64), *self._touched])))
+
+    def shown(self, state: KeyedState, slots: np.ndarray) -> pa.RecordBatch:
+        """A row for each window, closed or not: key, window_start, window_end, results."""
+        ends = pa.array(state.column(_CLOSES)[slots], pa.int64()).cast(pa.timestamp("us")).cast(self._bound)
+        columns = [*state.keys(slots), ends, *self.aggregates.results(slots, state)]
+        return pa.RecordBatch.from_arrays(columns, schema=self.output)

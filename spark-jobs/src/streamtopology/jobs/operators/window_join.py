@@ -8,10 +8,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamtopology.jobs import expressions
+from streamtopology.jobs.columnar import expressions
+from streamtopology.jobs.columnar.empty import empty_table
+from streamtopology.jobs.columnar.expressions import quoted
 from streamtopology.jobs.operators.base import BatchInfo, Operator, Output, Rows
 from streamtopology.jobs.operators.options import OptionError, expressions_of, key_schema, require_column
-from streamtopology.jobs.operators.windows import check_time_column, closed_until, duration_micros, on_time
+from streamtopology.jobs.operators.windows import (
+    Windows,
+    check_time_column,
+    closed_micros,
+    duration_micros,
+    on_time,
+    watermark_micros,
+)
 from streamtopology.jobs.state import RowState, RowStateSchema
 
 _AT, _WINDOW, _KEY = "_join_at", "_join_window", "_join_key_"
@@ -23,7 +32,8 @@ class WindowJoin(Operator):
 
     `time`: the event-time column, or {input: column}. `where`: a SQL condition on the tuples, `select`: the SQL columns
     of the result, both naming columns as input.column; without `select`: the key, then input_column for all others.
-    Every combination is emitted exactly once, in the batch its last tuple arrives in.
+    Every combination is emitted exactly once, in the batch its last tuple arrives in. Tuples are kept `allowedLateness`
+    longer than the watermark alone would have it. With `within` a tuple is late at or below the watermark.
     """
 
     drops_late_rows = True
@@ -35,6 +45,7 @@ class WindowJoin(Operator):
         within: str | float | None = None,
         select: list[str] | None = None,
         where: str | None = None,
+        allowedLateness: str | float = 0,  # noqa: N803 - the option's name in the manifest
         **common: Any,
     ) -> None:
         super().__init__(**common)
@@ -43,6 +54,7 @@ class WindowJoin(Operator):
             raise OptionError("window-join needs either size (tumbling windows) or within (a distance in time), not both")
         self.size = None if size is None else duration_micros(size, "size")
         self.within = None if within is None else duration_micros(within, "within", least=0)
+        self.lateness = duration_micros(allowedLateness, "allowedLateness", least=0)
         self.select = None if select is None else expressions_of(select, "select")
         self.where = where
         self._arrived: dict[str, list[pa.RecordBatch]] = {}
@@ -58,11 +70,13 @@ class WindowJoin(Operator):
         self._kept = {alias: _kept_schema(schema, keys) for alias, schema in inputs.items()}
         self.state = RowStateSchema(self._kept, tuple(f"{_KEY}{i}" for i in range(len(key))), _AT)
         self._join = self._sql(list(inputs), self.select or _all_columns(inputs, key), len(key))
-        empty = {_table(alias): schema.empty_table() for alias, schema in self._kept.items()}
+        empty = {_table(alias): empty_table(schema) for alias, schema in self._kept.items()}
         output = expressions.query_schema(empty, self._join)
         if any(name.startswith(_OWN) for name in output.names) or len(set(output.names)) < len(output.names):
             names = ", ".join(output.names)
-            raise OptionError(f"option 'select' must give each column a name of its own, without *; it gives {names}")
+            raise OptionError(
+                f"option 'select' must give each column a name of its own, without *; it gives {names}", about="select"
+            )
         self.output = output
         return output
 
@@ -73,9 +87,8 @@ class WindowJoin(Operator):
     def process(self, rows: Rows, state: RowState) -> Output:
         if rows.keys is None:
             raise ValueError("window-join needs the rows' keys")
-        places, times = on_time(rows.column(self._times[rows.input]), self.batch)
-        self.late_rows += len(rows) - len(places)
-        kept = rows if len(places) == len(rows) else rows.take(places)
+        places, times = on_time(rows.column(self._times[rows.input]), self._first_open())
+        kept = self.leave_out_late(rows, places)
         assert kept.keys is not None
         windows = times if self.size is None else times // self.size
         schema = self._kept[rows.input]
@@ -97,40 +110,48 @@ class WindowJoin(Operator):
         joined = pa.concat_tables(found) if found else None
         return joined if joined is not None and joined.num_rows else None
 
+    def _first_open(self) -> int | None:
+        """The earliest event time (microseconds) whose matches are all kept or still to come; None: all are."""
+        closed = closed_micros(self.batch, self.lateness)
+        if closed is None or self.size is None:
+            return None if closed is None else closed + 1
+        return Windows(self.size, self.size).first_open(closed)
+
     def _expire(self, batch: BatchInfo, state: RowState) -> None:
-        """Forget tuples that no tuple after the watermark can meet."""
-        until = closed_until(batch)
+        """Forget tuples that no tuple in time can meet."""
+        until = watermark_micros(batch)
         if until is None:
             return
         if batch.final:
             state.expire(np.inf)
             return
+        until -= self.lateness
         needed_from = until // self.size * self.size if self.size is not None else until - (self.within or 0)
         state.expire((needed_from - 0.5) * 1e-6)  # half a microsecond earlier: seconds are rounded, no tuple lies between
 
     def _time_column(self, inputs: Mapping[str, pa.Schema], alias: str) -> str:
         name = self.time.get(alias) if isinstance(self.time, Mapping) else self.time
         if name is None:
-            raise OptionError(f"option 'time' is {self.time!r}; it has no column for input {alias!r}")
+            raise OptionError(f"option 'time' is {self.time!r}; it has no column for input {alias!r}", about="time")
         check_time_column(name, require_column(inputs, name, alias).type)
         return name
 
     def _sql(self, aliases: list[str], select: Sequence[str], keys: int) -> str:
         first, *others = aliases
         conditions = [
-            f"{_quoted(first)}.{_KEY}{i} IS NOT DISTINCT FROM {_quoted(other)}.{_KEY}{i}"
-            for other in others for i in range(keys)
-        ]  # fmt: skip
+            f"{quoted(first)}.{_KEY}{i} IS NOT DISTINCT FROM {quoted(other)}.{_KEY}{i}" for other in others for i in range(keys)
+        ]
         if self.size is not None:
-            conditions += [f"{_quoted(first)}.{_WINDOW} = {_quoted(other)}.{_WINDOW}" for other in others]
+            conditions += [f"{quoted(first)}.{_WINDOW} = {quoted(other)}.{_WINDOW}" for other in others]
         else:
             conditions += [
-                f"abs({_quoted(one)}.{_AT} - {_quoted(other)}.{_AT}) <= {self.within}"
-                for place, one in enumerate(aliases) for other in aliases[place + 1 :]
-            ]  # fmt: skip
+                f"abs({quoted(one)}.{_AT} - {quoted(other)}.{_AT}) <= {self.within}"
+                for place, one in enumerate(aliases)
+                for other in aliases[place + 1 :]
+            ]
         if self.where is not None:
             conditions.append(f"({self.where}\n)")
-        tables = ", ".join(f"{_quoted(_table(alias))} AS {_quoted(alias)}" for alias in aliases)
+        tables = ", ".join(f"{quoted(_table(alias))} AS {quoted(alias)}" for alias in aliases)
         columns = "\n, ".join(select)
         return f"SELECT {columns}\nFROM {tables}\nWHERE {' AND '.join(conditions)}"
 
@@ -143,16 +164,12 @@ def _kept_schema(schema: pa.Schema, keys: pa.Schema) -> pa.Schema:
 
 def _all_columns(inputs: Mapping[str, pa.Schema], key: tuple[str, ...]) -> list[str]:
     first = next(iter(inputs))
-    columns = [f"{_quoted(first)}.{_KEY}{i} AS {_quoted(name)}" for i, name in enumerate(key)]
+    columns = [f"{quoted(first)}.{_KEY}{i} AS {quoted(name)}" for i, name in enumerate(key)]
     for alias, schema in inputs.items():
         others = [name for name in schema.names if name not in key]
-        columns += [f"{_quoted(alias)}.{_quoted(name)} AS {_quoted(f'{alias}_{name}')}" for name in others]
+        columns += [f"{quoted(alias)}.{quoted(name)} AS {quoted(f'{alias}_{name}')}" for name in others]
     return columns
 
 
 def _table(alias: str) -> str:
     return f"tuples of {alias}"
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

@@ -1,7 +1,7 @@
 """Event time, lateness and windows: the same rules for every windowed operator.
 
-Windows are [start, start + size), aligned to 1970. A tuple is late when its event time is at or below the watermark;
-it is counted and left out, whether or not one of its windows is still open: all its windows have it, or none.
+Windows are [start, start + size), aligned to 1970. A tuple is late when all its windows were closed by earlier batches, or
+when it has no event time; it is counted and left out. A tuple at or below the watermark counts while its window is open.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from streamtopology.jobs.columnar.event_time import EVENT_TIMES, is_event_time
+from streamtopology.jobs.columnar.event_times import event_micros
 from streamtopology.jobs.operators.base import BatchInfo
-from streamtopology.jobs.operators.columns import event_micros
 from streamtopology.jobs.operators.options import OptionError, seconds_of
 
 EVERYTHING_CLOSED = np.iinfo(np.int64).max
@@ -23,7 +24,9 @@ def duration_micros(value: Any, option: str, least: int = 1) -> int:
     """Whole microseconds of a duration option, at least `least`."""
     micros = round(seconds_of(value, option) * 1e6)
     if micros < least:
-        raise OptionError(f"option {option!r} is {value!r}; allowed: a duration of at least {least} us, such as 10m")
+        raise OptionError(
+            f"option {option!r} is {value!r}; allowed: a duration of at least {least} us, such as 10m", about=option
+        )
     return micros
 
 
@@ -31,31 +34,35 @@ def check_time_column(name: str, kind: pa.DataType) -> pa.DataType:
     """The type of window bounds for an event-time column: a timestamp in microseconds."""
     if pa.types.is_timestamp(kind):
         return pa.timestamp("us", kind.tz)
-    if pa.types.is_date(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind):
+    if is_event_time(kind):
         return pa.timestamp("us", "UTC")
-    raise OptionError(f"time column {name!r} is {kind}; allowed: a timestamp, a date, or a number of epoch seconds")
+    raise OptionError(f"time column {name!r} is {kind}; allowed: {EVENT_TIMES}", about=name)
 
 
 def watermark_micros(batch: BatchInfo) -> int | None:
+    """The time (microseconds) up to which windows close in this batch; None: none will close yet."""
+    if batch.final:
+        return EVERYTHING_CLOSED
     return None if batch.watermark is None else round(batch.watermark * 1e6)
 
 
-def closed_until(batch: BatchInfo) -> int | None:
-    """Windows that end at or before this (microseconds) will get no more tuples; None: none will close yet."""
-    return EVERYTHING_CLOSED if batch.final else watermark_micros(batch)
+def closed_micros(batch: BatchInfo, lateness: int) -> int | None:
+    """The time (microseconds) up to which windows take no more tuples: `lateness` after earlier batches closed them."""
+    return None if batch.closed_until is None else round(batch.closed_until * 1e6) - lateness
 
 
-def on_time(column: pa.Array, batch: BatchInfo) -> tuple[np.ndarray, np.ndarray]:
+def on_time(column: pa.Array, first_open: int | None) -> tuple[np.ndarray, np.ndarray]:
     """(int64[m] places of the tuples that are not late, int64[m] their event times in microseconds).
 
-    A tuple whose event time is NULL or NaN belongs to no window and is left out like a late one.
+    first_open: the earliest time that is not late; None: all are in time. A tuple without event time is left out, too.
     """
     times, valid = event_micros(column)
-    watermark = watermark_micros(batch)
-    kept = np.ones(len(times), np.bool_) if valid is None else valid
-    if watermark is not None:
-        kept = kept & (times > watermark)
-    places = np.flatnonzero(kept)
+    if first_open is not None:
+        kept = times >= first_open
+        valid = kept if valid is None else valid & kept
+    if valid is None or valid.all():
+        return np.arange(len(times)), times
+    places = np.flatnonzero(valid)
     return places, times[places]
 
 
@@ -71,12 +78,20 @@ class Windows:
         """Each time lies in exactly one window."""
         return self.slide == self.size
 
-    def of(self, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(int64[m] which of `times`, int64[m] window start), one entry for each window a time lies in."""
+    def first_open(self, closed: int | None) -> int | None:
+        """The earliest time that lies in a window which ends after `closed` (None: all windows do)."""
+        return None if closed is None else ((closed - self.size) // self.slide + 1) * self.slide
+
+    def of(self, times: np.ndarray, closed: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """(int64[m] which of `times`, int64[m] window start), one entry for each window a time lies in.
+
+        Windows that end at or before `closed` are left out; each of `times` has another one.
+        """
         newest = times // self.slide * self.slide
         if self.tumbling:
             return np.arange(len(times)), newest
         steps = np.arange(-(-self.size // self.slide), dtype=np.int64) * self.slide
         starts = newest[:, None] - steps
-        which, step = np.nonzero(starts > times[:, None] - self.size)
+        oldest = times[:, None] - self.size
+        which, step = np.nonzero(starts > (oldest if closed is None else np.maximum(oldest, closed - self.size)))
         return which, starts[which, step]

@@ -1,1 +1,1 @@
-"""The data plane in pods: the driver's process, the executors' launcher, and what the operator tells them."""
+"""The data plane in pods: the driver's process, the executors' launcher, and the routing ConfigMap from the operator."""

@@ -1,4 +1,4 @@
-"""Executors in pods that somebody else starts, sizes and ends: this side only knows which slot each of them fills."""
+"""Executors in pods. The operator starts, sizes and ends them; this side only knows which slot each of them fills."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 
-from streamtopology.jobs.cluster import SessionKeeper, executor_slots, warm_up
-from streamtopology.jobs.executors import ExecutorWatch
-from streamtopology.jobs.local.cluster import MEBIBYTE, ExecutorSlot
-from streamtopology.jobs.pinning import ExecutorInfo
 from streamtopology.jobs.pods.environment import DriverEnvironment
-from streamtopology.jobs.pods.settings import MASTER, driver_settings
-from streamtopology.jobs.session import create_session, spark_conf
-from streamtopology.routing.topology import Topology
+from streamtopology.jobs.pods.spark_settings import MASTER, driver_settings
+from streamtopology.jobs.spark.cluster import MEBIBYTE, ExecutorSlot, SessionKeeper, executor_slots, warm_up
+from streamtopology.jobs.spark.executor_watch import ExecutorWatch
+from streamtopology.jobs.spark.pinned_rdd import ExecutorInfo
+from streamtopology.jobs.spark.session import create_session, spark_conf, stop_session
+from streamtopology.topology import Topology
 
 PATIENCE_SECONDS = 10.0
 """From the first executor on, how long to wait for all of them before one of each class is enough."""
@@ -25,18 +24,18 @@ LONG_PATIENCE_SECONDS = 60.0
 """From the first executor on, how long to wait for one of each class before any is enough."""
 
 _LOOK_SECONDS = 0.2
-_TELL_SECONDS = 10.0
+_REPEAT_SECONDS = 10.0
 
 
 class Stopped(Exception):
-    """The process was told to end before the run began."""
+    """The process was stopped before the run began."""
 
 
 def enough(slots: Sequence[ExecutorSlot], filled: Collection[str], waited_seconds: float) -> bool:
-    """Whether to begin with the executors of the slots named `filled`, `waited_seconds` after the first one came.
+    """True if a run can begin with the executors of the slots named `filled`, `waited_seconds` after the first one.
 
-    All are waited for a little, as they usually come together; then one of each class will do, and in the end any: the
-    others' instances are dealt out among those there are, and come home when their executor does.
+    At first all are waited for, as they usually arrive together; then one of each class is enough, and in the end any one:
+    the others' instances are dealt to the present executors, and return when their executor arrives.
     """
     there = [slot for slot in slots if slot.name in filled]
     if len(there) == len(slots):
@@ -47,21 +46,25 @@ def enough(slots: Sequence[ExecutorSlot], filled: Collection[str], waited_second
 
 
 class KubernetesCluster(SessionKeeper):
-    """Implements `Cluster`. Entered when the session is up and enough executors are admitted; others may come at any time.
+    """Implements `Cluster`. Entered when the session is up and enough executors are admitted; others may arrive later.
 
-    `progress` gets a sentence for each step on the way there, `tell` one for each executor that comes or is lost, at any
+    `progress` gets a sentence for each step on the way there, `notify` one for each executor that arrives or is lost, at any
     time. `is_stopping` is asked while waiting, which then ends with `Stopped`.
     """
 
     def __init__(
-        self, environment: DriverEnvironment, topology: Topology, progress: Callable[[str], None],
-        tell: Callable[[str], None], is_stopping: Callable[[], bool],
-    ) -> None:  # fmt: skip
+        self,
+        environment: DriverEnvironment,
+        topology: Topology,
+        progress: Callable[[str], None],
+        notify: Callable[[str], None],
+        is_stopping: Callable[[], bool],
+    ) -> None:
         super().__init__()
         self._environment = environment
         self._slots = executor_slots(topology)
         self._progress = progress
-        self._tell = tell
+        self._notify = notify
         self._is_stopping = is_stopping
 
     @property
@@ -71,42 +74,49 @@ class KubernetesCluster(SessionKeeper):
     def _begin(self, undo: ExitStack) -> None:
         self._progress("starting Spark")
         self._spark = create_session(self._environment.topology, MASTER, self._settings())
-        undo.callback(self._spark.stop)
-        watch = ExecutorWatch(self._spark, partial(warm_up, self._spark), self._tell, slot_of=self.slot_of)
+        undo.callback(stop_session, self._spark)
+        watch = ExecutorWatch(self._spark, partial(warm_up, self._spark), self._notify, slot_of=self.slot_of)
         self._watch = undo.enter_context(watch)
         self._await_executors()
 
     def slot_of(self, executor: ExecutorInfo) -> str:
-        """By the executor's class and its pod's ordinal, whether the topology has that slot or not (yet, or any more)."""
+        """Return the slot of the executor's class and its pod's ordinal, even if the topology does not have that slot now."""
         return f"{executor.attributes.get('CLASS')}-{executor.attributes.get('POD_NAME', '').rpartition('-')[2]}"
 
     def start(self, slots: Sequence[ExecutorSlot]) -> None:
-        """The operator makes the pods; their executors may be there already."""
+        """Add the slots; the operator makes the pods, and their executors may have arrived already."""
+        if self._watch is not None:
+            self._watch.retain([slot.name for slot in slots])
         self._slots = (*self._slots, *slots)
 
     def release(self, slots: Collection[str]) -> None:
-        """The operator takes the pods away once `/stats` lists these slots no more."""
+        """Remove the slots; the operator deletes the pods once `/stats` no longer lists these slots."""
+        if self._watch is not None:
+            self._watch.release(slots)
         self._slots = tuple(slot for slot in self._slots if slot.name not in slots)
 
     @contextmanager
     def unlimited(self) -> Iterator[None]:
-        """Nothing to lift: the pods' limits are the operator's."""
+        """Do nothing: the operator sets the pods' limits."""
         yield
 
+    def check_room(self, slots: Collection[ExecutorSlot]) -> None:
+        """Do nothing: pods that find no node wait for one."""
+
     def resize(self, class_name: str, cpu: float) -> None:
-        """The operator resizes the pods; here the class's declared CPU changes with it."""
+        """Change the class's declared CPU; the operator resizes the pods."""
         if class_name not in {slot.class_name for slot in self._slots}:
             known = ", ".join(sorted({slot.class_name for slot in self._slots}))
             raise ValueError(f"no executor class {class_name!r}; there are: {known}")
         self._slots = tuple(replace(slot, cpu=cpu) if slot.class_name == class_name else slot for slot in self._slots)
 
     def _settings(self) -> dict[str, str]:
-        heap = self._environment.heap_mebibytes * MEBIBYTE  # of executors it is what their own command line says
+        heap = self._environment.heap_mebibytes * MEBIBYTE  # executors have theirs from their own command line
         return {**spark_conf(len(self._slots), heap, python=sys.executable), **driver_settings(self._environment)}
 
     def _await_executors(self) -> None:
         first_at: float | None = None
-        told, told_at = "", time.monotonic()
+        shown, shown_at = "", time.monotonic()
         while not self._is_stopping():
             self.watch.raise_failure()
             filled = {self.slot_of(executor) for executor in self.watch.admitted()}
@@ -116,8 +126,8 @@ class KubernetesCluster(SessionKeeper):
             if first_at is not None and enough(self._slots, filled, now - first_at):
                 return
             text = _waiting(self._slots, filled)
-            if text != told or now - told_at >= _TELL_SECONDS:
-                told, told_at = text, now
+            if text != shown or now - shown_at >= _REPEAT_SECONDS:
+                shown, shown_at = text, now
                 self._progress(text)
             time.sleep(_LOOK_SECONDS)
         raise Stopped

@@ -1,7 +1,7 @@
-"""`streamtopology driver`: runs one topology in a pod, as the operator's routing ConfigMap tells it, until it is told to end.
+"""`streamtopology driver`: runs one topology in a pod, by the operator's routing ConfigMap, until SIGTERM.
 
-It reads top to bottom: wait for the ConfigMap, check the topology, start Spark, wait for executors, run batches while
-following the ConfigMap. The status server answers all the while.
+The steps: wait for the ConfigMap, check the topology, start Spark, wait for executors, run batches while following the
+ConfigMap. The status server answers from the first step on.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,46 +21,50 @@ from kubernetes.client import CoreV1Api
 from kubernetes.config import load_incluster_config
 from kubernetes.config.config_exception import ConfigException
 
-from streamtopology.jobs.failures import WrongUse
-from streamtopology.jobs.history import History
-from streamtopology.jobs.logs import tag_all
-from streamtopology.jobs.metrics import Metrics
+from streamtopology.contract.phases import Phase
+from streamtopology.contract.pods import HTTP_PORT, routing_map_name
+from streamtopology.contract.routing_configmap import RoutingMapError
+from streamtopology.contract.stats_question import Question
+from streamtopology.jobs.errors import WrongUse
+from streamtopology.jobs.log_tags import tag_all
+from streamtopology.jobs.observe.history import History
+from streamtopology.jobs.observe.http_server import EVERYWHERE, EVERYWHERE_IPV6, StatusServer
+from streamtopology.jobs.observe.prometheus import Metrics
+from streamtopology.jobs.observe.stats import Standing, build_stats
 from streamtopology.jobs.pods.cluster import KubernetesCluster, Stopped
+from streamtopology.jobs.pods.configmap_follower import Follower, Mailbox, following, newest
+from streamtopology.jobs.pods.configmap_watch import ConfigMapWatch
 from streamtopology.jobs.pods.environment import (
     CODE_FOLDER,
-    HTTP_PORT,
     SCRATCH,
     TERMINATION_LOG,
     DriverEnvironment,
-    routing_map_name,
+    logs_json,
 )
-from streamtopology.jobs.pods.follower import Follower, Mailbox, following, newest
 from streamtopology.jobs.pods.log_lines import LogLines
-from streamtopology.jobs.pods.routing_map import RoutingMap
-from streamtopology.jobs.pods.routing_watch import ConfigMapWatch
-from streamtopology.jobs.pods.settings import driver_settings
-from streamtopology.jobs.runner import RunOptions, TopologyRun, check_before_start, new_history
-from streamtopology.jobs.server import EVERYWHERE, StatusServer
-from streamtopology.jobs.session import start_driver_jvm
-from streamtopology.jobs.stats import Standing, build_stats
-from streamtopology.routing.routing_map import RoutingMapError
-from streamtopology.routing.topology import ManifestError, Problem, Topology
+from streamtopology.jobs.pods.routing_configmap import RoutingMap
+from streamtopology.jobs.pods.spark_settings import driver_settings
+from streamtopology.jobs.runtime.preflight import check_before_start
+from streamtopology.jobs.runtime.topology_run import RunOptions, TopologyRun, new_history
+from streamtopology.jobs.spark.cluster import Cluster
+from streamtopology.jobs.spark.session import start_driver_jvm
+from streamtopology.topology import ManifestError, Topology, problems_in_pods
 
 _LOOK_SECONDS = 0.5
-_TELL_SECONDS = 10.0
+_REPEAT_SECONDS = 10.0
 _LONGEST_MESSAGE = 4000  # Kubernetes cuts a termination message at 4096 bytes
 
 
 def run_driver(environ: Mapping[str, str]) -> int:
-    """Run until SIGTERM; returns 0. What it raises is on the termination log, too: ManifestError, WrongUse, TopologyFailed."""
-    tag_all()
-    with _told_on_termination(TERMINATION_LOG):
+    """Run until SIGTERM; return 0. Raises ManifestError, WrongUse, TopologyFailed, written to the termination log, too."""
+    with _written_on_termination(TERMINATION_LOG):
+        tag_all(as_json=logs_json(environ))
         environment = DriverEnvironment.read(environ)
         try:
             load_incluster_config()
         except ConfigException as missing:
             raise WrongUse(f"this command runs in a pod with a service account: {missing}") from missing
-        process = DriverProcess(environment)
+        process = DriverProcess(environment, _in_pod(environment))
         signal.signal(signal.SIGTERM, lambda *_: process.stop())
         try:
             process.run()
@@ -68,11 +73,35 @@ def run_driver(environ: Mapping[str, str]) -> int:
     return 0
 
 
-class DriverProcess:
-    """One driver and what it serves. `stop` may be called from a signal handler: the batch at work is finished first."""
+Progress = Callable[[str], None]
+ClusterOf = Callable[[Topology, Progress, Progress, Callable[[], bool]], AbstractContextManager[Cluster]]
+"""The cluster of a topology, to be entered: from steps of the start, news, and whether the process is stopping."""
 
-    def __init__(self, environment: DriverEnvironment) -> None:
+
+@dataclass(frozen=True)
+class Surroundings:
+    """The API server, the executors and the port of the status server of a driver.
+
+    `start_jvm` starts the driver's JVM early, before the topology is known.
+    """
+
+    core: CoreV1Api
+    cluster_of: ClusterOf
+    start_jvm: Callable[[], None]
+    port: int
+
+
+def _in_pod(environment: DriverEnvironment) -> Surroundings:
+    start_jvm = partial(start_driver_jvm, driver_settings(environment))
+    return Surroundings(CoreV1Api(), partial(KubernetesCluster, environment), start_jvm, HTTP_PORT)
+
+
+class DriverProcess:
+    """One driver and its status server. `stop` may be called from a signal handler: the running batch is finished first."""
+
+    def __init__(self, environment: DriverEnvironment, surroundings: Surroundings) -> None:
         self._environment = environment
+        self._surroundings = surroundings
         self._history = History(environment.topology, (), {})
         self._map_name = routing_map_name(environment.topology)
         self._mailbox: Mailbox = Mailbox()
@@ -87,23 +116,24 @@ class DriverProcess:
             self._run.stop()
 
     def run(self) -> None:
-        """Returns after `stop`; raises `Stopped` when that came before the first batch."""
-        environment = self._environment
+        """Run until `stop`. Raises `Stopped` if that was called before the first batch."""
+        environment, around = self._environment, self._surroundings
         metrics = Metrics(self._history)
-        watch = ConfigMapWatch(CoreV1Api(), environment.namespace, self._map_name, self._mailbox.put, self._tell)
+        watch = ConfigMapWatch(around.core, environment.namespace, self._map_name, self._mailbox.put, self._notify)
         with ExitStack() as undo:
             is_ready = self._history.is_ready
-            undo.enter_context(StatusServer(metrics.registry, self._stats, is_ready, EVERYWHERE, HTTP_PORT))
+            host = EVERYWHERE_IPV6 if ":" in environment.pod_ip else EVERYWHERE
+            undo.enter_context(StatusServer(metrics.registry, self._stats, is_ready, host, around.port))
             starter = undo.enter_context(ThreadPoolExecutor(1))
-            jvm = starter.submit(start_driver_jvm, driver_settings(environment))
+            jvm = starter.submit(around.start_jvm)
             undo.enter_context(watch)
             first = self._first_routing()
             jvm.result()
             self._work(first)
             if not self._stopping.is_set():
-                self._history.enter("done")
+                self._history.enter(Phase.DONE)
             while not self._stopping.wait(_LOOK_SECONDS):
-                """The input has ended: what came of it is served until the operator takes the pod away."""
+                """The input has ended: the results are served until the operator deletes the pod."""
 
     def _work(self, first: RoutingMap) -> None:
         """Run the batches of the topology, to the end of its input or until `stop`."""
@@ -111,29 +141,29 @@ class DriverProcess:
         known = new_history(topology)
         self._history.slots, self._history.policies = known.slots, known.policies
         with ExitStack() as undo:
-            cluster = undo.enter_context(
-                KubernetesCluster(self._environment, topology, self._history.enter, self._tell, self._stopping.is_set)
-            )
-            options = RunOptions(work_dir=SCRATCH, decides=False)
+            is_stopping = self._stopping.is_set
+            entered = self._surroundings.cluster_of(topology, self._history.starting, self._notify, is_stopping)
+            cluster = undo.enter_context(entered)
+            options = RunOptions(work_dir=SCRATCH, decides=False, former_checkpoint=first.former_checkpoint)
             run = TopologyRun(cluster, topology, CODE_FOLDER, self._history, options)
             self._follower = Follower(run, self._map_name, first)
             self._run = run
-            if self._stopping.is_set():  # told to stop a moment before there was a run to be told
+            if self._stopping.is_set():  # `stop` was called a moment before there was a run to stop
                 raise Stopped
             undo.enter_context(following(self._mailbox, self._follower))
             run.stream()
 
     def _first_routing(self) -> RoutingMap:
-        """Wait for a ConfigMap with a topology. ManifestError: that topology cannot run; WrongUse: it is another's."""
-        told, told_at = "", time.monotonic()
+        """Wait for a ConfigMap with a topology. Raises ManifestError if it cannot run, WrongUse if it is another topology."""
+        shown, shown_at = "", time.monotonic()
         text = f"waiting for ConfigMap {self._map_name}"
         while not self._stopping.is_set():
-            if text != told or time.monotonic() - told_at >= _TELL_SECONDS:
-                told, told_at = text, time.monotonic()
-                self._history.enter(text)
+            if text != shown or time.monotonic() - shown_at >= _REPEAT_SECONDS:
+                shown, shown_at = text, time.monotonic()
+                self._history.starting(text)
             for content in newest(self._mailbox, _LOOK_SECONDS):
                 if content is None:
-                    text = f"waiting for ConfigMap {self._map_name}: there is none yet"
+                    text = f"waiting for ConfigMap {self._map_name}: it does not exist yet"
                     continue
                 try:
                     routing = RoutingMap.read(self._map_name, content.data, content.binary_data)
@@ -144,31 +174,31 @@ class DriverProcess:
                 return routing
         raise Stopped
 
-    def _stats(self, since: int | None) -> dict[str, Any]:
+    def _stats(self, asked: Question) -> dict[str, Any]:
         run, follower = self._run, self._follower
+        taken = follower.taken if follower is not None else None  # before the epochs: never newer than these
         standing = run.standing() if run is not None else Standing()
-        if follower is not None:
-            standing = replace(standing, generation=follower.generation, refused=follower.refused)
-        return build_stats(self._history, standing, since)
+        if follower is not None and taken is not None:
+            replicas = {executor.name: executor.replicas for executor in taken.topology.executors}
+            standing = replace(standing, generation=taken.generation, replicas=replicas, refused=follower.refused)
+        return build_stats(self._history, standing, asked)
 
-    def _tell(self, text: str) -> None:
-        batches = self._history.batches
-        self._history.event(time.time(), batches[-1].number if batches else -1, text)
+    def _notify(self, text: str) -> None:
+        self._history.event(time.time(), self._history.newest, text)
 
 
 def check_for_pods(topology: Topology, name: str) -> None:
-    """What must hold in pods beside what must hold anywhere. ManifestError names all of it, WrongUse the wrong topology."""
+    """Check the conditions of pods in addition to the general ones. Raises ManifestError, or WrongUse for another topology."""
     if topology.name != name:
         raise WrongUse(f"this driver is of topology {name!r}, the ConfigMap holds {topology.name!r}")
-    if topology.checkpoint is None:
-        why = "pods come and go: name storage that the driver's and all executors' pods share"
-        raise ManifestError([Problem("spec.checkpoint", why)])
+    if problems := list(problems_in_pods(topology)):
+        raise ManifestError(problems)
     check_before_start(topology, CODE_FOLDER)
 
 
 @contextmanager
-def _told_on_termination(file: Path) -> Iterator[None]:
-    """What ends the process is what `kubectl describe pod` shows."""
+def _written_on_termination(file: Path) -> Iterator[None]:
+    """Write the error that ends the process where `kubectl describe pod` shows it."""
     try:
         yield
     except Exception as error:

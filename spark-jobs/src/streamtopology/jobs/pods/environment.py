@@ -1,4 +1,4 @@
-"""What the operator tells a container by its environment, and the names and ports that both sides agree on."""
+"""The environment of a container that the operator starts, and the folders of its pod."""
 
 from __future__ import annotations
 
@@ -6,31 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from streamtopology.jobs.failures import WrongUse
+from streamtopology.contract import environment as variables
+from streamtopology.contract.pods import LEAST_EXECUTOR_HEAP_MEBIBYTES, SECRET_FOLDER
+from streamtopology.contract.pods import SCRATCH as SCRATCH_FOLDER
+from streamtopology.contract.pods import SECRET_FILE as SECRET_FILE_NAME
+from streamtopology.jobs.errors import WrongUse
 
-RPC_PORT, BLOCK_PORT, HTTP_PORT = 7078, 7079, 9090
-SECRET_FILE = Path("/etc/streamtopology/spark/secret")
+SECRET_FILE = Path(SECRET_FOLDER, SECRET_FILE_NAME)
 CODE_FOLDER = Path("/opt/streamtopology/code")
-SCRATCH = Path("/var/streamtopology")
+SCRATCH = Path(SCRATCH_FOLDER)
 TERMINATION_LOG = Path("/dev/termination-log")
 
 DEFAULT_DRIVER_HEAP_MEBIBYTES = 1024
-LEAST_EXECUTOR_HEAP_MEBIBYTES = 480
-"""Spark refuses to start an executor that sees less than 450 MiB, and of -Xmx450m it sees 435."""
-
-
-def app_id(topology: str) -> str:
-    """Spark's id of the application, the same after a restart; executor pods carry it as the label `spark-app-selector`."""
-    return f"streamtopology-{topology}"
-
-
-def service_host(topology: str, namespace: str) -> str:
-    """Under which name executors find the driver, whatever pod it is."""
-    return f"{topology}-driver.{namespace}.svc"
-
-
-def routing_map_name(topology: str) -> str:
-    return f"{topology}-routing"
 
 
 @dataclass(frozen=True)
@@ -45,15 +32,15 @@ class DriverEnvironment:
 
     @staticmethod
     def read(environ: Mapping[str, str]) -> DriverEnvironment:
-        """WrongUse names what is missing."""
-        values = _needed(environ, "STREAMTOPOLOGY_NAME", "STREAMTOPOLOGY_NAMESPACE", "POD_NAME", "POD_IP")
-        heap = environ.get("STREAMTOPOLOGY_MEMORY", str(DEFAULT_DRIVER_HEAP_MEBIBYTES))
+        """Read the environment. Raises WrongUse with the names of missing variables."""
+        values = _needed(environ, variables.TOPOLOGY, variables.NAMESPACE, variables.POD_NAME, variables.POD_IP)
+        heap = environ.get(variables.HEAP_MEBIBYTES, str(DEFAULT_DRIVER_HEAP_MEBIBYTES))
         return DriverEnvironment(*values, heap_mebibytes=_mebibytes(heap))
 
 
 @dataclass(frozen=True)
 class ExecutorEnvironment:
-    """`driver`: the host it is found at. `heap_mebibytes`: of the executor's JVM, at least what Spark needs."""
+    """`driver`: its host. `heap_mebibytes`: of the executor's JVM, at least what Spark needs."""
 
     topology: str
     driver: str
@@ -64,12 +51,26 @@ class ExecutorEnvironment:
 
     @staticmethod
     def read(environ: Mapping[str, str]) -> ExecutorEnvironment:
-        """WrongUse names what is missing."""
+        """Read the environment. Raises WrongUse with the names of missing variables."""
         *values, heap, _ = _needed(
-            environ, "STREAMTOPOLOGY_NAME", "STREAMTOPOLOGY_DRIVER", "STREAMTOPOLOGY_CLASS", "POD_NAME", "POD_IP",
-            "STREAMTOPOLOGY_MEMORY", "_SPARK_AUTH_SECRET",
-        )  # fmt: skip
+            environ,
+            variables.TOPOLOGY,
+            variables.DRIVER_HOST,
+            variables.EXECUTOR_CLASS,
+            variables.POD_NAME,
+            variables.POD_IP,
+            variables.HEAP_MEBIBYTES,
+            variables.SPARK_AUTH_SECRET,
+        )
         return ExecutorEnvironment(*values, heap_mebibytes=max(_mebibytes(heap), LEAST_EXECUTOR_HEAP_MEBIBYTES))
+
+
+def logs_json(environ: Mapping[str, str]) -> bool:
+    """Return whether log lines are JSON objects. Raises WrongUse."""
+    asked = environ.get(variables.LOG_FORMAT, "text")
+    if asked not in variables.LOG_FORMATS:
+        raise WrongUse(f"{variables.LOG_FORMAT}={asked!r}: expected one of {', '.join(variables.LOG_FORMATS)}")
+    return asked == "json"
 
 
 def _needed(environ: Mapping[str, str], *names: str) -> list[str]:
@@ -81,5 +82,5 @@ def _needed(environ: Mapping[str, str], *names: str) -> list[str]:
 
 def _mebibytes(text: str) -> int:
     if not text.isdecimal() or int(text) == 0:
-        raise WrongUse(f"STREAMTOPOLOGY_MEMORY={text!r} is not a number of mebibytes above 0")
+        raise WrongUse(f"{variables.HEAP_MEBIBYTES}={text!r} is not a number of mebibytes above 0")
     return int(text)

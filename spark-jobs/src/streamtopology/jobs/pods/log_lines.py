@@ -1,48 +1,53 @@
-"""What a run does, as lines of a pod's log: each phase, batch, re-routing and event once, tagged with its batch."""
+"""The lines of a pod's log: each phase, batch, re-routing and event of a run once, tagged with its batch."""
 
 from __future__ import annotations
 
 import threading
+from typing import TextIO
 
-from streamtopology.jobs import wording
-from streamtopology.jobs.history import BatchOutcome, History
-from streamtopology.jobs.logs import working_on
-from streamtopology.jobs.measures import heaviest_operators, imbalance
+from streamtopology.contract import formatting
+from streamtopology.contract.phases import Activity
+from streamtopology.jobs.log_tags import working_on
+from streamtopology.jobs.observe.figures import heaviest_operators
+from streamtopology.jobs.observe.formatting import imbalance_text, rerouting, shown_name
+from streamtopology.jobs.observe.history import History
+from streamtopology.jobs.observe.outcome import BatchOutcome
 
 
 class LogLines:
-    """Prints from whatever thread changes the history it listens to."""
+    """Prints to `out` (default: the standard output) from the thread that changes the history."""
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: History, out: TextIO | None = None) -> None:
+        self._out = out
         self._lock = threading.Lock()
-        self._phase = ""
+        self._activity: Activity | None = None
         self._batches = 0
         self._reroutings = 0
         self._events = 0
-        history.listen(self._tell)
+        history.listen(self._notify)
 
-    def _tell(self, history: History) -> None:
+    def _notify(self, history: History) -> None:
         with self._lock:
-            if history.phase != self._phase:
-                self._phase = history.phase
-                print(self._phase)
-            for event in history.events[self._events :]:
-                self._events += 1
+            if history.activity != self._activity:
+                self._activity = history.activity
+                print(self._activity, file=self._out)
+            self._events, events = history.events_since(self._events)
+            for event in events:
                 with working_on(event.batch if event.batch >= 0 else None):
-                    print(event.text)
-            for change in history.reconfigurations[self._reroutings :]:
-                self._reroutings += 1
+                    print(event.text, file=self._out)
+            self._reroutings, changes = history.reconfigurations_since(self._reroutings)
+            for change in changes:
                 with working_on(change.batch):
-                    print(wording.rerouting(change))
-            for batch in history.batches[self._batches :]:
-                self._batches += 1
+                    print(rerouting(change), file=self._out)
+            self._batches, batches = history.batches_since(self._batches)
+            for batch in batches:
                 with working_on(batch.number):
-                    print(_summary(history, batch))
+                    print(_summary(history, batch), file=self._out)
 
 
 def _summary(history: History, batch: BatchOutcome) -> str:
-    text = f"committed: {wording.count(batch.rows)} rows in {wording.duration(batch.seconds)}, epoch {batch.epoch}"
+    text = f"committed: {formatting.count(batch.rows)} rows in {formatting.duration(batch.seconds)}, epoch {batch.epoch}"
     if batch.attempt > 1:
         text += f", attempt {batch.attempt}"
     heaviest = heaviest_operators(history)
-    return f"{text}, imbalance of {heaviest[0]} {wording.percent(imbalance(batch, heaviest[0]))}" if heaviest else text
+    return f"{text}, {shown_name(heaviest[0])}: {imbalance_text(batch, heaviest[0])}" if heaviest else text

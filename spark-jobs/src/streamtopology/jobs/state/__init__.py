@@ -1,22 +1,28 @@
 """Versioned state of one operator instance: keyed fields or kept rows, with deltas, rollback and moving parts."""
 
-from streamtopology.jobs.state.encoding import StateFileError, decode, encode
-from streamtopology.jobs.state.keyed import HashMask, KeyedState, routing_hashes
+from streamtopology.jobs.state.encoding import StateFileError, decode, decode_parts, decode_read, encode, encode_parts
+from streamtopology.jobs.state.keyed import KeyedState, routing_hashes
+from streamtopology.jobs.state.merging import merged
 from streamtopology.jobs.state.ownership import Ownership
 from streamtopology.jobs.state.rows import RowState
-from streamtopology.jobs.state.schema import Field, KeyedStateSchema, RowStateSchema, StateError, StateSchema
+from streamtopology.jobs.state.schema import Field, KeyedStateSchema, RowStateSchema, StateError, StateSchema, concatenated
 
 State = KeyedState | RowState
 
 
 def new_state(schema: StateSchema) -> State:
-    """Empty state of the declared kind."""
+    """Empty state of the declared kind: a KeyedState or a RowState.
+
+    >>> from streamtopology.api import Field, KeyedStateSchema, new_state
+    >>> import numpy as np, pyarrow as pa
+    >>> len(new_state(KeyedStateSchema((Field("count", np.int64),), pa.schema([("sensor", pa.int64())]))))
+    0
+    """
     return KeyedState(schema) if isinstance(schema, KeyedStateSchema) else RowState(schema)
 
 
 __all__ = [
     "Field",
-    "HashMask",
     "KeyedState",
     "KeyedStateSchema",
     "Ownership",
@@ -26,8 +32,13 @@ __all__ = [
     "StateError",
     "StateFileError",
     "StateSchema",
+    "concatenated",
     "decode",
+    "decode_parts",
+    "decode_read",
     "encode",
+    "encode_parts",
+    "merged",
     "new_state",
     "routing_hashes",
 ]

@@ -1,4 +1,4 @@
-"""Which slot holds which key: the index, the keys themselves and the slots that are free.
+"""The slot of each key: the index, the keys themselves and the free slots.
 
 It knows nothing of values. Slots are dense and reused; a slot freed in a batch is not given out again before the batch
 is committed, so that a rollback finds its key and its values where they were.
@@ -6,15 +6,24 @@ is committed, so that a rollback finds its key and its values where they were.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pyarrow as pa
 
-from streamtopology.jobs.key_kernels import gather_bytes
-from streamtopology.jobs.keys import NO_NULLS, KeyColumns, key_kind
-from streamtopology.jobs.state import kernels
-from streamtopology.jobs.state.kernels import ARENA_USED, FREE, FREE_SLOTS, LENGTH_BITS, LONGEST, NULL_SLOT, SIZE
+from streamtopology.jobs.columnar.keys import NO_NULLS, KeyColumns, key_kind
+from streamtopology.jobs.lazy import LazyModule
+from streamtopology.jobs.state.layout import ARENA_USED, FREE, FREE_SLOTS, LENGTH_BITS, LONGEST, NULL_SLOT, SIZE
 from streamtopology.jobs.state.schema import StateError
-from streamtopology.routing.hashing import hash_int64
+
+if TYPE_CHECKING:
+    from streamtopology.jobs.columnar import key_kernels
+    from streamtopology.jobs.state import kernels
+    from streamtopology.routing.table import hashing
+else:
+    key_kernels = LazyModule("streamtopology.jobs.columnar.key_kernels")
+    kernels = LazyModule("streamtopology.jobs.state.kernels")
+    hashing = LazyModule("streamtopology.routing.table.hashing")
 
 GROWTH = 1.5
 FEWEST_SLOTS = 512
@@ -44,12 +53,12 @@ class KeyIndex:
 
     @property
     def capacity(self) -> int:
-        """How many slots the arrays have room for."""
+        """The number of slots that the arrays have room for."""
         return self._codes.size
 
     @property
     def taken(self) -> int:
-        """How many slots are given out and not released."""
+        """The number of slots given out and not released."""
         return int(self._counters[SIZE] - self._counters[FREE_SLOTS])
 
     @property
@@ -143,7 +152,7 @@ class KeyIndex:
         """uint64[]: the hash of the key in each of these slots."""
         if self._is_bytes:
             return self._codes[slots]
-        return hash_int64(self._codes[slots].view(np.int64), self._valid(slots))
+        return hashing.hash_int64(self._codes[slots].view(np.int64), self._valid(slots))
 
     def reserve(self, keys: int, key_bytes: int) -> None:
         """Make room for `keys` more keys of `key_bytes` in all, as when their number is known from a file."""
@@ -164,7 +173,7 @@ class KeyIndex:
         return 65 - self._index.size.bit_length()
 
     def _valid(self, slots: np.ndarray) -> np.ndarray | None:
-        """Which slots do not hold NULL; a NULL deleted in this batch is still NULL to whoever writes its tombstone."""
+        """bool: the slots that do not hold NULL; a NULL deleted in this batch counts as NULL until its tombstone is written."""
         now, before = self._counters[NULL_SLOT], self._marked[NULL_SLOT]
         return None if now < 0 and before < 0 else (slots != now) & (slots != before)
 
@@ -190,7 +199,7 @@ class KeyIndex:
         used = int(self._counters[ARENA_USED])
         if more > LONGEST or used + more > LARGEST_ARENA:
             raise StateError(
-                f"a key of {more:,} bytes does not fit beside {used:,} bytes of other keys: an instance holds at most "
+                f"a key of {more:,} bytes does not fit next to {used:,} bytes of other keys: an instance holds at most "
                 f"{LARGEST_ARENA:,} bytes of keys, {LONGEST:,} a key; raise `parallelism` or use a shorter key"
             )
         if used + more > self._arena.size:
@@ -205,7 +214,7 @@ class KeyIndex:
         places = self._places[slots]
         np.cumsum(places & LONGEST, out=offsets[1:])
         data = np.empty(int(offsets[-1]), dtype=np.uint8)
-        gather_bytes(places >> LENGTH_BITS, offsets, self._arena, data)
+        key_kernels.gather_bytes(places >> LENGTH_BITS, offsets, self._arena, data)
         return offsets, data
 
     def _compact_arena(self) -> None:

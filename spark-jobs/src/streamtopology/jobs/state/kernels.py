@@ -5,6 +5,9 @@ the mixed code (the tag) and slot + 1; 0 is free. So probing reads the index alo
 is confirmed by the code, and the code of a bytes key by its bytes in the arena: two keys with one hash stay two keys.
 Removal shifts later entries back, so there are no tombstones to clean. The NULL key is not in the index; its slot is
 a counter.
+
+Numba caches these functions by the time and size of this file, with the numbers of `layout` in them: who changes one there
+changes this line here, too (layout 2).
 """
 
 from __future__ import annotations
@@ -12,18 +15,9 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, types
 
-from streamtopology.routing.entry_index import bucket_number
-from streamtopology.routing.hashing import mix64
-
-FREE = -1
-"""The stamp of a slot that holds no key."""
-
-SIZE, FREE_SLOTS, NULL_SLOT, ARENA_USED = range(4)
-"""Positions in the `counters` of a key index."""
-
-LENGTH_BITS = 31
-LONGEST = (1 << LENGTH_BITS) - 1
-"""A key's place in the arena is start << LENGTH_BITS | length: keys up to 2 GB in an arena up to 4 GB."""
+from streamtopology.jobs.state.layout import ARENA_USED, FREE, FREE_SLOTS, LENGTH_BITS, LONGEST, NULL_SLOT, SIZE
+from streamtopology.routing.table.hashing import mix64
+from streamtopology.routing.table.perfect_hash import bucket_number
 
 AHEAD = 256
 """Rows whose lookups are under way at once: enough to hide cache misses, few enough for the first-level cache."""
@@ -269,10 +263,11 @@ def unlink(index, shift, codes, slots, null_slot):
 
 @njit(
     types.UniTuple(types.int64, 2)(Int64s, Int32sOut, types.int32, Int64sOut, Int64sOut),
-    cache=True, nogil=True,
-)  # fmt: skip
+    cache=True,
+    nogil=True,
+)
 def free_slots(slots, stamps, stamp_inserted, had_value, had_none):
-    """Stamp slots FREE, each once; tell those that had a value before this batch from those that had none.
+    """Stamp slots FREE, each once; separate those that had a value before this batch from those that had none.
 
     Negative slots (keys that `find` did not find) and slots that are free already are passed over.
     """

@@ -8,29 +8,40 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from streamtopology.jobs.keys import KeyColumns, key_kind
-from streamtopology.jobs.state import kernels
+from streamtopology.jobs.columnar.keys import KeyColumns, key_kind
+from streamtopology.jobs.lazy import LazyModule
 from streamtopology.jobs.state.index import NO_SLOTS, KeyIndex
-from streamtopology.jobs.state.kernels import FREE
+from streamtopology.jobs.state.layout import FREE
 from streamtopology.jobs.state.ownership import Ownership
-from streamtopology.jobs.state.schema import DELETED, ROUTING, KeyedStateSchema, StateError, described
-from streamtopology.routing.table import partition
+from streamtopology.jobs.state.schema import DELETED, ROUTING, KeyedStateSchema, StateError, concatenated, described
+
+if TYPE_CHECKING:
+    from streamtopology.jobs.state import kernels
+    from streamtopology.routing.table import table as tables
+else:
+    kernels = LazyModule("streamtopology.jobs.state.kernels")
+    tables = LazyModule("streamtopology.routing.table.table")
 
 _MOST_VERSIONS = 4096
-
-HashMask = Callable[[np.ndarray], np.ndarray]
-"""uint64[n] routing hashes -> bool[n]: which of them are meant."""
 
 
 class KeyedState:
     """Fields of fixed size for each key. Not thread-safe: one instance, one batch at a time.
 
-    Use: `slots = state.slots(keys)`, then read and write `state.column(name)[slots]`. Take `column` anew after `slots`,
-    `insert` or `touch`: the arrays move when they grow. A batch ends with `commit` or `rollback`.
+    Use: `slots = state.slots(keys)`, then read and write `state.column(name)[slots]`. Take `column` again after `slots`,
+    `insert` or `touch`: the arrays move when they grow. The runtime ends a batch with `commit` or `rollback`.
+
+    >>> schema = KeyedStateSchema((Field("count", np.int64),), pa.schema([("sensor", pa.int64())]))
+    >>> state = KeyedState(schema)
+    >>> slots = state.slots(KeyColumns.from_arrow(pa.record_batch({"sensor": [7, 7, 8]}), ("sensor",)))
+    >>> np.add.at(state.column("count"), slots, 1)
+    >>> state.snapshot().to_pylist()
+    [{'sensor': 7, 'count': 2}, {'sensor': 8, 'count': 1}]
     """
 
     def __init__(self, schema: KeyedStateSchema) -> None:
@@ -57,6 +68,7 @@ class KeyedState:
         self._tombstones: list[np.ndarray] = []
         self._dropped: list[np.ndarray] = []
         self._evicted: list[np.ndarray] = []
+        self._moved_in = np.empty(0, np.bool_)  # slots that `insert` filled and nothing has touched since
         self._ownership: Ownership | None = None
         self._deleted_count = 0
 
@@ -68,7 +80,7 @@ class KeyedState:
     @property
     def nbytes(self) -> int:
         """Bytes of every array held: values, keys, index, room to grow, before-images."""
-        pending = [*self._inserted, *self._tombstones, *self._dropped, *self._evicted]
+        pending = [*self._inserted, *self._tombstones, *self._dropped, *self._evicted, self._moved_in]
         for slots, values in self._images:
             pending += [slots, *values]
         routing = 0 if self._routing is None else self._routing.nbytes
@@ -90,6 +102,8 @@ class KeyedState:
                 self._columns[field.name][inserted] = field.initial
             self._inserted.append(inserted)
             self._keep_routing(slots, routing_hashes)
+        if self._moved_in.size:
+            self._note_moved_in(slots, False)
         return slots
 
     def find(self, keys: KeyColumns) -> np.ndarray:
@@ -98,10 +112,12 @@ class KeyedState:
         return self._index.find(keys)
 
     def touch(self, slots: np.ndarray) -> None:
-        """Say that the values in these slots (int64[], -1 is passed over) are about to change."""
+        """Announce a change of the values in these slots (int64[]; -1 is skipped)."""
         touched = np.empty(slots.size, dtype=np.int32)
         n = kernels.touch(slots, self._index.stamps, self._stamp, touched)
         self._keep_images(touched[:n].copy())
+        if self._moved_in.size:
+            self._note_moved_in(slots[slots >= 0], False)
 
     def column(self, name: str) -> np.ndarray:
         """The values of a field, dtype[capacity, *shape], by slot: a view, to be written in place."""
@@ -112,9 +128,9 @@ class KeyedState:
         return self._index.live()
 
     def touched(self) -> np.ndarray:
-        """int64[]: slots touched in this batch that still hold a key, each once."""
-        slots = _joined([*(slots for slots, _ in self._images), *self._inserted])
-        return slots[self._index.stamps[slots] != FREE]
+        """int64[]: slots touched in this batch that still hold a key, each once; a key that only moved here is not touched."""
+        slots = self._changed()
+        return slots[~self._moved_in[slots]] if self._moved_in.size else slots
 
     def delete(self, slots: np.ndarray) -> None:
         """Forget the keys in these slots (int64[]; repeated, deleted or -1 slots are passed over)."""
@@ -142,12 +158,12 @@ class KeyedState:
     # --- the batch's changes ---
 
     def delta(self) -> pa.RecordBatch:
-        """What changed since the last commit: key columns, fields, `__deleted`. Deletions apply before the rest.
+        """The changes since the last commit: key columns, fields, `__deleted`. Deletions apply before the rest.
 
         After `evict` it is marked with the ownership, which applies before all.
         """
         tombstones = _joined(self._tombstones)
-        written = self.touched()
+        written = self._changed()
         rows = self._rows(np.concatenate([tombstones, written]), blank=tombstones.size)
         deleted = np.arange(rows.num_rows) < tombstones.size
         delta = rows.append_column(DELETED, pa.array(deleted))
@@ -176,7 +192,7 @@ class KeyedState:
         self._begin()
 
     def mark_version(self, batch: int) -> None:
-        """Say that this is, without changes of a batch to come, the state as the commit of `batch` has it."""
+        """Note that the state, without changes since, is that of the commit of `batch`."""
         if not self._versions or batch > self._versions[-1][0]:
             self._versions.append((batch, self._stamp))
 
@@ -196,8 +212,20 @@ class KeyedState:
         """Every key with its values: key columns and fields."""
         return self._rows(self._index.live())
 
+    def parts(self, most_bytes: int) -> Iterator[pa.RecordBatch]:
+        """The snapshot in parts of about `most_bytes` in memory, at least one; each is made when it is asked for."""
+        slots = self._index.live()
+        for part in np.array_split(slots, max(1, -(-self.nbytes // most_bytes))):
+            yield self._rows(part)
+
+    def extend(self, part: pa.RecordBatch) -> None:
+        """Add a further part of the snapshot that the state was restored from. Raises StateError."""
+        self._check_rows(part)
+        self._put(part)
+        self.commit()
+
     def restore(self, snapshot: pa.RecordBatch) -> None:
-        """Become what `snapshot` says, whatever was here before; nothing is left to commit. Raises StateError."""
+        """Replace the state by `snapshot`, or by its first part; nothing is left to commit. Raises StateError."""
         self._check_rows(snapshot)
         self._reset()
         key_columns = snapshot.select(self.schema.key_types.names)
@@ -219,7 +247,7 @@ class KeyedState:
         self.commit()
 
     def leaving(self, ownership: Ownership) -> Iterator[tuple[int, int, pa.RecordBatch]]:
-        """Of the keys that belong to others now: whose, how many, and these with their values in the form of a snapshot."""
+        """The keys that belong to others now: owner, number of keys, and keys with values in the form of a snapshot."""
         slots, owners = self._strangers_of(ownership)
         self._strangers = ownership, self._stamp, slots
         for owner, rows in self._by_lot(slots, owners):
@@ -230,39 +258,29 @@ class KeyedState:
         slots = self._index.live()
         yield from self._by_lot(slots, lots(self.hashes(slots)))
 
-    def extract(self, mask_of: HashMask) -> pa.RecordBatch:
-        """The keys whose routing hash is meant, with their values, in the form of a snapshot."""
-        return self._rows(self._meant(mask_of))
-
-    def remove(self, mask_of: HashMask) -> None:
-        """Delete the keys whose routing hash is meant: a change of this batch."""
-        self.delete(self._meant(mask_of))
-
     def evict(self, ownership: Ownership) -> None:
-        """Let go of the keys that belong to others: a change of this batch, which its delta says in a few words."""
+        """Drop the keys that belong to others: a change of this batch, stored in its delta as the ownership alone."""
         strangers = self._strangers_under(ownership)
         if strangers.size:
             self._evicted.append(self._free(strangers))
             self._ownership = ownership
 
     def insert(self, rows: pa.RecordBatch) -> None:
-        """Take in keys and values from `extract` or `changes` of another instance: a change of this batch.
+        """Take in keys and values from `leaving` or `changes` of another instance: a change of this batch that touches no key.
 
         Raises StateError.
         """
         self._check_rows(rows)
-        if DELETED in rows.schema.names:
-            self._merge(rows)
-        else:
-            self._put(rows)
+        moved = self._merge(rows) if DELETED in rows.schema.names else self._put(rows)
+        self._note_moved_in(moved, True)
 
     def changes(self, of: pa.RecordBatch) -> pa.RecordBatch:
-        """What this state says of the keys in `of` (rows of deltas, keys in any number), as one delta: each key once."""
+        """The current values of the keys in `of` (rows of deltas, repeated keys allowed), as one delta with each key once."""
         slots = self._index.find(KeyColumns.from_arrow(of, self.schema.key_types.names))
         here = self.written(np.unique(slots[slots >= 0]))
         gone = of.filter(pa.array(slots < 0)).replace_schema_metadata(None)
         gone = gone.set_column(gone.schema.get_field_index(DELETED), DELETED, pa.array(np.ones(gone.num_rows, np.bool_)))
-        return pa.concat_batches([gone.cast(here.schema), here])
+        return concatenated([gone, here])
 
     def written(self, slots: np.ndarray) -> pa.RecordBatch:
         """The keys in these slots (int64[]) with their values, as a delta that deletes nothing."""
@@ -285,18 +303,25 @@ class KeyedState:
         strangers = np.flatnonzero(owners != ownership.instance)
         return slots[strangers], owners[strangers]
 
+    def _changed(self) -> np.ndarray:
+        """int64[]: slots touched or filled in this batch that still hold a key, each once."""
+        slots = _joined([*(slots for slots, _ in self._images), *self._inserted])
+        return slots[self._index.stamps[slots] != FREE]
+
+    def _note_moved_in(self, slots: np.ndarray, moved_in: bool) -> None:
+        missing = self._index.capacity - self._moved_in.size
+        if missing:
+            self._moved_in = np.concatenate([self._moved_in, np.zeros(missing, np.bool_)])
+        self._moved_in[slots] = moved_in
+
     @property
     def _has_changes(self) -> bool:
         return any((self._images, self._inserted, self._tombstones, self._dropped, self._evicted))
 
     def _by_lot(self, slots: np.ndarray, lots: np.ndarray) -> Iterator[tuple[int, pa.RecordBatch]]:
-        order, bounds = partition(lots, int(lots.max(initial=0)) + 1)
+        order, bounds = tables.partition(lots, int(lots.max(initial=0)) + 1)
         for lot in np.flatnonzero(np.diff(bounds)).tolist():
             yield lot, self._rows(slots[order[bounds[lot] : bounds[lot + 1]]])
-
-    def _meant(self, mask_of: HashMask) -> np.ndarray:
-        slots = self._index.live()
-        return slots[mask_of(self.hashes(slots))]
 
     def _keep_images(self, slots: np.ndarray) -> None:
         if slots.size:
@@ -307,7 +332,7 @@ class KeyedState:
         for name, column in self._columns.items():
             if len(column) < capacity:
                 self._columns[name] = _grown(column, capacity)
-                # Whoever still writes to the array from before the growth gets an error instead of losing the write.
+                # A write to the array from before the growth raises an error instead of being lost.
                 column.flags.writeable = False
         if self._routing is not None and self._routing.size < capacity:
             self._routing = _grown(self._routing, capacity)
@@ -322,7 +347,7 @@ class KeyedState:
 
     def _rows(self, slots: np.ndarray, blank: int = 0) -> pa.RecordBatch:
         """A batch of keys and values; the values of the first `blank` rows are zero, since no one will read them."""
-        arrays, names = self.keys(slots), list(self.schema.key_types.names)
+        arrays, names = self._index.keys(slots).decode(may_widen=True), list(self.schema.key_types.names)
         for field in self.schema.fields:
             values = self._columns[field.name][slots]
             values[:blank] = 0
@@ -333,18 +358,19 @@ class KeyedState:
             names.append(ROUTING)
         return pa.RecordBatch.from_arrays(arrays, names=names)
 
-    def _merge(self, delta: pa.RecordBatch) -> None:
-        """Deletions, then the rest."""
+    def _merge(self, delta: pa.RecordBatch) -> np.ndarray:
+        """Deletions, then the rest; int64[]: the slots of the rest."""
         deleted = delta.column(DELETED)
         gone = KeyColumns.from_arrow(delta.filter(deleted), self.schema.key_types.names)
         self.delete(self._index.find(gone))
-        self._put(delta.filter(pa.array(~deleted.to_numpy(zero_copy_only=False))))
+        return self._put(delta.filter(pa.array(~deleted.to_numpy(zero_copy_only=False))))
 
-    def _put(self, rows: pa.RecordBatch) -> None:
+    def _put(self, rows: pa.RecordBatch) -> np.ndarray:
         routing = rows.column(ROUTING).to_numpy() if ROUTING in rows.schema.names else None
         slots = self.slots(KeyColumns.from_arrow(rows, self.schema.key_types.names), routing)
         for field in self.schema.fields:
             self._columns[field.name][slots] = field.to_numpy(rows.column(field.name))
+        return slots
 
     def _check_keys(self, keys: KeyColumns) -> None:
         mine = self.schema.key_types

@@ -1,14 +1,20 @@
-"""Which keys of an instance are its own: the routing table under which all others were let go."""
+"""The keys that an instance owns under a routing table; all others were dropped."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from streamtopology.routing.table import RoutingTable, bucket_of
+from streamtopology.jobs.lazy import LazyModule
+
+if TYPE_CHECKING:
+    from streamtopology.routing.table import table as tables
+else:
+    tables = LazyModule("streamtopology.routing.table.table")
 
 _METADATA = b"streamtopology.owned"
 
@@ -17,7 +23,7 @@ _METADATA = b"streamtopology.owned"
 class Ownership:
     """`instance` keeps what `table` gives it."""
 
-    table: RoutingTable
+    table: tables.RoutingTable
     instance: int
 
     def strangers(self, hashes: np.ndarray) -> np.ndarray:
@@ -32,7 +38,7 @@ class Ownership:
         """bool[B]: the buckets in which keys may belong to others."""
         foreign = self.table.buckets != self.instance
         elsewhere = self.table.entry_hashes[self.table.entry_instances != self.instance]
-        foreign[bucket_of(elsewhere, len(foreign))] = True
+        foreign[tables.bucket_of(elsewhere, len(foreign))] = True
         return foreign
 
     def owned(self, hashes: np.ndarray) -> np.ndarray:
@@ -51,4 +57,4 @@ class Ownership:
         if marked is None:
             return None
         wire = json.loads(marked)
-        return Ownership(RoutingTable.from_wire(wire["table"]), wire["instance"])
+        return Ownership(tables.RoutingTable.from_wire(wire["table"]), wire["instance"])

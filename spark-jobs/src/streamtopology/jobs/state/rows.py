@@ -13,10 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamtopology.jobs.keys import KeyColumns
-from streamtopology.jobs.state.keyed import HashMask
+from streamtopology.jobs.columnar.key_widening import keeps_keys
+from streamtopology.jobs.columnar.keys import KeyColumns
 from streamtopology.jobs.state.ownership import Ownership
 from streamtopology.jobs.state.schema import RowStateSchema, StateError
+
+HashMask = Callable[[np.ndarray], np.ndarray]
+"""uint64[n] routing hashes -> bool[n]: the hashes meant."""
 
 LARGEST_MERGED_CHUNK = 65_536
 """Rows up to which small neighbouring chunks are made one; larger ones stay, and expire as a whole."""
@@ -54,7 +57,14 @@ class _Change:
 
 
 class RowState:
-    """Rows by input alias. Not thread-safe. A batch ends with `commit` or `rollback`."""
+    """Rows by input alias. Not thread-safe. The runtime ends a batch with `commit` or `rollback`.
+
+    >>> clicks = pa.schema([("user", pa.int64()), ("at", pa.int64())])
+    >>> state = RowState(RowStateSchema({"clicks": clicks}, key=("user",), time="at"))
+    >>> state.append("clicks", pa.record_batch({"user": [7], "at": [1_000_000]}, schema=clicks))
+    >>> len(state)
+    1
+    """
 
     def __init__(self, schema: RowStateSchema) -> None:
         self.schema = schema
@@ -100,7 +110,7 @@ class RowState:
     # --- the batch's changes ---
 
     def delta(self) -> pa.RecordBatch:
-        """What was done since the last commit, in order."""
+        """The changes since the last commit, in order."""
         return _batch(self._journal)
 
     def commit(self) -> None:
@@ -121,8 +131,27 @@ class RowState:
         """All rows."""
         return _batch([_appended(alias, chunk) for alias, chunks in self._chunks.items() for chunk in chunks])
 
+    def parts(self, most_bytes: int) -> Iterator[pa.RecordBatch]:
+        """The snapshot in parts of about `most_bytes`, or of one chunk; at least one part, made when it is asked for."""
+        part: list[_Change] = []
+        size = 0
+        for change in (_appended(alias, chunk) for alias, chunks in self._chunks.items() for chunk in chunks):
+            length = len(change.payload or b"")
+            if part and size + length > most_bytes:
+                yield _batch(part)
+                part, size = [], 0
+            part.append(change)
+            size += length
+        yield _batch(part)
+
+    def extend(self, part: pa.RecordBatch) -> None:
+        """Add a further part of the snapshot that the state was restored from. Raises StateError."""
+        _check(part)
+        self._replay(part)
+        self.commit()
+
     def restore(self, snapshot: pa.RecordBatch) -> None:
-        """Become what `snapshot` says, whatever was here before; nothing is left to commit. Raises StateError."""
+        """Replace the state by `snapshot`, or by its first part; nothing is left to commit. Raises StateError."""
         _check(snapshot)
         self._chunks = {alias: [] for alias in self.schema.inputs}
         self._replay(snapshot)
@@ -136,7 +165,7 @@ class RowState:
         self.commit()
 
     def leaving(self, ownership: Ownership) -> Iterator[tuple[int, int, pa.RecordBatch]]:
-        """Of the rows that belong to others now: whose, how many, and these in the form of a snapshot."""
+        """The rows that belong to others now: owner, number of rows, and the rows in the form of a snapshot."""
         hashes = [self._hashes(chunk) for chunks in self._chunks.values() for chunk in chunks]
         owners, counts = np.unique(ownership.owners(np.concatenate(hashes or [np.empty(0, np.uint64)])), return_counts=True)
         for owner, rows in zip(owners.tolist(), counts.tolist(), strict=True):
@@ -198,11 +227,17 @@ class RowState:
         self._change(_appended(alias, chunk))
         self._chunks[alias].append(chunk)
 
+    def _fitted(self, alias: str, chunk: _Chunk) -> _Chunk:
+        """The rows with columns in wider types, as those of keys may have become."""
+        held, wanted = chunk.rows.schema, self._of(alias)
+        widened = held.names == wanted.names and held != wanted and all(map(keeps_keys, held.types, wanted.types))
+        return _chunk(chunk.rows.cast(wanted), self.schema.time) if widened else chunk
+
     def _replay(self, changes: pa.RecordBatch) -> None:
         _check(changes)
         for row in changes.to_pylist():
             if row["change"] == "append":
-                self._append(row["input"], _read_chunk(row["payload"], self.schema.time))
+                self._append(row["input"], self._fitted(row["input"], _read_chunk(row["payload"], self.schema.time)))
             elif row["change"] == "expire":
                 self.expire(row["before"])
             else:

@@ -1,4 +1,4 @@
-"""What an operator declares about its state: fixed-size fields a key, or rows kept a while.
+"""Schemas of state: fixed-size fields a key, or rows kept until they expire.
 
 An operator that is changed finds state that its former version wrote. `KeyedStateSchema.fitted` makes one of the other, file
 by file as they are read, or says why it will not.
@@ -10,10 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from math import prod
-from typing import Literal
+from operator import index
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+
+from streamtopology.jobs.columnar.key_widening import keeps_keys
+from streamtopology.jobs.columnar.keys import LARGEST_INT32, widened
 
 DELETED = "__deleted"
 ROUTING = "__routing"
@@ -27,10 +31,17 @@ class StateError(ValueError):
 
 @dataclass(frozen=True)
 class Field:
-    """One value a key: a number, or an array of numbers when `shape` is given.
+    """One value a key: a number, or an array of numbers of `shape`.
 
-    initial: what a new key starts with. merge: how two partial values of one key become one; None when they cannot.
-    added: this field came with a later version of the operator; keys from before have `initial`.
+    dtype: a numpy type of booleans, integers or floats. shape: as in numpy, 3 is (3,). initial: the value of a new key.
+    merge: how two partial values of one key become one ("sum", "min", "max"), None when they cannot. added: a later version of
+    the operator brought the field; keys from before have `initial`. Raises StateError for any other dtype or shape, and for
+    names that start with two underscores.
+
+    >>> Field("total", np.float64, merge="sum").arrow_type
+    DataType(double)
+    >>> Field("histogram", np.int64, shape=(16,)).arrow_type
+    FixedSizeListType(fixed_size_list<item: int64>[16])
     """
 
     name: str
@@ -41,7 +52,8 @@ class Field:
     added: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "dtype", np.dtype(self.dtype))
+        object.__setattr__(self, "dtype", _dtype(self.name, self.dtype))
+        object.__setattr__(self, "shape", _shape(self.name, self.shape))
         if self.dtype.kind not in "biuf":
             raise StateError(f"field {self.name!r}: state holds numbers and booleans, not {self.dtype}")
         if self.name.startswith("__"):
@@ -80,11 +92,30 @@ class Field:
         return self.to_arrow(self.to_numpy(array).astype(self.dtype))
 
 
+def _dtype(name: str, given: Any) -> np.dtype:
+    try:
+        return np.dtype(given)
+    except TypeError:
+        raise StateError(f"field {name!r}: dtype is {given!r}; allowed: a numpy type such as np.int64") from None
+
+
+def _shape(name: str, given: Any) -> tuple[int, ...]:
+    """The dimensions that a user gave: a number is one dimension."""
+    try:
+        return tuple(map(index, given if isinstance(given, list | tuple) else (given,)))
+    except TypeError:
+        raise StateError(f"field {name!r}: shape is {given!r}; allowed: whole numbers such as 3, (3,) or (3, 2)") from None
+
+
 @dataclass(frozen=True)
 class KeyedStateSchema:
-    """State with one set of fields a key. key_types: names and Arrow types of the key columns (`keys.key_types`).
+    """State with one set of fields a key. key_types: names and Arrow types of the key columns (`key_schema`).
 
-    upgrade: what makes rows of this version (key columns and fields) of those that a former one wrote; the keys stay.
+    upgrade: converts rows (key columns and fields) of an earlier version of the operator into rows of this one; keys stay.
+
+    >>> schema = KeyedStateSchema((Field("count", np.int64),), pa.schema([("sensor", pa.int64())]))
+    >>> [column.name for column in schema.columns()]
+    ['sensor', 'count']
     """
 
     fields: tuple[Field, ...]
@@ -98,9 +129,9 @@ class KeyedStateSchema:
             raise StateError(f"state column {twice[0]!r} is declared twice; key columns and fields share one namespace")
 
     def fits(self, rows: pa.RecordBatch) -> bool:
-        """Whether a snapshot or delta has the columns that this version of the operator writes."""
-        found = {column.name: column.type for column in rows.schema if column.name not in (DELETED, ROUTING)}
-        return found == {column.name: column.type for column in self.columns()}
+        """True if a snapshot or delta has the columns that this version of the operator writes; keys may be of large types."""
+        found = {column.name: widened(column.type) for column in rows.schema if column.name not in (DELETED, ROUTING)}
+        return found == {column.name: widened(column.type) for column in self.columns()}
 
     def columns(self) -> list[pa.Field]:
         """Key columns, then fields, as Arrow has them."""
@@ -110,7 +141,7 @@ class KeyedStateSchema:
         """A snapshot or delta as this version of the operator writes it. StateError: it cannot be made of these rows."""
         if self.fits(rows):
             return rows
-        said = rows.schema.metadata
+        metadata = rows.schema.metadata
         marks = [name for name in (DELETED, ROUTING) if name in rows.schema.names]
         dead = 0
         if DELETED in marks:  # tombstones have no values to upgrade: they go first
@@ -120,17 +151,17 @@ class KeyedStateSchema:
         former = rows.select([name for name in rows.schema.names if name not in marks])
         living = former.slice(dead)
         now = living if self.upgrade is None else _upgraded(self.upgrade, living, self.key_types.names)
-        keys = [former.column(name) for name in self.key_types.names if name in former.schema.names]
+        keys = [_fitting_key(former.column(key.name), key.type) for key in self.key_types if key.name in former.schema.names]
         fields = [_padded(field, self._taken(field, now), dead) for field in self.fields]
         names = [*self.key_types.names, *(field.name for field in self.fields)]
         unknown = sorted(set(now.schema.names) - set(names))
-        if unknown or [key.type for key in keys] != self.key_types.types:
+        if unknown or [widened(key.type) for key in keys] != [widened(type_) for type_ in self.key_types.types]:
             raise self._unfit(now)
         arrays = [*keys, *fields, *(rows.column(mark) for mark in marks)]
-        return pa.RecordBatch.from_arrays(arrays, names=[*names, *marks]).replace_schema_metadata(said)
+        return pa.RecordBatch.from_arrays(arrays, names=[*names, *marks]).replace_schema_metadata(metadata)
 
     def _taken(self, field: Field, rows: pa.RecordBatch) -> pa.Array:
-        """What `rows` say of a field."""
+        """The values of a field in `rows`."""
         if field.name in rows.schema.names:
             values = field.widened(rows.column(field.name))
             if values is not None:
@@ -143,9 +174,27 @@ class KeyedStateSchema:
         return StateError(f"rows of ({described(rows.schema)}) do not fit state of ({described(self.columns())})")
 
 
+def concatenated(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """The rows of all batches, which have the same columns; keys of more than 2 GiB in all are of their large type."""
+    first = batches[0].schema
+
+    def joined(index: int) -> pa.Field:
+        field, columns = first.field(index), [batch.column(index) for batch in batches]
+        is_wide = any(column.type != field.type for column in columns)
+        return field.with_type(widened(field.type)) if is_wide or sum(c.nbytes for c in columns) > LARGEST_INT32 else field
+
+    schema = pa.schema([joined(index) for index in range(len(first))])
+    return pa.concat_batches([batch.cast(schema) for batch in batches])
+
+
 def described(columns: Sequence[pa.Field] | pa.Schema) -> str:
     """Names and types, for sentences."""
     return ", ".join(f"{column.name} {column.type}" for column in columns if column.name not in (DELETED, ROUTING))
+
+
+def _fitting_key(keys: pa.Array, type_: pa.DataType) -> pa.Array:
+    """The key column in the type of this version, if its keys stay the same ones; else as it is."""
+    return keys.cast(type_) if keeps_keys(keys.type, type_) else keys
 
 
 def _padded(field: Field, values: pa.Array, dead: int) -> pa.Array:
@@ -154,7 +203,7 @@ def _padded(field: Field, values: pa.Array, dead: int) -> pa.Array:
 
 
 def _upgraded(upgrade: Callable[[pa.RecordBatch], pa.RecordBatch], rows: pa.RecordBatch, key: Sequence[str]) -> pa.RecordBatch:
-    """What the operator makes of rows that a former version wrote. StateError: it raises, or changes keys."""
+    """Rows of an earlier version, upgraded by the operator. Raises StateError when it raises or changes keys."""
     try:
         now = upgrade(rows)
     except Exception as error:
@@ -168,8 +217,13 @@ def _upgraded(upgrade: Callable[[pa.RecordBatch], pa.RecordBatch], rows: pa.Reco
 class RowStateSchema:
     """State that keeps rows of several inputs until they expire.
 
-    inputs: the Arrow schema of the kept rows, by the input's alias. key: the columns, in every input, whose hash routes
-    a row. time: the column, in every input, with the event time: a timestamp or int64 microseconds.
+    inputs: the Arrow schema of the kept rows by the input's alias. key: the columns, in every input, whose hash routes a row.
+    time: the column, in every input, with the event time, a timestamp or int64 microseconds since 1970. Raises StateError when
+    a column is missing.
+
+    >>> clicks = pa.schema([("user", pa.int64()), ("at", pa.timestamp("us"))])
+    >>> RowStateSchema({"clicks": clicks}, key=("user",), time="at").key
+    ('user',)
     """
 
     inputs: Mapping[str, pa.Schema]

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from streamtopology.routing.sketches.count_min import column_of
+from streamtopology.routing.load.sketches.count_min import column_of
 
 Loads = npt.NDArray[np.int64]
 Cells = npt.NDArray[np.int64]
@@ -34,14 +34,14 @@ _COST = np.int64((1 << 41) - 1)
 
 
 def packed(seconds: Floats) -> Loads:
-    """Loads int64[k] of float64[k] seconds of work."""
+    """Pack seconds of work (float64[k]) into loads int64[k]. Raises ValueError beyond the limits above."""
     if len(seconds) > MOST_INSTANCES or np.abs(seconds).max(initial=0.0) > MOST_SECONDS:
         raise ValueError(f"POSG schedules up to {MOST_INSTANCES} instances with loads of up to {MOST_SECONDS:.0f} seconds")
     return to_ticks(seconds) + np.arange(len(seconds))
 
 
 def to_ticks(seconds: npt.ArrayLike) -> Loads:
-    """What is added to loads for so many seconds of work each, rounded to nanoseconds."""
+    """Convert seconds of work to the amount that is added to a load, rounded to nanoseconds."""
     return np.rint(np.asarray(seconds) * 1e9).astype(np.int64) * MOST_INSTANCES
 
 

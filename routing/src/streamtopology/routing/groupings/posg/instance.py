@@ -1,4 +1,4 @@
-"""POSG's instance machine (Rivetti et al., section III-B, figure 2): when an instance tells what tuples cost it."""
+"""POSG's instance machine (Rivetti et al., section III-B, figure 2): when an instance sends its sketches."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import Enum
 import numpy as np
 import numpy.typing as npt
 
-from streamtopology.routing.sketches.cost_sketch import CostSketch
+from streamtopology.routing.load.sketches.cost_sketch import CostSketch
 
 Hashes = npt.NDArray[np.uint64]
 Floats = npt.NDArray[np.float64]
@@ -19,7 +19,7 @@ class InstanceState(Enum):
 
 
 class PosgInstance:
-    """Keeps F and W and sends them once they are stable.
+    """The pair F and W of an instance, sent once it is stable.
 
     Every `window` (N) tuples: from START a snapshot S = W / F is taken (A in figure 2). While STABILIZING, the relative
     error eta between S and the present W / F is compared with `tolerance` (mu): above it S is replaced (B), else the pair
@@ -36,11 +36,14 @@ class PosgInstance:
 
     @property
     def until_check(self) -> int:
-        """Tuples until the machine looks again whether to change its state, at least 1."""
+        """The number of tuples until the next check for a change of state, at least 1."""
         return self.window - self._in_window
 
     def execute(self, hashes: Hashes, seconds: Floats) -> list[CostSketch]:
-        """Tuples as executed; the pairs sent meanwhile, oldest first: mostly none, at most one in two windows."""
+        """Add executed tuples (key hashes uint64[n], seconds float64[n]). Returns the pairs sent meanwhile, oldest first.
+
+        Mostly there are none, at most one in two windows.
+        """
         sent: list[CostSketch] = []
         start = 0
         while start < len(hashes):

@@ -1,4 +1,4 @@
-"""POSG's scheduler machine (Rivetti et al., section III-B, figure 3): when it knows what tuples cost, and from where on."""
+"""POSG's scheduler machine (Rivetti et al., section III-B, figure 3): its states and synchronisation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamtopology.routing.groupings.posg.greedy import Loads, packed, to_seconds, to_ticks
-from streamtopology.routing.sketches.cost_sketch import CostSketch
+from streamtopology.routing.load.sketches.cost_sketch import CostSketch
 
 Floats = npt.NDArray[np.float64]
 
@@ -24,13 +24,13 @@ class SchedulerState(Enum):
 
 @dataclass(frozen=True)
 class SyncRequest:
-    """Rides on a tuple: what the scheduler thinks that its instance has worked once it is done with that tuple."""
+    """A request that rides on a tuple: the scheduler's estimate of its instance's work once that tuple is executed."""
 
     epoch: int
     estimated_seconds: float
 
     def answered(self, busy_seconds: float) -> SyncReply:
-        """The instance's reply, given its cumulated execution time with that tuple (C)."""
+        """Return the instance's reply, given its cumulated execution time including that tuple (C)."""
         return SyncReply(self.epoch, busy_seconds - self.estimated_seconds)
 
 

@@ -1,0 +1,1 @@
+"""Benchmarks, reproductions of the papers, simulations and the demo. Nothing imports it."""

@@ -1,0 +1,1 @@
+"""Benchmarks: each module has `run(...)`, which returns the figures; `streamtopology bench NAME` runs one."""

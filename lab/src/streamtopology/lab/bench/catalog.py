@@ -1,0 +1,60 @@
+"""The benchmarks and their options; imports nothing, as the command line loads it to list them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A benchmark: its summary, and the options of its command, which its module's `run` takes, with their defaults."""
+
+    summary: str
+    options: Mapping[str, int | bool]
+    extra: str | None = None
+    """The extra of streamtopology-lab that it needs."""
+
+
+OPTIONS: Mapping[str, str] = {
+    "runs": "Repetitions.",
+    "seed": "The first seed; --runs tries the next ones, too.",
+    "kills": "How many processes are killed.",
+    "operator": "An operator decides, on the kubeconfig's API server, and is killed, too.",
+    "keys": "Keys with state.",
+    "batches": "Number of batches.",
+    "minutes": "Begin no batch later than this many minutes after the start.",
+    "topologies": "Number of topologies.",
+    "changes": "Number of changed policies.",
+}
+
+BENCHMARKS: Mapping[str, Benchmark] = {
+    "kernels": Benchmark("Hashing, table lookup and choosers against numpy take.", {"runs": 5}),
+    "planners": Benchmark("Time of a plan, from 10 thousand to 1 million keys.", {"runs": 5}),
+    "locality": Benchmark("A locality plan of 150,000 key pairs against METIS alone.", {"runs": 5}),
+    "dataplane": Benchmark("Two chained stateful operators against Spark's own row exchange.", {"runs": 5}),
+    "latency": Benchmark("Batches of 1,000 rows against foreachBatch with one pinned Python stage.", {"runs": 5}),
+    "startup": Benchmark(
+        "From `streamtopology run` to the first batch on four executors, against plain Spark's start.", {"runs": 5}
+    ),
+    "heterogeneous": Benchmark(
+        "One executor of four at 30 %: re-routing against fields, and against plain Spark.", {"runs": 5}
+    ),
+    "rescale": Benchmark("One executor more and one fewer under a running topology.", {"runs": 3}),
+    "chaos": Benchmark(
+        "kill -9 of all processes during re-routing: rows lost, rows counted twice.",
+        {"runs": 1, "seed": 1, "kills": 20, "operator": False},
+        "cluster",
+    ),
+    "soak": Benchmark(
+        "Many small batches in one process, with changes and losses: memory, checkpoint files and p99 do not grow.",
+        {"batches": 100_000, "minutes": 600},
+    ),
+    "recovery": Benchmark(
+        "kill -9 of an executor, and of the driver: seconds to the next commit.", {"runs": 3, "keys": 2_000_000}
+    ),
+    "migrate": Benchmark("Pre-copied state: bytes read and written, and the switching batch.", {"runs": 3, "keys": 1_000_000}),
+    "reconfigure": Benchmark("A tenth of a million keys moves: delay, and time of the switching batch.", {"runs": 5}),
+    "operator": Benchmark("The operator with many topologies on an API server alone.", {"topologies": 100}, "cluster"),
+    "node": Benchmark("A changed policy on a real node, to the first batch under it.", {"changes": 50}, "cluster"),
+}

@@ -1,0 +1,90 @@
+"""The time of a plan by Mixed over all keys of an operator, singly and in compact form, and whether that grows in step
+with the keys.
+
+The paper's setting: instances of equal capacity, keys with Zipf loads, a table of 3,000 entries.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from streamtopology.lab.bench.figures import machine, row
+from streamtopology.routing import planners
+from streamtopology.routing.planners import PlanInput
+from streamtopology.routing.table.table import RoutingTable
+
+KEYS = (10_000, 100_000, 1_000_000)
+ZIPF = (0.85, 1.0)
+INSTANCES = 10
+TOLERANCE = 0.08
+MAX_ENTRIES = 3000
+PLANNERS = {"mixed": "", "mixed-compact": ", compact"}
+"""The metric, and the parameter by which its cases differ."""
+
+CHANGED = 0.1
+"""Share of the keys that have traded their loads since the table was made."""
+
+
+def run(runs: int = 5) -> dict[str, Any]:
+    """Plan time of Mixed per case, and per key with the ratio of the medians to the smallest case.
+
+    Of the compact form also the ratio to Mixed over the same keys. Seconds are CPU seconds of the one thread that plans,
+    so that other work on the machine does not count.
+    """
+    results: list[dict[str, Any]] = []
+    for zipf in ZIPF:
+        per_key: dict[str, dict[str, float]] = {planner: {} for planner in PLANNERS}
+        for n_keys in KEYS:
+            operator = _operator(n_keys, zipf)
+            exact: dict[str, float] = {}
+            for planner in PLANNERS:
+                case = f"{n_keys} keys, Zipf {zipf}" + PLANNERS[planner]
+                seconds = _plan_seconds(planner, operator, runs)
+                median = statistics.median(seconds)
+                results.append(row(case, "plan time", "s", seconds, {of: median / time for of, time in exact.items()}))
+                exact = exact or {case: median}
+                per_key[planner][case] = median / n_keys
+                smallest = next(iter(per_key[planner]))
+                growth = per_key[planner][case] / per_key[planner][smallest]
+                each = [second / n_keys for second in seconds]
+                results.append(row(case, "plan time per key", "s", each, {smallest: growth}))
+    return {"name": "planners", "machine": machine(numpy=np.__version__), "results": results}
+
+
+def _operator(n_keys: int, zipf: float) -> PlanInput:
+    """An operator whose table was full and right before some keys' loads changed.
+
+    Loads are in no order, state is a little or a lot whatever the load.
+    """
+    rng = np.random.default_rng(n_keys)
+    weights = 1 / np.arange(1, n_keys + 1) ** zipf
+    before = PlanInput(
+        current=RoutingTable.uniform(range(INSTANCES)),
+        instances=tuple(range(INSTANCES)),
+        capacities=np.full(INSTANCES, 1e5),
+        fixed_seconds=np.zeros(INSTANCES),
+        key_hashes=rng.integers(0, 2**64, n_keys, dtype=np.uint64),
+        key_loads=rng.permutation(weights) * (1e6 / weights.sum()),
+        key_state=rng.integers(8, 200, n_keys).astype(np.float64),
+        tolerance=TOLERANCE,
+        max_entries=MAX_ENTRIES,
+    )
+    loads, changed = before.key_loads.copy(), rng.random(n_keys) < CHANGED
+    loads[changed] = rng.permutation(loads[changed])
+    return replace(before, current=planners.get("simple")(before).table, key_loads=loads)
+
+
+def _plan_seconds(name: str, given: PlanInput, runs: int) -> list[float]:
+    planner = planners.get(name)
+    planner(given)  # compiles the kernels, or loads them
+    seconds: list[float] = []
+    for _ in range(runs):
+        start = time.thread_time()
+        planner(given)
+        seconds.append(time.thread_time() - start)
+    return seconds

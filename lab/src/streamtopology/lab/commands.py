@@ -1,0 +1,238 @@
+"""The commands that the lab adds to `streamtopology`, by entry points; imports nothing slow, as `--help` loads it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from streamtopology.contract import formatting
+from streamtopology.jobs.cli import parameters
+from streamtopology.jobs.cli.command_group import Group
+from streamtopology.jobs.cli.parameters import (
+    COST,
+    FILE,
+    NON_NEGATIVE,
+    OUTPUT_FILE,
+    OUTPUT_FOLDER,
+    POSITIVE,
+    WHOLE,
+    PerOperator,
+)
+from streamtopology.jobs.cli.signals import stop_on_sigterm
+from streamtopology.jobs.errors import WrongUse
+from streamtopology.lab.bench.catalog import BENCHMARKS, OPTIONS, Benchmark
+
+PerOperatorNumbers = tuple[tuple[str, float], ...]
+
+
+@click.command()
+@click.option(
+    "--report", type=OUTPUT_FOLDER, default=Path("build/demo"), show_default=True, metavar="DIR", help="Folder of the report."
+)
+@click.option("--batches", type=POSITIVE, default=40, show_default=True, help="Batches of each run.")
+def demo(report: Path, batches: int) -> int:
+    """Run the flights demo: fields against live re-routing.
+
+    Runs in a checkout, whose examples/flights.yaml it takes. Both results are checked against a plain group-by.
+    """
+    from streamtopology.lab.demo.run import run_demo
+
+    stop_on_sigterm()
+    return run_demo(report, batches)
+
+
+@click.command()
+@click.argument("folder", type=OUTPUT_FOLDER, metavar="DIR")
+@click.option("--files", type=POSITIVE, default=30, show_default=True, help="Number of files.")
+@click.option("--rows", type=POSITIVE, default=100_000, show_default=True, help="Flights of each file.")
+def sample_data(folder: Path, files: int, rows: int) -> int:
+    """Write real flights as Parquet files, to try topologies on.
+
+    They are the 336,776 flights from New York in 2013, again and again. Files of the same names are replaced.
+
+    Example: streamtopology sample-data build/flights
+    """
+    from streamtopology.lab.bench.flights_data import FLIGHTS_SCHEMA, make_flights
+
+    written = make_flights(folder, files, rows)
+    size = formatting.size(sum(path.stat().st_size for path in written))
+    click.echo(f"{len(written)} files of {rows:,} flights, {size}, in {folder}: {', '.join(FLIGHTS_SCHEMA.names)}")
+    return 0
+
+
+def _parameter(text: str) -> tuple[str, Any]:
+    """`name=value`, the value as JSON has it; what JSON does not know is a text."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError(f"{text!r} is not a parameter and its value, such as slot=15000 or instances=[5,15]")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, value
+
+
+@click.command()
+@click.argument("experiment", metavar="ID|all")
+@click.option("--quick", is_flag=True, help="Smaller sizes and fewer runs.")
+@click.option("--runs", type=POSITIVE, help="Repetitions with each seed (default: the paper's, shared out over the seeds).")
+@click.option("--seed", type=WHOLE, default=1, show_default=True, help="The first seed; the next are each 10,000 more.")
+@click.option("--seeds", type=POSITIVE, help="Number of seeds that a claim is judged over (default: 5, with --spark 1).")
+@click.option(
+    "--set",
+    "given",
+    type=parameters.Parsed("name=value", _parameter),
+    multiple=True,
+    help="Another value of a parameter of this experiment: JSON, e.g. slot=15000.",
+)
+@click.option(
+    "--trace",
+    type=FILE,
+    metavar="FILE",
+    help="A real stream in place of the stand-in: Parquet or CSV with the columns time, key and, for pairs, second_key.",
+)
+@click.option("--spark", is_flag=True, help="Also the experiments that are measured on an embedded cluster.")
+@click.option("--json", "json_file", type=OUTPUT_FILE, metavar="FILE", help="Write the measurements; a list for all.")
+@click.option("--report", type=OUTPUT_FOLDER, metavar="DIR", help="Write a page with each figure next to the paper's.")
+def reproduce(
+    experiment: str,
+    quick: bool,
+    runs: int | None,
+    seed: int,
+    seeds: int | None,
+    given: tuple[tuple[str, Any], ...],
+    trace: Path | None,
+    spark: bool,
+    json_file: Path | None,
+    report: Path | None,
+) -> int:
+    """Run the papers' experiments in the simulator, or on Spark.
+
+    ID is an experiment such as dkg-k. A claim holds, does not, or depends on the seed. The exit code is 0 when every claim
+    holds with every seed, else 1.
+    """
+    from streamtopology.lab.reproduce import runner
+
+    stop_on_sigterm()
+    request = runner.Request(quick, runs, json_file, report, seed, seeds, dict(given), trace)
+    return runner.reproduce(experiment, request, runner.to_run(on_spark=spark), processes=len(os.sched_getaffinity(0)))
+
+
+@click.command()
+@parameters.manifest
+@click.option("--keys", type=PerOperator(POSITIVE), multiple=True, help="Distinct keys (default: 100000).")
+@click.option(
+    "--zipf",
+    type=PerOperator(NON_NEGATIVE),
+    multiple=True,
+    help="Zipf exponent of the keys; 0 is uniform (default: 1.2).",
+)
+@click.option(
+    "--cost",
+    type=PerOperator(COST),
+    multiple=True,
+    help="Time of a row on one core (default: the manifest's costPerTuple, else 10us).",
+)
+@click.option("--rows", type=POSITIVE, default=0, help="Rows of a batch (default: 200000).")
+@click.option("--batches", type=POSITIVE, default=30, show_default=True, help="Batches of the stream.")
+@click.option("--trace", type=FILE, metavar="FILE", help="Take keys from this parquet file or folder instead.")
+@click.option("--report", type=OUTPUT_FOLDER, metavar="DIR", help="Write simulation.json and a picture.")
+def simulate(
+    manifest: Path,
+    keys: PerOperatorNumbers,
+    zipf: PerOperatorNumbers,
+    cost: PerOperatorNumbers,
+    rows: int,
+    batches: int,
+    trace: Path | None,
+    report: Path | None,
+) -> int:
+    """Compare the policies for each operator, without Spark.
+
+    --keys, --zipf and --cost may be given several times: for an operator by name, or for all others.
+    """
+    from streamtopology.lab.simulate import runner
+
+    if trace is not None and (keys or zipf):
+        raise WrongUse("--trace has keys of its own: leave out --keys and --zipf")
+    stream = runner.Stream(dict(keys), dict(zipf), dict(cost), rows, batches, trace)
+    return runner.simulate(manifest, stream, report)
+
+
+@click.command()
+@click.option("--seed", type=click.IntRange(min=0), help="Seed of the first history; each has the next (default: any).")
+@click.option("--histories", type=POSITIVE, help="Number of histories (default: 100).")
+@click.option("--hours", type=NON_NEGATIVE, help="Hours of CPU, instead of a number of histories.")
+@click.option("--mutant", type=FILE, metavar="FILE", help="Put a fault into the code first: tests/mutants/NAME.toml.")
+def simulate_faults(seed: int | None, histories: int | None, hours: float | None, mutant: Path | None) -> int:
+    """Play whole lives of topologies in this process, with faults at every operation.
+
+    Driver, workers, checkpoint, sinks and re-routing are the real ones; disk, Spark, clocks and threads are
+    simulated, all from one seed. The exit code is 1 if a row was lost or counted twice; its story is made short
+    and printed.
+    """
+    import random
+
+    if mutant is not None:
+        from streamtopology.lab.faults.mutants import Mutant
+
+        Mutant.read(mutant).install()
+    from streamtopology.lab.faults.runner import Amount, simulate_faults
+
+    first = random.SystemRandom().randrange(10**9) if seed is None else seed
+    click.echo(f"seed {first}")
+    limited = Amount(histories or (None if hours else 100), None if hours is None else hours * 3600)
+    return simulate_faults(first, limited, click.echo)
+
+
+class _Bench(Group):
+    """The group of the benchmarks, which have the options: before the benchmark's name there is none."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as wrong:
+            if wrong.option_name.removeprefix("--") not in (*OPTIONS, "json"):
+                raise
+            message = f"write {wrong.option_name} after the benchmark's name: bench NAME {wrong.option_name} VALUE"
+            raise click.UsageError(message, ctx) from None
+
+
+class _BenchCommand(click.Command):
+    """A benchmark, whose errors name the options that it has."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as wrong:
+            known = ", ".join(option for parameter in self.params for option in parameter.opts)
+            message = f"No such option {wrong.option_name!r}; {self.name} has: {known}."
+            raise click.UsageError(message, ctx) from None
+
+
+@click.group(cls=_Bench)
+def bench() -> None:
+    """Run a benchmark."""
+
+
+def _command(name: str, benchmark: Benchmark) -> click.Command:
+    def run(json_file: Path | None, **options: int) -> int:
+        from streamtopology.lab.bench.runner import run_bench
+
+        return run_bench(name, json_file, options)
+
+    options = [
+        click.Option([f"--{option}"], is_flag=True, help=OPTIONS[option])
+        if default is False
+        else click.Option([f"--{option}"], type=POSITIVE, default=default, show_default=True, help=OPTIONS[option])
+        for option, default in benchmark.options.items()
+    ]
+    file = click.Option(["--json", "json_file"], type=OUTPUT_FILE, metavar="FILE", help="Write the results as JSON.")
+    return _BenchCommand(name, callback=run, params=[*options, file], help=benchmark.summary)
+
+
+for _name, _benchmark in BENCHMARKS.items():
+    bench.add_command(_command(_name, _benchmark))

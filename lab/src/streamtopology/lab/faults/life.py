@@ -1,0 +1,239 @@
+"""One life of a driver: the run of a topology from its start to its end or death, assembled as `TopologyRun` does it."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any, cast
+
+from streamtopology.contract.errors import StreamTopologyError
+from streamtopology.jobs.checkpoint import Checkpoint
+from streamtopology.jobs.connectors.sinks import Sink, Writer, open_sink
+from streamtopology.jobs.connectors.sinks.kafka import KafkaSink
+from streamtopology.jobs.driver.batch_loop import Driver
+from streamtopology.jobs.driver.compaction import Compaction
+from streamtopology.jobs.driver.progress import Progress
+from streamtopology.jobs.driver.publisher import Publisher
+from streamtopology.jobs.driver.read_sizes import ReadSizes
+from streamtopology.jobs.driver.watermarks import Watermarks
+from streamtopology.jobs.pods.configmap_follower import Follower
+from streamtopology.jobs.pods.configmap_watch import ConfigMapContent
+from streamtopology.jobs.pods.routing_configmap import RoutingMap
+from streamtopology.jobs.rerouting.gradual import GradualSwitching
+from streamtopology.jobs.rerouting.precopy import Precopy
+from streamtopology.jobs.rerouting.precopy_job import migrate
+from streamtopology.jobs.rerouting.router import InProcessRouter
+from streamtopology.jobs.runtime.first_plan import first_plan
+from streamtopology.jobs.runtime.preflight import source_schemas
+from streamtopology.jobs.runtime.streaming_query import Drain, TopologyQuery, Until
+from streamtopology.jobs.runtime.topology_run import TopologyRun, new_history
+from streamtopology.lab.faults.broker import Broker
+from streamtopology.lab.faults.epochs import random_epoch
+from streamtopology.lab.faults.executors import Cluster, SimulatedRunner
+from streamtopology.lab.faults.operator import NAME
+from streamtopology.lab.faults.scheduler import Process, Scheduler, Task
+from streamtopology.lab.faults.spark import SimulatedSpark
+from streamtopology.routing.control.controller import Controller
+from streamtopology.routing.epochs.placement import Placement
+from streamtopology.routing.epochs.rescaling import slot_names, with_replicas
+from streamtopology.topology import Level, Topology, difference, parse
+from streamtopology.topology import Sink as SinkSpec
+
+
+@dataclass(frozen=True)
+class Ports:
+    """All that a life finds outside of itself."""
+
+    scheduler: Scheduler
+    step: Callable[[str, str], None]
+    open_checkpoint: Callable[[Process], Checkpoint]
+    loses_shuffle: Callable[[], bool]
+    repeats_task: Callable[[Process], bool]
+    broker: Broker
+    folder: Path
+    task_bytes: int
+    most_deltas: int
+    commits_per_sweep: int
+
+
+class Life:
+    """A driver in `process`, with its executors and pre-copy processes. `manifest` is what it is started with.
+
+    `routing`: the content of the ConfigMap that it finds, where it runs in pods; then it follows that map.
+    """
+
+    def __init__(
+        self, ports: Ports, process: Process, manifest: Mapping[str, Any], seed: int, routing: ConfigMapContent | None
+    ) -> None:
+        self._ports = ports
+        self.process = process
+        self._manifest = manifest
+        self._routing = routing
+        self.mailbox: list[ConfigMapContent] = []
+        self.follower_ended_by: Exception | None = None
+        self._random = Random(seed)
+        self.cluster = Cluster(ports.scheduler, self._new_executor, ports.open_checkpoint, self._arrival_seconds)
+        self.processes: list[Process] = []
+        """Those that its end leaves behind."""
+        self.query: TopologyQuery | None = None
+        self.router: InProcessRouter | None = None
+        self.task: Task | None = None
+
+    def run(self) -> None:
+        """Run until the query ends. Raises what a driver's process would end with."""
+        ports = self._ports
+        checkpoint = ports.open_checkpoint(self.process)
+        first = None if self._routing is None else RoutingMap.read(NAME, self._routing.data, self._routing.binary_data)
+        topology = parse(dict(self._manifest)) if first is None else first.topology
+        self.checkpoint = checkpoint
+        plan = first_plan(topology, source_schemas(topology, {}), ports.folder, checkpoint, _nothing)
+        history = new_history(topology)
+        precopy = Precopy(checkpoint, self._copy if first is None else None, _nothing, time.monotonic, _lock=threading.RLock())
+        router = InProcessRouter(
+            plan, checkpoint, Controller(topology.rebalance, time.monotonic), history, dict, time.monotonic, False, precopy
+        )
+        for slot in slot_names(topology):
+            self.cluster.start(slot)
+        writer = Writer(topology.name, checkpoint.run)
+        publisher = Publisher(checkpoint, {sink.name: self._sink(sink, writer) for sink in topology.sinks})
+        compaction = Compaction(checkpoint, ports.most_deltas, ports.commits_per_sweep, notify=_nothing)
+        driver = Driver(
+            runner=SimulatedRunner(self.cluster, ports.loses_shuffle, ports.repeats_task),
+            checkpoint=checkpoint,
+            router=router,
+            publisher=publisher,
+            compaction=compaction,
+            switching=GradualSwitching(checkpoint, _nothing),
+            watermarks=Watermarks(topology.sources),
+            run=f"{checkpoint.run}/{uuid.uuid4().hex[:8]}",
+            notify=_nothing,
+            settled=self._release,
+            pause=time.sleep,
+            clock=time.time,
+            progress=Progress(sizes=ReadSizes(ports.task_bytes / 2**30)),
+        )
+        spark: Any = SimulatedSpark(ports.scheduler, self.process, ports.step)
+        self.query = TopologyQuery(spark, topology, {}, checkpoint.spark_folder(), driver)
+        self.router = router
+        if first is not None:
+            follower = Follower(cast(TopologyRun, self), NAME, first)
+            ports.scheduler.spawn(self.process, lambda: self._follow(follower), "routing-follower")
+        with ExitStack() as undo:
+            undo.callback(publisher.close)
+            undo.callback(compaction.close)
+            undo.callback(precopy.close)
+            self.query.run(Until(), lambda: _resume(driver), time.monotonic)
+
+    # --- what others do to it, from threads of its process ---
+
+    def stop(self, drain: bool) -> None:
+        assert self.query is not None
+        self.query.stop(Drain.AFTER_READING if drain else None)
+
+    def reroute(self, random: Random, prepared: bool) -> None:
+        """Publish an epoch with tables at random."""
+        assert self.router is not None
+        self.router.publish(random_epoch(self.router.newest(), random), prepared)
+
+    def run_prepared(self) -> None:
+        assert self.router is not None
+        self.router.run_prepared(self.router.newest().epoch.number)
+
+    def rescale(self, replicas: int) -> None:
+        """Run on `replicas` executors from some batch on."""
+        assert self.router is not None
+        self.apply(with_replicas(self.router.topology, "slot", replicas))
+
+    def apply(self, topology: Topology) -> str:
+        """Change the topology as `TopologyRun.apply` does. Raises ValueError if that needs a restart."""
+        assert self.router is not None
+        change = difference(self.router.topology, topology)
+        if change.level > Level.SCALE:
+            raise ValueError(f"this needs a restart: {'; '.join(change.sentences)}")
+        if change.level != Level.IGNORE:
+            self.router.apply(topology, change.sentences)
+            for slot in slot_names(topology):
+                if slot not in self.cluster.executors:
+                    self.cluster.start(slot, self._arrival_seconds())
+        return ""
+
+    def notify(self, text: str) -> None:
+        """Drop the report: it is for people."""
+
+    # --- its surroundings ---
+
+    def _sink(self, spec: SinkSpec, writer: Writer) -> Sink:
+        if spec.format != "kafka":
+            return open_sink(spec, writer)
+        broker: Any = self._ports.broker
+        return KafkaSink(spec.name, spec.options["topic"], {}, writer, broker.producer, broker.consumer)
+
+    def _follow(self, follower: Follower) -> None:
+        """The thread that `following` starts, without its clock."""
+        scheduler = self._ports.scheduler
+        while True:
+            scheduler.wait(lambda: bool(self.mailbox) or (self.task is not None and self.task.is_done))
+            if not self.mailbox:
+                return
+            newest, self.mailbox = self.mailbox[-1], []
+            try:
+                follower.take(newest)
+            except Exception as error:  # noqa: BLE001 - the world judges it
+                self.follower_ended_by = error
+                return
+
+    def _release(self, placement: Placement) -> None:
+        assert self.router is not None
+        needed = {*placement.names, *slot_names(self.router.topology)}
+        for slot in [slot for slot in self.cluster.executors if slot not in needed]:
+            self.cluster.release(slot)
+
+    def _new_executor(self, slot: str) -> Process:
+        process = Process(f"executor {slot}", "executor", host=slot)
+        self.processes.append(process)
+        return process
+
+    def _arrival_seconds(self) -> float:
+        return self._random.choice((0.0, 0.0, 0.1, 1.0, 30.0))
+
+    def _copy(self, uri: str, epoch: int) -> Copier:
+        process = Process(f"copier of epoch {epoch}", "copier")
+        self.processes.append(process)
+        return Copier(self._ports, process, epoch)
+
+
+class Copier:
+    """A process that pre-copies an epoch's state; implements `PrecopyJob`."""
+
+    def __init__(self, ports: Ports, process: Process, epoch: int) -> None:
+        self._ports, self._process, self._epoch = ports, process, epoch
+        self._why: str | None = None
+        self._task = ports.scheduler.spawn(process, self._run, "copy")
+
+    def failure(self) -> str | None:
+        if not self._process.alive:
+            return "the process was killed"
+        return self._why if self._task.is_done else None
+
+    def stop(self) -> None:
+        self._process.alive = False
+
+    def _run(self) -> None:
+        try:
+            migrate(self._ports.open_checkpoint(self._process), self._epoch, _nothing)
+        except StreamTopologyError as error:
+            self._why = str(error)
+
+
+def _resume(driver: Driver) -> None:
+    driver.resume()
+
+
+def _nothing(text: str) -> None:
+    pass

@@ -1,0 +1,121 @@
+"""A story: everything that happens to a topology in one history, drawn from a seed. Any part can be left out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from random import Random
+
+from streamtopology.lab.faults.rows import File, draw_files
+from streamtopology.lab.faults.topologies import Shape
+
+_FAULTS_PER_BATCH = 0.22
+_EVENTS_PER_BATCH = 0.25
+_OPERATIONS = {"driver": 90, "executor": 60, "copier": 40}
+"""Operations of a role in a batch, roughly: a fault comes at one of them."""
+
+FAULTS = {
+    "driver": ("kill", "kill", "kill", "no space", "power", "hang", "commit answer lost"),
+    "executor": ("kill", "kill", "hang", "short hang", "lost envelopes", "task twice", "no space"),
+    "copier": ("kill", "kill", "hang", "no space"),
+}
+EVENTS = (
+    "re-route", "re-route", "re-route prepared", "re-route prepared", "epoch ready", "rescale", "restart", "clock step", "edit",
+)  # fmt: skip
+
+_CONTESTED = ("", "", "", "migrations/", "epochs/", "batches/", "commits/", "state/")
+_BURST = 0.3
+"""The share of events that the next one follows within a few operations."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """`kind` happens to a process of `role` at its `nth` operation while `batch` is the next one to be committed."""
+
+    batch: int
+    role: str
+    nth: int
+    kind: str
+    seed: int
+
+    def __str__(self) -> str:
+        return f"batch {self.batch}, operation {self.nth} of a {self.role}: {self.kind}"
+
+
+@dataclass(frozen=True)
+class Event:
+    """Somebody does something, at the driver's `nth` operation while `batch` is the next one to be committed."""
+
+    batch: int
+    nth: int
+    kind: str
+    seed: int
+
+    def __str__(self) -> str:
+        return f"batch {self.batch}, operation {self.nth} of the driver: {self.kind}"
+
+
+@dataclass(frozen=True)
+class Story:
+    """`switching`: the share of steps after which another thread continues; 0: each runs as long as it can.
+
+    `contested`: a folder of the checkpoint; at most operations on it another thread continues. Empty: none.
+    """
+
+    seed: int
+    shape: Shape
+    files: tuple[File, ...]
+    faults: tuple[Fault, ...]
+    events: tuple[Event, ...]
+    switching: float
+    contested: str
+    most_deltas: int
+    commits_per_sweep: int
+
+    @staticmethod
+    def draw(seed: int) -> Story:
+        random = Random(seed)
+        shape = Shape.draw(random)
+        files = random.choice((8, 20, 40, 80))
+        batches = files // shape.files_per_batch
+        return Story(
+            seed,
+            shape,
+            draw_files(random, files, shape.sources),
+            _some_faults(random, batches),
+            _some_events(random, batches),
+            random.choice((0.02, 0.1, 0.3, 0.7)),
+            random.choice(_CONTESTED),
+            random.choice((2, 3, 6)),
+            random.choice((1, 3, 7)),
+        )
+
+    def without(self, faults: frozenset[int] = frozenset(), events: frozenset[int] = frozenset()) -> Story:
+        """The story without these of its faults and events, by index."""
+        return replace(
+            self,
+            faults=tuple(fault for index, fault in enumerate(self.faults) if index not in faults),
+            events=tuple(event for index, event in enumerate(self.events) if index not in events),
+        )
+
+
+def _some_faults(random: Random, batches: int) -> tuple[Fault, ...]:
+    rate = _FAULTS_PER_BATCH * random.choice((0.0, 0.5, 1.0, 2.0))
+    faults: list[Fault] = []
+    for batch in range(batches + 2):
+        while random.random() < rate / (1 + rate):
+            role = random.choice(("driver", "driver", "executor", "executor", "copier"))
+            nth = random.randrange(_OPERATIONS[role])
+            faults.append(Fault(batch, role, nth, random.choice(FAULTS[role]), random.getrandbits(32)))
+    return tuple(faults)
+
+
+def _some_events(random: Random, batches: int) -> tuple[Event, ...]:
+    """Some events by themselves, and some in bursts."""
+    rate = _EVENTS_PER_BATCH * random.choice((0.5, 1.0, 2.0))
+    events: list[Event] = []
+    for batch in range(batches):
+        chance, nth = rate, random.randrange(_OPERATIONS["driver"])
+        while random.random() < chance:
+            events.append(Event(batch, nth, random.choice(EVENTS), random.getrandbits(32)))
+            chance, nth = _BURST, nth + random.randrange(12)
+    return tuple(events)

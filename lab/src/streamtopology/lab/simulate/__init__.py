@@ -1,0 +1,1 @@
+"""Policies compared without Spark, on a described stream or a trace."""

@@ -1,0 +1,46 @@
+"""The merge step behind a policy that splits keys: each instance hands over one part per key, and the parts are combined.
+
+As on Spark the parts go by hashing to the operator's own instances, in a stage of their own after the rows'.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from streamtopology.lab.simulate.site import Batch, Site
+from streamtopology.routing.table.table import RoutingTable
+
+MOST_SECONDS_PER_PART = 10e-6
+"""A part costs as much to merge as a row to process, on one core, but no more than this: what a row's own work costs beyond
+its operator's bookkeeping is not done again."""
+
+
+class Merging:
+    """The parts that wait at the instances of `site`, and the time that merging them takes."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._table = RoutingTable.uniform(range(site.parallelism))
+        self._batches = 0
+        self._keys = np.empty(0, np.uint64)
+        self._held = np.empty((0, site.parallelism), np.bool_)
+
+    def take(self, batch: Batch, held: npt.NDArray[np.bool_]) -> float:
+        """One more batch, whose keys went to the instances `held` (bool[keys, instances]). Returns the seconds of its merge."""
+        self._batches += 1
+        keys = np.union1d(self._keys, batch.keys)
+        waiting = np.zeros((len(keys), self._site.parallelism), np.bool_)
+        waiting[np.searchsorted(keys, self._keys)] = self._held
+        waiting[np.searchsorted(keys, batch.keys)] |= held
+        self._keys, self._held = keys, waiting
+        if self._batches % self._site.aggregate_every:
+            return 0.0
+        each = min(float(batch.seconds.mean()), MOST_SECONDS_PER_PART)
+        self._keys, self._held = np.empty(0, np.uint64), np.empty((0, self._site.parallelism), np.bool_)
+        return self._seconds(keys, waiting.sum(axis=1) * each)
+
+    def _seconds(self, keys: npt.NDArray[np.uint64], work: npt.NDArray[np.float64]) -> float:
+        """Until the slowest slot has merged its keys."""
+        of_instance = np.bincount(self._table.lookup(keys), work, self._site.parallelism)
+        return float((np.bincount(self._site.slots, of_instance) / self._site.used_cpu).max())

@@ -1,0 +1,63 @@
+"""`streamtopology-operator`. Exit codes: 0 stopped by a signal, 1 the lease was lost or something failed, 2 usage error."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+
+from kubernetes.aio import config
+from kubernetes.aio.client import Configuration
+from yaml import YAMLError
+
+from streamtopology.contract.environment import exempt_api_server
+from streamtopology.k8s.app import run
+from streamtopology.k8s.io.api import NoCluster
+from streamtopology.k8s.io.leader import LeaseLostError
+from streamtopology.k8s.log_lines import configure
+from streamtopology.k8s.settings import Settings, read_settings
+
+log = logging.getLogger("streamtopology.k8s")
+
+
+def main() -> None:
+    exempt_api_server(os.environ)
+    settings = read_settings(sys.argv[1:], os.environ)
+    configure(settings.log_level, settings.log_format)
+    logging.getLogger("kopf").setLevel(max(logging.WARNING, logging.getLogger().level))
+    try:
+        asyncio.run(_run(settings))
+    except NoCluster as missing:
+        log.error("%s", missing)
+        sys.exit(missing.exit_code)
+
+
+async def _run(settings: Settings) -> None:
+    try:
+        await run(await configuration(), settings)
+    except LeaseLostError as lost:
+        log.error("%s", lost)
+        logging.shutdown()
+        os._exit(1)  # at once: a step that hangs must not keep a process alive that no longer leads
+
+
+async def configuration() -> Configuration:
+    """Configure the client by the pod's service account, else by KUBECONFIG."""
+    found = Configuration()
+    found.connection_pool_maxsize = 64
+    try:
+        config.load_incluster_config(client_configuration=found)
+    except config.ConfigException:
+        try:
+            await config.load_kube_config(client_configuration=found)
+        except (config.ConfigException, YAMLError, OSError, ValueError, TypeError, LookupError) as missing:
+            raise NoCluster(
+                "no cluster to operate: this is no pod with a service account, and the kubeconfig cannot be used "
+                f"({' '.join(str(missing).split())}); set KUBECONFIG"
+            ) from missing
+    return found
+
+
+if __name__ == "__main__":
+    main()

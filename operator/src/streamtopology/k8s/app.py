@@ -1,0 +1,143 @@
+"""The operator, assembled: caches and kopf feed the queue, the reconciler empties it, the scraper asks the drivers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from copy import deepcopy
+from typing import Any
+
+import aiohttp
+import kopf
+from kubernetes.aio.client import ApiClient, Configuration
+
+from streamtopology.k8s import kopf_handlers, names
+from streamtopology.k8s.io import leader
+from streamtopology.k8s.io.api import Api, always
+from streamtopology.k8s.io.apply import Applier
+from streamtopology.k8s.io.cache import Cache
+from streamtopology.k8s.io.health import Health
+from streamtopology.k8s.io.metrics import Metrics
+from streamtopology.k8s.io.not_created import NotCreated
+from streamtopology.k8s.io.queue import Queue
+from streamtopology.k8s.io.reconciler import Reconciler
+from streamtopology.k8s.io.scrape import Scraper
+from streamtopology.k8s.io.serving import serving
+from streamtopology.k8s.planning.process import Planner, PlanningProcess
+from streamtopology.k8s.settings import Settings
+
+log = logging.getLogger(__name__)
+
+WATCHED = (*(kind for kind in names.OWNED if kind != names.SECRET), names.POD)
+"""All but Secrets: an operator should not need the right to read those of a whole cluster."""
+
+
+async def run(access: Configuration, settings: Settings) -> None:
+    """Run until SIGTERM or SIGINT. LeaseLostError: another replica leads now."""
+    metrics, health = Metrics(), Health()
+    async with serving(metrics, settings, health):
+        if not settings.leader_election:
+            await _operate_and_plan(access, settings, metrics, health, always)
+            return
+
+        async def work(leads: Callable[[], bool]) -> None:
+            log.info("%s leads", settings.identity)
+            metrics.leading.set(1)
+            await _operate_and_plan(access, settings, metrics, health, leads)
+
+        log.info("%s waits for the lease %s/%s", settings.identity, settings.namespace, leader.LEASE_NAME)
+        async with ApiClient(access) as client:  # of its own: renewing waits for no other call's connection
+            await leader.lead(client, settings.namespace, settings.identity, settings.lease_seconds, work)
+
+
+async def _operate_and_plan(
+    access: Configuration, settings: Settings, metrics: Metrics, health: Health, leads: Callable[[], bool]
+) -> None:
+    with PlanningProcess() as planner:
+        await operate(access, settings, metrics, planner, time.time, leads, health)
+
+
+async def operate(
+    access: Configuration,
+    settings: Settings,
+    metrics: Metrics,
+    planner: Planner,
+    clock: Callable[[], float],
+    leads: Callable[[], bool] = always,
+    health: Health | None = None,
+) -> None:
+    """Reconcile topologies until kopf ends, on SIGTERM or SIGINT. `clock`: seconds since 1970; `health`: for the kubelet.
+
+    `leads`: True while this replica may write; when it may not, its process is about to end.
+    """
+    queue = Queue(time.monotonic)
+    cache = Cache(queue.add)
+    namespaces = settings.namespaces or (None,)
+    health = health or Health()
+    health.started(queue, namespaces)
+    async with (
+        ApiClient(access) as client,
+        ApiClient(_for_watches(access, len(WATCHED) * len(namespaces))) as watching,
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=256)) as session,
+    ):
+        api, watched = Api(client, may_write=leads), Api(watching)
+        scraper = Scraper(session, planner, queue.add, clock)
+        reconciler = Reconciler(Applier(api, cache), cache, NotCreated(api, clock), scraper, queue, settings, metrics, clock)
+        others = [
+            asyncio.create_task(cache.follow(watched, kind, namespace), name=f"watch {kind.plural}")
+            for kind in WATCHED
+            for namespace in namespaces
+        ]
+        others.append(asyncio.create_task(_reconcile(reconciler, cache, namespaces, health), name="reconciler"))
+        try:
+            await _until_first(_kopf(reconciler, access, settings), others)
+        finally:
+            scraper.close()
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
+
+
+def _for_watches(access: Configuration, watches: int) -> Configuration:
+    """Connections for that many watches: each holds one for as long as it lasts, so no other call may need the same ones."""
+    own = deepcopy(access)
+    own.connection_pool_maxsize = watches
+    return own
+
+
+async def _reconcile(reconciler: Reconciler, cache: Cache, namespaces: Sequence[str | None], health: Health) -> None:
+    """Begin with each namespace by itself: one that cannot be listed, because it or the right to is gone, delays no other."""
+
+    async def begin(namespace: str | None) -> None:
+        await cache.listed(WATCHED, namespace)
+        reconciler.begin(namespace)
+        health.listed(namespace)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(reconciler.run())
+        for namespace in namespaces:
+            group.create_task(begin(namespace))
+
+
+async def _kopf(reconciler: Reconciler, access: Configuration, settings: Settings) -> None:
+    await kopf.operator(
+        registry=kopf_handlers.registry(reconciler, access),
+        settings=kopf_handlers.kopf_settings(settings),
+        standalone=True,
+        clusterwide=not settings.namespaces,
+        namespaces=settings.namespaces,
+    )
+
+
+async def _until_first(main: Coroutine[Any, Any, None], others: list[asyncio.Task[None]]) -> None:
+    """Wait for kopf. The other tasks never end; the error of one that does ends the operator."""
+    task = asyncio.create_task(main, name="kopf")
+    try:
+        done, _ = await asyncio.wait({task, *others}, return_when=asyncio.FIRST_COMPLETED)
+        for finished in done:
+            finished.result()
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

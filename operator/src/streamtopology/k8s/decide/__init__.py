@@ -1,0 +1,1 @@
+"""Decisions about a topology, as pure functions of the observation."""

@@ -1,0 +1,88 @@
+"""A limit of writes for each object: a step that has to be taken again and again is taken less and less often. Pure.
+
+What makes it necessary is outside: the cluster refuses the step, or somebody takes it back each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from streamtopology.contract.conditions import DegradedReason
+from streamtopology.k8s.decide.steps import Finalizer, Step
+
+Place = tuple[str, str]
+"""Kind and name of an object."""
+
+FIRST_DELAY = 0.5
+LONGEST_DELAY = 60.0
+"""Seconds until a step is repeated: doubled from the first to the longest."""
+
+FORGOTTEN_SECONDS = 600.0
+"""A step that was not taken for so long begins again."""
+
+CONTESTED = 4
+"""The number of times that a step has gone well and is wanted again, from which on that is reported."""
+
+
+@dataclass(frozen=True)
+class Attempts:
+    """The number of times in a row that the same step was taken at an object, and the last time, in seconds since 1970.
+
+    `refusal`: (reason, sentence) of the last time, None if it went well.
+    """
+
+    step: str
+    count: int
+    last: float
+    refusal: tuple[str, str] | None = None
+
+    @property
+    def due(self) -> float:
+        """The time from which on the step may be taken again."""
+        return self.last + min(FIRST_DELAY * 2 ** (self.count - 1), LONGEST_DELAY)
+
+
+Known = Mapping[Place, Attempts]
+
+
+def noted(known: Attempts | None, step: Step, now: float, refusal: tuple[str, str] | None = None) -> Attempts:
+    """The attempts at an object after one more."""
+    before = known.count if known is not None and known.step == step.content else 0
+    return Attempts(step.content, before + 1, now, refusal)
+
+
+def kept(known: Known, now: float) -> dict[Place, Attempts]:
+    """Without the attempts that are forgotten."""
+    return {place: before for place, before in known.items() if now - before.last < FORGOTTEN_SECONDS}
+
+
+def allowed(steps: Iterable[Step], known: Known, now: float) -> tuple[tuple[Step, ...], float | None]:
+    """The steps that may be taken now, and the seconds until one of the others may; None where there are no others."""
+    taken: list[Step] = []
+    delays: list[float] = []
+    for step in steps:
+        before = _same(step, known)
+        if before is None or before.due <= now or isinstance(step, Finalizer):
+            taken.append(step)
+        else:
+            delays.append(before.due - now)
+    return tuple(taken), min(delays, default=None)
+
+
+def trouble(steps: Iterable[Step], known: Known) -> tuple[str, str] | None:
+    """(reason, sentence) of the first step that is refused, or else taken back again and again; None where all go well."""
+    found = [(step, before) for step in steps if (before := _same(step, known)) is not None]
+    for _, before in found:
+        if before.refusal is not None:
+            return before.refusal
+    for step, before in found:
+        if before.count >= CONTESTED:
+            text = f"somebody keeps changing what the operator writes; {before.count} times so far: {step}"
+            return DegradedReason.CONTESTED, text
+    return None
+
+
+def _same(step: Step, known: Known) -> Attempts | None:
+    before = known.get(step.place)
+    return before if before is not None and before.step == step.content else None

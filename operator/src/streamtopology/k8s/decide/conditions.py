@@ -1,0 +1,302 @@
+"""The conditions of a topology, each with a reason for people.
+
+docs/run/operations.md lists every reason and what to do about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from streamtopology.contract.conditions import (
+    BalancedReason,
+    ConditionType,
+    DegradedReason,
+    MutatedReason,
+    ReadyReason,
+    ReconfiguringReason,
+)
+from streamtopology.contract.formatting import percent
+from streamtopology.contract.phases import Phase
+from streamtopology.contract.reason_text import describe
+from streamtopology.contract.reasons import Hold, HoldReason
+from streamtopology.k8s import names
+from streamtopology.k8s.decide.observation import Observation
+from streamtopology.k8s.decide.owned_objects import Pod
+from streamtopology.k8s.decide.resizing import refusal
+from streamtopology.k8s.decide.scaling import ready_executors
+from streamtopology.topology import Topology
+
+SILENT_TIMES = 3
+"""Answers missed in a row before a driver counts as silent: one may be lost in a switch or a long batch."""
+
+EPOCH_SECONDS = 60.0
+"""The time that a driver may ignore a ready epoch before it is reported."""
+
+MISSING_SECONDS = 300.0
+"""The time that an executor's pod may take in a change until it is reported: a cluster autoscaler adds a node within it."""
+
+MOST_MUTATIONS = 3
+"""Changes by admission that a message names."""
+
+_IMAGE = ("ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull")
+_BROKEN = ("CrashLoopBackOff", "CreateContainerConfigError", "CreateContainerError", "RunContainerError")
+
+_RESIZES = {
+    "Deferred": DegradedReason.RESIZE_DEFERRED,
+    "Infeasible": DegradedReason.RESIZE_INFEASIBLE,
+    "Error": DegradedReason.RESIZE_ERROR,
+}
+"""By the reason that the kubelet gives."""
+
+ALARMING = frozenset(
+    {
+        ReadyReason.INVALID_MANIFEST,
+        ReadyReason.NO_IMAGE,
+        ReadyReason.DRIVER_NOT_CREATED,
+        ReadyReason.DRIVER_NOT_SCHEDULED,
+        ReadyReason.IMAGE_UNAVAILABLE,
+        ReadyReason.DRIVER_FAILED,
+        ReadyReason.DRIVER_REFUSED,
+        ReadyReason.DRIVER_SILENT,
+    }
+)
+"""Reasons of Ready=False that are faults."""
+
+LEFT = frozenset({BalancedReason.NOT_WORTH_IT, BalancedReason.NO_BETTER_PLAN})
+"""Reasons of Balanced=False by which the controller decides to leave the routing as it is."""
+
+
+@dataclass(frozen=True)
+class Condition:
+    type: str
+    status: Literal["True", "False", "Unknown"]
+    reason: str
+    message: str
+
+    @property
+    def is_bad(self) -> bool:
+        return (self.type == ConditionType.DEGRADED and self.status == "True") or (
+            self.type == ConditionType.READY and self.reason in ALARMING
+        )
+
+
+def ready(seen: Observation, topology: Topology) -> Condition:
+    """Ready: True while all is as asked for: batches run, or need not as the input has ended, or are suspended."""
+    if is_completed(seen, topology):
+        text = "the input has come to its end and everything is committed"
+        return Condition(ConditionType.READY, "True", ReadyReason.COMPLETED, text)
+    if topology.suspend:
+        stopped = not seen.pods("driver")
+        text = (
+            "spec.suspend: it will continue from its checkpoint" if stopped else "spec.suspend: the driver finishes its batch"
+        )
+        return Condition(ConditionType.READY, "True" if stopped else "False", ReadyReason.SUSPENDED, text)
+    return _runs(seen, topology)
+
+
+def reconfiguring(seen: Observation, under_way: tuple[str, str] | None, waits: bool, paused: bool) -> Condition:
+    """Reconfiguring: True with the kind and the sentence of the change that is under way."""
+    if paused:
+        return Condition(
+            ConditionType.RECONFIGURING,
+            "False",
+            ReconfiguringReason.PAUSED,
+            f"the annotation {names.PAUSE} keeps the operator from any change",
+        )
+    if under_way is None:
+        text = "nothing is changing" + ("; its pods are of a former version and wait for the roll-out" if waits else "")
+        return Condition(ConditionType.RECONFIGURING, "False", ReconfiguringReason.SETTLED, text)
+    return Condition(ConditionType.RECONFIGURING, "True", *under_way)
+
+
+def mutated(changes: tuple[str, ...]) -> Condition:
+    """MutatedByAdmission: True with the first `changes` that admission makes to our objects. They are left as they are."""
+    if not changes:
+        return Condition(ConditionType.MUTATED, "False", MutatedReason.AS_WRITTEN, "the cluster has the objects as written")
+    more = f" (and {len(changes) - MOST_MUTATIONS} more)" if len(changes) > MOST_MUTATIONS else ""
+    return Condition(ConditionType.MUTATED, "True", MutatedReason.MUTATED, "; ".join(changes[:MOST_MUTATIONS]) + more)
+
+
+def is_completed(seen: Observation, topology: Topology) -> bool:
+    """True if the driver reports the end of its input under this generation; it waits to be stopped."""
+    if not topology.trigger.available_now:
+        return False
+    stats = seen.stats
+    done = stats is not None and stats.activity.phase is Phase.DONE and stats.generation == seen.generation
+    noted = seen.driver.completed if seen.driver is not None else None
+    return done or seen.generation in (noted, seen.status.get("completed"))
+
+
+def _runs(seen: Observation, topology: Topology) -> Condition:
+    """True while batches run; else the first reason on the way from the pod to the batch."""
+    if (why := _why_not_ready(seen)) is not None:
+        return Condition(ConditionType.READY, "False", *why)
+    if topology.replicas == 0:
+        return Condition(
+            ConditionType.READY, "True", ReadyReason.ASLEEP, "no rows wait and no executor runs: the next rows start one"
+        )
+    there = ready_executors(seen, topology)
+    if there == 0:
+        return Condition(
+            ConditionType.READY,
+            "False",
+            ReadyReason.EXECUTORS_STARTING,
+            f"0 of {topology.replicas} executors are ready{first_trouble(seen)}",
+        )
+    return Condition(
+        ConditionType.READY, "True", ReadyReason.RUNNING, f"batches run on {there} of {topology.replicas} executors"
+    )
+
+
+def _why_not_ready(seen: Observation) -> tuple[str, str] | None:
+    pod = seen.driver_pod
+    if pod is None and seen.driver is not None and seen.driver.failure:
+        return ReadyReason.DRIVER_NOT_CREATED, f"the cluster does not create the driver's pod: {seen.driver.failure}"
+    if pod is None:
+        return ReadyReason.DRIVER_STARTING, "the driver's pod has not been created yet"
+    if trouble := pod_trouble(pod):
+        return trouble
+    stats, silence = seen.stats, seen.silence
+    if not pod.ready:
+        phase = str(stats.activity) if stats is not None and silence is None else f"its pod is {pod.phase.lower()}"
+        return ReadyReason.DRIVER_STARTING, f"the driver is starting: {phase}"
+    if silence is not None and silence.count >= SILENT_TIMES:
+        return ReadyReason.DRIVER_SILENT, f"the driver's pod is ready, but its /stats cannot be read: {silence.why}"
+    if stats is None or stats.batch is None:
+        return ReadyReason.DRIVER_STARTING, f"the driver is there, no batch has been committed yet{_phase_of(seen)}"
+    return None
+
+
+def _phase_of(seen: Observation) -> str:
+    return f" ({seen.stats.activity})" if seen.stats is not None else ""
+
+
+def pod_trouble(pod: Pod) -> tuple[str, str] | None:
+    """(reason, sentence) of what keeps a driver's pod from running; None where it runs or is on its way."""
+    if pod.unschedulable:
+        return ReadyReason.DRIVER_NOT_SCHEDULED, f"no node takes the driver: {pod.unschedulable}"
+    if pod.waiting and pod.waiting[0] in _IMAGE:
+        return ReadyReason.IMAGE_UNAVAILABLE, f"{pod.waiting[0]}: {pod.waiting[1]}"
+    if pod.ready or pod.ended is None or pod.ended.exit_code == 0:
+        if pod.waiting and pod.waiting[0] in _BROKEN:
+            return ReadyReason.DRIVER_FAILED, f"{pod.waiting[0]}: {pod.waiting[1]}"
+        return None
+    cause = pod.ended.message or pod.ended.reason or f"exit code {pod.ended.exit_code}"
+    if pod.ended.exit_code == 2:
+        return ReadyReason.DRIVER_REFUSED, f"the driver refuses the topology: {cause}"
+    return ReadyReason.DRIVER_FAILED, f"the driver failed and is restarted: {cause}"
+
+
+def imbalance(seen: Observation) -> float | None:
+    """The worst stage's, as the controller last judged it over its window; else the worst operator's in the last batch."""
+    judgement = seen.answer.judgement if seen.answer else None
+    if judgement is not None and judgement.imbalance is not None:
+        return judgement.imbalance
+    return seen.stats.imbalance if seen.stats is not None else None
+
+
+def balanced(seen: Observation, topology: Topology) -> Condition:
+    judgement = seen.answer.judgement if seen.answer else None
+    verdict = judgement.verdict if judgement is not None and isinstance(judgement.verdict, Hold) else None
+    tolerance, now = topology.rebalance.tolerance, imbalance(seen)
+    if now is None:
+        return Condition(ConditionType.BALANCED, "Unknown", BalancedReason.NOT_MEASURED, "no batch has been measured yet")
+    if judgement is not None and judgement.kind == "recommend":
+        return Condition(
+            ConditionType.BALANCED,
+            "False",
+            BalancedReason.RECOMMENDED,
+            f"mode is Recommend; would re-route: {describe(judgement.reason)}",
+        )
+    figure, bound = f"imbalance {percent(now)}", f"the tolerance of {percent(tolerance)}"
+    if now <= tolerance:
+        return Condition(ConditionType.BALANCED, "True", BalancedReason.WITHIN_TOLERANCE, f"{figure}, within {bound}")
+    if verdict is not None and verdict.reason is HoldReason.NOT_WORTH_COST:
+        return Condition(
+            ConditionType.BALANCED,
+            "False",
+            BalancedReason.NOT_WORTH_IT,
+            f"{figure}, and a better routing is {describe(verdict)}",
+        )
+    if verdict is not None and verdict.reason is HoldReason.NO_BETTER_PLAN:
+        return Condition(
+            ConditionType.BALANCED,
+            "False",
+            BalancedReason.NO_BETTER_PLAN,
+            f"{figure}: {describe(verdict)}; a single key may be too heavy",
+        )
+    if topology.rebalance.mode == "Off":
+        return Condition(
+            ConditionType.BALANCED,
+            "False",
+            BalancedReason.REBALANCE_OFF,
+            f"{figure}, beyond {bound}, and rebalance.mode is Off",
+        )
+    return Condition(
+        ConditionType.BALANCED, "False", BalancedReason.OUT_OF_TOLERANCE, f"{figure}, beyond {bound}, being watched"
+    )
+
+
+def degraded(seen: Observation, topology: Topology, problem: tuple[str, str] | None, settled: bool) -> Condition:
+    """The worst of what is wrong while batches run, and how many other things are."""
+    found = [*([problem] if problem else []), *_troubles(seen, topology, settled)]
+    found.sort(key=lambda trouble: trouble[0] == DegradedReason.CONTESTED)  # it hides nothing that waits for somebody
+    if not found:
+        return Condition(ConditionType.DEGRADED, "False", DegradedReason.AS_EXPECTED, "everything is as it should be")
+    reason, message = found[0]
+    more = f" (and {len(found) - 1} more: {', '.join(reason for reason, _ in found[1:])})" if len(found) > 1 else ""
+    return Condition(ConditionType.DEGRADED, "True", reason, message + more)
+
+
+def _troubles(seen: Observation, topology: Topology, settled: bool) -> Iterator[tuple[str, str]]:
+    stats, routing = seen.stats, seen.routing
+    if stats is not None and stats.refused is not None and stats.refused.epoch is None:
+        yield DegradedReason.TOPOLOGY_REFUSED, f"the driver keeps its former topology: {stats.refused.why}"
+    ready_epoch = routing.epoch if routing is not None and routing.epoch_state == "ready" else None
+    is_late = seen.changing_seconds > EPOCH_SECONDS
+    if ready_epoch is not None and stats is not None and (stats.epoch or 0) < ready_epoch and is_late:
+        yield DegradedReason.EPOCH_NOT_TAKEN, f"epoch {ready_epoch} is ready, the driver still runs under {stats.epoch}"
+    yield from _resize_troubles(seen, topology)
+    for name, why in seen.not_created.items():
+        yield DegradedReason.EXECUTORS_NOT_CREATED, f"the cluster does not create pods of class {name}: {why}"
+    missing = topology.replicas - ready_executors(seen, topology)
+    if missing > 0 and not topology.suspend and (settled or _has_long_waited(seen, topology)):
+        yield DegradedReason.EXECUTORS_MISSING, f"{missing} of {topology.replicas} executors are not ready{first_trouble(seen)}"
+
+
+def _has_long_waited(seen: Observation, topology: Topology) -> bool:
+    """True if an executor's pod has been on its way, or on its way out, for longer than a change may take."""
+    wanted = {executor.name: executor.replicas for executor in topology.executors}
+    return any(
+        seen.now - pod.since > MISSING_SECONDS
+        for pod in seen.pods("executor")
+        if (pod.deleting or not pod.ready) and pod.ordinal < wanted.get(pod.class_name, 0)
+    )
+
+
+def _resize_troubles(seen: Observation, topology: Topology) -> Iterator[tuple[str, str]]:
+    for executor in topology.executors:
+        for pod in seen.pods("executor", executor.name):
+            if pod.resizing and pod.resizing.reason in _RESIZES:
+                yield _RESIZES[pod.resizing.reason], f"pod {pod.name}: {pod.resizing.message or pod.resizing.reason}"
+        if why := refusal(seen, executor):
+            yield (
+                DegradedReason.RESIZE_REFUSED,
+                f"class {executor.name} is replaced pod by pod, because it cannot be resized in place: {why}",
+            )
+
+
+def first_trouble(seen: Observation) -> str:
+    """The obstacle of the first executor that is not ready, to append to a sentence; empty without one."""
+    for name, why in seen.not_created.items():
+        return f"; pods of class {name} are not created: {why}"
+    for pod in seen.pods("executor"):
+        if pod.unschedulable:
+            return f"; no node takes {pod.name}: {pod.unschedulable}"
+        if pod.waiting and pod.waiting[0] in (*_IMAGE, *_BROKEN):
+            return f"; {pod.name}: {pod.waiting[0]} {pod.waiting[1]}".rstrip()
+        if pod.ended and not pod.ready:
+            return f"; {pod.name} ended with {pod.ended.exit_code}: {pod.ended.message or pod.ended.reason}"
+    return ""

@@ -1,0 +1,337 @@
+"""From what was observed to what is to be done: one pure, level-triggered function.
+
+It looks at what is, never at what it did: killed at any step and started again, it continues from there. Deciding again
+after every step of a decision has been carried out gives no step (a property that is tested).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+from streamtopology.contract.pods import driver_name
+from streamtopology.k8s import names
+from streamtopology.k8s.decide import lost_nodes, status
+from streamtopology.k8s.decide.answers import PlanningRequest, Target
+from streamtopology.k8s.decide.attempts import allowed, trouble
+from streamtopology.k8s.decide.autoscaling import replicas_kept, replicas_wanted, why_scaled
+from streamtopology.k8s.decide.conditions import is_completed
+from streamtopology.k8s.decide.events import events_of
+from streamtopology.k8s.decide.observation import Observation
+from streamtopology.k8s.decide.own_fields import differences
+from streamtopology.k8s.decide.owned_objects import OwnedObject
+from streamtopology.k8s.decide.resizing import outdated, replacements, resizes
+from streamtopology.k8s.decide.revisions import (
+    Revision,
+    adjustment,
+    is_outdated,
+    kept,
+    pod_contents,
+    revision_of,
+    running_image,
+    upgrade,
+)
+from streamtopology.k8s.decide.rollout import Rollout, is_pending, roll_out
+from streamtopology.k8s.decide.scaling import Patience, executor_pods, is_drained, replicas_now
+from streamtopology.k8s.decide.sleeping import asleep, still_asleep, wake
+from streamtopology.k8s.decide.steps import Apply, Delete, Event, Finalizer, MakeSecret, Object, Patch, Step
+from streamtopology.k8s.decide.transition import target_of, waited
+from streamtopology.k8s.instants import parse_time
+from streamtopology.k8s.resources import access, driver, executors, migration
+from streamtopology.k8s.settings import Settings
+from streamtopology.topology import ExecutorClass, Topology
+
+CHANGING_SECONDS = 5.0
+"""The time until the next look at a topology that is changing, unless something happens before."""
+
+QUICK_SECONDS = 0.5
+"""The scrape interval in the first `QUICK_FOR_SECONDS` seconds of a change; otherwise it is the controller's interval."""
+
+QUICK_FOR_SECONDS = 60.0
+
+LONGEST_INTERVAL_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Steps in their order, events, the status, the driver to ask, the latest time of the next look.
+
+    `waits`: the topology has pods of a former version of the operator.
+    """
+
+    steps: tuple[Step, ...]
+    events: tuple[Event, ...]
+    status: Object
+    target: Target | None = None
+    again_seconds: float | None = None
+    waits: bool = False
+
+
+def decide(seen: Observation, settings: Settings) -> Decision:
+    """Decide the next steps for this topology."""
+    if seen.deleting:
+        return _delete(seen, settings)
+    read = seen.read
+    if isinstance(read, tuple):
+        text = "; ".join(read)
+        return _untouched(seen, status.invalid(seen, text), settings)
+    image = read.image or settings.image
+    if image is None:
+        return _untouched(seen, status.without_image(seen), settings)
+    if seen.paused:
+        running, scaled = _present(seen, read), replicas_kept(seen, read)
+        topology = still_asleep(seen, running, scaled) or running
+        unapplied = seen.running is not None and not _is_in_force(seen, read, running)
+        reported = status.build(seen, topology, Rollout(0), (), scaled=scaled, paused=True, unapplied=unapplied)
+        return _decision(seen, topology, (), (), reported, settings)
+    return _run(seen, read, image, settings)
+
+
+def _run(seen: Observation, read: Topology, image: str, settings: Settings) -> Decision:
+    scaled = replicas_wanted(seen, read)
+    planned = read.resolved(scaled.replicas if scaled else None)
+    wanted = replace(planned, suspend=False)
+    user = settings.pod_user
+    job_of = partial(migration.job, seen.owner, wanted, running_image(seen, image), user)
+    rollout = roll_out(seen, wanted, job_of, why_scaled(seen, scaled) if scaled else "")
+    topology = asleep(seen, planned, scaled) or planned
+    revision = revision_of(seen, rollout.restart_generation, image)
+    target = target_of(topology, rollout.epoch)
+    patience = Patience(waited(seen.transition, target, seen.now), settings.drain_seconds)
+    stateful_sets = _stateful_sets(seen, topology, revision, user, patience)
+    driver_set = _driver(seen, topology, revision, user, rollout)
+    replaced = outdated(seen, topology, pod_contents(seen, revision, stateful_sets))
+    lasting, workloads = _lasting_objects(seen, topology, settings), [*stateful_sets.values(), driver_set]
+    lost = lost_nodes.removals(seen, settings.node_loss_seconds)
+    applied = _workloads(seen, revision, workloads)
+    if applied and rollout.begun is None:
+        rollout = upgrade(rollout, image) if seen.reached else wake(seen, topology, rollout)
+    finalizer = [] if names.FINALIZER in seen.finalizers else [Finalizer(present=True)]
+    steps: list[Step] = [
+        *finalizer,
+        *_differing(seen, lasting),
+        *_unwanted_budget(seen, settings),
+        *_secret(seen),
+        *rollout.steps,
+        *applied,
+        *_removed_classes(seen, topology, patience),
+        *resizes(seen, topology),
+        *replacements(seen, topology, replaced),
+        *lost,
+    ]
+    waits = is_outdated(seen, revision, workloads)
+    reported = status.build(
+        seen,
+        topology,
+        rollout,
+        tuple(steps),
+        scaled=scaled,
+        outdated=len(replaced),
+        waits=waits,
+        problem=trouble(steps, seen.attempts) or rollout.problem,
+        mutated=_mutated(seen, [*lasting, *workloads]),
+    )
+    events = dict.fromkeys(
+        (*rollout.events, *lost_nodes.events(lost), *events_of(seen, reported))
+    )  # a withdrawn epoch is also a condition
+    decision = _decision(seen, topology, tuple(steps), tuple(events), reported, settings)
+    return replace(decision, waits=waits)
+
+
+def _stateful_sets(
+    seen: Observation, topology: Topology, revision: Revision, user: int | None, patience: Patience
+) -> dict[str, Object]:
+    """Class -> its StatefulSet, as this version of the operator makes it."""
+    return {
+        executor.name: executors.stateful_set(
+            seen.owner, topology, executor, revision.image, user, _replicas(seen, topology, executor, patience)
+        )
+        for executor in topology.executors
+    }
+
+
+def _replicas(seen: Observation, topology: Topology, executor: ExecutorClass, patience: Patience) -> int:
+    """Replicas of a class. Executors outlive the driver: they hold the state that it hands over."""
+    if not _stops(seen, topology):
+        return replicas_now(seen, topology, executor, patience)
+    existing = seen.stateful_set(executor.name)
+    return existing.replicas if existing is not None and seen.pods("driver") else 0
+
+
+def _driver(seen: Observation, topology: Topology, revision: Revision, user: int | None, rollout: Rollout) -> Object:
+    return driver.deployment(
+        seen.owner,
+        topology,
+        revision.image,
+        user,
+        replicas=0 if _stops(seen, topology) else 1,
+        restart_generation=rollout.restart_generation,
+        completed=seen.generation if is_completed(seen, topology) else None,
+    )
+
+
+def _stops(seen: Observation, topology: Topology) -> bool:
+    return topology.suspend or is_completed(seen, topology)
+
+
+def _workloads(seen: Observation, revision: Revision, wanted: list[Object]) -> list[Step]:
+    """Apply steps as for any other object, or small patches where a former version's pods are kept; the driver's comes last."""
+    steps: list[Step] = []
+    for body in wanted:
+        known = kept(seen, revision, body)
+        if known is None:
+            steps += _differing(seen, [body])
+        elif (patch := adjustment(known, body)) is not None:
+            steps.append(patch)
+    return steps
+
+
+def _secret(seen: Observation) -> list[Step]:
+    """Created once: running executors know the old one."""
+    name = names.spark_secret(seen.owner.name)
+    return [] if ("Secret", name) in seen.objects else [MakeSecret(name)]
+
+
+def _lasting_objects(seen: Observation, topology: Topology, settings: Settings) -> list[Object]:
+    """Objects that hardly ever change, in the order in which the others need them."""
+    owner = seen.owner
+    return [
+        access.driver_account(owner),
+        access.executor_account(owner),
+        access.driver_role(owner, executor_pods(seen, topology)),
+        access.driver_role_binding(owner, topology),
+        driver.service(owner),
+        executors.service(owner),
+        access.network_policy(owner),
+        *([driver.disruption_budget(owner)] if settings.disruption_budget else []),
+    ]
+
+
+def _unwanted_budget(seen: Observation, settings: Settings) -> list[Step]:
+    known = seen.objects.get((names.DISRUPTION_BUDGET.kind, driver_name(seen.owner.name)))
+    if settings.disruption_budget or known is None or known.deleting:
+        return []
+    return [Delete(names.DISRUPTION_BUDGET, known.name, known.uid, "the operator is set to make none")]
+
+
+def _differing(seen: Observation, wanted: list[Object]) -> list[Step]:
+    """Apply steps for objects that are missing, have other content, or were changed by someone else."""
+    steps: list[Step] = []
+    for body in wanted:
+        known = _written(seen, body)
+        if known is None:
+            steps.append(Apply(body))
+        elif taken := differences(body, known.values).taken:
+            steps.append(Apply(body, f"changed by others: {', '.join(taken)}"))
+    return steps
+
+
+def _written(seen: Observation, body: Object) -> OwnedObject | None:
+    """The object, if we have written it as it is to be."""
+    known = seen.objects.get((body["kind"], body["metadata"]["name"]))
+    if known is None or known.deleting or known.content != body["metadata"]["annotations"][names.CONTENT]:
+        return None
+    return known
+
+
+def _mutated(seen: Observation, wanted: list[Object]) -> tuple[str, ...]:
+    """A sentence for each field that an admission webhook has changed as we wrote it."""
+    return tuple(
+        f"{body['kind']} {body['metadata']['name']}: {change}"
+        for body in wanted
+        if (known := _written(seen, body)) is not None
+        for change in differences(body, known.values).mutated
+    )
+
+
+def _removed_classes(seen: Observation, topology: Topology, patience: Patience) -> list[Step]:
+    """StatefulSets of classes that the manifest no longer has, once nothing runs on them."""
+    wanted = {names.executor_class(seen.owner.name, executor.name) for executor in topology.executors}
+    steps: list[Step] = []
+    for (kind, name), known in seen.objects.items():
+        if kind != "StatefulSet" or name in wanted or known.deleting:
+            continue
+        class_name = name.removeprefix(f"{seen.owner.name}-")
+        if is_drained(seen, class_name, 0, patience):
+            steps.append(Delete(names.STATEFUL_SET, name, known.uid, f"class {class_name} is no longer in the manifest"))
+    return steps
+
+
+def _decision(
+    seen: Observation,
+    topology: Topology,
+    steps: tuple[Step, ...],
+    events: tuple[Event, ...],
+    reported: Object,
+    settings: Settings,
+) -> Decision:
+    """Leave out the steps that have to wait; add the driver to ask, and when to look again."""
+    changing = "intent" in reported
+    target = _target(seen, topology, changing, settings)
+    taken, delay = allowed(steps, seen.attempts, seen.now)
+    removal = lost_nodes.seconds_to_removal(seen, settings.node_loss_seconds)
+    again = [seconds for seconds in (delay, removal, CHANGING_SECONDS if changing else None) if seconds is not None]
+    return Decision(taken, events, reported, target, min(again, default=None))
+
+
+def _target(seen: Observation, topology: Topology, changing: bool, settings: Settings) -> Target | None:
+    pod = seen.driver_pod
+    if pod is None or not pod.ip:
+        return None
+    scaled = seen.read.autoscale if isinstance(seen.read, Topology) else None
+    executor = next((one for one in topology.executors if scaled is not None and one.name == scaled.executor_class), None)
+    request = PlanningRequest(
+        topology=seen.owner.name,
+        rebalance=topology.rebalance,
+        by_share=all(source.reads_descriptors for source in topology.sources),
+        may_judge=not is_pending(seen) and not seen.paused and isinstance(seen.read, Topology),
+        autoscale=scaled,
+        scaled_to=executor.replicas if executor is not None else 0,
+        class_cpu=executor.cpu if executor is not None else 1.0,
+    )
+    interval = min(topology.rebalance.interval_seconds, LONGEST_INTERVAL_SECONDS)
+    if changing and seen.changing_seconds < QUICK_FOR_SECONDS:
+        interval = QUICK_SECONDS
+    host = f"[{pod.ip}]" if ":" in pod.ip else pod.ip
+    url = settings.driver_url.format(ip=host, port=pod.http_port, namespace=seen.owner.namespace, name=seen.owner.name)
+    return Target(seen.owner.uid, pod.name, url, interval, request)
+
+
+def _untouched(seen: Observation, reported: Object, settings: Settings) -> Decision:
+    """Change nothing; a running driver keeps running and is still asked."""
+    target = None if seen.running is None else _target(seen, seen.running, False, settings)
+    return Decision((), events_of(seen, reported), reported, target)
+
+
+def _present(seen: Observation, read: Topology) -> Topology:
+    """The running topology, to report on while nothing may be changed."""
+    return seen.running or read.resolved()
+
+
+def _is_in_force(seen: Observation, read: Topology, running: Topology) -> bool:
+    """True if nothing would change by the manifest, but perhaps a number of executors that is not its own."""
+    scaled = replicas_kept(seen, read)
+    planned = read.resolved(scaled.replicas if scaled else None)
+    return replace(planned, suspend=False) == running and read.suspend == (not seen.pods("driver"))
+
+
+def _delete(seen: Observation, settings: Settings) -> Decision:
+    """Stop the driver, which finishes its batch; then remove the finalizer, and garbage collection removes the rest.
+
+    After `drain_seconds` the finalizer goes whatever has happened: nothing that is refused may keep the topology, or its
+    namespace, for ever.
+    """
+    if names.FINALIZER not in seen.finalizers:
+        return Decision((), (), seen.status)
+    remaining = settings.drain_seconds - (seen.now - parse_time(seen.manifest["metadata"]["deletionTimestamp"]))
+    if remaining < 0:
+        return Decision((Finalizer(present=False),), (), seen.status)
+    steps: list[Step] = []
+    if seen.driver is not None and seen.driver.replicas > 0 and not seen.driver.deleting:
+        steps.append(Patch(names.DEPLOYMENT, seen.driver.name, {"spec": {"replicas": 0}}, "stop the driver"))
+    running = [pod for pod in seen.pods("driver") if pod.phase not in ("Succeeded", "Failed")]
+    if not running and not steps:
+        steps.append(Finalizer(present=False))
+        return Decision(tuple(steps), (), status.deleting(seen, "everything is being removed", tuple(steps)))
+    reported = status.deleting(seen, "the driver finishes its batch", tuple(steps))
+    return Decision(tuple(steps), events_of(seen, reported), reported, again_seconds=remaining + 0.5)

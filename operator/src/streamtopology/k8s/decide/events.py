@@ -1,0 +1,75 @@
+"""Events that a new status calls for: conditions that became bad or good, re-routings, measured gains. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from streamtopology.contract.conditions import BalancedReason, ConditionType, EventReason, ReadyReason
+from streamtopology.contract.formatting import count, duration, percent, size
+from streamtopology.k8s.decide import conditions
+from streamtopology.k8s.decide.conditions import Condition
+from streamtopology.k8s.decide.observation import Observation
+from streamtopology.k8s.decide.steps import Event, Object
+
+
+def events_of(seen: Observation, reported: Object) -> tuple[Event, ...]:
+    """Events for conditions that became bad or good, re-routings that became active, and measured gains."""
+    before = {one["type"]: one for one in seen.status.get("conditions") or ()}
+    posted: list[Event] = []
+    for one in reported["conditions"]:
+        posted += _condition_events(before.get(one["type"]), one)
+    known = {(one["epoch"], one["operator"]): one for one in seen.status.get("reroutings") or ()}
+    for one in reversed(reported.get("reroutings") or ()):
+        posted += _rerouting_events(known.get((one["epoch"], one["operator"])), one)
+    recommended, earlier = reported.get("recommendation"), seen.status.get("recommendation")
+    if recommended and (not earlier or earlier["stages"] != recommended["stages"]):
+        posted.append(Event("Normal", BalancedReason.RECOMMENDED, recommended["text"]))
+    if (took := reconfigured_seconds(seen, reported)) is not None:
+        kind = seen.transition.kind if seen.transition is not None else ""
+        posted.append(Event("Normal", EventReason.RECONFIGURED, f"{kind} is done, {duration(took)} after it was begun"))
+    return tuple(dict.fromkeys(posted))  # what an epoch gained, it gained for all its operators
+
+
+def reconfigured_seconds(seen: Observation, reported: Object) -> float | None:
+    """Seconds from the beginning of a change to its first batch, at the moment when it has come through; else None."""
+    if seen.transition is None or "intent" in reported or seen.stats is None:
+        return None
+    since = seen.transition.begun
+    first = [batch.began_at for batch in seen.stats.batches if batch.epoch == seen.stats.epoch and batch.began_at >= since]
+    return max(min(first, default=seen.now) - since, 0.0)
+
+
+def _condition_events(before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> list[Event]:
+    if before is not None and (before["status"], before["reason"]) == (now["status"], now["reason"]):
+        return []
+    one = Condition(now["type"], now["status"], now["reason"], now["message"])
+    if one.is_bad:
+        return [Event("Warning", one.reason, one.message)]
+    was = Condition(before["type"], before["status"], before["reason"], before["message"]) if before else None
+    if one.type == ConditionType.READY and (
+        one.status == "True" or one.reason in (ReadyReason.SUSPENDED, ReadyReason.DELETING)
+    ):
+        return [Event("Normal", one.reason, one.message)]
+    if one.type == ConditionType.BALANCED and one.reason in conditions.LEFT:
+        return [Event("Normal", one.reason, one.message)]
+    if one.type == ConditionType.MUTATED and one.status == "True":
+        return [Event("Normal", one.reason, one.message)]
+    if one.type == ConditionType.DEGRADED and was is not None and was.is_bad:
+        return [Event("Normal", EventReason.RECOVERED, f"{was.reason} is over")]
+    return []
+
+
+def _rerouting_events(before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> list[Event]:
+    posted: list[Event] = []
+    if before is None:
+        moved = "no keys moved"
+        if now["keysMoved"]:
+            moved = f"{now['operator']} moved {count(now['keysMoved'])} keys, {size(now['bytesMoved'])}"
+        text = f"epoch {now['epoch']} runs since batch {now['batch']}: {moved}; {now['reason']}"
+        posted.append(Event("Normal", EventReason.REROUTED, text))
+    if "measuredGain" in now and (before is None or "measuredGain" not in before):
+        gained, expected = percent(now["measuredGain"]), percent(now["predictedGain"])
+        text = f"epoch {now['epoch']}: gained {gained} of a batch, expected {expected}"
+        posted.append(Event("Normal", EventReason.GAIN_MEASURED, text))
+    return posted

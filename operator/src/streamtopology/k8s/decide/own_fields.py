@@ -1,0 +1,142 @@
+"""The fields of an object that we own, and what has become of them since we wrote them. Pure.
+
+The API server keeps account of who wrote which field (`metadata.managedFields`). A field that somebody else has changed or
+removed is no longer ours: a drift, which the next apply repairs. A field that is ours and has another value was changed on
+its way by an admission webhook: the next apply would meet the same webhook, so that is reported and left.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from streamtopology.k8s import names
+from streamtopology.topology import QuantityError, parse_cpu, parse_memory
+
+Json = Any
+Place = tuple[str, ...]
+Fields = dict[str, Any]
+"""A set of fields as managedFields has it: `f:NAME` of an object, `k:KEYS` and `v:VALUE` of a list, all within each other."""
+
+_OURS_ALONE = ("apiVersion", "kind", "name", "namespace")
+"""Fields of an object, or of its metadata, that nobody owns and that never change."""
+
+
+@dataclass(frozen=True)
+class Differences:
+    """Places of fields, as `spec.replicas`: `taken` by somebody else or removed, and `mutated` by admission with the value."""
+
+    taken: tuple[str, ...] = ()
+    mutated: tuple[str, ...] = ()
+
+
+def own_values(body: Mapping[str, Any]) -> str:
+    """The values of our fields as JSON. Lists of named things become objects by their keys, as managedFields has them."""
+    fields: Fields = {}
+    for entry in body["metadata"].get("managedFields") or ():
+        if entry.get("manager") == names.MANAGER and entry.get("subresource") != "status":
+            _unite(fields, entry.get("fieldsV1") or {})
+    return json.dumps(_values(body, fields), separators=(",", ":")) if fields else "{}"
+
+
+def differences(wanted: Mapping[str, Any], values: str) -> Differences:
+    """Compare an object as we write it with the `values` of our fields in the present one."""
+    body = {name: value for name, value in wanted.items() if name not in _OURS_ALONE}
+    body["metadata"] = {name: value for name, value in wanted["metadata"].items() if name not in _OURS_ALONE}
+    taken: list[str] = []
+    mutated: list[str] = []
+    for place, change in _differ(body, json.loads(values), ()):
+        name = ".".join(place)
+        if change is None:
+            taken.append(name)
+        else:
+            mutated.append(f"{name}: {change}")
+    return Differences(tuple(taken), tuple(mutated))
+
+
+def _unite(fields: Fields, others: Fields) -> None:
+    for name, inner in others.items():
+        _unite(fields.setdefault(name, {}), inner)
+
+
+def _values(value: Json, fields: Fields) -> Json:
+    """The parts of a value that are in `fields`; null for those that the value has not."""
+    inner = {name: each for name, each in fields.items() if name != "."}
+    if not inner:
+        return value
+    if any(name.startswith("f:") for name in inner):
+        known = cast("dict[str, Json]", value) if isinstance(value, dict) else {}
+        return {name[2:]: _values(known.get(name[2:]), each) for name, each in inner.items()}
+    items = cast("list[Json]", value) if isinstance(value, list) else []
+    return {name: _values(_item(items, name), each) for name, each in inner.items()}
+
+
+def _item(items: list[Json], name: str) -> Json:
+    """The item of a list that a set of fields calls `name`; None where there is none."""
+    kind, key = name[0], json.loads(name[2:])
+    if kind == "k":
+        return next((item for item in items if all(item.get(part) == given for part, given in key.items())), None)
+    if kind == "i":
+        return items[key] if key < len(items) else None
+    return key if key in items else None
+
+
+def _differ(wanted: Json, ours: Json, place: Place) -> Iterator[tuple[Place, str | None]]:
+    """Places that differ, each with what admission made of it; None where the field is not ours any more."""
+    if isinstance(wanted, dict) and isinstance(ours, dict):
+        for name, value in cast("dict[str, Json]", wanted).items():
+            if value in ({}, [], None):
+                continue  # the API server leaves it out, or it says nothing
+            if name not in ours:
+                yield (*place, name), None
+            else:
+                yield from _differ(value, ours[name], (*place, name))
+    elif isinstance(wanted, list) and isinstance(ours, dict):
+        yield from _items_differ(cast("list[Json]", wanted), cast("dict[str, Json]", ours), place)
+    elif not _covers(ours, wanted):
+        yield place, f"{_short(wanted)} became {_short(ours)}"
+
+
+def _items_differ(wanted: list[Json], ours: dict[str, Json], place: Place) -> Iterator[tuple[Place, str | None]]:
+    known = {name: (name[0], json.loads(name[2:])) for name in ours}
+    for number, item in enumerate(wanted):
+        name = next((name for name, (kind, key) in known.items() if _is_called(item, number, kind, key)), None)
+        title = str(item.get("name", number)) if isinstance(item, dict) else str(item)
+        if name is None:
+            yield (*place, title), None
+        else:
+            yield from _differ(item, ours[name], (*place, title))
+
+
+def _is_called(item: Json, number: int, kind: str, key: Json) -> bool:
+    """True if this is the name of `item`. A part of a key that the item does not have is the API server's default."""
+    if kind == "k":
+        return isinstance(item, dict) and all(item.get(part, given) == given for part, given in key.items())
+    return (number if kind == "i" else item) == key
+
+
+def _covers(live: Json, wanted: Json) -> bool:
+    """True if `live` is `wanted`, but for defaults that the API server has added and other forms of quantities."""
+    if isinstance(wanted, dict) and isinstance(live, dict):
+        return all(_covers(live.get(name), value) for name, value in wanted.items() if value not in ({}, [], None))
+    if isinstance(wanted, list) and isinstance(live, list):
+        return len(live) == len(wanted) and all(map(_covers, live, wanted))
+    if live is None:
+        return wanted in ("", 0, False)  # the API server leaves these out
+    return live == wanted or _quantity(live) == _quantity(wanted) is not None
+
+
+def _quantity(value: Json) -> float | None:
+    for read in (parse_cpu, parse_memory):
+        try:
+            return float(read(value))
+        except (QuantityError, TypeError, AttributeError):
+            continue
+    return None
+
+
+def _short(value: Json) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,253 @@
+"""Owned objects as decisions see them: the few fields that they read, small and comparable."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from streamtopology.contract.pods import HTTP_PORT, HTTP_PORT_NAME
+from streamtopology.contract.routing_configmap import Outline
+from streamtopology.k8s import names
+from streamtopology.k8s.decide.own_fields import own_values
+from streamtopology.k8s.instants import parse_time
+from streamtopology.topology import QuantityError, parse_cpu, parse_memory
+
+COMPARED = frozenset(kind.kind for kind in names.OWNED if kind not in (names.SECRET, names.CONFIG_MAP, names.JOB))
+"""Kinds whose objects are always to be as we write them. A ConfigMap is compared by its parts; the others are made once."""
+
+Resources = tuple[float, int]
+"""CPU limit in cores and memory limit in bytes of a pod's own container; 0 where there is none."""
+
+
+@dataclass(frozen=True)
+class OwnedObject:
+    """Any owned object. `owner`: uid of its controller, "" if it has none; `content`: digest of the content applied last;
+    `values`: those of our fields (own_fields.py), of kinds in `COMPARED`; `version`: for order only."""
+
+    kind: str
+    name: str
+    uid: str
+    version: int = field(default=0, compare=False)
+    owner: str = ""
+    content: str = ""
+    values: str = "{}"
+    deleting: bool = False
+
+
+@dataclass(frozen=True)
+class Workload(OwnedObject):
+    """A Deployment or StatefulSet.
+
+    `failure`: why the pods of a Deployment cannot be made. `restart_generation`: the driver's, None where its template has
+    none. `completed`: the generation whose input has come to its end. `pod_content`: of its template; `pod_settings`: the
+    digest that a StatefulSet has of the manifest's, "" if it was made by an operator that noted none. `image`: as we wrote
+    it; `resources`: of our own container.
+    """
+
+    replicas: int = 0
+    failure: str = ""
+    restart_generation: int | None = None
+    completed: int | None = None
+    pod_content: str = ""
+    pod_settings: str = ""
+    image: str = ""
+    resources: Resources = (0.0, 0)
+
+
+@dataclass(frozen=True)
+class RoutingMap(Outline, OwnedObject):
+    """The ConfigMap between operator and driver, without the epoch itself."""
+
+
+@dataclass(frozen=True)
+class Resizing:
+    """A resize that the kubelet has not carried out: `reason` is Deferred, Infeasible, InProgress or Error."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The end of the container's last run."""
+
+    exit_code: int
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Pod(OwnedObject):
+    """A pod of the driver, an executor or a migration. `waiting`: the kubelet's reason and message for why it does not run.
+
+    `since`: its creation, or its end if it is being deleted, in seconds since 1970. `node_lost`: it is being deleted because
+    its node is gone or unfit.
+    """
+
+    component: str = ""
+    class_name: str = ""
+    ordinal: int = 0
+    ip: str = ""
+    http_port: int = HTTP_PORT
+    since: float = math.inf
+    phase: str = "Pending"
+    ready: bool = False
+    node_lost: bool = False
+    resources: Resources = (0.0, 0)
+    pod_content: str = ""
+    unschedulable: str = ""
+    waiting: tuple[str, str] | None = None
+    ended: Ended | None = None
+    resizing: Resizing | None = None
+
+
+@dataclass(frozen=True)
+class Job(OwnedObject):
+    """A migration Job: `done` when it has copied everything, `failed` with a reason when Kubernetes has given up on it."""
+
+    epoch: int = 0
+    done: bool = False
+    failed: str = ""
+
+
+def owned_object(body: Mapping[str, Any]) -> OwnedObject:
+    """The part of an object (with `apiVersion` and `kind`) that decisions read."""
+    metadata = body["metadata"]
+    annotations = metadata.get("annotations") or {}
+    common: dict[str, Any] = {
+        "kind": body["kind"],
+        "name": metadata["name"],
+        "uid": metadata.get("uid", ""),
+        "version": int(metadata.get("resourceVersion") or 0),
+        "owner": next((each["uid"] for each in metadata.get("ownerReferences") or () if each.get("controller")), ""),
+        "content": annotations.get(names.CONTENT, ""),
+        "values": own_values(body) if body["kind"] in COMPARED else "{}",
+        "deleting": "deletionTimestamp" in metadata,
+    }
+    match body["kind"]:
+        case "Deployment" | "StatefulSet":
+            template = body["spec"]["template"]
+            noted = (template.get("metadata") or {}).get("annotations") or {}
+            restart, completed = noted.get(names.RESTART_GENERATION), annotations.get(names.COMPLETED)
+            container = _own_container(template["spec"]["containers"])
+            return Workload(
+                **common,
+                replicas=int(body["spec"].get("replicas", 1)),
+                failure=_failure(body.get("status") or {}),
+                restart_generation=_number(restart) if restart else None,
+                completed=_number(completed) if completed else None,
+                pod_content=noted.get(names.POD_CONTENT, ""),
+                pod_settings=annotations.get(names.POD_SETTINGS, ""),
+                image=annotations.get(names.IMAGE) or container.get("image", ""),
+                resources=_resources(container),
+            )
+        case "ConfigMap":
+            return RoutingMap(**common, **vars(Outline.from_data(body.get("data") or {})))
+        case "Pod":
+            return _pod(common, body)
+        case "Job":
+            return _job(common, body)
+        case _:
+            return OwnedObject(**common)
+
+
+def _failure(status: Mapping[str, Any]) -> str:
+    found = (one for one in status.get("conditions") or () if one["type"] == "ReplicaFailure" and one["status"] == "True")
+    return next((one.get("message", "") for one in found), "")
+
+
+def resources_of(pod: Mapping[str, Any]) -> Resources:
+    """Those of our own container in a pod."""
+    return _resources(_own_container(pod["spec"]["containers"]))
+
+
+def _resources(container: Mapping[str, Any]) -> Resources:
+    limits = (container.get("resources") or {}).get("limits") or {}
+    try:
+        return (parse_cpu(limits["cpu"]) if "cpu" in limits else 0.0, parse_memory(limits.get("memory", 0)))
+    except QuantityError:  # someone else wrote a form that we never write: unequal to anything of ours
+        return (-1.0, -1)
+
+
+def _number(text: object) -> int:
+    try:
+        return int(str(text))
+    except ValueError:  # damaged by hand: the next apply repairs it
+        return 0
+
+
+def _pod(common: Mapping[str, Any], body: Mapping[str, Any]) -> Pod:
+    metadata, spec, status = body["metadata"], body["spec"], body.get("status") or {}
+    labels = metadata.get("labels") or {}
+    container = _own_container(spec["containers"])
+    reported = _own_container(status.get("containerStatuses") or [{}], container["name"])
+    conditions = {condition["type"]: condition for condition in status.get("conditions") or ()}
+    scheduled = conditions.get("PodScheduled", {})
+    waiting = (reported.get("state") or {}).get("waiting")
+    ended = (reported.get("state") or {}).get("terminated") or (reported.get("lastState") or {}).get("terminated")
+    return Pod(
+        **common,
+        component=labels.get(names.COMPONENT, ""),
+        class_name=labels.get(names.CLASS, ""),
+        ordinal=_ordinal(metadata["name"]),
+        ip=status.get("podIP", ""),
+        http_port=_http_port(container),
+        since=_since(metadata),
+        phase=status.get("phase", "Pending"),
+        ready=conditions.get("Ready", {}).get("status") == "True",
+        node_lost=_is_evicted(conditions.get("DisruptionTarget", {})),
+        resources=_resources(container),
+        pod_content=(metadata.get("annotations") or {}).get(names.POD_CONTENT, ""),
+        unschedulable=scheduled.get("message", "") if scheduled.get("status") == "False" else "",
+        waiting=(waiting.get("reason", ""), waiting.get("message", "")) if waiting else None,
+        ended=Ended(ended["exitCode"], ended.get("reason", ""), ended.get("message", "").strip()) if ended else None,
+        resizing=_resizing(conditions),
+    )
+
+
+def _is_evicted(disruption: Mapping[str, Any]) -> bool:
+    """True if Kubernetes deletes the pod because of a taint of its node: unreachable, not ready, out of service."""
+    return disruption.get("status") == "True" and disruption.get("reason") == "DeletionByTaintManager"
+
+
+def _since(metadata: Mapping[str, Any]) -> float:
+    moment = metadata.get("deletionTimestamp") or metadata.get("creationTimestamp")
+    return parse_time(moment) if moment else math.inf
+
+
+def _own_container(containers: Sequence[Mapping[str, Any]], name: str | None = None) -> Mapping[str, Any]:
+    """Our own container, without injected sidecars."""
+    ours = (name,) if name else ("driver", "executor", "migrate")
+    return next((container for container in containers if container.get("name") in ours), containers[0])
+
+
+def _ordinal(pod: str) -> int:
+    tail = pod.rpartition("-")[2]
+    return int(tail) if tail.isdecimal() else 0
+
+
+def _http_port(container: Mapping[str, Any]) -> int:
+    ports = [port["containerPort"] for port in container.get("ports") or () if port.get("name") == HTTP_PORT_NAME]
+    return int(ports[0]) if ports else HTTP_PORT
+
+
+def _resizing(conditions: Mapping[str, Mapping[str, Any]]) -> Resizing | None:
+    pending, in_progress = conditions.get("PodResizePending"), conditions.get("PodResizeInProgress")
+    if pending and pending.get("status") == "True":
+        return Resizing(pending.get("reason", "Deferred"), pending.get("message", ""))
+    if in_progress and in_progress.get("status") == "True":
+        return Resizing(in_progress.get("reason") or "InProgress", in_progress.get("message", ""))
+    return None
+
+
+def _job(common: Mapping[str, Any], body: Mapping[str, Any]) -> Job:
+    conditions = {c["type"]: c for c in (body.get("status") or {}).get("conditions") or () if c.get("status") == "True"}
+    failed = conditions.get("Failed")
+    return Job(
+        **common,
+        epoch=_ordinal(body["metadata"]["name"]),
+        done="Complete" in conditions,
+        failed=f"{failed.get('reason', '')}: {failed.get('message', '')}" if failed else "",
+    )

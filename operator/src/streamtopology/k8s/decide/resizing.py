@@ -1,0 +1,82 @@
+"""Executor pods that differ from their class: resized in place, or replaced where that is impossible. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from streamtopology.k8s import names
+from streamtopology.k8s.decide.observation import Observation
+from streamtopology.k8s.decide.owned_objects import Pod, Resources
+from streamtopology.k8s.decide.scaling import ready_of_class
+from streamtopology.k8s.decide.steps import Delete, Resize, Step
+from streamtopology.topology import ExecutorClass, Topology, format_cpu, format_memory
+
+
+def written(resources: Resources) -> str:
+    """Resources as text, as in status and events."""
+    cpu, memory = resources
+    return f"{format_cpu(cpu)} CPU, {format_memory(memory)}"
+
+
+def target(executor: ExecutorClass) -> Resources:
+    return (executor.cpu, executor.memory_bytes)
+
+
+def refusal(seen: Observation, executor: ExecutorClass) -> str | None:
+    """The API server's reason not to resize this class's pods to these resources, from status; None without a refusal."""
+    for known in seen.status.get("classes") or ():
+        if known.get("name") == executor.name and known.get("refusedFor") == written(target(executor)):
+            return str(known.get("refused") or "refused")
+    return None
+
+
+def resizes(seen: Observation, topology: Topology) -> list[Step]:
+    """Resize steps for pods whose resources differ from their class's, unless the API server has refused that."""
+    return [
+        Resize(pod.name, executor.name, target(executor))
+        for executor in topology.executors
+        if not refusal(seen, executor)
+        for pod in _lasting(seen, executor)
+        if pod.resources != target(executor)
+    ]
+
+
+def outdated(seen: Observation, topology: Topology, contents: Mapping[str, str]) -> list[tuple[Pod, str]]:
+    """Pods that differ from their StatefulSet in a way that only replacing them repairs, each with the reason.
+
+    `contents`: class -> the digest that its pods should have of their template.
+    """
+    found: list[tuple[Pod, str]] = []
+    for executor in topology.executors:
+        content = contents[executor.name]
+        refused = refusal(seen, executor)
+        for pod in _lasting(seen, executor):
+            if pod.pod_content != content:
+                found.append((pod, "its template has changed"))
+            elif pod.resources != target(executor) and refused:
+                found.append((pod, f"it cannot be resized in place ({refused})"))
+    return found
+
+
+def _lasting(seen: Observation, executor: ExecutorClass) -> list[Pod]:
+    """The pods of the class that stay."""
+    pods = seen.pods("executor", executor.name)
+    return [pod for pod in pods if not pod.deleting and pod.ordinal < executor.replicas]
+
+
+def replacements(seen: Observation, topology: Topology, outdated: list[tuple[Pod, str]]) -> list[Step]:
+    """Delete steps for `outdated` pods; of all of them while the driver does not run.
+
+    Else in each class by itself: those that are not ready, and of the others as many as may be missing at once.
+    """
+    chosen = outdated
+    if seen.driver_pod is not None and seen.driver_pod.ready:
+        chosen = [each for executor in topology.executors for each in _next_of_class(seen, executor, outdated)]
+    return [Delete(names.POD, pod.name, pod.uid, why) for pod, why in chosen]
+
+
+def _next_of_class(seen: Observation, executor: ExecutorClass, outdated: list[tuple[Pod, str]]) -> list[tuple[Pod, str]]:
+    of_class = [(pod, why) for pod, why in outdated if pod.class_name == executor.name]
+    room = executor.most_unavailable - (executor.replicas - ready_of_class(seen, executor))
+    broken = [(pod, why) for pod, why in of_class if not pod.ready]
+    return [*broken, *[(pod, why) for pod, why in of_class if pod.ready][: max(room, 0)]]

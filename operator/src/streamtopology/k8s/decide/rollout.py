@@ -1,0 +1,200 @@
+"""The driver's input: the topology and the newest epoch in the ConfigMap NAME-routing, and pre-copy Jobs. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from streamtopology.contract.conditions import DegradedReason, ReconfiguringReason
+from streamtopology.contract.formatting import count, duration, size
+from streamtopology.contract.reason_text import describe
+from streamtopology.contract.routing_configmap import READY, PackedEpoch
+from streamtopology.k8s import names
+from streamtopology.k8s.decide.answers import Judgement
+from streamtopology.k8s.decide.observation import Observation
+from streamtopology.k8s.decide.owned_objects import RoutingMap
+from streamtopology.k8s.decide.steps import Apply, Delete, Event, Object, Patch, Step
+from streamtopology.k8s.resources.routing import RoutingTooLargeError, config_map
+from streamtopology.topology import Level, Topology, difference
+
+JobOf = Callable[[int], Object]
+"""The pre-copy Job of an epoch."""
+
+MOST_MIGRATIONS = 3
+"""Pre-copies that may fail one after the other, each by a Job of several tries; from then on state moves with the batches."""
+
+REASONS = {
+    Level.ROUTE: ReconfiguringReason.ROUTING,
+    Level.RESIZE: ReconfiguringReason.RESIZING,
+    Level.SCALE: ReconfiguringReason.SCALING,
+    Level.RESTART: ReconfiguringReason.RESTARTING,
+}
+"""The event and the reason of the condition Reconfiguring, by the level of a change."""
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """The steps towards the wanted ConfigMap. `restart_generation`: for the driver's template.
+
+    `epoch`: the one that the ConfigMap then has. `begun`: the kind of change that begins with these steps; `problem`:
+    (reason, sentence) of one that is impossible.
+    """
+
+    restart_generation: int
+    steps: tuple[Step, ...] = ()
+    events: tuple[Event, ...] = ()
+    begun: str | None = None
+    problem: tuple[str, str] | None = None
+    epoch: int | None = None
+
+
+def roll_out(seen: Observation, topology: Topology, job_of: JobOf, why: str) -> Rollout:
+    """Steps towards `topology`, which is resolved. `why`: the reason for its number of executors, or empty."""
+    current = seen.routing
+    if current is None:
+        restart = seen.generation
+        if seen.driver is not None and seen.driver.restart_generation is not None:
+            restart = seen.driver.restart_generation  # someone deleted the ConfigMap: no reason to restart the driver
+        step = Apply(_config_map(seen, topology, restart))
+        text = f"the driver and {topology.replicas} executors are created (generation {seen.generation})"
+        return Rollout(
+            restart, (step,), (Event("Normal", ReconfiguringReason.STARTING, text),), begun=ReconfiguringReason.STARTING
+        )
+    if seen.running != topology or current.generation != seen.generation:  # by value: versions write it in other words
+        return _other_topology(seen, current, topology, why)
+    if current.epoch is not None and (pending := _pending(seen, current, topology, job_of)) is not None:
+        return pending
+    if stale := _stale_jobs(seen, current):
+        return Rollout(current.restart_generation, tuple(stale), epoch=current.epoch)
+    return _judged(seen, current, topology, job_of)
+
+
+def is_pending(seen: Observation) -> bool:
+    """True if an epoch or a topology has been published under which no batch has run yet."""
+    current, stats = seen.routing, seen.stats
+    if current is None or stats is None:
+        return False
+    if current.epoch is not None and (stats.epoch is None or stats.epoch < current.epoch):
+        return True
+    return stats.generation != current.generation or not stats.settled
+
+
+def _other_topology(seen: Observation, current: RoutingMap, topology: Topology, why: str) -> Rollout:
+    """Publish another topology, or only another generation, without the epoch planned for the old one."""
+    if seen.running is None:
+        level, what = Level.RESTART, ("the topology in the ConfigMap could not be read",)
+    else:
+        change = difference(seen.running, topology)
+        level = Level.RESTART if _begins_otherwise(seen, topology) else change.level
+        what = change.sentences
+    restart = seen.generation if level is Level.RESTART else current.restart_generation
+    step = Apply(_config_map(seen, topology, restart))
+    reason = REASONS.get(level)
+    text = f"{'; '.join(what)} (generation {seen.generation}){f'; {why}' if why else ''}"
+    events = (Event("Normal", reason, text),) if reason else ()
+    return Rollout(restart, (step,), events, begun=reason)
+
+
+def _begins_otherwise(seen: Observation, topology: Topology) -> bool:
+    """True if a driver that has not begun shall begin its checkpoint otherwise; one that refused to begin waits for minutes."""
+    pod = seen.driver_pod
+    is_changed = seen.running is not None and seen.running.restore != topology.restore
+    return is_changed and pod is not None and not pod.ready
+
+
+def _pending(seen: Observation, current: RoutingMap, topology: Topology, job_of: JobOf) -> Rollout | None:
+    """The steps that a published epoch needs; None once it is active."""
+    assert current.epoch is not None
+    stats = seen.stats
+    if stats is not None and stats.epoch is not None and stats.epoch >= current.epoch:
+        return None
+    if stats is not None and stats.refused is not None and stats.refused.epoch == current.epoch:
+        why = f"the driver refused it: {stats.refused.why}"
+        return _withdrawn(seen, current, topology, DegradedReason.EPOCH_REFUSED, why, current.failed_migrations)
+    if current.epoch_state == "prepared":
+        job = seen.job(current.epoch)
+        if job is None:
+            made = Apply(job_of(current.epoch))
+            return Rollout(current.restart_generation, (made,), begun=ReconfiguringReason.MIGRATING, epoch=current.epoch)
+        if job.failed:
+            failed = current.failed_migrations + 1
+            why = f"its migration failed: {job.failed}"
+            if failed >= MOST_MIGRATIONS:
+                why += f". {failed} failed in a row: until the manifest changes, state moves in portions, with the batches"
+            return _withdrawn(seen, current, topology, DegradedReason.MIGRATION_FAILED, why, failed)
+        if job.done:
+            ready = Patch(names.CONFIG_MAP, current.name, {"data": dict(READY)}, f"epoch {current.epoch} is copied: ready")
+            return Rollout(current.restart_generation, (ready,), epoch=current.epoch)
+    return Rollout(current.restart_generation, epoch=current.epoch)
+
+
+def _withdrawn(
+    seen: Observation, current: RoutingMap, topology: Topology, reason: str, why: str, failed_migrations: int
+) -> Rollout:
+    """Publish the ConfigMap without the epoch, under which no batch has run; the controller judges again later."""
+    assert current.epoch is not None
+    step = Apply(_config_map(seen, topology, current.restart_generation, None, failed_migrations))
+    text = f"epoch {current.epoch} is withdrawn, the routing stays as it was: {why}"
+    return Rollout(current.restart_generation, (step,), (Event("Warning", reason, text),), problem=(reason, text))
+
+
+def _stale_jobs(seen: Observation, current: RoutingMap) -> list[Step]:
+    """Delete pre-copy Jobs whose epoch is no longer published: they would keep copying, and their result would count for the
+    next epoch of that number. Jobs whose epoch was active stay until they expire.
+
+    By the existing objects, not with the step that withdraws the epoch: an operator may be killed between the two.
+    """
+    newest = seen.stats.newest_epoch if seen.stats is not None else None
+    return [
+        Delete(names.JOB, job.name, job.uid, f"epoch {job.epoch} is given up")
+        for job in seen.jobs()
+        if job.epoch != current.epoch and not job.deleting
+        if not job.done or (newest is not None and job.epoch > newest)
+    ]
+
+
+def _judged(seen: Observation, current: RoutingMap, topology: Topology, job_of: JobOf) -> Rollout:
+    """Publish the controller's proposal, if it is for the running topology and epoch."""
+    keep = Rollout(current.restart_generation, epoch=current.epoch)
+    judgement, stats = seen.answer.judgement if seen.answer else None, seen.stats
+    if judgement is None or judgement.kind != "reroute" or stats is None or not stats.settled:
+        return keep
+    if judgement.generation != current.generation or judgement.number != (stats.newest_epoch or 0) + 1:
+        return keep
+    failed = current.failed_migrations
+    ahead = judgement.moved_bytes > topology.migration.threshold_bytes and failed < MOST_MIGRATIONS
+    epoch = PackedEpoch(
+        judgement.number, seen.generation, judgement.packed, "prepared" if ahead else "ready", describe(judgement.reason)
+    )
+    try:
+        body = _config_map(seen, topology, current.restart_generation, epoch, failed)
+    except RoutingTooLargeError as error:
+        return replace(keep, problem=(DegradedReason.ROUTING_TOO_LARGE, str(error)))
+    steps: list[Step] = [Apply(body)]
+    if ahead:
+        steps.append(Apply(job_of(epoch.number)))
+    event = Event("Normal", ReconfiguringReason.REROUTING, f"epoch {judgement.number}: {figures(judgement)}")
+    return Rollout(
+        current.restart_generation,
+        tuple(steps),
+        (event,),
+        begun=ReconfiguringReason.MIGRATING if ahead else ReconfiguringReason.REROUTING,
+        epoch=epoch.number,
+    )
+
+
+def _config_map(
+    seen: Observation, topology: Topology, restart_generation: int, epoch: PackedEpoch | None = None, failed_migrations: int = 0
+) -> Object:
+    """The ConfigMap with the checkpoint that status knows: the driver begins no other one with nothing, unless asked to."""
+    former = seen.status.get("checkpoint", "")
+    return config_map(seen.owner, topology, seen.generation, restart_generation, epoch, failed_migrations, former)
+
+
+def figures(judgement: Judgement) -> str:
+    """A proposal in one line: reason, gain and cost."""
+    return (
+        f"{describe(judgement.reason)}; saves {duration(judgement.predicted_gain_seconds)} a batch, "
+        f"moves about {count(judgement.moved_keys)} keys and {size(judgement.moved_bytes)}, "
+        f"costs {duration(judgement.cost_seconds)} once"
+    )

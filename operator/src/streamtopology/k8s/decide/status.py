@@ -1,0 +1,279 @@
+"""The status of a topology: phase, columns, conditions, the intent, past re-routings. Pure.
+
+Status says what we decided and see; nothing is read back from it that the cluster does not say as well, but
+autoscaling and the checkpoint of the last batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from streamtopology.contract.conditions import ConditionType, ReadyReason, ReconfiguringReason
+from streamtopology.contract.reasons import Hold
+from streamtopology.contract.stats import Reconfiguration, Stats
+from streamtopology.k8s import names
+from streamtopology.k8s.decide import conditions
+from streamtopology.k8s.decide.answers import Gain
+from streamtopology.k8s.decide.autoscaling import Scaled
+from streamtopology.k8s.decide.conditions import Condition
+from streamtopology.k8s.decide.kstatus import kstatus
+from streamtopology.k8s.decide.observation import Observation
+from streamtopology.k8s.decide.resizing import refusal, target, written
+from streamtopology.k8s.decide.rollout import Rollout, figures
+from streamtopology.k8s.decide.scaling import ready_executors
+from streamtopology.k8s.decide.steps import Object, Step
+from streamtopology.k8s.decide.transition import present, target_of
+from streamtopology.k8s.decide.under_way import change_under_way, intent
+from streamtopology.k8s.instants import format_time
+from streamtopology.topology import Topology, format_cpu, format_memory
+
+_UNAPPLIED = f"the manifest waits until the annotation {names.PAUSE} is gone"
+
+KEPT_REROUTINGS = 10
+"""The number of re-routings in status; each was also an event."""
+
+
+def invalid(seen: Observation, sentences: str) -> Object:
+    """The status of a manifest that cannot run: nothing is changed, a running topology keeps running."""
+    condition = Condition(ConditionType.READY, "False", ReadyReason.INVALID_MANIFEST, sentences)
+    phase = "Invalid" if seen.running is None else seen.status.get("phase", "Running")
+    return _with(seen, phase, [condition, *kstatus(condition, None, None)])
+
+
+def without_image(seen: Observation) -> Object:
+    text = "no image to run: set spec.image, or let the operator run with --image"
+    condition = Condition(ConditionType.READY, "False", ReadyReason.NO_IMAGE, text)
+    return _with(seen, "Invalid", [condition, *kstatus(condition, None, None)])
+
+
+def deleting(seen: Observation, message: str, steps: tuple[Step, ...]) -> Object:
+    reported = _with(seen, "Draining", [Condition(ConditionType.READY, "False", ReadyReason.DELETING, message)])
+    change = present(seen.transition, ReadyReason.DELETING, False, seen.generation, "", seen.now)
+    return {**reported, "intent": intent(change, message, steps)}
+
+
+def _with(seen: Observation, phase: str, changed: list[Condition]) -> Object:
+    """The former status with another phase and these conditions."""
+    known = {one["type"]: one for one in seen.status.get("conditions") or ()}
+    known |= {one["type"]: one for one in _dated(seen, changed)}
+    return {**_lasting(seen.status), "observedGeneration": seen.generation, "phase": phase, "conditions": list(known.values())}
+
+
+def _lasting(status: Object) -> Object:
+    return {name: value for name, value in status.items() if name != "intent"}
+
+
+def build(
+    seen: Observation,
+    topology: Topology,
+    rollout: Rollout,
+    steps: tuple[Step, ...],
+    *,
+    scaled: Scaled | None = None,
+    outdated: int = 0,
+    waits: bool = False,
+    paused: bool = False,
+    unapplied: bool = False,
+    problem: tuple[str, str] | None = None,
+    mutated: tuple[str, ...] = (),
+) -> Object:
+    """The status of a decision: `topology` is resolved, `steps` will be taken, `outdated` pods replaced.
+
+    `waits`: its pods are of a former version of the operator. `unapplied`: it is paused, with a manifest that waits.
+    `problem`: (reason, sentence) of what hinders the steps; `mutated`: a sentence for each field that admission has changed.
+    """
+    stats = seen.stats
+    under_way = None if paused else change_under_way(seen, topology, rollout, steps, outdated)
+    ready, degraded = conditions.ready(seen, topology), conditions.degraded(seen, topology, problem, settled=under_way is None)
+    judged = [
+        ready,
+        conditions.balanced(seen, topology),
+        conditions.reconfiguring(seen, under_way, waits, paused),
+        degraded,
+        conditions.mutated(mutated),
+        *kstatus(ready, degraded, (ReconfiguringReason.PAUSED, _UNAPPLIED) if unapplied else under_way),
+    ]
+    report: Object = {
+        "observedGeneration": seen.generation,
+        "phase": _phase(seen, topology, ready, under_way),
+        "executors": _executors(seen, topology),
+        "policies": {operator.name: operator.grouping.policy for operator in topology.operators},
+        "policy": ", ".join(dict.fromkeys(operator.grouping.policy for operator in topology.operators)),
+        "classes": [_class(seen, topology, index) for index in range(len(topology.executors))],
+        "conditions": _dated(seen, judged),
+        "reroutings": _reroutings(seen),
+    }
+    if "checkpoint" in seen.status:
+        report["checkpoint"] = seen.status["checkpoint"]
+    if stats is not None:
+        report |= _columns(stats, conditions.imbalance(seen))
+    else:
+        report |= {name: seen.status[name] for name in ("epoch", "batch") if name in seen.status}
+    if report["reroutings"]:
+        report["lastRerouting"] = report["reroutings"][0]
+    if under_way is not None:
+        kind, why = under_way
+        target = target_of(topology, rollout.epoch)
+        change = present(seen.transition, kind, rollout.begun is not None, seen.generation, target, seen.now)
+        report["intent"] = intent(change, why, steps)
+    if conditions.is_completed(seen, topology):
+        report["completed"] = seen.generation
+    if scaled is not None:
+        report["autoscale"] = _autoscale(seen, scaled)
+    if (recommendation := _recommendation(seen)) is not None:
+        report["recommendation"] = recommendation
+    return report
+
+
+def _phase(seen: Observation, topology: Topology, ready: Condition, under_way: tuple[str, str] | None) -> str:
+    if ready.reason == ReadyReason.COMPLETED:
+        return "Completed"
+    if topology.suspend:
+        return "Suspended" if not seen.pods("driver") else "Suspending"
+    if ready.reason in conditions.ALARMING:
+        return "Failed" if ready.reason in (ReadyReason.DRIVER_FAILED, ReadyReason.DRIVER_REFUSED) else "Starting"
+    if ready.status != "True":
+        return "Starting"
+    if ready.reason == ReadyReason.ASLEEP and under_way is None:
+        return "Asleep"
+    return "Reconfiguring" if under_way is not None and under_way[0] != ReconfiguringReason.STARTING else "Running"
+
+
+def _columns(stats: Stats, imbalance: float | None) -> Object:
+    columns: Object = {}
+    if stats.epoch is not None:
+        columns |= {"epoch": stats.epoch, "batch": stats.batch}
+    if imbalance is not None:
+        columns["imbalance"] = round(imbalance, 3)
+    if stats.rows_per_second is not None:
+        columns["throughput"] = round(stats.rows_per_second)
+    if stats.bound_rows_per_second is not None:
+        columns["bound"] = round(stats.bound_rows_per_second)
+    if stats.checkpoint and stats.batch is not None:
+        columns["checkpoint"] = stats.checkpoint
+    return columns
+
+
+def _executors(seen: Observation, topology: Topology) -> Object:
+    ready, wanted = ready_executors(seen, topology), topology.replicas
+    return {"ready": ready, "wanted": wanted, "summary": f"{ready}/{wanted}"}
+
+
+def _class(seen: Observation, topology: Topology, index: int) -> Object:
+    executor = topology.executors[index]
+    pods = [pod for pod in seen.pods("executor", executor.name) if not pod.deleting]
+    report: Object = {
+        "name": executor.name,
+        "replicas": executor.replicas,
+        "ready": sum(pod.ready for pod in pods),
+        "cpu": format_cpu(executor.cpu),
+        "memory": format_memory(executor.memory_bytes),
+    }
+    if why := refusal(seen, executor):
+        report |= {"refusedFor": written(target(executor)), "refused": why}
+    return report
+
+
+def _autoscale(seen: Observation, scaled: Scaled) -> Object:
+    """The scale subresource: `replicas` is the present number, `desired` the decided one, reached once executors are drained"""
+    chosen = names.labels(seen.owner.name, "executor", scaled.class_name)
+    existing, known = seen.stateful_set(scaled.class_name), seen.status.get("autoscale") or {}
+    report: Object = {
+        "replicas": existing.replicas if existing is not None else scaled.replicas,
+        "selector": names.selector(chosen),
+        "desired": scaled.replicas,
+    }
+    if known.get("desired") != scaled.replicas:
+        return {**report, "at": format_time(seen.now), **({"reason": scaled.why} if scaled.why else {})}
+    return {**report, **{name: known[name] for name in ("at", "reason") if name in known}}
+
+
+def _recommendation(seen: Observation) -> Object | None:
+    judgement = seen.answer.judgement if seen.answer else None
+    if judgement is None or judgement.kind != "recommend":
+        stats = seen.stats
+        waits = judgement is None or (isinstance(judgement.reason, Hold) and judgement.reason.reason.is_waiting)
+        return seen.status.get("recommendation") if waits and stats is not None else None
+    return {"text": figures(judgement), "stages": list(judgement.stages), "at": format_time(seen.now)}
+
+
+def _reroutings(seen: Observation) -> list[Object]:
+    """The last re-routings, newest first: those in status and those that the driver reports."""
+    known = {(one["epoch"], one["operator"]): one for one in seen.status.get("reroutings") or ()}
+    gains = {gain.epoch: gain for gain in seen.answer.gains} if seen.answer else {}
+    for change in seen.stats.reconfigurations if seen.stats else ():
+        before = known.get((change.epoch, change.operator), {"at": format_time(seen.now)})
+        known[change.epoch, change.operator] = {**before, **_rerouting(change), **_gain(gains.get(change.epoch))}
+    newest = sorted(known.values(), key=lambda one: (-one["epoch"], one["operator"]))
+    return newest[:KEPT_REROUTINGS]
+
+
+def _rerouting(change: Reconfiguration) -> Object:
+    return {
+        "epoch": change.epoch,
+        "batch": change.batch,
+        "operator": change.operator,
+        "reason": change.reason or "unknown",
+        "keysMoved": change.keys_moved,
+        "bytesMoved": change.bytes_moved,
+        "seconds": round(change.published_to_active_seconds, 3),
+    }
+
+
+def _gain(gain: Gain | None) -> Object:
+    """The gains of a re-routing. Only the operator knows them: the driver decides nothing, so it predicts nothing."""
+    return {} if gain is None else {"predictedGain": round(gain.predicted, 4), "measuredGain": round(gain.measured, 4)}
+
+
+def _dated(seen: Observation, judged: Iterable[Condition]) -> list[Object]:
+    before = {one["type"]: one for one in seen.status.get("conditions") or ()}
+    dated: list[Object] = []
+    for one in judged:
+        was = before.get(one.type)
+        same = was is not None and was["status"] == one.status
+        dated.append(
+            {
+                "type": one.type,
+                "status": one.status,
+                "reason": one.reason,
+                "message": one.message,
+                "observedGeneration": seen.generation,
+                "lastTransitionTime": was["lastTransitionTime"] if was is not None and same else format_time(seen.now),
+            }
+        )
+    return dated
+
+
+_FIGURES = ("batch", "imbalance", "throughput", "bound")
+
+NOTICEABLE_RATE, NOTICEABLE_IMBALANCE = 0.1, 0.05
+"""Relative change of rows/s, and change of the imbalance, that somebody who looks at the columns would notice."""
+
+
+def is_news(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """True if more than figures and texts has changed: such a change is written at once, figures at intervals."""
+    return _gist(before) != _gist(now)
+
+
+def is_noticeable(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """True if a figure in a column has changed by more than noise, or the sentence of a condition, as of a new obstacle."""
+    if before.keys() & _FIGURES != now.keys() & _FIGURES or _sentences(before) != _sentences(now):
+        return True
+    rates = ((before.get(name, 0), now.get(name, 0)) for name in ("throughput", "bound"))
+    off = abs(before.get("imbalance", 0.0) - now.get("imbalance", 0.0))
+    return off > NOTICEABLE_IMBALANCE or any(abs(new - old) > NOTICEABLE_RATE * max(old, new) for old, new in rates)
+
+
+def _sentences(status: Mapping[str, Any]) -> dict[str, str]:
+    """Those of conditions, but for the one that has figures of every batch."""
+    found = status.get("conditions") or ()
+    return {one["type"]: one["message"] for one in found if one["type"] != ConditionType.BALANCED}
+
+
+def _gist(status: Mapping[str, Any]) -> Object:
+    gist = {name: value for name, value in status.items() if name not in _FIGURES}
+    gist["conditions"] = [(one["type"], one["status"], one["reason"]) for one in status.get("conditions") or ()]
+    gist["intent"] = {name: value for name, value in (status.get("intent") or {}).items() if name != "reason"}
+    gist["recommendation"] = (status.get("recommendation") or {}).get("stages")
+    return gist

@@ -1,0 +1,1 @@
+"""Input and output: the API server, drivers, clocks, HTTP."""

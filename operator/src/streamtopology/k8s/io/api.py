@@ -1,0 +1,243 @@
+"""The few calls the operator makes to the API server, on plain dicts, over the transport of `kubernetes.aio`.
+
+Plain dicts because the resource builders make them, server-side apply takes them, and turning thousands of watched
+objects into the client's model classes costs most of a core (docs/decisions/0032).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from copy import copy
+from typing import Any
+
+import aiohttp
+from kubernetes.aio.client import ApiClient
+
+from streamtopology.contract.errors import StreamTopologyError, Unavailable
+from streamtopology.k8s import names
+from streamtopology.k8s.names import Kind
+
+REQUEST_SECONDS = 20.0
+"""The timeout of one call; a watch lives longer, see `WATCH_SECONDS`."""
+
+WATCH_SECONDS = 290
+"""The server ends a watch after this time, and the next one continues where it stopped."""
+
+SILENT_SECONDS = 330.0
+"""A watch that is silent for longer than the server keeps it is a dead connection."""
+
+PAGE = 250
+"""Items of one part of a list: pods of some kilobytes, ConfigMaps of up to a megabyte. A list as a whole would be in memory
+several times while it is read."""
+
+Object = dict[str, Any]
+
+_APPLY = "application/apply-patch+yaml"
+_MERGE = "application/merge-patch+json"
+
+
+class ApiError(StreamTopologyError):
+    """The API server refused. `status`: HTTP status, `reason`: machine-readable (Conflict, NotFound), `what`: the path."""
+
+    def __init__(self, status: int, reason: str, message: str, what: str) -> None:
+        self.status = status
+        self.reason = reason
+        self.message = message
+        self.what = what
+        super().__init__(f"{what}: {message} ({status} {reason})")
+
+
+class NoCluster(Unavailable):
+    """There is neither a pod's service account nor a kubeconfig to reach a cluster with."""
+
+
+class ApiAway(Unavailable):
+    """The API server could not be reached, did not answer in time, or may not be written to; try again later."""
+
+
+def always() -> bool:
+    return True
+
+
+class Api:
+    """Server-side apply, merge patches, lists and watches. ApiError: refused; ApiAway: no answer.
+
+    `may_write` is called before every call that changes something: with several replicas, it is True on the leader.
+    """
+
+    def __init__(
+        self, client: ApiClient, request_seconds: float = REQUEST_SECONDS, may_write: Callable[[], bool] = always
+    ) -> None:
+        self._client = client
+        self._request_seconds = request_seconds
+        self._may_write = may_write
+
+    def within(self, seconds: float) -> Api:
+        """The same with another timeout of a call."""
+        other = copy(self)
+        other._request_seconds = seconds
+        return other
+
+    async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
+        """The object, or None if there is none."""
+        try:
+            return await self._call("GET", kind.path(namespace, name))
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    async def pages(self, kind: Kind, namespace: str | None, selector: str = "") -> AsyncIterator[Object]:
+        """The list in parts of `PAGE` items: each has `items` and `metadata.resourceVersion`, from which a watch continues."""
+        query = [("limit", str(PAGE)), *([("labelSelector", selector)] if selector else [])]
+        after = ""
+        while True:
+            page = await self._call("GET", kind.path(namespace), [*query, ("continue", after)] if after else query)
+            yield page
+            after = page["metadata"].get("continue") or ""
+            if not after:
+                return
+
+    async def create(self, kind: Kind, namespace: str, body: Object) -> Object:
+        return await self._call("POST", kind.path(namespace), body=body)
+
+    async def apply(self, body: Object, force: bool = True) -> Object:
+        """Server-side apply as our field manager. `force`: fields of ours that others have taken become ours again; else they
+        are a conflict (409)."""
+        kind, metadata = names.BY_KIND[body["kind"]], body["metadata"]
+        query = [("fieldManager", names.MANAGER), ("force", "true" if force else "false")]
+        return await self._call("PATCH", kind.path(metadata["namespace"], metadata["name"]), query, body, _APPLY)
+
+    async def patch(self, kind: Kind, namespace: str, name: str, body: Object, subresource: str | None = None) -> Object:
+        """A JSON merge patch: null removes a field, a list replaces the list."""
+        query = [("fieldManager", names.MANAGER)]
+        return await self._call("PATCH", kind.path(namespace, name, subresource), query, body, _MERGE)
+
+    async def strategic_patch(
+        self, kind: Kind, namespace: str, name: str, body: Object, subresource: str | None = None
+    ) -> Object:
+        """A strategic merge patch: lists of named things (containers) are merged by name."""
+        query = [("fieldManager", names.MANAGER)]
+        content = "application/strategic-merge-patch+json"
+        return await self._call("PATCH", kind.path(namespace, name, subresource), query, body, content)
+
+    async def replace(self, kind: Kind, namespace: str, name: str, body: Object) -> Object:
+        return await self._call("PUT", kind.path(namespace, name), body=body)
+
+    async def delete(self, kind: Kind, namespace: str, name: str, uid: str | None = None, at_once: bool = False) -> None:
+        """Delete it and, in the background, its dependents; no error if it is gone. `uid` keeps a namesake.
+
+        `at_once`: of a pod, without a kubelet's word that its processes have ended.
+        """
+        body: Object = {"propagationPolicy": "Background", **({"gracePeriodSeconds": 0} if at_once else {})}
+        if uid:
+            body["preconditions"] = {"uid": uid}
+        try:
+            await self._call("DELETE", kind.path(namespace, name), body=body)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+
+    async def events(self, namespace: str, about: str, reason: str) -> list[Object]:
+        """The events of this reason about objects of this kind."""
+        query = [("fieldSelector", f"involvedObject.kind={about},reason={reason}")]
+        return (await self._call("GET", names.EVENT.path(namespace), query))["items"]
+
+    async def may(self, verb: str, kind: Kind, namespace: str, subresource: str = "") -> bool:
+        """True if our rights allow this: a refusal of it has another reason then."""
+        group = kind.api_version.rpartition("/")[0]
+        asked = {"namespace": namespace, "verb": verb, "group": group, "resource": kind.plural, "subresource": subresource}
+        review: Object = {
+            "apiVersion": names.ACCESS_REVIEW.api_version,
+            "kind": names.ACCESS_REVIEW.kind,
+            "spec": {"resourceAttributes": asked},
+        }
+        answer = await self._call("POST", names.ACCESS_REVIEW.path(None), body=review)
+        return bool(answer["status"]["allowed"])
+
+    async def watch(self, kind: Kind, namespace: str | None, selector: str, since: str) -> AsyncIterator[Object]:
+        """Yield events (`type`, `object`) after resource version `since` until the server ends the watch.
+
+        ApiError with status 410: `since` is too old, list again.
+        """
+        query = [
+            ("watch", "true"),
+            ("allowWatchBookmarks", "true"),
+            ("resourceVersion", since),
+            ("timeoutSeconds", str(WATCH_SECONDS)),
+        ]
+        if selector:
+            query.append(("labelSelector", selector))
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._request_seconds, sock_read=SILENT_SECONDS)
+        response = await self._request("GET", kind.path(namespace), query, None, "application/json", timeout)
+        try:
+            if response.status >= 300:
+                raise _error(response.status, await response.read(), kind.path(namespace))
+            async for line in response.content:
+                event = json.loads(line)
+                if event["type"] == "ERROR":
+                    status = event["object"]
+                    raise ApiError(
+                        int(status["code"]), status.get("reason", ""), status.get("message", ""), kind.path(namespace)
+                    )
+                yield event
+        except (
+            aiohttp.ClientError,
+            TimeoutError,
+            ValueError,
+        ) as error:  # ValueError: half a line, or a longer one than we read
+            raise ApiAway(f"watching {kind.plural}: {_named(error)}") from error
+        finally:
+            response.close()
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        query: list[tuple[str, str]] | None = None,
+        body: Object | None = None,
+        content_type: str = "application/json",
+    ) -> Object:
+        if method != "GET" and not self._may_write():
+            raise ApiAway(f"{method} {path}: not sent, because another replica may lead by now")
+        timeout = aiohttp.ClientTimeout(total=self._request_seconds)
+        response = await self._request(method, path, query or [], body, content_type, timeout)
+        try:
+            payload = await response.read()
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise ApiAway(f"{method} {path}: {_named(error)}") from error
+        if response.status >= 300:
+            raise _error(response.status, payload, path)
+        return json.loads(payload)
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        query: list[tuple[str, str]],
+        body: Object | None,
+        content_type: str,
+        timeout: aiohttp.ClientTimeout,
+    ) -> aiohttp.ClientResponse:
+        headers = {"Accept": "application/json", "Content-Type": content_type}
+        request = await self._client.param_serialize(
+            method, path, query_params=query, header_params=headers, body=body, auth_settings=["BearerToken"]
+        )
+        try:
+            answer = await self._client.call_api(*request, _request_timeout=timeout)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise ApiAway(f"{method} {path}: {_named(error)}") from error
+        return answer.response
+
+
+def _error(status: int, payload: bytes, what: str) -> ApiError:
+    try:
+        answer: Mapping[str, Any] = json.loads(payload)
+        return ApiError(status, str(answer.get("reason", "")), str(answer.get("message", "")), what)
+    except (ValueError, AttributeError):  # a proxy in between answers in a form of its own
+        return ApiError(status, "", payload[:200].decode(errors="replace"), what)
+
+
+def _named(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

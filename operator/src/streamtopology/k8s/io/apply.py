@@ -1,0 +1,237 @@
+"""Carry out steps at the API server, write status, post events. Returned objects go into the cache at once."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from typing import Any
+
+from streamtopology.contract.errors import StreamTopologyError
+from streamtopology.k8s import failpoints, names
+from streamtopology.k8s.decide.owned_objects import resources_of
+from streamtopology.k8s.decide.resizing import written
+from streamtopology.k8s.decide.steps import Apply, Delete, Event, Finalizer, MakeSecret, Patch, Resize, Step
+from streamtopology.k8s.instants import format_time
+from streamtopology.k8s.io.api import Api, ApiAway, ApiError, Object
+from streamtopology.k8s.io.cache import Cache
+from streamtopology.k8s.io.queue import Key
+from streamtopology.k8s.names import Kind
+from streamtopology.k8s.resources.access import spark_secret
+from streamtopology.k8s.resources.objects import Owner, digest, limits
+from streamtopology.topology import format_cpu, format_memory
+
+log = logging.getLogger(__name__)
+
+SECRET_BYTES = 32
+
+EVENT_SECONDS = 2.0
+"""The timeout of posting an event: no change waits longer for its report."""
+
+
+class ResizeRefusedError(StreamTopologyError):
+    """The API server does not resize this pod in place: too old, not allowed, or not to these resources.
+
+    `keeps`: the pod stays as it is, because another one in its place would meet the same refusal.
+    """
+
+    def __init__(self, step: Resize, why: str, keeps: bool = False) -> None:
+        self.step = step
+        self.why = why
+        self.keeps = keeps
+        super().__init__(f"{step}: {why}")
+
+
+class NameTakenError(StreamTopologyError):
+    """An object of this name exists and is not the topology's own. `is_left_over`: it was of a former topology of its name."""
+
+    def __init__(self, kind: Kind, found: Object, owner: Owner) -> None:
+        owners = found["metadata"].get("ownerReferences") or ()
+        self.is_left_over = any((each["kind"], each["name"]) == (names.TOPOLOGY.kind, owner.name) for each in owners)
+        what = f"{kind.kind} {found['metadata']['name']}"
+        if self.is_left_over:
+            super().__init__(f"{what} is of a former topology {owner.name!r} and will be deleted with it")
+        else:
+            whose = f"belongs to {owners[0]['kind']} {owners[0]['name']}" if owners else "is not of this topology"
+            super().__init__(f"{what} exists and {whose}: give the topology another name, or delete that object")
+
+
+class Applier:
+    """Takes the steps of a decision one after the other, each between two failpoints."""
+
+    def __init__(self, api: Api, cache: Cache) -> None:
+        self._api = api
+        self._for_events = api.within(EVENT_SECONDS)
+        self._cache = cache
+
+    async def take(self, step: Step, owner: Owner) -> Object | None:
+        """Carry out `step`. Returns the topology if the step changed it.
+
+        Raises ApiError, ApiAway, NameTakenError, ResizeRefusedError.
+        """
+        failpoints.point(f"before-{step.point}")
+        changed = await self._take(step, owner)
+        failpoints.point(f"after-{step.point}")
+        return changed
+
+    async def _take(self, step: Step, owner: Owner) -> Object | None:
+        match step:
+            case Apply():
+                await self._apply(step.body, owner)
+            case MakeSecret():
+                await self._make_secret(owner)
+            case Finalizer():
+                return await self._api.apply(_with_finalizer(owner, step.present))
+            case Patch():
+                self._cache.note(await self._api.strategic_patch(step.kind, owner.namespace, step.name, dict(step.body)))
+            case Resize():
+                await self._resize(step, owner)
+            case Delete():
+                await self._delete(step, owner)
+        return None
+
+    async def _apply(self, body: Object, owner: Owner) -> None:
+        """Make or change an object of the owner's. What others have made is never touched, whatever it is called."""
+        kind, name = names.BY_KIND[body["kind"]], body["metadata"]["name"]
+        known = self._cache.of(key_of(owner)).get((kind.kind, name))
+        is_there = known is not None and known.owner == owner.uid
+        is_there = is_there or await self._own(kind, name, owner) is not None
+        self._cache.note(await self._api.apply(body, force=is_there))
+
+    async def _own(self, kind: Kind, name: str, owner: Owner) -> Object | None:
+        """The owner's object of this name, None where there is none. NameTakenError: it is somebody else's."""
+        found = await self._api.get(kind, owner.namespace, name)
+        if found is not None and not _is_owned(found, owner):
+            raise NameTakenError(kind, found, owner)
+        return found
+
+    async def recall_secret(self, owner: Owner) -> None:
+        """Look for Spark's secret, which is not watched: one call for each topology after each start."""
+        known = await self._api.get(names.SECRET, owner.namespace, names.spark_secret(owner.name))
+        if known is not None and _is_owned(known, owner):
+            self._cache.note(known)
+
+    async def _make_secret(self, owner: Owner) -> None:
+        """Create it unless it is there."""
+        body = spark_secret(owner, secrets.token_hex(SECRET_BYTES))
+        try:
+            self._cache.note(await self._api.create(names.SECRET, owner.namespace, body))
+        except ApiError as error:
+            found = await self._own(names.SECRET, body["metadata"]["name"], owner)
+            if error.reason != "AlreadyExists" or found is None:
+                raise
+            self._cache.note(found)
+
+    async def _resize(self, step: Resize, owner: Owner) -> None:
+        cpu, memory = step.resources
+        container = {"name": "executor", "resources": limits(format_cpu(cpu), format_memory(memory))}
+        body = {"spec": {"containers": [container]}}
+        try:
+            pod = await self._api.strategic_patch(names.POD, owner.namespace, step.pod, body, "resize")
+        except ApiError as error:
+            if error.status == 404 and await self._api.get(names.POD, owner.namespace, step.pod) is None:
+                return  # the pod is gone; its successor has the new template
+            if error.status in (400, 403, 404, 405, 422):
+                keeps = error.status == 403 and await self._api.may("patch", names.POD, owner.namespace, "resize")
+                raise ResizeRefusedError(step, error.message, keeps) from error
+            raise
+        self._cache.note(pod)
+        if (made := resources_of(pod)) != step.resources:
+            raise ResizeRefusedError(step, f"a webhook of the cluster makes that {written(made)}", keeps=True)
+
+    async def _delete(self, step: Delete, owner: Owner) -> None:
+        try:
+            await self._api.delete(step.kind, owner.namespace, step.name, step.uid, step.at_once)
+        except ApiError as error:
+            if error.status != 409:  # another uid: the object to delete is gone
+                raise
+
+    async def write_status(self, manifest: Object, status: Object) -> Object:
+        """Write the whole status. Returns the topology as it is now."""
+        metadata = manifest["metadata"]
+        changes = merge_patch(manifest.get("status") or {}, status)
+        body = {"status": changes}
+        return await self._api.patch(names.TOPOLOGY, metadata["namespace"], metadata["name"], body, "status")
+
+    async def post(self, manifest: Object, key: Key, event: Event, now: float) -> bool:
+        """Post an event, or increase its count if it exists. A failure is logged: an event changes nothing.
+
+        Returns False if the API server did not answer within `EVENT_SECONDS`.
+        """
+        name = f"{key.name}.{digest([event.reason, event.message, manifest['metadata']['uid']])}"
+        moment = format_time(now)
+        body = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": name, "namespace": key.namespace},
+            "involvedObject": {
+                "apiVersion": names.TOPOLOGY.api_version,
+                "kind": names.TOPOLOGY.kind,
+                "name": key.name,
+                "namespace": key.namespace,
+                "uid": manifest["metadata"]["uid"],
+            },
+            "type": event.type,
+            "reason": event.reason,
+            "message": event.message[:1024],
+            "count": 1,
+            "firstTimestamp": moment,
+            "lastTimestamp": moment,
+            "source": {"component": names.MANAGER},
+            "reportingComponent": names.MANAGER,
+            "reportingInstance": "",
+        }
+        try:
+            try:
+                await self._for_events.create(names.EVENT, key.namespace, body)
+            except ApiError as error:
+                if error.reason != "AlreadyExists":
+                    raise
+                known = await self._for_events.get(names.EVENT, key.namespace, name)
+                if known is not None:
+                    again = {"count": int(known.get("count") or 1) + 1, "lastTimestamp": moment}
+                    await self._for_events.patch(names.EVENT, key.namespace, name, again)
+        except (ApiError, ApiAway) as error:
+            log.warning("%s: the event %s could not be posted (%s): %s", key, event.reason, event.message, error)
+            return not isinstance(error, ApiAway)
+        return True
+
+
+def key_of(owner: Owner) -> Key:
+    return Key(owner.namespace, owner.name)
+
+
+def _is_owned(body: Object, owner: Owner) -> bool:
+    return any(reference["uid"] == owner.uid for reference in body["metadata"].get("ownerReferences") or ())
+
+
+def _with_finalizer(owner: Owner, present: bool) -> Object:
+    """With the uid: a topology that is gone is not created again, nor a namesake changed."""
+    metadata: Object = {"name": owner.name, "namespace": owner.namespace, "uid": owner.uid}
+    if present:
+        metadata["finalizers"] = [names.FINALIZER]
+    return {"apiVersion": names.TOPOLOGY.api_version, "kind": names.TOPOLOGY.kind, "metadata": metadata}
+
+
+def refused_in(status: Object, refusals: list[ResizeRefusedError]) -> Object:
+    """`status` with the refused resizes: the next decision replaces those pods instead."""
+    by_class = {refusal.step.class_name: refusal for refusal in refusals}
+    classes = [
+        {**one, "refusedFor": written(by_class[one["name"]].step.resources), "refused": by_class[one["name"]].why}
+        if one["name"] in by_class
+        else one
+        for one in status["classes"]
+    ]
+    return {**status, "classes": classes}
+
+
+def merge_patch(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """The JSON merge patch from `old` to `new`. An object that changes is in it as a whole: someone may have removed it since,
+    and a part would become the whole."""
+    return {name: value for name, value in _whole(old, new).items() if old.get(name) != new.get(name)}
+
+
+def _whole(before: Any, value: Any) -> Any:
+    if not isinstance(before, dict) or not isinstance(value, dict):
+        return value
+    removed: dict[str, Any] = {name: None for name in before if name not in value}
+    return removed | {name: _whole(before.get(name), inner) for name, inner in value.items()}

@@ -1,0 +1,144 @@
+"""Owned objects as the API server has them, kept current by watches: a look at a topology costs no calls.
+
+kopf watches topologies. It cannot select by label, and without a selector an operator would receive every pod and Secret of
+the cluster. So owned objects are watched here by our label, and only the fields that decisions read are kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from streamtopology.k8s import names
+from streamtopology.k8s.decide.owned_objects import OwnedObject, owned_object
+from streamtopology.k8s.io.api import Api, ApiAway, ApiError, Object
+from streamtopology.k8s.io.queue import Key
+from streamtopology.k8s.names import Kind
+
+log = logging.getLogger(__name__)
+
+RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
+"""Pauses before a broken watch is restarted; the last one repeats."""
+
+LISTS_AT_ONCE = 8
+"""Of a start in many namespaces: what else the process has to do, above all renewing its Lease, comes between the lists."""
+
+Changed = Callable[[Key], None]
+
+
+@dataclass
+class Cache:
+    """Owned objects by topology. `changed` is called with the topology of each object that appears, changes or goes."""
+
+    changed: Changed
+    _objects: dict[Key, dict[tuple[str, str], OwnedObject]] = field(default_factory=lambda: defaultdict(dict))
+    _listed: dict[tuple[str, str | None], asyncio.Event] = field(default_factory=lambda: defaultdict(asyncio.Event))
+    _listing: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LISTS_AT_ONCE))
+
+    def of(self, key: Key) -> Mapping[tuple[str, str], OwnedObject]:
+        """(kind, name) -> object, of one topology."""
+        return self._objects.get(key, {})
+
+    def note(self, body: Object) -> None:
+        """Store an object as the API server returned it, so that a write is seen at once."""
+        key, owned = _key_of(body), owned_object(body)
+        if key is None:
+            return
+        known = self._objects[key].get((owned.kind, owned.name))
+        if known is not None and known.version > owned.version:
+            return  # an answer to a call may arrive after the event of a later change
+        self._objects[key][owned.kind, owned.name] = owned
+        if known != owned:
+            self.changed(key)
+
+    def drop(self, body: Object) -> None:
+        """Remove an object that is gone. A namesake created since stays."""
+        key = _key_of(body)
+        if key is None:
+            return
+        of_topology = self._objects.get(key, {})
+        known = of_topology.get((body["kind"], body["metadata"]["name"]))
+        if known is not None and known.uid == body["metadata"]["uid"]:
+            del of_topology[known.kind, known.name]
+            self.changed(key)
+        if not of_topology:
+            self._objects.pop(key, None)
+
+    def forget(self, key: Key, kind: Kind) -> None:
+        """Remove a topology's objects of a kind that is not watched: the topology is gone."""
+        of_topology = self._objects.get(key, {})
+        for known in [one for one in of_topology if one[0] == kind.kind]:
+            del of_topology[known]
+
+    async def listed(self, kinds: Iterable[Kind], namespace: str | None) -> None:
+        """Return once each of these kinds, followed in this namespace (None: in all), has been listed there. Before that, a
+        missing object may well exist."""
+        for kind in kinds:
+            await self._listed[kind.kind, namespace].wait()
+
+    async def follow(self, api: Api, kind: Kind, namespace: str | None) -> None:
+        """Keep one kind current until cancelled, through broken watches and an unreachable API server."""
+        failures = 0
+        selector = names.selector({names.MANAGED_BY: names.MANAGER})
+        while True:
+            try:
+                async with self._listing:
+                    version = await self._list(api, kind, namespace, selector)
+                failures = 0
+                while True:
+                    async for event in api.watch(kind, namespace, selector, version):
+                        version = event["object"]["metadata"]["resourceVersion"]
+                        self._take(kind, event)
+            except (ApiAway, ApiError) as error:
+                expired = isinstance(error, ApiError) and error.status == 410
+                pause = 0.0 if expired and failures == 0 else RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)]
+                failures += 1
+                log.log(
+                    logging.DEBUG if expired else logging.WARNING, "%s; listing %s again in %s s", error, kind.plural, pause
+                )
+                await asyncio.sleep(pause)
+
+    async def _list(self, api: Api, kind: Kind, namespace: str | None, selector: str) -> str:
+        present: set[tuple[Key, str]] = set()
+        version = ""
+        async for page in api.pages(kind, namespace, selector):
+            for item in page["items"]:
+                item.update(apiVersion=kind.api_version, kind=kind.kind)  # items of a list leave these out
+                self.note(item)
+                if key := _key_of(item):
+                    present.add((key, item["metadata"]["name"]))
+            version = str(page["metadata"]["resourceVersion"])
+        self._drop_absent(kind, namespace, present, int(version))
+        self._listed[kind.kind, namespace].set()
+        return version
+
+    def _drop_absent(self, kind: Kind, namespace: str | None, present: set[tuple[Key, str]], version: int) -> None:
+        """Remove objects deleted while there was no watch. The list is of one version and lacks newer objects."""
+        for key, objects in list(self._objects.items()):
+            if namespace is not None and key.namespace != namespace:
+                continue
+            gone = [
+                name
+                for (of_kind, name), known in objects.items()
+                if of_kind == kind.kind and (key, name) not in present and known.version <= version
+            ]
+            for name in gone:
+                del objects[kind.kind, name]
+                self.changed(key)
+
+    def _take(self, kind: Kind, event: Object) -> None:
+        body = event["object"]
+        body.update(apiVersion=kind.api_version, kind=kind.kind)
+        if event["type"] == "DELETED":
+            self.drop(body)
+        elif event["type"] in ("ADDED", "MODIFIED"):
+            self.note(body)
+
+
+def _key_of(body: Object) -> Key | None:
+    metadata = body["metadata"]
+    topology = (metadata.get("labels") or {}).get(names.INSTANCE)
+    return Key(metadata["namespace"], topology) if topology else None

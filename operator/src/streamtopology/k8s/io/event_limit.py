@@ -1,0 +1,44 @@
+"""A limit of events: a topology that flaps fills no namespace with them. (Equal events are counted in one, see apply.py.)"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+from streamtopology.k8s.io.queue import Key
+
+BURST = 25
+"""Events of one reason that a topology may post at once."""
+
+REFILL_SECONDS = 60.0
+"""The interval in which one more may be."""
+
+
+@dataclass
+class _Allowance:
+    left: float
+    at: float
+    withheld: int = 0
+
+
+class EventLimit:
+    """Decides which events are posted. Times are in seconds."""
+
+    def __init__(self) -> None:
+        self._allowances: defaultdict[Key, dict[str, _Allowance]] = defaultdict(dict)
+
+    def admits(self, key: Key, reason: str, now: float) -> int | None:
+        """The number of events of this reason withheld since the last one posted; None if this one is withheld, too."""
+        known = self._allowances[key].setdefault(reason, _Allowance(BURST, now))
+        known.left = min(known.left + max(now - known.at, 0.0) / REFILL_SECONDS, BURST)
+        known.at = now
+        if known.left < 1:
+            known.withheld += 1
+            return None
+        known.left -= 1
+        withheld, known.withheld = known.withheld, 0
+        return withheld
+
+    def forget(self, key: Key) -> None:
+        """A topology is gone."""
+        self._allowances.pop(key, None)

@@ -1,0 +1,44 @@
+"""The operator's own state for the kubelet: whether it works, and whether it knows the cluster yet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from streamtopology.k8s.io.queue import Queue
+
+STUCK_SECONDS = 300.0
+"""Topologies that wait while for so long none is taken and none is done show that all workers hang: every call that they
+make has a timeout, and a look ends after some of them, well or not."""
+
+
+@dataclass
+class Health:
+    """`started` is called once this replica leads; `listed` with each namespace whose owned objects are known."""
+
+    _queue: Queue | None = None
+    _awaited: dict[str | None, None] = field(default_factory=dict[str | None, None])
+    _listed: set[str | None] = field(default_factory=set[str | None])
+
+    def started(self, queue: Queue, namespaces: Sequence[str | None]) -> None:
+        """Take note of the queue that is worked on, and of the namespaces (None: all) that are being listed."""
+        self._queue = queue
+        self._awaited = dict.fromkeys(namespaces)
+        self._listed = set()
+
+    def listed(self, namespace: str | None) -> None:
+        """Take note that topologies of this namespace are looked at from now on."""
+        self._listed.add(namespace)
+
+    @property
+    def problem(self) -> str | None:
+        """The reason to start the operator again; None if it works, or stands by."""
+        seconds = self._queue.stuck_seconds if self._queue is not None else 0.0
+        return f"no topology was looked at for {seconds:.0f} s, and some wait" if seconds > STUCK_SECONDS else None
+
+    @property
+    def waits_for(self) -> str | None:
+        """The lists without which nothing is done yet; None if some namespace is served, or this replica stands by."""
+        if not self._awaited or self._listed:
+            return None
+        return "the lists of owned objects in " + ", ".join(name or "all namespaces" for name in self._awaited)

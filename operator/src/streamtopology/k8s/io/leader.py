@@ -1,0 +1,164 @@
+"""Leader election: one replica works, the others stand by. A Lease of our own, by the client library's election.
+
+kopf's peering is no election (two peers may each believe to be alone while the API server is slow), so kopf runs
+standalone in the replica that holds the Lease. A replica that cannot renew it in time ends its process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from kubernetes.aio.client import ApiClient
+from kubernetes.aio.client.exceptions import ApiException
+from kubernetes.aio.leaderelection.electionconfig import Config
+from kubernetes.aio.leaderelection.leaderelection import LeaderElection
+from kubernetes.aio.leaderelection.leaderelectionrecord import LeaderElectionRecord
+from kubernetes.aio.leaderelection.resourcelock.baselock import BaseLock
+
+from streamtopology.contract.errors import StreamTopologyError
+from streamtopology.k8s import names
+from streamtopology.k8s.io.api import Api, ApiAway, ApiError, Object
+
+log = logging.getLogger(__name__)
+
+Work = Callable[[Callable[[], bool]], Awaitable[None]]
+"""The work of a leader; its argument returns True while it leads."""
+
+LEASE_NAME = "streamtopology-operator"
+
+CALL_SHARE, DEADLINE_SHARE = 2 / 15, 8 / 15
+"""Shares of the lease: the timeout of one call, and the time in which renewing is retried. A pause, the retries and the two
+calls of the last one together stay below the lease, so a replica that cannot renew has stopped before another starts."""
+
+
+class LeaseLostError(StreamTopologyError):
+    """The lease could not be renewed in time: another replica may lead from now on."""
+
+
+class Lease(BaseLock):
+    """The lock of the library's election: a Lease, by our own client, whose calls have timeouts.
+
+    Every error counts as a failed try. (The library's own LeaseLock lets connection errors through, and in 37.0 cannot
+    create a Lease.)
+    """
+
+    def __init__(self, api: Api, namespace: str, identity: str, lease_seconds: float) -> None:
+        super().__init__(LEASE_NAME, namespace, identity)
+        self._api = api
+        self._lease_seconds = lease_seconds
+        self._held_until = float("-inf")
+        self._known: Object = {}
+
+    def is_held(self) -> bool:
+        """True while no other replica can have it: it was renewed less than its length ago by this machine's monotonic clock.
+
+        A process that was suspended learns by this first that it no longer leads.
+        """
+        return time.monotonic() < self._held_until
+
+    async def get(self, name: str, namespace: str) -> tuple[bool, Any]:
+        try:
+            found = await self._api.get(names.LEASE, namespace, name)
+        except (ApiError, ApiAway) as error:
+            return False, ApiException(status=0, reason=str(error))
+        if found is None:
+            return False, ApiException(status=404, reason="NotFound", body='{"code": 404}')
+        self._known = found
+        spec = found.get("spec") or {}
+        duration = spec.get("leaseDurationSeconds")
+        record = LeaderElectionRecord(
+            spec.get("holderIdentity"), str(duration) if duration else None, spec.get("acquireTime"), spec.get("renewTime")
+        )
+        return True, record
+
+    async def create(self, name: str, namespace: str, election_record: LeaderElectionRecord) -> bool:
+        body = {
+            "apiVersion": names.LEASE.api_version,
+            "kind": names.LEASE.kind,
+            "metadata": {"name": name},
+            "spec": self._spec(election_record),
+        }
+        began = time.monotonic()
+        try:
+            await self._api.create(names.LEASE, namespace, body)
+        except (ApiError, ApiAway) as error:
+            log.info("the lease was not created: %s", error)
+            return False
+        self._held_until = began + self._lease_seconds
+        return True
+
+    async def update(self, name: str, namespace: str, updated_record: LeaderElectionRecord) -> bool:
+        """Replace it with the resource version that was read: of two replicas that try, one succeeds."""
+        spec = {**(self._known.get("spec") or {}), **self._spec(updated_record)}
+        began = time.monotonic()
+        try:
+            self._known = await self._api.replace(names.LEASE, namespace, name, {**self._known, "spec": spec})
+        except (ApiError, ApiAway) as error:
+            log.info("the lease was not renewed: %s", error)
+            return False
+        self._held_until = began + self._lease_seconds
+        return True
+
+    def _spec(self, record: LeaderElectionRecord) -> Object:
+        return {
+            "holderIdentity": record.holder_identity,
+            "leaseDurationSeconds": round(self._lease_seconds),
+            "acquireTime": _micro_time(record.acquire_time),
+            "renewTime": _micro_time(record.renew_time),
+        }
+
+
+def _micro_time(text: str | None) -> str | None:
+    """A time in the API server's form; the library dates in local time without a zone."""
+    return text and datetime.fromisoformat(text).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+async def lead(client: ApiClient, namespace: str, identity: str, lease_seconds: float, work: Work) -> None:
+    """Wait for the Lease, do `work` to its end, then release the Lease. LeaseLostError: it was lost."""
+    working: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    lock = Lease(Api(client, lease_seconds * CALL_SHARE), namespace, identity, lease_seconds)
+
+    async def started() -> None:
+        try:
+            await work(lock.is_held)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - raised again where the election is awaited
+            if not working.done():
+                working.set_exception(error)
+        else:
+            working.set_result(None)
+
+    retry = max(1.0, lease_seconds * CALL_SHARE)
+    config = Config(lock, lease_seconds, lease_seconds * DEADLINE_SHARE, retry, started, _nothing)
+    election = asyncio.create_task(LeaderElection(config).run(), name="leader election")
+    try:
+        await asyncio.wait({election, working}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            await election
+            raise LeaseLostError(f"the lease {namespace}/{LEASE_NAME} could not be renewed in time: another replica takes over")
+        await working
+    finally:
+        election.cancel()
+        if working.done():
+            await release(Api(client), namespace, identity)
+
+
+async def release(api: Api, namespace: str, identity: str) -> None:
+    """Release the Lease, so that the next replica need not wait until it expires."""
+    try:
+        lease = await api.get(names.LEASE, namespace, LEASE_NAME)
+        if lease is not None and (lease.get("spec") or {}).get("holderIdentity") == identity:
+            lease["spec"]["holderIdentity"] = None
+            await api.replace(names.LEASE, namespace, LEASE_NAME, lease)
+    except (ApiError, ApiAway) as error:
+        log.warning("the lease could not be released and expires by itself: %s", error)
+
+
+async def _nothing() -> None:
+    return None

@@ -1,0 +1,78 @@
+"""The operator's own metrics for Prometheus (docs/run/operations.md)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+PREFIX = "streamtopology_operator_"
+TOPOLOGY = ("namespace", "topology")
+
+RECONCILE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+RECONFIGURE_BUCKETS = (0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 7.5, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0)
+
+
+class Metrics:
+    """The operator's metrics, in a registry of their own."""
+
+    def __init__(self) -> None:
+        registry = self.registry = CollectorRegistry()
+        self.reconcile_seconds = Histogram(
+            f"{PREFIX}reconcile_seconds",
+            "One look at a topology, with all calls it led to.",
+            ("outcome",),
+            buckets=RECONCILE_BUCKETS,
+            registry=registry,
+        )
+        self.queue_length = Gauge(f"{PREFIX}queue_length", "Topologies that wait to be looked at.", registry=registry)
+        self.outdated_topologies = Gauge(
+            f"{PREFIX}outdated_topologies", "Topologies that wait for the pods of this version.", registry=registry
+        )
+        self.reroutings = Counter(f"{PREFIX}reroutings", "Re-routings that were published.", ("reason",), registry=registry)
+        self.time_to_reconfigure_seconds = Histogram(
+            f"{PREFIX}time_to_reconfigure_seconds",
+            "From seeing a change to the first batch under it.",
+            ("kind",),
+            buckets=RECONFIGURE_BUCKETS,
+            registry=registry,
+        )
+        self.tuples_stalled = Gauge(
+            f"{PREFIX}tuples_stalled",
+            "Tuples that the last switch held up: its extra seconds times the rate.",
+            TOPOLOGY,
+            registry=registry,
+        )
+        self.imbalance_ratio = Gauge(
+            f"{PREFIX}imbalance_ratio", "The worst operator's imbalance as the driver measures it.", TOPOLOGY, registry=registry
+        )
+        self._conditions = Gauge(
+            f"{PREFIX}condition",
+            "1 where a condition of the topology is True, else 0; with its present reason.",
+            (*TOPOLOGY, "condition", "reason"),
+            registry=registry,
+        )
+        self._reasons: defaultdict[tuple[str, str], dict[str, str]] = defaultdict(dict)
+        self.leading = Gauge(f"{PREFIX}leading", "1 where this replica holds the lease.", registry=registry)
+
+    def show_conditions(self, namespace: str, topology: str, conditions: Iterable[Mapping[str, Any]]) -> None:
+        """Set the gauges to the `conditions` in status. A reason that has passed has no series any more."""
+        reasons = self._reasons[namespace, topology]
+        for one in conditions:
+            kind, reason, before = one["type"], one["reason"], reasons.get(one["type"])
+            self._conditions.labels(namespace, topology, kind, reason).set(1 if one["status"] == "True" else 0)
+            reasons[kind] = reason
+            if before not in (None, reason):
+                self._conditions.remove(namespace, topology, kind, before)
+
+    def forget(self, namespace: str, topology: str) -> None:
+        """Remove the gauges of a topology that is gone."""
+        for gauge in (self.tuples_stalled, self.imbalance_ratio):
+            try:
+                gauge.remove(namespace, topology)
+            except KeyError:  # it never had a batch
+                continue
+        for kind, reason in self._reasons.pop((namespace, topology), {}).items():
+            self._conditions.remove(namespace, topology, kind, reason)

@@ -1,0 +1,86 @@
+"""The reasons for which pods of StatefulSets are not created.
+
+Only the events of their controller say so (Deployments have a condition).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from streamtopology.k8s import names
+from streamtopology.k8s.decide.owned_objects import OwnedObject, Pod, Workload
+from streamtopology.k8s.instants import parse_time
+from streamtopology.k8s.io.api import Api, ApiAway, ApiError, Object
+from streamtopology.k8s.io.queue import Key
+
+log = logging.getLogger(__name__)
+
+PATIENCE_SECONDS = 3.0
+"""Pods that are missing for less are on their way: most are."""
+
+INTERVAL_SECONDS = 15.0
+"""Between two looks at the events of a topology: the API server has no index of them."""
+
+RECENT_SECONDS = 1800.0
+"""The controller tries again, and says so, at intervals of up to a quarter of an hour."""
+
+
+@dataclass
+class _Missing:
+    since: float
+    asked: float = 0.0
+    found: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+class NotCreated:
+    """The reasons by executor class, of each topology that misses pods. `clock`: seconds since 1970."""
+
+    def __init__(self, api: Api, clock: Callable[[], float]) -> None:
+        self._api = api
+        self._clock = clock
+        self._missing: dict[Key, _Missing] = {}
+
+    async def ask(self, key: Key, lacking: Mapping[str, Workload]) -> None:
+        """Look at the events, if it is time for it. `lacking`: executor class -> its StatefulSet that lacks pods."""
+        if not lacking:
+            self.forget(key)
+            return
+        now = self._clock()
+        known = self._missing.setdefault(key, _Missing(now))
+        if now - known.since >= PATIENCE_SECONDS and now - known.asked >= INTERVAL_SECONDS:
+            known.asked = now
+            known.found = await self._ask(key, lacking, now)
+
+    def reasons(self, key: Key) -> Mapping[str, str]:
+        """Executor class -> why the cluster does not create its next pod."""
+        known = self._missing.get(key)
+        return known.found if known is not None else {}
+
+    def forget(self, key: Key) -> None:
+        self._missing.pop(key, None)
+
+    async def _ask(self, key: Key, lacking: Mapping[str, Workload], now: float) -> dict[str, str]:
+        try:
+            events = await self._api.events(key.namespace, "StatefulSet", "FailedCreate")
+        except (ApiError, ApiAway) as error:  # without the right to list events their topologies run all the same
+            log.warning("%s: cannot see why pods are not created: %s", key, error)
+            return {}
+        newest = {event["involvedObject"].get("uid"): event for event in sorted(events, key=_last)}
+        recent = {uid: event for uid, event in newest.items() if now - _last(event) < RECENT_SECONDS}
+        return {name: recent[each.uid].get("message", "") for name, each in lacking.items() if each.uid in recent}
+
+
+def lacking(topology: str, objects: Mapping[tuple[str, str], OwnedObject]) -> dict[str, Workload]:
+    """Executor class -> its StatefulSet, where there are fewer pods than it should have."""
+    pods = Counter(owned.class_name for owned in objects.values() if isinstance(owned, Pod))
+    sets = (owned for owned in objects.values() if isinstance(owned, Workload) and owned.kind == names.STATEFUL_SET.kind)
+    by_class = {owned.name.removeprefix(f"{topology}-"): owned for owned in sets}
+    return {name: owned for name, owned in by_class.items() if pods[name] < owned.replicas}
+
+
+def _last(event: Object) -> float:
+    moment = (event.get("series") or {}).get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime")
+    return parse_time(moment) if moment else 0.0

@@ -1,0 +1,362 @@
+"""The loop: take a topology from the queue, observe it, decide, record the intent, carry it out, write the status."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from streamtopology.contract.conditions import DegradedReason, ReconfiguringReason
+from streamtopology.contract.pods import routing_map_name
+from streamtopology.contract.reasons import Trigger
+from streamtopology.contract.stats import Batch
+from streamtopology.k8s import failpoints, names
+from streamtopology.k8s.decide import events, status
+from streamtopology.k8s.decide.answers import Reading
+from streamtopology.k8s.decide.attempts import Attempts, Place, kept, noted
+from streamtopology.k8s.decide.decision import Decision, decide
+from streamtopology.k8s.decide.observation import Observation, manifest_text, read_topology
+from streamtopology.k8s.decide.owned_objects import OwnedObject, RoutingMap
+from streamtopology.k8s.decide.steps import Finalizer, Step
+from streamtopology.k8s.io.api import ApiAway, ApiError, Object
+from streamtopology.k8s.io.apply import Applier, NameTakenError, ResizeRefusedError, refused_in
+from streamtopology.k8s.io.cache import Cache
+from streamtopology.k8s.io.event_limit import EventLimit
+from streamtopology.k8s.io.metrics import Metrics
+from streamtopology.k8s.io.not_created import NotCreated, lacking
+from streamtopology.k8s.io.queue import Key, Queue
+from streamtopology.k8s.io.roll_out import RollOut
+from streamtopology.k8s.io.scrape import Scraper
+from streamtopology.k8s.resources.objects import Owner
+from streamtopology.k8s.settings import Settings
+from streamtopology.topology import Topology
+
+log = logging.getLogger(__name__)
+
+FIGURES_SECONDS, QUIET_SECONDS = 30.0, 300.0
+"""The intervals in which figures alone are written to status, those that somebody would notice and the others: a write is an
+event for every watcher, and every running topology has other figures all the time."""
+
+
+class Reconciler:
+    """Reconciles every topology that `saw` reports. `clock`: seconds since 1970."""
+
+    def __init__(
+        self,
+        applier: Applier,
+        cache: Cache,
+        not_created: NotCreated,
+        scraper: Scraper,
+        queue: Queue,
+        settings: Settings,
+        metrics: Metrics,
+        clock: Callable[[], float],
+    ) -> None:
+        self._applier = applier
+        self._cache = cache
+        self._not_created = not_created
+        self._scraper = scraper
+        self._read: dict[Key, dict[str, Reading]] = {}
+        self._queue = queue
+        self._settings = settings
+        self._metrics = metrics
+        metrics.queue_length.set_function(lambda: len(queue))
+        self._roll_out = RollOut(settings.upgrade_seconds, queue.add)
+        metrics.outdated_topologies.set_function(lambda: len(self._roll_out))
+        self._clock = clock
+        self._manifests: dict[Key, Object] = {}
+        self._attempts: dict[Key, dict[Place, Attempts]] = {}
+        self._written_at: dict[Key, float] = {}
+        self._event_limit = EventLimit()
+        self._begun: set[str | None] = set()
+
+    def begin(self, namespace: str | None) -> None:
+        """Begin with a namespace (None: with all), whose owned objects are all in the cache. Before that, an object not yet
+        cached would count as missing: the driver would be restarted and the routing created without its epoch."""
+        self._begun.add(namespace)
+        for key in self._manifests:
+            if self._has_begun(key):
+                self._queue.add(key)
+
+    def _has_begun(self, key: Key) -> bool:
+        return None in self._begun or key.namespace in self._begun
+
+    def saw(self, body: Object) -> None:
+        """Take in a topology that is new or has changed. Versions older than the known one, our own writes included, are
+        ignored, and so are late events of a former topology of this name: kopf orders events for each uid only."""
+        key = key_of(body)
+        known = self._manifests.get(key)
+        if known is not None and _version(known) >= _version(body):
+            return
+        if known is not None and not _same(known, body):
+            self._drop(key)
+        body["metadata"].pop("managedFields", None)
+        self._manifests[key] = body
+        self._queue.add(key)
+
+    def lost(self, body: Object) -> None:
+        """Take in that a topology is gone. One of its name that exists by now, or comes later, is another."""
+        key = key_of(body)
+        known = self._manifests.get(key)
+        if known is not None and _same(known, body):
+            self._drop(key)
+            self._queue.add(key)
+
+    def _drop(self, key: Key) -> None:
+        """Drop all knowledge of a topology at once: it must not be taken for its namesake's."""
+        del self._manifests[key]
+        self._attempts.pop(key, None)
+        self._written_at.pop(key, None)
+        self._read.pop(key, None)
+        self._roll_out.forget(key)
+        self._not_created.forget(key)
+        self._event_limit.forget(key)
+        self._cache.forget(key, names.SECRET)
+
+    def known(self) -> tuple[Key, ...]:
+        return tuple(self._manifests)
+
+    async def run(self) -> None:
+        """Reconcile until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._roll_out.run(), name="roll-out")
+            for number in range(self._settings.workers):
+                group.create_task(self._work(), name=f"reconcile {number}")
+
+    async def _work(self) -> None:
+        while True:
+            key = await self._queue.take()
+            started = time.perf_counter()
+            outcome = await self._attempt(key)
+            self._metrics.reconcile_seconds.labels(outcome).observe(time.perf_counter() - started)
+
+    async def _attempt(self, key: Key) -> str:
+        try:
+            await self.reconcile(key)
+        except ApiAway as error:
+            log.warning("%s: again in %.1f s: %s", key, self._queue.failed(key), error)
+            return "away"
+        except (ApiError, NameTakenError) as error:
+            log.warning("%s: again in %.1f s: %s", key, self._queue.failed(key), error)
+            return "refused"
+        except Exception:
+            log.exception("%s: again in %.1f s; please report this", key, self._queue.failed(key))
+            return "error"
+        self._queue.done(key)
+        return "done"
+
+    async def reconcile(self, key: Key) -> None:
+        """One look at one topology and everything it leads to."""
+        manifest = self._manifests.get(key)
+        if manifest is None:
+            await self._forget(key)
+            return
+        if not self._has_begun(key):
+            return
+        await self._recall(key, manifest)
+        seen = self._look(key, self._manifests.get(key, manifest))
+        decision = decide(seen, self._settings)
+        refused: ApiError | NameTakenError | None = None
+        try:
+            if decision.steps:
+                refused = await self._carry_out(key, seen, decision)
+            else:
+                await self._write(key, seen, decision.status)
+        except ApiError as error:
+            if error.status == 404 and error.what == names.TOPOLOGY.path(key.namespace, key.name, "status"):
+                self.lost(manifest)  # deleted while there was no watch
+                return
+            raise
+        await self._post(key, seen, decision)
+        self._scraper.want(key, decision.target)
+        self._roll_out.saw(key, decision)
+        if decision.again_seconds is not None:
+            self._queue.add_after(key, decision.again_seconds)
+        self._measure(key, seen, decision)
+        if refused is not None:
+            raise refused
+
+    async def _recall(self, key: Key, manifest: Object) -> None:
+        """Ask the API server for what no watch shows: Spark's Secret, and why pods are not created."""
+        uid = manifest["metadata"]["uid"]
+        if ("Secret", names.spark_secret(key.name)) not in self._cache.of(key):
+            await self._applier.recall_secret(Owner(key.name, key.namespace, uid))
+        await self._not_created.ask(key, lacking(key.name, _owned_by(uid, self._cache.of(key))))
+
+    def _look(self, key: Key, manifest: Object) -> Observation:
+        text = manifest_text(manifest)
+        objects = _owned_by(manifest["metadata"]["uid"], self._cache.of(key))
+        routing = objects.get(("ConfigMap", routing_map_name(key.name)))
+        read = self._readings(key, {text, routing.topology} if isinstance(routing, RoutingMap) else {text})
+        running = read[routing.topology] if isinstance(routing, RoutingMap) else None
+        return Observation(
+            manifest,
+            read[text],
+            running if isinstance(running, Topology) else None,
+            objects,
+            self._scraper.answer(key),
+            self._clock(),
+            self._attempts.get(key, {}),
+            self._not_created.reasons(key),
+            self._roll_out.has_reached(key),
+        )
+
+    def _readings(self, key: Key, texts: set[str]) -> Mapping[str, Reading]:
+        """The topologies in these manifests of one topology. Each is parsed once for as long as it is one of them."""
+        known = self._read.get(key, {})
+        self._read[key] = {text: known[text] if text in known else read_topology(text) for text in texts}
+        return self._read[key]
+
+    async def _carry_out(self, key: Key, seen: Observation, decision: Decision) -> ApiError | NameTakenError | None:
+        """Record the steps, then take them. Afterwards the topology is looked at again, as the steps have changed it.
+
+        What the cluster refuses stops no other step but that of the finalizer, without which nothing is made. Returns the
+        first refusal. ApiError: of another kind; ApiAway.
+        """
+        failpoints.point("before-intent")
+        if decision.status != seen.status:
+            await self._write_now(key, seen.manifest, decision.status)
+        failpoints.point("after-intent")
+        refused: list[ApiError | NameTakenError] = []
+        resizes: list[ResizeRefusedError] = []
+        attempts = self._attempts[key] = kept(self._attempts.get(key, {}), self._clock())
+        for step in decision.steps:
+            log.info("%s: %s", key, step)
+            problem: tuple[str, str] | None = None
+            try:
+                changed = await self._applier.take(step, seen.owner)
+            except ResizeRefusedError as refusal:
+                log.warning("%s: %s", key, refusal)
+                if refusal.keeps:
+                    problem = (DegradedReason.RESIZE_REFUSED, str(refusal))
+                else:
+                    resizes.append(refusal)
+            except (ApiError, NameTakenError) as refusal:
+                problem = _problem(step, refusal)
+                if problem is None:
+                    raise
+                refused.append(refusal)
+            else:
+                if changed is not None:
+                    self._took(key, changed)
+            attempts[step.place] = noted(attempts.get(step.place), step, self._clock(), problem)
+            if problem is not None and isinstance(step, Finalizer):
+                break
+        if resizes and (manifest := self._manifests.get(key)) is not None:
+            await self._write_now(key, manifest, refused_in(decision.status, resizes))
+        if refused:
+            return refused[0]
+        self._queue.add(key)
+        return None
+
+    async def _write(self, key: Key, seen: Observation, reported: Object) -> None:
+        """Write the status if more than its figures has changed, or if only they have and some time has passed."""
+        if reported == seen.status:
+            return
+        waited = self._clock() - self._written_at.get(key, 0.0)
+        due = waited >= (FIGURES_SECONDS if status.is_noticeable(seen.status, reported) else QUIET_SECONDS)
+        if due or status.is_news(seen.status, reported):
+            failpoints.point("before-status")
+            await self._write_now(key, seen.manifest, reported)
+            failpoints.point("after-status")
+
+    async def _write_now(self, key: Key, manifest: Object, reported: Object) -> None:
+        self._took(key, await self._applier.write_status(manifest, reported))
+        self._written_at[key] = self._clock()
+
+    def _took(self, key: Key, body: Object) -> None:
+        """Take in the topology as one of our own writes left it. If someone changed it just before, it is looked at again: the
+        event of that change is yet to come and will be ignored as older."""
+        known = self._manifests.get(key)
+        if known is None or _version(known) > _version(body):
+            return
+        body["metadata"].pop("managedFields", None)
+        self._manifests[key] = body
+        if _asked(known) != _asked(body):
+            self._queue.add(key)
+
+    async def _post(self, key: Key, seen: Observation, decision: Decision) -> None:
+        """Log the events and post those that are not too many; without an answer to one of them no other is tried, as each
+        would wait as long."""
+        is_there = True
+        for event in decision.events:
+            log.log(
+                logging.WARNING if event.type == "Warning" else logging.INFO, "%s: %s: %s", key, event.reason, event.message
+            )
+            withheld = self._event_limit.admits(key, event.reason, seen.now)
+            if is_there and withheld is not None:
+                more = f" ({withheld} more like it were only logged)" if withheld else ""
+                event = replace(event, message=f"{event.message}{more}")
+                is_there = await self._applier.post(seen.manifest, key, event, seen.now)
+
+    async def _forget(self, key: Key) -> None:
+        self._queue.forget(key)  # before the first pause, in which a namesake may come
+        self._metrics.forget(key.namespace, key.name)
+        await self._scraper.forget(key)
+
+    def _measure(self, key: Key, seen: Observation, decision: Decision) -> None:
+        metrics = self._metrics
+        metrics.show_conditions(key.namespace, key.name, decision.status.get("conditions") or ())
+        for event in decision.events:
+            if event.reason in (ReconfiguringReason.REROUTING, ReconfiguringReason.ROUTING):
+                ours = event.reason == ReconfiguringReason.REROUTING
+                metrics.reroutings.labels((Trigger.IMBALANCE if ours else Trigger.APPLIED).value).inc()
+        if (took := events.reconfigured_seconds(seen, decision.status)) is not None:
+            metrics.time_to_reconfigure_seconds.labels(seen.status["intent"]["action"]).observe(took)
+        stats = seen.stats
+        if stats is None:
+            return
+        if stats.imbalance is not None:
+            metrics.imbalance_ratio.labels(key.namespace, key.name).set(stats.imbalance)
+        if (stalled := tuples_stalled(stats.batches)) is not None:
+            metrics.tuples_stalled.labels(key.namespace, key.name).set(stalled)
+
+
+def tuples_stalled(batches: Sequence[Batch]) -> float | None:
+    """Tuples that the newest switch among these batches held up: what its first batch took beyond the usual, times the
+    usual rate. None where there is no switch or nothing to compare it with."""
+    switches = [index for index in range(1, len(batches)) if batches[index].epoch != batches[index - 1].epoch]
+    if not switches:
+        return None
+    before = [batch for batch in batches[: switches[-1]] if batch.rows]
+    if not before:
+        return None
+    usual = statistics.median(batch.seconds / batch.rows for batch in before)
+    first = batches[switches[-1]]
+    return max(first.seconds - first.rows * usual, 0.0) / usual if usual > 0 else None
+
+
+def key_of(body: Object) -> Key:
+    return Key(body["metadata"]["namespace"], body["metadata"]["name"])
+
+
+def _problem(step: Step, refusal: ApiError | NameTakenError) -> tuple[str, str] | None:
+    """Return what to report of a step that is refused as it is; None if it may go well the next time."""
+    if isinstance(refusal, NameTakenError):
+        return None if refusal.is_left_over else (DegradedReason.NAME_TAKEN, str(refusal))
+    if refusal.status in (400, 403, 422):
+        return DegradedReason.APPLY_REFUSED, f"{step}: {refusal.message}"
+    return None
+
+
+def _owned_by(uid: str, objects: Mapping[tuple[str, str], OwnedObject]) -> dict[tuple[str, str], OwnedObject]:
+    """Without what only has our labels, or is left of a former topology. The owner of a pod is its workload."""
+    return {place: each for place, each in objects.items() if each.owner == uid or each.kind == names.POD.kind}
+
+
+def _same(one: Object, other: Object) -> bool:
+    """True if both are versions of the same topology."""
+    return one["metadata"]["uid"] == other["metadata"]["uid"]
+
+
+def _asked(body: Object) -> tuple[object, ...]:
+    """The parts that only others change: identity, spec, deletion, annotations."""
+    metadata = body["metadata"]
+    return metadata["uid"], metadata["generation"], "deletionTimestamp" in metadata, metadata.get("annotations") or {}
+
+
+def _version(body: Object) -> int:
+    return int(body["metadata"]["resourceVersion"])

@@ -1,0 +1,46 @@
+"""The operator's HTTP: `/healthz` and `/readyz` for the kubelet, `/metrics` for Prometheus."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from streamtopology.k8s.io.health import Health
+from streamtopology.k8s.io.metrics import Metrics
+from streamtopology.k8s.settings import Settings
+
+
+@asynccontextmanager
+async def serving(metrics: Metrics, settings: Settings, health: Health) -> AsyncIterator[None]:
+    """Serve while the block runs. Any answer shows that the event loop runs; `health` knows the rest."""
+
+    async def healthy(_: web.Request) -> web.Response:
+        return _answer(health.problem)
+
+    async def ready(_: web.Request) -> web.Response:
+        waits_for = health.waits_for
+        return _answer(waits_for and f"not ready: waits for {waits_for}")
+
+    async def measured(_: web.Request) -> web.Response:
+        return web.Response(body=generate_latest(metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    probes, figures = web.Application(), web.Application()
+    probes.router.add_get("/healthz", healthy)
+    probes.router.add_get("/readyz", ready)
+    figures.router.add_get("/metrics", measured)
+    runners = [web.AppRunner(app, access_log=None, handle_signals=False) for app in (probes, figures)]
+    try:
+        for runner, port in zip(runners, (settings.probe_port, settings.metrics_port), strict=True):
+            await runner.setup()
+            await web.TCPSite(runner, None, port).start()
+        yield
+    finally:
+        for runner in runners:
+            await runner.cleanup()
+
+
+def _answer(problem: str | None) -> web.Response:
+    return web.Response(text="ok\n") if problem is None else web.Response(status=503, text=f"{problem}\n")

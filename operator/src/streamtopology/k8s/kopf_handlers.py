@@ -1,0 +1,62 @@
+"""The handlers that kopf calls, and its settings: each handler makes one call to the reconciler."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import kopf
+from kubernetes.aio.client import Configuration
+
+from streamtopology.k8s import names
+from streamtopology.k8s.io.reconciler import Reconciler
+from streamtopology.k8s.settings import Settings
+
+BACKOFFS = (1, 1, 2, 3, 5, 8, 13, 21, *[30] * 18)
+"""Seconds between retries while the API server answers with errors: ten minutes in all, kopf's default is one. Then the
+operator ends with the reason in its log, and its Deployment restarts it."""
+
+
+def registry(reconciler: Reconciler, access: Configuration) -> kopf.OperatorRegistry:
+    """The registry whose events go to `reconciler`; kopf reaches the API server as our own client does.
+
+    `on.event` alone, which keeps no state in annotations and adds no finalizer: the reconciler is level-triggered, retries
+    and has a finalizer of its own.
+    """
+    handlers = kopf.OperatorRegistry()
+
+    @kopf.on.login(registry=handlers)
+    async def login(**context: Any) -> kopf.ConnectionInfo | None:
+        return kopf.login_with_service_account(**context) or await _connection(access)
+
+    @kopf.on.event(names.TOPOLOGY.api_version, names.TOPOLOGY.plural, registry=handlers)
+    async def topology(event: Any, **_: Any) -> None:
+        (reconciler.lost if event["type"] == "DELETED" else reconciler.saw)(dict(event["object"]))
+
+    return handlers
+
+
+async def _connection(access: Configuration) -> kopf.ConnectionInfo:
+    scheme, _, token = (await access.get_api_key_with_prefix("BearerToken") or "").rpartition(" ")
+    return kopf.ConnectionInfo(
+        server=access.host,
+        ca_path=access.ssl_ca_cert,
+        insecure=not access.verify_ssl,
+        certificate_path=access.cert_file,
+        private_key_path=access.key_file,
+        scheme=scheme or None,
+        token=token or None,
+    )
+
+
+def kopf_settings(settings: Settings) -> kopf.OperatorSettings:
+    """Let kopf watch and call, but post no events, keep no state and elect no leader."""
+    chosen = kopf.OperatorSettings()
+    chosen.peering.standalone = True
+    chosen.posting.enabled = False
+    chosen.scanning.disabled = bool(settings.namespaces)  # else it needs rights over all namespaces and definitions
+    chosen.watching.server_timeout = 290
+    chosen.watching.client_timeout = 330
+    chosen.networking.request_timeout = 20
+    chosen.networking.connect_timeout = 5
+    chosen.networking.error_backoffs = BACKOFFS
+    return chosen

@@ -1,0 +1,1 @@
+"""Planning: the judge of load reports and the process that runs it."""

@@ -1,1 +1,0 @@
-"""Pure builders: from a topology to the Kubernetes objects that run it, as plain dicts (docs/how-it-works.md)."""

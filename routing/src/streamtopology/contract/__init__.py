@@ -1,0 +1,1 @@
+"""The agreement between the parts: names, ports, the routing ConfigMap, reasons. No part's own code."""

@@ -1,0 +1,48 @@
+"""The environment variables that the operator gives the containers of driver, executors and migrations."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+
+PREFIX = "STREAMTOPOLOGY_"
+"""Of our own variables; users' `env` may name none with it but `LOG_FORMAT`."""
+
+LOG_FORMAT = "STREAMTOPOLOGY_LOG_FORMAT"
+"""The form of a container's log lines, one of `LOG_FORMATS`."""
+
+LOG_FORMATS = ("text", "json")
+
+TOPOLOGY = "STREAMTOPOLOGY_NAME"
+NAMESPACE = "STREAMTOPOLOGY_NAMESPACE"
+HEAP_MEBIBYTES = "STREAMTOPOLOGY_MEMORY"
+"""Heap of the container's JVM."""
+
+DRIVER_HOST = "STREAMTOPOLOGY_DRIVER"
+EXECUTOR_CLASS = "STREAMTOPOLOGY_CLASS"
+
+POD_IP = "POD_IP"
+POD_NAME = "POD_NAME"
+
+SPARK_AUTH_SECRET = "_SPARK_AUTH_SECRET"
+"""Spark's secret, base64 of what the driver reads from its file."""
+
+SPARK_ATTRIBUTE_CLASS = "SPARK_EXECUTOR_ATTRIBUTE_CLASS"
+SPARK_ATTRIBUTE_POD = "SPARK_EXECUTOR_ATTRIBUTE_POD_NAME"
+"""By these Spark passes an executor's class and pod on to the driver."""
+
+API_SERVER_HOST = "KUBERNETES_SERVICE_HOST"
+"""Set by Kubernetes in every container."""
+
+RESERVED = (POD_IP, POD_NAME, SPARK_AUTH_SECRET, SPARK_ATTRIBUTE_CLASS, SPARK_ATTRIBUTE_POD)
+"""Those of other names than `PREFIX`; users' `env` may name none of them either."""
+
+
+def exempt_api_server(environ: MutableMapping[str, str]) -> None:
+    """Add the cluster's API server to the hosts that no proxy is for: a proxy for what is outside (HTTPS_PROXY) cannot reach
+    it. Python's clients and Spark's look at these variables. Nothing is changed outside of a cluster or without a proxy."""
+    proxies = [name for name in environ if name.lower() in ("http_proxy", "https_proxy", "all_proxy") and environ[name]]
+    if API_SERVER_HOST not in environ or not proxies:
+        return
+    known = environ.get("no_proxy") or environ.get("NO_PROXY") or ""
+    exempt = ",".join([*filter(None, known.split(",")), environ[API_SERVER_HOST], "kubernetes.default.svc"])
+    environ["no_proxy"] = environ["NO_PROXY"] = exempt  # programs differ in the one that they look at

@@ -1,0 +1,134 @@
+"""Reasons as people read them: in status and events, the live view, reports, logs and plan previews.
+
+No code reads these texts. Quantities are written as everywhere else, by `formatting`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from streamtopology.contract.reasons import (
+    SOURCE,
+    EpochCause,
+    EpochReason,
+    Hold,
+    HoldReason,
+    Reason,
+    RemedyKind,
+    ScalingReason,
+    Sizing,
+    StageReason,
+)
+
+
+def describe(reason: Reason) -> str:
+    """One line with the figures, without a full stop."""
+    match reason:
+        case Hold():
+            return _hold(reason)
+        case StageReason():
+            return _stage(reason)
+        case EpochReason():
+            return _epoch(reason)
+        case Sizing():
+            return _sizing(reason)
+
+
+def _hold(hold: Hold) -> str:
+    match hold.reason:
+        case HoldReason.OFF:
+            return "rebalance is off"
+        case HoldReason.NOT_ACTIVE:
+            return f"epoch {hold.epoch} has been published and is not active yet"
+        case HoldReason.NOT_DUE:
+            return f"the next judgement is due in {hold.due_seconds:.1f} s"
+        case HoldReason.TOO_FEW_BATCHES:
+            return f"{hold.batches:.0f} of {hold.needed} batches seen under epoch {hold.epoch}"
+        case HoldReason.CAPACITY_CHANGED:
+            return "a capacity has just changed: waiting for batches under the new one"
+        case HoldReason.NOTHING_OBSERVED:
+            return "no batch has been observed"
+        case HoldReason.BALANCED:
+            return f"balanced: imbalance {hold.imbalance:.1%} is within the tolerance of {hold.tolerance:.1%}"
+        case HoldReason.MAY_NOT_LAST:
+            return f"{_stages(hold.stages)} is out of balance: waiting to see whether that lasts"
+        case HoldReason.NO_BETTER_PLAN:
+            return f"{_stages(hold.stages)} is out of balance, but no plan is noticeably better"
+        case HoldReason.NOT_WORTH_COST:
+            return (
+                f"not worth its cost: saves {hold.gain_seconds:.3f} s a batch over {hold.batches:.0f} batches, "
+                f"costs {hold.cost_seconds:.2f} s"
+            )
+
+
+def _stage(stage: StageReason) -> str:
+    name = "source" if stage.stage == SOURCE else stage.stage
+    match stage.kind:
+        case RemedyKind.SHARES:
+            return f"{name}: shares by measured capacity, imbalance {stage.imbalance:.1%}"
+        case RemedyKind.TABLE:
+            return f"{name}: imbalance {stage.imbalance:.1%}, planned {stage.planned or 0.0:.1%}"
+        case RemedyKind.LOCALITY:
+            return (
+                f"{name}: {stage.local_before or 0.0:.0%} of the tuples stay on their server, planned "
+                f"{stage.local_planned or 0.0:.0%}; imbalance {stage.imbalance:.1%}"
+            )
+
+
+def _epoch(reason: EpochReason) -> str:
+    match reason.cause:
+        case EpochCause.FIRST:
+            return "the first epoch"
+        case EpochCause.REBALANCED:
+            return "; ".join(_stage(stage) for stage in reason.stages)
+        case EpochCause.APPLIED:
+            return "; ".join(reason.changes)
+        case EpochCause.RESTARTED:
+            return "; ".join(reason.changes) or "restarted"
+        case EpochCause.JOINED:
+            return f"{', '.join(reason.slots)} joined"
+        case EpochCause.DRAINED:
+            return "partial instances that a restart had kept hand over and end"
+        case EpochCause.UNKNOWN:
+            return reason.text
+
+
+def _sizing(sizing: Sizing) -> str:
+    return f"{_wanted(sizing)}{_delay(sizing)}"
+
+
+def _wanted(sizing: Sizing) -> str:
+    wanted = f"{sizing.replicas} executors"
+    match sizing.reason:
+        case ScalingReason.NOT_MEASURED:
+            return f"{wanted}: nothing has been measured yet"
+        case ScalingReason.ON_TARGET:
+            return f"{wanted} are right: {_load(sizing)}"
+        case ScalingReason.LOAD:
+            return f"{wanted}: {_load(sizing)}"
+        case ScalingReason.AT_MINIMUM:
+            return f"{wanted}: {_load(sizing)}, {sizing.needed} would do: held at minReplicas"
+        case ScalingReason.AT_MAXIMUM:
+            return f"{wanted}: {_load(sizing)}, {sizing.needed} would be needed: held at maxReplicas"
+        case ScalingReason.ASKED_BELOW_MINIMUM:
+            return f"{sizing.needed} replicas were asked for; minReplicas is {sizing.replicas}"
+        case ScalingReason.ASKED_ABOVE_MAXIMUM:
+            return f"{sizing.needed} replicas were asked for; maxReplicas is {sizing.replicas}"
+
+
+def _load(sizing: Sizing) -> str:
+    lag = "" if sizing.lag_rows is None else f", {sizing.lag_rows:.0f} rows behind ({sizing.lag_seconds:.0f} s)"
+    busy = f"busy {sizing.utilisation:.0%} of the measured capacity of {sizing.executors} executors"
+    return f"{busy}{lag}, target {sizing.target:.0%}"
+
+
+def _delay(sizing: Sizing) -> str:
+    if sizing.fewer_in_seconds is not None:
+        return f"; fewer not before {sizing.fewer_in_seconds:.0f} s more of it"
+    if sizing.held is not None:
+        return f"; {sizing.held} were needed within the last {sizing.window_seconds:.0f} s"
+    return ""
+
+
+def _stages(names: Sequence[str]) -> str:
+    return "the source" if tuple(names) == (SOURCE,) else ", ".join(names)

@@ -1,0 +1,226 @@
+"""Reasons of routing that stays, changes or is refused, and of the size of a class: enums, and values with the figures.
+
+Code compares members of these enums; `reason_text` renders them for people.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any, Self, cast
+
+SOURCE = "(source)"
+"""The stage that reads the sources; no operator can bear this name."""
+
+PARTIAL = ".partial"
+"""Suffix of the stage that gathers parts of keys ahead of the stage that merges them under the operator's own name."""
+
+
+class Documented(StrEnum):
+    """A string enum whose members carry one line of documentation, `meaning`."""
+
+    meaning: str
+
+    def __new__(cls, value: str, meaning: str) -> Self:
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.meaning = meaning
+        return member
+
+
+class HoldReason(Documented):
+    """Reasons of the controller to leave the routing as it is."""
+
+    OFF = "off", "rebalance.mode is Off"
+    NOT_ACTIVE = "not-active", "a published epoch is not active yet"
+    NOT_DUE = "not-due", "the interval between two judgements has not passed"
+    TOO_FEW_BATCHES = "too-few-batches", "too few batches have run under the current epoch"
+    CAPACITY_CHANGED = "capacity-changed", "a capacity has just changed: the window starts again"
+    NOTHING_OBSERVED = "nothing-observed", "no batch has been observed"
+    BALANCED = "balanced", "every stage is within the tolerance"
+    MAY_NOT_LAST = "may-not-last", "the imbalance is small and may be gone by the next judgement"
+    NO_BETTER_PLAN = "no-better-plan", "no plan is noticeably better than the current routing"
+    NOT_WORTH_COST = "not-worth-cost", "a better routing would cost more than it saves"
+
+    @property
+    def is_waiting(self) -> bool:
+        """True if nothing was judged and nothing has changed, so that the last verdict still holds."""
+        return self in (HoldReason.NOT_DUE, HoldReason.TOO_FEW_BATCHES)
+
+
+class EpochCause(Documented):
+    """Causes of an epoch."""
+
+    FIRST = "first", "the topology's first epoch"
+    REBALANCED = "rebalanced", "the controller found a better routing"
+    APPLIED = "applied", "the manifest or the number of executors changed while the topology ran"
+    RESTARTED = "restarted", "the topology was started again from its checkpoint"
+    JOINED = "joined", "executors that the topology was waiting for have joined"
+    DRAINED = "drained", "partial instances that a restart had kept hand over and end"
+    UNKNOWN = "unknown", "written by an older release or another program, with a text alone"
+
+    @property
+    def trigger(self) -> Trigger:
+        """The requester of the epoch, as metrics label it."""
+        match self:
+            case EpochCause.REBALANCED:
+                return Trigger.IMBALANCE
+            case EpochCause.UNKNOWN:
+                return Trigger.UNKNOWN
+            case _:
+                return Trigger.APPLIED
+
+
+class Trigger(Documented):
+    """The label `reason` of the metrics that count re-routings."""
+
+    IMBALANCE = "imbalance", "by the controller"
+    APPLIED = "applied", "the manifest or the executors changed"
+    UNKNOWN = "unknown", "by an older release or another program"
+
+
+class RemedyKind(Documented):
+    """Changes of a plan at a stage."""
+
+    SHARES = "shares", "the shares of the rows, by measured capacity"
+    TABLE = "table", "a routing table, for balance"
+    LOCALITY = "locality", "the tables of several operators, so that tuples stay on their server"
+
+
+class ScalingReason(Documented):
+    """Reasons of the number of executors of the scaled class."""
+
+    NOT_MEASURED = "not-measured", "no load has been measured: the number stays"
+    ON_TARGET = "on-target", "the utilisation is close to the target"
+    LOAD = "load", "this number keeps the target share of its capacity busy"
+    AT_MINIMUM = "at-minimum", "fewer would do; minReplicas holds the number"
+    AT_MAXIMUM = "at-maximum", "more would be needed; maxReplicas holds the number"
+    ASKED_BELOW_MINIMUM = "asked-below-minimum", "spec.autoscale.replicas is below minReplicas"
+    ASKED_ABOVE_MAXIMUM = "asked-above-maximum", "spec.autoscale.replicas is above maxReplicas"
+
+
+@dataclass(frozen=True)
+class Hold:
+    """The decision to leave the routing as it is, with the figures that led to it; each is 0 or empty where it has none.
+
+    `epoch`: the one that is awaited, or that too few batches have run under: `batches` of `needed`. `due_seconds`: until
+    the next judgement. `stages`: those out of balance. `gain_seconds` per batch over `batches`, against `cost_seconds` once.
+    """
+
+    reason: HoldReason
+    epoch: int = 0
+    batches: float = 0
+    needed: int = 0
+    due_seconds: float = 0.0
+    stages: tuple[str, ...] = ()
+    imbalance: float = 0.0
+    tolerance: float = 0.0
+    gain_seconds: float = 0.0
+    cost_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class StageReason:
+    """The effect of a plan on one stage. `planned`: the imbalance that it predicts.
+
+    `local_before`, `local_planned`: the share of tuples that stay on their server.
+    """
+
+    kind: RemedyKind
+    stage: str
+    imbalance: float
+    planned: float | None = None
+    local_before: float | None = None
+    local_planned: float | None = None
+
+
+@dataclass(frozen=True)
+class EpochReason:
+    """The cause of an epoch, with its figures.
+
+    `stages`: what was rebalanced. `changes`: a sentence for each thing that changed in the manifest. `slots`: those that
+    joined. `text`: of an unknown cause.
+    """
+
+    cause: EpochCause
+    stages: tuple[StageReason, ...] = ()
+    changes: tuple[str, ...] = ()
+    slots: tuple[str, ...] = ()
+    text: str = ""
+
+    @staticmethod
+    def of_text(text: str) -> EpochReason:
+        """A reason that only people understand."""
+        return EpochReason(EpochCause.UNKNOWN, text=text)
+
+    def brings(self, kind: RemedyKind) -> bool:
+        """True if a plan of this kind is part of it."""
+        return any(stage.kind is kind for stage in self.stages)
+
+    def to_wire(self) -> str:
+        """One text, as epochs of format 2 carry it: JSON, or the text of an unknown cause as it stands.
+
+        It is a text so that the release before, which shows it to people and reads nothing else in its place, takes it.
+        """
+        if self.cause is EpochCause.UNKNOWN:
+            return self.text
+        given: dict[str, Any] = {"cause": self.cause.value}
+        if self.stages:
+            given["stages"] = [_without_none(asdict(stage)) for stage in self.stages]
+        given |= {name: list(value) for name, value in (("changes", self.changes), ("slots", self.slots)) if value}
+        return json.dumps(given, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+    @staticmethod
+    def from_wire(text: str) -> EpochReason:
+        """The reason that `to_wire` was called on; any other text, and that of a newer release, is of an unknown cause."""
+        try:
+            given: object = json.loads(text)
+            return _reason(cast("Mapping[str, Any]", given)) if isinstance(given, dict) else EpochReason.of_text(text)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return EpochReason.of_text(text)
+
+
+def _reason(given: Mapping[str, Any]) -> EpochReason:
+    cause = EpochCause(given["cause"])
+    return EpochReason(
+        cause,
+        stages=tuple(_stage(stage) for stage in given.get("stages", ())),
+        changes=tuple(str(change) for change in given.get("changes", ())),
+        slots=tuple(str(slot) for slot in given.get("slots", ())),
+    )
+
+
+def _stage(given: Mapping[str, Any]) -> StageReason:
+    shares = {name: float(given[name]) for name in ("planned", "local_before", "local_planned") if name in given}
+    return StageReason(RemedyKind(given["kind"]), str(given["stage"]), float(given["imbalance"]), **shares)
+
+
+def _without_none(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Sizing:
+    """The wanted number of executors of the scaled class, within the bounds, with reason and figures; None for no value.
+
+    `executors` were `utilisation` busy against `target`; `lag_rows` wait in the sources, which is `lag_seconds` of work.
+    `needed`: what the load alone asks for, or what was asked for. Fewer are delayed by the stabilisation window of
+    `window_seconds`: `fewer_in_seconds` at the earliest, or since `held` were needed within it.
+    """
+
+    reason: ScalingReason
+    replicas: int
+    needed: int = 0
+    executors: int = 0
+    utilisation: float = 0.0
+    target: float = 0.0
+    lag_rows: float | None = None
+    lag_seconds: float = 0.0
+    window_seconds: float = 0.0
+    fewer_in_seconds: float | None = None
+    held: int | None = None
+
+
+Reason = Hold | StageReason | EpochReason | Sizing

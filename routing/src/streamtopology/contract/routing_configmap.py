@@ -1,0 +1,166 @@
+"""The routing ConfigMap: carries topology and newest epoch from the operator to a running driver, as text and bytes.
+
+An epoch travels packed, gzip of its JSON, and is not unpacked here: the operator's own process shall not load what it is made
+of. ConfigMaps have no key in both maps, so the epoch's number is `data.epochNumber`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import gzip
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from streamtopology.contract.errors import UnreadableData
+
+EpochState = Literal["prepared", "ready"]
+"""`prepared` until the state that it moves has been pre-copied."""
+
+FAILED_MIGRATIONS = "failedMigrations"
+FORMER_CHECKPOINT = "formerCheckpoint"
+
+READY: Mapping[str, str | None] = {"epochState": "ready", FAILED_MIGRATIONS: None}
+"""The change of `data` that makes a prepared epoch ready, which is copied."""
+
+
+class RoutingMapError(UnreadableData):
+    """The ConfigMap does not hold what it should; the message says what and where."""
+
+
+@dataclass(frozen=True)
+class PackedEpoch:
+    """An epoch, made for the topology of `generation`. `why`: for people."""
+
+    number: int
+    generation: int
+    packed: bytes
+    state: EpochState
+    why: str = ""
+
+    def unpacked(self, name: str) -> str:
+        """Its JSON. RoutingMapError names the ConfigMap `name`."""
+        try:
+            return gzip.decompress(self.packed).decode()
+        except (OSError, EOFError, zlib.error, UnicodeDecodeError) as damage:
+            raise _not_gzip(name, damage) from damage
+
+
+LARGEST_EPOCH = 600_000
+"""Bytes of a packed epoch that fit into a ConfigMap of 1 MiB in base64, next to a topology and what others add."""
+
+
+def pack(text: str) -> bytes:
+    """An epoch's JSON as it travels; equal texts give equal bytes."""
+    return gzip.compress(text.encode(), mtime=0)
+
+
+@dataclass(frozen=True)
+class RoutingData:
+    """All that the ConfigMap holds. `topology`: JSON of a manifest, `generation`: that of the StreamTopology it is of.
+
+    `restart_generation`: the generation whose change the driver was restarted for last. `failed_migrations`: pre-copies that
+    have failed one after the other, for the operator alone. `former_checkpoint`: the one in which the StreamTopology has
+    committed its last batch, as far as it was known when this was written; empty for none.
+    """
+
+    topology: str
+    generation: int
+    restart_generation: int = 0
+    epoch: PackedEpoch | None = None
+    failed_migrations: int = 0
+    former_checkpoint: str = ""
+
+    def to_data(self) -> tuple[dict[str, str], dict[str, str]]:
+        """`data` and (base64) `binaryData`."""
+        data = {
+            "topology": self.topology,
+            "generation": str(self.generation),
+            "restartGeneration": str(self.restart_generation),
+        }
+        if self.failed_migrations:
+            data[FAILED_MIGRATIONS] = str(self.failed_migrations)
+        if self.former_checkpoint:
+            data[FORMER_CHECKPOINT] = self.former_checkpoint
+        if self.epoch is None:
+            return data, {}
+        data |= {
+            "epochNumber": str(self.epoch.number),
+            "epochGeneration": str(self.epoch.generation),
+            "epochState": self.epoch.state,
+            "epochReason": self.epoch.why,
+        }
+        return data, {"epoch": base64.b64encode(self.epoch.packed).decode()}
+
+    @staticmethod
+    def from_data(name: str, data: Mapping[str, str], binary_data: Mapping[str, str]) -> RoutingData:
+        """From `data` and (base64) `binaryData` of the ConfigMap `name`. RoutingMapError."""
+        restart = _number(name, data, "restartGeneration") if "restartGeneration" in data else 0
+        return RoutingData(
+            _text(name, data, "topology"),
+            _number(name, data, "generation"),
+            restart,
+            _epoch(name, data, binary_data),
+            former_checkpoint=data.get(FORMER_CHECKPOINT, ""),
+        )
+
+
+@dataclass(frozen=True)
+class Outline:
+    """The content of the ConfigMap without the epoch itself; `epoch`: its number, None where none is published."""
+
+    topology: str = ""
+    generation: int = 0
+    restart_generation: int = 0
+    epoch: int | None = None
+    epoch_state: str = ""
+    failed_migrations: int = 0
+
+    @staticmethod
+    def from_data(data: Mapping[str, str]) -> Outline:
+        """Of any `data`: what somebody has damaged counts as 0 or nothing, and so as unlike what is wanted."""
+        return Outline(
+            data.get("topology", ""),
+            _number_or_0(data.get("generation", "")),
+            _number_or_0(data.get("restartGeneration", "")),
+            _number_or_0(data["epochNumber"]) if data.get("epochNumber") else None,
+            data.get("epochState", ""),
+            _number_or_0(data.get(FAILED_MIGRATIONS, "")),
+        )
+
+
+def _epoch(name: str, data: Mapping[str, str], binary_data: Mapping[str, str]) -> PackedEpoch | None:
+    if "epoch" not in binary_data:
+        return None
+    number, generation = _number(name, data, "epochNumber"), _number(name, data, "epochGeneration")
+    state = _text(name, data, "epochState")
+    if state not in ("prepared", "ready"):
+        raise RoutingMapError(f"ConfigMap {name}: data.epochState is {state!r}, neither 'prepared' nor 'ready'")
+    try:
+        packed = base64.b64decode(binary_data["epoch"], validate=True)
+    except binascii.Error as damage:
+        raise _not_gzip(name, damage) from damage
+    return PackedEpoch(number, generation, packed, state, data.get("epochReason", ""))
+
+
+def _text(name: str, data: Mapping[str, str], key: str) -> str:
+    if key not in data:
+        raise RoutingMapError(f"ConfigMap {name} has no data.{key}")
+    return data[key]
+
+
+def _number(name: str, data: Mapping[str, str], key: str) -> int:
+    text = _text(name, data, key)
+    if not text.isdecimal():
+        raise RoutingMapError(f"ConfigMap {name}: data.{key} is {text!r}, not a whole number")
+    return int(text)
+
+
+def _number_or_0(text: str) -> int:
+    return int(text) if text.isdecimal() else 0
+
+
+def _not_gzip(name: str, damage: Exception) -> RoutingMapError:
+    return RoutingMapError(f"ConfigMap {name}: binaryData.epoch is not gzip of text: {damage}")

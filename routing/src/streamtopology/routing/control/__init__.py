@@ -1,0 +1,1 @@
+"""The control loop: observe batches, judge stages, decide whether to re-route."""

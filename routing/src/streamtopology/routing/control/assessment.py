@@ -1,0 +1,76 @@
+"""An assessment: all that one judgement of a routing is made from, as a value that can be judged in any process. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from streamtopology.contract.reasons import RemedyKind, StageReason
+from streamtopology.routing.control.decisions import TopologyFacts
+from streamtopology.routing.control.slot_model import SlotModel, estimate
+from streamtopology.routing.control.stages import JointStage, Remedy, ShareStage, Stage
+from streamtopology.routing.control.stages_in_window import operators_of, stages_in_window
+from streamtopology.routing.control.window import Span, WindowBatch
+from streamtopology.routing.epochs.epoch import Epoch
+
+FEW_ENTRIES = 64
+"""Entries of a table that make no epoch too large for what it travels in."""
+
+QUICK_SLOTS = 128
+"""Slots up to which capacities are estimated in milliseconds; the time grows with their cube."""
+
+
+@dataclass(frozen=True, eq=False)
+class Assessment:
+    """The window under `current`. `bar`: the imbalance of a stage up to which nothing will be done about it."""
+
+    window: tuple[WindowBatch, ...]
+    spans: tuple[Span, ...]
+    current: Epoch
+    facts: TopologyFacts
+    tolerance: float
+    max_entries: int
+    bar: float
+
+    def remedies(self) -> dict[str, Remedy]:
+        """The best remedy of each stage that can be re-routed: capacities, then plans. Takes up to seconds."""
+        model = self._model()
+        return {stage.name: stage.remedy(model, self.tolerance, self.max_entries) for stage in self._stages(model)}
+
+    def if_quiet(self) -> dict[str, Remedy] | None:
+        """The remedies without any plan, if all stages are within the bar; None if that takes long to see, or they are not."""
+        if len(self.facts.declared_cpu) > QUICK_SLOTS:
+            return None
+        model = self._model()
+        judged: dict[str, Remedy] = {}
+        for stage in self._stages(model):
+            remedy = self._unplanned(stage, model)
+            if remedy is None or remedy.imbalance > self.bar:
+                return None
+            judged[stage.name] = remedy
+        return judged
+
+    def with_fewer_entries(self) -> Assessment | None:
+        """The same for tables of half as many entries; None if they are few already."""
+        return replace(self, max_entries=self.max_entries // 2) if self.max_entries >= FEW_ENTRIES else None
+
+    def _unplanned(self, stage: Stage, model: SlotModel) -> Remedy | None:
+        """The stage's imbalance; None of operators that are planned for locality, which only a plan shows."""
+        if isinstance(stage, JointStage):
+            return None
+        if isinstance(stage, ShareStage):
+            return stage.remedy(model, self.tolerance, self.max_entries)
+        off = stage.imbalance(model)
+        return Remedy(off, 0.0, 0.0, 0.0, StageReason(RemedyKind.TABLE, stage.name, off))
+
+    def _model(self) -> SlotModel:
+        return estimate([batch.timings for batch in self.window], self.facts.declared_cpu)
+
+    def _stages(self, model: SlotModel) -> list[Stage]:
+        stages = stages_in_window(self.window, self.spans, self.current, self.facts)
+        return [stage for stage in stages if all(name in model.rates for name in operators_of(stage))]
+
+
+def worst(judged: Mapping[str, Remedy]) -> float:
+    """The imbalance of the worst stage; 0 without any."""
+    return max((remedy.imbalance for remedy in judged.values()), default=0.0)

@@ -1,0 +1,97 @@
+"""Inputs and decisions of the controller, as values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from streamtopology.contract.reasons import EpochReason, Hold
+from streamtopology.routing.epochs.epoch import Epoch, Route
+from streamtopology.routing.groupings import learning_of
+from streamtopology.routing.planners import Plan
+from streamtopology.topology import groupings
+
+
+class RebalanceSettings(Protocol):
+    """The manifest's `rebalance`, as far as the controller reads it."""
+
+    @property
+    def mode(self) -> str: ...
+    @property
+    def interval_seconds(self) -> float: ...
+    @property
+    def tolerance(self) -> float: ...
+    @property
+    def max_table_entries(self) -> int: ...
+    @property
+    def window_intervals(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class TopologyFacts:
+    """Facts of the topology that the controller needs in addition to the epoch.
+
+    `declared_cpu`: cores > 0 per slot number, slots that are gone included. `planners`: operator -> name of the planner of
+    its table policy. `choosers`: operators whose policy chooses per tuple by capacities given to it. Operators in neither
+    are left alone: choosers that learn find out themselves how fast their instances are. `source_by_share`: whether source
+    rows can be placed by share per slot.
+    """
+
+    declared_cpu: tuple[float, ...]
+    planners: Mapping[str, str] = field(default_factory=dict[str, str])
+    choosers: frozenset[str] = frozenset()
+    source_by_share: bool = True
+
+    @staticmethod
+    def of(routes: Mapping[str, Route], declared_cpu: Sequence[float], source_by_share: bool) -> TopologyFacts:
+        """The facts of operators that are routed by `routes`, by their groupings."""
+        specs = {name: groupings.get(route.policy) for name, route in routes.items()}
+        return TopologyFacts(
+            declared_cpu=tuple(declared_cpu),
+            planners={name: spec.planner for name, spec in specs.items() if spec.planner is not None},
+            choosers=frozenset(
+                name for name, spec in specs.items() if spec.kind == "chooser" and learning_of(spec.name) is None
+            ),
+            source_by_share=source_by_share,
+        )
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A new epoch with what it changes and is worth. Gain is seconds per batch, cost is seconds once."""
+
+    epoch: Epoch
+    plans: Mapping[str, Plan]
+    predicted_gain_seconds: float
+    cost_seconds: float
+
+    @property
+    def reason(self) -> EpochReason:
+        return self.epoch.reason
+
+
+@dataclass(frozen=True)
+class Recommend(Proposal):
+    """Worth doing, but the mode is Recommend: publish it for people and keep the routing."""
+
+
+@dataclass(frozen=True)
+class Reroute(Proposal):
+    """Publish this epoch."""
+
+
+Decision = Hold | Recommend | Reroute
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The gain of a re-routing: seconds per batch, predicted and measured (at the batch size after it).
+
+    `batch_seconds_before`: what a batch of that size took before.
+    """
+
+    epoch: int
+    predicted_gain_seconds: float
+    measured_gain_seconds: float
+    batch_seconds_before: float

@@ -1,0 +1,96 @@
+"""A committed batch as the controller observes it, small: its figures, and loads of keys that may be of several batches."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from streamtopology.routing.control.timings import Timings, divided, joined
+from streamtopology.routing.load.array_codec import pack_columns, unpack_columns
+from streamtopology.routing.load.load_report import ReportFormatError
+from streamtopology.routing.load.load_sum import LoadSum
+
+WIRE_VERSION = 1
+
+
+@dataclass(frozen=True, eq=False)
+class ObservedBatch:
+    """A committed batch without its reports.
+
+    `epoch`: the one that it ran under. `committed_at`: seconds since 1970, 0 where nobody needs it. `source_rows`: rows of
+    source tasks that we placed, else of operators. `read_ahead`: of these some were read while the former batch ran;
+    `source_seconds`: what operators waited for them.
+
+    `loads`: by operator, the load of keys in the last `batches` batches, this one included, all under its epoch. Loads of
+    several batches come with the last of them; the others have none.
+    """
+
+    number: int
+    epoch: int
+    seconds: float
+    timings: Timings
+    source_rows: int
+    committed_at: float = 0.0
+    read_ahead: bool = False
+    source_seconds: float = 0.0
+    loads: Mapping[str, LoadSum] = field(default_factory=dict[str, LoadSum])
+    batches: int = 0
+
+
+_WHOLE = ("number", "epoch", "source_rows", "read_ahead", "batches")
+_SECONDS = ("seconds", "committed_at", "source_seconds")
+
+
+def to_wire(batches: Sequence[ObservedBatch]) -> dict[str, Any]:
+    """JSON-able form of some batches, at least one, read back by `from_wire`."""
+    stages, timings = joined([batch.timings for batch in batches])
+    figures = {name: np.array([getattr(batch, name) for batch in batches], np.int64) for name in _WHOLE}
+    figures |= {name: np.array([getattr(batch, name) for batch in batches], np.float64) for name in _SECONDS}
+    counts = {"timings": np.array([len(batch.timings) for batch in batches], np.int64)}
+    block = pack_columns(figures | counts | {f"timing.{name}": column for name, column in timings.items()})
+    return {
+        "version": WIRE_VERSION,
+        "stages": list(stages),
+        "block": base64.b64encode(block).decode("ascii"),
+        "loads": [[load.to_wire() for load in batch.loads.values()] for batch in batches],
+    }
+
+
+def from_wire(wire: Mapping[str, Any]) -> list[ObservedBatch]:
+    """Raises `ReportFormatError` naming what is missing, damaged or too new."""
+    try:
+        if wire["version"] != WIRE_VERSION:
+            raise ValueError(f"this is format {wire['version']!r}, this program reads {WIRE_VERSION}")
+        return _batches(wire)
+    except KeyError as missing:
+        raise ReportFormatError(f"observed batches: field {missing} is missing") from missing
+    except (AttributeError, TypeError, ValueError, IndexError, OverflowError, binascii.Error) as wrong:
+        raise ReportFormatError(f"observed batches: {wrong}") from wrong
+
+
+def _batches(wire: Mapping[str, Any]) -> list[ObservedBatch]:
+    columns = unpack_columns(base64.b64decode(wire["block"], validate=True))
+    counts = columns["timings"]
+    of_timings = {name.removeprefix("timing."): column for name, column in columns.items() if name.startswith("timing.")}
+    timings = divided(tuple(str(stage) for stage in wire["stages"]), of_timings, counts)
+    rows = zip(*(columns[name].tolist() for name in (*_WHOLE, *_SECONDS)), timings, wire["loads"], strict=True)
+    return [
+        ObservedBatch(
+            number=int(number),
+            epoch=int(epoch),
+            seconds=float(seconds),
+            timings=of_batch,
+            source_rows=int(source_rows),
+            committed_at=float(committed_at),
+            read_ahead=bool(read_ahead),
+            source_seconds=float(source_seconds),
+            loads={load.operator: load for load in map(LoadSum.from_wire, loads)},
+            batches=int(batches),
+        )
+        for number, epoch, source_rows, read_ahead, batches, seconds, committed_at, source_seconds, of_batch, loads in rows
+    ]

@@ -1,0 +1,222 @@
+"""The real capacity of each slot, estimated from its stage timings; the CPU limit is only the first guess.
+
+The model: a slot's part in a stage (an operator, or the source) lasts fixed seconds + rows / rate, and the rate is
+about the stage's base rate times the slot's speed, which all stages share. So a slot that a stage has hardly used yet
+is judged by how fast it is at the others. Pure functions of a window of batches.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from streamtopology.contract.reasons import SOURCE
+from streamtopology.routing.load.load_report import LoadReport, SourceReport
+
+Floats = npt.NDArray[np.float64]
+
+ENOUGH_ROWS = 200
+"""Rows of a stage that a slot must have seen in the window for its own rate to be believed."""
+
+PRIOR_WEIGHT = 1e-3
+"""Weight of the declared CPU against all measurements: it decides only where these say nothing."""
+
+TIMED_WEIGHT = 0.1
+"""Weight of stages whose tuples differ in cost: their rows/s say as much of the tuples as of the slot."""
+
+SHORT_SECONDS = 0.1
+"""Busy seconds below this do not show the speed of a slot: a CPU limit is a share of each tenth of a second, and so short
+a time may fall where its slot has all of that left, or nothing."""
+
+SHIFT = 0.2
+"""Relative change of a rate from one batch to the next few that is taken for a change of capacity, not for noise."""
+
+
+@dataclass(frozen=True)
+class StageTiming:
+    """One slot's part in one stage of one batch, all instances that share the slot together.
+
+    `timed`: the operator measures single tuples because they differ in cost.
+    """
+
+    stage: str
+    slot: int
+    rows: int
+    busy_seconds: float
+    task_seconds: float
+    timed: bool = False
+
+    @property
+    def rate(self) -> float:
+        """Rows per busy second; 0 where there was nothing to measure."""
+        return self.rows / self.busy_seconds if self.busy_seconds > 0 else 0.0
+
+
+def stage_timings(reports: Iterable[LoadReport], source_reports: Iterable[SourceReport]) -> tuple[StageTiming, ...]:
+    """The stage timings of one batch, from the reports of its instances and source tasks."""
+    shares: defaultdict[tuple[str, int], list[LoadReport | SourceReport]] = defaultdict(list)
+    for report in reports:
+        shares[report.operator, report.slot].append(report)
+    for source_report in source_reports:
+        shares[SOURCE, source_report.slot].append(source_report)
+    return tuple(
+        StageTiming(
+            stage,
+            slot,
+            sum(report.rows for report in of_slot),
+            sum(report.busy_seconds for report in of_slot),
+            sum(report.task_seconds for report in of_slot),
+            any(isinstance(report, LoadReport) and report.times_keys for report in of_slot),
+        )
+        for (stage, slot), of_slot in shares.items()
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class SlotModel:
+    """The slots as measured. Arrays are float64[slots].
+
+    `speeds`: relative to the slot with the largest declared CPU, shared by all stages. `base_rates`: rows/s of a stage
+    on a slot of speed 1. `rates`: rows/s of each stage on each slot. `fixed_seconds`: the time of a stage without its rows.
+    """
+
+    speeds: Floats
+    base_rates: Mapping[str, float]
+    rates: Mapping[str, Floats]
+    fixed_seconds: Mapping[str, Floats]
+
+    def of_instances(self, stage: str, slots: npt.NDArray[np.int64]) -> tuple[Floats, Floats]:
+        """Capacities (rows/s) and fixed seconds of instances on these slots; those on one slot share its rate."""
+        sharing = np.bincount(slots, minlength=len(self.speeds))[slots]
+        return self.rates[stage][slots] / sharing, self.fixed_seconds[stage][slots]
+
+
+def estimate(batches: Sequence[Sequence[StageTiming]], declared_cpu: Sequence[float]) -> SlotModel:
+    """The slot model of a window of batches, each given by its stage timings; `declared_cpu` is cores > 0 per slot.
+
+    Medians over the window, so a few bad batches do not matter. Stages without a measurable timing are not in the model.
+    """
+    n_slots = len(declared_cpu)
+    if not n_slots or min(declared_cpu) <= 0:
+        raise ValueError(f"declared_cpu: every slot needs a CPU limit > 0 cores; found {tuple(declared_cpu)}")
+    cells = _by_cell(batches)
+    stages = tuple(dict.fromkeys(stage for stage, _ in cells))
+    measured = {
+        cell: float(np.median(rates))
+        for cell, of_cell in cells.items()
+        if sum(timing.rows for timing in of_cell) >= ENOUGH_ROWS
+        and (rates := [timing.rate for timing in of_cell if timing.rate > 0])
+    }
+    timed = {stage for (stage, _), of_cell in cells.items() if any(timing.timed for timing in of_cell)}
+    weights = {
+        cell: sum(timing.busy_seconds for timing in cells[cell]) * (TIMED_WEIGHT if cell[0] in timed else 1.0)
+        for cell in measured
+    }
+    known = tuple(stage for stage in stages if any(cell[0] == stage for cell in measured))
+    speeds, bases = _speeds_and_bases(measured, weights, known, np.asarray(declared_cpu, np.float64))
+    rates = {stage: bases[stage] * speeds for stage in known}
+    for (stage, slot), rate in measured.items():
+        if stage not in timed and _typical_busy_seconds(cells[stage, slot]) >= SHORT_SECONDS:
+            rates[stage][slot] = rate
+    fixed = {stage: _fixed_seconds(cells, stage, speeds) for stage in known}
+    return SlotModel(speeds, bases, rates, fixed)
+
+
+def _typical_busy_seconds(of_cell: Sequence[StageTiming]) -> float:
+    return float(np.median([timing.busy_seconds for timing in of_cell]))
+
+
+def settled_from(batches: Sequence[Sequence[StageTiming]], newest: int = 2) -> int:
+    """Index of the first batch that still counts: 0, or where the `newest` begin if a rate has just changed."""
+    split = len(batches) - newest
+    if split < 1:
+        return 0
+    before, after = _by_cell(batches[:split]), _by_cell(batches[split:])
+    for cell, old in before.items():
+        new = after.get(cell, [])
+        if min(sum(timing.rows for timing in part) for part in (old, new)) < ENOUGH_ROWS:
+            continue
+        was, now = (float(np.median([timing.rate for timing in part])) for part in (old, new))
+        if min(was, now) > 0 and max(was, now) / min(was, now) > 1 + SHIFT:
+            return split
+    return 0
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The bound by measured capacities: `rows_per_second` of source rows when every stage uses all slots to the full.
+
+    `seconds_per_row`: what one source row costs at each stage with all slots busy; fixed seconds are not counted. Capacities
+    are estimates of the window, so it holds for them only: a batch may exceed it where slots were faster before, used CPU
+    that they had saved while they waited, or prefetched the source while operators ran, which the sum takes as one after
+    the other.
+    """
+
+    rows_per_second: float
+    seconds_per_row: Mapping[str, float]
+
+
+def bound(model: SlotModel, rows_per_source_row: Mapping[str, float], slots: Sequence[int] | None = None) -> Bound:
+    """The bound of a chain; `rows_per_source_row` says how many rows each stage gets per source row (the source: 1).
+
+    `slots`: the numbers of those that are there; all of the model's if left out.
+    """
+    there = range(len(model.speeds)) if slots is None else slots
+    seconds = {
+        stage: rows / float(model.rates[stage][list(there)].sum()) for stage, rows in rows_per_source_row.items() if rows > 0
+    }
+    total = sum(seconds.values())
+    return Bound(1 / total if total > 0 else 0.0, seconds)
+
+
+def _by_cell(batches: Sequence[Sequence[StageTiming]]) -> dict[tuple[str, int], list[StageTiming]]:
+    cells: defaultdict[tuple[str, int], list[StageTiming]] = defaultdict(list)
+    for batch in batches:
+        for timing in batch:
+            cells[timing.stage, timing.slot].append(timing)
+    return dict(cells)
+
+
+def _speeds_and_bases(
+    measured: Mapping[tuple[str, int], float],
+    weights: Mapping[tuple[str, int], float],
+    stages: tuple[str, ...],
+    declared_cpu: Floats,
+) -> tuple[Floats, dict[str, float]]:
+    """Fits log rate = log base(stage) + log speed(slot), weighted by busy seconds; declared CPU is a faint prior."""
+    n_stages, n_slots = len(stages), len(declared_cpu)
+    scale = sum(weights.values()) or 1.0
+    prior = np.log(declared_cpu / declared_cpu.max())
+    rows = np.zeros((len(measured) + n_slots, n_stages + n_slots))
+    values = np.zeros(len(rows))
+    for row, ((stage, slot), rate) in enumerate(measured.items()):
+        weight = np.sqrt(weights[stage, slot] / scale)
+        rows[row, [stages.index(stage), n_stages + slot]] = weight
+        values[row] = weight * np.log(rate)
+    slots = np.arange(n_slots)
+    rows[len(measured) + slots, n_stages + slots] = PRIOR_WEIGHT
+    values[len(measured) :] = PRIOR_WEIGHT * prior
+    fitted = np.linalg.lstsq(rows, values)[0]
+    return np.exp(fitted[n_stages:]), dict(zip(stages, np.exp(fitted[:n_stages]).tolist(), strict=True))
+
+
+def _fixed_seconds(cells: Mapping[tuple[str, int], list[StageTiming]], stage: str, speeds: Floats) -> Floats:
+    """Median of task - busy seconds per slot; a slot without timings needs what the others do, at its own speed.
+
+    The source's are taken from the operators, where there are any: Spark takes as long for its tasks, but these come after
+    a pause, in which a slot saves up CPU, or during the former batch.
+    """
+    operators = {of_stage for of_stage, _ in cells} - {SOURCE}
+    like_it = operators if stage == SOURCE and operators else {stage}
+    overheads: defaultdict[int, list[float]] = defaultdict(list)
+    for (of_stage, slot), of_cell in cells.items():
+        if of_stage in like_it:
+            overheads[slot] += [timing.task_seconds - timing.busy_seconds for timing in of_cell]
+    fixed = np.full(len(speeds), np.nan)
+    for slot, seconds in overheads.items():
+        fixed[slot] = max(float(np.median(seconds)), 0.0)
+    return np.where(np.isnan(fixed), np.nanmedian(fixed * speeds) / speeds, fixed)

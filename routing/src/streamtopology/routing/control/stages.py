@@ -1,0 +1,229 @@
+"""The stages of a topology as the controller judges them: how far from balance, and what could be done about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+
+from streamtopology.contract.reasons import SOURCE, RemedyKind, StageReason
+from streamtopology.routing import planners
+from streamtopology.routing.control.slot_model import SlotModel
+from streamtopology.routing.epochs.epoch import Route
+from streamtopology.routing.load.load_report import KeyPairs, LoadReport, merge_pairs
+from streamtopology.routing.load.planner_load import over_virtual_workers, planner_load_of, work_rows
+from streamtopology.routing.planners.balance import balanced_loads, fewest_loads, finish_seconds, imbalance
+from streamtopology.routing.planners.joint import Edge, JointPlanInput
+from streamtopology.routing.planners.plan import DEFAULT_BETA, Plan, PlanInput
+from streamtopology.topology import groupings
+
+Floats = npt.NDArray[np.float64]
+
+AIM = 0.25
+"""A plan aims at this share of the tolerance: one that just met it would be out of it again with the next noise."""
+
+NOTICEABLE = 0.5
+"""A gain counts when it is more than this share of the tolerance, relative to the stage's seconds."""
+
+
+MORE_LOCAL = 0.05
+"""Operators are planned again for locality when a larger share of their tuples would stay on their server."""
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """The assessment of one stage and its best remedy: a plan for a table, or shares per instance.
+
+    `gain_seconds` per batch; a gain up to `noise_seconds` is not distinguishable from noise. `plans`: by operator, one but for
+    operators planned together. `locality_gain`: share of the tuples between these that would stay on their server and do
+    not now, or what a planner has in its place.
+    """
+
+    imbalance: float
+    gain_seconds: float
+    noise_seconds: float
+    moved_bytes: float
+    reason: StageReason
+    plans: Mapping[str, Plan] = field(default_factory=dict[str, Plan])
+    shares: tuple[float, ...] = ()
+    locality_gain: float = 0.0
+
+    @property
+    def is_noticeable(self) -> bool:
+        """True if the gain is distinguishable from noise."""
+        return self.gain_seconds > self.noise_seconds
+
+    @property
+    def brings_locality(self) -> bool:
+        """True if it would be done for locality alone."""
+        return self.locality_gain > MORE_LOCAL
+
+
+@dataclass(frozen=True)
+class ShareStage:
+    """A stage whose rows are divided by shares: the source over slots, or a chooser over its instances.
+
+    `slot_by_instance`: the slot of each instance (the source has one on every slot). `shares` float64[instances], the
+    ones in force, sum 1; `rows` per batch.
+    """
+
+    name: str
+    slot_by_instance: tuple[int, ...]
+    rows: float
+    shares: Floats
+
+    def remedy(self, model: SlotModel, tolerance: float, max_entries: int) -> Remedy:
+        """Shares by which all instances finish together; source rows are read by no more slots than that takes."""
+        capacities, fixed = model.of_instances(self.name, np.array(self.slot_by_instance))
+        if self.name == SOURCE:
+            best = fewest_loads(self.rows, capacities, fixed, AIM * tolerance)
+        else:
+            best = balanced_loads(self.rows, capacities, fixed)
+        before = self._seconds(self.rows * self.shares, capacities, fixed)
+        after = self._seconds(best, capacities, fixed)
+        off = max(before / after - 1.0, 0.0) if after > 0 else 0.0
+        return Remedy(
+            imbalance=off,
+            gain_seconds=before - after,
+            noise_seconds=NOTICEABLE * tolerance * before,
+            moved_bytes=0.0,
+            reason=StageReason(RemedyKind.SHARES, self.name, off),
+            shares=tuple((best / best.sum()).tolist()) if best.sum() > 0 else tuple(self.shares.tolist()),
+        )
+
+    def _seconds(self, loads: Floats, capacities: Floats, fixed: Floats) -> float:
+        """The finish of the last instance. A slot without source rows starts no task; an instance always runs."""
+        waited_for = loads > 0 if self.name == SOURCE else np.full(len(loads), True)
+        return float(finish_seconds(loads, capacities, fixed)[waited_for].max(initial=0.0))
+
+
+@dataclass(frozen=True, eq=False)
+class TableStage:
+    """An operator routed by a table that a planner may change.
+
+    `slot_by_instance`: the slot of each active instance. `reports` are those of the whole window (`batches` batches), each of
+    one or more of them: loads of keys do not depend on the epoch. `present` are the ones under the current epoch
+    (`batches_at_present` batches): loads of instances do.
+    """
+
+    name: str
+    route: Route
+    slot_by_instance: tuple[int, ...]
+    reports: Sequence[LoadReport]
+    present: Sequence[LoadReport]
+    batches: int
+    planner: str
+    batches_at_present: int = 1
+
+    def remedy(self, model: SlotModel, tolerance: float, max_entries: int) -> Remedy:
+        """The planner's table, aimed well within the tolerance."""
+        plan = planners.get(self.planner)(self.plan_input(model, tolerance, max_entries))
+        off = self.imbalance(model)
+        return Remedy(
+            imbalance=off,
+            gain_seconds=plan.predicted_seconds_before - plan.predicted_seconds_after,
+            noise_seconds=NOTICEABLE * tolerance * plan.predicted_seconds_before,
+            moved_bytes=plan.moved_bytes,
+            reason=StageReason(RemedyKind.TABLE, self.name, off, plan.imbalance_after),
+            plans={self.name: plan},
+        )
+
+    def plan_input(self, model: SlotModel, tolerance: float, max_entries: int) -> PlanInput:
+        """The planner's input for this operator."""
+        if self.route.table is None:
+            raise ValueError(f"operator {self.name!r} has no routing table to plan")
+        capacities, fixed = self._machines(model)
+        load = planner_load_of(self.reports, self.batches, model)
+        grouping = groupings.get(self.route.policy)
+        options = grouping.check_options(self.route.options)
+        if grouping.kind == "virtual":
+            load = over_virtual_workers(load, len(self.route.table.buckets))
+        return PlanInput(
+            current=self.route.table,
+            instances=self.route.instances,
+            capacities=capacities,
+            fixed_seconds=fixed,
+            key_hashes=load.key_hashes,
+            key_loads=load.key_loads,
+            key_state=load.key_state,
+            bucket_loads=load.bucket_loads,
+            bucket_state=load.bucket_state,
+            bucket_keys=load.bucket_keys,
+            tolerance=AIM * tolerance,
+            max_entries=max_entries,
+            beta=cast(float, options.get("beta", DEFAULT_BETA)),
+            options=options,
+        )
+
+    def imbalance(self, model: SlotModel) -> float:
+        """Of what the instances did under the current epoch."""
+        return imbalance(self._present_loads(model), *self._machines(model))
+
+    def _machines(self, model: SlotModel) -> tuple[Floats, Floats]:
+        """Capacities and fixed seconds of the active instances."""
+        return model.of_instances(self.name, np.array(self.slot_by_instance))
+
+    def _present_loads(self, model: SlotModel) -> Floats:
+        """Work per batch of each active instance under the current epoch."""
+        work = dict.fromkeys(self.route.instances, 0.0)
+        for report in self.present:
+            if report.instance in work:
+                work[report.instance] += work_rows(report, model)
+        return np.array([work[instance] / max(self.batches_at_present, 1) for instance in self.route.instances])
+
+
+@dataclass(frozen=True, eq=False)
+class JointStage:
+    """Operators with the same active instances that a joint planner makes tables for: for locality, not for balance alone.
+
+    What a row costs on the network nobody knows here, on one host nothing. So locality is not turned into seconds: it is
+    what the policy was chosen for, and the controller bounds what it may cost (decision 49).
+    """
+
+    operators: tuple[TableStage, ...]
+    planner: str
+
+    @property
+    def name(self) -> str:
+        return "+".join(operator.name for operator in self.operators)
+
+    def remedy(self, model: SlotModel, tolerance: float, max_entries: int) -> Remedy:
+        """The planner's tables, one for each operator."""
+        given = {operator.name: operator.plan_input(model, tolerance, max_entries) for operator in self.operators}
+        planned = planners.get_joint(self.planner)(JointPlanInput(given, self._pairs(), self.operators[0].batches))
+        before = max(plan.predicted_seconds_before for plan in planned.plans.values())
+        off = max(operator.imbalance(model) for operator in self.operators)
+        saved = sum(plan.predicted_seconds_before - plan.predicted_seconds_after for plan in planned.plans.values())
+        nearer = planned.locality_after - planned.locality_before
+        is_worst = self.planner == "locality-worst"  # a bound for comparisons, wanted whatever it costs
+        return Remedy(
+            imbalance=off,
+            gain_seconds=0.0 if is_worst else saved,
+            noise_seconds=NOTICEABLE * tolerance * before,
+            moved_bytes=sum(plan.moved_bytes for plan in planned.plans.values()),
+            reason=StageReason(
+                RemedyKind.LOCALITY,
+                self.name,
+                off,
+                local_before=planned.locality_before,
+                local_planned=planned.locality_after,
+            ),
+            plans=planned.plans,
+            locality_gain=-nearer if is_worst else nearer,
+        )
+
+    def _pairs(self) -> dict[Edge, KeyPairs]:
+        """The key pairs of every edge between two of the operators, over the window."""
+        names = {operator.name for operator in self.operators}
+        return {
+            (operator.name, consumer): pairs
+            for operator in self.operators
+            for consumer, pairs in merge_pairs(operator.reports).items()
+            if consumer in names
+        }
+
+
+Stage = ShareStage | TableStage | JointStage

@@ -1,0 +1,98 @@
+"""The stages of a topology that may be re-routed, with what a window of batches shows of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from streamtopology.contract.reasons import SOURCE
+from streamtopology.routing.control.decisions import TopologyFacts
+from streamtopology.routing.control.stages import JointStage, ShareStage, Stage, TableStage
+from streamtopology.routing.control.window import FEW_BATCHES, Span, WindowBatch
+from streamtopology.routing.epochs.epoch import Epoch, Route
+from streamtopology.routing.planners import JOINT_PLANNERS
+
+
+def stages_in_window(window: Sequence[WindowBatch], spans: Sequence[Span], current: Epoch, facts: TopologyFacts) -> list[Stage]:
+    """The source and the operators that may be re-routed; those that one planner plans together are one stage."""
+    tables = [
+        stage
+        for name, route in current.routes.items()
+        if (stage := _table_stage(name, route, spans, current, facts)) is not None
+    ]
+    shares = [
+        stage
+        for name, route in current.routes.items()
+        if name in facts.choosers and (stage := _chooser_stage(name, route, window, current, facts)) is not None
+    ]
+    alone: list[Stage] = []
+    together: dict[tuple[str, tuple[int, ...]], list[TableStage]] = {}
+    for stage in tables:
+        if stage.planner in JOINT_PLANNERS:
+            together.setdefault((stage.planner, stage.route.instances), []).append(stage)
+        else:
+            alone.append(stage)
+    joint = [JointStage(tuple(operators), planner) for (planner, _), operators in together.items()]
+    return [*_source_stage(window, current, facts), *alone, *shares, *joint]
+
+
+def operators_of(stage: Stage) -> list[str]:
+    """The operators (or the source) that the stage consists of."""
+    return [operator.name for operator in stage.operators] if isinstance(stage, JointStage) else [stage.name]
+
+
+def _source_stage(window: Sequence[WindowBatch], current: Epoch, facts: TopologyFacts) -> list[ShareStage]:
+    """The source, unless Spark places its tasks or reading is hidden behind the batch before."""
+    if not facts.source_by_share or all(batch.source_is_hidden for batch in window[-FEW_BATCHES:]):
+        return []
+    present = current.placement.present if current.placement else tuple(range(len(facts.declared_cpu)))
+    rows = float(np.mean([batch.source_rows for batch in window]))
+    in_force = [current.source_shares[slot] for slot in present] if current.source_shares else None
+    return [ShareStage(SOURCE, present, rows, _shares(in_force, len(present)))]
+
+
+def _table_stage(name: str, route: Route, spans: Sequence[Span], current: Epoch, facts: TopologyFacts) -> TableStage | None:
+    """An operator whose table a planner may change; None where it is none, or has not reported."""
+    planner = facts.planners.get(name)
+    if planner is None or route.table is None:
+        return None
+    reports = [(span, span.reports_of(name)) for span in spans]
+    every = [report for _, of_span in reports for report in of_span]
+    if not every:
+        return None
+    of_now = [report for span, of_span in reports if span.epoch == current.number for report in of_span]
+    return TableStage(
+        name=name,
+        route=route,
+        slot_by_instance=_slots_of(route, current, facts),
+        reports=every,
+        present=of_now,
+        batches=sum(span.batches for span in spans),
+        planner=planner,
+        batches_at_present=sum(span.batches for span in spans if span.epoch == current.number),
+    )
+
+
+def _chooser_stage(
+    name: str, route: Route, window: Sequence[WindowBatch], current: Epoch, facts: TopologyFacts
+) -> ShareStage | None:
+    """An operator whose rows are divided by capacities; None where it has not reported."""
+    rows = [timing.rows for batch in window for timing in batch.timings if timing.stage == name]
+    if not rows:
+        return None
+    shares = _shares(route.options.get("capacities"), len(route.instances))
+    return ShareStage(name, _slots_of(route, current, facts), sum(rows) / len(window), shares)
+
+
+def _slots_of(route: Route, current: Epoch, facts: TopologyFacts) -> tuple[int, ...]:
+    """The slot of each active instance."""
+    placement, n_slots = current.placement, len(facts.declared_cpu)
+    return tuple(placement.slot_of(instance) if placement else instance % n_slots for instance in route.instances)
+
+
+def _shares(weights: object, count: int) -> npt.NDArray[np.float64]:
+    """Published weights as shares; equal ones where none have been published for this many."""
+    published = np.asarray(weights or (), np.float64)
+    return published / published.sum() if len(published) == count else np.full(count, 1 / count)

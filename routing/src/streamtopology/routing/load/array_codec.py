@@ -1,0 +1,88 @@
+"""Arrays as compressed little-endian bytes: one in base64 for JSON, or several as a block."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import zlib
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+_Scalar = TypeVar("_Scalar", bound=np.generic)
+
+LARGEST_BLOCK = 4 << 20
+"""Bytes of a block when it is decompressed: eight columns of the most keys, or of the most key pairs, of a report."""
+
+
+def pack(array: npt.NDArray[Any]) -> str:
+    """The text that `unpack` reads back, given the same dtype; shapes are the caller's to know."""
+    little_endian = array.astype(array.dtype.newbyteorder("<"), copy=False)
+    return base64.b64encode(zlib.compress(little_endian.tobytes(), level=1)).decode("ascii")
+
+
+def unpack(wire: Mapping[str, Any], name: str, dtype: type[_Scalar]) -> npt.NDArray[_Scalar]:
+    """The flat array in field `name`. KeyError when there is none, ValueError when it is damaged."""
+    try:
+        raw = _decompressed(base64.b64decode(wire[name], validate=True))
+        return np.frombuffer(raw, np.dtype(dtype).newbyteorder("<")).astype(dtype)
+    except (binascii.Error, zlib.error, ValueError, TypeError) as damage:
+        raise ValueError(f"field '{name}' is damaged: {damage}") from damage
+
+
+def pack_columns(columns: Mapping[str, npt.NDArray[Any]]) -> bytes:
+    """Named flat arrays as one compressed block, integers as narrow as they fit; `unpack_columns` reads it back."""
+    narrow = {name: _narrow(column) for name, column in columns.items()}
+    header = json.dumps([[name, column.dtype.str, len(column)] for name, column in narrow.items()]).encode()
+    body = b"".join(column.tobytes() for column in narrow.values())
+    return zlib.compress(b"%d\n" % len(header) + header + body, level=1)
+
+
+def unpack_columns(block: bytes) -> dict[str, npt.NDArray[Any]]:
+    """The arrays of `pack_columns`: int64, uint64 or float64. ValueError: the block is damaged, or of no use to anyone."""
+    try:
+        length, _, rest = _decompressed(block).partition(b"\n")
+        at, columns = int(length), dict[str, npt.NDArray[Any]]()
+        for name, dtype, count in json.loads(rest[:at]):
+            found = np.frombuffer(rest, np.dtype(_known(dtype)), int(count), at)
+            at += found.nbytes
+            columns[str(name)] = found.astype(_WIDE[found.dtype.kind], copy=False)
+    except (zlib.error, TypeError, AttributeError, OverflowError) as damage:
+        raise ValueError(f"a block of columns is damaged: {damage}") from damage
+    return columns
+
+
+_WIDE = {"i": np.int64, "u": np.uint64, "f": np.float64}
+_KNOWN = ("<f4", "<f8", "<u8", "|i1", "<i2", "<i4", "<i8")
+
+
+def _known(dtype: object) -> str:
+    if dtype not in _KNOWN:
+        raise ValueError(f"a block of columns has one of type {dtype!r}; expected one of {', '.join(_KNOWN)}")
+    return str(dtype)
+
+
+def _narrow(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Little-endian; signed integers in the fewest bytes that hold them all."""
+    if column.dtype.kind == "i":
+        lowest, highest = (int(column.min()), int(column.max())) if len(column) else (0, 0)
+        fitting = next(kind for kind in (np.int8, np.int16, np.int32, np.int64) if _holds(kind, lowest, highest))
+        column = column.astype(fitting)
+    return column.astype(column.dtype.newbyteorder("<"), copy=False)
+
+
+def _holds(kind: type[np.signedinteger[Any]], lowest: int, highest: int) -> bool:
+    limits = np.iinfo(kind)
+    return limits.min <= lowest and highest <= limits.max
+
+
+def _decompressed(block: bytes) -> bytes:
+    """ValueError: more than anybody would send, which is no mistake but an attack on the reader's memory."""
+    reader = zlib.decompressobj()
+    content = reader.decompress(block, LARGEST_BLOCK)
+    if not reader.eof:
+        raise ValueError(f"a block is cut short, or holds more than {LARGEST_BLOCK >> 20} MiB")
+    return content

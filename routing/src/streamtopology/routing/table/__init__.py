@@ -1,0 +1,1 @@
+"""Routing tables: hashing, explicit entries, buckets, vectorised lookup."""

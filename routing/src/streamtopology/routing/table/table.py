@@ -1,0 +1,308 @@
+"""The routing table: explicit entries (key hash -> instance) and a bucket array (hash -> bucket -> instance).
+
+Every table-driven grouping is this one structure, so there is one lookup kernel, one wire format and one way to find
+the keys that move between two tables.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from streamtopology.contract.errors import UnreadableData
+from streamtopology.routing.table.hashing import hash_int64, kernel_input
+from streamtopology.routing.table.perfect_hash import (
+    EntryIndex,
+    Hashes,
+    Instances,
+    entry_index,
+    fill_buckets,
+    find_entries,
+    find_silent,
+    lookup_buckets,
+    lookup_entries,
+)
+
+BUCKETS = 4096
+WIRE_VERSION = 1
+
+
+class TableFormatError(UnreadableData):
+    """A serialised table is damaged, not a table, or written by a newer version; the message says which."""
+
+
+@dataclass(frozen=True, eq=False)
+class RoutingTable:
+    """The owner of every key. Immutable: its arrays are read-only copies of what was given.
+
+    entry_hashes: uint64[E], sorted and distinct: the keys with an entry of their own. entry_instances: int32[E].
+    buckets: int32[B], the instance of every bucket, for all other keys. ValueError says what does not fit.
+    """
+
+    entry_hashes: Hashes
+    entry_instances: Instances
+    buckets: Instances
+
+    def __post_init__(self) -> None:
+        for name, dtype in (("entry_hashes", np.uint64), ("entry_instances", np.int32), ("buckets", np.int32)):
+            object.__setattr__(self, name, _frozen_copy(getattr(self, name), dtype, name))
+        if len(self.entry_hashes) != len(self.entry_instances):
+            raise ValueError(f"{len(self.entry_hashes)} entry_hashes for {len(self.entry_instances)} entry_instances")
+        if not (self.entry_hashes[1:] > self.entry_hashes[:-1]).all():
+            raise ValueError("entry_hashes must be sorted and distinct; with_entries() sorts them")
+        if not len(self.buckets):
+            raise ValueError("buckets is empty; a table needs at least one, as keys without an entry must go somewhere")
+        if self.buckets.min() < 0 or (len(self.entry_instances) and self.entry_instances.min() < 0):
+            raise ValueError("instances are numbered from 0; the table names a negative one")
+
+    @staticmethod
+    def uniform(instances: Sequence[int], n_buckets: int = BUCKETS, seed: int | None = None) -> RoutingTable:
+        """Plain hashing: buckets dealt to `instances` in turn, in their own order or, given a seed, shuffled."""
+        if not len(instances):
+            raise ValueError("a table needs at least one instance to deal its buckets to")
+        deal = np.arange(n_buckets) if seed is None else shuffled(n_buckets, seed)
+        buckets = np.empty(n_buckets, np.int32)
+        buckets[deal] = np.resize(np.asarray(instances, np.int32), n_buckets)
+        return RoutingTable(np.empty(0, np.uint64), np.empty(0, np.int32), buckets)
+
+    def lookup(self, hashes: Hashes) -> Instances:
+        """int32[n], the instance of each key hash (uint64[n])."""
+        keys = kernel_input(hashes, np.uint64, "hashes")
+        owners = np.empty(len(keys), np.int32)
+        if len(self.entry_hashes):
+            lookup_entries(keys, *self._index, self.buckets, owners)
+        else:
+            lookup_buckets(keys, self.buckets, owners)
+        return owners
+
+    def has_entry(self, hashes: Hashes) -> npt.NDArray[np.bool_]:
+        """bool[n], which of the keys (uint64[n]) have an entry of their own."""
+        keys = kernel_input(hashes, np.uint64, "hashes")
+        found = np.zeros(len(keys), np.bool_)
+        if len(self.entry_hashes):
+            salts, slot_hashes, _, shift = self._index
+            find_entries(keys, salts, slot_hashes, shift, found)
+        return found
+
+    def silent_entries(self, hashes: Hashes) -> npt.NDArray[np.bool_]:
+        """bool[E], which entries are of none of the keys (uint64[n])."""
+        keys = kernel_input(hashes, np.uint64, "hashes")
+        silent = np.zeros(len(self.entry_hashes), np.bool_)
+        if len(silent):
+            salts, slot_hashes, _, shift = self._index
+            find_silent(keys, self.entry_hashes, salts, slot_hashes, shift, silent)
+        return silent
+
+    def route(self, hashes: Hashes, k: int) -> tuple[Instances, npt.NDArray[np.int64]]:
+        """`lookup`, and int64[k]: how many of the keys go to each of the instances 0..k-1."""
+        if self._highest_instance >= k:
+            raise ValueError(f"the table names instance {self._highest_instance}, but there are only {k} instances")
+        owners, counts = self.lookup(hashes), np.zeros(k, np.int64)
+        _count(owners, counts)
+        return owners, counts
+
+    def instances(self) -> tuple[int, ...]:
+        """Every instance that the table can name, in order."""
+        named = np.zeros(1 + max(int(self.buckets.max()), int(self.entry_instances.max(initial=0))), np.bool_)
+        named[self.buckets] = named[self.entry_instances] = True
+        return tuple(np.flatnonzero(named).tolist())
+
+    def with_entries(self, hashes: Hashes, instances: Instances) -> RoutingTable:
+        """The same buckets with these explicit entries, in any order, instead of the present ones."""
+        if len(hashes) != len(instances):
+            raise ValueError(f"{len(hashes)} hashes for {len(instances)} instances; an entry is one of each")
+        order = np.argsort(hashes)
+        sorted_hashes = np.asarray(hashes)[order]
+        twice = sorted_hashes[1:][sorted_hashes[1:] == sorted_hashes[:-1]]
+        if len(twice):
+            raise ValueError(f"hash {int(twice[0]):#018x} has several entries; a key has one instance")
+        return RoutingTable(sorted_hashes, np.asarray(instances)[order], self.buckets)
+
+    def rescaled(self, instances: Sequence[int]) -> RoutingTable:
+        """The table over another set of active instances, with no bucket moved without need.
+
+        Instances that stay keep their buckets in proportion (a plan that gave a slow instance fewer holds), new ones
+        get the mean number, those of removed ones are dealt out; a uniform table stays uniform. Entries of removed
+        instances are dropped, so that these keys go to their bucket's instance.
+        """
+        active = np.unique(np.asarray(instances, np.int32))
+        if not len(active):
+            raise ValueError("a table needs at least one active instance")
+        kept = np.isin(self.entry_instances, active)
+        buckets = _redealt(self.buckets, active, np.array(self.instances(), np.int32))
+        return RoutingTable(self.entry_hashes[kept], self.entry_instances[kept], buckets)
+
+    def to_wire(self) -> dict[str, object]:
+        """A JSON-able dict: version, the data (zlib, base64) and a checksum over both. Equal tables, equal dicts."""
+        sizes = np.array([len(self.entry_hashes), len(self.buckets)], "<u8")
+        entries = self.entry_hashes.astype("<u8").tobytes() + self.entry_instances.astype("<i4").tobytes()
+        raw = sizes.tobytes() + entries + self.buckets.astype("<i4").tobytes()
+        data = base64.b64encode(zlib.compress(raw)).decode("ascii")
+        return {"version": WIRE_VERSION, "data": data, "checksum": _checksum(WIRE_VERSION, data)}
+
+    @staticmethod
+    def from_wire(wire: Mapping[str, object]) -> RoutingTable:
+        """The table that `to_wire` was called on. TableFormatError if the dict is damaged or from a newer version."""
+        data = _checked_data(wire)
+        try:
+            raw = zlib.decompress(base64.b64decode(data, validate=True))
+            n_entries, n_buckets = np.frombuffer(raw, "<u8", 2).tolist()
+            if len(raw) != 16 + 12 * n_entries + 4 * n_buckets:
+                raise ValueError(f"{len(raw)} bytes do not hold {n_entries} entries and {n_buckets} buckets")
+            return RoutingTable(
+                entry_hashes=np.frombuffer(raw, "<u8", n_entries, 16),
+                entry_instances=np.frombuffer(raw, "<i4", n_entries, 16 + 8 * n_entries),
+                buckets=np.frombuffer(raw, "<i4", n_buckets, 16 + 12 * n_entries),
+            )
+        except (binascii.Error, zlib.error, ValueError) as error:
+            raise TableFormatError(f"the routing table's data is not a table: {error}") from error
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, RoutingTable):
+            return NotImplemented
+        return (
+            np.array_equal(self.entry_hashes, other.entry_hashes)
+            and np.array_equal(self.entry_instances, other.entry_instances)
+            and np.array_equal(self.buckets, other.buckets)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.entry_hashes.tobytes(), self.entry_instances.tobytes(), self.buckets.tobytes()))
+
+    def __reduce__(self) -> tuple[type[RoutingTable], tuple[Hashes, Instances, Instances]]:
+        return RoutingTable, (self.entry_hashes, self.entry_instances, self.buckets)
+
+    @cached_property
+    def _highest_instance(self) -> int:
+        return self.instances()[-1]
+
+    @cached_property
+    def _index(self) -> EntryIndex:
+        return entry_index(self.entry_hashes, self.entry_instances)
+
+
+def bucket_of(hashes: Hashes, n_buckets: int) -> npt.NDArray[np.int64]:
+    """int64[n]: the bucket of each key hash, from its top bits; equal shares of the hashes for any `n_buckets`."""
+    keys = kernel_input(hashes, np.uint64, "hashes")
+    buckets = np.empty(len(keys), np.int64)
+    fill_buckets(keys, n_buckets, buckets)
+    return buckets
+
+
+def moved(old: RoutingTable, new: RoutingTable, hashes: Hashes) -> tuple[npt.NDArray[np.bool_], Instances, Instances]:
+    """Return bool[n], which of the keys (uint64[n]) change owner, and their old and new owners, int32[n] each."""
+    old_owner, new_owner = old.lookup(hashes), new.lookup(hashes)
+    return old_owner != new_owner, old_owner, new_owner
+
+
+def partition(instances: Instances, k: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Rows grouped by their instance, a stable counting sort: (order int64[n], bounds int64[k + 1]).
+
+    Rows of instance j are order[bounds[j]:bounds[j + 1]], in the order in which they came. ValueError when a row's
+    instance is not one of 0..k-1.
+    """
+    owners = kernel_input(instances, np.int32, "instances")
+    order, bounds = np.empty(len(owners), np.int64), np.zeros(k + 1, np.int64)
+    stray = _partition(owners, order, bounds)
+    if stray >= 0:
+        raise ValueError(f"row {stray} is for instance {owners[stray]}, but there are only instances 0..{k - 1}")
+    return order, bounds
+
+
+def _frozen_copy(values: npt.ArrayLike, dtype: type[np.generic], name: str) -> npt.NDArray[Any]:
+    given = np.asarray(values)
+    if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
+        raise ValueError(f"{name} must be a flat array of integers, not {given.dtype} of shape {given.shape}")
+    copy = given.astype(dtype)
+    if not np.array_equal(copy, given):
+        raise ValueError(f"{name} holds numbers that do not fit {np.dtype(dtype)}")
+    copy.flags.writeable = False
+    return copy
+
+
+def shuffled(n: int, seed: int) -> npt.NDArray[np.int64]:
+    """A permutation of 0..n-1 that depends on the seed alone, not on numpy's generators."""
+    first = np.uint64(seed * n % 2**64)
+    return np.argsort(hash_int64((np.arange(n, dtype=np.uint64) + first).view(np.int64)), kind="stable")
+
+
+def _redealt(buckets: Instances, active: Instances, before: Instances) -> Instances:
+    """`buckets` with as many per active instance as `_quotas` says, moved only from instances with more."""
+    counts = np.bincount(buckets, minlength=int(max(active.max(), before.max())) + 1)
+    quotas = np.zeros(len(counts), np.int64)
+    quotas[active] = _quotas(counts, active, before)
+    order, bounds = partition(buckets, len(counts))
+    surplus = [order[bounds[i] + quotas[i] : bounds[i + 1]] for i in np.flatnonzero(counts > quotas)]
+    takers = np.repeat(np.arange(len(counts)), np.maximum(quotas - counts, 0))
+    redealt = buckets.copy()
+    if surplus:
+        redealt[np.sort(np.concatenate(surplus))] = takers
+    return redealt
+
+
+def _quotas(counts: npt.NDArray[np.int64], active: Instances, before: Instances) -> npt.NDArray[np.int64]:
+    """Return the number of buckets of each active instance: in proportion to its count, or the mean for a new one.
+
+    Counts that differ by no more than one mean "equal", not "in this proportion": 5 and 4 would be 25 % apart for ever.
+    """
+    n_buckets = int(counts.sum())
+    weights = np.where(np.isin(active, before), counts[active], n_buckets / len(before))
+    if np.ptp(counts[before]) <= 1 or not weights.any():
+        weights = np.ones(len(active))
+    shares: npt.NDArray[np.float64] = weights * (n_buckets / weights.sum())
+    quotas = np.floor(shares + 1e-9).astype(np.int64)
+    # Where two have the same claim to a bucket that is left over, the one that has more now keeps it.
+    claims = np.lexsort((-counts[active], np.round(quotas - shares, 9)))
+    quotas[claims[: n_buckets - int(quotas.sum())]] += 1
+    return quotas
+
+
+def _checksum(version: object, data: str) -> str:
+    return f"{zlib.crc32(f'{version}:{data}'.encode()):08x}"
+
+
+def _checked_data(wire: Mapping[str, object]) -> str:
+    version, data = wire.get("version"), wire.get("data")
+    if not isinstance(version, int) or not isinstance(data, str) or set(wire) != {"version", "data", "checksum"}:
+        raise TableFormatError("not a routing table: it has a version (a number), data (a text) and a checksum")
+    if version > WIRE_VERSION:
+        raise TableFormatError(
+            f"the routing table has format {version}, this program reads up to {WIRE_VERSION}: update this program"
+        )
+    if version < 1 or wire["checksum"] != _checksum(version, data):
+        raise TableFormatError("the routing table is damaged: its checksum does not match; take an undamaged copy")
+    return data
+
+
+@njit(cache=True, nogil=True)
+def _count(owners: Any, counts: Any) -> None:
+    for i in range(len(owners)):
+        counts[owners[i]] += 1
+
+
+@njit(cache=True, nogil=True)
+def _partition(owners: Any, order: Any, bounds: Any) -> int:
+    """Fills `order` and `bounds`; returns the first row whose instance is out of range, or -1."""
+    k = len(bounds) - 1
+    for i in range(len(owners)):
+        owner = owners[i]
+        if owner < 0 or owner >= k:
+            return i
+        bounds[owner + 1] += 1
+    for j in range(k):
+        bounds[j + 1] += bounds[j]
+    following = bounds[:k].copy()
+    for i in range(len(owners)):
+        owner = owners[i]
+        order[following[owner]] = i
+        following[owner] += 1
+    return -1

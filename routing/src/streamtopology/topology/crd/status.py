@@ -1,0 +1,138 @@
+"""The schema of `status`: reports for people, and the intent from which another operator resumes."""
+
+from __future__ import annotations
+
+from streamtopology.topology.crd.fields import Schema, choice, mapping, number, text, texts_by_name, whole
+
+
+def status_schema() -> Schema:
+    return mapping(
+        "What the operator has seen and what it is about to do.",
+        {
+            "phase": text(
+                "Where the topology is in its life: Starting, Running, Reconfiguring, Asleep, Suspending, Suspended, "
+                "Completed, Draining, Failed or Invalid."
+            ),
+            "observedGeneration": whole("The metadata.generation that this status is about."),
+            "conditions": _conditions(),
+            "epoch": whole("The epoch of routing that the last batch ran under."),
+            "batch": whole("The last committed batch."),
+            "imbalance": number("The worst stage's imbalance, as last judged; until then, of the last batch."),
+            "throughput": whole("Rows a second, the median of the last batches."),
+            "executors": mapping(
+                "Executors of all classes.",
+                {
+                    "ready": whole("Those that take work."),
+                    "wanted": whole("Those that there should be."),
+                    "summary": text("ready/wanted, for the column."),
+                },
+            ),
+            "policies": texts_by_name("The grouping of each operator."),
+            "policy": text("The groupings in a line, for the column."),
+            "bound": whole("The most rows a second that any routing could reach, by the capacities measured last."),
+            "checkpoint": text("Where the driver has committed the last batch: state and offsets."),
+            "classes": _list("The executor classes.", _executor_class()),
+            "lastRerouting": _rerouting("The last time that routing changed, and what that brought."),
+            "reroutings": _list("The last re-routings, newest first.", _rerouting("One operator, re-routed.")),
+            "recommendation": mapping(
+                "In mode Recommend: what would be re-routed now.",
+                {
+                    "text": text("What, why and with which figures."),
+                    "stages": _list("The operators it is about.", text("An operator.")),
+                    "at": _time("When it was judged."),
+                },
+            ),
+            "completed": whole("The metadata.generation under which the input came to its end."),
+            "intent": {
+                **mapping(
+                    "What the operator has begun and not yet seen done; absent when nothing is changing.",
+                    {
+                        "action": text(
+                            "What: Starting, Routing, Rerouting, Migrating, Resizing, Scaling, Restarting, Updating, "
+                            "Upgrading, Suspending or Completing, as the condition Reconfiguring says, or Deleting."
+                        ),
+                        "generation": whole("The metadata.generation it is about."),
+                        "target": text("The executors and the epoch that it leads to."),
+                        "reason": text("Why."),
+                        "at": _time("When it began."),
+                        "steps": _list("What is about to be done, in this order.", text("A step.")),
+                    },
+                    required=("action", "at"),
+                ),
+                "x-kubernetes-preserve-unknown-fields": True,
+            },
+            "autoscale": mapping(
+                "The class that is scaled.",
+                {
+                    "replicas": whole("Executors that the class has now, for the scale subresource."),
+                    "selector": text("The labels of its pods, for the scale subresource."),
+                    "desired": whole("Executors that were decided on, within the bounds."),
+                    "reason": text("The reason for this number, with the figures."),
+                    "at": _time("When that was decided."),
+                },
+            ),
+        },
+    )
+
+
+def _rerouting(description: str) -> Schema:
+    return mapping(
+        description,
+        {
+            "epoch": whole("The epoch that it made."),
+            "batch": whole("Its first batch."),
+            "operator": text("The operator, or (source)."),
+            "reason": text("Why."),
+            "keysMoved": whole("Keys whose state changed its owner."),
+            "bytesMoved": whole("How much state that was."),
+            "seconds": number("From its publication to its first batch."),
+            "predictedGain": number("Share of a batch's time that it was to save."),
+            "measuredGain": number("Share of a batch's time that it saved."),
+            "at": _time("When it was seen to run."),
+        },
+    )
+
+
+def _executor_class() -> Schema:
+    return mapping(
+        "One class.",
+        {
+            "name": text("Its name."),
+            "replicas": whole("Executors that there should be."),
+            "ready": whole("Those that take work."),
+            "cpu": text("CPU limit of each."),
+            "memory": text("Memory limit of each."),
+            "refused": text("Why the API server does not resize its pods in place; they are replaced."),
+            "refusedFor": text("The limits that it refused."),
+        },
+    )
+
+
+def _conditions() -> Schema:
+    condition = mapping(
+        "One thing that is so or is not.",
+        {
+            "type": text("What: Ready, Balanced, Reconfiguring, Degraded, Reconciling, Stalled, MutatedByAdmission.", 316),
+            "status": choice("Whether it is so.", ("True", "False", "Unknown")),
+            "observedGeneration": whole("The metadata.generation that this is about.", 0),
+            "lastTransitionTime": _time("When status last changed."),
+            "reason": text("Why, in a word for programs.", 1024, pattern="^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"),
+            "message": {"type": "string", "description": "Why, in a sentence for people.", "maxLength": 32768},
+        },
+        required=("type", "status", "lastTransitionTime", "reason", "message"),
+    )
+    return {
+        "type": "array",
+        "description": "What is so and what is not, each with its reason.",
+        "items": condition,
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["type"],
+    }
+
+
+def _list(description: str, item: Schema) -> Schema:
+    return {"type": "array", "description": description, "items": item}
+
+
+def _time(description: str) -> Schema:
+    return {"type": "string", "format": "date-time", "description": description}

@@ -1,0 +1,74 @@
+"""The declaration of a grouping: what the manifest, its checks and the CRD know of it, without its kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from streamtopology.contract.errors import InvalidInput
+from streamtopology.topology.groupings.options import GroupingOptionError, Option
+
+
+class GroupingError(InvalidInput):
+    """A grouping does not exist or cannot work with what it is given; the message says what is allowed."""
+
+
+@dataclass(frozen=True)
+class GroupingSpec:
+    """A grouping, as the catalogue declares it.
+
+    name: the manifest's `policy`.
+    kind: "table" looks each key up in the operator's routing table. "chooser" chooses an instance per tuple. "virtual"
+        chooses a virtual worker (a bucket of the table) per tuple and looks up its instance.
+    splits_keys: whether tuples of one key may go to several instances.
+    needs_key: whether it requires key columns.
+    summary: one line of documentation.
+    options: by name.
+    planner: name of the planner that updates the table (`routing.planners`); None if only rescaling changes it.
+    chooser: "module:Class" of the chooser below `streamtopology.routing.groupings`; None for kind "table".
+    conflicts: takes all options, each valid on its own, and returns what is invalid between them: option name -> message.
+    plans_jointly: whether the planner plans several operators together.
+    prefers_local: whether tuples stay on the router's executor if it has an active instance.
+    """
+
+    name: str
+    kind: Literal["table", "chooser", "virtual"]
+    splits_keys: bool
+    needs_key: bool
+    summary: str
+    options: Mapping[str, Option] = field(default_factory=dict[str, Option])
+    planner: str | None = None
+    chooser: str | None = None
+    conflicts: Callable[[Mapping[str, object]], Mapping[str, str]] | None = None
+    prefers_local: bool = False
+    plans_jointly: bool = False
+
+    def option_problems(self, given: Mapping[str, object]) -> dict[str, str]:
+        """Find every mistake in the options given. Returns option name -> what was found and what is allowed."""
+        problems: dict[str, str] = {}
+        for name, value in given.items():
+            if name not in self.options:
+                allowed = ", ".join(self.options) or "none at all"
+                problems[name] = f"is no option of the grouping {self.name!r}; allowed: {allowed}"
+                continue
+            try:
+                self.options[name].read(value)
+            except GroupingOptionError as error:
+                problems[name] = str(error)
+        if not problems and self.conflicts:
+            problems.update(self.conflicts(self._read(given)))
+        return problems
+
+    def check_options(self, given: Mapping[str, object]) -> dict[str, object]:
+        """Return all options by name: those given, as read, and the defaults of the others.
+
+        Raises GroupingError, which names every mistake.
+        """
+        problems = self.option_problems(given)
+        if problems:
+            raise GroupingError("; ".join(f"{name}: {message}" for name, message in problems.items()))
+        return self._read(given)
+
+    def _read(self, given: Mapping[str, object]) -> dict[str, object]:
+        return {name: option.read(given[name]) if name in given else option.default for name, option in self.options.items()}

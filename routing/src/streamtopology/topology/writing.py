@@ -1,0 +1,151 @@
+"""A topology back to its manifest, which `parse` reads to the same value: every default is written out, but for a
+parallelism that follows the executors, pod settings that are empty, and fields that drivers of the version before refuse."""
+
+from __future__ import annotations
+
+from streamtopology.topology.pods import write_pod
+from streamtopology.topology.quantities import format_cpu, format_duration, format_memory
+from streamtopology.topology.values import (
+    API_VERSION,
+    KIND,
+    Autoscale,
+    ExecutorClass,
+    Grouping,
+    Input,
+    Migration,
+    OperatorSpec,
+    PodSettings,
+    Source,
+    Topology,
+)
+
+
+def to_manifest(topology: Topology) -> dict[str, object]:
+    """The manifest of the topology, of plain dicts, lists and scalars, ready for YAML or JSON."""
+    rebalance, trigger = topology.rebalance, topology.trigger
+    spec: dict[str, object] = {
+        "sources": [_source(source) for source in topology.sources],
+        "operators": [_operator(operator) for operator in topology.operators],
+        "sinks": [
+            {"name": sink.name, "input": sink.input, "format": sink.format, "options": dict(sink.options)}
+            for sink in topology.sinks
+        ],
+        "executors": [_executor_class(executor, topology.autoscale) for executor in topology.executors],
+        "rebalance": {
+            "mode": rebalance.mode,
+            "interval": format_duration(rebalance.interval_seconds),
+            "tolerance": rebalance.tolerance,
+            "maxTableEntries": rebalance.max_table_entries,
+            "windowIntervals": rebalance.window_intervals,
+        },
+        "trigger": {"interval": format_duration(trigger.interval_seconds), "availableNow": trigger.available_now},
+        "onBadTuple": topology.on_bad_tuple,
+        "onRemove": topology.on_remove,
+        "suspend": topology.suspend,
+        "driver": _with_pod(
+            {"cpu": format_cpu(topology.driver.cpu), "memory": format_memory(topology.driver.memory_bytes)}, topology.driver.pod
+        ),
+        "migration": _migration(topology.migration),
+    }
+    for name, value in (
+        ("checkpoint", topology.checkpoint),
+        ("image", topology.image),
+        ("imagePullPolicy", topology.image_pull_policy),
+    ):
+        if value is not None:
+            spec[name] = value
+    if topology.restore is not None:
+        spec["restore"] = {"from": topology.restore.origin, "mode": topology.restore.mode}
+    if topology.image_pull_secrets:
+        spec["imagePullSecrets"] = [{"name": name} for name in topology.image_pull_secrets]
+    if topology.autoscale is not None:
+        spec["autoscale"] = _autoscale(topology.autoscale)
+    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": topology.name}, "spec": spec}
+
+
+def _migration(migration: Migration) -> dict[str, object]:
+    written: dict[str, object] = {
+        "threshold": format_memory(migration.threshold_bytes),
+        "portion": format_memory(migration.portion_bytes),
+    }
+    if (migration.cpu, migration.memory_bytes) != (Migration.cpu, Migration.memory_bytes):
+        written["resources"] = {"cpu": format_cpu(migration.cpu), "memory": format_memory(migration.memory_bytes)}
+    return written
+
+
+def _source(source: Source) -> dict[str, object]:
+    written: dict[str, object] = {"name": source.name, "format": source.format}
+    if source.schema is not None:
+        written["schema"] = source.schema
+    written["options"] = dict(source.options)
+    if source.select:
+        written["select"] = list(source.select)
+    if source.where is not None:
+        written["where"] = source.where
+    if source.watermark is not None:
+        written["watermark"] = {
+            "column": source.watermark.column,
+            "delay": format_duration(source.watermark.delay_seconds),
+            "idleTimeout": format_duration(source.watermark.idle_seconds),
+            "maxAhead": format_duration(source.watermark.max_ahead_seconds),
+        }
+    return written
+
+
+def _operator(operator: OperatorSpec) -> dict[str, object]:
+    written: dict[str, object] = {
+        "name": operator.name,
+        "inputs": [_input(edge) for edge in operator.inputs],
+        "grouping": _grouping(operator.grouping),
+        "run": operator.run,
+        "with": dict(operator.options),
+        "aggregateEvery": operator.aggregate_every,
+    }
+    if operator.late is not None:
+        written["late"] = operator.late
+    if not operator.follows_executors:
+        written["parallelism"] = operator.parallelism
+    return written
+
+
+def _executor_class(executor: ExecutorClass, autoscale: Autoscale | None) -> dict[str, object]:
+    written: dict[str, object] = {"name": executor.name}
+    if autoscale is None or autoscale.executor_class != executor.name:
+        written["replicas"] = executor.replicas
+    if executor.max_unavailable is not None:
+        written["maxUnavailable"] = executor.max_unavailable
+    limits = {"cpu": format_cpu(executor.cpu), "memory": format_memory(executor.memory_bytes)}
+    return _with_pod(written | limits, executor.pod)
+
+
+def _with_pod(written: dict[str, object], pod: PodSettings) -> dict[str, object]:
+    settings = write_pod(pod)
+    return written | {"pod": settings} if settings else written
+
+
+def _autoscale(autoscale: Autoscale) -> dict[str, object]:
+    return {
+        "class": autoscale.executor_class,
+        "by": autoscale.by,
+        "replicas": autoscale.replicas,
+        "minReplicas": autoscale.min_replicas,
+        "maxReplicas": autoscale.max_replicas,
+        "targetUtilisation": autoscale.target_utilisation,
+        "stabilisation": format_duration(autoscale.stabilisation_seconds),
+    }
+
+
+def _input(edge: Input) -> dict[str, object]:
+    written: dict[str, object] = {"from": edge.source, "as": edge.alias}
+    if edge.key:
+        written["key"] = list(edge.key)
+    return written
+
+
+def _grouping(grouping: Grouping) -> dict[str, object]:
+    written: dict[str, object] = {"policy": grouping.policy}
+    if grouping.key:
+        written["key"] = list(grouping.key)
+    if grouping.options:
+        written["options"] = dict(grouping.options)
+    return written

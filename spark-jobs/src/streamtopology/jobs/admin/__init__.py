@@ -1,0 +1,1 @@
+"""Commands on a checkpoint or a running topology from outside: inspect, clone, roll back, watch."""

@@ -1,0 +1,81 @@
+"""`streamtopology state watermark`: the event time that a stopped topology has reached, and its correction."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from streamtopology.jobs.checkpoint import BatchRecord, Checkpoint, CheckpointError, CommitRecord
+from streamtopology.jobs.columnar.event_times import is_event_time
+from streamtopology.jobs.driver.commit import closed_until
+from streamtopology.jobs.driver.publisher import Publisher
+from streamtopology.jobs.driver.watermarks import END_OF_TIME
+from streamtopology.topology import Topology
+
+
+def watermark_text(uri: str) -> str:
+    """The watermark of the checkpoint at `uri` and the newest event times behind it, for people. Raises CheckpointError."""
+    checkpoint = Checkpoint.attach(uri)
+    commit = _newest(checkpoint)
+    lines = [
+        f"{uri}, as of batch {commit.batch}",
+        f"watermark     {_shown(commit.watermark_after)}",
+        f"closed until  {_shown(closed_until(commit, checkpoint.batch_records(commit.batch)))}",
+        *(f"newest        {_shown(time)} in {name}" for name, time in sorted(commit.max_event_times.items())),
+    ]
+    return "\n".join(lines)
+
+
+def set_watermark(uri: str, topology: Topology, seconds: float) -> str:
+    """Commit a batch without rows after which the watermark is `seconds` (epoch seconds), and no newest time is later.
+
+    Windows after it that were closed are open again, empty. The newest batch is published first: its output is named by
+    its own commit record alone. Raises CheckpointError, and what a sink raises.
+    """
+    checkpoint = Checkpoint.attach(uri)
+    commit = _newest(checkpoint)
+    publisher = Publisher.of(checkpoint, topology)
+    try:
+        publisher.publish(commit)
+    finally:
+        publisher.close()
+    number = commit.batch + 1
+    attempt = 1 + max((record.attempt for record in checkpoint.batch_records(number)), default=0)
+    before = _record_of(checkpoint, commit)
+    closed = closed_until(commit, [before])
+    still_closed = min(closed, seconds) if closed is not None and is_event_time(closed) else None
+    times = {name: min(time, seconds) for name, time in commit.max_event_times.items() if is_event_time(time)}
+    recorded = checkpoint.record(replace(before, batch=number, attempt=attempt, watermark=still_closed))
+    set_ = replace(commit, batch=number, attempt=attempt, outputs={}, watermark_after=seconds, max_event_times=times, rows_in=0)
+    if not recorded or not checkpoint.commit(set_):
+        raise CheckpointError(f"batch {number} was committed to {uri} meanwhile: stop the topology first")
+    return (
+        f"{uri}: watermark {_shown(commit.watermark_after)} -> {_shown(seconds)}, as of batch {number}\n"
+        "rows of later windows are in time; those of them that were closed are emitted again, with the rows that come now\n"
+        f"to take it back: `streamtopology state rollback --to {commit.batch}`"
+    )
+
+
+def _record_of(checkpoint: Checkpoint, commit: CommitRecord) -> BatchRecord:
+    for record in checkpoint.batch_records(commit.batch):
+        if record.attempt == commit.attempt:
+            return record
+    what = f"attempt {commit.attempt} at batch {commit.batch}"
+    raise CheckpointError(f"{checkpoint.uri} has no record of {what}: put it back from a copy, or go back to an earlier batch")
+
+
+def _newest(checkpoint: Checkpoint) -> CommitRecord:
+    commit = checkpoint.last_commit()
+    if commit is None:
+        raise CheckpointError(f"{checkpoint.uri} has no committed batch yet, and so no watermark")
+    return commit
+
+
+def _shown(time: float | None) -> str:
+    if time is None:
+        return "none"
+    if not is_event_time(time):
+        return f"{time}, which is no event time and reads as none" if math.isfinite(time) else f"{time}, which reads as none"
+    text = datetime.fromtimestamp(time, UTC).isoformat().replace("+00:00", "Z")
+    return f"{text} (closed for good)" if time == END_OF_TIME else text

@@ -1,0 +1,1 @@
+"""The `streamtopology` command."""

@@ -1,0 +1,77 @@
+"""Examples of commands, for `--help` and for the reference: each is parsed by a test."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from streamtopology.jobs.documentation import address
+
+_PAGE = "reference/command-line"
+
+EXAMPLES: Mapping[str, tuple[str, ...]] = {
+    "": (
+        "streamtopology init data/trips",
+        "streamtopology run trips.yaml --report build/trips",
+        "streamtopology apply trips.yaml",
+        "streamtopology stop trips",
+    ),
+    "run": (
+        "streamtopology run trips.yaml",
+        "streamtopology run trips.yaml --duration 10m --report build/trips",
+        "streamtopology run trips.yaml --batches 40 --baseline fields",
+    ),
+    "validate": ("streamtopology validate trips.yaml",),
+    "init": (
+        "streamtopology init data/trips",
+        "streamtopology init 'data/*.csv' --key driver -o trips.yaml",
+        "streamtopology init purchases --servers localhost:9092",
+    ),
+    "new-operator": ("streamtopology new-operator SessionLength",),
+    "plan": (
+        "streamtopology plan trips.yaml",
+        "streamtopology plan trips.yaml --stats http://127.0.0.1:4041/stats",
+    ),
+    "apply": ("streamtopology apply trips.yaml",),
+    "resize": ("streamtopology resize small --cpu 300m",),
+    "scale": ("streamtopology scale large --replicas 3",),
+    "stop": ("streamtopology stop", "streamtopology stop trips --drain"),
+    "top": ("streamtopology top", "streamtopology top trips -n streams"),
+    "state": ("streamtopology state get trips.yaml d17", "streamtopology state check trips.yaml"),
+    "state get": ("streamtopology state get trips.yaml d17", "streamtopology state get trips.yaml NULL --operator totals"),
+    "state clone": ("streamtopology state clone trips.yaml file:///backup/trips",),
+    "state rollback": ("streamtopology state rollback trips.yaml --to 41",),
+    "state list": ("streamtopology state list",),
+    "state delete": ("streamtopology state delete trips.yaml",),
+    "state watermark": (
+        "streamtopology state watermark trips.yaml",
+        "streamtopology state watermark trips.yaml --set 2026-11-23T12:00:00Z",
+    ),
+    "state check": ("streamtopology state check trips.yaml",),
+    "bench": ("streamtopology bench kernels --json kernels.json",),
+    "demo": ("streamtopology demo --batches 20",),
+    "reproduce": (
+        "streamtopology reproduce dkg-k --quick",
+        "streamtopology reproduce cg-hetero --seeds 1 --set slot=15000",
+        "streamtopology reproduce all --report build/papers",
+    ),
+    "sample-data": ("streamtopology sample-data build/data/flights --files 10",),
+    "simulate": (
+        "streamtopology simulate trips.yaml --zipf 1.4 --keys totals=20000",
+        "streamtopology simulate trips.yaml --trace data/trips",
+    ),
+    "simulate-faults": ("streamtopology simulate-faults --seed 1 --histories 200",),
+}
+"""The command behind `streamtopology` -> calls of it, as a user types them."""
+
+
+def epilog(path: str, after: str = "") -> str | None:
+    """The end of the help of the command `path`: its examples, its page, then `after`; None for one without examples."""
+    if path not in EXAMPLES:
+        return None
+    lines = "\n".join(f"  {example}" for example in EXAMPLES[path])
+    return "\n\n".join(part for part in (f"\b\nExamples:\n{lines}", f"\b\nDocumentation: {_link(path)}", after) if part)
+
+
+def _link(path: str) -> str:
+    """The address of the documentation of the command `path`."""
+    return address(_PAGE, f"#{'-'.join(['streamtopology', *path.split()])}" if path else "")

@@ -1,0 +1,111 @@
+"""`streamtopology run` and `validate`: a manifest on this machine."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from streamtopology.jobs.cli import parameters
+from streamtopology.jobs.cli.leftovers import delete_leftovers
+from streamtopology.jobs.cli.parameters import DURATION, FILE, OUTPUT_FOLDER, PORT, POSITIVE, SUCCESS
+from streamtopology.jobs.errors import WrongUse
+from streamtopology.jobs.local.interrupts import Interrupts
+
+if TYPE_CHECKING:
+    from streamtopology.topology import Topology
+
+_CONTINUES = "without --fresh the run continues from the checkpoint"
+
+
+@click.command()
+@parameters.manifest
+@click.option("--batches", type=POSITIVE, help="Stop after this many batches.")
+@click.option("--duration", type=DURATION, help="Stop after this time, e.g. 90s or 10m.")
+@click.option("--drain", is_flag=True, help="Read what the sources hold, then close all windows and end.")
+@click.option("--fresh", is_flag=True, help="Start over: delete the checkpoint and what it gave to sinks; asks first.")
+@click.option("--yes", is_flag=True, help="With --fresh: do not ask.")
+@click.option("--report", type=OUTPUT_FOLDER, metavar="DIR", help="Write report.json and a picture of the run.")
+@click.option("--baseline", metavar="POLICY", help="Run the same input under this policy first, and compare.")
+@click.option("--port", type=PORT, default=0, help="Port of /metrics and /stats (default: any free one).")
+@parameters.own_work_dir
+def run(
+    manifest: Path,
+    batches: int | None,
+    duration: float | None,
+    drain: bool,
+    fresh: bool,
+    yes: bool,
+    report: Path | None,
+    baseline: str | None,
+    port: int,
+    work_dir: Path,
+) -> int:
+    """Run a topology on an embedded Spark cluster.
+
+    The run ends with its input, after --batches or --duration, with `streamtopology stop`, or with Ctrl-C: after the
+    running batch, or at once with a second Ctrl-C. The same command continues from the last committed batch.
+    """
+    started = time.monotonic()
+    interrupts = Interrupts()
+    interrupts.last_words = lambda: print(f"{interrupts.name}: ended before the first batch; nothing was read", flush=True)
+    with interrupts.caught():
+        from streamtopology.jobs.local.control_socket import claim
+
+        topology = _read(manifest)
+        with claim(topology.name):  # before Spark is loaded, and long before its cluster is up
+            if fresh:
+                delete_leftovers(topology, work_dir, "Delete it and start over?", _CONTINUES, yes=yes)
+
+            from streamtopology.jobs.local.run import Reporting, run_manifest
+            from streamtopology.jobs.observe.http_server import refuse_taken_port
+            from streamtopology.jobs.runtime.streaming_query import Until
+
+            refuse_taken_port(port)
+            until, reporting = Until(batches, duration, drain), Reporting(manifest, started, report)
+            return run_manifest(until, reporting, interrupts, work_dir=work_dir, port=port, baseline=baseline)
+
+
+def _read(manifest: Path) -> Topology:
+    """The topology. Raises ManifestError with every mistake, also those that reading alone does not find."""
+    from streamtopology.topology import read, read_yaml
+
+    reading = read(read_yaml(manifest))
+    if not reading.problems:
+        return reading.topology
+    from streamtopology.jobs.runtime.preflight import examine
+
+    return examine(manifest).refuse_problems()
+
+
+@click.command()
+@click.argument("manifests", metavar="MANIFEST...", type=FILE, nargs=-1, required=True)
+def validate(manifests: tuple[Path, ...]) -> int:
+    """Check manifests and name all mistakes in them.
+
+    Each mistake has its path in the file, what was found, and what to do. One file of each source is read, and brokers
+    are asked for their topics. Warnings are about values that are rarely meant; they refuse nothing.
+    """
+    return max(_validate(manifest) for manifest in manifests)
+
+
+def _validate(manifest: Path) -> int:
+    from streamtopology.jobs.runtime.preflight import examine
+    from streamtopology.topology import ManifestError
+
+    try:
+        findings = examine(manifest)
+        if findings.doubts:
+            print(findings.warnings(), file=sys.stderr)
+        topology = findings.refuse_problems()
+    except ManifestError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    except OSError as error:
+        print(f"streamtopology: cannot read {manifest}: {error.strerror}", file=sys.stderr)
+        return WrongUse.exit_code
+    print(f"{manifest}: topology {topology.name!r} is valid")
+    return SUCCESS

@@ -1,0 +1,208 @@
+"""SQL expressions over Arrow batches, evaluated by DuckDB inside the Python worker.
+
+The connection can reach nothing but the batch at hand: no files, no network, no extensions, no Python variables.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from streamtopology.contract.errors import InvalidInput
+from streamtopology.jobs.columnar.empty import empty_table
+
+INPUT = "input"
+_SETTINGS = (
+    "SET threads = 1",
+    "SET TimeZone = 'UTC'",
+    "SET autoinstall_known_extensions = false",
+    "SET autoload_known_extensions = false",
+    "SET python_enable_replacements = false",
+    "SET enable_external_access = false",
+    "SET lock_configuration = true",
+)
+_ACROSS_ROWS = ("AGGREGATE", "GROUP_BY", "WINDOW", "LIMIT", "TOP_N", "ORDER_BY", "SAMPLE")
+_OTHER_TABLES = ("JOIN", "CROSS_PRODUCT")
+
+
+class ExpressionError(InvalidInput):
+    """A SQL expression that does not parse, fit its input, or hold for a value in it; names the expression.
+
+    about: the text of the expression, where it is one of several.
+    """
+
+    def __init__(self, message: str, about: str | None = None) -> None:
+        super().__init__(message)
+        self.about = about
+
+
+class _Engine:
+    """One in-memory database; used by one thread at a time."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.connection = duckdb.connect(":memory:")
+        for setting in _SETTINGS:
+            self.connection.execute(setting)
+
+
+_engines: dict[int, _Engine] = {}
+
+
+def _engine() -> _Engine:
+    """This process's engine, made on first use: a connection does not survive the fork of a worker."""
+    pid = os.getpid()
+    if pid not in _engines:
+        _engines.setdefault(pid, _Engine())
+    return _engines[pid]
+
+
+def quoted(name: str) -> str:
+    """The identifier `name` as SQL has it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def project(batch: pa.RecordBatch, select: Sequence[str] = (), where: str | None = None) -> pa.RecordBatch:
+    """The columns `select` (SQL, none: all as they are) of those rows of `batch` for which `where` is true.
+
+    Expressions see one row at a time; `unnest` may make several of one. Without `select` columns keep their Arrow
+    types; else they have the types of `output_schema`. Raises ExpressionError.
+    """
+    if not select:
+        return batch if where is None else batch.filter(_mask(batch, where))
+    try:
+        return _query(batch, _sql(select, where))
+    except duckdb.Error as error:
+        raise _named(batch, select, where, error) from error
+
+
+def output_schema(schema: pa.Schema, select: Sequence[str] = (), where: str | None = None) -> pa.Schema:
+    """The schema of `project` for batches of `schema`. Raises ExpressionError, also for aggregates and the like."""
+    return _output_schema(schema, tuple(select), where)
+
+
+@lru_cache(maxsize=256)
+def _output_schema(schema: pa.Schema, select: tuple[str, ...], where: str | None) -> pa.Schema:
+    if not select and where is None:
+        return schema
+    empty = empty_table(schema)
+    for text in [*select, *([] if where is None else [where])]:
+        if not isinstance(text, str) or not text.strip():
+            raise ExpressionError(f"expression {text!r} is not a SQL text")
+    try:
+        _check_row_by_row(empty, select, where)
+        if not select:
+            return schema
+        found = _run({INPUT: empty}, _sql(select, where)).schema
+    except duckdb.Error as error:
+        raise _named(empty, select, where, error) from error
+    twice = [name for name in found.names if found.names.count(name) > 1]
+    if twice:
+        raise ExpressionError(f"two expressions of {list(select)} give a column {twice[0]!r}; name them with AS")
+    return found
+
+
+def query(tables: Mapping[str, pa.Table | pa.RecordBatch], sql: str) -> pa.Table:
+    """The result of one SELECT over `tables`, for operators that join. Raises ExpressionError."""
+    try:
+        return _run(tables, sql)
+    except duckdb.Error as error:
+        raise ExpressionError(f"{_first_line(error)} in {sql}") from error
+
+
+def query_schema(tables: Mapping[str, pa.Table], sql: str) -> pa.Schema:
+    """The schema of `query`; refuses aggregates and the like, too. Raises ExpressionError."""
+    try:
+        mixing = _mixing_steps(tables, sql, _ACROSS_ROWS)
+        if mixing:
+            raise ExpressionError(f"{sql} looks at several results at once ({mixing[0]}); let a later operator do so")
+        return _run(tables, sql).schema
+    except duckdb.Error as error:
+        raise ExpressionError(f"{_first_line(error)} in {sql}") from error
+
+
+def _sql(select: Sequence[str], where: str | None) -> str:
+    columns = "\n, ".join(select) if select else "*"
+    return f"SELECT {columns}\nFROM {INPUT}" + ("" if where is None else f"\nWHERE ({where}\n)")
+
+
+def _query(batch: pa.RecordBatch, sql: str) -> pa.RecordBatch:
+    found = _run({INPUT: batch}, sql)
+    chunks = found.combine_chunks().to_batches()
+    return chunks[0] if chunks else pa.RecordBatch.from_pylist([], schema=found.schema)
+
+
+def _mask(batch: pa.RecordBatch, where: str) -> pa.Array:
+    try:
+        table = _run({INPUT: batch}, f"SELECT CAST(({where}\n) AS BOOLEAN) AS kept\nFROM {INPUT}")
+    except duckdb.Error as error:
+        raise _named(batch, (), where, error) from error
+    return table.column(0).combine_chunks()
+
+
+def _run(tables: Mapping[str, pa.Table | pa.RecordBatch], sql: str) -> pa.Table:
+    engine = _engine()
+    with engine.lock:
+        for name, table in tables.items():
+            engine.connection.register(name, table)
+        try:
+            if len(engine.connection.extract_statements(sql)) != 1:
+                raise duckdb.ParserException("an expression cannot hold several statements")
+            return engine.connection.sql(sql).to_arrow_table()
+        except duckdb.OutOfMemoryException as error:  # no fault of the expression or of a row
+            raise MemoryError(f"{_first_line(error)} in {sql}") from error
+        finally:
+            for name in tables:
+                engine.connection.unregister(name)
+
+
+def _check_row_by_row(empty: pa.Table, select: Sequence[str], where: str | None) -> None:
+    mixing = _mixing_steps({INPUT: empty}, _sql(select, where), _ACROSS_ROWS + _OTHER_TABLES)
+    if mixing:
+        raise ExpressionError(
+            f"{_shown(select, where)} looks at several rows at once ({mixing[0]}); an expression sees one tuple at a "
+            "time, aggregates are operators of their own"
+        )
+
+
+def _mixing_steps(tables: Mapping[str, pa.Table], sql: str, kinds: Sequence[str]) -> list[str]:
+    """The steps of DuckDB's plan for `sql` that are of one of `kinds`."""
+    plan = _run(tables, f"EXPLAIN (FORMAT JSON) {sql}").column("explain_value")[0].as_py()
+    steps = [step for step in _steps(json.loads(plan)) if any(kind in step for kind in kinds)]
+    return [step.lower().replace("_", " ") for step in steps]
+
+
+def _steps(plan: list[dict[str, Any]]) -> Iterator[str]:
+    for step in plan:
+        yield step["name"]
+        yield from _steps(step.get("children", []))
+
+
+def _named(rows: pa.RecordBatch | pa.Table, select: Sequence[str], where: str | None, error: duckdb.Error) -> ExpressionError:
+    """Say which expression it was: the one that fails on `rows` alone, too, or all of them."""
+    alone = [([text], None) for text in select] + ([] if where is None else [(["1"], where)])
+    for one, condition in alone:
+        try:
+            _run({INPUT: rows}, _sql(one, condition))
+        except duckdb.Error as again:
+            columns = ", ".join(rows.schema.names)
+            return ExpressionError(
+                f"expression {condition or one[0]!r}: {_first_line(again)} (columns: {columns})", condition or one[0]
+            )
+    return ExpressionError(f"{_shown(select, where)}: {_first_line(error)}")
+
+
+def _shown(select: Sequence[str], where: str | None) -> str:
+    parts = [*select, *([] if where is None else [f"where {where}"])]
+    return "expression " + "; ".join(repr(part) for part in parts)
+
+
+def _first_line(error: duckdb.Error) -> str:
+    return str(error).split("\n\n")[0].replace("\n", " ")

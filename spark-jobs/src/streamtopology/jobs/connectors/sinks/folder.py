@@ -1,0 +1,153 @@
+"""Sinks that are folders of files: parquet and JSON lines, one file per batch, with a manifest of the newest batches.
+
+A batch is written beside its final name and then moved there, so that readers see all of it or nothing; then it is
+entered in `_manifest`, which keeps the newest `KEPT_ENTRIES`: batches are published in order, so all before them are.
+Names that start with `_` or `.` are no data to Spark, DuckDB's globs and Arrow's datasets.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from streamtopology.jobs.connectors.sinks.base import SinkError, Writer, staged_table
+from streamtopology.jobs.connectors.sinks.json_rows import json_rows
+from streamtopology.jobs.failpoints import passing
+
+_MANIFEST = "_manifest"
+_OWNER = "owner.json"
+KEPT_ENTRIES = 1000
+
+
+def write_parquet(table: pa.Table, path: Path) -> None:
+    pq.write_table(table, path)
+
+
+def write_json_lines(table: pa.Table, path: Path) -> None:
+    with path.open("wb") as out:
+        out.writelines(json_lines(table))
+
+
+def json_lines(table: pa.Table) -> Iterator[bytes]:
+    """A line for each row, as `json_rows` writes it."""
+    return (row + b"\n" for batch in table.to_batches() for row in json_rows(batch).cast(pa.binary()).to_pylist())
+
+
+class FolderSink:
+    """Publishes `batch-000000012.parquet`, or a folder `batch-000000012` with a file per task (`parts`).
+
+    With `parts` the batch's folder is moved into place as one, too. Opening a folder that another run has written
+    raises `SinkError`: batch numbers start again with a new checkpoint and would be taken for published ones.
+    """
+
+    def __init__(
+        self, folder: Path, suffix: str, write: Callable[[pa.Table, Path], None], writer: Writer, parts: bool = False
+    ) -> None:
+        self._folder = folder
+        self._suffix = suffix
+        self._write = write
+        self._parts = parts
+        self._manifest = folder / _MANIFEST
+        self._manifest.mkdir(parents=True, exist_ok=True)
+        self._claim(writer)
+        self._newest = max(self._entered(), default=-1)
+        self._forget([batch for batch in self._entered() if batch <= self._newest - KEPT_ENTRIES])
+
+    def publish(self, batch: int, files: Sequence[Path]) -> None:
+        entry = self._entry(batch)
+        if batch <= self._newest or entry.exists():
+            return
+        rows = self._place_parts(batch, files) if self._parts else self._place_file(batch, files)
+        passing("sink.placed")
+        _write_whole(entry, json.dumps({"batch": batch, "rows": rows}))
+        self._newest = batch
+        self._forget([batch - KEPT_ENTRIES])
+
+    def close(self) -> None:
+        pass
+
+    def _entry(self, batch: int) -> Path:
+        return self._manifest / f"{batch:09d}.json"
+
+    def _entered(self) -> list[int]:
+        return [int(path.stem) for path in self._manifest.glob("*.json") if path.stem.isdecimal()]
+
+    def _forget(self, batches: Iterable[int]) -> None:
+        for batch in batches:
+            self._entry(batch).unlink(missing_ok=True)
+
+    def _place_file(self, batch: int, files: Sequence[Path]) -> int:
+        table = staged_table(files)
+        if table is None or not table.num_rows:
+            return 0
+        final = self._folder / f"batch-{batch:09d}{self._suffix}"
+        draft = self._folder / f".{final.name}"
+        self._write(table, draft)
+        _sync(draft)
+        os.replace(draft, final)
+        return table.num_rows
+
+    def _place_parts(self, batch: int, files: Sequence[Path]) -> int:
+        final = self._folder / f"batch-{batch:09d}"
+        draft = self._folder / f".{final.name}"
+        draft.mkdir(exist_ok=True)
+        rows = 0
+        for part, file in enumerate(files):
+            table = staged_table([file])
+            if table is not None and table.num_rows:
+                path = draft / f"part-{part:05d}{self._suffix}"
+                self._write(table, path)
+                _sync(path)
+                rows += table.num_rows
+        if final.exists():  # moved into place by a run that died before the manifest's entry
+            for path in draft.iterdir():
+                path.unlink()
+            draft.rmdir()
+        else:
+            os.replace(draft, final)
+        return rows
+
+    def _claim(self, writer: Writer) -> None:
+        mine = _wire(writer)
+        owner = self._manifest / _OWNER
+        if not owner.exists():
+            _write_whole(owner, json.dumps(mine))
+        found = json.loads(owner.read_text())
+        if found != mine:
+            raise SinkError(
+                f"folder {self._folder} holds the output of topology {found['topology']!r}, checkpoint {found['run']}; "
+                f"this is {writer.topology!r}, checkpoint {writer.run}: name another path, delete the folder, or "
+                "continue with its checkpoint"
+            )
+
+
+def written_by(folder: Path, writer: Writer) -> list[Path]:
+    """Return the batches that `writer` has put into `folder`, and then the manifest; none if they are another's."""
+    owner = folder / _MANIFEST / _OWNER
+    if not owner.exists() or json.loads(owner.read_text()) != _wire(writer):
+        return []
+    return [*sorted(folder.glob("batch-*")), *sorted(folder.glob(".batch-*")), folder / _MANIFEST]
+
+
+def _wire(writer: Writer) -> dict[str, str]:
+    return {"topology": writer.topology, "run": writer.run}
+
+
+def _write_whole(path: Path, text: str) -> None:
+    draft = path.with_name(f".{path.name}")
+    draft.write_text(text)
+    _sync(draft)
+    os.replace(draft, path)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

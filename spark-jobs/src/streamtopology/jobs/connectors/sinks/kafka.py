@@ -1,0 +1,144 @@
+"""Exactly-once output to Kafka: one transaction per batch, with the batch's number committed inside it.
+
+The number is a consumer-group offset sent with the transaction (the batch to publish next): Kafka commits it together
+with the rows or not at all, and reading it back after a restart is one request, whatever else is in the topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+from streamtopology.jobs.connectors.kafka_retry import retried
+from streamtopology.jobs.connectors.sinks.base import SinkError, Writer, staged_table
+from streamtopology.jobs.connectors.sinks.json_rows import json_rows
+from streamtopology.jobs.failpoints import passing
+
+BATCH_HEADER = "streamtopology-batch"
+_TIMEOUT_SECONDS = 30.0
+_RETRY_SECONDS = 120.0
+
+
+class KafkaSink:
+    """Publishes each batch once to `topic`; a read_committed consumer sees whole batches.
+
+    Messages have the columns `key` and `value` when the rows have a `value`, else the row as JSON; header
+    `streamtopology-batch` is the batch number. The transactional id is the topology's and the sink's, so a second
+    process of the same topology fences the first. The marker group is also the run's: a new checkpoint counts its
+    batches from 0. Brokers forget it after offsets.retention.minutes (7 days) without a batch.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        topic: str,
+        settings: Mapping[str, str],
+        writer: Writer,
+        producer: Callable[[dict[str, str]], Producer] = Producer,
+        consumer: Callable[[dict[str, str]], Consumer] = Consumer,
+    ) -> None:
+        self._new_producer = producer
+        self._new_consumer = consumer
+        self._name = name
+        self._topic = topic
+        self._settings = dict(settings)
+        self._transactional_id = f"streamtopology-{writer.topology}-{name}"
+        self._markers = self._marker_reader(f"{self._transactional_id}-{writer.run}")
+        self._producer: Producer | None = None
+        self._next_batch = 0
+
+    def publish(self, batch: int, files: Sequence[Path]) -> None:
+        table = staged_table(files)
+        try:
+            producer = self._connected()
+            if table is None or not table.num_rows or batch < self._next_batch:
+                return
+            producer.begin_transaction()
+            self._produce(producer, batch, table)
+            passing("kafka.sent")
+            self._commit(producer, batch)
+        except (KafkaException, BufferError) as error:
+            self._producer = None  # the next attempt's init_transactions ends whatever this transaction was
+            raise SinkError(f"sink {self._name!r}: batch {batch} not sent to topic {self._topic}: {error}") from error
+        self._next_batch = batch + 1
+
+    def close(self) -> None:
+        self._producer = None
+        self._markers.close()
+
+    def _marker_reader(self, group: str) -> Consumer:
+        own = {"group.id": group, "enable.auto.commit": "false", "isolation.level": "read_committed"}
+        try:
+            return self._new_consumer(self._settings | own)
+        except KafkaException as error:  # a setting librdkafka does not know or take
+            raise SinkError(f"sink {self._name!r}: {error.args[0].str()}; correct its kafka.* options") from error
+
+    def _connected(self) -> Producer:
+        """The producer, after it has fenced older ones and their open transactions are aborted or complete."""
+        if self._producer is None:
+            # The order matters: the marker is only final once no older transaction is open.
+            producer = self._new_producer(
+                {"linger.ms": "5", "queue.buffering.max.messages": "1000000"}
+                | self._settings
+                | {"transactional.id": self._transactional_id}
+            )
+            retried(lambda: producer.init_transactions(_TIMEOUT_SECONDS), _RETRY_SECONDS)
+            self._next_batch = self._read_marker()
+            self._producer = producer
+        return self._producer
+
+    def _produce(self, producer: Producer, batch: int, table: pa.Table) -> None:
+        headers: dict[str, str | bytes | None] = {BATCH_HEADER: str(batch).encode("ascii")}
+        failures: list[KafkaError] = []
+
+        def delivered(error: KafkaError | None, _message: object) -> None:
+            if error is not None:
+                failures.append(error)
+
+        for rows in table.to_batches():
+            for key, value in zip(*_messages(rows), strict=True):
+                while True:
+                    try:
+                        producer.produce(self._topic, value, key, headers=headers, on_delivery=delivered)
+                        break
+                    except BufferError:
+                        producer.poll(1.0)  # the local queue is full: let the broker take some
+            producer.poll(0)
+        if producer.flush(_RETRY_SECONDS) or failures:
+            raise KafkaException(failures[0] if failures else KafkaError(KafkaError._TIMED_OUT))
+
+    def _commit(self, producer: Producer, batch: int) -> None:
+        marker = [TopicPartition(self._topic, 0, batch + 1)]
+        group = self._markers.consumer_group_metadata()
+        retried(lambda: producer.send_offsets_to_transaction(marker, group, _TIMEOUT_SECONDS), _RETRY_SECONDS)
+        passing("kafka.marked")
+        retried(lambda: producer.commit_transaction(_TIMEOUT_SECONDS), _RETRY_SECONDS)
+        passing("kafka.committed")
+
+    def _read_marker(self) -> int:
+        def read() -> int:
+            (marker,) = self._markers.committed([TopicPartition(self._topic, 0)], timeout=_TIMEOUT_SECONDS)
+            if marker.error is not None:
+                raise KafkaException(marker.error)
+            return max(marker.offset, 0)
+
+        return retried(read, _RETRY_SECONDS)
+
+
+def _messages(rows: pa.RecordBatch) -> tuple[Sequence[bytes | None], Sequence[bytes | None]]:
+    """Keys and values of the messages of `rows`."""
+    names = rows.schema.names
+    if "value" not in names:
+        return [None] * rows.num_rows, json_rows(rows).cast(pa.binary()).to_pylist()
+    keys = rows.column("key") if "key" in names else pa.nulls(rows.num_rows)
+    return _as_bytes(keys), _as_bytes(rows.column("value"))
+
+
+def _as_bytes(column: pa.Array) -> list[bytes | None]:
+    """Binary and text as they are, numbers and the like as text."""
+    if not pa.types.is_binary(column.type):
+        column = column.cast(pa.string()).cast(pa.binary())
+    return column.to_pylist()

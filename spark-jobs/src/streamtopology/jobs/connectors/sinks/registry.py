@@ -1,0 +1,132 @@
+"""The sink formats of a manifest, their options, and how they are opened."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from streamtopology.jobs.connectors.kafka_settings import PREFIX as KAFKA_PREFIX
+from streamtopology.jobs.connectors.kafka_settings import kafka_settings
+from streamtopology.jobs.connectors.sinks.base import Sink, SinkError, Writer
+from streamtopology.jobs.connectors.sinks.console import ConsoleSink
+from streamtopology.jobs.connectors.sinks.folder import FolderSink, write_json_lines, write_parquet, written_by
+from streamtopology.jobs.connectors.sinks.memory import MemorySink
+from streamtopology.jobs.connectors.sources.descriptors import SourceError, local_path
+from streamtopology.topology import Problem, did_you_mean
+
+if TYPE_CHECKING:
+    from streamtopology import topology
+
+
+@dataclass(frozen=True)
+class _Format:
+    """`options`: name -> None or a sentence about a value that is wrong."""
+
+    options: Mapping[str, Callable[[str], str | None]]
+    required: tuple[str, ...]
+    open: Callable[[topology.Sink, Writer, TextIO], Sink]
+    passes_kafka_settings: bool = False
+
+
+def check(sink: topology.Sink) -> list[Problem]:
+    """The problems of a sink's format and options, with paths below it; none when it can be opened."""
+    format_ = _FORMATS.get(sink.format)
+    if format_ is None:
+        return [Problem("format", f"sink {sink.name!r}: unknown format {sink.format!r}; known are {', '.join(_FORMATS)}")]
+    problems: list[Problem] = []
+
+    def add(option: str, sentence: str) -> None:
+        problems.append(Problem(f"options.{option}", f"sink {sink.name!r}: {sentence}"))
+
+    for name in format_.required:
+        if name not in sink.options:
+            add(name, f"format {sink.format} needs option {name}")
+    for name, value in sink.options.items():
+        if name in format_.options:
+            wrong = format_.options[name](str(value))
+            if wrong:
+                add(name, f"option {name} {wrong}, not {value!r}")
+        elif not (format_.passes_kafka_settings and name.startswith(KAFKA_PREFIX)):
+            known = ", ".join(format_.options) or "none"
+            has = f"format {sink.format} has no option {name!r}; it has: {known}{did_you_mean(name, format_.options)}"
+            add(name, has)
+    return problems
+
+
+def open_sink(sink: topology.Sink, writer: Writer, out: TextIO = sys.stdout) -> Sink:
+    """The sink of a manifest, ready to publish for `writer`. Call `check` first. Raises `SinkError`."""
+    return _FORMATS[sink.format].open(sink, writer, out)
+
+
+def destination(sink: topology.Sink) -> str:
+    """The place that has a sink's rows, as a user looks for it."""
+    if "path" in sink.options:
+        return local_path(sink.options["path"])
+    if "topic" in sink.options:
+        return f"topic {sink.options['topic']} at {sink.options['kafka.bootstrap.servers']}"
+    return {"console": "printed above"}.get(sink.format, sink.format)
+
+
+def written_files(sink: topology.Sink, writer: Writer) -> list[Path]:
+    """The files and folders that `writer` has written to a sink that is a folder; none for other sinks."""
+    return written_by(Path(local_path(sink.options["path"])), writer) if "path" in sink.options else []
+
+
+def _true_or_false(value: str) -> str | None:
+    return None if value.lower() in ("true", "false") else "must be true or false"
+
+
+def _whole_number(value: str) -> str | None:
+    return None if value.isdigit() and int(value) > 0 else "must be a whole number above 0"
+
+
+def _text(value: str) -> str | None:
+    return None if value.strip() else "must not be empty"
+
+
+def _writable_folder(value: str) -> str | None:
+    try:
+        folder = Path(local_path(value))
+    except SourceError:
+        return "must be a local path or a file: URI"
+    return "must be a folder, but a file is there" if folder.is_file() else None
+
+
+def _open_folder(suffix: str, write: Callable) -> Callable[[topology.Sink, Writer, TextIO], Sink]:
+    def open_(sink: topology.Sink, writer: Writer, out: TextIO) -> Sink:
+        parts = sink.options.get("filePerTask", "false").lower() == "true"
+        return FolderSink(Path(local_path(sink.options["path"])), suffix, write, writer, parts)
+
+    return open_
+
+
+def _open_console(sink: topology.Sink, writer: Writer, out: TextIO) -> Sink:
+    truncate = sink.options.get("truncate", "true").lower() == "true"
+    return ConsoleSink(sink.name, out, int(sink.options.get("numRows", "20")), truncate)
+
+
+def _open_memory(sink: topology.Sink, writer: Writer, out: TextIO) -> Sink:
+    return MemorySink(sink.name)
+
+
+def _open_kafka(sink: topology.Sink, writer: Writer, out: TextIO) -> Sink:
+    from streamtopology.jobs.connectors.sinks.kafka import KafkaSink  # keeps librdkafka out of topologies without Kafka
+
+    settings = kafka_settings(sink.options, lambda why: SinkError(f"sink {sink.name!r}: {why}"))
+    return KafkaSink(sink.name, sink.options["topic"], settings, writer)
+
+
+_FOLDER_OPTIONS = {"path": _writable_folder, "filePerTask": _true_or_false}
+_FORMATS: Mapping[str, _Format] = {
+    "parquet": _Format(_FOLDER_OPTIONS, ("path",), _open_folder(".parquet", write_parquet)),
+    "json": _Format(_FOLDER_OPTIONS, ("path",), _open_folder(".jsonl", write_json_lines)),
+    "console": _Format({"numRows": _whole_number, "truncate": _true_or_false}, (), _open_console),
+    "memory": _Format({}, (), _open_memory),
+    "kafka": _Format(
+        {"kafka.bootstrap.servers": _text, "topic": _text}, ("kafka.bootstrap.servers", "topic"), _open_kafka,
+        passes_kafka_settings=True,
+    ),
+}  # fmt: skip

@@ -1,0 +1,48 @@
+"""Sinks in folders that cannot be written, found before anything starts."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from streamtopology.jobs.connectors.sources.descriptors import SourceError, local_path
+from streamtopology.topology import Problem, Topology
+
+
+def unwritable_folders(topology: Topology) -> Iterator[Problem]:
+    """A problem for each sink whose folder cannot be made or written here.
+
+    A folder on a volume of the driver's pod is left to the pod where that volume is not mounted.
+    """
+    mounts = [Path(str(mount.get("mountPath", ""))) for mount in topology.driver.pod.volume_mounts]
+    for index, sink in enumerate(topology.sinks):
+        folder = _folder(sink.options.get("path", ""))
+        if folder is None or any(folder.is_relative_to(mount) and not mount.exists() for mount in mounts):
+            continue
+        why = _why_unwritable(folder)
+        if why is not None:
+            sentence = f"sink {sink.name!r}: cannot write to {folder}: {why}; name a folder that this user may write to"
+            yield Problem(f"spec.sinks[{index}].options.path", sentence)
+
+
+def _folder(path: str) -> Path | None:
+    try:
+        return Path(local_path(path)) if path else None
+    except SourceError:  # on another machine: the check of the sink's options says so
+        return None
+
+
+def _why_unwritable(folder: Path) -> str | None:
+    """The reason why nothing can be written to `folder`, found by making a hidden folder there for a moment."""
+    there = next(place for place in (folder, *folder.parents) if os.path.lexists(place))
+    if there == folder and not folder.is_dir():
+        return None  # a file: the check of the sink's options says so
+    try:
+        os.rmdir(tempfile.mkdtemp(prefix=".streamtopology-", dir=there))
+    except NotADirectoryError:
+        return f"{there} is a file"
+    except OSError as error:
+        return f"{there} takes no new folder ({error.strerror})"
+    return None

@@ -1,0 +1,1 @@
+"""Sources of rows: descriptors that pinned tasks read themselves, and any other Spark streaming source."""

@@ -1,0 +1,84 @@
+"""Dealing a batch's descriptors to slots in proportion to the plan's shares."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from streamtopology.jobs.connectors.sources.descriptors import DIVISIBLE, Descriptor
+
+TOLERANCE = 0.05
+
+
+@dataclass
+class _Bin:
+    """The share of one slot: `pieces` are (position in the batch, descriptor)."""
+
+    share: float
+    pieces: list[tuple[int, Descriptor]] = field(default_factory=list)
+    rows: int = 0
+
+    def add(self, position: int, descriptor: Descriptor) -> None:
+        self.pieces.append((position, descriptor))
+        self.rows += descriptor.rows
+
+    def finish(self, more: int = 0) -> float:
+        return (self.rows + more) / self.share if self.share > 0 else float("inf")
+
+
+def deal(
+    descriptors: Sequence[str], shares: Sequence[float], slots: Sequence[int], present: Collection[int]
+) -> tuple[tuple[str, ...], ...]:
+    """Each place's part of a batch's descriptors (JSON), by the plan's shares of the slots whose executors are there.
+
+    `slots[place]` is the slot at a place; one that is not `present` only hands its state over, and reads nothing.
+    """
+    wanted = [(shares[slot] if shares else 1.0) if slot in present else 0.0 for slot in slots]
+    if sum(wanted) <= 0:
+        wanted = [float(slot in present) for slot in slots]
+    dealt = assign([Descriptor.from_json(text) for text in descriptors], wanted)
+    return tuple(tuple(descriptor.to_json() for descriptor in part) for part in dealt)
+
+
+def assign(descriptors: Iterable[Descriptor], shares: Sequence[float]) -> list[list[Descriptor]]:
+    """One list of descriptors per slot, rows in proportion to `shares` (any scale; a slot of share 0 gets none).
+
+    Largest first to the slot that would finish first. Only when that leaves a slot more than 5 % above its part are
+    row groups and offset ranges cut: both readers of a cut row group decode it, so whole ones are better. Every row
+    of every descriptor is given out once, in the batch's order within a slot; the same input gives the same answer.
+    """
+    if not shares or min(shares) < 0 or sum(shares) <= 0:
+        raise ValueError(f"source shares must be 0 or more and not all 0, not {list(shares)}")
+    bins = [_Bin(share / sum(shares)) for share in shares]
+    order = sorted(enumerate(descriptors), key=lambda piece: (-piece[1].rows, piece[0]))
+    for position, descriptor in order:
+        min(bins, key=lambda bin_: bin_.finish(descriptor.rows)).add(position, descriptor)
+    _even_out(bins)
+    return [[d for _, d in sorted(b.pieces, key=lambda piece: (piece[0], piece[1].start))] for b in bins]
+
+
+def _even_out(bins: list[_Bin]) -> None:
+    """Move whole or cut pieces from slots above their part to the slots furthest below theirs."""
+    total = sum(bin_.rows for bin_ in bins)
+    for donor in sorted(bins, key=lambda bin_: bin_.rows - bin_.share * total, reverse=True):
+        if donor.rows <= (1 + TOLERANCE) * donor.share * total:
+            continue
+        while (excess := int(donor.rows - donor.share * total)) > 0:
+            taker = max(bins, key=lambda bin_: bin_.share * total - bin_.rows)
+            room = int(taker.share * total - taker.rows)
+            divisible = [piece for piece in donor.pieces if piece[1].kind in DIVISIBLE and piece[1].rows > 0]
+            if room < 1 or not divisible:
+                break
+            position, largest = max(divisible, key=lambda piece: (piece[1].rows, -piece[0], -piece[1].start))
+            donor.pieces.remove((position, largest))
+            donor.rows -= largest.rows
+            kept, given = _cut(largest, min(excess, room))
+            for bin_, part in ((donor, kept), (taker, given)):
+                if part.rows:
+                    bin_.add(position, part)
+
+
+def _cut(descriptor: Descriptor, rows: int) -> tuple[Descriptor, Descriptor]:
+    """A descriptor without its last `rows` rows, and these; all of it is given when it has no more."""
+    middle = max(descriptor.start, descriptor.end - rows)
+    return descriptor.between(descriptor.start, middle), descriptor.between(middle, descriptor.end)

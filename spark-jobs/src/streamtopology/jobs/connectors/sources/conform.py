@@ -1,0 +1,132 @@
+"""Convert a file's columns to the declared types, without loss; anything else is an error."""
+
+# pyarrow.compute makes its functions when it is imported, unseen by the type checker.
+# pyright: reportAttributeAccessIssue=false
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamtopology.jobs.connectors.sources.descriptors import SourceError
+from streamtopology.jobs.connectors.sources.spark_types import spark_type
+from streamtopology.topology import did_you_mean
+
+_INTEGER_BITS = {pa.int8(): 8, pa.int16(): 16, pa.int32(): 32, pa.int64(): 64}
+_UNSIGNED_BITS = {pa.uint8(): 8, pa.uint16(): 16, pa.uint32(): 32}
+_EXACT_IN_FLOAT = {pa.float32(): 24, pa.float64(): 53}
+_ZONE = r":\d\d(\.\d+)?\s*(Z|[+-]\d\d(:?\d\d)?)$"
+
+
+class SchemaMismatchError(SourceError):
+    """A file's column is not what the manifest declares; `column` is its declared name, where that is known."""
+
+    def __init__(self, message: str, column: str | None = None) -> None:
+        super().__init__(message)
+        self.column = column
+
+
+class MissingColumnError(SchemaMismatchError):
+    """A file lacks a column that the manifest declares; the message lists those that it has."""
+
+
+def conform(table: pa.Table, declared: pa.Schema, place: str) -> pa.Table:
+    """`table` with exactly the columns of `declared`, in that order.
+
+    Widened without loss: integers, float to double, decimals, timestamp units (a timestamp without a zone counts as
+    UTC), large and dictionary-encoded strings. Raises `SchemaMismatchError` that
+    names `place`, column, found and declared type.
+    """
+    return pa.table([_column(table, field, place) for field in declared], schema=declared)
+
+
+def _column(table: pa.Table, field: pa.Field, place: str) -> pa.ChunkedArray:
+    if field.name not in table.column_names:
+        raise MissingColumnError(
+            f"{place}: column {field.name!r} is declared {field.type} but the file has no such column "
+            f"(it has {', '.join(table.column_names)}{did_you_mean(field.name, table.column_names)})",
+            field.name,
+        )
+    column = table.column(field.name)
+    if not field.nullable and column.null_count:
+        sentence = f"{place}: column {field.name!r} is declared NOT NULL but holds {column.null_count} NULLs"
+        raise SchemaMismatchError(sentence, field.name)
+    if column.type == field.type:
+        return column
+    if not widens(column.type, field.type):
+        sentence = f"{place}: column {field.name!r} holds {column.type} but is declared {field.type}{_remedy(column.type)}"
+        raise SchemaMismatchError(sentence, field.name)
+    if pa.types.is_timestamp(column.type) and column.type.tz is None and field.type.tz is not None:
+        column = pc.assume_timezone(column, "UTC")
+    try:
+        return column.cast(field.type)
+    except pa.ArrowInvalid as error:
+        raise SchemaMismatchError(
+            f"{place}: column {field.name!r} holds {column.type} that does not fit the declared {field.type}: {error}",
+            field.name,
+        ) from error
+
+
+def _remedy(found: pa.DataType) -> str:
+    name = spark_type(found)
+    return "" if name is None else f"; declare it {name}"
+
+
+def widens(found: pa.DataType, declared: pa.DataType) -> bool:
+    """True if every value of `found` is a value of `declared` (for timestamps: up to the declared unit)."""
+    if found == declared or pa.types.is_null(found):
+        return True
+    if pa.types.is_dictionary(found):
+        return widens(found.value_type, declared)
+    if pa.types.is_large_string(found) or pa.types.is_string_view(found):
+        return pa.types.is_string(declared)
+    if pa.types.is_large_binary(found) or pa.types.is_fixed_size_binary(found) or pa.types.is_binary_view(found):
+        return pa.types.is_binary(declared)
+    if pa.types.is_timestamp(found):
+        return pa.types.is_timestamp(declared) and not (found.tz is not None and declared.tz is None)
+    if pa.types.is_decimal(found):
+        return pa.types.is_decimal(declared) and _decimal_widens(found, declared)
+    if pa.types.is_list(found) or pa.types.is_large_list(found):
+        return pa.types.is_list(declared) and widens(found.value_type, declared.value_type)
+    if pa.types.is_struct(found):
+        return pa.types.is_struct(declared) and _struct_widens(found, declared)
+    if pa.types.is_map(found):
+        return (
+            pa.types.is_map(declared)
+            and widens(found.key_type, declared.key_type)
+            and widens(found.item_type, declared.item_type)
+        )
+    return _number_widens(found, declared)
+
+
+def _number_widens(found: pa.DataType, declared: pa.DataType) -> bool:
+    unsigned = found in _UNSIGNED_BITS
+    bits = _UNSIGNED_BITS[found] + 1 if unsigned else _INTEGER_BITS.get(found)
+    if bits is None:
+        return found == pa.float32() and declared == pa.float64()
+    if declared in _EXACT_IN_FLOAT:
+        return bits <= _EXACT_IN_FLOAT[declared]
+    return bits <= _INTEGER_BITS.get(declared, 0)
+
+
+def _decimal_widens(found: pa.DataType, declared: pa.DataType) -> bool:
+    whole_digits_fit = found.precision - found.scale <= declared.precision - declared.scale
+    return whole_digits_fit and found.scale <= declared.scale
+
+
+def _struct_widens(found: pa.DataType, declared: pa.DataType) -> bool:
+    found_names = [found.field(i).name for i in range(found.num_fields)]
+    declared_names = [declared.field(i).name for i in range(declared.num_fields)]
+    return found_names == declared_names and all(
+        widens(found.field(i).type, declared.field(i).type) for i in range(found.num_fields)
+    )
+
+
+def parse_timestamps(texts: pa.ChunkedArray, declared: pa.DataType) -> pa.ChunkedArray:
+    """ISO 8601 texts as timestamps, with or without a zone; those without count as UTC. Raises `pa.ArrowInvalid`."""
+    naive_type = pa.timestamp(declared.unit)
+    zoned = pc.match_substring_regex(texts, _ZONE)
+    without_zone = pc.if_else(zoned, None, texts).cast(naive_type)
+    with_zone = pc.if_else(zoned, texts, None).cast(pa.timestamp(declared.unit, tz="UTC"))
+    in_utc = pc.coalesce(pc.assume_timezone(without_zone, "UTC"), with_zone)
+    return in_utc if declared.tz is not None else in_utc.cast(naive_type)

@@ -1,0 +1,27 @@
+"""CSV files whose first line names their columns, declared as files without such a line."""
+
+from __future__ import annotations
+
+import os
+
+import pyarrow as pa
+
+from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceSpec
+from streamtopology.jobs.connectors.sources.formats import csv_header, csv_separator, has_header
+from streamtopology.topology import Doubt, Problem
+
+
+def missing_header(spec: SourceSpec, declared: pa.Schema, path: str) -> Problem | None:
+    """The finding that `path` begins with the names of the declared columns, and the source lacks `header: true`.
+
+    Of texts alone the names can be read as a row: then it is a doubt. Raises OSError.
+    """
+    if spec.format != "csv" or has_header(spec):
+        return None
+    first = csv_header(Descriptor(spec.name, "csv", path, 0, 0, os.path.getsize(path), 0), csv_separator(spec))
+    cells = {cell.strip().lower() for cell in first}
+    if not all(name.lower() in cells for name in declared.names):
+        return None
+    kind = Doubt if all(pa.types.is_string(field.type) for field in declared) else Problem
+    sentence = f"source {spec.name!r}: the first line of {path} is the names of its columns, and would be read as a row"
+    return kind("options.header", f"{sentence}; set options.header: true")

@@ -1,0 +1,157 @@
+"""Descriptors: small values that say which rows to read, so that a pinned task can read them itself.
+
+The plan places descriptors on executors; that way reading the source is load the plan can move, too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, cast
+from urllib.parse import unquote, urlsplit
+
+from streamtopology.jobs.connectors.sources.ddl import SchemaError
+
+if TYPE_CHECKING:
+    from streamtopology.topology import Source
+
+Kind = Literal["parquet", "csv", "json", "text", "kafka"]
+
+_FILE_OPTIONS = ("path", "maxFilesPerTrigger", "pathGlobFilter")
+_CSV_OPTIONS = ("header", "sep", "delimiter", "nullValue", "quote")
+_KAFKA_OPTIONS = (
+    "kafka.bootstrap.servers",
+    "subscribe",
+    "startingOffsets",
+    "maxOffsetsPerTrigger",
+    "failOnDataLoss",
+)
+
+
+DIVISIBLE = ("parquet", "kafka")
+"""Kinds whose descriptors can be cut, at any of their rows."""
+
+
+@dataclass(frozen=True)
+class Descriptor:
+    """Rows `start` to `end` of one part of a source.
+
+    parquet: `path` is the file, `part` the row group, `start`/`end` rows within the row group.
+    kafka:   `path` is the topic, `part` the partition, `start`/`end` offsets (end excluded).
+    csv, json, text: the whole file; `part` and `start` are 0 and `end` its size in bytes.
+    `rows` is exact for parquet and an estimate for all others; so is `bytes`, the size of the rows in memory.
+    """
+
+    source: str
+    kind: Kind
+    path: str
+    part: int
+    start: int
+    end: int
+    rows: int
+    bytes: int = 0
+
+    @property
+    def partition(self) -> str:
+        """The partition that has a watermark of its own: `topic/partition` of Kafka; "" for files, whose stream is one."""
+        return f"{self.path}/{self.part}" if self.kind == "kafka" else ""
+
+    def to_json(self) -> str:
+        return json.dumps([self.source, self.kind, self.path, self.part, self.start, self.end, self.rows, self.bytes])
+
+    def between(self, start: int, end: int) -> Descriptor:
+        """The part from `start` to `end`, with its share of rows and bytes."""
+        if (start, end) == (self.start, self.end):
+            return self
+        share = (end - start) / max(self.end - self.start, 1)
+        rows = end - start if self.kind in DIVISIBLE else round(self.rows * share)
+        return replace(self, start=start, end=end, rows=rows, bytes=round(self.bytes * share))
+
+    @staticmethod
+    def from_json(text: str) -> Descriptor:
+        return Descriptor(*json.loads(text))
+
+
+@dataclass(frozen=True)
+class SourceSpec:
+    """The part of a source's manifest that a task needs to read its descriptors; file paths are absolute.
+
+    `topology` is the name of the one that reads it, "" where none does yet.
+    """
+
+    name: str
+    format: Kind
+    schema: str | None
+    options: Mapping[str, str]
+    select: tuple[str, ...] = ()
+    where: str | None = None
+    topology: str = ""
+
+    @staticmethod
+    def of(source: Source, topology: str = "") -> SourceSpec:
+        """The spec of a manifest's source. It must be one that reads descriptors."""
+        options = dict(source.options)
+        if "path" in options:
+            options["path"] = local_path(options["path"])
+        format_ = cast(Kind, source.format)
+        return SourceSpec(source.name, format_, source.schema, options, tuple(source.select), source.where, topology)
+
+    def to_wire(self) -> dict[str, object]:
+        return {
+            "name": self.name,
+            "format": self.format,
+            "schema": self.schema,
+            "options": dict(self.options),
+            "select": list(self.select),
+            "where": self.where,
+            "topology": self.topology,
+        }
+
+    @staticmethod
+    def from_wire(wire: Mapping[str, object]) -> SourceSpec:
+        fields = cast(dict, dict(wire))
+        fields["select"] = tuple(fields["select"])
+        return SourceSpec(**fields)
+
+
+@dataclass
+class Tally:
+    """Counts of one task's reading of one source. `read`: rows read so far, before its where. `skipped`: rows that were deleted
+    before they could be read."""
+
+    read: int = 0
+    skipped: int = 0
+
+
+class SourceError(SchemaError):
+    """A source that cannot be read as declared; the message names the source, the place and what to do."""
+
+
+def local_path(path: str) -> str:
+    """A manifest's path or `file:` URI as an absolute path: tasks run in other working directories."""
+    parts = urlsplit(path)
+    if parts.scheme == "file":
+        return os.path.abspath(unquote(parts.path))
+    if re.match(r"[a-z][a-z0-9+.-]+://", path):
+        raise SourceError(f"path {path!r}: only local paths and file: URIs can be read; mount the data or copy it")
+    return os.path.abspath(path)
+
+
+def known_options(kind: Kind) -> tuple[str, ...]:
+    """Option names of a descriptor source, without the `kafka.*` settings that go to the client as they are."""
+    if kind == "kafka":
+        return _KAFKA_OPTIONS
+    return (*_FILE_OPTIONS, *_CSV_OPTIONS) if kind == "csv" else _FILE_OPTIONS
+
+
+def positive_option(spec: SourceSpec, name: str) -> int | None:
+    """An option that is a whole number above 0, or None when it is not given."""
+    text = spec.options.get(name)
+    if text is None:
+        return None
+    if not str(text).strip().isdigit() or int(text) == 0:
+        raise SourceError(f"source {spec.name!r}: option {name} must be a whole number above 0, not {text!r}")
+    return int(text)

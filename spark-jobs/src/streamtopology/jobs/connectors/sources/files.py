@@ -1,0 +1,197 @@
+"""Folders of files as streams of descriptors.
+
+The order in which files were handed out is kept in a file log, so that an offset (a number of files) names the same rows
+after a restart, whatever has appeared in the folder since.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import glob
+import os
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from streamtopology.jobs.connectors.sources.descriptors import DIVISIBLE, Descriptor, SourceError, SourceSpec, positive_option
+from streamtopology.jobs.connectors.sources.file_log import FileLog, LoggedFile
+
+_SAMPLE_BYTES = 65_536
+
+
+Position = int | list[int]
+"""Number of files that are read; or, within the file after them, [files, row group, row]."""
+
+_Place = tuple[int, int, int]
+
+
+def _place(position: Position) -> _Place:
+    return (position, 0, 0) if isinstance(position, int) else (position[0], position[1], position[2])
+
+
+def _position(place: _Place) -> Position:
+    return place[0] if place[1:] == (0, 0) else list(place)
+
+
+class FileStream:
+    """One file source: Spark's offsets are numbers of files handed out; those of our records may lie within a file."""
+
+    def __init__(self, spec: SourceSpec, log: FileLog) -> None:
+        self._spec = spec
+        self._log = log
+        self._limit = positive_option(spec, "maxFilesPerTrigger")
+        self._waiting: list[str] = []  # listed, not yet handed out
+        self._listing_closed = False
+
+    def initial_offset(self) -> int:
+        return 0
+
+    def close_listing(self) -> None:
+        """Fix the end of the stream at the files that are there now (trigger availableNow)."""
+        self._waiting = self._new_files()
+        self._listing_closed = True
+
+    def advance(self, start: int) -> int:
+        """The offset after the next batch: files the log holds beyond `start`, else new ones, up to the limit."""
+        self._require(start)
+        if start == len(self._log):
+            self._hand_out()
+        end = len(self._log)
+        return end if self._limit is None else min(end, start + self._limit)
+
+    def between(self, start: Position, end: Position) -> Iterator[Descriptor]:
+        """The descriptors from `start` to `end`, from the log alone."""
+        return (descriptor for _, descriptor in self._between(_place(start), _place(end)))
+
+    def cut(self, start: Position, end: Position, share: float) -> Position:
+        """A position after about `share` of the bytes between the two, at least one piece after `start`."""
+        pieces = list(self._between(_place(start), _place(end)))
+        left = share * sum(piece.bytes for _, piece in pieces)
+        for index, (number, piece) in enumerate(pieces):
+            if piece.bytes <= left:
+                left -= piece.bytes
+                continue
+            rows = int((piece.end - piece.start) * left / piece.bytes) if piece.kind in DIVISIBLE else 0
+            if rows or index:
+                return _position((number, piece.part, piece.start + rows))
+            if piece.kind in DIVISIBLE and piece.end - piece.start > 1:
+                return _position((number, piece.part, piece.start + 1))
+            return _position(self._after(number, piece))
+        return end
+
+    def furthest(self, one: Position, other: Position) -> Position:
+        return _position(max(_place(one), _place(other)))
+
+    def _between(self, start: _Place, end: _Place) -> Iterator[tuple[int, Descriptor]]:
+        """The descriptors, with the numbers of their files."""
+        stop = end[0] + (end > (end[0], 0, 0))
+        self._require(stop)
+        for number, file in enumerate(self._log.between(start[0], stop), start[0]):
+            for piece in _descriptors(self._spec, file):
+                first = max(piece.start, start[2]) if (number, piece.part) == start[:2] else piece.start
+                last = min(piece.end, end[2]) if (number, piece.part) == end[:2] else piece.end
+                if (number, piece.part) < start[:2] or (number, piece.part) > end[:2]:
+                    continue
+                if first < last or (first, last) == (piece.start, piece.end):
+                    yield number, piece.between(first, last)
+
+    def _after(self, number: int, piece: Descriptor) -> _Place:
+        (file,) = self._log.between(number, number + 1)
+        is_last = piece.part + 1 >= len(file.parts) or piece.kind != "parquet"
+        return (number + 1, 0, 0) if is_last else (number, piece.part + 1, 0)
+
+    def unread(self, start: Position) -> str | None:
+        """The files of the log from `start` on, and those that the log does not have yet."""
+        self._log.refresh()
+        count = len(self._log) - _place(start)[0] + len(self._new_files())
+        return None if count <= 0 else "1 file" if count == 1 else f"{count:,} files"
+
+    def waiting(self, start: Position) -> int | None:
+        """Nothing: the rows of a file are known when it is read."""
+        return None
+
+    def _require(self, offset: int) -> None:
+        if offset > len(self._log):
+            self._log.reopen_at(offset)
+        if offset > len(self._log):
+            raise SourceError(
+                f"source {self._spec.name!r}: the checkpoint stands at file number {offset} but its file log holds "
+                f"{len(self._log)}: the log was deleted or belongs to another checkpoint; start with a new one"
+            )
+
+    def _hand_out(self) -> None:
+        if not self._waiting and not self._listing_closed:
+            self._waiting = self._new_files()
+        taken = self._waiting if self._limit is None else self._waiting[: self._limit]
+        if taken:
+            self._log.append([_measure(self._spec, path) for path in taken])
+            self._waiting = self._log.unknown(self._waiting)
+
+    def _new_files(self) -> list[str]:
+        return self._log.unknown(list_files(self._spec))
+
+
+def list_files(spec: SourceSpec) -> list[str]:
+    """The files of a source by modification time, then name, as Spark's file source orders them.
+
+    `path` is a folder, a file or a glob; hidden names (starting with `.` or `_`) are not data.
+    """
+    path = spec.options.get("path")
+    if path is None:
+        raise SourceError(f"source {spec.name!r}: option path is missing; name the folder to read")
+    is_glob = glob.has_magic(path)
+    if not is_glob and not os.path.exists(path):
+        raise SourceError(f"source {spec.name!r}: folder {path} does not exist; create it or correct option path")
+    pattern = spec.options.get("pathGlobFilter", "*")
+    found: list[tuple[int, str]] = []
+    for place in glob.glob(path) if is_glob else [path]:
+        found.extend(files_at(place, pattern))
+    return [name for _, name in sorted(found)]
+
+
+def files_at(place: str, pattern: str) -> Iterator[tuple[int, str]]:
+    """Modification time and path of each file that is data, of a folder or a file alone."""
+    if not os.path.isdir(place):
+        yield os.stat(place).st_mtime_ns, place
+        return
+    with os.scandir(place) as entries:
+        for entry in entries:
+            if entry.name[0] in "._" or not fnmatch.fnmatch(entry.name, pattern):
+                continue
+            with contextlib.suppress(FileNotFoundError):  # a writer's draft that was just renamed
+                if entry.is_file():
+                    yield entry.stat().st_mtime_ns, entry.path
+
+
+def _measure(spec: SourceSpec, path: str) -> LoggedFile:
+    if spec.format != "parquet":
+        return LoggedFile(path, os.path.getsize(path), (_estimate_rows(path),))
+    try:
+        footer = pq.read_metadata(path)
+    except pa.ArrowInvalid as error:
+        raise SourceError(
+            f"source {spec.name!r}: {path} is no readable parquet file ({error}); write files elsewhere and move them "
+            "into the folder when they are complete"
+        ) from error
+    groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
+    rows, sizes = tuple(group.num_rows for group in groups), tuple(group.total_byte_size for group in groups)
+    return LoggedFile(path, os.path.getsize(path), rows, sizes)
+
+
+def _estimate_rows(path: str) -> int:
+    """Lines of the file, by the mean length of the lines in its first bytes."""
+    size = os.path.getsize(path)
+    with open(path, "rb") as file:
+        sample = file.read(_SAMPLE_BYTES)
+    return max(1, round(size * max(sample.count(b"\n"), 1) / len(sample))) if sample else 0
+
+
+def _descriptors(spec: SourceSpec, file: LoggedFile) -> Iterator[Descriptor]:
+    if spec.format != "parquet":
+        yield Descriptor(spec.name, spec.format, file.path, 0, 0, file.size, file.parts[0], file.size)
+        return
+    sizes = file.bytes or [round(file.size * rows / max(sum(file.parts), 1)) for rows in file.parts]
+    for row_group, rows in enumerate(file.parts):
+        yield Descriptor(spec.name, "parquet", file.path, row_group, 0, rows, rows, sizes[row_group])

@@ -1,0 +1,301 @@
+"""Reading a descriptor's rows inside a pinned task, conformed to the declared schema, then selected and filtered."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.json as pa_json
+import pyarrow.parquet as pq
+
+from streamtopology.jobs.connectors.sources.conform import SchemaMismatchError, conform, parse_timestamps
+from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceSpec, Tally
+from streamtopology.jobs.connectors.sources.lines import lines
+from streamtopology.jobs.connectors.sources.schemas import declared_schema, needed_columns
+
+MAX_BATCH_ROWS = 1 << 18
+MAX_BATCH_BYTES = 32 << 20
+_BLOCK_BYTES = 8 << 20
+_WEIGHED_ROWS = 64
+_PLACE, _LAST_PLACE = "__place", "__last_place"
+
+BadRow = Callable[[pa.RecordBatch, str], None]
+"""Is given each row (one at a time) that a source's select or where raises on, and why; it may raise to end the reading."""
+
+
+def read_all(
+    descriptors: Iterable[Descriptor],
+    spec: SourceSpec,
+    bad_row: BadRow,
+    columns: Sequence[str] | None = None,
+    tally: Tally | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a source's descriptors after its select and where, in order, about `MAX_BATCH_ROWS` read for each batch.
+
+    A batch has about `MAX_BATCH_BYTES` at most, too. Small parts are put together first: an expression costs milliseconds a
+    batch, whatever its size. `columns` are the columns wanted of the result (None: all of them); columns that nothing needs
+    are not decoded where the format allows it. `tally` counts. Raises `SourceError`, and `SchemaMismatchError` with file,
+    column, found and declared type.
+    """
+    declared = needed_columns(declared_schema(spec), spec, columns)
+    tables = _tables(descriptors, spec, declared, Tally() if tally is None else tally)
+    for batch in _together(table for _, table in tables):
+        for selected in _finish(batch, spec, bad_row):
+            yield selected if columns is None else selected.select(list(columns))
+
+
+def read_with_places(
+    descriptors: Iterable[Descriptor],
+    spec: SourceSpec,
+    bad_row: BadRow,
+    place_of: Callable[[Descriptor], int],
+    tally: Tally,
+) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
+    """`read_all`, with the place (int32[n]) that `place_of` gives to each row's descriptor.
+
+    The places pass through select and where as one more column, so that the rows of all descriptors still take one query.
+    """
+    declared = needed_columns(declared_schema(spec), spec, None)
+    tables = (
+        table.append_column(_PLACE, pa.repeat(pa.scalar(place_of(descriptor), pa.int32()), table.num_rows))
+        for descriptor, table in _tables(descriptors, spec, declared, tally)
+    )
+    tagged = replace(spec, select=(*spec.select, f"{_PLACE} AS {_LAST_PLACE}")) if spec.select else spec
+    for batch in _together(tables):
+        for selected in _finish(batch, tagged, lambda row, reason: bad_row(row.drop_columns([_PLACE]), reason)):
+            kept = [name for name in selected.schema.names if name not in (_PLACE, _LAST_PLACE)]
+            yield selected.select(kept), selected.column(selected.num_columns - 1).to_numpy()
+
+
+def _tables(
+    descriptors: Iterable[Descriptor], spec: SourceSpec, declared: pa.Schema, tally: Tally
+) -> Iterator[tuple[Descriptor, pa.Table]]:
+    """The rows of each descriptor as its reader gives them, counted."""
+    for descriptor in descriptors:
+        for table in _READERS[spec.format](descriptor, spec, declared, tally):
+            tally.read += table.num_rows
+            yield descriptor, table
+
+
+def _together(tables: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
+    """The rows of `tables`, about `MAX_BATCH_ROWS` or `MAX_BATCH_BYTES` in each batch."""
+    gathered: list[pa.Table] = []
+    rows = size = 0
+    for table in tables:
+        gathered.append(table)
+        rows, size = rows + table.num_rows, size + table.nbytes
+        if rows >= MAX_BATCH_ROWS or size >= MAX_BATCH_BYTES:
+            yield from _batches(gathered)
+            gathered, rows, size = [], 0, 0
+    if gathered:
+        yield from _batches(gathered)
+
+
+def _batches(tables: Sequence[pa.Table]) -> Iterator[pa.RecordBatch]:
+    """The rows of `tables`. They are copied piece by piece, as one batch has at most 2 GiB of texts."""
+    together = pa.concat_tables(tables)
+    size, step = together.nbytes, MAX_BATCH_ROWS
+    if size > 2 * MAX_BATCH_BYTES:
+        step = max(1, min(step, together.num_rows * MAX_BATCH_BYTES // size))
+    for start in range(0, max(together.num_rows, 1), step):
+        yield from together.slice(start, step).combine_chunks().to_batches()
+
+
+def _finish(batch: pa.RecordBatch, spec: SourceSpec, bad_row: BadRow) -> Iterator[pa.RecordBatch]:
+    """`batch` selected and filtered; halved until the rows on which that raises are found, and the others pass."""
+    if spec.select or spec.where:
+        from streamtopology.jobs.columnar.expressions import (  # loads the SQL engine: only where it is used
+            ExpressionError,
+            project,
+        )
+
+        try:
+            selected = project(batch, spec.select, spec.where)
+        except ExpressionError as error:
+            if batch.num_rows <= 1:
+                bad_row(batch, str(error))
+                return
+            half = batch.num_rows // 2
+            yield from _finish(batch.slice(0, half), spec, bad_row)
+            yield from _finish(batch.slice(half), spec, bad_row)
+            return
+        batch = selected
+    yield batch
+
+
+def _read_parquet(descriptor: Descriptor, spec: SourceSpec, declared: pa.Schema, _tally: Tally) -> Iterator[pa.Table]:
+    place = _place(descriptor, spec)
+    file = _parquet_file(descriptor.path, os.stat(descriptor.path).st_mtime_ns)
+    present = set(file.schema_arrow.names)
+    names = [name for name in declared.names if name in present]
+    if len(names) < len(declared):
+        conform(file.schema_arrow.empty_table(), declared, place)  # says which column is missing
+    at = 0
+    for rows in _row_group(file, descriptor, names):
+        start, end = max(descriptor.start - at, 0), min(descriptor.end - at, rows.num_rows)
+        if start < end:
+            yield conform(rows.slice(start, end - start), declared, place)
+        at += rows.num_rows
+        if at >= descriptor.end:
+            return
+
+
+def _row_group(file: pq.ParquetFile, descriptor: Descriptor, names: list[str]) -> Iterator[pa.Table]:
+    """The rows of a descriptor's row group from its first on, in tables of about `_BLOCK_BYTES` at most."""
+    group = file.metadata.row_group(descriptor.part)
+    by_figures = group.total_byte_size // max(group.num_rows, 1)
+    most = max(1, _BLOCK_BYTES // max(1, by_figures, _row_bytes(file, tuple(names))))
+    if group.num_rows <= most:
+        yield file.read_row_group(descriptor.part, columns=names, use_threads=False)
+        return
+    for batch in file.iter_batches(most, row_groups=[descriptor.part], columns=names, use_threads=False):
+        yield pa.Table.from_batches([batch])
+
+
+@lru_cache(maxsize=4)
+def _row_bytes(file: pq.ParquetFile, names: tuple[str, ...]) -> int:
+    """Bytes of a row in memory, by the file's first rows: of values that repeat, it holds little more than their numbers."""
+    types = [file.schema_arrow.field(name).type for name in names]
+    if all(pa.types.is_primitive(kind) for kind in types):
+        return sum(kind.bit_width for kind in types) // 8
+    first = next(file.iter_batches(_WEIGHED_ROWS, columns=list(names), use_threads=False), None)
+    return 0 if first is None else first.nbytes // max(first.num_rows, 1)
+
+
+@lru_cache(maxsize=4)
+def _parquet_file(path: str, _mtime: int) -> pq.ParquetFile:
+    """Kept open for the file's next row group: opening and its footer cost more than a small row group."""
+    return pq.ParquetFile(path, memory_map=True)
+
+
+def _read_csv(descriptor: Descriptor, spec: SourceSpec, declared: pa.Schema, _tally: Tally) -> Iterator[pa.Table]:
+    place = _place(descriptor, spec)
+    separator = csv_separator(spec)
+    names, headers = declared_schema(spec).names, 0  # without a header: the declared columns in the declared order
+    if not descriptor.end:
+        return
+    if has_header(spec):
+        names, headers = csv_header(descriptor, separator), 1
+        empty = pa.table({name: pa.nulls(0) for name in names})
+        conform(empty, declared, place)  # says which column is missing
+    try:
+        with _open(descriptor) as stream:
+            reader = pa_csv.open_csv(
+                stream,
+                pa_csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES, column_names=names, skip_rows=headers),
+                pa_csv.ParseOptions(delimiter=separator, quote_char=spec.options.get("quote", '"')),
+                pa_csv.ConvertOptions(
+                    column_types={field.name: _parsed_as(field.type) for field in declared},
+                    include_columns=declared.names,
+                    null_values=[spec.options.get("nullValue", "")],
+                    strings_can_be_null=True,
+                    quoted_strings_can_be_null=False,
+                ),
+            )
+            for batch in reader:
+                yield _parse_and_conform(pa.Table.from_batches([batch]), declared, place)
+    except pa.ArrowInvalid as error:
+        raise _csv_mismatch(place, declared, names, str(error)) from error
+
+
+def csv_separator(spec: SourceSpec) -> str:
+    """The text between the columns of a CSV source."""
+    return spec.options.get("sep", spec.options.get("delimiter", ","))
+
+
+def has_header(spec: SourceSpec) -> bool:
+    """True if the first line of each file of a CSV source is declared to name its columns."""
+    return spec.options.get("header", "false").lower() == "true"
+
+
+def csv_header(descriptor: Descriptor, separator: str) -> list[str]:
+    """The cells of a file's first line. Raises OSError."""
+    with io.TextIOWrapper(_open(descriptor), encoding="utf-8-sig", newline="") as text:
+        return next(csv.reader(text, delimiter=separator), [])
+
+
+def _csv_mismatch(place: str, declared: pa.Schema, names: list[str], error: str) -> SchemaMismatchError:
+    """Arrow names a column by its number; people want its name and what was declared."""
+    number = re.search(r"In CSV column #(\d+)", error)
+    name = names[int(number[1])] if number and int(number[1]) < len(names) else None
+    if name not in declared.names:
+        return SchemaMismatchError(f"{place}: {error} (declared: {', '.join(f'{f.name} {f.type}' for f in declared)})")
+    found = re.search(r"invalid value '(.*)'", error)
+    what = repr(found[1]) if found else error
+    return SchemaMismatchError(f"{place}: column {name!r} is declared {declared.field(name).type} but holds {what}", name)
+
+
+def _read_json(descriptor: Descriptor, spec: SourceSpec, declared: pa.Schema, _tally: Tally) -> Iterator[pa.Table]:
+    place = _place(descriptor, spec)
+    if not descriptor.end:
+        return
+    parsed = pa.schema([pa.field(field.name, _parsed_as(field.type)) for field in declared])
+    options = pa_json.ParseOptions(explicit_schema=parsed, unexpected_field_behavior="ignore")
+    try:
+        with _open(descriptor) as stream:
+            reader = pa_json.open_json(stream, pa_json.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES), options)
+            for batch in reader:
+                yield _parse_and_conform(pa.Table.from_batches([batch]), declared, place)
+    except pa.ArrowInvalid as error:
+        column = re.search(r"Column\(/([^/)]*)", str(error))
+        if column is None or column[1] not in declared.names:
+            raise SchemaMismatchError(f"{place}: {error}") from error
+        declared_type = declared.field(column[1]).type
+        message = f"{place}: column {column[1]!r} is declared {declared_type}: {error}"
+        raise SchemaMismatchError(message, column[1]) from error
+
+
+def _read_text(descriptor: Descriptor, spec: SourceSpec, declared: pa.Schema, _tally: Tally) -> Iterator[pa.Table]:
+    with _open(descriptor) as stream:
+        for values in lines(stream, _BLOCK_BYTES, _place(descriptor, spec)):
+            yield pa.table([values], schema=declared)
+
+
+def _read_kafka(descriptor: Descriptor, spec: SourceSpec, declared: pa.Schema, tally: Tally) -> Iterator[pa.Table]:
+    from streamtopology.jobs.connectors.sources.kafka import read_range  # keeps librdkafka out of topologies without Kafka
+
+    for table in read_range(descriptor, spec, tally):
+        yield table.select(declared.names)
+
+
+def _parsed_as(declared: pa.DataType) -> pa.DataType:
+    """Timestamps come as texts with or without a zone: see `parse_timestamps`."""
+    return pa.string() if pa.types.is_timestamp(declared) else declared
+
+
+def _parse_and_conform(table: pa.Table, declared: pa.Schema, place: str) -> pa.Table:
+    for index, field in enumerate(declared):
+        if not pa.types.is_timestamp(field.type):
+            continue
+        try:
+            parsed = parse_timestamps(table.column(field.name), field.type)
+        except pa.ArrowInvalid as error:
+            message = f"{place}: column {field.name!r} is declared {field.type}: {error}"
+            raise SchemaMismatchError(message, field.name) from error
+        table = table.set_column(table.schema.get_field_index(field.name), declared.field(index), parsed)
+    return conform(table, declared, place)
+
+
+def _open(descriptor: Descriptor) -> pa.NativeFile:
+    return pa.input_stream(descriptor.path, compression="detect")
+
+
+def _place(descriptor: Descriptor, spec: SourceSpec) -> str:
+    return f"source {spec.name!r}, {descriptor.path}"
+
+
+_READERS: dict[str, Callable[[Descriptor, SourceSpec, pa.Schema, Tally], Iterator[pa.Table]]] = {
+    "parquet": _read_parquet,
+    "csv": _read_csv,
+    "json": _read_json,
+    "text": _read_text,
+    "kafka": _read_kafka,
+}

@@ -1,0 +1,160 @@
+"""A look at one file of a source before anything starts: whether it holds what the manifest declares."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from streamtopology.jobs.columnar.corrections import named_expression
+from streamtopology.jobs.columnar.empty import empty_table
+from streamtopology.jobs.columnar.event_times import event_micros
+from streamtopology.jobs.connectors.sources.conform import MissingColumnError, SchemaMismatchError, conform
+from streamtopology.jobs.connectors.sources.csv_header import missing_header
+from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceSpec
+from streamtopology.jobs.connectors.sources.file_kinds import foreign_files, is_parquet, one_of_each_kind
+from streamtopology.jobs.connectors.sources.files import files_at
+from streamtopology.jobs.connectors.sources.formats import read_all
+from streamtopology.jobs.connectors.sources.schemas import needed_columns
+from streamtopology.topology import Doubt, Problem, columns_of
+from streamtopology.topology.schema import to_ddl
+
+_FITTING_TYPE = "; correct the schema, or name a type that it fits, such as STRING"
+_UNITS = (
+    ("milliseconds", 1e3, "epoch_ms"),
+    ("microseconds", 1e6, "make_timestamp"),
+    ("nanoseconds", 1e9, "make_timestamp_ns"),
+)
+_YEAR_1980, _YEAR_2200 = 315_532_800.0, 7_258_118_400.0
+_ROWS = 1000
+"""Rows of a sample that a source's select and where are tried on."""
+
+
+def check_sample(spec: SourceSpec, declared: pa.Schema, expressions_hold: bool) -> list[Problem]:
+    """The findings about one file of a source whose schema and path are valid; paths are below the source."""
+    try:
+        kinds = one_of_each_kind(_files(spec), spec.format)
+        if not kinds:
+            return [Doubt("options.path", f"source {spec.name!r}: {_why_none(spec)}")]
+        path, *others = kinds
+        if spec.format != "parquet" and is_parquet(path):
+            sentence = f"source {spec.name!r}: {path} is a parquet file, not {spec.format}"
+            return [Problem("format", f"{sentence}; did you mean 'parquet'?")]
+        findings = list(foreign_files(spec, path, others))
+        if spec.format == "parquet":
+            return [*findings, *_parquet_problems(spec, declared, path)]
+        if header := missing_header(spec, declared, path):
+            findings.append(header)
+            spec = replace(spec, options={**spec.options, "header": "true"})
+        return [*findings, *_row_problems(spec, path, expressions_hold)]
+    except (OSError, UnicodeDecodeError) as error:
+        return [
+            Problem("options.path", f"source {spec.name!r}: cannot read {spec.options['path']}: {error}; correct its rights")
+        ]
+
+
+def _files(spec: SourceSpec) -> Iterator[str]:
+    """The files of a source in the order of their folders: the first ones are there at once, however many there are."""
+    path, pattern = spec.options["path"], spec.options.get("pathGlobFilter", "*")
+    for place in glob.iglob(path) if glob.has_magic(path) else [path]:
+        yield from (file for _, file in files_at(place, pattern))
+
+
+def _why_none(spec: SourceSpec) -> str:
+    path, pattern = spec.options["path"], spec.options.get("pathGlobFilter")
+    if glob.has_magic(path):
+        return f"no file matches {path}; a run waits for one: correct the pattern, or put data there"
+    others = sorted(name for name in os.listdir(path) if name[0] not in "._")
+    if not others:
+        return f"folder {path} has no files; a run waits for one: correct option path, or put data there"
+    if all(os.path.isdir(os.path.join(path, name)) for name in others):
+        return f"folder {path} has folders ({others[0]}) but no files of its own; name them by a pattern: {path}/*"
+    return f"no file in {path} matches option pathGlobFilter {pattern!r} (there is {others[0]}); correct it, or leave it out"
+
+
+def _parquet_problems(spec: SourceSpec, declared: pa.Schema, path: str) -> Iterator[Problem]:
+    try:
+        found = empty_table(pq.read_schema(path))
+    except pa.ArrowInvalid as error:
+        sentence = f"source {spec.name!r}: {path} is no readable parquet file ({error}); correct option path or the format"
+        yield Problem("format", sentence)
+        return
+    used = needed_columns(declared, spec, None)
+    for field in declared:
+        try:
+            conform(found, pa.schema([field]), f"source {spec.name!r}, {path}")
+        except SchemaMismatchError as error:
+            unused = field.name not in used.names
+            yield Doubt("schema", f"{error}; nothing uses it yet") if unused else Problem("schema", str(error))
+
+
+def _row_problems(spec: SourceSpec, path: str, expressions_hold: bool) -> Iterator[Problem]:
+    """Problems of the first rows: of each declared column, then of select and where."""
+    plain = replace(spec, select=(), where=None)
+    columns = columns_of(spec.schema) if spec.schema is not None else []
+    rows: pa.RecordBatch | None = None
+    for _ in range(len(columns) + 1):
+        try:
+            rows = next(read_all([_whole(plain, path)], plain, _ignore), None)
+            break
+        except SchemaMismatchError as error:
+            remedy = "" if isinstance(error, MissingColumnError) else _FITTING_TYPE
+            yield Problem("schema", f"{error}{remedy}")
+            columns = [column for column in columns if column[0] != error.column]
+            if error.column is None or not columns:
+                return
+            plain = replace(plain, schema=to_ddl(columns))
+    if rows is not None and plain.schema == spec.schema and expressions_hold:
+        yield from _expression_problems(spec, rows.slice(0, _ROWS), path)
+
+
+def _expression_problems(spec: SourceSpec, rows: pa.RecordBatch, path: str) -> Iterator[Problem]:
+    from streamtopology.jobs.columnar.expressions import ExpressionError, project  # loads the SQL engine
+
+    try:
+        project(rows, spec.select, spec.where)
+    except ExpressionError as error:
+        sentence = f"source {spec.name!r}: a row of {path} fails: {error}; TRY_CAST and TRY give NULL in place of an error"
+        yield Doubt("select" if spec.select else "where", sentence)
+
+
+def check_event_times(spec: SourceSpec, column: str) -> list[Problem]:
+    """The finding about one file of a sound source whose watermark `column` has numbers: that they are no epoch seconds."""
+    path = next(_files(spec), None)
+    rows = None if path is None else next(read_all([_whole(spec, path)], spec, _ignore, [column]), None)
+    if rows is None:
+        return []
+    times = rows.column(column).drop_null()
+    _, valid = event_micros(times)
+    if not len(times) or valid is None or valid.any():
+        return []
+    sentence = (
+        f"source {spec.name!r}: column {column!r} has numbers such as {times[0]}, and read as epoch seconds none in {path} is "
+        f"in the years 1 to 9999, so all rows would be late{_likely_unit(times, spec, column)}"
+    )
+    return [Problem("watermark.column", sentence)]
+
+
+def _likely_unit(times: pa.Array, spec: SourceSpec, column: str) -> str:
+    """A clause on the unit in which all numbers are times of our age, and how to convert it; "" if there is none."""
+    number = next((body for body, name in map(named_expression, spec.select) if name == column), column)
+    if pa.types.is_floating(times.type):
+        number = f"CAST({number} AS BIGINT)"
+    values = times.to_numpy(zero_copy_only=False).astype(np.float64)
+    for name, per_second, function in _UNITS:
+        if values.min() / per_second > _YEAR_1980 and values.max() / per_second < _YEAR_2200:
+            return f"; they look like {name}: select '{function}({number}) AS {column}'"
+    return ""
+
+
+def _whole(spec: SourceSpec, path: str) -> Descriptor:
+    return Descriptor(spec.name, spec.format, path, 0, 0, os.path.getsize(path), 0)
+
+
+def _ignore(_rows: pa.RecordBatch, _reason: str) -> None:
+    """No row fails where nothing is selected."""

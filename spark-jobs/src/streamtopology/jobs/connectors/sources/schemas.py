@@ -1,0 +1,52 @@
+"""Schemas of sources: the rows that a source declares, and the columns needed of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from streamtopology.jobs.connectors.sources.ddl import SchemaError, ddl_to_arrow
+from streamtopology.jobs.connectors.sources.descriptors import SourceError, SourceSpec
+
+TEXT_SCHEMA = pa.schema([pa.field("value", pa.string())])
+KAFKA_SCHEMA = pa.schema(
+    [
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("timestamp", pa.timestamp("us", tz="UTC")),
+    ]
+)
+
+
+def declared_schema(spec: SourceSpec) -> pa.Schema:
+    """The rows of a source before select and where. Raises `SourceError`, whose message names the source."""
+    if spec.format == "kafka":
+        return KAFKA_SCHEMA
+    if spec.format == "text":
+        return TEXT_SCHEMA
+    if spec.schema is None:
+        raise SourceError(f"source {spec.name!r}: format {spec.format} needs a schema, e.g. schema: key BIGINT, v DOUBLE")
+    try:
+        return ddl_to_arrow(spec.schema)
+    except SchemaError as error:
+        raise SourceError(f"source {spec.name!r}: {error}") from error
+
+
+def needed_columns(declared: pa.Schema, spec: SourceSpec, columns: Sequence[str] | None) -> pa.Schema:
+    """The declared columns that the result needs: a column counts as needed when an expression mentions its name."""
+    if not spec.select and columns is None:
+        return declared
+    wanted = list(spec.select) if spec.select else list(columns or ())
+    text = " , ".join([*wanted, spec.where or ""])
+    if re.search(r"(^|,|\.)\s*\*", text):
+        return declared
+    mentioned = {word.lower() for word in re.findall(r"\w+", text)}
+    # A name with other characters (`arr delay`) is found by its text, in which a quote is written twice.
+    unquoted = text.replace('""', '"')
+    needed = [f for f in declared if f.name.lower() in mentioned or (not f.name.isidentifier() and f.name in unquoted)]
+    return pa.schema(needed or [declared.field(0)])  # a table without columns would forget its number of rows

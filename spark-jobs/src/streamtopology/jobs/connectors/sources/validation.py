@@ -1,0 +1,173 @@
+"""Checks of sources before anything starts."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from streamtopology.jobs.columnar.corrections import corrected, expression_fault
+from streamtopology.jobs.columnar.event_time import EVENT_TIMES, is_event_time
+from streamtopology.jobs.columnar.expressions import ExpressionError, output_schema
+from streamtopology.jobs.connectors.sources.descriptors import SourceError, SourceSpec, known_options, positive_option
+from streamtopology.jobs.connectors.sources.sample import check_event_times, check_sample
+from streamtopology.jobs.connectors.sources.schemas import declared_schema
+from streamtopology.topology import DESCRIPTOR_FORMATS, Doubt, Problem, Source, Watermark, did_you_mean, nearest
+
+_REQUIRED = {"kafka": ("kafka.bootstrap.servers", "subscribe")}
+_SPARK_FORMATS = ("rate", "rate-micro-batch", "socket", "orc", "avro", "xml", "delta", "binaryFile")
+_BOOLEAN_OPTIONS = ("header", "failOnDataLoss")
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The findings about a source, with paths below it, and its rows after select; None if these are not certain."""
+
+    findings: tuple[Problem, ...]
+    rows: pa.Schema | None
+
+
+def check(source: Source) -> Checked:
+    """Check a source's schema, options, expressions, and one of its files.
+
+    A source that Spark reads itself is checked by Spark when it is loaded.
+    """
+    if not source.reads_descriptors:
+        return Checked(tuple(_format_slip(source)), None)
+    try:
+        spec = SourceSpec.of(source)
+    except SourceError as error:
+        return Checked((Problem("options.path", f"source {source.name!r}: {error}"),), _rows_alone(source))
+    findings = [*_option_problems(spec), *_folder_problems(spec)]
+    declared = _declared(spec, findings)
+    if declared is None:
+        return Checked(tuple(findings), None)
+    rows = _rows(spec, declared, findings)
+    if rows is not None and source.watermark is not None:
+        findings += _watermark_problems(source.name, source.watermark, rows)
+    places = {finding.path.partition("[")[0] for finding in findings}
+    if spec.format == "kafka":
+        if not any(place.startswith("options") for place in places):
+            from streamtopology.jobs.connectors.sources.topic_look import check_topics  # loads librdkafka
+
+            findings += check_topics(spec)
+    elif not places & {"options.path", "options.header"}:
+        findings += check_sample(spec, declared, expressions_hold=not places & {"select", "where"})
+        readable = all(isinstance(finding, Doubt) and finding.path == "schema" for finding in findings)
+        if readable and rows is not None and source.watermark is not None:
+            findings += _unread_times(spec, source.watermark.column, rows)
+    return Checked(tuple(findings), rows)
+
+
+def _format_slip(source: Source) -> Iterator[Problem]:
+    near = nearest(source.format, DESCRIPTOR_FORMATS)
+    if near is not None and source.format not in _SPARK_FORMATS:
+        message = f"unknown format {source.format!r}; allowed: {', '.join(DESCRIPTOR_FORMATS)}, or one that Spark streams"
+        yield Problem("format", f"source {source.name!r}: {message}; did you mean {near!r}?")
+
+
+def _rows_alone(source: Source) -> pa.Schema | None:
+    """The rows of a source whose place cannot be."""
+    return check(replace(source, options={})).rows
+
+
+def _declared(spec: SourceSpec, findings: list[Problem]) -> pa.Schema | None:
+    try:
+        return declared_schema(spec)
+    except SourceError as error:
+        findings.append(Problem("schema", str(error)))
+        return None
+
+
+def _rows(spec: SourceSpec, declared: pa.Schema, findings: list[Problem]) -> pa.Schema | None:
+    """The rows after select, each expression corrected if its mistake suggests how."""
+    select: list[str | None] = [
+        _sound(text, f"select[{index}]", spec, declared, findings) for index, text in enumerate(spec.select)
+    ]
+    if spec.where is not None:
+        _sound(spec.where, "where", spec, declared, findings)
+    sound = [text for text in select if text is not None]
+    if len(sound) < len(select):
+        return None
+    try:
+        return output_schema(declared, sound) if sound else declared
+    except ExpressionError as error:
+        findings.append(Problem("select", f"source {spec.name!r}: {error}"))
+        return None
+
+
+def _sound(text: str, path: str, spec: SourceSpec, declared: pa.Schema, findings: list[Problem]) -> str | None:
+    """The expression as it is or as it is probably meant; None if that is open."""
+    fault = expression_fault(text, declared)
+    if fault is None:
+        return text
+    likely = corrected(text, declared)
+    findings.append(Problem(path, f"source {spec.name!r}: {fault}{f'; did you mean {likely!r}?' if likely else ''}"))
+    return likely
+
+
+def _watermark_problems(name: str, watermark: Watermark, rows: pa.Schema) -> Iterator[Problem]:
+    column = watermark.column
+    if column not in rows.names:
+        sentence = f"source {name!r}: column {column!r} is not among its rows, which have {', '.join(rows.names)}"
+        yield Problem("watermark.column", f"{sentence}{did_you_mean(column, rows.names)}")
+    elif not is_event_time(rows.field(column).type):
+        kind = rows.field(column).type
+        sentence = f"source {name!r}: column {column!r} is {kind}; allowed: {EVENT_TIMES}; cast it in the source's select"
+        yield Problem("watermark.column", sentence)
+
+
+def _unread_times(spec: SourceSpec, column: str, rows: pa.Schema) -> list[Problem]:
+    kind = rows.field(column).type
+    return check_event_times(spec, column) if pa.types.is_integer(kind) or pa.types.is_floating(kind) else []
+
+
+def _option_problems(spec: SourceSpec) -> list[Problem]:
+    problems: list[Problem] = []
+
+    def add(option: str, sentence: str) -> None:
+        problems.append(Problem(f"options.{option}", sentence))
+
+    known = known_options(spec.format)
+    for name in _REQUIRED.get(spec.format, ("path",)):
+        if name not in spec.options:
+            add(name, f"source {spec.name!r}: format {spec.format} needs option {name}")
+    for name, value in spec.options.items():
+        if name not in known and not (spec.format == "kafka" and name.startswith("kafka.")):
+            has = f"format {spec.format} has no option {name!r}; it has: {', '.join(known)}{did_you_mean(name, known)}"
+            add(name, f"source {spec.name!r}: {has}")
+        if name in _BOOLEAN_OPTIONS and str(value).lower() not in ("true", "false"):
+            add(name, f"source {spec.name!r}: option {name} must be true or false, not {value!r}")
+    for name in ("maxFilesPerTrigger", "maxOffsetsPerTrigger"):
+        try:
+            positive_option(spec, name)
+        except SourceError as error:
+            add(name, str(error))
+    if spec.format == "kafka":
+        from streamtopology.jobs.connectors.sources.kafka import starting_offsets  # keeps librdkafka out of other topologies
+
+        try:
+            starting_offsets(spec)
+        except SourceError as error:
+            add("startingOffsets", str(error))
+    return problems
+
+
+def _folder_problems(spec: SourceSpec) -> list[Problem]:
+    path = spec.options.get("path")
+    if path is None or spec.format == "kafka" or glob.has_magic(path) or os.path.exists(path):
+        return []
+    sentence = f"source {spec.name!r}: folder {path} does not exist; create it or correct option path{_nearby(path)}"
+    return [Problem("options.path", sentence)]
+
+
+def _nearby(path: str) -> str:
+    """A suggestion of a name that is there, in the deepest folder of `path` that exists."""
+    folder, name = os.path.split(path.rstrip("/"))
+    while name and not os.path.isdir(folder):
+        folder, name = os.path.split(folder)
+    near = nearest(name, os.listdir(folder)) if name and os.access(folder, os.R_OK) else None
+    return "" if near is None else f"; did you mean {os.path.join(folder, near)}?"

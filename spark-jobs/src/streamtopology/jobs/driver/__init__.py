@@ -1,0 +1,1 @@
+"""The micro-batch loop: from the source's offsets to the commit record."""

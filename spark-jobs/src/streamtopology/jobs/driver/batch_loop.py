@@ -1,0 +1,394 @@
+"""The micro-batch loop: from the source's offsets to the commit record.
+
+The batch is the unit of retry. The driver records an attempt before any work, runs it as one action, and commits the batch
+with one record, written last. Files that no commit record names do not exist.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from streamtopology.jobs.checkpoint import BatchRecord, Checkpoint, CommitRecord
+from streamtopology.jobs.connectors.sinks.dead_letters import DEAD_LETTERS
+from streamtopology.jobs.connectors.sources.assignment import deal
+from streamtopology.jobs.connectors.sources.descriptors import Descriptor
+from streamtopology.jobs.driver.attempt_runner import AttemptLost, AttemptRunner, Executor, LargeEnvelope
+from streamtopology.jobs.driver.commit import closed_until, skipped_texts, stage_bad_rows, staged_outputs, state_after
+from streamtopology.jobs.driver.compaction import Compaction
+from streamtopology.jobs.driver.failures import raise_failures
+from streamtopology.jobs.driver.lateness import Lateness
+from streamtopology.jobs.driver.prefetch import Prefetch, foreseen_attempt
+from streamtopology.jobs.driver.progress import BatchInProgress, BatchInput, Progress, RunningAttempt
+from streamtopology.jobs.driver.publisher import Publisher
+from streamtopology.jobs.driver.read_sizes import TOLERANCE
+from streamtopology.jobs.driver.rehearsal import attempt_alone, warm_up
+from streamtopology.jobs.driver.watermarks import Watermarks
+from streamtopology.jobs.errors import BatchTooLarge, PrecopyUnusable, TopologyFailed
+from streamtopology.jobs.exchange.collect import between_barriers
+from streamtopology.jobs.plan.attempt import Attempt, place_instances
+from streamtopology.jobs.plan.execution_plan import ExecutionPlan
+from streamtopology.jobs.plan.results import Results
+from streamtopology.jobs.rerouting.gradual import GradualSwitching
+from streamtopology.jobs.rerouting.port import CommittedAttempt, Router
+from streamtopology.routing.epochs.gradual_switch import GradualSwitch
+from streamtopology.routing.epochs.placement import Placement
+from streamtopology.topology import Level, difference
+
+MOST_ATTEMPTS = 20
+RETRY_PAUSES = (0.0, 0.0, 0.5, 1.0, 2.0, 5.0)
+"""Seconds before the second, the third attempt, and so on: most losses are single ones, some last a minute."""
+
+
+@dataclass(frozen=True)
+class Driver:
+    """Runs one batch after the other.
+
+    `run`: id of this start of the topology, part of the keys of worker caches. `iterations_per_second`: calibration of
+    `costPerTuple`. `notify` gets a sentence for each retry. `begins` gets the number of each batch, and about how many
+    rows it reads, None if that is unknown. `settled` gets the placement of each committed batch: executors of other slots
+    are no longer needed. `pause` sleeps for the given seconds, `clock` gives epoch seconds.
+    """
+
+    runner: AttemptRunner
+    checkpoint: Checkpoint
+    router: Router
+    publisher: Publisher
+    compaction: Compaction
+    switching: GradualSwitching
+    watermarks: Watermarks
+    run: str
+    iterations_per_second: float = 0.0
+    notify: Callable[[str], None] = print
+    begins: Callable[[int, int | None], None] = lambda number, rows: None
+    settled: Callable[[Placement], None] = lambda placement: None
+    pause: Callable[[float], None] = time.sleep
+    clock: Callable[[], float] = time.time
+    progress: Progress = field(default_factory=Progress)
+    lateness: Lateness = field(default_factory=Lateness)
+
+    def resume(self) -> CommitRecord | None:
+        """Resume from the newest commit, and publish it again: it may not have reached all sinks."""
+        commit = self.checkpoint.resume()
+        if commit is not None:
+            if commit.epoch > self.router.ready().epoch.number:  # than our plan, which was made of the newest commit
+                raise self._another_driver(f"batch {commit.batch} was committed under epoch {commit.epoch}")
+            plan = ExecutionPlan.from_json(self.checkpoint.read_epoch(commit.epoch))
+            self.progress.commit, self.progress.plan = commit.with_state_of(plan.epoch.routes), plan
+            attempts = self.checkpoint.batch_records(commit.batch)
+            self.watermarks.restore(commit.max_event_times, commit.watermark_after, closed_until(commit, attempts))
+            for record in attempts:
+                self.progress.knowledge.restore(record.chooser_loads)
+            self.publisher.publish(commit)
+        return commit
+
+    @property
+    def last_spark_batch(self) -> int:
+        """Spark's number of the newest committed batch; -1 before the first."""
+        return -1 if self.progress.commit is None else self.progress.commit.spark_batch
+
+    @property
+    def positions(self) -> Mapping[str, Any] | None:
+        """The end of the newest commit in each source; None if there is none, or one of a version that did not record it."""
+        commit = self.progress.commit
+        return None if commit is None or commit.end is None else commit.end.positions
+
+    @property
+    def next_batch(self) -> int:
+        """The number of the batch that follows the newest commit."""
+        return self.progress.next_batch
+
+    @property
+    def reading_seconds(self) -> float:
+        """Time the sources took in the newest batch that was not prefetched."""
+        return self.progress.reading_seconds
+
+    def warm_up(self, rounds: int = 10) -> None:
+        """Send empty batches through every stage, so that the first real batch finds kernels compiled and plans cached.
+
+        A lost one is not repeated: the first real batch then finds less prepared.
+        """
+        plan = self.router.ready()
+
+        def dry_attempt() -> tuple[Attempt, list[Executor]]:
+            executors = self._executors(plan)
+            return replace(self._attempt(plan, executors), dry=True, previous=None), executors
+
+        warm_up(self.runner, dry_attempt, self.progress.dag(plan).depth, self.notify, rounds)
+
+    def rehearse_on(self, executor: Executor, rounds: int = 5) -> None:
+        """Send empty batches through one executor alone, so that its first real batch finds it ready.
+
+        May be called from another thread while a batch runs on the other executors.
+        """
+        plan = self.router.ready()
+        depth = plan.compile().depth
+        alone = attempt_alone(plan, self.run, self.checkpoint.uri, self.iterations_per_second)
+        for _ in range(rounds):
+            self.runner.run(alone, depth, [executor])
+
+    def share_to_read(self, descriptors: Sequence[Descriptor]) -> float:
+        """Return the share of `descriptors` that the next batch may read; 1 or more: all of them."""
+        return self.progress.sizes.share_to_read(descriptors, self.router.ready())
+
+    def batch(self, given: BatchInput) -> None:
+        """Run a batch; retry until committed. If all of Spark's batch is committed already, only publish.
+
+        Raises BatchTooLarge if the rows have to be cut smaller; nothing is committed then. Raises TopologyFailed when the
+        input or an operator is at fault: a retry would fail, too.
+        """
+        last = self.progress.commit
+        if last is not None and given.spark_batch <= last.spark_batch:
+            self.publisher.publish(last)
+            return
+        self._run_until_committed(self._begin(given))
+
+    def batch_without_rows(self, flush: bool = False, final: bool = False) -> None:
+        """Run one more batch, without rows: what the watermark has passed closes. Nothing happens before the first batch.
+
+        `flush` empties all partials, `final` closes all windows, too. Raises TopologyFailed.
+        """
+        last = self.progress.commit
+        if last is not None:
+            self._run_until_committed(self._begin(BatchInput(last.spark_batch, end=last.end, flush=flush, final=final)))
+
+    @property
+    def is_due(self) -> bool:
+        """True if the watermark has passed something since the last batch: a batch without rows would close a window."""
+        return self.progress.commit is not None and self.watermarks.has_passed(self.progress.due)
+
+    @property
+    def is_rescaled(self) -> bool:
+        """True if the next batch runs on other executors: by one without rows, those that leave hand over their state."""
+        plan = self.progress.plan
+        return plan is not None and self.router.ready().placement.names != plan.placement.names
+
+    def _run_until_committed(self, batch: BatchInProgress) -> None:
+        reason = ""
+        for number in range(batch.first_attempt, batch.first_attempt + MOST_ATTEMPTS):
+            attempt, executors = self._record_attempt(batch, number)
+            try:
+                results = self._run(batch, attempt, executors)
+            except AttemptLost as loss:
+                reason = str(loss)
+                self.notify(f"batch {batch.number}, attempt {number}: {reason}; retrying on the remaining executors")
+                self.pause(RETRY_PAUSES[min(number - batch.first_attempt, len(RETRY_PAUSES) - 1)])
+            except PrecopyUnusable as failure:
+                reason = f"{failure}; all state moves with the batch"
+                self.notify(f"batch {batch.number}, attempt {number}: {reason}")
+                self.checkpoint.precopies.release(attempt.epoch)
+            else:
+                self._finish(batch, attempt, results)
+                return
+        raise TopologyFailed(
+            f"batch {batch.number} was lost in each of {MOST_ATTEMPTS} attempts, in the last one because {reason}. Possible "
+            "causes: too little memory, an operator that ends its process, executors that cannot reach each other. See the "
+            "executors' logs"
+        )
+
+    def prefetch(self, descriptors: Sequence[str]) -> None:
+        """Start reading the next batch's rows while `batch` runs in another thread.
+
+        Nothing is prefetched when an epoch was published meanwhile that does more than re-route the same instances.
+        """
+        running, last = self.progress.running, self.progress.commit
+        if running is None or last is None or not self.progress.may_prefetch:
+            return
+        plan = self.router.ready()
+        if not plan.is_rerouting_of(running.plan):
+            return
+        attempt = running.attempt
+        dealt = deal(descriptors, plan.epoch.source_shares, attempt.slot_by_partition, plan.placement.present)
+        foreseen_commit = replace(last, epoch=attempt.epoch, switch=attempt.switch)
+        switch = self.switching.of_batch(foreseen_commit, running.plan, plan)
+        blobs = self.progress.sizes.blobs([Descriptor.from_json(text) for text in descriptors], plan)
+        foreseen = foreseen_attempt(attempt, plan.epoch.number, switch, dealt, blobs)
+        self.progress.prefetch = Prefetch(foreseen, running.executors, self.runner.prefetch(foreseen, running.executors))
+
+    def drain(self, for_good: bool) -> None:
+        """Flush all partials in one last batch, once the sources have no more rows; if `for_good`, close all windows, too.
+
+        Open windows wait for rows of the next run. Closed for good, they stay closed: rows of a later run are late.
+        """
+        self.batch_without_rows(flush=True, final=for_good)
+
+    # --- the steps of a batch ---
+
+    def _begin(self, given: BatchInput) -> BatchInProgress:
+        """Choose the plan of the next batch, with the executors that have arrived."""
+        started_monotonic, started_at = time.perf_counter(), time.time()
+        progress = self.progress
+        number = progress.next_batch
+        parts = [Descriptor.from_json(text) for text in given.descriptors]
+        self.begins(number, None if given.rows is not None else sum(part.rows for part in parts))
+        self.runner.begin_batch(number)
+        self.router.arrived({executor.slot for executor in self.runner.executors()})
+        tried = self.checkpoint.batch_records(number)
+        plan = self._plan_for(tried)
+        switch = self.switching.of_batch(progress.commit, progress.plan, plan)
+        progress.knowledge.forget_changed(progress.plan, plan)
+        first_attempt = 1 + max((record.attempt for record in tried), default=0)
+        dag = progress.dag(plan)
+        return BatchInProgress(number, given, plan, dag, switch, first_attempt, parts, started_monotonic, started_at)
+
+    def _plan_for(self, tried: Sequence[BatchRecord]) -> ExecutionPlan:
+        """Return the plan of the batch's record, or the newest that is ready if the batch has none.
+
+        A manifest that changed since supersedes the recorded plan, which may be why the batch was never committed.
+        """
+        ready = self.router.ready()
+        if not tried:
+            return ready
+        if tried[-1].epoch > ready.epoch.number:  # made after our plan, which was then the newest
+            raise self._another_driver(f"batch {tried[-1].batch} was recorded under epoch {tried[-1].epoch}")
+        recorded = ExecutionPlan.from_json(self.checkpoint.read_epoch(tried[-1].epoch))
+        return recorded if difference(recorded.topology, ready.topology).level == Level.IGNORE else ready
+
+    def _record_attempt(self, batch: BatchInProgress, number: int) -> tuple[Attempt, list[Executor]]:
+        """Record an attempt, which activates its epoch; the record precedes the work of any task."""
+        executors = self._executors(batch.plan)
+        given = batch.input
+        attempt = self._attempt(batch.plan, executors, given.descriptors, batch.switch)
+        attempt = replace(
+            attempt,
+            number=batch.number,
+            attempt=number,
+            flush=given.flush or attempt.flush,
+            final=given.final,
+            most_bytes=attempt.most_bytes if given.is_limited else None,
+            blobs=self.progress.sizes.blobs(batch.parts, batch.plan),
+        )
+        recorded = self.checkpoint.record(
+            BatchRecord(
+                batch=attempt.number,
+                attempt=attempt.attempt,
+                epoch=attempt.epoch,
+                spark_batch=given.counted,
+                watermark=attempt.watermark,
+                sources=given.to_read,
+                chooser_loads={node: loads.tolist() for node, loads in attempt.chooser_loads.items()},
+            )
+        )
+        if not recorded:
+            raise self._another_driver(f"attempt {attempt.attempt} at batch {attempt.number} was recorded")
+        self.router.active(attempt.epoch, attempt.number)
+        return attempt, executors
+
+    def _run(self, batch: BatchInProgress, attempt: Attempt, executors: Sequence[Executor]) -> Results:
+        """Run `attempt`; return its results, with seconds between barriers.
+
+        Raises AttemptLost, BatchTooLarge, PrecopyUnusable, TopologyFailed.
+        """
+        progress = self.progress
+        prefetch = progress.take_prefetch(attempt, executors)
+        progress.running = RunningAttempt(attempt, tuple(executors), batch.plan)
+        began_at = time.monotonic()
+        sent = None if prefetch is None else prefetch.sent
+        results = self.runner.run(attempt, batch.dag.depth, executors, batch.input.rows, sent)
+        try:
+            raise_failures(results)
+        except BatchTooLarge:
+            progress.sizes.were_too_large(results.read_bytes)
+            raise
+        except LargeEnvelope:
+            progress.sizes.envelope_was_too_large()
+            raise
+        progress.sizes.measured(results.read_bytes)
+        results = progress.clocks.by_driver(results, began_at, time.monotonic(), prefetch is not None)
+        timed = between_barriers(results, began_at, lambda name: batch.dag.node(name).level, prefetch is not None)
+        if prefetch is None:
+            progress.reading_seconds = max((report.task_seconds for report in timed.sources), default=0.0)
+        return timed
+
+    def _finish(self, batch: BatchInProgress, attempt: Attempt, results: Results) -> None:
+        """Commit and publish the batch, then pass it on to all that learn from it."""
+        commit = self._commit(batch, attempt, results)
+        self.progress.committed(commit, batch.plan, results.due)
+        self.progress.knowledge.count(results)
+        for text in [*skipped_texts(commit.batch, results), *self.lateness.texts(commit.batch, results)]:
+            self.notify(text)
+        self.publisher.publish(commit)
+        self.compaction.after(commit, batch.dag)
+        self.progress.knowledge.learned.learn(batch.plan.epoch, results.learning_reports)
+        rows, seconds = sum(report.rows for report in results.sources), time.perf_counter() - batch.started_monotonic
+        self.switching.committed(seconds, attempt)
+        self.router.committed(CommittedAttempt(attempt, results, rows, seconds, batch.started_at))
+        self.settled(batch.plan.placement)
+
+    def _commit(self, batch: BatchInProgress, attempt: Attempt, results: Results) -> CommitRecord:
+        self.watermarks.advance(results.event_times, batch.input.poll)
+        if attempt.final:
+            self.watermarks.end()
+        outputs = staged_outputs(results)
+        if results.set_aside:
+            outputs.setdefault(DEAD_LETTERS, []).append(stage_bad_rows(self.checkpoint, attempt, results.set_aside))
+        state = state_after(self.progress.commit, results, batch.plan.epoch, batch.dag.stateful)
+        commit = CommitRecord(
+            batch=attempt.number,
+            attempt=attempt.attempt,
+            epoch=attempt.epoch,
+            spark_batch=batch.input.counted,
+            state=self.compaction.adopt(state, results.compacted),
+            outputs=outputs,
+            watermark_after=self.watermarks.current(),
+            max_event_times=self.watermarks.newest(),
+            rows_in=sum(report.rows for report in results.sources),
+            switch=attempt.switch,
+            end=batch.input.end,
+        )
+        if not self.checkpoint.commit(commit):
+            raise self._another_driver(f"batch {attempt.number} was committed")
+        return commit
+
+    def _executors(self, plan: ExecutionPlan) -> list[Executor]:
+        """Return the executors of the plan's slots, at least one, and of slots that only hand over their state."""
+        now = set(plan.placement.names)
+        before = self.progress.placement_before(plan)
+        leaving = set(before.names) - now if before else set()
+        executors = self.runner.await_executors(lambda executor: executor.slot in now)
+        return executors + [executor for executor in self.runner.executors() if executor.slot in leaving]
+
+    def _attempt(
+        self,
+        plan: ExecutionPlan,
+        executors: Sequence[Executor],
+        descriptors: Sequence[str] = (),
+        switch: GradualSwitch | None = None,
+    ) -> Attempt:
+        """Return an attempt under `plan` on `executors`, numbered 0, after the newest commit."""
+        placement = plan.placement
+        slots = tuple(placement.slots.index(executor.slot) for executor in executors)
+        last = self.progress.commit
+        return Attempt(
+            run=self.run,
+            checkpoint=self.checkpoint.uri,
+            number=0,
+            attempt=0,
+            epoch=plan.epoch.number,
+            previous_epoch=None if last is None else last.epoch,
+            previous=None if last is None else (last.batch, last.attempt),
+            slot_by_partition=slots,
+            partition_by_instance=place_instances(slots, placement, self.progress.placement_before(plan)),
+            watermark=self.watermarks.current(),
+            closed_until=self.watermarks.closed_until(),
+            recorded_at=self.clock(),
+            flush=self.router.must_flush(),
+            descriptors=deal(descriptors, plan.epoch.source_shares, slots, placement.present),
+            most_bytes=TOLERANCE * self.progress.sizes.most_of_task(plan),
+            chooser_loads=dict(self.progress.knowledge.loads),
+            iterations_per_second=self.iterations_per_second,
+            dead_letter=plan.topology.on_bad_tuple == "deadLetter",
+            precopied_at=self.switching.copied_at(last, plan),
+            knowledge=self.progress.knowledge.learned.to_wire(plan.epoch),
+            switch=switch,
+            previous_switch=None if last is None else last.switch,
+            compactions=self.compaction.asked,
+        )
+
+    def _another_driver(self, event: str) -> TopologyFailed:
+        return TopologyFailed(
+            f"{event} by another driver on checkpoint {self.checkpoint.uri}; only one driver may run a topology: stop one of "
+            "the two"
+        )

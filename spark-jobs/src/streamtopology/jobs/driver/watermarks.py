@@ -1,0 +1,139 @@
+"""Watermarks: the event time that each source has reached, and so the windows that can close.
+
+The watermark of a batch is the minimum over the partitions of all sources of (newest event time - delay), as of the commit
+of the batch before. A partition is Kafka's; any other source is one as a whole. One in which polls have found nothing for
+its source's idle timeout no longer holds the others back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from streamtopology.jobs.columnar.event_times import FIRST_SECOND, LAST_SECOND, is_event_time
+from streamtopology.topology import Source
+
+END_OF_TIME = float(LAST_SECOND)
+"""The watermark after the final end of the input: the end of the year 9999, the last one that a timestamp can show."""
+
+WHOLE = ""
+"""The partition of a source that is not partitioned."""
+
+
+class Poll(NamedTuple):
+    """The moment at which the sources were asked for a batch's rows: between `after` and `before`, monotonic seconds."""
+
+    after: float
+    before: float
+
+
+class _Partition(NamedTuple):
+    source: str
+    name: str
+
+
+class Watermarks:
+    """Event times are epoch seconds. The watermark never goes back.
+
+    A batch's rows are judged by two of them: it closes what `current` has passed, and a row is late if its window was closed
+    by an earlier batch, so if `closed_until` has passed it.
+    """
+
+    def __init__(self, sources: Iterable[Source]) -> None:
+        self._marks = {source.name: source.watermark for source in sources if source.watermark is not None}
+        self._newest: dict[_Partition, float] = {}
+        self._silent_since: dict[_Partition, float] = {}
+        self._idle: set[_Partition] = set()
+        self._heard: set[_Partition] = set()
+        self._watermark: float | None = None
+        self._closed_until: float | None = None
+
+    def restore(self, newest: Mapping[str, float], watermark: float | None, closed_until: float | None) -> None:
+        """Restore what the newest commit has: `newest` in the form that `newest` returns, the watermark after its batch, and
+        the one by which the batch closed windows.
+
+        A time that is none reads as missing: former versions committed NaN and infinity.
+        """
+        self._closed_until = _checked(closed_until)
+        self._watermark = _latest(_checked(watermark), self._closed_until)
+        times = {_Partition(*_parted(name)): time for name, time in newest.items() if is_event_time(time)}
+        self._newest = {partition: time for partition, time in times.items() if partition.source in self._marks}
+        self._move()
+
+    def advance(self, seen: Mapping[str, Mapping[str, float]], poll: Poll | None) -> None:
+        """Advance by a committed batch, in which sources and their partitions had these newest event times.
+
+        `poll`: of the batch's rows and those of the batches before it that had none; None if nobody asked for rows, or if not
+        all are read that a poll found, so that their absence says nothing.
+        """
+        self._closed_until = self._watermark
+        heard = {_Partition(source, name): time for source, times in seen.items() for name, time in times.items()}
+        for partition, time in heard.items():
+            if partition.source in self._marks and is_event_time(time):
+                self._hear(partition, time)
+        self._heard |= heard.keys()
+        if poll is not None:
+            for partition in self._known() - self._heard:
+                self._found_nothing(partition, poll)
+            self._heard.clear()
+        self._move()
+
+    def end(self) -> None:
+        """End the input for good: any row with an event time is late from now on."""
+        if self._marks:
+            self._watermark = self._closed_until = END_OF_TIME
+
+    def newest(self) -> dict[str, float]:
+        """Return the newest event time by partition: `source`, or `source/topic/partition`."""
+        return {"/".join(part for part in partition if part != WHOLE): time for partition, time in self._newest.items()}
+
+    def current(self) -> float | None:
+        """Return the watermark; None if some source that still counts has shown no event time yet."""
+        return self._watermark
+
+    def closed_until(self) -> float | None:
+        """Return the watermark by which the newest batch closed windows; None if it closed none."""
+        return self._closed_until
+
+    def has_passed(self, due: float | None) -> bool:
+        """True if the watermark has passed `due` and moved since the newest batch closed windows."""
+        watermark = self._watermark
+        return watermark is not None and watermark != self._closed_until and due is not None and due <= watermark
+
+    def _hear(self, partition: _Partition, time: float) -> None:
+        self._newest[partition] = max(time, self._newest.get(partition, time))
+        for heard in (partition, _Partition(partition.source, WHOLE)):
+            self._silent_since.pop(heard, None)
+            self._idle.discard(heard)
+        if partition.name != WHOLE:
+            self._newest.pop(_Partition(partition.source, WHOLE), None)  # as a former version committed it
+
+    def _found_nothing(self, partition: _Partition, poll: Poll) -> None:
+        since = self._silent_since.setdefault(partition, poll.before)
+        if poll.after - since >= self._marks[partition.source].idle_seconds:
+            self._idle.add(partition)
+
+    def _known(self) -> set[_Partition]:
+        """All partitions that have shown an event time, and each source that has shown none, as a whole."""
+        seen = {partition.source for partition in self._newest}
+        return {*self._newest, *(_Partition(source, WHOLE) for source in self._marks if source not in seen)}
+
+    def _move(self) -> None:
+        counted = self._known() - self._idle
+        if not counted or not counted <= self._newest.keys():
+            return
+        held = min(self._newest[partition] - self._marks[partition.source].delay_seconds for partition in counted)
+        self._watermark = _latest(self._watermark, max(held, FIRST_SECOND))
+
+
+def _parted(name: str) -> tuple[str, str]:
+    source, _, partition = name.partition("/")
+    return source, partition
+
+
+def _checked(time: float | None) -> float | None:
+    return time if is_event_time(time) else None
+
+
+def _latest(*times: float | None) -> float | None:
+    return max((time for time in times if time is not None), default=None)

@@ -1,0 +1,1 @@
+"""Data between the stages of an attempt: routing on the way out, envelopes, reports to the driver."""

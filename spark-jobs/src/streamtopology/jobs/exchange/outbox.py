@@ -1,0 +1,144 @@
+"""Routing of a task's output: hash -> lookup or choose -> one envelope per partition.
+
+An outbox belongs to one task of one attempt. Choosers live as long as it does: each task is a scheduler of its own
+that starts from the loads the driver merged after the last batch.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamtopology.jobs.columnar.keys import KeyColumns
+from streamtopology.jobs.exchange.downstream_counts import DownstreamCounts
+from streamtopology.jobs.exchange.envelope import Envelope, Kind, Section
+from streamtopology.jobs.exchange.learning import apply_knowledge, rehearse_learning
+from streamtopology.jobs.exchange.reports import Report, encode
+from streamtopology.jobs.plan.attempt import Attempt
+from streamtopology.jobs.plan.dag import Dag, Edge, Node
+from streamtopology.jobs.plan.results import FailureKind, TaskFailure
+from streamtopology.routing.epochs.epoch import Epoch, Route
+from streamtopology.routing.groupings import Chooser, make_chooser
+from streamtopology.routing.table.table import partition
+from streamtopology.topology import groupings
+
+MOST_BLOB_BYTES = 64 << 20
+"""A JVM of the smallest executors can hold that in its heap, as a whole, while it is shuffled."""
+
+
+class Outbox:
+    """All that one task sends, by partition. `order` places its rows among those of other tasks at their receivers.
+
+    It is the task's partition, or a number beyond the attempt's partitions where Spark placed the task.
+    """
+
+    def __init__(self, attempt: Attempt, epoch: Epoch, dag: Dag, order: int) -> None:
+        self._attempt = attempt
+        self._epoch = epoch
+        self._dag = dag
+        self._order = order
+        self._envelopes = [Envelope() for _ in range(attempt.partitions)]
+        self._own_partition = order if order < attempt.partitions else 0
+        self._choosers: dict[str, Chooser] = {}
+
+    def send(self, producer: str, batch: pa.RecordBatch, counts: DownstreamCounts | None = None) -> None:
+        """Route `batch` along every edge that leaves `producer`; count it in `counts`, where an instance sends it."""
+        if batch.num_rows == 0 and not self._attempt.dry:
+            return
+        for edge in self._dag.edges_from(producer):
+            self._send_along(edge, batch, counts)
+
+    def send_state(self, node: str, instance: int, batch: pa.RecordBatch) -> None:
+        """Hand state over to `instance`, its new owner."""
+        partition = self._attempt.partition_of(instance)
+        self._envelopes[partition].add_batch(Kind.MOVED, node, instance, self._order, batch)
+
+    def report(self, report: Report) -> None:
+        """Send a report to the driver; it stays at the partition of this task until the last stage."""
+        self._envelopes[self._own_partition].add_bytes(Kind.REPORT, "", 0, self._order, encode(report))
+
+    def forward(self, section: Section) -> None:
+        """Pass a section for a later stage on at the partition of this task."""
+        self._envelopes[self._own_partition].forward(section)
+
+    def envelopes(self) -> list[pa.Buffer]:
+        """The blobs for each partition, in their order, empty ones included; the same number for each, see `Attempt.blobs`.
+
+        If they would be too large, only a report of that is sent.
+        """
+        largest = max(envelope.size for envelope in self._envelopes)
+        if largest > self._attempt.blobs * MOST_BLOB_BYTES:
+            self._envelopes = [Envelope() for _ in self._envelopes]
+            self.report(TaskFailure("sending rows", f"{largest:,} bytes for one partition", FailureKind.LARGE_ENVELOPE, ""))
+        return [blob for envelope in self._envelopes for blob in envelope.seal(self._attempt.blobs)]
+
+    def _send_along(self, edge: Edge, batch: pa.RecordBatch, counts: DownstreamCounts | None) -> None:
+        node = self._dag.node(edge.consumer)
+        batch = edge.fitted(batch)
+        hashes = KeyColumns.from_arrow(batch, edge.key).hashes if edge.key else None
+        active = self._epoch.routes[node.name].instances
+        order, bounds = partition(self._targets(node, hashes, batch.num_rows), active[-1] + 1)
+        if counts is not None:
+            stayed = sum(int(bounds[i + 1] - bounds[i]) for i in self._local_instances(node))
+            counts.add(edge, batch, hashes, stayed)
+        # A dry attempt sends empty pieces, so that every instance sees the real schema and compiles its kernels.
+        receivers = active if self._attempt.dry else np.flatnonzero(np.diff(bounds)).tolist()
+        for instance in receivers:
+            piece = take(batch, order[bounds[instance] : bounds[instance + 1]])
+            receiver = self._attempt.partition_of(instance)
+            target = f"{edge.consumer}/{edge.alias}"
+            self._envelopes[receiver].add_batch(Kind.ROWS, target, instance, self._order, piece)
+
+    def _targets(self, node: Node, hashes: np.ndarray | None, n: int) -> np.ndarray:
+        """int32[n]: the instance of every row; `hashes` uint64[n] are those of their keys."""
+        route = self._epoch.routes[node.name]
+        spec = groupings.get(node.policy)
+        if spec.kind == "table":
+            if route.table is None or hashes is None:
+                raise ValueError(f"{node.name!r} is routed by a table but has none, or no key")
+            return route.table.lookup(hashes)
+        return self._chooser(node, route).choose(hashes, n)
+
+    def _chooser(self, node: Node, route: Route) -> Chooser:
+        """One chooser for all inputs of a node: its load estimates are about instances, not edges.
+
+        There is one at every partition. Each starts from its part of the loads: if every chooser closed the whole gap
+        between two instances, together they would open another, larger by the number of partitions.
+        """
+        if node.name not in self._choosers:
+            active = np.asarray(route.instances, np.int32)
+            loads = np.zeros(active[-1] + 1)
+            known = self._attempt.chooser_loads.get(node.name, loads)[: len(loads)]
+            loads[: len(known)] = known
+            self._choosers[node.name] = make_chooser(
+                node.policy,
+                active,
+                loads[active] / self._attempt.partitions,
+                seed=self._attempt.number * 1_000_003 + self._order,
+                options=route.options,
+                table=route.table,
+                local=self._local_instances(node),
+            )
+            if self._attempt.dry:
+                rehearse_learning(route)
+            apply_knowledge(self._choosers[node.name], route, self._attempt.knowledge.get(node.name), self._attempt.partitions)
+        return self._choosers[node.name]
+
+    def _local_instances(self, node: Node) -> list[int]:
+        """The node's instances at this partition; none where Spark placed the task."""
+        active = self._epoch.routes[node.name].instances
+        return self._attempt.instances_on(self._order, active) if self._order < self._attempt.partitions else []
+
+
+def take(batch: pa.RecordBatch, indices: np.ndarray) -> pa.RecordBatch:
+    """Rows of `batch` at `indices`; fixed-width columns without NULLs take numpy's faster path."""
+    columns = [_take_column(column, indices) for column in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def _take_column(column: pa.Array, indices: np.ndarray) -> pa.Array:
+    kind = column.type
+    if column.null_count == 0 and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        return pa.array(np.take(column.to_numpy(), indices), kind)
+    return pc.take(column, pa.array(indices))

@@ -1,0 +1,64 @@
+"""An archive of Spark's classes (Java's class data sharing), kept with the Python packages: JVMs start with half the CPU.
+
+    python -m streamtopology.jobs.local.class_archive    # records it unless it is there; half a minute, 120 MB
+
+Java checks that an archive fits its own build and the class path; without one that fits, it starts as ever and says nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, cast
+
+from pyspark import SparkContext
+
+from streamtopology.jobs.spark.java_options import DRIVER_JAVA, log4j
+from streamtopology.jobs.spark.session import DRIVER_LOGS, create_session
+
+ARCHIVE = Path(sys.prefix) / "share" / "streamtopology" / "spark-classes.jsa"
+SHARED_CLASSES = f"-XX:SharedArchiveFile={ARCHIVE}"
+"""The option of a JVM that uses the archive."""
+_QUIET = "-Xlog:disable -Xlog:all=error:stderr"  # hundreds of warnings name classes that cannot be archived
+_CLUSTER = "local-cluster[1,1,512]"  # master, worker and driver in the JVM that records
+_WITHIN_SECONDS = 120.0
+
+
+def record(file: Path = ARCHIVE) -> None:
+    """Start a small cluster in one JVM, end it, and keep the classes that it has loaded in `file`.
+
+    Raises `JavaMissing`, OSError if the folder cannot be written, and `subprocess.TimeoutExpired`.
+    """
+    file.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = file.with_suffix(f".{os.getpid()}")
+    recording = shlex.quote(f"-XX:ArchiveClassesAtExit={unfinished}")
+    options = " ".join([recording, _QUIET, *DRIVER_JAVA, log4j(DRIVER_LOGS)])
+    conf = {
+        "spark.driver.extraJavaOptions": options,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.executor.memory": "512m",
+        "spark.ui.enabled": "false",
+    }
+    create_session("class-archive", _CLUSTER, conf).stop()
+    _end_driver_jvm()
+    unfinished.replace(file)
+
+
+def _end_driver_jvm() -> None:
+    """Let the JVM end by itself: it writes the archive then."""
+    gateway = SparkContext._gateway
+    assert gateway is not None
+    process = cast("subprocess.Popen[bytes]", cast("Any", gateway).proc)
+    gateway.shutdown()
+    assert process.stdin is not None
+    process.stdin.close()
+    process.wait(_WITHIN_SECONDS)
+
+
+if __name__ == "__main__":
+    if not ARCHIVE.exists():
+        record()

@@ -1,0 +1,1 @@
+"""Observation of a run: history, figures, /stats, metrics, live view, report."""

@@ -1,0 +1,190 @@
+"""The figures that the view, the report, the picture and the metrics share, each defined once (docs/reference/report.md).
+
+Pure functions of a `History`: nothing here reads a clock or a file.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from statistics import fmean, median
+
+from streamtopology.jobs.observe.history import History
+from streamtopology.jobs.observe.outcome import WARMUP_BATCHES, BatchOutcome
+from streamtopology.routing.load.load_report import LoadReport, Onward
+
+RECENT_BATCHES = 5
+"""Batches over which the present rate is the median: enough to ride over one slow batch."""
+
+JUDGED_ROWS = 30
+"""Rows per instance from which an imbalance is judged: with fewer, chance alone puts a third more on one of them."""
+
+
+def after_warmup(history: History) -> Sequence[BatchOutcome]:
+    """The newest batches without those of the warm-up; all of them when the run was no longer than that."""
+    batches = history.batches
+    gone = history.totals.batches - len(batches)
+    return batches[max(WARMUP_BATCHES - gone, 0) :] or batches
+
+
+def throughput(batches: Sequence[BatchOutcome]) -> float | None:
+    """Source rows per second of processing time: sum of rows / sum of seconds; None without any time."""
+    seconds = sum(batch.seconds for batch in batches)
+    return sum(batch.rows for batch in batches) / seconds if seconds > 0 else None
+
+
+def run_throughput(history: History) -> float | None:
+    """Source rows per second of processing time over the whole run; None without any time."""
+    totals = history.totals
+    return totals.rows / totals.seconds if totals.seconds > 0 else None
+
+
+def warm_throughput(history: History) -> float | None:
+    """`run_throughput` without the warm-up, unless the run was no longer than that."""
+    totals = history.totals
+    if totals.batches <= WARMUP_BATCHES:
+        return run_throughput(history)
+    seconds = totals.seconds - totals.warmup_seconds
+    return (totals.rows - totals.warmup_rows) / seconds if seconds > 0 else None
+
+
+def recent_rate(batches: Sequence[BatchOutcome]) -> float | None:
+    """Rows/s now: the median over the last `RECENT_BATCHES` batches that had rows."""
+    rates = [batch.rows / batch.seconds for batch in batches[-RECENT_BATCHES:] if batch.rows and batch.seconds > 0]
+    return median(rates) if rates else None
+
+
+def operator_names(history: History) -> tuple[str, ...]:
+    """Every operator of the run: those with a policy in the topology's order, then any other that reported."""
+    return tuple(dict.fromkeys([*history.policies, *(operator for operator, _ in history.totals.instances)]))
+
+
+def heaviest_operators(history: History, share: float = 1.0) -> tuple[str, ...]:
+    """Operators by busy seconds over the run, heaviest first: those with at least `share` of the heaviest's."""
+    busy: defaultdict[str, float] = defaultdict(float)
+    for (operator, _), total in history.totals.instances.items():
+        busy[operator] += total.busy_seconds
+    if not busy:
+        return ()
+    most = max(busy.values())
+    return tuple(sorted((name for name in busy if busy[name] >= share * most), key=lambda name: -busy[name]))
+
+
+def reports_of(batch: BatchOutcome, operator: str) -> tuple[LoadReport, ...]:
+    """The operator's load reports in one batch, by instance."""
+    return tuple(sorted((r for r in batch.reports if r.operator == operator), key=lambda r: r.instance))
+
+
+def relative_loads(batch: BatchOutcome, operator: str) -> Mapping[int, float]:
+    """Load / capacity of each instance over the mean of the operator's instances: 1 is exactly its fair share.
+
+    Load / capacity is rows / estimated capacity; an operator with an instance not estimated yet is compared by the
+    busy seconds measured, which are the same thing after the fact.
+    """
+    reports = reports_of(batch, operator)
+    capacities = {r.instance: batch.capacities.get((operator, r.instance), 0.0) for r in reports}
+    if all(capacity > 0 for capacity in capacities.values()):
+        loads = {r.instance: r.rows / capacities[r.instance] for r in reports}
+    else:
+        loads = {r.instance: r.busy_seconds for r in reports}
+    mean = fmean(loads.values()) if loads else 0.0
+    return {instance: load / mean if mean > 0 else 1.0 for instance, load in loads.items()}
+
+
+def imbalance(batch: BatchOutcome, operator: str) -> float | None:
+    """Measured imbalance: busy seconds of the busiest instance over their mean, minus 1.
+
+    The batch has it from the driver; else the maximum of `relative_loads`, minus 1. The controller judges by another figure,
+    `planners.balance.imbalance`.
+    """
+    if operator in batch.imbalance:
+        return batch.imbalance[operator]
+    loads = relative_loads(batch, operator)
+    return max(loads.values()) - 1 if loads else None
+
+
+def judged_imbalance(batch: BatchOutcome, operator: str) -> float | None:
+    """The imbalance for people: None if the operator had fewer than `JUDGED_ROWS` rows per instance."""
+    reports = reports_of(batch, operator)
+    if sum(report.rows for report in reports) < JUDGED_ROWS * len(reports):
+        return None
+    return imbalance(batch, operator)
+
+
+def locality(batch: BatchOutcome) -> Mapping[tuple[str, str], float]:
+    """(operator, consumer of its rows) -> share of these rows that stayed on their executor."""
+    sent: defaultdict[tuple[str, str], Onward] = defaultdict(Onward)
+    for report in batch.reports:
+        for consumer, onward in report.onward.items():
+            sent[report.operator, consumer] += onward
+    return {edge: onward.stayed / onward.rows for edge, onward in sent.items() if onward.rows}
+
+
+def working_seconds(batch: BatchOutcome) -> float:
+    """The seconds of a batch that its rows need: of the source and of each operator the busiest instance, one after the other.
+
+    The rest is the fixed cost of a batch: tasks, exchange, commit.
+    """
+    reading = max((report.busy_seconds for report in batch.source_reports), default=0.0)
+    busiest: defaultdict[str, float] = defaultdict(float)
+    for report in batch.reports:
+        busiest[report.operator] = max(busiest[report.operator], report.busy_seconds)
+    return min(batch.seconds, reading + sum(busiest.values()))
+
+
+def waited_share(history: History) -> float | None:
+    """The share of the time in which no batch ran, since the first batch that is kept; None without two of them."""
+    batches = history.batches
+    if len(batches) < 2:
+        return None
+    whole = batches[-1].committed_at - batches[0].committed_at
+    return max(0.0, 1 - sum(batch.seconds for batch in batches[1:]) / whole) if whole > 0 else None
+
+
+def rate_before_and_after(history: History) -> tuple[float | None, float | None]:
+    """Rows/s before the first re-routing, without the warm-up, and in the last third of the run; None without a batch there."""
+    before, after = _before_and_after(history)
+    first = history.opening[0].number if history.opening else 0
+    return throughput([batch for batch in before if batch.number >= first + WARMUP_BATCHES]), throughput(after)
+
+
+def imbalance_before_and_after(history: History) -> tuple[float | None, float | None]:
+    """Median imbalance of the heaviest operator before the first re-routing, and in the last third of the run.
+
+    Batches with too few rows to judge do not count.
+    Without a re-routing, `before` is the median over the run after warm-up. When the first batch already ran re-routed
+    there is no `before`.
+    """
+    heaviest = heaviest_operators(history)
+    if not heaviest:
+        return None, None
+    before, after = _before_and_after(history)
+    return _median_imbalance(before, heaviest[0]), _median_imbalance(after, heaviest[0])
+
+
+def locality_before_and_after(history: History) -> Mapping[tuple[str, str], tuple[float | None, float | None]]:
+    """By edge the median share of rows that stayed on their executor, over the same batches as the imbalance."""
+    before, after = ([locality(batch) for batch in part] for part in _before_and_after(history))
+    edges = dict.fromkeys(edge for shares in (*before, *after) for edge in shares)
+    return {edge: (_median_of(before, edge), _median_of(after, edge)) for edge in edges}
+
+
+def _median_of(shares: Sequence[Mapping[tuple[str, str], float]], edge: tuple[str, str]) -> float | None:
+    seen = [each[edge] for each in shares if edge in each]
+    return median(seen) if seen else None
+
+
+def _before_and_after(history: History) -> tuple[Sequence[BatchOutcome], Sequence[BatchOutcome]]:
+    """The batches before the first re-routing (without one: after warm-up), and the last third, as far as they are kept."""
+    batches, first = history.batches, history.first_change
+    after = batches[-max(1, len(batches) // 3) :]
+    if first is None:
+        return after_warmup(history), after
+    opening = {batch.number: batch for batch in history.opening}
+    known = {**opening, **{batch.number: batch for batch in batches}}
+    return [batch for number, batch in known.items() if number < first], after
+
+
+def _median_imbalance(batches: Sequence[BatchOutcome], operator: str) -> float | None:
+    seen = [value for batch in batches if (value := judged_imbalance(batch, operator)) is not None]
+    return median(seen) if seen else None

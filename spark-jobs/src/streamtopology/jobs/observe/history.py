@@ -1,0 +1,270 @@
+"""The record of a run: one value per committed batch and per re-routing, as far as memory allows, and sums over all.
+
+The driver appends; the live view, the metrics, the report and the picture only read. Nothing here decides anything. A run
+of a year takes the memory of a run of an hour.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from streamtopology.contract import stats
+from streamtopology.contract.phases import Activity, Phase
+from streamtopology.contract.reason_text import describe
+from streamtopology.contract.reasons import SOURCE, EpochReason, Hold, RemedyKind
+from streamtopology.jobs.observe.outcome import BatchOutcome, RunTotals
+from streamtopology.jobs.observe.recent import Recent
+
+
+@dataclass(frozen=True)
+class SlotInfo:
+    """One executor slot of the run; `index` is the slot number that instances are placed on.
+
+    It is not `present` any more when the run continues without it; its number is not reused.
+    """
+
+    index: int
+    executor: str
+    class_name: str
+    cpu: float
+    present: bool = True
+
+
+@dataclass(frozen=True)
+class Reconfiguration:
+    """One re-routing of one operator, as `report.json` lists it (seconds, bytes; gains as shares of batch time).
+
+    `batch` is the first under the new epoch; state moved with that and the following, `batches` in all.
+    """
+
+    epoch: int
+    batch: int
+    operator: str
+    reason: EpochReason
+    keys_moved: int
+    bytes_moved: int
+    plan_seconds: float
+    published_to_active_seconds: float
+    predicted_gain: float
+    batches: int = 1
+    measured_gain: float | None = None
+
+    @property
+    def changes_shares(self) -> bool:
+        """True if rows go to the operator, or are read by the source, in other shares, which moves no keys."""
+        by_plan = any(stage.kind is RemedyKind.SHARES and stage.stage == self.operator for stage in self.reason.stages)
+        return by_plan or (self.operator == SOURCE and self.predicted_gain != 0)
+
+    def to_stats(self) -> stats.Reconfiguration:
+        """As `/stats` and `report.json` list it, with its reason as a text for people."""
+        return stats.Reconfiguration(**{**vars(self), "reason": describe(self.reason)})
+
+    @staticmethod
+    def from_stats(change: stats.Reconfiguration) -> Reconfiguration:
+        """The re-routing in an answer of `/stats`; of its reason only the text is known."""
+        return Reconfiguration(**{**vars(change), "reason": EpochReason.of_text(change.reason)})
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something a person should read: an executor lost, a plan not executed and why, a bad tuple set aside."""
+
+    at: float
+    batch: int
+    text: str
+
+
+@dataclass(frozen=True)
+class RunningBatch:
+    """The batch that runs now. `rows`: about how many it reads, None if unknown; `began`: by the monotonic `clock`."""
+
+    number: int
+    rows: int | None
+    began: float
+    clock: Callable[[], float]
+
+    @property
+    def seconds(self) -> float:
+        """For how long it has run."""
+        return self.clock() - self.began
+
+
+KEPT_BATCHES = 1000
+"""Newest batches that are kept: about 1.5 kB an instance each."""
+
+KEPT_WHOLE = 64
+"""Newest batches whose reports keep their arrays per key and bucket, for a controller that asks for several at once."""
+
+KEPT_OPENING = 32
+"""First batches that are kept for good: what a re-routing is compared with."""
+
+KEPT_CHANGES = 1000
+KEPT_EVENTS = 1000
+
+Listener = Callable[["History"], None]
+
+
+class History:
+    """The record of one run; safe to read from other threads."""
+
+    def __init__(
+        self,
+        topology: str,
+        slots: tuple[SlotInfo, ...],
+        policies: dict[str, str],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.topology = topology
+        self.slots = slots
+        self.policies = dict(policies)
+        self.activity = Activity(Phase.STARTING)
+        self.address = ""
+        self.stopped_by = ""
+        """The command of another terminal that has stopped the run."""
+        self.running: RunningBatch | None = None
+        self._clock = clock
+        self._idle_since = clock()
+        self.hold: Hold | None = None
+        self.totals = RunTotals()
+        """Sums over all batches, those that are not kept any more included."""
+        self.opening: tuple[BatchOutcome, ...] = ()
+        """The first batches of the run."""
+        self.first_change: int | None = None
+        """The batch of the first re-routing."""
+        self.was_rerouted = False
+        """True if a re-routing moved keys or shares of rows; an epoch may change neither."""
+        self._batches: Recent[BatchOutcome] = Recent(KEPT_BATCHES)
+        self._reconfigurations: Recent[Reconfiguration] = Recent(KEPT_CHANGES)
+        self._events: Recent[Event] = Recent(KEPT_EVENTS)
+        self._listeners: list[Listener] = []
+
+    def listen(self, listener: Listener) -> None:
+        """Call `listener(history)` after every change, in the thread that made it: the driver's, or one that has an event."""
+        self._listeners.append(listener)
+
+    def slots_are(self, slots: Iterable[SlotInfo]) -> None:
+        """Take note of the slots that there are now, those that are gone included."""
+        now = tuple(slots)
+        if now != self.slots:
+            self.slots = now
+            self._changed()
+
+    def served_at(self, address: str) -> None:
+        """Take note of the address where the run's figures are served."""
+        self.address = address
+        self._changed()
+
+    @property
+    def batches(self) -> tuple[BatchOutcome, ...]:
+        """The newest batches, oldest first."""
+        return self._batches.kept()
+
+    @property
+    def last(self) -> BatchOutcome | None:
+        """The newest batch; None before the first."""
+        return self._batches.last()
+
+    @property
+    def newest(self) -> int:
+        """The number of the newest batch; -1 before the first."""
+        last = self.last
+        return -1 if last is None else last.number
+
+    @property
+    def reconfigurations(self) -> tuple[Reconfiguration, ...]:
+        """The newest re-routings, oldest first."""
+        return self._reconfigurations.kept()
+
+    @property
+    def rerouting_count(self) -> int:
+        """The number of all re-routings."""
+        return self._reconfigurations.appended
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """The newest events, oldest first."""
+        return self._events.kept()
+
+    def batches_since(self, seen: int) -> tuple[int, tuple[BatchOutcome, ...]]:
+        """The number of all batches, and those after the first `seen` as far as they are kept."""
+        return self._batches.since(seen)
+
+    def reconfigurations_since(self, seen: int) -> tuple[int, tuple[Reconfiguration, ...]]:
+        """The number of all re-routings, and those after the first `seen` as far as they are kept."""
+        return self._reconfigurations.since(seen)
+
+    def events_since(self, seen: int) -> tuple[int, tuple[Event, ...]]:
+        """The number of all events, and those after the first `seen` as far as they are kept."""
+        return self._events.since(seen)
+
+    def enter(self, phase: Phase, detail: str = "") -> None:
+        """Take note of what the run is doing now; `detail` is the text for people where it says more than the phase."""
+        self.activity = Activity(phase, detail)
+        self._idle_since = self._clock()
+        if phase is Phase.DONE:
+            self.running = None
+        self._changed()
+
+    def starting(self, detail: str) -> None:
+        """The run starts, and does or waits for what `detail` says."""
+        self.enter(Phase.STARTING, detail)
+
+    def is_ready(self) -> bool:
+        """True once batches run, or all have run."""
+        return self.activity.phase in (Phase.RUNNING, Phase.DONE)
+
+    def batch_begins(self, number: int, rows: int | None) -> None:
+        """Take note of a batch that begins, of about as many source rows; None if their number is unknown."""
+        self.running = RunningBatch(number, rows, self._clock(), self._clock)
+        self._changed()
+
+    @property
+    def idle_seconds(self) -> float | None:
+        """For how long the sources have had no rows; None while a batch runs or none can run."""
+        if self.running is not None or self.activity.phase is not Phase.RUNNING:
+            return None
+        return self._clock() - self._idle_since
+
+    def batch_done(self, outcome: BatchOutcome) -> None:
+        self.running = None
+        if outcome.rows:
+            self._idle_since = self._clock()
+        self.totals = self.totals.plus(outcome)
+        if len(self.opening) < KEPT_OPENING:
+            self.opening = (*self.opening, outcome.without_keys())
+        self._batches.append(outcome)
+        self._batches.change(KEPT_WHOLE, BatchOutcome.without_keys)
+        self._changed()
+
+    def rerouted(self, change: Reconfiguration) -> None:
+        if self.first_change is None:
+            self.first_change = change.batch
+        self.was_rerouted |= bool(change.keys_moved or change.predicted_gain or change.changes_shares)
+        self._reconfigurations.append(change)
+        self._changed()
+
+    def held(self, hold: Hold | None) -> None:
+        """Take note of the controller's reason to leave the routing as it is, None for a decision to change it.
+
+        A hold that only waits for the next judgement does not replace the verdict of the last one.
+        """
+        verdict = self.hold
+        if hold is None or not hold.reason.is_waiting or verdict is None or verdict.reason.is_waiting:
+            self.hold = hold
+
+    def gain_measured(self, epoch: int, gain: float) -> None:
+        """Fill in the measured gain of the re-routing that `epoch` was, once enough batches ran under it."""
+        self._reconfigurations.change_all(
+            lambda change: replace(change, measured_gain=gain) if change.epoch == epoch else change
+        )
+        self._changed()
+
+    def event(self, at: float, batch: int, text: str) -> None:
+        self._events.append(Event(at, batch, text))
+        self._changed()
+
+    def _changed(self) -> None:
+        for listener in self._listeners:
+            listener(self)

@@ -1,0 +1,54 @@
+"""Make and prepare an operator of a class; what the user's own code raises meanwhile names class, file and line."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from streamtopology.jobs.operators.base import Operator, OperatorError
+
+_PROJECT = "streamtopology."
+
+
+def make(cls: type[Operator], options: Mapping[str, Any], base_dir: Path) -> Operator:
+    """An operator with these options. Raises OperatorError and what `__init__` means for people: ValueError, ImportError."""
+    with _naming(cls):
+        made = cls(**options)
+        made.base_dir = base_dir
+        return made
+
+
+def prepare(operator: Operator, inputs: Mapping[str, pa.Schema], key: tuple[str, ...]) -> pa.Schema | None:
+    """Prepare the operator and return the schema of its rows. Raises as `make`."""
+    with _naming(type(operator)):
+        return operator.prepare(inputs, key)
+
+
+@contextmanager
+def _naming(cls: type[Operator]) -> Iterator[None]:
+    """Turn an error of a user's class into an OperatorError. One of a built-in class is the project's own, and stays."""
+    try:
+        yield
+    except (ValueError, ImportError):
+        raise
+    except (Exception, SystemExit) as error:
+        if cls.__module__.startswith(_PROJECT):
+            raise
+        raise OperatorError(
+            f"{cls.__name__} raised {type(error).__name__}: {error}{_place(cls, error)}; correct the class, or raise "
+            "OptionError there if an option or column does not fit"
+        ) from error
+
+
+def _place(cls: type[Operator], error: BaseException) -> str:
+    """The last line of the class, or of one that it derives from, on the way to the error."""
+    modules = {kind.__module__ for kind in cls.__mro__ if not kind.__module__.startswith(_PROJECT)}
+    own = {getattr(sys.modules.get(module), "__file__", None) for module in modules}
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in own]
+    return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno}, in {frames[-1].name})" if frames else ""

@@ -1,0 +1,174 @@
+"""Operators that work on one tuple at a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import pyarrow as pa
+
+from streamtopology.jobs.columnar.python_values import python_rows
+from streamtopology.jobs.lazy import LazyModule
+from streamtopology.jobs.operators.base import ERRORS_OF_NO_TUPLE, REPETITIONS, BadTuple, Operator, OperatorError, Output, Rows
+from streamtopology.jobs.state import KeyedState
+
+if TYPE_CHECKING:
+    from streamtopology.jobs.operators import declared_cost
+else:
+    declared_cost = LazyModule("streamtopology.jobs.operators.declared_cost")
+
+
+class TupleState:
+    """The fields of one key, by name: `state["count"] += 1`.
+
+    A field without a shape is a Python number. A field with a shape is a numpy view of dtype[*shape], changed in place.
+    """
+
+    def __init__(self, state: KeyedState, slot: int) -> None:
+        self._state = state
+        self._slot = slot
+
+    def __getitem__(self, field: str) -> Any:
+        value = self._state.column(field)[self._slot]
+        return value if isinstance(value, np.ndarray) else value.item()
+
+    def __setitem__(self, field: str, value: Any) -> None:
+        self._state.column(field)[self._slot] = value
+
+    def values(self) -> dict[str, Any]:
+        """A copy of all fields."""
+        return {field.name: np.copy(self._state.column(field.name)[self._slot]) for field in self._state.schema.fields}
+
+    def update(self, values: Mapping[str, Any]) -> None:
+        """Set the given fields."""
+        for field, value in values.items():
+            self[field] = value
+
+
+class TupleOperator(Operator):
+    """An operator that works on one tuple at a time; override `process_tuple`. Each tuple is timed.
+
+    It costs some microseconds a tuple. A tuple that raises leaves its key's state unchanged.
+
+    >>> class Above(TupleOperator):
+    ...     fields = (Field("times", np.int64),)
+    ...     output = pa.schema([("sensor", pa.int64()), ("times", pa.int64())])
+    ...     def process_tuple(self, row, state):
+    ...         state["times"] += row["celsius"] > 30
+    ...         return {"sensor": row["sensor"], "times": state["times"]}
+    >>> operator, batch = Above(), pa.record_batch({"sensor": [7, 7], "celsius": [31.0, 32.0]})
+    >>> _ = operator.prepare({"readings": batch.schema}, ("sensor",))
+    >>> operator.accept(Rows.of(batch, "readings", ("sensor",)), KeyedState(operator.state)).to_pylist()
+    [{'sensor': 7, 'times': 1}, {'sensor': 7, 'times': 2}]
+    """
+
+    def process_tuple(self, row: dict[str, Any], state: Any) -> Iterable[dict[str, Any]] | dict[str, Any] | None:
+        """Process one tuple, a dict of Python values by column. Returns a dict or dicts to emit, or None.
+
+        A time that Python's do not know, of a year outside of 1 to 9999, comes as its ISO 8601 text.
+        Each dict has all columns of `output`, None for NULL; what else it has is left out. state: the TupleState of the tuple's
+        key, None when the class declares no `fields`. An exception that repeats makes it a bad tuple; a MemoryError or an
+        OSError (network and disk) ends the run.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no process_tuple(); override it")
+
+    def prepare(self, inputs: Mapping[str, pa.Schema], key: tuple[str, ...]) -> pa.Schema | None:
+        self._key = key
+        return super().prepare(inputs, key)
+
+    def process(self, rows: Rows, state: Any) -> Output:
+        return self.accept(rows, state)
+
+    def accept(self, rows: Rows, state: Any, dead_letter: bool = False) -> Output:
+        """Process tuple by tuple. Sets `last_tuple_seconds` (float64[n], the declared cost included)."""
+        if state is None:
+            emitted, _ = self._each_tuple(rows, [None] * len(rows), dead_letter)
+            return self._as_batch(emitted)
+        if rows.keys is None:
+            raise ValueError(f"{type(self).__name__} keeps state per key and needs the rows' keys")
+        is_new = state.find(rows.keys) < 0
+        slots = state.slots(rows.keys)
+        emitted, failed = self._each_tuple(rows, [TupleState(state, slot) for slot in slots.tolist()], dead_letter)
+        if failed.any():
+            state.delete(np.setdiff1d(slots[failed & is_new], slots[~failed]))
+        return self._as_batch(emitted)
+
+    def _each_tuple(
+        self, rows: Rows, states: Sequence[TupleState | None], dead_letter: bool
+    ) -> tuple[list[dict[str, Any]], np.ndarray]:
+        """Rows to emit, and bool[n]: the tuples that were set aside."""
+        nanoseconds = np.zeros(len(rows), np.int64)
+        failed = np.zeros(len(rows), np.bool_)
+        emitted: list[dict[str, Any]] = []
+        columns = [] if self.output is None else self.output.names
+        repetitions = REPETITIONS if dead_letter else 0
+        for place, (row, state) in enumerate(zip(python_rows(rows.batch), states, strict=True)):
+            before = {} if state is None else state.values()
+            started = time.perf_counter_ns()
+            try:
+                emitted.extend(self._one_tuple(row, state, before, columns, repetitions))
+            except ERRORS_OF_NO_TUPLE as error:
+                error.add_note(f"{type(self).__name__} was at {self._named(row)}")
+                raise
+            except Exception as error:
+                what = "" if isinstance(error, OperatorError) else f"{type(self).__name__} raised {type(error).__name__}: "
+                reason = f"{what}{error} on {self._named(row)}"
+                if not dead_letter:
+                    raise BadTuple(place, reason) from error
+                self.put_aside(rows, np.array([place]), reason)
+                failed[place] = True
+            nanoseconds[place] = time.perf_counter_ns() - started
+        self.last_tuple_seconds = nanoseconds * 1e-9
+        return emitted, failed
+
+    def _one_tuple(
+        self,
+        row: dict[str, Any],
+        state: TupleState | None,
+        before: Mapping[str, Any],
+        columns: Sequence[str],
+        repetitions: int,
+    ) -> list[dict[str, Any]]:
+        """The rows to emit for one tuple. If it fails, `state` is `before`, and it is run again up to `repetitions` times."""
+        while True:
+            try:
+                declared_cost.burn(1, self.iterations_per_tuple)
+                return [self._checked(each, columns) for each in _as_rows(self.process_tuple(row, state))]
+            except Exception as error:
+                if state is not None:
+                    state.update(before)
+                if repetitions == 0 or isinstance(error, ERRORS_OF_NO_TUPLE):
+                    raise
+                repetitions -= 1
+
+    def _checked(self, emitted: Any, columns: Sequence[str]) -> dict[str, Any]:
+        """`emitted`, a dict with all `columns`. Raises OperatorError."""
+        if not isinstance(emitted, Mapping):
+            raise OperatorError(f"{type(self).__name__} emits {emitted!r}, which is no dict")
+        for name in columns:
+            if name not in emitted:
+                has = ", ".join(map(str, emitted)) or "none"
+                raise OperatorError(
+                    f"{type(self).__name__} emits a dict without {name!r}, a column of its `output` "
+                    f"(None is NULL; it has: {has})"
+                )
+        return cast("dict[str, Any]", emitted)
+
+    def _as_batch(self, emitted: list[dict[str, Any]]) -> Output:
+        if not emitted:
+            return None
+        if self.output is None:
+            raise TypeError(f"{type(self).__name__} returns tuples; set `output`, their schema")
+        return pa.RecordBatch.from_pylist(emitted, schema=self.output)
+
+    def _named(self, row: dict[str, Any]) -> str:
+        """The tuple's key, or the whole tuple when it has none."""
+        return "key " + ", ".join(f"{name}={row.get(name)!r}" for name in self._key) if self._key else repr(row)
+
+
+def _as_rows(returned: Iterable[dict[str, Any]] | dict[str, Any] | None) -> Iterable[dict[str, Any]]:
+    if returned is None:
+        return []
+    return cast("Iterable[dict[str, Any]]", [returned] if isinstance(returned, dict) else returned)

@@ -1,0 +1,350 @@
+"""From the manifest to what runs: nodes on levels, joined by edges.
+
+An operator whose grouping may send one key to several instances becomes two nodes, a *partial* (any instance) and a
+*merge* (`fields`); every other operator is one node. A level is a Spark stage: all nodes of a level run side by side,
+and what they emit reaches later levels. The DAG is a pure function of the topology and the sources' schemas, so
+driver and tasks compile the same one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from streamtopology.contract.reasons import PARTIAL
+from streamtopology.jobs.operators import BUILTINS, LoadError, load, preparing
+from streamtopology.jobs.operators.base import Operator
+from streamtopology.jobs.operators.partial_merge import MergeOperator, PartialOperator
+from streamtopology.jobs.plan.diagnosis import diagnose, split_refusal
+from streamtopology.jobs.plan.meeting_keys import cast_columns, casts, meet
+from streamtopology.jobs.state import StateSchema
+from streamtopology.topology import ManifestError, OperatorSpec, Problem, Topology, groupings, nearest
+
+
+@dataclass(frozen=True)
+class Edge:
+    """The stream from a source or node to a node; `alias` is the consumer's name for it, `key` its key columns.
+
+    casts: key columns that arrive in another type, in which keys of all inputs meet.
+    """
+
+    producer: str
+    consumer: str
+    alias: str
+    key: tuple[str, ...]
+    casts: tuple[tuple[str, pa.DataType], ...] = ()
+
+    def fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows of the producer as they arrive at the consumer."""
+        return cast_columns(batch, self.casts) if self.casts else batch
+
+
+@dataclass(frozen=True)
+class Node:
+    """One operator as it runs. `make()` gives a fresh, prepared operator for one instance."""
+
+    name: str
+    operator: str
+    run: str
+    policy: str
+    parallelism: int
+    level: int
+    key: tuple[str, ...]
+    flush_every: int
+    edges: tuple[Edge, ...]
+    inputs: Mapping[str, pa.Schema]
+    output: pa.Schema | None
+    state: StateSchema | None
+    make: Callable[[], Operator]
+
+    @property
+    def is_built_in(self) -> bool:
+        """True for an operator of the project, which may be run on dummy rows."""
+        return self.run in BUILTINS
+
+    @property
+    def is_partial(self) -> bool:
+        return self.name.endswith(PARTIAL)
+
+
+@dataclass(frozen=True)
+class Dag:
+    """All nodes in topological order; producers are source names and node names."""
+
+    nodes: tuple[Node, ...]
+    sources: Mapping[str, pa.Schema]
+
+    @property
+    def depth(self) -> int:
+        return max(node.level for node in self.nodes)
+
+    @property
+    def stateful(self) -> set[str]:
+        """The names of the nodes that keep state."""
+        return {node.name for node in self.nodes if node.state is not None}
+
+    def node(self, name: str) -> Node:
+        return next(node for node in self.nodes if node.name == name)
+
+    def at(self, level: int) -> tuple[Node, ...]:
+        return tuple(node for node in self.nodes if node.level == level)
+
+    def are_planned_together(self, edge: Edge) -> bool:
+        """True if the edge joins two operators whose tables one planner makes together."""
+        producer = next((node for node in self.nodes if node.name == edge.producer), None)
+        if producer is None or _joint_planner(producer) is None:
+            return False
+        return _joint_planner(producer) == _joint_planner(self.node(edge.consumer))
+
+    def edges_from(self, producer: str) -> tuple[Edge, ...]:
+        return tuple(edge for node in self.nodes for edge in node.edges if edge.producer == producer)
+
+
+def _joint_planner(node: Node) -> str | None:
+    """The planner that makes the node's table together with others', if one does."""
+    grouping = groupings.get(node.policy)
+    return grouping.planner if grouping.plans_jointly else None
+
+
+def compile_dag(topology: Topology, sources: Mapping[str, pa.Schema], base_dir: Path) -> Dag:
+    """Lay out `topology`.
+
+    `sources` are the schemas the operators see, after each source's select. Raises ManifestError with every problem
+    that only shows here: a class that does not load, an option or column that does not fit, a key that is not there, a
+    splitting policy before state that cannot combine.
+    """
+    schemas: dict[str, pa.Schema] = dict(sources)
+    levels = dict.fromkeys(sources, 0)
+    windows_before: dict[str, str] = {}  # operator -> the window-aggregate whose rows it passes on
+    silent: set[str] = set()
+    nodes: list[Node] = []
+    problems: list[Problem] = []
+    for operator in topology.operators:
+        problems += _silent_inputs(operator, silent)
+        problems += _windows_of_windows(operator, base_dir, windows_before)
+        made: list[Node] = []
+        failure: list[Problem] = []
+        if all(given.source in schemas for given in operator.inputs):
+            try:
+                made = _nodes_of(operator, schemas, levels, base_dir)
+            except (ValueError, ImportError) as error:
+                failure = [Problem(operator.path, f"operator {operator.name!r}: {error}")]
+        if not made:
+            found = diagnose(operator, _likely_inputs(operator, topology, schemas), base_dir)
+            problems += found.problems or failure
+            levels[operator.name] = 1 + max((levels.get(given.source, 0) for given in operator.inputs), default=0)
+            if found.output is not None:
+                schemas[operator.name] = found.output
+        for node in made:
+            levels[node.name] = node.level
+            if node.output is not None:
+                schemas[node.name] = node.output
+            else:
+                silent.add(node.name)
+        nodes.extend(made)
+    dag = Dag(tuple(nodes), dict(sources))
+    problems += _uncountable_pairs(topology, dag)
+    if problems:
+        raise ManifestError(problems)
+    return dag
+
+
+def _silent_inputs(operator: OperatorSpec, silent: set[str]) -> list[Problem]:
+    return [
+        Problem(
+            f"{operator.path}.inputs[{position}]",
+            f"operator {operator.name!r} reads {given.source!r}, which emits no rows; set `output` in its class",
+        )
+        for position, given in enumerate(operator.inputs)
+        if given.source in silent
+    ]
+
+
+def _likely_inputs(
+    operator: OperatorSpec, topology: Topology, schemas: Mapping[str, pa.Schema]
+) -> Mapping[str, pa.Schema] | None:
+    """The schemas of the operator's inputs by alias; of a misspelt input that of the only name like it. None: unknown."""
+    names = {*(source.name for source in topology.sources), *(other.name for other in topology.operators)}
+    meant: dict[str, pa.Schema] = {}
+    for given in operator.inputs:
+        name = given.source if given.source in names else nearest(given.source, names - {operator.name})
+        if name is None or name not in schemas or (name != given.source and nearest(given.source, names - {name})):
+            return None
+        meant[given.alias] = schemas[name]
+    return meant or None
+
+
+def _uncountable_pairs(topology: Topology, dag: Dag) -> list[Problem]:
+    """Problems of operators that are to be planned together and cannot be."""
+    problems: list[Problem] = []
+    for node in dag.nodes:
+        for edge in (edge for edge in node.edges if dag.are_planned_together(edge)):
+            producer = dag.node(edge.producer)
+            operator = topology.operator(producer.operator)
+            lost = [column for column in producer.key if column not in (producer.output or pa.schema([])).names]
+            if lost:
+                sentence = (
+                    f"operator {producer.name!r}: it does not pass its key column {lost[0]!r} on, so that policy "
+                    f"{producer.policy!r} cannot count which keys of {node.name!r} follow it; emit it, or use mixed"
+                )
+                problems.append(Problem(f"{operator.path}.grouping.policy", sentence))
+            if producer.parallelism != node.parallelism:
+                sentence = (
+                    f"operators {producer.name!r} and {node.name!r} are planned together by {node.policy!r} and need the same "
+                    f"parallelism; found {producer.parallelism} and {node.parallelism}"
+                )
+                problems.append(Problem(f"{operator.path}.parallelism", sentence))
+    return problems
+
+
+def _windows_of_windows(operator: OperatorSpec, base_dir: Path, windows_before: dict[str, str]) -> list[Problem]:
+    """Refuse windows over windows: one watermark serves all levels, and all that a closed window emits is behind it."""
+    try:
+        cls = load(operator.run, base_dir)
+    except LoadError:
+        return []  # the operator has a problem of its own
+    before = next((windows_before[given.source] for given in operator.inputs if given.source in windows_before), None)
+    if before is not None or cls.emits_behind_watermark:
+        windows_before[operator.name] = before or operator.name
+    if before is None or not cls.drops_late_rows:
+        return []
+    sentence = (
+        f"operator {operator.name!r}: it would leave out every row as late, because {before!r} emits a window only when the "
+        f"watermark has passed it. Read the input of {before!r} instead, or write its results to a sink that another "
+        "topology reads"
+    )
+    return [Problem(f"{operator.path}.inputs", sentence)]
+
+
+def _nodes_of(
+    operator: OperatorSpec, schemas: Mapping[str, pa.Schema], levels: Mapping[str, int], base_dir: Path
+) -> list[Node]:
+    policy = operator.grouping.policy
+    cls = load(operator.run, base_dir)
+    key = operator.grouping.key
+    inputs = {given.alias: schemas[given.source] for given in operator.inputs}
+    keys = {given.alias: given.key or key for given in operator.inputs}
+    for alias, columns in keys.items():
+        missing = [column for column in columns if column not in inputs[alias].names]
+        if missing:
+            raise ValueError(f"key column {missing[0]!r} is not in input {alias!r}, which has {inputs[alias].names}")
+
+    meeting = meet(inputs, keys)
+
+    def prepared(inputs: Mapping[str, pa.Schema]) -> tuple[Operator, pa.Schema | None]:
+        running = preparing.make(cls, operator.options, base_dir)
+        running.late_schema = None if operator.late is None else _late_schema(operator, cls, inputs)
+        return running, preparing.prepare(running, inputs, key)
+
+    running, output = prepared(meeting.inputs)
+    if running.state is not None:
+        if meeting.clashes:
+            raise ValueError(meeting.clashes[0].sentence)
+        inputs = dict(meeting.inputs)
+    elif meeting.inputs != inputs:  # nothing meets where nothing is kept
+        running, output = prepared(inputs)
+
+    def make() -> Operator:
+        return prepared(inputs)[0]
+
+    level = 1 + max(levels[given.source] for given in operator.inputs)
+    splits = running.state is not None and groupings.get(policy).splits_keys
+    consumer = operator.name + PARTIAL if splits else operator.name
+    edges = tuple(
+        Edge(one.source, consumer, one.alias, keys[one.alias], casts(schemas[one.source], inputs[one.alias], keys[one.alias]))
+        for one in operator.inputs
+    )
+    if not splits:
+        whole = Node(
+            name=operator.name,
+            operator=operator.name,
+            run=operator.run,
+            policy=policy,
+            parallelism=operator.parallelism,
+            level=level,
+            key=key,
+            flush_every=1,
+            edges=edges,
+            inputs=inputs,
+            output=output,
+            state=running.state,
+            make=make,
+        )
+        return [whole]
+    if refusal := split_refusal(operator, running):
+        raise ValueError(refusal)
+    return _split(operator, policy, inputs, edges, output, level, make)
+
+
+def _late_schema(operator: OperatorSpec, cls: type[Operator], inputs: Mapping[str, pa.Schema]) -> pa.Schema:
+    """The rows of the sink that `late` names: the columns of all inputs; a row has NULL in those that its input lacks."""
+    if not cls.drops_late_rows:
+        raise ValueError(f"late names the sink {operator.late!r}, but {operator.run!r} leaves out no row as late; remove late")
+    try:
+        return pa.unify_schemas(list(inputs.values()))
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise ValueError(
+            f"late names the sink {operator.late!r}, whose rows have the columns of all inputs, but two inputs have a column "
+            f"of one name and different types ({error}); rename or cast it in a map"
+        ) from error
+
+
+def _split(
+    operator: OperatorSpec,
+    policy: str,
+    inputs: Mapping[str, pa.Schema],
+    edges: tuple[Edge, ...],
+    output: pa.Schema | None,
+    level: int,
+    make: Callable[[], Operator],
+) -> list[Node]:
+    """The two nodes of a split edge: partials on any instance, merged under the operator's own name."""
+    name, key = operator.name, operator.grouping.key
+
+    def make_partial() -> Operator:
+        return PartialOperator(make())
+
+    def make_merge() -> Operator:
+        return MergeOperator(make())
+
+    partial, merge = make_partial(), make_merge()
+    flushed = partial.prepare(inputs, key)
+    if flushed is None:
+        raise ValueError("a partial operator must emit what it gathered")
+    merge_inputs = {name + PARTIAL: flushed}
+    merge.prepare(merge_inputs, key)
+    return [
+        Node(
+            name=name + PARTIAL,
+            operator=name,
+            run=operator.run,
+            policy=policy,
+            parallelism=operator.parallelism,
+            level=level,
+            key=key,
+            flush_every=operator.aggregate_every,
+            edges=edges,
+            inputs=inputs,
+            output=flushed,
+            state=partial.state,
+            make=make_partial,
+        ),
+        Node(
+            name=name,
+            operator=name,
+            run=operator.run,
+            policy="fields",
+            parallelism=operator.parallelism,
+            level=level + 1,
+            key=key,
+            flush_every=1,
+            edges=(Edge(name + PARTIAL, name, name + PARTIAL, key),),
+            inputs=merge_inputs,
+            output=output,
+            state=merge.state,
+            make=make_merge,
+        ),
+    ]

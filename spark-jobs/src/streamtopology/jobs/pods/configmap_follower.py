@@ -1,0 +1,138 @@
+"""Follower of the routing ConfigMap: applies its contents to the running topology, or refuses them with a reason."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from queue import Empty, SimpleQueue
+
+from streamtopology.contract.reason_text import describe
+from streamtopology.contract.routing_configmap import RoutingMapError
+from streamtopology.contract.stats import Refusal
+from streamtopology.jobs.checkpoint import CheckpointError
+from streamtopology.jobs.plan.execution_plan import ExecutionPlan
+from streamtopology.jobs.pods.configmap_watch import ConfigMapContent
+from streamtopology.jobs.pods.routing_configmap import PlannedEpoch, RoutingMap
+from streamtopology.jobs.runtime.topology_run import TopologyRun
+from streamtopology.topology import ManifestError, Topology
+
+Mailbox = SimpleQueue[ConfigMapContent | None]
+_LOOK_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class Taken:
+    """The topology that runs, and its generation."""
+
+    topology: Topology
+    generation: int
+
+
+class Follower:
+    """Applies contents. `taken` is what runs; `refused` the newest refusal, None after a success."""
+
+    def __init__(self, run: TopologyRun, name: str, first: RoutingMap) -> None:
+        self._run = run
+        self._name = name
+        self.taken = Taken(first.topology, first.generation)
+        self.refused: Refusal | None = None
+        self._take_epoch(first)
+
+    @property
+    def generation(self) -> int:
+        """Of the running topology."""
+        return self.taken.generation
+
+    def take(self, content: ConfigMapContent | None) -> None:
+        """Apply new contents of the ConfigMap as far as the run can; without the map nothing changes."""
+        if content is None:
+            self._refuse(None, None, f"ConfigMap {self._name} is gone: the routing stays as it is")
+            return
+        try:
+            routing = RoutingMap.read(self._name, content.data, content.binary_data)
+        except (RoutingMapError, ManifestError) as wrong:
+            self._refuse(None, None, str(wrong))
+            return
+        if self._take_topology(routing):
+            self._take_epoch(routing)
+
+    def _take_topology(self, routing: RoutingMap) -> bool:
+        """Apply the topology of `routing`; autoscaling changes it within a generation, too. Returns False if it was refused."""
+        if routing.topology != self.taken.topology:
+            try:
+                self._run.notify(self._run.apply(routing.topology))
+            except (ValueError, CheckpointError) as refusal:  # ManifestError included
+                self._refuse(None, routing.generation, str(refusal))
+                return False
+        self.taken = Taken(routing.topology, routing.generation)
+        self.refused = None
+        return True
+
+    def _take_epoch(self, routing: RoutingMap) -> None:
+        planned = routing.planned
+        if planned is None:
+            return
+        try:
+            if planned.epoch.number > self._run.router.newest().epoch.number:
+                self._publish(planned)
+                return
+            self._refuse_another(planned)
+            if planned.state == "ready":
+                self._run.router.run_prepared(planned.epoch.number)
+        except (ValueError, CheckpointError) as refusal:  # the thread that follows survives a checkpoint out of reach
+            self._refuse(planned.epoch.number, planned.generation, str(refusal))
+
+    def _publish(self, planned: PlannedEpoch) -> None:
+        if planned.generation != self.generation:
+            number, generation = planned.epoch.number, planned.generation
+            raise ValueError(f"epoch {number} was planned for generation {generation}, this run is of {self.generation}")
+        self._run.router.publish(planned.epoch, prepared=planned.state == "prepared")
+
+    def _refuse_another(self, planned: PlannedEpoch) -> None:
+        """Refuse an epoch whose number this run gave to an epoch of its own."""
+        number = planned.epoch.number
+        checkpoint = self._run.checkpoint
+        if planned.generation != self.generation or number not in checkpoint.epochs():
+            return
+        known = ExecutionPlan.from_json(checkpoint.read_epoch(number)).epoch
+        if replace(planned.epoch, placement=planned.epoch.placement or known.placement).to_json() != known.to_json():
+            raise ValueError(f"epoch {number} is another one here ({describe(known.reason)}): plan again from /stats")
+
+    def _refuse(self, epoch: int | None, generation: int | None, why: str) -> None:
+        self.refused = Refusal(epoch, generation, why)
+        self._run.notify(f"not taken from ConfigMap {self._name}: {why}")
+
+
+@contextmanager
+def following(mailbox: Mailbox, follower: Follower) -> Iterator[None]:
+    """While entered, pass contents from `mailbox` to `follower`; of several at once only the newest."""
+    done = threading.Event()
+
+    def follow() -> None:
+        while not done.is_set():
+            content = newest(mailbox, _LOOK_SECONDS)
+            if content:
+                follower.take(content[0])
+
+    thread = threading.Thread(target=follow, name="routing-follower", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def newest(mailbox: Mailbox, timeout_seconds: float) -> list[ConfigMapContent | None]:
+    """Return the newest content in the mailbox as a list of one; an empty list if none arrives in time."""
+    try:
+        content = mailbox.get(timeout=timeout_seconds)
+        while True:
+            try:
+                content = mailbox.get_nowait()
+            except Empty:
+                return [content]
+    except Empty:
+        return []

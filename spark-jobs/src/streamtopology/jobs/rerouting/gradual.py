@@ -1,0 +1,119 @@
+"""The gradual switch: the number of portions in which state moves to its new owners, and how many each batch takes.
+
+If all state moves with one batch, that batch grows with the state. In portions every batch is a little longer instead,
+and the switch takes several batches. A run starts with one portion a batch and takes more as long as batches stay close
+to their usual duration.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from streamtopology.jobs.checkpoint import Checkpoint, CommitRecord, Copied
+from streamtopology.jobs.checkpoint.precopies import is_whole_after
+from streamtopology.jobs.plan.attempt import Attempt
+from streamtopology.jobs.plan.execution_plan import ExecutionPlan
+from streamtopology.jobs.rerouting.movement import moving_state_bytes
+from streamtopology.routing.epochs.gradual_switch import GradualSwitch, can_switch_gradually
+
+MOST_PORTIONS = 256
+LITTLE_LONGER, TOO_LONG = 1.1, 1.2
+"""Durations relative to a usual batch: up to the first the next batch takes more portions, above the second fewer."""
+
+BATCHES_OF_LATE = 8
+
+
+def portions_for(before: ExecutionPlan, plan: ExecutionPlan, commit: CommitRecord) -> int:
+    """Return the number of portions of a switch from `before` to `plan`, by the manifest's size; 1 if it cannot be gradual."""
+    if not can_switch_gradually(before.placed_epoch, plan.placed_epoch):
+        return 1
+    per_executor = moving_state_bytes(before, plan, commit) / len(plan.placement.present)
+    slowest = min(1.0, *(executors.cpu for executors in plan.topology.executors))
+    portion = max(slowest * plan.topology.migration.portion_bytes, 1)
+    return min(max(math.ceil(per_executor / portion), 1), MOST_PORTIONS)
+
+
+@dataclass
+class Pace:
+    """The portions of the next batch, by the duration of earlier ones. All seconds are of whole batches."""
+
+    portions: int = 1
+    _usual: deque[float] = field(default_factory=lambda: deque(maxlen=BATCHES_OF_LATE))
+
+    def usual_batch(self, seconds: float) -> None:
+        """Note a committed batch without a portion: the next switch starts slowly."""
+        self._usual.append(seconds)
+        self.portions = 1
+
+    def batch_with_portions(self, seconds: float, taken: int) -> None:
+        """Note a committed batch that took `taken` portions. Without a usual batch to compare with, the pace stays."""
+        if not self._usual:
+            return
+        longer = seconds / statistics.median(self._usual)
+        if longer <= LITTLE_LONGER:
+            self.portions = 2 * taken
+        elif longer > TOO_LONG:
+            self.portions = max(1, taken // 2)
+        else:
+            self.portions = taken
+
+
+@dataclass
+class GradualSwitching:
+    """The course of gradual switches: each batch's share of its plan's epoch, and the pre-copy that the share uses."""
+
+    checkpoint: Checkpoint
+    notify: Callable[[str], None]
+    pace: Pace = field(default_factory=Pace)
+    _answered: tuple[tuple[int, GradualSwitch | None, int], GradualSwitch | None] | None = None
+
+    def of_batch(self, last: CommitRecord | None, before: ExecutionPlan | None, plan: ExecutionPlan) -> GradualSwitch | None:
+        """Return how far the batch after `last`, which ran under `before`, is switched to `plan`; None: completely.
+
+        The answer for a batch stays the same, so that the batch can be prefetched.
+        """
+        if last is None or before is None:
+            return None
+        asked = last.epoch, last.switch, plan.epoch.number
+        if self._answered is None or self._answered[0] != asked:
+            self._answered = asked, self._switch(last, before, plan)
+        return self._answered[1]
+
+    def _switch(self, last: CommitRecord, before: ExecutionPlan, plan: ExecutionPlan) -> GradualSwitch | None:
+        if plan.epoch.number == last.epoch:
+            return None if last.switch is None else last.switch.advanced(self.pace.portions)
+        portions = self._portions(before, plan, last)
+        if portions > 1:
+            self.notify(f"epoch {plan.epoch.number}: state moves in {portions} portions, over up to as many batches")
+        return GradualSwitch.started(last.epoch, self.pace.portions, portions)
+
+    def committed(self, seconds: float, attempt: Attempt) -> None:
+        """Note that `attempt` was committed, `seconds` after its batch began."""
+        if not attempt.hands_over:
+            self.pace.usual_batch(seconds)
+        elif attempt.switch is not None:
+            self.pace.batch_with_portions(seconds, len(attempt.portions_moving(attempt.switch.portions)))
+
+    def copied_at(self, last: CommitRecord | None, plan: ExecutionPlan) -> int | None:
+        """Return the batch as of which the moving state was pre-copied; None: all of it moves with this batch."""
+        if last is None or (plan.epoch.number == last.epoch and last.switch is None):
+            return None
+        copied = self.checkpoint.precopies.copied(plan.epoch.number)
+        return copied.batch if copied is not None and _serves(copied, last) else None
+
+    def _portions(self, before: ExecutionPlan, plan: ExecutionPlan, last: CommitRecord) -> int:
+        copied = self.checkpoint.precopies.copied(plan.epoch.number)
+        if copied is not None and _serves(copied, last):
+            return copied.portions
+        return portions_for(before, plan, last) if last.switch is None else 1
+
+
+def _serves(copied: Copied, last: CommitRecord) -> bool:
+    """True if the pre-copy is of what moves after `last`: nothing else has moved since, and no delta is gone."""
+    under_way = last.switch if last.epoch == copied.epoch else None
+    follows = last.epoch if under_way is None else under_way.follows
+    return copied.follows == follows and is_whole_after(last.state, copied.batch)

@@ -1,0 +1,304 @@
+"""The control loop in the driver's process: watches committed batches, publishes epochs, keeps their history.
+
+An epoch is *ready* when its plan is in the checkpoint, and *active* from the first batch record that names it. The
+driver takes the newest ready one at each batch boundary; nothing waits for it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+
+from streamtopology.contract.reason_text import describe
+from streamtopology.contract.reasons import PARTIAL, SOURCE, EpochCause, EpochReason, Hold, HoldReason
+from streamtopology.jobs.checkpoint import Checkpoint
+from streamtopology.jobs.observe.history import History, SlotInfo
+from streamtopology.jobs.plan.execution_plan import ExecutionPlan
+from streamtopology.jobs.plan.initial_routes import first_routes, measured_routes
+from streamtopology.jobs.rerouting.batch_outcome import batch_outcome
+from streamtopology.jobs.rerouting.epoch_ledger import EpochLedger
+from streamtopology.jobs.rerouting.port import CommittedAttempt
+from streamtopology.jobs.rerouting.precopy import Precopy
+from streamtopology.routing.control.controller import Controller
+from streamtopology.routing.control.decisions import Recommend, Reroute, TopologyFacts
+from streamtopology.routing.control.feed import CommittedBatch, Feed
+from streamtopology.routing.control.slot_model import SlotModel, bound
+from streamtopology.routing.epochs.epoch import Epoch
+from streamtopology.routing.epochs.placement import Placement
+from streamtopology.routing.epochs.rescaling import class_of, instances_of, most_instances, rescaled_shares, slot_names
+from streamtopology.topology import Topology
+
+
+class InProcessRouter:
+    """Implements the driver's `Router`. `clock` is monotonic seconds; `declared_cpu` cores of the slots by name.
+
+    Unless it `decides`, it only measures, and its epochs come from callers of `apply` and `publish`.
+    """
+
+    def __init__(
+        self,
+        plan: ExecutionPlan,
+        checkpoint: Checkpoint,
+        controller: Controller,
+        history: History,
+        declared_cpu: Callable[[], Mapping[str, float]],
+        clock: Callable[[], float],
+        decides: bool = True,
+        precopy: Precopy | None = None,
+    ) -> None:
+        self._ready = plan
+        self._active = plan
+        self._checkpoint = checkpoint
+        self._controller = controller
+        self._feed = Feed(controller)
+        self._history = history
+        self._declared_cpu = declared_cpu
+        self._clock = clock
+        self._decides = decides
+        self._precopy = precopy or Precopy(checkpoint, None, lambda text: None, clock)
+        self._prepared: ExecutionPlan | None = None
+        self._arrived: frozenset[str] = frozenset()
+        self._awaiting_flush: ExecutionPlan | None = None
+        self._ledger = EpochLedger(history, clock)
+        self._last_notice = ""
+        self._rows_per_source_row: dict[str, float] = {}
+        self._bound = 0.0
+        self._lock = threading.Lock()
+        self._deciding = threading.Lock()  # one new epoch at a time: `apply` comes from another thread
+        checkpoint.write_epoch(plan.epoch.number, plan.to_json())
+        self._show_slots()
+
+    @property
+    def topology(self) -> Topology:
+        """The newest topology applied; its plan may wait for partials to be flushed."""
+        return self.newest().topology
+
+    @property
+    def epoch(self) -> Epoch:
+        return self._active.epoch
+
+    def ready(self) -> ExecutionPlan:
+        prepared = self._prepared
+        if prepared is not None and self._precopy.poll():
+            with self._lock:
+                if self._prepared is prepared:
+                    self._ready, self._prepared = prepared, None
+        with self._lock:
+            return self._ready
+
+    def must_flush(self) -> bool:
+        """True if a plan that no longer splits an edge waits for one batch that flushes the partials."""
+        with self._lock:
+            return self._awaiting_flush is not None
+
+    def active(self, epoch: int, batch: int) -> None:
+        with self._lock:
+            self._ledger.active(epoch)
+            if self._ready.epoch.number == epoch:
+                self._active = self._ready
+        self._show_slots()
+
+    def committed(self, done: CommittedAttempt) -> None:
+        """Learn from a batch, then decide; a plan that pays becomes the next epoch."""
+        batch = _batch(done)
+        self._feed.take(batch)
+        self._note_rows(done)
+        model = self._controller.model(self._facts())
+        self._bound = self._bound_by(model)
+        self._history.batch_done(batch_outcome(done, model, self._bound))
+        self._ledger.committed(done)
+        self._ledger.note_gains(self._controller.outcomes)
+        with self._deciding:
+            changing = self._is_changing(flushed=done.attempt.flush) or batch.moving
+            if not changing and self._decides:
+                self._judge(done)
+
+    def _judge(self, done: CommittedAttempt) -> None:
+        started = self._clock()
+        decision = self._controller.step(started, self._active.epoch, self._facts())
+        self._history.held(decision if isinstance(decision, Hold) else None)
+        if isinstance(decision, Reroute):
+            usual = max(done.seconds, 1e-9)
+            gains = {
+                name: (plan.predicted_seconds_before - plan.predicted_seconds_after) / usual
+                for name, plan in decision.plans.items()
+            }
+            self._publish(self._ready.topology, decision.epoch, self._clock() - started, gains)
+        elif isinstance(decision, Recommend):
+            self._notify(done, f"recommended: {describe(decision.reason)}")
+        elif isinstance(decision, Hold) and decision.reason is HoldReason.NOT_WORTH_COST:
+            self._notify(done, describe(decision))
+
+    def apply(self, topology: Topology, changes: Sequence[str]) -> int:
+        """Run `topology`, which needs no restart, from the next batch on. Returns the new epoch's number.
+
+        `changes`: a sentence for each change. Slots that it no longer has are drained; new ones take part once their executors
+        have arrived.
+        """
+        with self._deciding:
+            self._controller.configure(topology.rebalance)
+            return self._change_to(topology, EpochReason(EpochCause.APPLIED, changes=tuple(changes)))
+
+    def arrived(self, slots: Collection[str]) -> None:
+        """Include executors that the topology waited for, and drop instances that a restart had kept."""
+        with self._deciding:
+            self._arrived = frozenset(slots)
+            newest = self.newest()
+            now = _taking_part(newest.topology, newest.placement, self._arrived)
+            if joined := [name for name in now if name not in newest.placement.names]:
+                self._change_to(newest.topology, EpochReason(EpochCause.JOINED, slots=tuple(joined)))
+            elif not _is_as_asked(newest):
+                self._change_to(newest.topology, EpochReason(EpochCause.DRAINED))
+
+    def awaited(self) -> tuple[str, ...]:
+        """Return the slots of the topology whose executors have not arrived yet."""
+        newest = self.newest()
+        return tuple(name for name in slot_names(newest.topology) if name not in newest.placement.names)
+
+    def newest(self) -> ExecutionPlan:
+        """Return the newest published plan, which may wait for a flush of partials or for its pre-copy."""
+        return self._awaiting_flush or self._prepared or self._ready
+
+    def _change_to(self, topology: Topology, reason: EpochReason) -> int:
+        """Publish an epoch for `topology` on the slots whose executors take part."""
+        before = self._ready
+        names = _taking_part(topology, before.placement, self._arrived)
+        placement = before.placement.rescaled(names, most_instances(topology, len(names)))
+        dag = replace(before, topology=topology).compile()
+        routes = first_routes(dag, topology, measured_routes(before), placement, len(names))
+        number = 1 + max(self._checkpoint.epochs())
+        shares = rescaled_shares(before.epoch.source_shares, before.placement, placement)
+        epoch = Epoch(number, routes, shares, reason, placement)
+        started = self._clock()
+        if placement != before.placement or _instances(epoch) != _instances(before.epoch):
+            epoch = self._controller.fit_epoch(epoch, self._facts_of(topology, epoch))
+        self._publish(topology, epoch, self._clock() - started, {})
+        return number
+
+    def publish(self, epoch: Epoch, prepared: bool = False) -> None:
+        """Run under `epoch`, made outside the controller, from the next batch on; its number is above the newest one's.
+
+        Its placement may be missing: that is decided here. One that is only `prepared` runs after its pre-copy. Raises
+        ValueError if it does not follow the newest epoch, or does not fit the running topology.
+        """
+        with self._deciding:
+            newest = self.newest()
+            if epoch.number <= newest.epoch.number:
+                raise ValueError(f"epoch {epoch.number} cannot be published: epoch {newest.epoch.number} exists already")
+            if (why := newest.misfit(epoch)) is not None:
+                raise ValueError(why)
+            self._publish(newest.topology, replace(epoch, placement=newest.placement), 0.0, {}, prepared)
+
+    def bound(self) -> float:
+        """Return the source rows/s of a perfect division by the capacities after the last batch; 0 before the first."""
+        return self._bound
+
+    def _bound_by(self, model: SlotModel | None) -> float:
+        if model is None or not self._rows_per_source_row:
+            return 0.0
+        known = {stage: rows for stage, rows in self._rows_per_source_row.items() if stage in model.rates}
+        return bound(model, known, self._active.placement.present).rows_per_second
+
+    def run_prepared(self, number: int) -> None:
+        """Let the prepared epoch of this number run now, copied or not."""
+        with self._lock:
+            if self._prepared is not None and self._prepared.epoch.number == number:
+                self._precopy.close()
+                self._ready, self._prepared = self._prepared, None
+
+    def _publish(
+        self, topology: Topology, epoch: Epoch, plan_seconds: float, gains: Mapping[str, float], prepared: bool = False
+    ) -> None:
+        """Save an epoch, then make it ready: only when the checkpoint holds all of it.
+
+        An epoch that moves much state is only prepared. It supersedes an earlier plan that is not ready yet.
+        """
+        published_at = self._clock()
+        plan = replace(self._ready, topology=topology, epoch=epoch)
+        self._checkpoint.write_epoch(epoch.number, plan.to_json())
+        self._precopy.give_up()
+        keeps_partials = _keeps_partials(self._ready, plan)
+        large = prepared or (self._precopy.start is not None and self._precopy.is_large(self._ready, plan))
+        is_prepared = keeps_partials and large and self._precopy.begin(self._ready, plan)
+        with self._lock:
+            self._ledger.published(epoch, published_at, plan_seconds, gains)
+            self._awaiting_flush = None if keeps_partials else plan
+            self._prepared = plan if is_prepared else None
+            if keeps_partials and not is_prepared:
+                self._ready = plan
+
+    def _is_changing(self, flushed: bool) -> bool:
+        """True if a plan is about to become active; one that waited for partials is ready once they are `flushed`."""
+        with self._lock:
+            if self._awaiting_flush is not None and flushed:
+                self._ready, self._awaiting_flush = self._awaiting_flush, None
+            return bool(self._awaiting_flush or self._prepared) or self._ready is not self._active
+
+    def _facts(self) -> TopologyFacts:
+        return self._facts_of(self._ready.topology, replace(self._ready.epoch, placement=self._ready.placement))
+
+    def _facts_of(self, topology: Topology, epoch: Epoch) -> TopologyFacts:
+        by_share = all(source.reads_descriptors for source in topology.sources)
+        slots = epoch.placement.slots if epoch.placement else ()
+        return TopologyFacts.of(epoch.routes, self._cpu_of(slots), by_share)
+
+    def _cpu_of(self, slots: Sequence[str]) -> tuple[float, ...]:
+        """Return the cores per slot number; 1 for a slot that is gone, which no plan uses."""
+        declared = self._declared_cpu()
+        return tuple(declared.get(slot, 1.0) for slot in slots)
+
+    def _show_slots(self) -> None:
+        placement = self._active.placement
+        cpu = self._cpu_of(placement.slots)
+        self._history.slots_are(
+            SlotInfo(number, name, class_of(name), cpu[number], number in placement.present)
+            for number, name in enumerate(placement.slots)
+        )
+
+    def _note_rows(self, done: CommittedAttempt) -> None:
+        if not done.rows:
+            return
+        rows: dict[str, float] = {SOURCE: 1.0}
+        for result in done.results.instances:
+            rows[result.report.operator] = rows.get(result.report.operator, 0.0) + result.report.rows / done.rows
+        self._rows_per_source_row = rows
+
+    def _notify(self, done: CommittedAttempt, text: str) -> None:
+        if text != self._last_notice:
+            self._last_notice = text
+            self._history.event(done.started_at, done.attempt.number, text)
+
+
+def _batch(done: CommittedAttempt) -> CommittedBatch:
+    """Return the batch as the controller needs it."""
+    attempt, reports = done.attempt, [result.report for result in done.results.instances]
+    moving = attempt.switch is not None
+    return CommittedBatch(attempt.number, attempt.epoch, done.seconds, reports, done.results.sources, moving=moving)
+
+
+def _taking_part(topology: Topology, placement: Placement, arrived: Collection[str]) -> tuple[str, ...]:
+    """Return the slots of the topology whose executors take part or have arrived; if there are none, the former slots."""
+    known = {*placement.names, *arrived}
+    return tuple(name for name in slot_names(topology) if name in known) or placement.names
+
+
+def _is_as_asked(plan: ExecutionPlan) -> bool:
+    """True if every operator has exactly the instances that the topology demands on the slots that take part."""
+    topology, placement = plan.topology, plan.placement
+    return all(
+        route.instances
+        == placement.instances(instances_of(topology.operator(node.removesuffix(PARTIAL)), len(placement.present)))
+        for node, route in plan.epoch.routes.items()
+    )
+
+
+def _instances(epoch: Epoch) -> dict[str, tuple[int, ...]]:
+    return {node: route.instances for node, route in epoch.routes.items()}
+
+
+def _keeps_partials(before: ExecutionPlan, after: ExecutionPlan) -> bool:
+    """True if every instance of a partial node that may hold tuples back exists afterwards, too."""
+    left = _instances(after.epoch)
+    holding = [node.name for node in before.compile().nodes if node.is_partial and node.flush_every > 1]
+    return all(set(before.epoch.routes[name].instances) <= set(left.get(name, ())) for name in holding)

@@ -1,0 +1,1 @@
+"""One run of a topology from preflight to its last batch, on any cluster."""

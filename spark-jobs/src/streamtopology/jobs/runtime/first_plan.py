@@ -1,0 +1,85 @@
+"""The plan that a run starts with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+
+from streamtopology.contract.reasons import PARTIAL, EpochCause, EpochReason
+from streamtopology.jobs.checkpoint import Checkpoint, CommitRecord
+from streamtopology.jobs.errors import TopologyFailed
+from streamtopology.jobs.plan.dag import compile_dag
+from streamtopology.jobs.plan.execution_plan import ExecutionPlan
+from streamtopology.jobs.plan.initial_routes import first_routes, measured_routes, with_instances
+from streamtopology.jobs.runtime.carried_positions import refuse_other_sources, returns
+from streamtopology.jobs.runtime.forgotten_state import forgotten_state, notices, refuse_forgetting
+from streamtopology.routing.epochs.epoch import Epoch
+from streamtopology.routing.epochs.placement import NOWHERE, Placement
+from streamtopology.routing.epochs.rescaling import most_instances, rescaled_shares, slot_names
+from streamtopology.topology import Level, Topology, difference
+
+
+def first_plan(
+    topology: Topology,
+    schemas: Mapping[str, pa.Schema],
+    base_dir: Path,
+    checkpoint: Checkpoint,
+    notify: Callable[[str], None],
+) -> ExecutionPlan:
+    """Return the plan of the newest commit if the manifest is unchanged, else a new epoch that builds on it.
+
+    `notify` gets a sentence for each operator whose state begins or is forgotten, and each source that comes back. Raises
+    TopologyFailed if the manifest cannot continue from the checkpoint.
+    """
+    dag = compile_dag(topology, schemas, base_dir)
+    last = checkpoint.last_commit()
+    names = slot_names(topology)
+    instances = most_instances(topology, len(names))
+    if last is None:
+        number = 1 + max(checkpoint.epochs(), default=0)
+        placement = Placement.first(names, instances)
+        routes = first_routes(dag, topology, {}, placement, len(names))
+        return ExecutionPlan(topology, Epoch(number, routes, (), EpochReason(EpochCause.FIRST), placement), schemas, base_dir)
+    before = ExecutionPlan.from_json(checkpoint.read_epoch(last.epoch))
+    change = difference(before.topology, topology)
+    forgotten = forgotten_state(before, last, dag)
+    refuse_forgetting(forgotten, topology, checkpoint.uri)
+    refuse_other_sources(before.topology, topology, last)
+    for notice in (*notices(forgotten, before, dag, last.batch + 1), *returns(before.topology, topology, last)):
+        notify(notice)
+    newest = max(checkpoint.epochs())
+    numbered = ExecutionPlan.from_json(checkpoint.read_epoch(newest)).placement.slots  # includes slots added after that commit
+    placed = replace(before.placement, slots=numbered)
+    placement = placed.rescaled(names, instances)
+    same = change.level == Level.IGNORE and dict(before.sources) == dict(schemas) and placed == placement
+    if same and before.epoch.number == newest:
+        return before
+    holding = {node: held for node, held in _partials_holding(last).items() if node.removesuffix(PARTIAL) not in forgotten}
+    if holding:  # their instances stay until they have flushed; the router sees to that
+        placement = placed.rescaled(names, max(instances, sum(home != NOWHERE for home in placed.slot_by_instance)))
+    routes = first_routes(dag, topology, measured_routes(before), placement, len(names))
+    for partial, keeping in holding.items():
+        if partial not in routes:
+            raise TopologyFailed(
+                f"operator {partial.removesuffix(PARTIAL)!r} was split over instances, which hold tuples back "
+                "(aggregateEvery); a policy that keeps a key together would lose them. Start with the former policy and "
+                "apply the change while it runs"
+            )
+        routes[partial] = with_instances(routes[partial], keeping)
+    shares = rescaled_shares(before.epoch.source_shares, placed, placement)
+    reason = EpochReason(EpochCause.RESTARTED, changes=change.sentences)
+    epoch = Epoch(newest + 1, routes, shares, reason, placement)
+    return ExecutionPlan(topology, epoch, schemas, base_dir)
+
+
+def _partials_holding(last: CommitRecord) -> dict[str, set[int]]:
+    """Return, by partial node, the instances that hold tuples back."""
+    holding = {
+        node: {instance for instance, left in instances.items() if left.keys}
+        for node, instances in last.state.items()
+        if node.endswith(PARTIAL)
+    }
+    return {node: instances for node, instances in holding.items() if instances}

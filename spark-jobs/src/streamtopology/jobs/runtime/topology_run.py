@@ -1,0 +1,301 @@
+"""A topology that runs on a cluster: all that a driver needs, assembled and closed again."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from streamtopology.contract import formatting
+from streamtopology.contract.phases import Phase
+from streamtopology.contract.stats import Executor
+from streamtopology.jobs.checkpoint.location import checkpoint_uri
+from streamtopology.jobs.connectors.sources.descriptors import SourceError
+from streamtopology.jobs.driver.batch_loop import Driver
+from streamtopology.jobs.driver.compaction import Compaction
+from streamtopology.jobs.driver.publisher import Publisher
+from streamtopology.jobs.driver.watermarks import Watermarks
+from streamtopology.jobs.observe.history import History, RunningBatch, SlotInfo
+from streamtopology.jobs.observe.run_ending import LeftBehind
+from streamtopology.jobs.observe.stats import Standing
+from streamtopology.jobs.operators import declared_cost
+from streamtopology.jobs.rerouting.gradual import GradualSwitching
+from streamtopology.jobs.rerouting.precopy import Precopy, PrecopyProcess
+from streamtopology.jobs.rerouting.router import InProcessRouter
+from streamtopology.jobs.runtime.begun import begun_checkpoint
+from streamtopology.jobs.runtime.cpu_doubts import cpu_warning, thousandths_meant
+from streamtopology.jobs.runtime.first_plan import first_plan
+from streamtopology.jobs.runtime.left_behind import left_behind
+from streamtopology.jobs.runtime.preflight import check_before_start, source_schemas
+from streamtopology.jobs.runtime.streaming_query import Drain, TopologyQuery, Until, source_frames, unread_text
+from streamtopology.jobs.spark.attempt_runner import SparkAttemptRunner
+from streamtopology.jobs.spark.cluster import Cluster, executor_slots
+from streamtopology.jobs.spark.pinned_rdd import ExecutorInfo
+from streamtopology.routing.control.controller import Controller
+from streamtopology.routing.epochs.placement import Placement
+from streamtopology.routing.epochs.rescaling import slot_names, with_replicas
+from streamtopology.topology import Level, Topology, difference, format_cpu, load, parse_cpu
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """The end of the run, the folder of the checkpoint if the manifest names none, and the checkpoint that was used before.
+
+    Unless it `decides`, the run takes its epochs from outside (an operator) and only measures. `warming_up`: the text for
+    people while it warms up, if there is more to say than that.
+    """
+
+    until: Until = field(default_factory=Until)
+    work_dir: Path = Path("build/streamtopology")
+    decides: bool = True
+    warming_up: str = ""
+    former_checkpoint: str = ""
+
+
+def new_history(topology: Topology) -> History:
+    """Return the history of a future run; its slots get their numbers with its first plan."""
+    slots = executor_slots(topology)
+    infos = tuple(SlotInfo(index, slot.name, slot.class_name, slot.cpu) for index, slot in enumerate(slots))
+    return History(topology.name, infos, policies_of(topology))
+
+
+def policies_of(topology: Topology) -> dict[str, str]:
+    return {operator.name: operator.grouping.policy for operator in topology.operators}
+
+
+def drain_answer(unread: Mapping[str, str], running: RunningBatch | None, now: bool) -> str:
+    """Return the answer to a drain, of sources that hold the `unread` input while the batch `running` runs, if any."""
+    if running is None:
+        before, after = "", ""
+    else:
+        before = f"batch {running.number} is still running, for {formatting.duration(running.seconds)} now; "
+        after = " after it"
+    if not unread:
+        return f"{before}the sources hold nothing more: closing all open windows{after}"
+    if now:
+        return f"{before}{unread_text(unread)}: their rows will be late, as all windows close{after or ' now'}"
+    reading = f"reading them{after or ' first'}, then closing all windows"
+    return f"{before}{unread_text(unread)}: {reading}; --now closes without reading them, and makes them late"
+
+
+def _unsaid(text: str) -> None:
+    """Nobody hears of a plan that is made to see whether it can be."""
+
+
+class TopologyRun:
+    """One run of a topology on a cluster that is up. `history` records its course, `bound()` its best possible throughput."""
+
+    def __init__(self, cluster: Cluster, topology: Topology, base_dir: Path, history: History, options: RunOptions) -> None:
+        spark = cluster.spark
+        self._cluster = cluster
+        self._history = history
+        self._options = options
+        self._base_dir = base_dir
+        frames = source_frames(spark, topology)
+        schemas = source_schemas(topology, {name: to_arrow_schema(frame.schema) for name, frame in frames.items()})
+        plan_on = partial(first_plan, topology, schemas, base_dir)
+        self.checkpoint = begun_checkpoint(
+            topology,
+            checkpoint_uri(topology, options.work_dir),
+            options.former_checkpoint,
+            lambda source: plan_on(source, _unsaid),
+            self.notify,
+        )
+        plan = plan_on(self.checkpoint, self.notify)
+        copier = PrecopyProcess if options.decides else None  # elsewhere the operator starts a Job
+        self._precopy = Precopy(self.checkpoint, copier, self.notify, time.monotonic)
+        self._router = InProcessRouter(
+            plan,
+            self.checkpoint,
+            Controller(topology.rebalance, time.monotonic),
+            history,
+            self._declared_cpu,
+            time.monotonic,
+            options.decides,
+            self._precopy,
+        )
+        self._start_missing(topology)
+        self._publisher = Publisher.of(self.checkpoint, topology)
+        self._runner = SparkAttemptRunner(spark, cluster.watch, cluster.slot_of)
+        self._driver = Driver(
+            runner=self._runner,
+            checkpoint=self.checkpoint,
+            router=self._router,
+            publisher=self._publisher,
+            compaction=Compaction(self.checkpoint, notify=self.notify),
+            switching=GradualSwitching(self.checkpoint, self.notify),
+            watermarks=Watermarks(topology.sources),
+            run=f"{self.checkpoint.run}/{uuid.uuid4().hex[:8]}",
+            iterations_per_second=declared_cost.iterations_for(1.0),
+            notify=self.notify,
+            begins=history.batch_begins,
+            settled=self._release,
+        )
+        self._changed_by = plan.epoch.number
+        self._folder = self.checkpoint.spark_folder()
+        if self._folder.has_been_mended:
+            self.notify("Spark's offset log was behind, ahead or damaged; the run continues from its newest commit")
+        self._query = TopologyQuery(spark, topology, frames, self._folder, self._driver)
+
+    def stream(self) -> None:
+        """Run the stream until the options say so, the input ends, or `stop` is called."""
+        with ExitStack() as undo:
+            undo.callback(self._folder.close)
+            undo.callback(self._publisher.close)
+            undo.callback(self._driver.compaction.close)
+            undo.enter_context(self._runner.rehearsing(self._driver.rehearse_on))
+            undo.callback(self._precopy.close)
+            self._query.run(self._options.until, self._prepare)
+
+    def standing(self) -> Standing:
+        """Return the current state of the run, which `/stats` shows along with its history."""
+        admitted = {executor.id for executor in self._cluster.watch.admitted()}
+        return Standing(
+            routing=self._router.epoch,
+            newest_epoch=self._router.ready().epoch.number,
+            bound=self.bound(),
+            checkpoint=self.checkpoint.uri,
+            executors=[self._executor(executor, executor.id in admitted) for executor in self._cluster.watch.present()],
+            lag_rows=self._query.lag_rows,
+        )
+
+    def _executor(self, executor: ExecutorInfo, admitted: bool) -> Executor:
+        name = self._cluster.slot_of(executor)
+        slot = next((slot for slot in self._history.slots if slot.present and slot.executor == name), None)
+        class_name = executor.attributes.get("CLASS", "") if slot is None else slot.class_name
+        number = None if slot is None else slot.index
+        return Executor(executor.id, class_name, executor.attributes.get("POD_NAME"), number, admitted)
+
+    def _prepare(self) -> None:
+        self._history.enter(Phase.WARMING_UP, self._options.warming_up)
+        with self._cluster.unlimited():
+            self._driver.warm_up()
+        newest = self._driver.resume()
+        if newest is not None:
+            self.notify(f"continuing with batch {newest.batch + 1}: batch {newest.batch} is the newest one committed")
+        self._history.enter(Phase.RUNNING)
+
+    @property
+    def router(self) -> InProcessRouter:
+        """The source of the run's epochs; an epoch made elsewhere can be published here."""
+        return self._router
+
+    def bound(self) -> float:
+        return self._router.bound()
+
+    def stop(self, drain: bool = False, now: bool = False) -> str:
+        """Finish the running batch, then stop; the next run resumes from the checkpoint.
+
+        `drain`: the input is complete. What the sources hold at this moment is read first, or `now` not even that; then a
+        last batch flushes partials and closes all windows for good.
+        """
+        if not drain:
+            self._query.stop()
+            return "stopping after the running batch"
+        unread = self._query.unread()
+        self._query.stop(Drain.AT_ONCE if now else Drain.AFTER_READING)
+        return drain_answer(unread, self._history.running, now)
+
+    def left_behind(self) -> LeftBehind:
+        """Return what the run leaves behind now."""
+        unread: dict[str, str] = {}
+        with suppress(SourceError):  # a broker is away: the last lines do without
+            unread = self._query.unread()
+        return left_behind(self.checkpoint, self._router.topology, self._base_dir, unread)
+
+    def resize(self, class_name: str, cpu: str) -> str:
+        """Change the CPU of a class of executors while they run."""
+        cores = parse_cpu(cpu)
+        machine = os.cpu_count() or 1
+        if cores > machine and (slip := thousandths_meant(class_name, cores)):
+            raise ValueError(f"class {class_name}: {slip} nothing is changed")
+        self._cluster.resize(class_name, cores)
+        self.notify(f"class {class_name} now has {format_cpu(cores)} CPU per executor")
+        return f"class {class_name}: {format_cpu(cores)} CPU per executor, at once{self._cpu_warning()}"
+
+    def apply_file(self, path: str) -> str:
+        """Apply the manifest at `path` to the running topology, if that needs no restart."""
+        return self.apply(load(Path(path)))
+
+    def scale(self, class_name: str, replicas: int) -> str:
+        """Change the number of executors of a class, while the others keep running."""
+        answer = self.apply(with_replicas(self._router.topology, class_name, replicas), fit_limits=False)
+        return f"{answer}{self._cpu_warning()}"
+
+    def apply(self, topology: Topology, fit_limits: bool = True) -> str:
+        """Run `topology` in place of the current one. Raises ValueError if that needs a restart or is impossible.
+
+        `fit_limits`: executors get the CPU that it states, also those that `resize` gave another.
+        """
+        before = self._router.topology
+        change = difference(before, topology)
+        if change.level > Level.SCALE:
+            raise ValueError(
+                f"this needs a restart ({'; '.join(change.sentences)}): stop the topology and run it again; it resumes "
+                "from its checkpoint"
+            )
+        if change.level == Level.IGNORE:
+            return f"{self._fit_limits(before, topology) if fit_limits else ''}{self._in_force()}"
+        check_before_start(topology, self._base_dir)
+        self._cluster.check_room(executor_slots(topology))
+        number = self._router.apply(topology, change.sentences)
+        self._changed_by = number
+        again = self._fit_limits(before, topology) if fit_limits else ""
+        self._start_missing(topology)
+        self._history.policies = policies_of(topology)
+        awaited = self._router.awaited()
+        when = f"; {', '.join(awaited)} will take part when warm" if awaited else ""
+        return f"{again}epoch {number} runs from the next batch on: {'; '.join(change.sentences)}{when}"
+
+    def _cpu_warning(self) -> str:
+        """Return a clause on the CPU that the executors have together, if this machine has less."""
+        current = {slot.class_name: slot.cpu for slot in self._cluster.slots}
+        return cpu_warning(self._router.topology, current, os.cpu_count() or 1)
+
+    def _in_force(self) -> str:
+        """Return since when the run has been what its newest change made it."""
+        kept = self._history.batches
+        first = next((batch for batch in kept if batch.epoch >= self._changed_by), None)
+        if first is None:
+            return f"taken already: epoch {self._changed_by} runs from the next batch on"
+        if first is kept[0] and self._history.totals.batches > len(kept):
+            return f"in force for more than {len(kept):,} batches (epoch {first.epoch})"
+        return f"in force since batch {first.number} (epoch {first.epoch})"
+
+    def _fit_limits(self, before: Topology, topology: Topology) -> str:
+        """Give each class the CPU that `topology` states, at once; return a clause on each that only `resize` had changed."""
+        current = {slot.class_name: slot.cpu for slot in self._cluster.slots}
+        changed = [each for each in topology.executors if current.get(each.name, each.cpu) != each.cpu]
+        for executor in changed:
+            self._cluster.resize(executor.name, executor.cpu)
+        again = [executor for executor in changed if executor in before.executors]
+        return "".join(f"class {executor.name} has {format_cpu(executor.cpu)} CPU per executor again; " for executor in again)
+
+    def _start_missing(self, topology: Topology) -> None:
+        """Start executors for slots that have none, with the current CPU of their class."""
+        existing = {slot.name for slot in self._cluster.slots}
+        limits = {slot.class_name: slot.cpu for slot in self._cluster.slots}
+        missing = [slot for slot in executor_slots(topology) if slot.name not in existing]
+        self._cluster.start([replace(slot, cpu=limits.get(slot.class_name, slot.cpu)) for slot in missing])
+
+    def _release(self, placement: Placement) -> None:
+        """Release the executors that a committed batch ran without, unless the topology wants them."""
+        needed = {*placement.names, *slot_names(self._router.topology)}
+        drained = [slot.name for slot in self._cluster.slots if slot.name not in needed]
+        if drained:
+            self._cluster.release(drained)
+            self.notify(f"drained and released: {', '.join(drained)}")
+
+    def _declared_cpu(self) -> dict[str, float]:
+        """Return the cores per slot, by the current classes."""
+        return {slot.name: slot.cpu for slot in self._cluster.slots}
+
+    def notify(self, text: str) -> None:
+        self._history.event(time.time(), self._history.newest, text)

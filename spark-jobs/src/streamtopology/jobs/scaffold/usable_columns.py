@@ -1,0 +1,99 @@
+"""The declared columns of a source, as operators can use them: plain names, decimals as floats, texts of values as values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from streamtopology.jobs.connectors.sources.conform import parse_timestamps
+from streamtopology.jobs.scaffold.column_names import plain_names
+from streamtopology.jobs.scaffold.sample import Option, Sample, quoted
+from streamtopology.jobs.scaffold.text_types import MICROSECONDS, are_times
+from streamtopology.jobs.scaffold.written_values import written
+
+
+def sampled(
+    format_: str,
+    title: str,
+    rows: pa.Table,
+    options: Mapping[str, Option],
+    declared: Iterable[tuple[str, str]],
+    parts: int,
+    rows_per_part: int,
+    notes: Iterable[str],
+) -> Sample:
+    """The sample of a source whose declared columns have the values `rows`: plain names, plain types."""
+    names = plain_names(rows.column_names)
+    columns: dict[str, pa.ChunkedArray] = {}
+    expressions: dict[str, str] = {}
+    remarks: dict[str, str] = {}
+    hints: list[str] = []
+    for name, plain in names.items():
+        usable = _usable(name, rows.column(name))
+        if usable is None:
+            continue
+        columns[plain] = usable.values
+        if usable.sql or plain != name:
+            expressions[plain] = f"{usable.sql or quoted(name)} AS {plain}"
+        if usable.remark:
+            remarks[plain] = f"{plain}: {usable.remark}"
+        if usable.hint:
+            hints.append(usable.hint)
+    return Sample(
+        format_,
+        title,
+        pa.table(columns),
+        options,
+        tuple(declared),
+        expressions,
+        parts=parts,
+        rows_per_part=rows_per_part,
+        notes=(*notes, *hints),
+        remarks=remarks,
+    )
+
+
+@dataclass(frozen=True)
+class _Usable:
+    """The values of a column for operators. sql: what makes them, empty if they are as declared.
+
+    remark: what sql does. hint: what it could do for most of the values.
+    """
+
+    values: pa.ChunkedArray
+    sql: str = ""
+    remark: str = ""
+    hint: str = ""
+
+
+def _usable(name: str, column: pa.ChunkedArray) -> _Usable | None:
+    """The column as operators can use it; None for nested ones."""
+    if pa.types.is_decimal(column.type):
+        return _decimal(name, column)
+    if pa.types.is_string(column.type):
+        return _text(name, column)
+    return _Usable(column) if pa.types.is_primitive(column.type) or pa.types.is_boolean(column.type) else None
+
+
+def _decimal(name: str, column: pa.ChunkedArray) -> _Usable:
+    scale = column.type.scale
+    units = f"{quoted(name)} * {10**scale}" if scale else quoted(name)
+    remark = (
+        f"DECIMAL({column.type.precision}, {scale}) as DOUBLE, so sums are rounded; exact are those of whole units, "
+        f"CAST({units} AS BIGINT)"
+    )
+    return _Usable(column.cast(pa.float64()), f"CAST({quoted(name)} AS DOUBLE)", remark)
+
+
+def _text(name: str, column: pa.ChunkedArray) -> _Usable:
+    if are_times(column.drop_null()):
+        return _Usable(parse_timestamps(column, MICROSECONDS), f"TRY_CAST({quoted(name)} AS TIMESTAMPTZ)")
+    found = written(column)
+    if found is None:
+        return _Usable(column)
+    sql = found.sql.format(quoted(name))
+    if found.is_whole:
+        return _Usable(found.values, sql, f"texts read as {found.what}; others become NULL")
+    return _Usable(column, hint=f"column {name!r}: {found.share:.0%} of the texts are {found.what}: {sql} reads these")

@@ -1,0 +1,113 @@
+"""Attempts as Spark actions: read, then one pinned stage per level, and the reports come back.
+
+Between two stages the envelopes of each task are exchanged by partition, and the partition is pinned to its executor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from streamtopology.jobs import log_tags
+from streamtopology.jobs.driver.attempt_runner import Executor
+from streamtopology.jobs.exchange.collect import collect
+from streamtopology.jobs.plan.attempt import Attempt
+from streamtopology.jobs.plan.results import Results
+from streamtopology.jobs.spark.executor_watch import ExecutorWatch, nothing
+from streamtopology.jobs.spark.pinned_rdd import (
+    ExecutorInfo,
+    ExecutorRef,
+    Sending,
+    blob_counts_explained,
+    blobs_of,
+    delete_shuffles,
+    exchanged,
+    placed,
+    stage,
+)
+from streamtopology.jobs.spark.rows_stage import BLOB_DDL, rows_stage
+from streamtopology.jobs.worker.stage_tasks import node_stage, read_stage, state_stage
+
+
+class SparkAttemptRunner:
+    """Implements `AttemptRunner`. `watch` cancels an action that has lost an executor; `slot_of` names an executor's slot."""
+
+    def __init__(self, spark: SparkSession, watch: ExecutorWatch, slot_of: Callable[[ExecutorInfo], str]) -> None:
+        self._spark = spark
+        self._watch = watch
+        self._slot_of = slot_of
+        jvm: Any = spark.sparkContext._jvm
+        self._jvm_system = jvm.java.lang.System  # looked up once: that is a request for each part of the name
+
+    def executors(self) -> list[Executor]:
+        return [self._executor(info) for info in self._watch.admitted()]
+
+    def await_executors(self, wanted: Callable[[Executor], bool]) -> list[Executor]:
+        admitted = self._watch.await_admitted(wanted=lambda info: wanted(self._executor(info)))
+        return [self._executor(info) for info in admitted]
+
+    def begin_batch(self, batch: int) -> None:
+        log_tags.begin_batch(batch)
+        self._spark.sparkContext.setLocalProperty("mdc.batch", str(batch))  # executors' JVMs, in tasks of the calling thread
+        self._jvm_system.setProperty("streamtopology.batch", str(batch))
+
+    def run(
+        self,
+        attempt: Attempt,
+        depth: int,
+        executors: Sequence[Executor],
+        rows: DataFrame | None = None,
+        prefetched: Sending | None = None,
+    ) -> Results:
+        refs = _refs(executors)
+        with self._watch.guard(refs):
+            if prefetched is None:
+                sending = self._first_stage(attempt, refs, rows)
+            else:
+                sending = self._with_state(attempt, refs, prefetched)
+            for level in range(1, depth):
+                sent = stage(exchanged(sending, refs), node_stage(attempt, level))
+                sending = Sending(sent, attempt.partitions, attempt.blobs)
+            last = stage(exchanged(sending, refs), node_stage(attempt, depth, is_last=True))
+            with blob_counts_explained():
+                results = collect(last.collect())
+        delete_shuffles(last)  # of a lost attempt tasks may still be writing: Spark deletes its files later
+        return results
+
+    def prefetch(self, attempt: Attempt, executors: Sequence[Executor]) -> Sending:
+        sending = self._first_stage(attempt, _refs(executors), None)
+        sending.begin()
+        return sending
+
+    @contextmanager
+    def rehearsing(self, rehearse: Callable[[Executor], None]) -> Iterator[None]:
+        """While entered, a new executor is admitted only when `rehearse` has returned."""
+        self._watch.rehearsal = lambda info: rehearse(self._executor(info))
+        try:
+            yield
+        finally:
+            self._watch.rehearsal = nothing
+
+    def _executor(self, info: ExecutorInfo) -> Executor:
+        return Executor(info.id, info.host, self._slot_of(info))
+
+    def _first_stage(self, attempt: Attempt, executors: Sequence[ExecutorRef], rows: DataFrame | None) -> Sending:
+        readers = [executors[partition] for partition in attempt.reading_partitions]
+        sent = stage(placed(self._spark, readers), read_stage(attempt))
+        if rows is not None:
+            sent = sent.union(blobs_of(rows.mapInArrow(rows_stage(attempt), BLOB_DDL)))
+        return Sending(sent, attempt.partitions, attempt.blobs)
+
+    def _with_state(self, attempt: Attempt, executors: Sequence[ExecutorRef], prefetched: Sending) -> Sending:
+        """Return the prefetched rows together with the state that this attempt hands over."""
+        if not attempt.hands_over:
+            return prefetched
+        state = stage(placed(self._spark, executors), state_stage(attempt))
+        return prefetched.union(Sending(state, attempt.partitions, attempt.blobs))
+
+
+def _refs(executors: Sequence[Executor]) -> list[ExecutorRef]:
+    return [ExecutorRef(executor.id, executor.host) for executor in executors]

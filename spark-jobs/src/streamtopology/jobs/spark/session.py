@@ -1,0 +1,212 @@
+"""The Spark session of a topology: the settings that make pinned micro-batches fast and failures visible at once.
+
+Each setting was measured or has its reason in a comment; a user's own settings win over them.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from py4j.java_gateway import JavaGateway
+from py4j.protocol import Py4JNetworkError
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from streamtopology.jobs.spark.cluster import MEBIBYTE
+from streamtopology.jobs.spark.java import find_java
+from streamtopology.jobs.spark.java_options import DRIVER_JAVA, EXECUTOR_JAVA, log4j
+from streamtopology.jobs.spark.processes import SPARK_HOME
+
+DRIVER_MEMORY = "2g"
+WORKER_ENVIRONMENT = {
+    # One task slot per executor: libraries that start threads would fight for its one core.
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "NUMBA_NUM_THREADS": "1",
+    # The next batch needs the memory that one batch frees. Returned to the system in between, it costs four times as much as
+    # the copying that it is for, one page after the other. Arrays of 32 MiB or more, as in state, are returned.
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(256 << 20),
+    "MIMALLOC_PURGE_DELAY": "10000",  # ms; Arrow's own
+}
+
+
+def spark_conf(slots: int, executor_memory_bytes: int, *, python: str, python_path: Sequence[str] = ()) -> dict[str, str]:
+    """Return the Spark settings of a topology on `slots` one-slot executors whose JVM heaps have `executor_memory_bytes` each.
+
+    `python` is the interpreter of the executors' workers, `python_path` further folders they import from.
+    """
+    return {
+        **_resources(slots, executor_memory_bytes),
+        **_PLACEMENT,
+        **_FAILURES,
+        **_DATA_PATH,
+        **_python(python, python_path),
+        "spark.sql.shuffle.partitions": str(slots),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+
+
+def stop_session(spark: SparkSession) -> None:
+    """Stop the session; one whose JVM has died is gone already, and what it was used for has failed with that."""
+    with suppress(Py4JNetworkError, ConnectionError):
+        spark.stop()
+
+
+def driver_jvm_death() -> str | None:
+    """Return a clause on the end of this process's driver JVM; None if it lives, or none was started."""
+    gateway = SparkContext._gateway
+    jvm = None if gateway is None else gateway.proc
+    code = None if jvm is None else jvm.poll()
+    if jvm is None or code is None:
+        return None
+    how = f"by signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"with code {code}"
+    return f"Spark's driver JVM (process {jvm.pid}) ended {how}"
+
+
+def create_session(name: str, master: str, conf: Mapping[str, str], stderr: Callable[[], int] | None = None) -> SparkSession:
+    """Create a session on `master` under `conf`. A secret in `conf` reaches the driver's JVM by py4j, never by a command line.
+
+    `stderr`: as for `start_driver_jvm`.
+    """
+    start_driver_jvm(conf, stderr)
+    if SparkContext._active_spark_context is not None:
+        raise RuntimeError("this process has a Spark session already; stop it first")
+    os.environ["PYSPARK_PYTHON"] = conf.get("spark.pyspark.python", sys.executable)  # PySpark itself heeds no setting here
+    settings = SparkConf()
+    settings.setMaster(master).setAppName(name).setAll(list(conf.items()))
+    with _our_ctrl_c():
+        spark = SparkSession.builder.config(conf=settings).getOrCreate()
+    _log_no_lost_connections(spark)
+    return spark
+
+
+def _log_no_lost_connections(spark: SparkSession) -> None:
+    """Keep py4j and PySpark's servers from printing what breaks off with the JVM: it is raised to the caller, too."""
+    for name in (None, "py4j.clientserver"):
+        logging.getLogger(name).addFilter(_is_not_of_py4j)
+    server = spark.sparkContext._accumulatorServer
+    assert server is not None, "a session that lives has one"
+    print_trace = server.handle_error
+
+    def handle_error(request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), EOFError | ConnectionError):
+            print_trace(request, client_address)
+
+    server.handle_error = handle_error
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    return Path(record.pathname).parent.name != "py4j"
+
+
+@contextmanager
+def _our_ctrl_c() -> Iterator[None]:
+    """Keep the handler of SIGINT: PySpark's would cancel the running batch's job, and print what comes of it."""
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, handler)
+
+
+def start_driver_jvm(conf: Mapping[str, str], stderr: Callable[[], int] | None = None) -> None:
+    """Start this process's driver JVM unless it runs; it may be started early, along with the cluster, as it takes seconds.
+
+    `stderr` opens a descriptor for it to write to; None: it inherits this process's.
+    """
+    if SparkContext._gateway is not None:
+        return
+    os.environ["JAVA_HOME"] = str(find_java().home)
+    os.environ["SPARK_HOME"] = str(SPARK_HOME)
+    if "spark.driver.bindAddress" in conf:
+        os.environ["PYSPARK_PYTHON"] = sys.executable  # the driver's own Python data source starts its reader with it
+    os.environ["SPARK_LOCAL_IP"] = conf["spark.driver.bindAddress"]
+    launch = SparkConf(loadDefaults=False)
+    launch.set("spark.driver.memory", conf.get("spark.driver.memory", DRIVER_MEMORY))
+    launch.set("spark.driver.extraJavaOptions", conf.get("spark.driver.extraJavaOptions", " ".join(DRIVER_JAVA)))
+    SparkContext._ensure_initialized(gateway=_launched(launch, stderr), conf=launch)
+
+
+def _launched(conf: SparkConf, stderr: Callable[[], int] | None) -> JavaGateway:
+    if stderr is None:
+        return launch_gateway(conf)
+    descriptor = stderr()
+    try:
+        # A session of its own: a signal to our process group is for us, and we stop the JVM when its batch has ended.
+        return launch_gateway(conf, {"stderr": descriptor, "start_new_session": True})
+    finally:
+        os.close(descriptor)
+
+
+def _resources(slots: int, executor_memory_bytes: int) -> dict[str, str]:
+    return {
+        "spark.driver.memory": DRIVER_MEMORY,
+        "spark.executor.memory": f"{executor_memory_bytes // MEBIBYTE}m",
+        "spark.executor.cores": "1",
+        "spark.cores.max": str(slots),
+        "spark.executor.extraJavaOptions": " ".join([*EXECUTOR_JAVA, log4j(EXECUTOR_LOGS)]),
+        "spark.scheduler.minRegisteredResourcesRatio": "0",  # we wait for executors ourselves, and say so
+    }
+
+
+# A task logs a dozen lines of INFO, a tenth of what it costs.
+DRIVER_LOGS, EXECUTOR_LOGS = (Path(__file__).parent / f"{part}-log4j2.properties" for part in ("driver", "executor"))
+
+_PLACEMENT = {
+    "spark.locality.wait": "30s",  # a pinned task waits for its executor; the watch cancels it when the executor is gone
+    "spark.locality.wait.node": "0s",
+    "spark.locality.wait.rack": "0s",
+    "spark.shuffle.reduceLocality.enabled": "false",  # would bring its own preferences to reduce tasks
+    "spark.sql.adaptive.enabled": "false",  # would merge or split partitions: instance i is partition i
+}
+
+_FAILURES = {  # the batch is the unit of retry: Spark must give up at once, and say so at once
+    "spark.task.maxFailures": "1",
+    "spark.stage.maxConsecutiveAttempts": "1",
+    "spark.shuffle.io.maxRetries": "1",
+    "spark.shuffle.io.retryWait": "100ms",
+    # An executor collects garbage, or waits for its share of CPU, for seconds. One that died closes its connections; one that
+    # vanished with its host is dropped by the scheduler after twice this time.
+    "spark.shuffle.io.connectionTimeout": "60s",
+    "spark.shuffle.io.connectionCreationTimeout": "10s",
+    "spark.executor.heartbeatInterval": "1s",
+    "spark.python.task.killTimeout": "30s",  # a cancelled task's Python worker holds state: let it finish its task and live on
+    "spark.excludeOnFailure.enabled": "false",
+}
+
+_DATA_PATH = {
+    "spark.serializer": "org.apache.spark.serializer.KryoSerializer",  # of blobs: Java's is slower, and needs another shuffle
+    "spark.shuffle.sort.bypassMergeThreshold": "1",  # would open a file per partition in every task
+    # Spark runs a few rows a task for its own sources: generating and compiling code for them costs more.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.shuffle.compress": "false",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "1000000",
+    "spark.python.unix.domain.socket.enabled": "true",
+}
+
+
+def _python(python: str, python_path: Sequence[str]) -> dict[str, str]:
+    environment: dict[str, Any] = {**WORKER_ENVIRONMENT}
+    if python_path:
+        environment["PYTHONPATH"] = os.pathsep.join(python_path)
+    return {
+        "spark.pyspark.python": python,
+        "spark.python.daemon.module": "streamtopology.jobs.spark.worker_daemon",
+        "spark.python.worker.reuse": "true",
+        **{f"spark.executorEnv.{key}": value for key, value in environment.items()},
+    }

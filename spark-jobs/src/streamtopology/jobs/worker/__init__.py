@@ -1,0 +1,1 @@
+"""The tasks of an attempt, as they run in a Python worker."""

@@ -1,0 +1,150 @@
+"""The memory of a worker process between its tasks: compiled plans, operators, and the state of the instances it runs.
+
+All of it can be lost at any time (a worker can be killed) and is then read from the checkpoint again. Cached state
+carries the version it is at; an attempt builds only on the version that the newest commit names.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from streamtopology.jobs.checkpoint import Checkpoint, CommitRecord, Copied
+from streamtopology.jobs.errors import PrecopyUnusable
+from streamtopology.jobs.operators.base import Operator
+from streamtopology.jobs.plan.attempt import Attempt
+from streamtopology.jobs.plan.dag import Dag
+from streamtopology.jobs.plan.execution_plan import ExecutionPlan
+from streamtopology.jobs.state import KeyedState, State
+from streamtopology.jobs.worker.compactor import Background, Compactor, InstanceKey, at_once, in_thread
+from streamtopology.jobs.worker.observers import Observers
+from streamtopology.routing.epochs.gradual_switch import GradualSwitch
+
+Version = tuple[int, int]  # (batch, attempt)
+Adoption = tuple[int, GradualSwitch | None]  # the epoch that moves the pre-copied state, and how much of it has moved
+OperatorKey = tuple[str, int, str, int]  # (run, epoch, node, instance)
+
+_PLANS_PER_RUN = 4
+_MIXED_PLANS = 4
+
+
+@dataclass
+class CachedState:
+    """One instance's state; `base` is its committed version, `pending` the attempt whose changes lie on top.
+
+    `adopted`: the adoption that has merged pre-copied deltas into it, until a commit names them.
+    """
+
+    state: State
+    base: Version | None
+    pending: Version | None = None
+    adopted: Adoption | None = None
+
+    def settle(self, committed: Version | None) -> None:
+        """Keep the pending changes if `committed` is their version, else roll them back."""
+        if self.pending is None:
+            return
+        if self.pending == committed:
+            self.state.commit()
+            self.base, self.adopted = self.pending, None
+            if isinstance(self.state, KeyedState):
+                self.state.mark_version(self.base[0])
+        else:
+            self.state.rollback()
+        self.pending = None
+
+
+class WorkerCache:
+    """The memory of one worker process. Tasks use it through their `AttemptContext`. `background`: as for `Compactor`."""
+
+    def __init__(self, background: Background = at_once) -> None:
+        self.compactor = Compactor(background)
+        self.states: dict[InstanceKey, CachedState] = {}
+        self.observers = Observers()
+        self._checkpoints: dict[str, Checkpoint] = {}
+        self._plans: dict[tuple[str, int], ExecutionPlan] = {}
+        self._dags: dict[tuple[str, int], Dag] = {}
+        self._mixed_plans: dict[tuple[str, int, GradualSwitch], ExecutionPlan] = {}
+        self._operators: dict[OperatorKey, Operator] = {}
+        self._commits: dict[tuple[str, int], CommitRecord] = {}
+        self._precopies: dict[tuple[str, int], Copied] = {}
+
+    def checkpoint(self, uri: str) -> Checkpoint:
+        if uri not in self._checkpoints:
+            self._checkpoints[uri] = Checkpoint.attach(uri)
+        return self._checkpoints[uri]
+
+    def plan_of(self, attempt: Attempt, epoch: int) -> ExecutionPlan:
+        """The plan of `epoch`, read once."""
+        key = (attempt.run, epoch)
+        if key not in self._plans:
+            oldest = epoch - _PLANS_PER_RUN
+            self._plans = {key: value for key, value in self._plans.items() if key[0] != attempt.run or key[1] > oldest}
+            self._plans[key] = ExecutionPlan.from_json(self.checkpoint(attempt.checkpoint).read_epoch(epoch))
+        return self._plans[key]
+
+    def dag_of(self, attempt: Attempt, epoch: int) -> Dag:
+        """The DAG of `epoch`, compiled once. That of a former epoch may be gone: its operators' code, too, can be removed."""
+        key = (attempt.run, epoch)
+        if key not in self._dags:
+            dag = self.plan_of(attempt, epoch).compile()
+            self._dags = {key: value for key, value in self._dags.items() if key in self._plans}
+            self._dags[key] = dag
+        return self._dags[key]
+
+    def mixed_plan(self, attempt: Attempt, epoch: int, switch: GradualSwitch | None) -> ExecutionPlan:
+        """The plan of `epoch` as far as batches are switched to it."""
+        plan = self.plan_of(attempt, epoch)
+        if switch is None:
+            return plan
+        key = (attempt.run, plan.epoch.number, switch)
+        if key not in self._mixed_plans:
+            before = self.plan_of(attempt, switch.follows)
+            evicted = max(len(self._mixed_plans) - _MIXED_PLANS + 1, 0)
+            self._mixed_plans = dict(itertools.islice(self._mixed_plans.items(), evicted, None))
+            self._mixed_plans[key] = plan.mixed_with(before, switch)
+        return self._mixed_plans[key]
+
+    def commit(self, attempt: Attempt) -> CommitRecord:
+        """The commit that `attempt` builds on."""
+        assert attempt.previous is not None
+        key = (attempt.run, attempt.previous[0])
+        if key not in self._commits:
+            self._commits = {key: self.checkpoint(attempt.checkpoint).read_commit(attempt.previous[0])}
+        return self._commits[key]
+
+    def precopy(self, attempt: Attempt) -> Copied:
+        """The pre-copied state of the attempt's epoch. Raises PrecopyUnusable."""
+        key = (attempt.run, attempt.epoch)
+        if key not in self._precopies:
+            copied = self.checkpoint(attempt.checkpoint).precopies.copied(attempt.epoch)
+            if copied is None:
+                raise PrecopyUnusable(
+                    f"epoch {attempt.epoch}: its pre-copied state is gone from checkpoint {attempt.checkpoint}"
+                )
+            self._precopies = {key: copied}
+        return self._precopies[key]
+
+    def operator(self, key: OperatorKey, make: Callable[[], Operator]) -> Operator:
+        """The operator object of an instance under an epoch. Those of the run's other epochs are dropped."""
+        if key not in self._operators:
+            self._operators = {known: operator for known, operator in self._operators.items() if known[:2] == key[:2]}
+            self._operators[key] = make()
+        return self._operators[key]
+
+    def discard_operator(self, key: OperatorKey) -> None:
+        self._operators.pop(key, None)
+
+    def evict_moved(self, attempt: Attempt, partition: int) -> None:
+        """Drop the state and observers of instances that now run at other partitions: here they only grow stale."""
+
+        def is_here(key: InstanceKey) -> bool:
+            return key[0] != attempt.run or attempt.partition_of(key[2]) == partition
+
+        self.states = {key: cached for key, cached in self.states.items() if is_here(key)}
+        self.observers.retain(is_here)
+        self.compactor.retain(is_here)
+
+
+PROCESS_CACHE = WorkerCache(in_thread)

@@ -1,0 +1,263 @@
+"""One instance's run in a batch: state at the last commit, moved keys in, tuples through the operator, delta out.
+
+A run changes nothing that others can see: its files carry the attempt in their names and count only when the commit
+record names them.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from streamtopology.jobs.columnar.python_values import python_rows
+from streamtopology.jobs.connectors.sinks.dead_letters import DEAD_LETTER
+from streamtopology.jobs.errors import ErrorNotRepeated, TupleFailed
+from streamtopology.jobs.exchange.downstream_counts import DownstreamCounts
+from streamtopology.jobs.exchange.learning import learning_of
+from streamtopology.jobs.operators.base import BadTuple, BatchInfo, Operator, Output, Rows, SetAside
+from streamtopology.jobs.plan.attempt import Attempt
+from streamtopology.jobs.plan.dag import Node
+from streamtopology.jobs.plan.results import InstanceResult
+from streamtopology.jobs.plan.span import Span, clock_of_this_host
+from streamtopology.jobs.state import Ownership, State
+from streamtopology.jobs.worker.attempt_context import InstanceContext
+from streamtopology.jobs.worker.bad_tuples import (
+    MOST_OUTAGES,
+    Blameless,
+    Culprit,
+    find_bad_tuple,
+    may_be_a_tuples_fault,
+    without,
+)
+from streamtopology.jobs.worker.key_load import measure_keys
+from streamtopology.jobs.worker.observers import tuple_seconds
+from streamtopology.routing.load.load_report import LoadReport
+
+MOST_BAD_TUPLES = 100
+
+
+@dataclass
+class InstanceRun:
+    """`arrivals` are the instance's tuples in routing order; `moved_in` is state handed over by former owners.
+
+    `late_sink` takes the rows that the operator leaves out as late; `sinks` take what it emits.
+    `route_on` sends a batch that the operator emitted along the node's edges, and `downstream` counts it. `wait_seconds` is
+    this run's share of the task's time before the first run, `task_began_at` in monotonic seconds.
+    """
+
+    context: InstanceContext
+    arrivals: Sequence[Rows]
+    moved_in: Sequence[pa.RecordBatch]
+    route_on: Callable[[pa.RecordBatch], None]
+    downstream: DownstreamCounts
+    sinks: Sequence[str] = ()
+    late_sink: str | None = None
+    wait_seconds: float = 0.0
+    task_began_at: float = 0.0
+    _set_aside: list[SetAside] = field(default_factory=list)
+    _timed: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
+
+    @property
+    def attempt(self) -> Attempt:
+        return self.context.attempt
+
+    @property
+    def node(self) -> Node:
+        return self.context.node
+
+    @property
+    def instance(self) -> int:
+        return self.context.number
+
+    def run(self) -> InstanceResult:
+        """Run the operator on everything that arrived; write the delta and the outputs."""
+        started = time.perf_counter()
+        operator, emitted, state, arrivals = self._process()
+        for batch in emitted:
+            self.route_on(batch)
+        outputs = self._stage_outputs(emitted) | self._stage_late(operator)
+        delta = self._save(state)
+        dead_letters = self._stage_dead_letters()
+        busy = time.perf_counter() - started
+        report = self._report(operator, state, arrivals, busy)
+        learning_report = self._learning_report()
+        return InstanceResult(
+            report,
+            delta,
+            outputs,
+            dead_letters,
+            span=Span(clock_of_this_host(), self.task_began_at, time.monotonic()),
+            rows_out=self._rows_out(emitted, operator.late),
+            adopted=self.context.adopted,
+            learning_report=learning_report,
+            due=operator.due,
+            compacted=self.context.compacted(),
+        )
+
+    def _process(self) -> tuple[Operator, list[pa.RecordBatch], State | None, Sequence[Rows]]:
+        """Run the operator; with `deadLetter` in the manifest, set aside the tuples that it raises on and run it again."""
+        arrivals, bad, outages = self.arrivals, 0, 0
+        while True:
+            try:
+                operator, emitted, state = self._pass(arrivals)
+                self._set_aside.extend(operator.set_aside)
+                return operator, emitted, state, arrivals
+            except Exception as error:
+                self.context.discard_operator()
+                if not may_be_a_tuples_fault(error):
+                    raise
+                match find_bad_tuple(arrivals, self._error_of):
+                    case Blameless.WITHOUT_TUPLES:
+                        raise
+                    case Blameless.NOT_REPEATED:
+                        if not self.attempt.dead_letter or outages >= MOST_OUTAGES:
+                            raise self._outage(error) from error
+                        outages += 1
+                    case culprit:
+                        rows = arrivals[culprit.which]
+                        if not self.attempt.dead_letter or bad >= MOST_BAD_TUPLES:
+                            raise self._failure(rows, culprit) from culprit.error
+                        bad += 1
+                        self._set_aside.append(SetAside(rows.batch.slice(culprit.row, 1), rows.input, str(culprit.error)))
+                        arrivals = without(arrivals, culprit)
+
+    def _pass(self, arrivals: Sequence[Rows]) -> tuple[Operator, list[pa.RecordBatch], State | None]:
+        """Process all of `arrivals` on the state of the last commit."""
+        attempt = self.attempt
+        state = self.context.begin()
+        self._move_keys(state)
+        operator = self.context.operator()
+        flush = attempt.flush or attempt.final or attempt.number % self.node.flush_every == 0
+        info = BatchInfo(attempt.number, attempt.watermark, attempt.final, flush, attempt.closed_until)
+        operator.begin(info)
+        emitted: list[pa.RecordBatch] = []
+        self._timed.clear()
+        for rows in arrivals:
+            started = time.perf_counter()
+            emitted.extend(_batches(operator.accept(rows, state, attempt.dead_letter)))
+            if rows.keys is not None:
+                seconds = tuple_seconds(operator, len(rows), time.perf_counter() - started)
+                self._timed.append((rows.keys.hashes, seconds))
+        emitted.extend(_batches(operator.finish(info, state)))
+        return operator, emitted, state
+
+    def _move_keys(self, state: State | None) -> None:
+        """Evict the keys that belong to others in this batch; insert those that former owners handed over."""
+        if state is None or not self.attempt.hands_over:
+            return
+        table = self.context.route.table
+        if table is None or self.node.is_partial:
+            return
+        state.evict(Ownership(table, self.instance))
+        for batch in self.moved_in:
+            state.insert(batch)
+
+    def _error_of(self, arrivals: Sequence[Rows]) -> Exception | None:
+        """The error that the operator raises on `arrivals`; None if they pass. Raises errors that are no tuple's fault."""
+        try:
+            self._pass(arrivals)
+        except Exception as error:
+            self.context.discard_operator()
+            if not may_be_a_tuples_fault(error):
+                raise
+            return error
+        return None
+
+    def _failure(self, rows: Rows, culprit: Culprit) -> TupleFailed:
+        tuple_ = python_rows(rows.batch.slice(culprit.row, 1))[0]
+        key = {name: tuple_[name] for name in self.node.key if name in tuple_}
+        return TupleFailed(self.node.operator, self.attempt.number, self.instance, key, tuple_, _reason(culprit.error))
+
+    def _outage(self, error: Exception) -> ErrorNotRepeated:
+        return ErrorNotRepeated(self.node.operator, self.attempt.number, self.instance, _reason(error))
+
+    def _learning_report(self) -> Mapping[str, Any] | None:
+        """The report to the choosers that send this instance tuples; None where they do not learn."""
+        if self.attempt.dry or learning_of(self.context.route) is None:
+            return None
+        observer = self.context.observer()
+        for hashes, seconds in self._timed:
+            observer.observe(hashes, seconds)
+        report = observer.report()
+        return None if report is None else report.to_wire()
+
+    def _save(self, state: State | None) -> str | None:
+        if state is None or self.attempt.dry:
+            return None
+        delta = state.delta()
+        if delta.num_rows == 0 and not delta.schema.metadata:
+            return None
+        checkpoint, attempt = self.context.task.checkpoint, self.attempt
+        return checkpoint.write_delta(self.node.name, self.instance, attempt.number, attempt.attempt, delta)
+
+    def _stage_outputs(self, emitted: Sequence[pa.RecordBatch]) -> dict[str, list[str]]:
+        if not self.sinks or not emitted or self.attempt.dry:
+            return {}
+        path = self._stage(self.node.name, emitted)
+        return {sink: [path] for sink in self.sinks}
+
+    def _rows_out(self, emitted: Sequence[pa.RecordBatch], late: Sequence[pa.RecordBatch]) -> dict[str, int]:
+        """The rows that each sink gets."""
+        rows = dict.fromkeys(self.sinks, sum(batch.num_rows for batch in emitted))
+        if self.late_sink is not None:
+            rows[self.late_sink] = sum(batch.num_rows for batch in late)
+        return {sink: count for sink, count in rows.items() if count}
+
+    def _stage_late(self, operator: Operator) -> dict[str, list[str]]:
+        if self.late_sink is None or not operator.late or self.attempt.dry:
+            return {}
+        return {self.late_sink: [self._stage(f"{self.node.name}.late", operator.late)]}
+
+    def _stage_dead_letters(self) -> str | None:
+        """Write the tuples that were set aside, each with its instance, input and reason."""
+        rows = [
+            {"operator": self.node.operator, "instance": self.instance, "input": item.input, "reason": item.reason,
+             "tuple": json.dumps(row, default=str)}
+            for item in self._set_aside for row in python_rows(item.batch)
+        ]  # fmt: skip
+        if not rows:
+            return None
+        return self._stage(f"{self.node.name}.dead", [pa.RecordBatch.from_pylist(rows, DEAD_LETTER)])
+
+    def _stage(self, name: str, rows: Sequence[pa.RecordBatch]) -> str:
+        checkpoint, attempt = self.context.task.checkpoint, self.attempt
+        return checkpoint.stage_output(name, self.instance, attempt.number, attempt.attempt, rows)
+
+    def _report(self, operator: Operator, state: State | None, arrivals: Sequence[Rows], busy: float) -> LoadReport:
+        rows = sum(len(arrival) for arrival in arrivals)
+        keyed = [arrival for arrival in arrivals if arrival.keys is not None and len(arrival)]
+        largest = max(keyed, key=len, default=None)
+        seconds = operator.last_tuple_seconds
+        load = measure_keys(
+            None if largest is None else largest.keys,
+            seconds if largest is not None and seconds is not None and len(seconds) == len(largest) else None,
+        )
+        size = 0 if state is None else len(state)
+        return LoadReport(
+            operator=self.node.name, instance=self.instance, slot=self.context.task.slot, rows=rows, busy_seconds=busy,
+            task_seconds=busy + self.wait_seconds, state_keys=size, state_bytes=0 if state is None else state.nbytes,
+            late_rows=operator.late_rows, bad_rows=sum(item.batch.num_rows for item in self._set_aside),
+            heavy_hashes=load.hashes, heavy_rows=load.rows, heavy_seconds=load.seconds,
+            heavy_bytes=np.full(len(load.hashes), _bytes_per_key(state), np.int64), heavy_labels=load.labels,
+            bucket_rows=load.bucket_rows, onward=self.downstream.onward, key_pairs=self.downstream.key_pairs,
+        )  # fmt: skip
+
+
+def _bytes_per_key(state: State | None) -> int:
+    return state.nbytes // len(state) if state is not None and len(state) else 0
+
+
+def _batches(output: Output) -> list[pa.RecordBatch]:
+    if output is None:
+        return []
+    return output.to_batches() if isinstance(output, pa.Table) else [output]
+
+
+def _reason(error: Exception) -> str:
+    return error.reason if isinstance(error, BadTuple) else f"{type(error).__name__}: {error}"

@@ -1,0 +1,150 @@
+"""The source side of a first-stage task: rows by descriptor or from Spark, counted, timed, event times noted."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+from streamtopology.jobs.columnar.python_values import python_rows
+from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceSpec, Tally
+from streamtopology.jobs.connectors.sources.formats import read_all, read_with_places
+from streamtopology.jobs.connectors.sources.source_tag import TAG, untag
+from streamtopology.jobs.errors import BatchTooLarge, RowFailed
+from streamtopology.jobs.plan.attempt import Attempt
+from streamtopology.jobs.plan.dag import Dag
+from streamtopology.jobs.plan.execution_plan import ExecutionPlan
+from streamtopology.jobs.plan.results import SourceResult
+from streamtopology.jobs.plan.span import Span, clock_of_this_host
+from streamtopology.jobs.worker.event_times import EventTimes
+from streamtopology.routing.load.load_report import SourceReport
+from streamtopology.topology import format_memory
+
+MOST_BAD_ROWS = 100
+
+
+@dataclass
+class _Sizes:
+    """The rows of one source: bytes that its descriptors foresee, their rows, bytes sent so far."""
+
+    bytes: int
+    rows: int
+    sent: int = 0
+    is_complete: bool = False
+
+    @staticmethod
+    def foreseen(descriptors: Sequence[Descriptor]) -> _Sizes:
+        return _Sizes(sum(part.bytes for part in descriptors), sum(part.rows for part in descriptors))
+
+    def of(self, read: int) -> int:
+        """The bytes that were foreseen for what was read, of which `read` rows are known."""
+        return self.bytes if self.is_complete or read >= self.rows else self.bytes * read // self.rows
+
+
+class SourceReader:
+    """Reads for one task. `rows`: number read so far; `event_times`: of each source with a watermark.
+
+    `set_aside`: rows on which select or where raised, as they go to the dead letters, where the topology asks for that.
+    """
+
+    def __init__(self, plan: ExecutionPlan, dag: Dag, attempt: Attempt) -> None:
+        self._began_at = time.monotonic()
+        self._dag = dag
+        self._topology = plan.topology
+        self._attempt = attempt
+        self._specs = {s.name: SourceSpec.of(s, plan.topology.name) for s in plan.topology.sources if s.reads_descriptors}
+        self.rows = 0
+        marks = {source.name: source.watermark for source in plan.topology.sources if source.watermark is not None}
+        self.event_times = {name: EventTimes(watermark, attempt.recorded_at) for name, watermark in marks.items()}
+        self.set_aside: list[dict[str, str]] = []
+        self._tallies = {name: Tally() for name in self._specs}
+        self._passed: Counter[str] = Counter()
+        self._sizes: dict[str, _Sizes] = {}
+
+    def read(self, descriptors: Iterable[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """(source, rows) of descriptors in their JSON form, source by source. Raises BatchTooLarge."""
+        wanted = [Descriptor.from_json(text) for text in descriptors]
+        for name, spec in self._specs.items():
+            mine = [descriptor for descriptor in wanted if descriptor.source == name]
+            partitions = list(dict.fromkeys(descriptor.partition for descriptor in mine))
+            sizes = self._sizes[name] = _Sizes.foreseen(mine)
+            for batch, places in self._read(mine, spec, partitions):
+                self._note(name, batch, partitions, places)
+                sizes.sent += batch.nbytes * len(self._dag.edges_from(name))
+                self._refuse_too_large(name)
+                yield name, batch
+            sizes.is_complete = True
+
+    def untag(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """(source, rows) of a batch that Spark read: tagged when there are several sources."""
+        if TAG in batch.schema.names:
+            pairs = untag(batch)
+        else:
+            pairs = iter([(next(s.name for s in self._topology.sources if not s.reads_descriptors), batch)])
+        for source, rows in pairs:
+            self._note(source, rows, [""], None)
+            yield source, rows
+
+    def result(self, slot: int) -> SourceResult:
+        """The result of this task, on executor slot `slot`. Its seconds are reading, selecting and routing."""
+        span = Span(clock_of_this_host(), self._began_at, time.monotonic())
+        seconds = span.ended_at - span.began_at
+        bad_rows = dict(Counter(row["input"] for row in self.set_aside))
+        newest = {source: seen.newest for source, seen in self.event_times.items() if seen.newest}
+        report = SourceReport(
+            slot,
+            self.rows,
+            seconds,
+            seconds,
+            max_event_time={source: max(times.values()) for source, times in newest.items()},
+            bad_rows=bad_rows,
+            skipped_rows={name: tally.skipped for name, tally in self._tallies.items() if tally.skipped},
+            filtered_rows=self._filtered(bad_rows),
+            rows_ahead={source: seen.rows_ahead for source, seen in self.event_times.items() if seen.rows_ahead},
+        )
+        sizes = {name: (sizes.sent, sizes.of(self._tallies[name].read)) for name, sizes in self._sizes.items()}
+        return SourceResult(report, span, self.set_aside, newest, sizes)
+
+    def _filtered(self, bad_rows: Mapping[str, int]) -> dict[str, int]:
+        """The rows by source that its where left out; unknown where its select makes several rows of one."""
+        countable = [name for name, spec in self._specs.items() if spec.where and not _multiplies(spec)]
+        left_out = {name: self._tallies[name].read - self._passed[name] - bad_rows.get(name, 0) for name in countable}
+        return {name: rows for name, rows in left_out.items() if rows}
+
+    def _read(
+        self, descriptors: list[Descriptor], spec: SourceSpec, partitions: list[str]
+    ) -> Iterator[tuple[pa.RecordBatch, np.ndarray | None]]:
+        """The rows, and the place of each one's partition in `partitions` if there are several and a watermark."""
+        bad_row, tally = partial(self._bad_row, spec.name), self._tallies[spec.name]
+        if len(partitions) > 1 and spec.name in self.event_times:
+            place_of = {partition: place for place, partition in enumerate(partitions)}
+            yield from read_with_places(descriptors, spec, bad_row, lambda given: place_of[given.partition], tally)
+        else:
+            yield from ((batch, None) for batch in read_all(descriptors, spec, bad_row, tally=tally))
+
+    def _refuse_too_large(self, source: str) -> None:
+        sent, limit = sum(sizes.sent for sizes in self._sizes.values()), self._attempt.most_bytes
+        if limit is not None and sent > limit:
+            raise BatchTooLarge(f"rows of source {source!r} are larger than expected: {format_memory(limit)} is reached")
+
+    def _bad_row(self, source: str, row: pa.RecordBatch, reason: str) -> None:
+        values = python_rows(row)[0] if row.num_rows else {}
+        if not self._attempt.dead_letter or len(self.set_aside) >= MOST_BAD_ROWS:
+            raise RowFailed(source, self._attempt.number, values, reason)
+        self.set_aside.append({"input": source, "reason": reason, "tuple": json.dumps(values, default=str)})
+
+    def _note(self, source: str, batch: pa.RecordBatch, partitions: list[str], places: np.ndarray | None) -> None:
+        self.rows += batch.num_rows
+        self._passed[source] += batch.num_rows
+        if source in self.event_times and batch.num_rows:
+            self.event_times[source].note(batch, partitions, places)
+
+
+def _multiplies(spec: SourceSpec) -> bool:
+    return any("unnest" in expression.lower() for expression in spec.select)

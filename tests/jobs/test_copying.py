@@ -1,0 +1,232 @@
+"""Copies of whole checkpoints: killed and continued at any step, and of a topology that runs on meanwhile."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from support.stages import Flow, manifest
+
+from streamtopology.jobs.checkpoint import Checkpoint, CheckpointError, LocalStore, SourceEnd
+from streamtopology.jobs.checkpoint.copying import copy_checkpoint
+from streamtopology.jobs.checkpoint.filesystem import Content, Pieces
+from streamtopology.jobs.checkpoint.holds import LONGEST_SECONDS
+from streamtopology.jobs.driver.compaction import Compaction
+
+BATCHES = [[1, 2, 3], [1, 1], [2, 5], [7, 7, 1]]
+
+
+def counting() -> dict[str, Any]:
+    operator = {"name": "n", "inputs": ["s"], "grouping": {"policy": "mixed", "key": "k"}, "run": "count"}
+    return manifest([operator], {"s": "k BIGINT"})
+
+
+def sweeping_often(checkpoint: Checkpoint) -> Compaction:
+    return Compaction(checkpoint, most_deltas=2, commits_per_sweep=1)
+
+
+@pytest.fixture
+def flow(tmp_path: Path) -> Flow:
+    flow = Flow(tmp_path, counting(), compaction=sweeping_often)
+    flow.end = SourceEnd({"s": 1}, None)
+    log = Path(flow.checkpoint.uri) / "files/s"
+    log.mkdir(parents=True)
+    (log / "000000000000.json").write_text("[]")
+    for keys in BATCHES:
+        flow.batch(s=pa.table({"k": keys}))
+    return flow
+
+
+def counts(flow: Flow) -> dict[int, int]:
+    return {row["k"]: row["count"] for row in flow.state("n")}
+
+
+def counted(batches: list[list[int]]) -> Counter[int]:
+    return sum((Counter(keys) for keys in batches), Counter[int]())
+
+
+class Dying(Exception):
+    """The process is dead: whatever it tries from now on has no effect."""
+
+
+class Watched(LocalStore):
+    """A store that calls `before` each time before something is written; one call at a time."""
+
+    def __init__(self, root: Path, before: Callable[[], None]) -> None:
+        super().__init__(root)
+        self._before = before
+        self._lock = threading.Lock()
+
+    def create_from(self, path: str, pieces: Callable[[], Pieces]) -> bool:
+        with self._lock:
+            self._before()
+        return super().create_from(path, pieces)
+
+    def write_new(self, path: str, data: Content) -> None:
+        with self._lock:
+            self._before()
+        super().write_new(path, data)
+
+    def delete(self, path: str) -> None:
+        with self._lock:
+            self._before()
+        super().delete(path)
+
+
+class Death:
+    """Dies at the `nth` write, and at every later one."""
+
+    def __init__(self, nth: int) -> None:
+        self.left = nth
+
+    def __call__(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise Dying
+
+
+def killed_at(nth: int, flow: Flow, target: Path) -> bool:
+    """Copy, and die at the `nth` write. False if the copy was made before that."""
+    death = Death(nth)
+    source = Checkpoint.attached(Watched(Path(flow.checkpoint.uri), death))
+    try:
+        copy_checkpoint(source, Watched(target, death), "flow")
+    except Dying:
+        return True
+    return False
+
+
+def test_copy_that_is_killed_at_any_write_is_nothing_or_whole_and_can_be_continued(flow: Flow, tmp_path: Path) -> None:
+    own = set(flow.checkpoint.files())
+    nth = 0
+    while killed_at(nth, flow, target := tmp_path / f"copy {nth}"):
+        try:
+            whole = Checkpoint.attach(str(target))
+        except CheckpointError:
+            if (target / "origin.json").exists():
+                with pytest.raises(CheckpointError, match="is a copy of a checkpoint that was cut short"):
+                    Checkpoint.open(str(target), "flow")
+            made = copy_checkpoint(flow.checkpoint, LocalStore(target), "flow")
+            assert (made.batch, made.epoch) == (3, flow.last.epoch)
+            whole = Checkpoint.attach(str(target))
+            assert set(flow.checkpoint.files()) <= own, "its hold is released, and nothing else was written"
+        other = Flow(tmp_path / f"other {nth}", counting(), checkpoint=whole.uri)
+        assert counts(other) == counted(BATCHES)
+        nth += 1
+    assert nth > 8
+
+
+def test_copy_of_a_running_topology_is_of_one_version_which_is_kept_meanwhile(flow: Flow, tmp_path: Path) -> None:
+    def a_batch_and_a_sweep() -> None:
+        flow.batch(s=pa.table({"k": [1, 4]}))
+        flow.checkpoint.collect_garbage()
+
+    made = copy_checkpoint(flow.checkpoint, Watched(tmp_path / "copy", a_batch_and_a_sweep), "flow")
+    assert flow.last.batch > made.batch + 5, "without the hold it would have been swept"
+    copy = Flow(tmp_path / "other", counting(), checkpoint=str(tmp_path / "copy"))
+    assert copy.last.batch == made.batch
+    assert counts(copy) == counted([*BATCHES, *[[1, 4]] * (made.batch - 3)])
+    flow.batch(s=pa.table({"k": [1]}))
+    flow.checkpoint.collect_garbage()
+    assert made.batch not in flow.checkpoint.commits(), "nothing holds it any more"
+
+
+def test_copy_that_is_continued_later_is_of_the_version_that_it_holds(flow: Flow, tmp_path: Path) -> None:
+    assert killed_at(4, flow, tmp_path / "copy")
+    for _ in range(6):
+        flow.batch(s=pa.table({"k": [8]}))
+    flow.checkpoint.collect_garbage()
+    assert copy_checkpoint(flow.checkpoint, LocalStore(tmp_path / "copy"), "flow").batch == 3
+    assert counts(Flow(tmp_path / "other", counting(), checkpoint=str(tmp_path / "copy"))) == counted(BATCHES)
+
+
+def test_hold_of_a_copy_that_nobody_continues_is_released_after_a_day(flow: Flow, tmp_path: Path) -> None:
+    assert killed_at(4, flow, tmp_path / "copy")
+    (hold,) = (Path(flow.checkpoint.uri) / "copies").iterdir()
+    for _ in range(6):
+        flow.batch(s=pa.table({"k": [8]}))
+    assert 3 in flow.checkpoint.commits()
+    written = hold.stat().st_mtime - LONGEST_SECONDS - 60
+    os.utime(hold, (written, written))
+    flow.checkpoint.collect_garbage()
+    assert flow.checkpoint.commits() == [7, 8, 9]
+    assert copy_checkpoint(flow.checkpoint, LocalStore(tmp_path / "copy"), "flow").batch == 9
+    assert counts(Flow(tmp_path / "other", counting(), checkpoint=str(tmp_path / "copy"))) == counted([*BATCHES, *[[8]] * 6])
+
+
+def test_clone_gives_sinks_nothing_that_the_original_gave_them_and_own_does(flow: Flow, tmp_path: Path) -> None:
+    assert flow.last.outputs["n"]
+    copy_checkpoint(flow.checkpoint, LocalStore(tmp_path / "clone"), "flow")
+    clone = Checkpoint.attach(str(tmp_path / "clone"))
+    assert clone.last_commit() == replace(flow.last, outputs={})
+    assert clone.run != flow.checkpoint.run
+    copy_checkpoint(flow.checkpoint, LocalStore(tmp_path / "own"), "flow", "Own")
+    own = Checkpoint.attach(str(tmp_path / "own"))
+    assert (own.last_commit(), own.run) == (flow.last, flow.checkpoint.run)
+
+
+def test_own_is_refused_while_the_original_runs_and_taken_up_once_it_has_stopped(flow: Flow, tmp_path: Path) -> None:
+    writes = itertools.count()
+
+    def one_batch() -> None:
+        if next(writes) == 3:
+            flow.batch(s=pa.table({"k": [4]}))
+
+    with pytest.raises(CheckpointError, match="has committed batches after 3, so its topology runs: stop it first"):
+        copy_checkpoint(flow.checkpoint, Watched(tmp_path / "own", one_batch), "flow", "Own")
+    assert copy_checkpoint(flow.checkpoint, LocalStore(tmp_path / "own"), "flow", "Own").batch == 4
+    assert counts(Flow(tmp_path / "other", counting(), checkpoint=str(tmp_path / "own"))) == counted([*BATCHES, [4]])
+
+
+def test_version_without_its_end_in_the_sources_is_not_copied_from_a_running_one(flow: Flow, tmp_path: Path) -> None:
+    flow.end = None
+    flow.batch(s=pa.table({"k": [1]}))
+    assert killed_at(4, flow, tmp_path / "copy")
+    flow.end = SourceEnd({"s": 2}, None)
+    flow.batch(s=pa.table({"k": [1]}))
+    with pytest.raises(CheckpointError, match=r"batch 4 of .* is of a former version, which does not say where it ends"):
+        copy_checkpoint(flow.checkpoint, LocalStore(tmp_path / "copy"), "flow")
+    assert copy_checkpoint(flow.checkpoint, LocalStore(tmp_path / "copy"), "flow").batch == 5
+
+
+def test_place_with_anything_else_is_refused(flow: Flow, tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/notes.txt").write_text("mine")
+    with pytest.raises(CheckpointError, match="full is not empty: name a place for the copy that does not exist yet"):
+        copy_checkpoint(flow.checkpoint, LocalStore(tmp_path / "full"), "flow")
+    assert killed_at(4, flow, tmp_path / "half")
+    another = Flow(tmp_path / "another", counting())
+    another.batch(s=pa.table({"k": [1]}))
+    with pytest.raises(CheckpointError, match=r"holds part of another copy \(of .*checkpoint, Clone\): delete it"):
+        copy_checkpoint(another.checkpoint, LocalStore(tmp_path / "half"), "flow")
+
+
+def test_copy_does_not_mix_versions_of_before_and_after_a_rollback(flow: Flow, tmp_path: Path) -> None:
+    assert killed_at(9, flow, tmp_path / "copy")
+    flow.checkpoint.forget_commit(3)
+    with pytest.raises(CheckpointError, match="part of a copy as of a later batch than 2"):
+        copy_checkpoint(flow.checkpoint, LocalStore(tmp_path / "copy"), "flow")
+
+
+def test_record_of_a_log_that_is_merged_while_it_is_copied_is_in_the_longer_one(flow: Flow, tmp_path: Path) -> None:
+    log = Path(flow.checkpoint.uri) / "files/s"
+    merged = log / "000000000000-000000000009.json"
+
+    class Merging(LocalStore):
+        def find(self, path: str) -> bytes | None:
+            if path.startswith("files/") and not merged.exists():
+                merged.write_text("[]")
+                (log / "000000000000.json").unlink()
+            return super().find(path)
+
+    source = Checkpoint.attached(Merging(Path(flow.checkpoint.uri)))
+    copy_checkpoint(source, LocalStore(tmp_path / "copy"), "flow")
+    assert Checkpoint.attach(str(tmp_path / "copy")).files("files") == ["files/s/000000000000-000000000009.json"]

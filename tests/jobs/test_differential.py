@@ -1,0 +1,50 @@
+"""Random topologies over random streams, under re-routings, rescalings, restarts and losses, compared with SQL.
+
+A failing case is made small and written to build/differential. `--seed N` plays the case of that seed alone,
+`--new-seeds` cases that no run had before.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from support.differential.draw import draw
+from support.differential.play import differences
+from support.differential.record import record
+from support.differential.shrink import shrunk
+
+FOLDER = Path("build/differential")
+EACH = 10
+"""Cases of a test: about eight seconds."""
+MANY = 60
+
+
+def play(seed: int) -> None:
+    """Play the case of a seed. AssertionError: it differs, and where to read about it."""
+    case = draw(seed)
+    if not differences(case):
+        return
+    small = shrunk(case, differences)
+    found = differences(small)
+    where = record(small, found, FOLDER)
+    text = "\n  ".join(found)
+    raise AssertionError(f"seed {seed} differs, in short:\n  {text}\nStory, manifest and rows: {where}; replay: --seed {seed}")
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_sinks_hold_what_sql_gives_over_the_whole_input(part: int, request: pytest.FixtureRequest) -> None:
+    given = request.config.getoption("--seed")
+    for seed in range(part * EACH, (part + 1) * EACH) if given is None else [given]:
+        play(seed)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("part", range(10))
+def test_sinks_hold_what_sql_gives_for_more_seeds(part: int, request: pytest.FixtureRequest) -> None:
+    given = request.config.getoption("--seed")
+    first = random.randrange(1 << 40) if request.config.getoption("--new-seeds") else 1000 * (part + 1)
+    print(f"seeds {first} to {first + MANY - 1}")
+    for seed in range(first, first + MANY) if given is None else [given]:
+        play(seed)

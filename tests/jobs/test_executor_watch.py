@@ -1,0 +1,76 @@
+"""Executors under watch are reported by name, and one that was released on purpose is not reported as lost."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from unittest.mock import MagicMock
+
+import pytest
+from pyspark.errors import PySparkException
+from support.waiting import eventually
+
+from streamtopology.jobs.driver.attempt_runner import PythonWorkerDied
+from streamtopology.jobs.spark import executor_watch
+from streamtopology.jobs.spark.executor_watch import ExecutorWatch
+from streamtopology.jobs.spark.pinned_rdd import ExecutorInfo
+
+
+class Watched:
+    """A watch over executors that need no Spark; `alive` are those that the scheduler believes alive."""
+
+    def __init__(self) -> None:
+        self.alive = {f"{number}": ExecutorInfo(f"{number}", f"127.0.0.1{number}", {}) for number in range(2)}
+        self.reported: list[str] = []
+        self.watch = ExecutorWatch(
+            MagicMock(), lambda executor: None, self.reported.append, slot_of=lambda executor: f"large-{executor.id}"
+        )
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
+    watched = Watched()
+    monkeypatch.setattr(executor_watch, "executor_ids", lambda spark: frozenset(watched.alive))
+    monkeypatch.setattr(executor_watch, "executors", lambda spark: [*watched.alive.values()])
+    monkeypatch.setattr(executor_watch, "InheritableThread", threading.Thread)
+    with watched.watch:
+        watched.watch.await_admitted(2)
+        eventually(lambda: len(watched.reported) == 2, 10)
+        yield watched
+
+
+def test_lost_executor_is_reported_by_the_name_of_its_slot(watched: Watched) -> None:
+    assert sorted(watched.reported) == [f"executor large-{number} is warm and admitted" for number in range(2)]
+    del watched.alive["1"]
+    eventually(lambda: len(watched.watch.present()) == 1, 10)
+    eventually(lambda: watched.reported[2:] == ["executor large-1 was lost"], 10)
+
+
+def test_executor_that_was_released_is_not_reported_as_lost(watched: Watched) -> None:
+    watched.watch.release(["large-1"])
+    del watched.alive["1"]
+    eventually(lambda: len(watched.watch.present()) == 1, 10)
+    del watched.alive["0"]
+    eventually(lambda: watched.reported[2:] == ["executor large-0 was lost"], 10)
+
+
+def test_executor_that_is_wanted_again_is_reported_when_it_is_lost(watched: Watched) -> None:
+    watched.watch.release(["large-0", "large-1"])
+    watched.watch.retain(["large-1"])
+    watched.alive.clear()
+    eventually(lambda: watched.reported[2:] == ["executor large-1 was lost"], 10)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)",
+        "java.net.SocketException: Broken pipe",
+        "java.io.IOException: Connection reset by peer",
+        "java.io.IOException: Stream closed ... at org.apache.spark.api.python.PythonWorkerFactory.stopWorker",
+    ],
+)
+def test_failure_of_a_killed_python_process_is_a_lost_attempt(watched: Watched, message: str) -> None:
+    executors = [executor.ref for executor in watched.watch.admitted()]
+    with pytest.raises(PythonWorkerDied), watched.watch.guard(executors):
+        raise PySparkException(f"Job aborted due to stage failure: Task 1 in stage 442.0 failed 1 times: {message}")

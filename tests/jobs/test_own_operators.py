@@ -1,0 +1,169 @@
+"""Mistakes in a user's own class: `validate` names operator, class and remedy, whatever the class does."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import yaml
+from support.manifests import counting, files, manifest, memory_sink
+
+from streamtopology.api import BadTuple, Field, Operator, Rows, StateError, TupleOperator, new_state
+from streamtopology.jobs.cli.main import main
+
+_IMPORTS = "import abc, sys\nimport numpy as np, pyarrow as pa\nfrom streamtopology.api import *\n"
+
+
+def validated(
+    folder: Path, run: str, capsys: pytest.CaptureFixture[str], options: Mapping[str, Any] | None = None
+) -> tuple[int, str]:
+    """Exit code and output of `validate` for one operator."""
+    (folder / "data").mkdir()
+    operator = counting("own", run=run, **{"with": options or {}})
+    file, sinks = folder / "own.yaml", [memory_sink("kept", "own")]
+    file.write_text(yaml.safe_dump(manifest("own", [files(folder / "data")], [operator], sinks, executors=[{"name": "one"}])))
+    code = main(["validate", str(file)])
+    printed = capsys.readouterr()
+    return code, printed.err + printed.out
+
+
+def written(folder: Path, code: str) -> str:
+    """Write the module of a class Mine, whose code starts in line 4; returns the manifest's `run`."""
+    (folder / "mine.py").write_text(_IMPORTS + code)
+    return "mine.py:Mine"
+
+
+_FAULTY = {
+    "skips the __init__ of Operator; call super().__init__(**common) in its own": (
+        "class Mine(Operator):\n    def __init__(self):\n        self.seen = 0\n"
+    ),
+    "Mine is abstract; override limit, or name a class that does": (
+        "class Mine(Operator, abc.ABC):\n    @abc.abstractmethod\n    def limit(self): ...\n"
+    ),
+    "Mine raised KeyError: 'celsius' (mine.py, line 6, in prepare); correct the class, or raise OptionError": (
+        "class Mine(Operator):\n    def prepare(self, inputs, key):\n        inputs['celsius']\n"
+    ),
+    "Mine raised KeyError: 'Column celsius does not exist in schema' (mine.py, line 6, in column); correct": (
+        "class Base(Operator):\n    def column(self, inputs):\n        inputs['rows'].field('celsius')\n"
+        "class Mine(Base):\n    def prepare(self, inputs, key):\n        self.column(inputs)\n"
+    ),
+    "Mine raised SystemExit: 3 (mine.py, line 7, in __init__)": (
+        "class Mine(Operator):\n    def __init__(self):\n        super().__init__()\n        sys.exit(3)\n"
+    ),
+    "mine.py ends the process when it is imported, by sys.exit(3) or the like; put what it does as a script below `if": (
+        "class Mine(Operator): ...\nsys.exit(3)\n"
+    ),
+    "mine.py does not load: StateError: field 'x': shape is 'abc'; allowed: whole numbers such as 3, (3,) or (3, 2)": (
+        "class Mine(Operator):\n    fields = (Field('x', np.int64, shape='abc'),)\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("reported", _FAULTY)
+def test_validate_names_what_is_wrong_with_a_class(reported: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, printed = validated(tmp_path, written(tmp_path, _FAULTY[reported]), capsys)
+    assert code == 2
+    assert "own.yaml has 1 problem:" in printed
+    assert "spec.operators[0].run: operator 'own': " in printed
+    assert reported in printed
+
+
+def test_exit_of_an_installed_module_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "exiting_module.py").write_text("import sys\nsys.exit('usage: ...')\n")
+    code, printed = validated(tmp_path, "exiting_module:Mine", capsys)
+    assert code == 2
+    assert "module exiting_module ends the process when it is imported, by sys.exit(usage: ...)" in printed
+
+
+def test_failure_over_a_guessed_column_is_not_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = (
+        "class Mine(Operator):\n    def __init__(self, column, **common):\n        super().__init__(**common)\n"
+        "        self.column = column\n    def prepare(self, inputs, key):\n"
+        "        if not pa.types.is_string(require_column(inputs, self.column, 'rows').type):\n"
+        "            raise RuntimeError('no text')\n"
+    )
+    _, printed = validated(tmp_path, written(tmp_path, code), capsys, {"column": "elsewhere"})
+    assert "has 1 problem:" in printed
+    assert "spec.operators[0].with.column: operator 'own': column 'elsewhere' does not exist" in printed
+
+
+def test_error_in_a_built_in_class_shows_its_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def prepare(*_: object) -> None:
+        raise KeyError("of the project")
+
+    monkeypatch.setattr("streamtopology.jobs.operators.count.Count.prepare", prepare)
+    with pytest.raises(KeyError, match="of the project"):
+        validated(tmp_path, "count", capsys)
+
+
+def test_abstract_base_class_of_operators_may_be_derived_from() -> None:
+    class Base(Operator, abc.ABC):
+        @abc.abstractmethod
+        def limit(self) -> int: ...
+
+    class Concrete(Base):
+        def limit(self) -> int:
+            return 3
+
+    assert Concrete(costPerTuple="5ms").cost_per_tuple == 0.005
+
+
+def test_shape_of_a_field_may_be_a_number_as_in_numpy() -> None:
+    shapes: list[Any] = [3, (3,), [3], np.int64(3)]
+    assert {Field("x", np.dtype(np.int64), shape=shape) for shape in shapes} == {Field("x", np.dtype(np.int64), shape=(3,))}
+    for shape in ("abc", 2.5, (2, None)):
+        with pytest.raises(StateError, match=r"field 'x': shape is .*; allowed: whole numbers"):
+            Field("x", np.dtype(np.int64), shape=shape)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(StateError, match="at least 1"):
+        Field("x", np.dtype(np.int64), shape=(0,))
+    with pytest.raises(StateError, match="field 'x': dtype is 'money'; allowed: a numpy type such as"):
+        Field("x", "money")  # pyright: ignore[reportArgumentType]
+
+
+class Emitting(TupleOperator):
+    """Emit all that the tuple's list holds."""
+
+    fields = (Field("seen", np.dtype(np.int64)),)
+    output = pa.schema([("sensor", pa.int64()), ("times", pa.int64())])
+
+    def __init__(self, emitted: Mapping[int, Any]) -> None:
+        super().__init__()
+        self.emitted = emitted
+
+    def process_tuple(self, row: dict[str, Any], state: Any) -> Any:
+        state["seen"] += 1
+        yield from self.emitted[row["sensor"]]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ({"sensor": 7, "tmes": 1}, r"emits a dict without 'times', .*has: sensor, tmes\) on key sensor=7"),
+        ({}, r"emits a dict without 'sensor', .*has: none\)"),
+        ([7, 1], r"emits \[7, 1\], which is no dict on key sensor=7"),
+    ],
+)
+def test_emitted_dict_without_a_column_of_the_output_is_refused(wrong: Any, reason: str) -> None:
+    right = {"sensor": 8, "times": None, "more": "is left out"}
+    operator, batch = Emitting({7: [right, wrong], 8: [right]}), pa.record_batch({"sensor": [7, 8]})
+    operator.prepare({"readings": batch.schema}, ("sensor",))
+    assert operator.state is not None
+    rows = Rows.of(batch, "readings", ("sensor",))
+    with pytest.raises(BadTuple, match=f"^Emitting {reason}"):
+        operator.accept(rows, new_state(operator.state))
+    state = new_state(operator.state)
+    emitted = operator.accept(rows, state, dead_letter=True)
+    assert isinstance(emitted, pa.RecordBatch)
+    assert emitted.to_pylist() == [{"sensor": 8, "times": None}]  # nothing of the tuple that was set aside
+    assert [aside.batch.to_pylist() for aside in operator.set_aside] == [[{"sensor": 7}]]
+    assert state.snapshot().to_pylist() == [{"sensor": 8, "seen": 1}]

@@ -1,0 +1,104 @@
+"""The kept state of owned objects, when answers to our own calls, events and lists arrive in the wrong order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+from streamtopology.k8s import names
+from streamtopology.k8s.decide.owned_objects import Job
+from streamtopology.k8s.io.api import Api, ApiAway
+from streamtopology.k8s.io.cache import Cache
+from streamtopology.k8s.io.queue import Key
+from streamtopology.k8s.names import Kind
+
+FLOW = Key("space", "flow")
+Object = dict[str, Any]
+
+
+def job(version: int, uid: str = "first", *, done: bool = False) -> Object:
+    conditions = [{"type": "Complete", "status": "True"}] if done else []
+    labels = names.labels("flow", "migration")
+    metadata = {"name": "flow-migrate-7", "namespace": "space", "uid": uid, "resourceVersion": str(version), "labels": labels}
+    return {"kind": "Job", "metadata": metadata, "status": {"conditions": conditions}}
+
+
+def jobs(cache: Cache) -> list[tuple[str, bool]]:
+    return [(seen.uid, seen.done) for seen in cache.of(FLOW).values() if isinstance(seen, Job)]
+
+
+def test_an_answer_that_is_older_than_what_an_event_showed_changes_nothing():
+    changed: list[Key] = []
+    cache = Cache(changed.append)
+    cache.note(job(5))
+    cache.note(job(8))  # an event with nothing in it that is kept
+    cache.note(job(7, done=True))
+    cache.note(job(9, "second"))
+    cache.note(job(8, "first", done=True))
+    assert jobs(cache) == [("second", False)]
+    assert changed == [FLOW, FLOW], "once for each change that a decision could see"
+
+
+def test_the_end_of_an_object_is_not_the_end_of_its_namesake():
+    cache = Cache(lambda _: None)
+    cache.note(job(5))
+    cache.note(job(9, "second"))
+    cache.drop(job(8, "first"))
+    assert jobs(cache) == [("second", False)]
+    cache.drop(job(10, "second"))
+    assert jobs(cache) == []
+
+
+class Lists(Api):
+    """Says that there is nothing, as of `version`; namespaces that are `away` cannot be listed, and nothing ever changes."""
+
+    def __init__(self, version: int, away: set[str] | None = None) -> None:
+        self.version = version
+        self.away = away or set()
+
+    async def pages(self, kind: Kind, namespace: str | None, selector: str = "") -> AsyncIterator[Object]:
+        if namespace in self.away:
+            raise ApiAway("not yet")
+        yield {"items": [], "metadata": {"resourceVersion": str(self.version)}}
+
+    async def watch(self, kind: Kind, namespace: str | None, selector: str, since: str) -> AsyncIterator[Object]:
+        await asyncio.Event().wait()
+        raise ApiAway("never")
+        yield {}
+
+
+def after_an_empty_list(version: int) -> list[tuple[str, bool]]:
+    """The rest of a Job of version 5."""
+    cache = Cache(lambda _: None)
+    cache.note(job(5))
+
+    async def story() -> None:
+        following = asyncio.create_task(cache.follow(Lists(version), names.JOB, None))
+        await cache.listed([names.JOB], None)
+        following.cancel()
+
+    asyncio.run(asyncio.wait_for(story(), 20))
+    return jobs(cache)
+
+
+def test_a_list_that_is_older_than_what_was_made_since_does_not_take_it_away():
+    """Taken for gone, a ConfigMap would be made again without its epoch."""
+    assert after_an_empty_list(version=4) == [("first", False)]
+    assert after_an_empty_list(version=6) == []
+
+
+def test_kind_is_known_only_in_namespaces_where_it_was_listed():
+    async def story() -> None:
+        api, cache = Lists(1, away={"late"}), Cache(lambda _: None)
+        following = [asyncio.create_task(cache.follow(api, names.JOB, namespace)) for namespace in ("space", "late")]
+        await cache.listed([names.JOB], "space")
+        late = asyncio.create_task(cache.listed([names.JOB], "late"))
+        await asyncio.sleep(0)
+        assert not late.done()
+        api.away.clear()
+        await late
+        for one in following:
+            one.cancel()
+
+    asyncio.run(asyncio.wait_for(story(), 20))

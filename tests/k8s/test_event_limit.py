@@ -1,0 +1,34 @@
+"""The limit of events: a burst is posted, then one a minute, which says how many were not."""
+
+from __future__ import annotations
+
+from streamtopology.k8s.io.event_limit import BURST, REFILL_SECONDS, EventLimit
+from streamtopology.k8s.io.queue import Key
+
+FLOW, OTHER = Key("space", "flow"), Key("space", "other")
+
+
+def test_burst_is_posted_and_then_one_in_each_interval_with_the_number_withheld() -> None:
+    limit = EventLimit()
+    posted = [limit.admits(FLOW, "ExecutorsMissing", 1000.0 + n / 10) for n in range(BURST + 10)]
+    assert posted == [0] * BURST + [None] * 10
+    later = 1000.0 + REFILL_SECONDS + 1
+    assert limit.admits(FLOW, "ExecutorsMissing", later) == 10
+    assert limit.admits(FLOW, "ExecutorsMissing", later) is None
+
+
+def test_other_reasons_and_other_topologies_have_limits_of_their_own() -> None:
+    limit = EventLimit()
+    for _ in range(BURST + 1):
+        limit.admits(FLOW, "ExecutorsMissing", 1000.0)
+    assert limit.admits(FLOW, "NodeLost", 1000.0) == 0
+    assert limit.admits(OTHER, "ExecutorsMissing", 1000.0) == 0
+    limit.forget(FLOW)
+    assert limit.admits(FLOW, "ExecutorsMissing", 1000.0) == 0, "a namesake begins with all of them"
+
+
+def test_clock_that_goes_back_gives_nothing() -> None:
+    limit = EventLimit()
+    for _ in range(BURST):
+        limit.admits(FLOW, "Rerouted", 1000.0)
+    assert limit.admits(FLOW, "Rerouted", 0.0) is None

@@ -1,0 +1,120 @@
+"""Fields of an object that are still as we wrote them: by the API server's account of who wrote what."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.operator_world import Object, World, manifest, reasons, written_by_us
+
+from streamtopology.k8s.decide.own_fields import Differences, differences, own_values
+
+CONTAINER = "spec.template.spec.containers.executor"
+
+
+@pytest.fixture
+def world() -> World:
+    """A topology that runs and has settled."""
+    world = World(manifest())
+    world.settle()
+    world.events.clear()
+    return world
+
+
+def mirror(body: Object) -> None:
+    """Lets images come from a mirror."""
+    if body["kind"] in ("Deployment", "StatefulSet"):
+        body["spec"]["template"]["spec"]["containers"][0]["image"] = "mirror.example/spark:1"
+
+
+def condition(world: World, kind: str) -> tuple[str, str, str]:
+    known = next(one for one in world.manifest["status"]["conditions"] if one["type"] == kind)
+    return known["status"], known["reason"], known["message"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "place", "value"),
+    [
+        ("StatefulSet", "flow-large", f"{CONTAINER}.env", []),
+        ("StatefulSet", "flow-large", f"{CONTAINER}.securityContext", None),
+        ("StatefulSet", "flow-large", "spec.template.spec.volumes", []),
+        ("Deployment", "flow-driver", "spec.template.spec.serviceAccountName", "default"),
+        ("Role", "flow-driver", "rules", []),
+        ("Service", "flow-driver", "spec.selector", {"app": "mine"}),
+        ("NetworkPolicy", "flow", "spec.ingress", []),
+        ("ServiceAccount", "flow-driver", "automountServiceAccountToken", False),
+    ],
+)
+def test_a_field_that_somebody_has_changed_is_written_again(world: World, kind: str, name: str, place: str, value: Any):
+    before = copy.deepcopy(world.objects[kind, name])
+    world.edit(kind, name, place, value)
+    (step,) = reasons(world.decide().steps)
+    assert step.startswith(f"apply {kind} {name}: changed by others: {place}")
+    world.settle()
+    versions = {"resourceVersion": None}
+    assert world.objects[kind, name]["metadata"] | versions == before["metadata"] | versions
+    assert {**world.objects[kind, name], "metadata": None} == {**before, "metadata": None}
+
+
+def test_a_field_that_admission_changes_is_written_once_and_reported():
+    world = World(manifest(), admission=mirror)
+    world.settle()
+    assert world.decide().steps == ()
+    status, reason, message = condition(world, "MutatedByAdmission")
+    assert (status, reason) == ("True", "Mutated")
+    changed = '"registry.example/spark:1" became "mirror.example/spark:1"'
+    assert f"Deployment flow-driver: spec.template.spec.containers.driver.image: {changed}" in message
+    assert "Mutated" in dict(world.events)
+    assert condition(world, "Degraded")[:2] == ("False", "AsExpected")
+    world.admission = lambda body: None
+    world.change(image="registry.example/spark:2")
+    world.settle()
+    assert condition(world, "MutatedByAdmission")[:2] == ("False", "AsWritten")
+
+
+def test_a_fight_over_a_field_is_fought_less_and_less_often_and_reported(world: World):
+    written = 0
+    for _ in range(200):
+        world.edit("StatefulSet", "flow-large", "spec.replicas", 7)
+        decision = world.decide()
+        written += len(decision.steps)
+        assert decision.again_seconds is not None, "it comes back to it by itself"
+        world.carry_out(decision)
+        if not decision.steps:
+            world.now += 1
+    assert written < 12, "in three minutes"
+    status, reason, message = condition(world, "Degraded")
+    assert (status, reason) == ("True", "Contested")
+    assert "apply StatefulSet flow-large: changed by others: spec.replicas" in message
+    assert condition(world, "Reconfiguring")[0] == "True"
+
+
+def test_fields_that_others_add_to_an_object_are_theirs(world: World):
+    pod = world.objects["StatefulSet", "flow-large"]["spec"]["template"]["spec"]
+    pod["containers"].append({"name": "mesh", "image": "mesh:1"})
+    pod["containers"][0]["env"].append({"name": "OTHER", "value": "1"})
+    world.objects["Service", "flow-driver"]["metadata"]["labels"]["team"] = "streams"
+    assert world.decide().steps == ()
+    assert condition(world, "MutatedByAdmission")[0] == "False"
+
+
+@settings(deadline=None)
+@given(st.integers(1, 64_000), st.integers(512, 64_000))
+def test_quantities_are_the_same_however_they_are_written(cpu_thousandths: int, mebibytes: int):
+    """The API server writes quantities in its own way; that must not look like a change."""
+
+    def body(cpu: str, memory: str) -> Object:
+        return {"metadata": {"labels": {"a": "b"}}, "spec": {"limits": {"cpu": cpu, "memory": memory}}}
+
+    ours = body(f"{cpu_thousandths}m", f"{mebibytes}Mi")
+    live = body(str(cpu_thousandths / 1000), str(mebibytes * 2**20))
+    live["metadata"]["managedFields"] = [written_by_us(ours)]
+    assert differences(ours, own_values(live)) == Differences()
+
+
+def test_an_object_without_an_account_of_its_writers_is_not_ours():
+    body = {"metadata": {}, "spec": {"replicas": 1}}
+    assert differences(body, own_values(body)) == Differences(taken=("spec",))

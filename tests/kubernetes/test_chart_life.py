@@ -1,0 +1,134 @@
+"""A release of the chart from install to uninstall, by Helm itself: the CRD and the topologies outlive it."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kubernetes.aio.client import ApiClient
+from support.kube.apiserver import ApiServer
+from support.kube.binaries import KubernetesMissing, binary, require
+from support.kube.processes import ProcessFailed, run
+from support.kube.running_operator import OperatorProcess, Topologies, configuration_of, install_crd, manifest
+
+from streamtopology.k8s.install_check import NotInstalled, installed
+from streamtopology.k8s.io.api import Api
+from streamtopology.k8s.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "charts" / "streamtopology"
+CRD = "crd/streamtopologies.streamtopology.dev"
+SHORT_NAMES = "    shortNames:\n    - stopo\n"
+NAMESPACE = "operators"
+
+
+@pytest.fixture
+def api_server() -> Iterator[ApiServer]:
+    """An API server of the test's own: what the CRD is, and who owns it, is up to the test."""
+    try:
+        server = ApiServer()
+        require(["helm"])
+    except KubernetesMissing as missing:
+        pytest.fail(str(missing))
+    with server:
+        server.kubectl("create", "namespace", NAMESPACE)
+        yield server
+
+
+def helm(cluster: ApiServer, *arguments: str) -> str:
+    return run([str(binary("helm")), f"--kubeconfig={cluster.kubeconfig}", f"--namespace={NAMESPACE}", *arguments], 120)
+
+
+def older_chart(folder: Path) -> Path:
+    """The chart with a CRD that has no short name yet."""
+    chart = Path(shutil.copytree(CHART, folder / "streamtopology"))
+    definition = chart / "files" / "crd.yaml"
+    text = definition.read_text()
+    assert SHORT_NAMES in text
+    definition.write_text(text.replace(SHORT_NAMES, ""))
+    return chart
+
+
+def short_names(cluster: ApiServer) -> str:
+    return cluster.kubectl("get", CRD, "-o", "jsonpath={.spec.names.shortNames}")
+
+
+def create_topology(cluster: ApiServer) -> None:
+    cluster.served(CRD)
+    with cluster.client() as api:
+        Topologies(api, NAMESPACE).create(manifest("kept"))
+
+
+def has_topology(cluster: ApiServer) -> bool:
+    with cluster.client() as api:
+        return Topologies(api, NAMESPACE).exists("kept")
+
+
+def test_crd_is_upgraded_with_the_release_and_outlives_it(api_server: ApiServer, tmp_path: Path) -> None:
+    helm(api_server, "install", "streamtopology", str(older_chart(tmp_path)))
+    create_topology(api_server)
+    assert short_names(api_server) == ""
+    helm(api_server, "upgrade", "streamtopology", str(CHART))
+    assert short_names(api_server) == '["stopo"]'
+
+    helm(api_server, "upgrade", "streamtopology", str(CHART), "--set", "crds.install=false")
+    assert has_topology(api_server)
+    helm(api_server, "upgrade", "streamtopology", str(CHART), "--set", "crds.install=true")
+    kept = helm(api_server, "uninstall", "streamtopology")
+    assert "[CustomResourceDefinition] streamtopologies.streamtopology.dev" in kept, "Helm names what it keeps"
+    assert has_topology(api_server)
+    helm(api_server, "install", "streamtopology", str(CHART))
+    assert has_topology(api_server)
+
+
+def test_crd_of_the_former_chart_is_taken_over_when_asked(api_server: ApiServer) -> None:
+    install_crd(api_server)  # as Helm did it from the folder crds/: without a mark of its own
+    create_topology(api_server)
+    with pytest.raises(ProcessFailed, match="ownership"):
+        helm(api_server, "install", "streamtopology", str(CHART))
+    helm(api_server, "install", "streamtopology", str(CHART), "--take-ownership")
+    assert has_topology(api_server)
+
+
+async def looked_without_patience(cluster: ApiServer) -> str:
+    async def at_once(_: float) -> None:
+        return None
+
+    async with ApiClient(await configuration_of(cluster)) as client:
+        return await installed(Api(client), Settings(namespace=NAMESPACE), at_once)
+
+
+def checked(cluster: ApiServer, **environment: str) -> str:
+    """The output of the command that the pod of `helm test` runs, with its rights. Raises ProcessFailed with the last line."""
+    kubeconfig = cluster.kubeconfig_of(NAMESPACE, "streamtopology")
+    given = {"KUBECONFIG": str(kubeconfig), "POD_NAMESPACE": NAMESPACE, **environment}
+    variables = [f"{name}={value}" for name, value in given.items()]
+    return run(["/usr/bin/env", *variables, sys.executable, "-m", "streamtopology.k8s.install_check"], 180)
+
+
+def test_helm_test_says_what_works_and_what_is_missing(api_server: ApiServer, tmp_path: Path) -> None:
+    helm(api_server, "install", "streamtopology", str(CHART), "--set", "crds.install=false")
+    with pytest.raises(ProcessFailed, match=r"not installed: streamtopology\.dev/v1alpha1 streamtopologies are not served"):
+        checked(api_server)
+    helm(api_server, "upgrade", "streamtopology", str(CHART), "--set", "crds.install=true")
+    api_server.served(CRD)
+    with pytest.raises(NotInstalled, match="no operator renews the lease operators/streamtopology-operator: see its pods"):
+        asyncio.run(looked_without_patience(api_server))
+    kubeconfig = api_server.kubeconfig_of(NAMESPACE, "streamtopology")
+    environment = {
+        "STREAMTOPOLOGY_LEADER_ELECTION": "true", "STREAMTOPOLOGY_LEASE_SECONDS": "5", "POD_NAMESPACE": NAMESPACE,
+        "POD_NAME": "operator-0", "KUBECONFIG": str(kubeconfig),
+    }  # fmt: skip
+    with OperatorProcess(api_server, tmp_path / "operator.log", **environment):
+        assert checked(api_server) == (
+            "operator-0 leads and renews its lease; StreamTopologies are served, and it may read them in all namespaces\n"
+        )
+        api_server.kubectl("create", "namespace", "streams")
+        helm(api_server, "upgrade", "streamtopology", str(CHART), "--set", "watchNamespaces={streams}")
+        assert "may read them in streams" in checked(api_server, STREAMTOPOLOGY_WATCH_NAMESPACES="streams")
+        with pytest.raises(ProcessFailed, match=r"may not read StreamTopologies in namespace default .* see rbac\.create"):
+            checked(api_server, STREAMTOPOLOGY_WATCH_NAMESPACES="streams,default")

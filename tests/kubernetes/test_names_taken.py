@@ -1,0 +1,82 @@
+"""Objects of others that have the names of ours, on a real API server: they are neither changed nor deleted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kubernetes import client
+from support.fake_driver import FakeDrivers
+from support.kube.apiserver import ApiServer
+from support.kube.flow import QUIET, an_operator, settled
+from support.kube.running_operator import Topologies, manifest
+from support.waiting import eventually
+
+LABELS = {
+    "app.kubernetes.io/managed-by": "streamtopology-operator",
+    "app.kubernetes.io/instance": "flow",
+    "app.kubernetes.io/component": "driver",
+}
+
+
+class Foreign:
+    """One object of somebody else, and what it is now."""
+
+    def __init__(self, topologies: Topologies, kind: str, labels: dict[str, str]) -> None:
+        self._namespace = topologies.namespace
+        api = topologies.core.api_client
+        self._core, self._policies, self._kind = client.CoreV1Api(api), client.NetworkingV1Api(api), kind
+        metadata = client.V1ObjectMeta(name=self.name, labels=labels or None)
+        if kind == "NetworkPolicy":
+            nothing = client.V1NetworkPolicySpec(pod_selector=client.V1LabelSelector(), policy_types=["Ingress"])
+            self._policies.create_namespaced_network_policy(
+                self._namespace, client.V1NetworkPolicy(metadata=metadata, spec=nothing)
+            )
+        elif kind == "ServiceAccount":
+            self._core.create_namespaced_service_account(self._namespace, client.V1ServiceAccount(metadata=metadata))
+        else:
+            secret = client.V1Secret(metadata=metadata, string_data={"password": "mine"})
+            self._core.create_namespaced_secret(self._namespace, secret)
+
+    @property
+    def name(self) -> str:
+        return {"NetworkPolicy": "flow", "ServiceAccount": "flow-driver", "Secret": "flow-spark"}[self._kind]
+
+    def version(self) -> Any:
+        read = {
+            "NetworkPolicy": self._policies.read_namespaced_network_policy,
+            "ServiceAccount": self._core.read_namespaced_service_account,
+            "Secret": self._core.read_namespaced_secret,
+        }[self._kind]
+        return read(self.name, self._namespace).metadata.resource_version
+
+    def delete(self) -> None:
+        delete = {
+            "NetworkPolicy": self._policies.delete_namespaced_network_policy,
+            "ServiceAccount": self._core.delete_namespaced_service_account,
+            "Secret": self._core.delete_namespaced_secret,
+        }[self._kind]
+        delete(self.name, self._namespace)
+
+
+@pytest.mark.parametrize("kind", ["NetworkPolicy", "ServiceAccount", "Secret"])
+@pytest.mark.parametrize("labels", [{}, LABELS], ids=["plain", "labelled-as-ours"])
+def test_an_object_of_somebody_else_is_named_and_never_touched(
+    topologies: Topologies, api_server: ApiServer, drivers: FakeDrivers, kind: str, labels: dict[str, str]
+) -> None:
+    theirs = Foreign(topologies, kind, labels)
+    before = theirs.version()
+    with an_operator(api_server, (topologies.namespace,), drivers):
+        topologies.create(manifest("flow", rebalance=QUIET))
+        eventually(lambda: topologies.condition("flow", "Degraded") == ("True", "NameTaken"), 60)
+        message = next(one["message"] for one in topologies.status("flow")["conditions"] if one["type"] == "Degraded")
+        assert f"{kind} {theirs.name} exists and is not of this topology" in message
+        assert theirs.version() == before
+        topologies.delete("flow")
+        eventually(lambda: not topologies.exists("flow"), 60)
+        assert theirs.version() == before
+        topologies.create(manifest("flow", rebalance=QUIET))
+        eventually(lambda: topologies.condition("flow", "Degraded") == ("True", "NameTaken"), 60)
+        theirs.delete()
+        eventually(lambda: settled(topologies, 1), 120)
+        assert topologies.condition("flow", "Degraded") == ("False", "AsExpected")

@@ -1,0 +1,94 @@
+"""Refusals of a namespace: pods and resizes beyond a quota, and pods without their ServiceAccount."""
+
+from __future__ import annotations
+
+import pytest
+from kubernetes import client
+from support.fake_driver import FakeDrivers
+from support.kube.apiserver import ApiServer
+from support.kube.flow import LARGE, QUIET, SMALL, an_operator, settled
+from support.kube.running_operator import Topologies, manifest
+from support.waiting import eventually
+
+DRIVER = {"cpu": "500m", "memory": "1Gi"}
+
+
+def message(topologies: Topologies, kind: str) -> str:
+    return next(one["message"] for one in topologies.status("flow")["conditions"] if one["type"] == kind)
+
+
+def set_quota(topologies: Topologies, cpu: str) -> None:
+    """The CPU that all pods of the namespace may have together."""
+    body = client.V1ResourceQuota(
+        metadata=client.V1ObjectMeta(name="team"), spec=client.V1ResourceQuotaSpec(hard={"limits.cpu": cpu})
+    )
+    try:
+        topologies.core.create_namespaced_resource_quota(topologies.namespace, body)
+    except client.ApiException as error:
+        if error.status != 409:
+            raise
+        topologies.core.patch_namespaced_resource_quota("team", topologies.namespace, {"spec": {"hard": {"limits.cpu": cpu}}})
+    eventually(lambda: is_in_force(topologies, cpu), 60)
+
+
+def is_in_force(topologies: Topologies, cpu: str) -> bool:
+    status = topologies.core.read_namespaced_resource_quota("team", topologies.namespace).status
+    return status is not None and (status.hard or {}).get("limits.cpu") == cpu and "limits.cpu" in (status.used or {})
+
+
+def test_a_resize_beyond_the_quota_keeps_the_pods_and_is_made_once_there_is_room(
+    topologies: Topologies, api_server: ApiServer, drivers: FakeDrivers
+) -> None:
+    """Driver 500m, two large 400m, one small 150m: 1450m of 1500m."""
+    with an_operator(api_server, (topologies.namespace,), drivers):
+        settle_within(topologies, "1500m")
+        before = uids(topologies)
+        topologies.change("flow", executors=[{**LARGE, "cpu": "600m"}, SMALL])
+        eventually(lambda: topologies.condition("flow", "Degraded") == ("True", "ResizeRefused"), 60)
+        assert "exceeded quota: team" in message(topologies, "Degraded")
+        assert topologies.condition("flow", "Ready") == ("True", "Running")
+        assert uids(topologies) == before
+        set_quota(topologies, "3")
+        eventually(lambda: settled(topologies, 2), 120)
+        eventually(lambda: set(topologies.executor_pods("flow", "large").values()) == {"600m"}, 60)
+        assert uids(topologies) == before, "in place, all of them"
+        assert topologies.condition("flow", "Degraded") == ("False", "AsExpected")
+
+
+def settle_within(topologies: Topologies, cpu: str) -> None:
+    """A topology that runs under a quota of `cpu`."""
+    set_quota(topologies, cpu)
+    topologies.create(manifest("flow", rebalance=QUIET, driver=DRIVER))
+    eventually(lambda: settled(topologies, 1), 120)
+
+
+def uids(topologies: Topologies) -> dict[str, str]:
+    pods = topologies.core.list_namespaced_pod(topologies.namespace, label_selector="app.kubernetes.io/instance=flow").items
+    return {pod.metadata.name: pod.metadata.uid for pod in pods}
+
+
+def test_executors_beyond_the_quota_are_reported_with_the_quota(
+    topologies: Topologies, api_server: ApiServer, drivers: FakeDrivers
+) -> None:
+    with an_operator(api_server, (topologies.namespace,), drivers):
+        settle_within(topologies, "1500m")
+        topologies.change("flow", executors=[{**LARGE, "replicas": 3}, SMALL])
+        eventually(lambda: topologies.condition("flow", "Degraded") == ("True", "ExecutorsNotCreated"), 60)
+        assert "exceeded quota: team" in message(topologies, "Degraded")
+        assert "exceeded quota: team" in message(topologies, "Reconfiguring")
+        eventually(lambda: ("Warning", "ExecutorsNotCreated") in {event[:2] for event in topologies.events("flow")})
+
+
+@pytest.mark.parametrize("missing", ["quota", "account"])
+def test_a_driver_that_cannot_be_created_is_reported_with_the_reason(
+    topologies: Topologies, api_server: ApiServer, drivers: FakeDrivers, missing: str
+) -> None:
+    driver = DRIVER if missing == "quota" else {**DRIVER, "pod": {"serviceAccountName": "mine"}}
+    if missing == "quota":
+        set_quota(topologies, "100m")
+    with an_operator(api_server, (topologies.namespace,), drivers):
+        topologies.create(manifest("flow", rebalance=QUIET, driver=driver))
+        eventually(lambda: topologies.condition("flow", "Ready") == ("False", "DriverNotCreated"), 60)
+        why = "exceeded quota: team" if missing == "quota" else 'serviceaccount "mine" not found'
+        assert why in message(topologies, "Ready")
+        eventually(lambda: ("Warning", "DriverNotCreated") in {event[:2] for event in topologies.events("flow")})

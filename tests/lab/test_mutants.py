@@ -1,0 +1,111 @@
+"""The test of the tester: faults put into exactly-once code are found by simulated histories.
+
+`make test` plays some of them; the whole list takes long, and runs with STREAMTOPOLOGY_MUTANTS=all.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from streamtopology.lab.faults.mutants import Mutant, MutantError
+
+MUTANTS = {path.stem: Mutant.read(path) for path in sorted((Path(__file__).parents[1] / "mutants").glob("*.toml"))}
+SEED = 1000
+QUICK = ("moved-state-not-evicted", "no-before-images", "published-before-commit", "retention-deletes-a-named-file")
+PLAY = """
+import sys
+from pathlib import Path
+from streamtopology.lab.faults.mutants import Mutant
+mutant = Mutant.read(Path(sys.argv[1]))
+mutant.install()
+from streamtopology.lab.faults.runner import Amount, first_wrong
+from streamtopology.lab.faults.tally import Tally
+tally = Tally()
+found = first_wrong(int(sys.argv[2]), Amount(mutant.histories, None), tally, print)
+print(tally.line(), found and found[1])
+sys.exit(found is not None)
+"""
+FOUND_AT_ONCE = 4315
+"""A seed with a small story."""
+KILLS = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+from streamtopology.lab.faults.mutants import Mutant
+Mutant.read(Path(sys.argv[1])).install()
+from random import Random
+from streamtopology.lab.faults.rows import draw_files
+from streamtopology.lab.faults.runner import show_story
+from streamtopology.lab.faults.story import Fault, Story
+story, files = Story.draw(1), draw_files(Random(1), 8, ("s",))
+shape = replace(story.shape, operators=("counts",), formats=("json",), files_per_batch=1, pods=False, bucket=False)
+faults = tuple(Fault(batch, "driver", batch, "kill", 0) for batch in range(1, 8))
+show_story(replace(story, shape=shape, files=files, faults=faults, events=(), switching=0.0), print)
+"""
+PLAYED = MUTANTS if os.environ.get("STREAMTOPOLOGY_MUTANTS") == "all" else QUICK
+
+
+def test_there_are_more_than_twenty_mutants() -> None:
+    assert len(MUTANTS) > 20
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mutant_fits_the_code_and_changes_it(name: str) -> None:
+    mutant = MUTANTS[name]
+    spec = importlib.util.find_spec(mutant.module)
+    assert spec is not None
+    assert spec.origin is not None
+    source = Path(spec.origin).read_text(encoding="utf-8")
+    changed = mutant.applied(source)
+    compile(changed, mutant.module, "exec")
+    assert changed != source
+
+
+def test_a_mutant_that_no_longer_fits_is_named() -> None:
+    mutant = next(iter(MUTANTS.values()))
+    with pytest.raises(MutantError, match=f"mutant {mutant.name}: its text stands 0 times in {mutant.module}"):
+        mutant.applied("x = 1\n")
+
+
+@pytest.mark.parametrize("page", ["trust/guarantees.md", "internals/testing.md"])
+def test_mutants_that_the_pages_name_exist(page: str) -> None:
+    text = (Path(__file__).parents[2] / "docs" / page).read_text(encoding="utf-8")
+    named = set(re.findall(r"`([a-z]+(?:-[a-z]+){2,})`", text))
+    assert named
+    assert named <= MUTANTS.keys()
+
+
+@pytest.mark.parametrize("name", PLAYED)
+def test_a_mutant_is_found_within_its_histories(name: str) -> None:
+    file = Path(__file__).parents[1] / "mutants" / f"{name}.toml"
+    found = subprocess.run([sys.executable, "-c", PLAY, str(file), str(SEED)], capture_output=True, text=True)
+    print(found.stdout)
+    assert found.returncode == 1, f"{MUTANTS[name].breaks} Nothing was found:\n{found.stdout}{found.stderr}"
+
+
+def test_the_command_shows_the_story_of_a_mutant() -> None:
+    command = [sys.executable, "-m", "streamtopology.jobs.cli.main", "simulate-faults"]
+    limits = ["--seed", str(FOUND_AT_ONCE), "--histories", "3"]
+    mutant = Path(__file__).parents[1] / "mutants" / "offsets-off-by-one.toml"
+    found = subprocess.run([*command, *limits, "--mutant", str(mutant)], capture_output=True, text=True)
+    assert found.returncode == 1, found.stdout + found.stderr
+    assert re.search(
+        r"the story: .* 0 faults, 0 events\n(.*\n)*  in the end: .+\nagain: .* --seed \d+ --histories 1", found.stdout
+    )
+
+
+def test_a_story_ends_with_the_kill_that_shows_a_mutant() -> None:
+    mutant = Path(__file__).parents[1] / "mutants" / "manifest-before-its-file.toml"
+    found = subprocess.run([sys.executable, "-c", KILLS, str(mutant)], capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr
+    ending = (
+        r"the story: counts on .*, 1 faults, 0 events\n  batch \d+.*: driver \d+ is killed before sink.placed\n  in the end"
+    )
+    assert re.match(ending, found.stdout), found.stdout

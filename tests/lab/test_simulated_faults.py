@@ -1,0 +1,59 @@
+"""Simulated histories: they lose nothing, replay bit by bit, and shrink."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from itertools import count
+
+import pytest
+from click.testing import CliRunner
+
+from streamtopology.lab.commands import simulate_faults
+from streamtopology.lab.faults.shrink import shrunk
+from streamtopology.lab.faults.story import Story
+from streamtopology.lab.faults.verdict import play
+
+HISTORIES = 90
+"""About 45 seconds of CPU."""
+
+TRACES = """
+from streamtopology.lab.faults.story import Story
+from streamtopology.lab.faults.verdict import play
+print([play(Story.draw(seed))[0].trace for seed in (0, 1, 9, 24)])
+"""
+
+
+def test_histories_with_faults_lose_nothing_and_repeat_nothing() -> None:
+    answer = CliRunner().invoke(simulate_faults, ["--seed", "1", "--histories", str(HISTORIES)], standalone_mode=False)
+    print(answer.output)
+    assert answer.exception is None
+    assert answer.return_value == 0, answer.output
+    assert f"0 wrong: {HISTORIES} histories" in answer.output
+
+
+def test_a_seed_replays_bit_by_bit_in_another_process() -> None:
+    traces = [
+        subprocess.run(
+            [sys.executable, "-c", TRACES],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert traces[0] == traces[1] != ""
+
+
+def test_another_seed_is_another_history() -> None:
+    assert play(Story.draw(3))[0].trace != play(Story.draw(4))[0].trace
+
+
+@pytest.mark.parametrize("culprit", [0, 3])
+def test_a_story_shrinks_to_what_it_takes_to_fail(culprit: int) -> None:
+    story = next(story for story in map(Story.draw, count()) if len(story.faults) > 3)
+    needed = story.faults[culprit]
+    short = shrunk(story, lambda shorter: needed in shorter.faults and len(shorter.files) > 2)
+    assert (short.faults, short.events, len(short.shape.operators), len(short.files)) == ((needed,), (), 1, 3)

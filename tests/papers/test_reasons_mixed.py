@@ -1,0 +1,55 @@
+"""The reasons why sentences of mixed-routing do not hold here."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+from papers.reasons import shows
+
+from streamtopology.lab.reproduce.experiments.mixed.adaptation import Setting, adaptations
+from streamtopology.lab.reproduce.experiments.mixed.against_readj import MIXED_DYNAMICS, SIGMAS
+from streamtopology.lab.reproduce.experiments.mixed.hash_skew import MIXED_HASH
+from streamtopology.routing import planners
+from streamtopology.routing.planners.compact import Records
+from streamtopology.routing.planners.problem import Problem
+from streamtopology.routing.planners.readj import readj_at
+
+
+@shows("mixed-hash", "With 40 instances the maximal load is almost 2.5 times the minimal one (2 to 3), averaged by instance")
+def test_averaged_by_instance_highs_and_lows_cancel_over_the_intervals():
+    def ratio(intervals: int) -> dict[str, float]:
+        given = {"over_instances": [5, 15, 40], "over_keys": [5_000, 100_000], "keys": 100_000, "intervals": intervals}
+        return dict(MIXED_HASH.measure({**MIXED_HASH.parameters, **given}, 1, 1, lambda share: None).summary)
+
+    one, many = ratio(1), ratio(30)
+    assert one["max_to_min_of_an_instance"] == one["max_to_min_most_instances"] > 2
+    assert many["max_to_min_most_instances"] > 2 > many["max_to_min_of_an_instance"]
+
+
+@shows("mixed-compact", "A larger R makes plans faster")
+def test_even_the_finest_records_are_few_against_the_keys_of_a_plan():
+    (interval,) = adaptations(planners.get("mixed"), Setting(keys=300_000, intervals=1), seed=1)
+    problem = Problem.of(interval.given)
+    records = [len(Records.of(problem, degree).count) for degree in (1, 8, 256)]
+    assert records[0] < 0.02 * 300_000
+    assert all(finer > coarser for finer, coarser in pairwise(records))
+
+
+@shows("mixed-dynamics", "Migration grows slower over f with Mixed than with Readj, by its ratio")
+def test_readj_moves_more_at_every_f_so_that_its_growth_begins_higher():
+    given = {**MIXED_DYNAMICS.parameters, **MIXED_DYNAMICS.quick, "planners": ["mixed", "mixed-bf"], "keys": 5_000}
+    found = MIXED_DYNAMICS.measure(given, 1, 1, lambda share: None).summary
+    assert found["readj_to_mixed_migration_least_f"] > 1.5
+    assert found["readj_to_mixed_migration_most_f"] > 1
+    assert found["growth_of_mixed_migration"] < found["growth_of_readj_migration"]
+
+
+@shows("mixed-scaleout", "Readj's plan takes far longer than Mixed's")
+def test_readj_with_its_best_sigma_weighs_few_of_the_pairs_of_all_keys():
+    """At sigma 0 each of its moves weighs pairs of all keys: at 56 ms for those of its best sigma, far more than 5 minutes."""
+    *_, last = adaptations(planners.get("mixed"), Setting(keys=180_000, instances=10, intervals=2), seed=1)
+    mean = float(last.given.key_loads.sum()) / 10
+    best = min(SIGMAS, key=lambda sigma: (not readj_at(last.given, sigma).theta_reached, -sigma))
+    candidates = int(np.sum(last.given.key_loads >= best * mean))
+    assert (180_000 / candidates) ** 2 * 0.056 > 300

@@ -1,0 +1,136 @@
+"""Windows and joins in event time, in SQL. Times are microseconds since 1970."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from support.differential.case import Spec
+from support.differential.keyed import aggregates, keyed_columns
+from support.differential.tables import Tables, listed, quoted, same
+
+if TYPE_CHECKING:
+    from support.differential.operators import Input
+
+
+def windows(tables: Tables, name: str, spec: Spec, inputs: Sequence[Input]) -> str:
+    """A window's results in the batch that closes it, and again in each batch that brings it late rows in time."""
+    key, options = spec["grouping"]["key"], spec["with"]
+    size, slide = micros(options["size"]), micros(options.get("slide", options["size"]))
+    lateness = micros(options.get("allowedLateness", "0s"))
+    rows, members = f"{name} rows", _members(name)
+    tables.make(rows, _timed_rows(tables, spec, inputs))
+    start = f"{_floor('r._time', slide)} - n * {slide}"
+    tables.make(
+        members,
+        f"SELECT r.*, {start} AS _start FROM {quoted(rows)} r, range({-(-size // slide)}) s(n), marks m "
+        f"WHERE m._batch = r._batch AND {start} > r._time - {size} AND {start} + {size} + {lateness} > m.closed",
+    )
+    emitted = (
+        f"SELECT DISTINCT m._batch, {listed(key, '_w')}, _w._start FROM {quoted(members)} _w JOIN marks m "
+        f"ON _w._batch <= m._batch AND _w._start + {size} <= m.closes "
+        f"AND (_w._start + {size} > m.closed OR _w._batch = m._batch)"
+    )
+    moment = "make_timestamp" if tables.types(inputs[0].table)[options["time"]] == "TIMESTAMP" else "make_timestamptz"
+    bounds = f"{moment}(t._start) AS window_start, {moment}(t._start + {size}) AS window_end"
+    columns = ", ".join(f"{sql} AS {quoted(result)}" for result, sql in aggregates(tables, rows, options["aggregates"]))
+    return (
+        f"SELECT t._batch, {listed(key, 't')}, {bounds}, {columns} FROM ({emitted}) t JOIN {quoted(members)} r "
+        f"ON r._batch <= t._batch AND r._start = t._start AND {same(key, 'r', 't')} "
+        f"GROUP BY t._batch, {listed(key, 't')}, t._start"
+    )
+
+
+def join(tables: Tables, name: str, spec: Spec, inputs: Sequence[Input]) -> str:
+    """Rows in time with equal keys and near event times, in the batch of the last of them."""
+    options = spec["with"]
+    lateness = micros(options.get("allowedLateness", "0s"))
+    for item in inputs:
+        time = options["time"] if isinstance(options["time"], str) else options["time"][item.alias]
+        last = f"_time + {lateness}"
+        if "size" in options:
+            last += f" - _time + {_floor('_time', micros(options['size']))} + {micros(options['size'])}"
+        tables.make(
+            f"{name} {item.alias}",
+            f"SELECT * FROM (SELECT i.*, i.rowid AS _row, {tables.event_time(item.table, time)} AS _time, m.closed AS _closed "
+            f"FROM {quoted(item.table)} i JOIN marks m ON m._batch = i._batch) WHERE {last} > _closed",
+        )
+    taken = [f"SELECT '{item.alias}' AS _input, _row FROM {quoted(f'{name} {item.alias}')}" for item in inputs]
+    tables.make(_members(name), " UNION ALL ".join(taken))
+    batch = f"greatest({', '.join(quoted(item.alias) + '._batch' for item in inputs)})"
+    joined = ", ".join(f"{quoted(f'{name} {item.alias}')} AS {quoted(item.alias)}" for item in inputs)
+    conditions = [*_meeting(inputs, options), *(f"({options[where]})" for where in ("where",) if where in options)]
+    columns = options.get("select") or _all_columns(tables, spec, inputs)
+    return f"SELECT {batch} AS _batch, {', '.join(columns)} FROM {joined} WHERE {' AND '.join(conditions)}"
+
+
+def late_rows(name: str, inputs: Sequence[Input]) -> str:
+    """The rows of all inputs that are in no open window, with the columns of all inputs."""
+    return " UNION ALL BY NAME ".join(
+        f"SELECT * EXCLUDE _row FROM (SELECT *, rowid AS _row FROM {quoted(item.table)}) i WHERE NOT EXISTS "
+        f"(SELECT * FROM {quoted(_members(name))} m WHERE m._input = '{item.alias}' AND m._row = i._row)"
+        for item in inputs
+    )
+
+
+def left_open(tables: Tables, name: str, number: int, watermark: int) -> list[tuple[str | None, ...]]:
+    """The windows that `watermark`, after batch `number`, had passed, and that a later batch emitted first."""
+    if _members(name) not in tables.names() or "window_end" not in tables.types(name):
+        return []
+    return tables.texts(
+        f"SELECT DISTINCT _w.window_start, _w.window_end FROM {quoted(name)} _w, marks now WHERE now._batch = {number} "
+        f"AND _w._batch > {number} AND epoch_us(_w.window_end) <= {watermark} AND epoch_us(_w.window_end) > now.closes "
+        f"AND EXISTS (SELECT * FROM {quoted(_members(name))} m "
+        f"WHERE m._batch <= {number} AND m._start = epoch_us(_w.window_start))"
+    )
+
+
+def micros(duration: str) -> int:
+    """The microseconds of `12s`."""
+    return int(duration.removesuffix("s")) * 1_000_000
+
+
+def _members(name: str) -> str:
+    """The table of the rows that are in windows: `_input`, `_row`."""
+    return f"{name} members"
+
+
+def _floor(time: str, size: int) -> str:
+    """SQL: the last multiple of `size` that is not after `time`."""
+    return f"({time} - (({time} % {size}) + {size}) % {size})"
+
+
+def _timed_rows(tables: Tables, spec: Spec, inputs: Sequence[Input]) -> str:
+    """The rows of all inputs with a number of their own, `_row`, and their event time, `_time`."""
+    parts = []
+    for item in inputs:
+        time = tables.event_time(item.table, spec["with"]["time"])
+        own = f"_batch, '{item.alias}' AS _input, rowid AS _row, {time} AS _time"
+        parts.append(f"SELECT {own}, {keyed_columns(spec, item)} FROM {quoted(item.table)}")
+    return " UNION ALL ".join(parts)
+
+
+def _meeting(inputs: Sequence[Input], options: Spec) -> list[str]:
+    """SQL: the keys of all inputs are equal, and every two of them are near in time."""
+    conditions = []
+    for place, one in enumerate(inputs):
+        for other in inputs[place + 1 :]:
+            a, b = quoted(one.alias), quoted(other.alias)
+            keys = zip(one.key, other.key, strict=True)
+            conditions += [f"{a}.{quoted(mine)} IS NOT DISTINCT FROM {b}.{quoted(theirs)}" for mine, theirs in keys]
+            if "size" in options:
+                first, second = (_floor(f"{alias}._time", micros(options["size"])) for alias in (a, b))
+                conditions.append(f"{first} = {second}")
+            else:
+                conditions.append(f"abs({a}._time - {b}._time) <= {micros(options['within'])}")
+    return conditions
+
+
+def _all_columns(tables: Tables, spec: Spec, inputs: Sequence[Input]) -> list[str]:
+    """The key, then all other columns as input_column."""
+    key, first = spec["grouping"]["key"], inputs[0]
+    columns = [f"{quoted(first.alias)}.{quoted(own)} AS {quoted(name)}" for own, name in zip(first.key, key, strict=True)]
+    for item in inputs:
+        others = [column for column in tables.types(item.table) if column not in key]
+        columns += [f"{quoted(item.alias)}.{quoted(column)} AS {quoted(f'{item.alias}_{column}')}" for column in others]
+    return columns

@@ -1,0 +1,168 @@
+"""The graph of imports: no circles, and no package that its room does not need. import-linter checks the layers."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from graphlib import CycleError, TopologicalSorter
+
+import grimp
+import pytest
+
+PACKAGES = ("api", "contract", "jobs", "k8s", "lab", "routing", "topology")
+THIRD_PARTY = {
+    "jobs.admin": "kubernetes numpy pyarrow rich urllib3 yaml",
+    "jobs.checkpoint": "obstore pyarrow",
+    "jobs.cli": "click",
+    "jobs.columnar": "duckdb numba numpy pyarrow",
+    "jobs.connectors": "confluent_kafka numpy pyarrow pyspark",
+    "jobs.driver": "numpy pyarrow",
+    "jobs.exchange": "numpy pyarrow",
+    "jobs.local": "pyspark rich",
+    "jobs.local.cleanup": "",
+    "jobs.local.supervisor": "",
+    "jobs.observe": "matplotlib numpy prometheus_client rich",
+    "jobs.operators": "numba numpy pyarrow",
+    "jobs.plan": "numpy pyarrow",
+    "jobs.pods": "kubernetes urllib3",
+    "jobs.pods.executor": "",
+    "jobs.rerouting": "numpy pyarrow",
+    "jobs.runtime": "py4j pyarrow pyspark",
+    "jobs.scaffold": "numpy pyarrow yaml",
+    "jobs.spark": "numpy py4j pyarrow pyspark",
+    "jobs.state": "numba numpy pyarrow",
+    "jobs.worker": "numpy pyarrow",
+    "k8s.__main__": "kubernetes yaml",
+    "k8s.app": "aiohttp kopf kubernetes",
+    "k8s.install_check": "kubernetes",
+    "k8s.io": "aiohttp kubernetes prometheus_client",
+    "k8s.kopf_handlers": "kopf kubernetes",
+    "lab.bench": "aiohttp duckdb kubernetes numba numpy pandas pyarrow pymetis pyspark urllib3",
+    "lab.commands": "click",
+    "lab.demo": "numpy pyarrow rich",
+    "lab.faults": "confluent_kafka numpy obstore pyarrow",
+    "lab.reproduce": "matplotlib numba numpy pyarrow rich",
+    "lab.simulate": "matplotlib numba numpy pyarrow rich",
+    "routing": "numpy",
+    "routing.groupings": "numba numpy",
+    "routing.load": "numba numpy",
+    "routing.planners": "numba numpy pymetis",
+    "routing.table": "numba numpy",
+    "topology.crd": "yaml",
+    "topology.yaml_file": "yaml",
+}
+"""Room -> the packages that it may import; a module takes the entry of the smallest room around it, or may import none."""
+PURE = ("k8s.decide", "k8s.resources")
+STANDARD_OF_PURE = {
+    *("__future__", "base64", "collections", "dataclasses", "datetime", "enum", "functools", "hashlib", "itertools", "json"),
+    *("math", "re", "typing"),
+}
+"""All that values are made with: nothing of it waits, and nothing reaches out of the process."""
+
+Graph = Mapping[str, set[str]]
+
+
+@pytest.fixture(scope="module")
+def imports() -> Graph:
+    """Module of ours -> the modules that it imports, of ours and of others, in functions and for annotations as well."""
+    graph = grimp.build_graph(
+        *(f"streamtopology.{package}" for package in PACKAGES), include_external_packages=True, cache_dir=None
+    )
+    return {_short(module): set(map(_short, graph.find_modules_directly_imported_by(module))) for module in graph.modules}
+
+
+def _short(module: str) -> str:
+    return module.removeprefix("streamtopology.")
+
+
+def _is_ours(module: str) -> bool:
+    return module.split(".")[0] in PACKAGES
+
+
+def circle(graph: Graph) -> list[str]:
+    """Return one circle of `graph`, an empty list if it has none."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def rooms(graph: Graph, depth: int) -> Graph:
+    """`graph` between rooms: the first `depth` parts of the names of modules."""
+    between: dict[str, set[str]] = {}
+    for module, imported in graph.items():
+        room = ".".join(module.split(".")[:depth])
+        found = {".".join(other.split(".")[:depth]) for other in imported if _is_ours(other)}
+        between[room] = between.get(room, set()) | found - {room}
+    return between
+
+
+def not_allowed(graph: Graph) -> list[str]:
+    """The imports of packages that are not listed for their room."""
+    return sorted(
+        f"{module} imports {other}"
+        for module, imported in graph.items()
+        if _is_ours(module)
+        for other in imported
+        if not _is_ours(other) and other not in sys.stdlib_module_names and other not in _allowed(module)
+    )
+
+
+def _allowed(module: str) -> Iterable[str]:
+    parts = module.split(".")
+    around = (".".join(parts[:depth]) for depth in range(len(parts), 0, -1))
+    return next((THIRD_PARTY[room].split() for room in around if room in THIRD_PARTY), ())
+
+
+def test_no_module_imports_itself_through_others(imports: Graph) -> None:
+    assert circle({module: set(filter(_is_ours, imported)) for module, imported in imports.items()}) == []
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_no_room_imports_itself_through_others(imports: Graph, depth: int) -> None:
+    assert circle(rooms(imports, depth)) == []
+
+
+def test_rooms_import_the_packages_listed_for_them(imports: Graph) -> None:
+    assert not_allowed(imports) == []
+
+
+def test_rooms_of_the_list_exist(imports: Graph) -> None:
+    assert set(THIRD_PARTY) - set(imports) == set()
+
+
+def test_decisions_of_the_operator_use_only_what_values_are_made_with(imports: Graph) -> None:
+    used = {other for module, imported in imports.items() if module.startswith(PURE) for other in imported}
+    assert {module for module in used if not _is_ours(module)} <= STANDARD_OF_PURE
+
+
+def test_circles_and_packages_are_found() -> None:
+    graph = {"jobs.a.x": {"jobs.b.y"}, "jobs.b.y": {"jobs.b.z"}, "jobs.b.z": {"jobs.a.w", "duckdb"}, "jobs.a.w": {"os"}}
+    assert circle(graph) == []
+    assert set(circle(rooms(graph, 2))) == {"jobs.a", "jobs.b"}
+    assert not_allowed(graph) == ["jobs.b.z imports duckdb"]
+    assert not_allowed({"jobs.spark.x": {"pyspark"}, "jobs.local.supervisor": {"rich"}}) == [
+        "jobs.local.supervisor imports rich"
+    ]
+
+
+def test_supervisor_loads_the_standard_library_only() -> None:
+    """In a process of its own, as a cluster starts it: what was loaded on the way counts, too."""
+    loaded = _loaded("streamtopology.jobs.local.supervisor")
+    ours = {module for module in loaded if module.startswith("streamtopology")}
+    assert {module.split(".")[0] for module in loaded - ours} <= sys.stdlib_module_names
+    jobs = "streamtopology.jobs"
+    assert ours == {"streamtopology", jobs, f"{jobs}.local", f"{jobs}.local.cleanup", f"{jobs}.local.supervisor"}
+
+
+def test_executors_launcher_loads_neither_numpy_nor_spark() -> None:
+    heavy = {"numpy", "pyarrow", "pyspark", "py4j"}
+    assert heavy & {module.split(".")[0] for module in _loaded("streamtopology.jobs.pods.executor")} == set()
+
+
+def _loaded(module: str) -> set[str]:
+    """The modules that a fresh interpreter loads for `module`, apart from those that it starts with."""
+    code = f"import sys; before = set(sys.modules); import {module}; print(*set(sys.modules) - before)"
+    return set(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split())
