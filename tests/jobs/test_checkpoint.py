@@ -247,7 +247,7 @@ def test_a_commit_names_only_files_that_are_there(checkpoint: Checkpoint) -> Non
     assert checkpoint.last_commit() is None
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(place=st.integers(0, 10**6), bit=st.integers(0, 7))
 def test_a_damaged_record_is_named(tmp_path_factory: pytest.TempPathFactory, place: int, bit: int) -> None:
     checkpoint = Checkpoint.open(str(tmp_path_factory.mktemp("damaged")), "wordcount")

@@ -133,7 +133,7 @@ def test_a_plan_comes_back_from_the_checkpoint_as_it_was() -> None:
     assert [node.name for node in again.compile().nodes] == ["a.partial", "a", "b"]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.integers(1, 6), st.integers(1, 14), st.data())
 def test_instances_stay_home_and_orphans_are_dealt_evenly(slots: int, instances: int, data: st.DataObject) -> None:
     homes = tuple(sorted(data.draw(st.sets(st.integers(0, slots - 1), min_size=1))))
@@ -146,7 +146,7 @@ def test_instances_stay_home_and_orphans_are_dealt_evenly(slots: int, instances:
     assert max(dealt) - min(dealt) <= 1
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 1000), st.sampled_from([0, 5, 500, 40_000]), st.booleans())
 def test_measured_keys_are_counted_exactly(seed: int, n: int, timed: bool) -> None:
     random = np.random.default_rng(seed)

@@ -29,7 +29,7 @@ from streamtopology.routing.control.window import MIN_BATCHES
 
 Rows = list[dict[str, Any]]
 
-FEW = settings(max_examples=5, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])  # seeds do not shrink
+FEW = settings(max_examples=5, phases=[Phase.explicit, Phase.reuse, Phase.generate])  # seeds do not shrink
 MIXED = {"policy": "mixed", "key": "k"}
 COUNTS = {"name": "counts", "inputs": ["s"], "grouping": MIXED, "run": "count"}
 
@@ -545,7 +545,7 @@ def test_compaction_that_falls_behind_says_so_once_per_doubling(folder: Path) ->
     st.lists(st.integers(0, 5), min_size=4, max_size=4),
     st.sets(st.integers(0, 3), min_size=1),
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_every_row_is_dealt_to_one_place_that_is_there(sizes: list[int], weights: list[int], homes: set[int]) -> None:
     descriptors = [Descriptor("s", "parquet", "f", part, 0, rows, rows) for part, rows in enumerate(sizes)]
     shares = [weight / sum(weights) for weight in weights] if sum(weights) else []

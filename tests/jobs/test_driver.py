@@ -121,7 +121,7 @@ def test_a_bad_tuple_ends_the_run_named_and_nothing_of_its_batch_stays(tmp_path:
 
 
 @pytest.mark.parametrize("operator", ALL)
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=4)
 @given(batches=st.lists(tuples, min_size=2, max_size=3), seed=st.integers(0, 99))
 def test_exactly_the_bad_tuples_are_set_aside(
     tmp_path_factory: pytest.TempPathFactory, operator: str, batches: list[list[tuple[int, int]]], seed: int
@@ -172,7 +172,7 @@ def test_a_row_on_which_a_sources_expression_raises_ends_the_run_named(tmp_path:
     assert [(row["k"], row["count"]) for row in flow.state("counts")] == [(1, 2)]
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(
     batches=st.lists(
         st.lists(st.tuples(st.integers(0, 5), st.sampled_from(["1", "-1", "x", "", "7"])), max_size=30), min_size=1, max_size=3

@@ -52,7 +52,7 @@ def content_of(section: Section, like: Any) -> Any:
     return section.payload.to_pybytes() if isinstance(like, bytes) else section.batch().to_pylist()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(contents)
 def test_sections_come_out_as_they_went_in_and_can_be_passed_on(given: list[tuple[Kind, str, int, int, Any]]) -> None:
     buffer = sealed(given)
@@ -67,7 +67,7 @@ def test_sections_come_out_as_they_went_in_and_can_be_passed_on(given: list[tupl
     assert found == given
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(contents, st.sampled_from([1, 2, 8]))
 def test_any_number_of_blobs_holds_all_sections_in_order(given: list[tuple[Kind, str, int, int, Any]], blobs: int) -> None:
     envelope = Envelope()
@@ -90,7 +90,7 @@ def test_large_batches_are_divided_and_blobs_are_about_even() -> None:
     assert max(blob.size for blob in blobs) < 13 << 20
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(contents)
 def test_payloads_are_aligned_views_into_what_arrived(given: list[tuple[Kind, str, int, int, Any]]) -> None:
     arrived = pa.py_buffer(sealed(given).to_pybytes())
@@ -103,7 +103,7 @@ def test_payloads_are_aligned_views_into_what_arrived(given: list[tuple[Kind, st
             assert (part.address - arrived.address) % 8 == 0
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(rows.filter(bool), st.data())
 def test_taking_rows_is_what_arrow_takes(given: list[dict[str, Any]], data: st.DataObject) -> None:
     batch = batch_of([{}, *given]).slice(1)

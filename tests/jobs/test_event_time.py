@@ -330,7 +330,7 @@ STREAMS = st.lists(
 )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(STREAMS, st.integers(1, 20), st.integers(1, 20), st.sampled_from([0, 5]), st.sampled_from([0, 0, 15]))
 def test_windows_and_late_rows_are_those_of_the_reference(
     steps: Sequence[tuple[Sequence[tuple[int, int | None]], str]], size: int, slide: int, delay: int, lateness: int

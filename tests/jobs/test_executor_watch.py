@@ -35,30 +35,30 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
     monkeypatch.setattr(executor_watch, "InheritableThread", threading.Thread)
     with watched.watch:
         watched.watch.await_admitted(2)
-        eventually(lambda: len(watched.reported) == 2, 10)
+        eventually(lambda: len(watched.reported) == 2)
         yield watched
 
 
 def test_lost_executor_is_reported_by_the_name_of_its_slot(watched: Watched) -> None:
     assert sorted(watched.reported) == [f"executor large-{number} is warm and admitted" for number in range(2)]
     del watched.alive["1"]
-    eventually(lambda: len(watched.watch.present()) == 1, 10)
-    eventually(lambda: watched.reported[2:] == ["executor large-1 was lost"], 10)
+    eventually(lambda: len(watched.watch.present()) == 1)
+    eventually(lambda: watched.reported[2:] == ["executor large-1 was lost"])
 
 
 def test_executor_that_was_released_is_not_reported_as_lost(watched: Watched) -> None:
     watched.watch.release(["large-1"])
     del watched.alive["1"]
-    eventually(lambda: len(watched.watch.present()) == 1, 10)
+    eventually(lambda: len(watched.watch.present()) == 1)
     del watched.alive["0"]
-    eventually(lambda: watched.reported[2:] == ["executor large-0 was lost"], 10)
+    eventually(lambda: watched.reported[2:] == ["executor large-0 was lost"])
 
 
 def test_executor_that_is_wanted_again_is_reported_when_it_is_lost(watched: Watched) -> None:
     watched.watch.release(["large-0", "large-1"])
     watched.watch.retain(["large-1"])
     watched.alive.clear()
-    eventually(lambda: watched.reported[2:] == ["executor large-1 was lost"], 10)
+    eventually(lambda: watched.reported[2:] == ["executor large-1 was lost"])
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,7 @@ def test_unfetchable_output_costs_one_attempt_and_no_executor(
     before = written()
     sending = sent()
     sending.begin()
-    eventually(lambda: len(written() - before) == 2 * len(slots), 60)
+    eventually(lambda: len(written() - before) == 2 * len(slots))
     for file in written() - before:
         file.unlink()
     with pytest.raises(ShuffleLost):
@@ -216,7 +216,7 @@ def test_shuffle_files_are_deleted_once_they_are_not_needed(
     last.collect()
     assert len(written() - before) == 2 * len(slots)
     delete_shuffles(last)
-    eventually(lambda: written() <= before, 60)
+    eventually(lambda: written() <= before)
 
 
 def workers(spark: SparkSession, slots: list[ExecutorRef]) -> list[bytes]:
@@ -298,7 +298,7 @@ def test_a_watch_that_is_closed_leaves_nobody_behind_who_uses_the_session(spark:
 
     before = set(threading.enumerate())
     with ExecutorWatch(spark, warm_up, print) as watch:
-        eventually(lambda: any(started.iterdir()), 60)
+        eventually(lambda: any(started.iterdir()))
     never.touch()
     left = [thread for thread in threading.enumerate() if thread.name.startswith("warm-up") and thread not in before]
     assert left == []

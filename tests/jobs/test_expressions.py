@@ -35,7 +35,7 @@ BATCH = pa.RecordBatch.from_pylist(
 
 
 @given(st.lists(st.one_of(st.none(), st.integers(-5, 5))), st.integers(-5, 5))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_select_and_where_are_pythons_comprehension(values, least):
     batch = pa.RecordBatch.from_pydict({"x": pa.array(values, pa.int64())})
     expected = [value for value in values if value is not None and value >= least]

@@ -39,7 +39,7 @@ def test_log_of_many_batches_has_few_files(tmp_path: Path) -> None:
     assert max(counts) <= 2 * RECORDS_APART + 6, "a segment more for twice the batches"
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(batches=st.lists(st.integers(1, 5), min_size=1, max_size=400), starts=st.lists(st.integers(0, 2000), max_size=5))
 def test_merged_log_names_the_same_files_after_a_restart(
     tmp_path_factory: pytest.TempPathFactory, batches: list[int], starts: list[int]

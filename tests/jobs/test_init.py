@@ -296,7 +296,7 @@ def test_odd_names_become_plain_ones_and_the_rows_stay():
         Path("made.yaml").unlink()
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(names=st.lists(st.text(min_size=1, max_size=12).filter(str.strip), min_size=1, max_size=5, unique_by=str.lower))
 def test_every_name_of_a_column_gives_a_manifest_that_is_valid(names: list[str], tmp_path: Path):
     names = [name for name in names if "\r" not in name and "\0" not in name and name.isprintable()] or ["a"]

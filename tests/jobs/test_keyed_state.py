@@ -226,7 +226,7 @@ class KeyedStateAgainstDictionary(RuleBasedStateMachine):
 
 
 TestKeyedStateAgainstDictionary = KeyedStateAgainstDictionary.TestCase
-TestKeyedStateAgainstDictionary.settings = settings(max_examples=120, stateful_step_count=30, deadline=None)
+TestKeyedStateAgainstDictionary.settings = settings(max_examples=120, stateful_step_count=30)
 
 
 def counts(key_types: dict[str, pa.DataType]) -> KeyedState:

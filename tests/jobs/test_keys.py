@@ -71,7 +71,7 @@ def canonical_bytes(keys: KeyColumns) -> list[bytes | int | None]:
     return [bytes(keys.data[start:end]) if ok else None for start, end, ok in spans]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(key_batches())
 def test_keys_are_equal_as_their_values_are_and_decode_to_them(batch: pa.RecordBatch) -> None:
     keys = KeyColumns.from_arrow(batch, batch.schema.names)
@@ -90,7 +90,7 @@ def test_keys_are_equal_as_their_values_are_and_decode_to_them(batch: pa.RecordB
                 assert keys.hashes[i] == keys.hashes[j]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(key_batches(), st.data())
 def test_take_is_that_of_the_rows(batch: pa.RecordBatch, data: st.DataObject) -> None:
     keys = KeyColumns.from_arrow(batch, batch.schema.names)

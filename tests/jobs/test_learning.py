@@ -24,7 +24,7 @@ from streamtopology.routing.control.decisions import TopologyFacts
 from streamtopology.routing.groupings import learning_of
 from streamtopology.topology import groupings
 
-FEW = settings(max_examples=4, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+FEW = settings(max_examples=4, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 
 POLICIES = [name for name in groupings.GROUPINGS if learning_of(name) is not None]
 

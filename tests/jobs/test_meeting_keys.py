@@ -156,7 +156,7 @@ def held(type_: pa.DataType) -> list[Any]:
     return values
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(one=st.sampled_from(NUMBERS), other=st.sampled_from(NUMBERS))
 def test_values_are_equal_in_a_common_type_if_and_only_if_they_were(one: pa.DataType, other: pa.DataType) -> None:
     met = common_type(one, other)

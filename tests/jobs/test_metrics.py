@@ -80,7 +80,7 @@ def test_a_batch_counts_once_while_another_thread_has_an_event():
     assert value(metrics, "batches_total") == 1
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(before=st.integers(0, 4), after=st.integers(0, 4), events=st.integers(0, 3))
 def test_batches_and_rows_are_counted_once_whenever_the_listening_began(before, after, events):
     history = run(before)

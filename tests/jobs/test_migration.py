@@ -50,7 +50,7 @@ def quietly(text: str) -> None:
     """Progress that nobody reads."""
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     between=st.integers(0, 3), after=st.integers(0, 2), losses=st.lists(st.sampled_from(["in time", "late"]), max_size=2),
     restarted=st.booleans(), forgets=st.booleans(), seed=st.integers(0, 99),

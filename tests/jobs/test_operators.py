@@ -24,7 +24,7 @@ from streamtopology.jobs.operators.histogram import LogHistogram
 from streamtopology.jobs.operators.partial_merge import MergeOperator, PartialOperator
 from streamtopology.jobs.state import KeyedState
 
-FEW = settings(max_examples=25, deadline=None)
+FEW = settings(max_examples=25)
 NAN = float("nan")
 
 keys = st.one_of(st.none(), st.integers(-2, 3))

@@ -95,7 +95,7 @@ def test_of_many_operators_those_that_lose_most_are_drawn_with_a_note(tmp_path: 
     assert "operators:" not in texts
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(epochs=st.lists(st.tuples(st.floats(0, 39), st.integers(1, 40)), max_size=12))
 def test_labels_of_reroutings_never_overlap(epochs: list[tuple[float, int]]):
     figure = Figure(figsize=(8, 3))

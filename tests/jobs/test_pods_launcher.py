@@ -36,7 +36,7 @@ def test_an_executor_that_ends_is_started_again_and_the_pauses_grow() -> None:
     while sum("ended" in text for text in reported) < 3:
         time.sleep(0.01)
     running.end()
-    thread.join(timeout=30)
+    thread.join(timeout=60)
     assert not thread.is_alive()
     ended = [text for text in reported if "ended" in text][:3]
     assert [re.search(r"code (\d)", text)[1] for text in ended] == ["3", "3", "3"]  # type: ignore[index]
@@ -62,7 +62,7 @@ def test_asked_to_end_it_decommissions_the_executor_and_starts_no_other(tmp_path
     while not (tmp_path / "ready").exists():
         time.sleep(0.01)
     running.end()
-    thread.join(timeout=30)
+    thread.join(timeout=60)
     assert not thread.is_alive()
     assert marker.read_text() == "drained\n"
     assert reported[-1].startswith("the executor ended with code 0")
@@ -75,7 +75,7 @@ def test_it_waits_for_the_driver_and_can_be_ended_meanwhile() -> None:
     thread = threading.Thread(target=running.run)
     thread.start()
     running.end()
-    thread.join(timeout=30)
+    thread.join(timeout=60)
     assert not thread.is_alive()
     assert reported == [], "nothing was started"
 

@@ -97,7 +97,7 @@ def test_a_full_report_has_the_shape_of_the_design():
     assert len(report["reconfigurations"]) == 1
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(batches=st.integers(0, 12), reroute_at=st.none() | st.integers(0, 12), rows=st.sampled_from([0, 40_000]))
 def test_any_run_has_a_report_and_a_summary(batches, reroute_at, rows):
     report = read_back(build_report(run(batches, reroute_at=reroute_at, rows=rows)))

@@ -32,7 +32,7 @@ from streamtopology.routing.epochs.epoch import Epoch
 from streamtopology.routing.epochs.placement import Placement
 from streamtopology.topology import ManifestError, parse
 
-FEW = settings(max_examples=8, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+FEW = settings(max_examples=8, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 MOST = 5
 
 

@@ -99,7 +99,7 @@ def test_source_that_comes_back_continues_though_sparks_log_is_lost(tmp_path: Pa
 steps = st.tuples(st.sampled_from([("a",), ("b",), ("a", "b"), ("b", "a")]), st.integers(0, 2), st.integers(0, 2))
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(st.lists(steps, min_size=2, max_size=6))
 def test_rows_count_once_through_any_removals(
     tmp_path_factory: pytest.TempPathFactory, story: list[tuple[tuple[str, ...], int, int]]

@@ -142,7 +142,7 @@ class RowStateAgainstLists(RuleBasedStateMachine):
 
 
 TestRowStateAgainstLists = RowStateAgainstLists.TestCase
-TestRowStateAgainstLists.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)
+TestRowStateAgainstLists.settings = settings(max_examples=40, stateful_step_count=20)
 
 
 def test_many_small_batches_become_few_chunks_that_hold_only_their_rows() -> None:

@@ -40,7 +40,7 @@ def server(history: History) -> Iterator[StatusServer]:
 
 
 def get(url: str, accept: str = "*/*") -> tuple[str, str]:
-    with urlopen(Request(url, headers={"Accept": accept}), timeout=10) as answer:
+    with urlopen(Request(url, headers={"Accept": accept}), timeout=60) as answer:
         return answer.headers["Content-Type"], answer.read().decode()
 
 
@@ -171,7 +171,7 @@ def test_the_port_is_free_again_after_the_end_and_no_thread_stays(history: Histo
 
 def test_an_asker_that_hangs_up_disturbs_nobody(server: StatusServer, capfd: pytest.CaptureFixture[str]):
     for _ in range(5):
-        with socket.create_connection((server.host, server.port), timeout=10) as asker:
+        with socket.create_connection((server.host, server.port), timeout=60) as asker:
             asker.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")  # reset on close
             asker.sendall(b"GET /stats HTTP/1.0\r\n\r\n")
     assert get(f"{server.url}/healthz")[1] == "ok\n"

@@ -230,7 +230,7 @@ _SCHEMA = pa.schema(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(rows=st.lists(_values, max_size=5))
 def test_json_read_back_is_the_row(rows: list[dict]) -> None:
     batch = pa.RecordBatch.from_pylist(rows, schema=_SCHEMA)

@@ -56,7 +56,7 @@ def test_new_files_are_noticed_and_nothing_new_is_the_same_offset(tmp_path: Path
     assert second == {"s": 2}
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     arrivals=st.lists(st.integers(0, 4), min_size=1, max_size=5),
     limit=st.none() | st.integers(1, 3),
@@ -215,7 +215,7 @@ descriptors_of_sizes = st.lists(st.tuples(st.integers(0, 5000), st.sampled_from(
 some_shares = st.lists(st.floats(0, 10), min_size=1, max_size=6).filter(lambda shares: sum(shares) > 0.1)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(descriptors=descriptors_of_sizes, shares=some_shares)
 def test_every_row_is_assigned_once(descriptors: list[Descriptor], shares: list[float]) -> None:
     slots = assign(descriptors, shares)
@@ -231,7 +231,7 @@ def test_every_row_is_assigned_once(descriptors: list[Descriptor], shares: list[
     assert assign(descriptors, shares) == slots
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(sizes=st.lists(st.integers(1000, 100_000), min_size=1, max_size=12), shares=some_shares)
 def test_rows_follow_the_shares(sizes: list[int], shares: list[float]) -> None:
     descriptors = [Descriptor("s", "parquet", f"f{i}", 0, 0, n, n) for i, n in enumerate(sizes)]

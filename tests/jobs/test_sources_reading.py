@@ -197,7 +197,7 @@ def test_json_lines(tmp_path: Path) -> None:
     assert second == {"key": None, "t": None, "at": None}
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     text=st.text(st.sampled_from("ab\u00e4\r\n \u4e16"), max_size=40).map(lambda t: t.encode()),
     block=st.integers(1, 9),

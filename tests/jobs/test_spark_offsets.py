@@ -172,7 +172,7 @@ def test_nothing_is_left_out_if_of_several_planned_batches_none_was_committed(tm
     life.check()
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(
     files_a_batch=st.sampled_from([1, 2, 100]),
     task_bytes=st.sampled_from([WHOLE, 200, IN_PARTS]),

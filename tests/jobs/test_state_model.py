@@ -477,9 +477,7 @@ class StateAgainstADictionary(RuleBasedStateMachine):
 def test_state_against_a_dictionary(tmp_path_factory: Any) -> None:
     global DAG
     DAG = compiled(tmp_path_factory.mktemp("operator"))
-    run_state_machine_as_test(
-        StateAgainstADictionary, settings=settings(max_examples=900, stateful_step_count=10, deadline=None)
-    )
+    run_state_machine_as_test(StateAgainstADictionary, settings=settings(max_examples=900, stateful_step_count=10))
     print(dict(HISTORIES))
 
 

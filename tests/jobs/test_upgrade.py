@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support import old_checkpoint
 from support.stages import SLOTS, Flow, manifest, random_table
@@ -117,7 +117,6 @@ def renamed(rows: pa.RecordBatch) -> pa.RecordBatch:
 keys = st.lists(st.integers(0, 30), max_size=12, unique=True)
 
 
-@settings(deadline=None)
 @given(first=keys, then=keys, gone=keys, mine=st.booleans())
 def test_snapshots_and_deltas_are_read_as_if_the_new_version_had_written_them(
     first: list[int], then: list[int], gone: list[int], mine: bool

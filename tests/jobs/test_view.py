@@ -68,7 +68,7 @@ def test_rerouting_line_omits_a_missing_prediction_and_operator():
     assert rerouting(by_wire) == f"epoch 3 at batch 14: no keys moved ({reason})"
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(width=st.integers(40, 200), height=st.integers(4, 60), operators=st.integers(1, 9))
 def test_in_any_terminal_the_newest_rerouting_is_in_sight(width, height, operators):
     names = ["tail", "destination", "tail.partial", *(f"op{i}" for i in range(6))][:operators]
@@ -145,7 +145,7 @@ def test_both_halves_of_a_split_operator_bear_its_name():
     assert "partial-key" in drawn(history, 100, 40)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(steps=st.lists(st.tuples(st.floats(0.01, 3.0), st.sampled_from(["batch", "event", "phase", "nothing"]))))
 def test_a_log_gets_at_most_a_line_a_second_and_all_the_news(steps):
     history = History("flights", SLOTS, {"tail": "mixed"})

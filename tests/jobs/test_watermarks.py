@@ -137,7 +137,7 @@ def test_time_that_is_none_is_never_committed_and_reads_as_missing(bad: float) -
     assert marks.current() == 60.0, "windows up to there are closed"
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(["", "t/0"]), st.floats(0, 1e6), st.floats(0, 100))))
 def test_it_never_goes_back(events: list[tuple[str, str, float, float]]) -> None:
     now = 0.0

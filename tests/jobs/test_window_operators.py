@@ -21,7 +21,7 @@ from streamtopology.jobs.columnar.keys import KeyColumns
 from streamtopology.jobs.operators import load
 from streamtopology.jobs.state import new_state
 
-FEW = settings(max_examples=40, deadline=None)
+FEW = settings(max_examples=40)
 SCHEMA = pa.schema([("k", pa.string()), ("t", pa.timestamp("us", "UTC")), ("v", pa.int64())])
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 

@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.operator_world import Object, World, manifest, reasons, written_by_us
 
@@ -101,7 +101,6 @@ def test_fields_that_others_add_to_an_object_are_theirs(world: World):
     assert condition(world, "MutatedByAdmission")[0] == "False"
 
 
-@settings(deadline=None)
 @given(st.integers(1, 64_000), st.integers(512, 64_000))
 def test_quantities_are_the_same_however_they_are_written(cpu_thousandths: int, mebibytes: int):
     """The API server writes quantities in its own way; that must not look like a change."""

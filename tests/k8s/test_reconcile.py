@@ -673,7 +673,7 @@ changes = st.one_of(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.tuples(changes, st.integers(0, 8), st.booleans()), min_size=1, max_size=5))
 def test_changes_and_operator_kills_end_in_the_same_world(history: list[Any]):
     """Level-triggered: changes over each other, each carried out only so far before the operator is killed, and status
@@ -695,7 +695,7 @@ def test_changes_and_operator_kills_end_in_the_same_world(history: list[Any]):
     assert shape(world) == shape(fresh)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.sets(st.sampled_from(["controllers", "slowly", "kubelet", "forget"])), max_size=12))
 def test_nothing_is_called_settled_while_a_pod_is_of_an_older_template(story: list[set[str]]):
     """In any order: the StatefulSet's next pod, its being ready, the loss of status."""

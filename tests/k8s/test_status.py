@@ -18,7 +18,7 @@ from streamtopology.k8s.decide.answers import Gain, Judgement
 from streamtopology.k8s.io.apply import merge_patch
 from streamtopology.k8s.io.reconciler import tuples_stalled
 
-unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # the first draw waits for a busy machine
+unhurried = settings(suppress_health_check=[HealthCheck.too_slow])  # the first draw waits for a busy machine
 leaves = st.integers(0, 2) | st.sampled_from(["", "text", [1], [2]])
 inner = st.dictionaries(st.sampled_from("ab"), leaves, max_size=2)
 statuses = st.dictionaries(st.sampled_from("abc"), leaves | inner, max_size=3)

@@ -64,7 +64,7 @@ def test_a_webhook_that_changes_images_and_requests_is_reported_and_not_fought(
     ):
         topologies.create(manifest("flow", rebalance=QUIET))
         eventually(lambda: settled(topologies, 1), 120)
-        eventually(lambda: topologies.condition("flow", "MutatedByAdmission") == ("True", "Mutated"), 60)
+        eventually(lambda: topologies.condition("flow", "MutatedByAdmission") == ("True", "Mutated"))
         changes = message(topologies, "MutatedByAdmission")
         assert '"registry.example/spark:1" became "mirror.example/registry.example/spark:1"' in changes
         assert "StatefulSet flow-" in changes
@@ -96,7 +96,7 @@ def test_a_webhook_that_resizes_pods_is_reported_and_not_fought(
         topologies.create(manifest("flow", rebalance=QUIET))
         eventually(lambda: topologies.condition("flow", "Degraded") == ("True", "ResizeRefused"), 120)
         assert "a webhook of the cluster makes that 500m CPU" in message(topologies, "Degraded")
-        eventually(lambda: topologies.condition("flow", "Ready") == ("True", "Running"), 60)
+        eventually(lambda: topologies.condition("flow", "Ready") == ("True", "Running"))
         pods = topologies.executor_pods("flow", "large")
         assert set(pods.values()) == {"500m"}
         asked = webhook.asked
@@ -146,8 +146,8 @@ def test_fields_that_somebody_changes_by_hand_are_written_again(
         everything = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]
         access.patch_namespaced_role("flow-driver", namespace, {"rules": everything})
         network.patch_namespaced_service("flow-driver", namespace, {"spec": {"selector": {"app": "mine"}}})
-        eventually(lambda: now() == before, 60)
-        eventually(lambda: settled(topologies, 1), 60)
+        eventually(lambda: now() == before)
+        eventually(lambda: settled(topologies, 1))
         assert topologies.driver_pods("flow") == pods
         assert topologies.condition("flow", "Degraded") == ("False", "AsExpected")
 

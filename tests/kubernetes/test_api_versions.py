@@ -50,7 +50,7 @@ class Versions:
         """Apply the CRD, and wait until all of them are served."""
         definition = yaml.safe_dump(custom_resource_definition(versions, storage))
         self._cluster.kubectl("apply", "--server-side", "-f", "-", stdin=definition)
-        eventually(lambda: all(self.served(version) for version in versions), 60)
+        eventually(lambda: all(self.served(version) for version in versions))
 
     def served(self, version: str) -> bool:
         try:
@@ -128,7 +128,7 @@ def test_topologies_run_through_a_change_of_the_stored_version(
         versions.serve([ALPHA, BETA], storage=BETA)
         assert versions.stored() == [ALPHA, BETA]
         versions.create(BETA, manifest("new", rebalance=QUIET, suspend=True))
-        eventually(lambda: topologies.status("new").get("phase") == "Suspended", 60)
+        eventually(lambda: topologies.status("new").get("phase") == "Suspended")
         eventually(lambda: same(versions.get(BETA, "new"), versions.get(ALPHA, "new")))
 
         with pytest.raises(ProcessFailed, match=r"storedVersions.*must remain in spec\.versions"):
@@ -143,10 +143,10 @@ def test_topologies_run_through_a_change_of_the_stored_version(
         assert after["status"]["epoch"] == before["status"]["epoch"]
 
         generation = versions.change(BETA, "flow", rebalance={**QUIET, "tolerance": 0.3})["metadata"]["generation"]
-        eventually(lambda: settled(topologies, generation), 60)
+        eventually(lambda: settled(topologies, generation))
         assert topologies.driver_pods("flow") == pods, "none of it restarted anything"
         versions.delete(BETA, "new")
-        eventually(lambda: not topologies.exists("new"), 60)
+        eventually(lambda: not topologies.exists("new"))
 
 
 def test_a_version_that_is_still_stored_is_not_given_up(versions: Versions, topologies: Topologies) -> None:
@@ -181,7 +181,7 @@ def test_admission_policy_judges_both_versions(versions: Versions, api_server: A
             versions.delete(version, wrong["metadata"]["name"])
             return False
 
-        eventually(lambda: refused(ALPHA), 60)  # the policy takes a moment
-        eventually(lambda: refused(BETA), 60)
+        eventually(lambda: refused(ALPHA))  # the policy takes a moment
+        eventually(lambda: refused(BETA))
     finally:
         api_server.kubectl("delete", "-f", policy, "--timeout=30s")

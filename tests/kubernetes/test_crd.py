@@ -142,7 +142,8 @@ def test_api_server_refuses_manifests_that_the_parser_refuses(
 
 def _head(sentence: str) -> str:
     """Without what the API server does not know: the nearest word, the names of a list in just that form."""
-    return re.split(r",? allowed: |; allowed: |; of the built-ins |: spaces are not allowed|; did you mean|: \S+ -> ", sentence)[0]
+    ends = r",? allowed: |; allowed: |; of the built-ins |: spaces are not allowed|; did you mean|: \S+ -> "
+    return re.split(ends, sentence)[0]
 
 
 def test_most_of_the_sentences_are_the_parsers(topologies: Topologies) -> None:

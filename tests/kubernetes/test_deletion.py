@@ -61,7 +61,7 @@ def test_a_cluster_that_refuses_to_stop_the_driver_keeps_no_topology(
         topologies.create(manifest("flow", rebalance=QUIET))
         eventually(lambda: settled(topologies, 1), 120)
         with refusing(topologies, "apps", ["deployments"]):
-            eventually(lambda: is_refused(topologies), 60)
+            eventually(lambda: is_refused(topologies))
             topologies.delete("flow")
             eventually(lambda: not topologies.exists("flow"), 120)
 

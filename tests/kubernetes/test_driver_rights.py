@@ -24,10 +24,10 @@ def test_driver_may_patch_its_executors_and_no_other_pod(
 
     with an_operator(api_server, (namespace,), drivers):
         topologies.create(manifest("flow", rebalance=QUIET))
-        eventually(lambda: settled(topologies, 1), 60)
+        eventually(lambda: settled(topologies, 1))
         assert (may("list"), may("watch")) == (True, True)
         assert (may("patch", "flow-large-1"), may("patch", "flow-small-0")) == (True, True)
         assert [may("patch", "other-0"), may("patch"), may("delete", "flow-large-0"), may("create")] == [False] * 4
         topologies.change("flow", executors=[{**LARGE, "replicas": 20}, SMALL])
-        eventually(lambda: settled(topologies, 2), 60)
+        eventually(lambda: settled(topologies, 2))
         assert may("patch", "flow-large-19")

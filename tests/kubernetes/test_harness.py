@@ -159,11 +159,11 @@ def test_the_real_controllers_make_pods_and_collect_what_lost_its_owner(
         made = apps.create_namespaced_stateful_set(namespace, {"metadata": {"name": "pair"}, "spec": spec})
         owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "pair", "uid": made.metadata.uid}
         core.create_namespaced_config_map(namespace, {"metadata": {"name": "owned", "ownerReferences": [owner]}})
-        eventually(lambda: apps.read_namespaced_stateful_set("pair", namespace).status.ready_replicas == 2, 60)
+        eventually(lambda: apps.read_namespaced_stateful_set("pair", namespace).status.ready_replicas == 2)
         assert {each.metadata.name for each in core.list_namespaced_pod(namespace).items} == {"pair-0", "pair-1"}
         apps.delete_namespaced_stateful_set("pair", namespace)
-        eventually(lambda: not core.list_namespaced_pod(namespace).items, 60)
-        eventually(lambda: "owned" not in {each.metadata.name for each in core.list_namespaced_config_map(namespace).items}, 60)
+        eventually(lambda: not core.list_namespaced_pod(namespace).items)
+        eventually(lambda: "owned" not in {each.metadata.name for each in core.list_namespaced_config_map(namespace).items})
 
 
 def test_a_real_autoscaler_scales_by_the_cpu_that_the_test_says(api_server: ApiServer, namespace: str):
@@ -178,7 +178,7 @@ def test_a_real_autoscaler_scales_by_the_cpu_that_the_test_says(api_server: ApiS
         with MetricsApi(api_server, cpu=lambda pod: 0.15):
             client.AutoscalingV2Api(api).create_namespaced_horizontal_pod_autoscaler(namespace, scaler)
             # 0.15 of the 0.1 cores that a pod asks for is three times the target, whatever their number: up to the most.
-            eventually(lambda: client.AppsV1Api(api).read_namespaced_deployment("busy", namespace).spec.replicas == 8, 60)
+            eventually(lambda: client.AppsV1Api(api).read_namespaced_deployment("busy", namespace).spec.replicas == 8)
 
 
 OWNER = """

@@ -68,15 +68,15 @@ def test_an_object_of_somebody_else_is_named_and_never_touched(
     before = theirs.version()
     with an_operator(api_server, (topologies.namespace,), drivers):
         topologies.create(manifest("flow", rebalance=QUIET))
-        eventually(lambda: topologies.condition("flow", "Degraded") == ("True", "NameTaken"), 60)
+        eventually(lambda: topologies.condition("flow", "Degraded") == ("True", "NameTaken"))
         message = next(one["message"] for one in topologies.status("flow")["conditions"] if one["type"] == "Degraded")
         assert f"{kind} {theirs.name} exists and is not of this topology" in message
         assert theirs.version() == before
         topologies.delete("flow")
-        eventually(lambda: not topologies.exists("flow"), 60)
+        eventually(lambda: not topologies.exists("flow"))
         assert theirs.version() == before
         topologies.create(manifest("flow", rebalance=QUIET))
-        eventually(lambda: topologies.condition("flow", "Degraded") == ("True", "NameTaken"), 60)
+        eventually(lambda: topologies.condition("flow", "Degraded") == ("True", "NameTaken"))
         theirs.delete()
         eventually(lambda: settled(topologies, 1), 120)
         assert topologies.condition("flow", "Degraded") == ("False", "AsExpected")

@@ -51,14 +51,14 @@ def test_executor_of_a_lost_node_is_removed_and_made_elsewhere(
     """Takes the 30 s in which an executor may end."""
     with an_operator(api_server, (topologies.namespace,), drivers, node_loss_seconds=3.0):
         topologies.create(manifest("flow", rebalance=QUIET, executors=[{**LARGE, "pod": {"tolerations": [SOON]}}]))
-        eventually(lambda: settled(topologies, 1), 60)
+        eventually(lambda: settled(topologies, 1))
         before = pod(topologies)
         assert before.spec.node_name == node
         kubelet.lost.add(node)
         topologies.core.patch_node(node, {"spec": {"taints": [{"key": UNREACHABLE, "effect": "NoExecute"}]}})
-        eventually(lambda: pod(topologies).metadata.deletion_timestamp is not None, 60)
+        eventually(lambda: pod(topologies).metadata.deletion_timestamp is not None)
         reasons = {each.type: each.reason for each in pod(topologies).status.conditions}
         assert reasons["DisruptionTarget"] == "DeletionByTaintManager"
         eventually(lambda: made_elsewhere(topologies, before), 120)
-        eventually(lambda: "NodeLost" in topologies.reasons("flow"), 60)
-        eventually(lambda: settled(topologies, 1), 60)
+        eventually(lambda: "NodeLost" in topologies.reasons("flow"))
+        eventually(lambda: settled(topologies, 1))

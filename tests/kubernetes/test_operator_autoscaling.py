@@ -57,7 +57,7 @@ def test_a_topology_without_rows_keeps_its_driver_alone_and_rows_start_an_execut
     drivers.idle_seconds = 600.0
     try:
         eventually(lambda: topologies.executor_pods("flow", "large") == {}, 180)
-        eventually(lambda: topologies.status("flow")["phase"] == "Asleep", 60)
+        eventually(lambda: topologies.status("flow")["phase"] == "Asleep")
         assert topologies.condition("flow", "Ready") == ("True", "Asleep")
         assert topologies.status("flow")["autoscale"]["replicas"] == 0
     finally:

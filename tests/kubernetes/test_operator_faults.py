@@ -59,20 +59,20 @@ def test_a_namespace_that_cannot_be_listed_yet_is_left_alone_and_holds_up_no_oth
     with an_operator(api_server, spaces, drivers):
         for one in both:
             one.create(manifest("flow", rebalance=QUIET))
-        eventually(lambda: all(settled(one, 1) for one in both), 60)
+        eventually(lambda: all(settled(one, 1) for one in both))
         for one in both:
             one.change("flow", rebalance={**QUIET, "tolerance": 0.2})
-        eventually(lambda: all(settled(one, 2) for one in both), 60)
+        eventually(lambda: all(settled(one, 2) for one in both))
     driver = another.driver_pods("flow")
     answered = late(monkeypatch, another.namespace)
     with an_operator(api_server, spaces, drivers):
         for one in both:
             one.change("flow", executors=[{**LARGE, "replicas": 3}, SMALL])
-        eventually(lambda: settled(topologies, 3), 60)
+        eventually(lambda: settled(topologies, 3))
         assert another.status("flow")["observedGeneration"] == 2
         assert another.routing("flow")["generation"] == "2"
         answered.set()
-        eventually(lambda: settled(another, 3), 60)
+        eventually(lambda: settled(another, 3))
     assert another.driver_pods("flow") == driver
 
 
@@ -83,7 +83,7 @@ def test_an_api_server_that_is_away_for_a_minute_and_comes_back(
     before it gives a call up. Watches break and have expired when it is back; what is changed then is noticed."""
     with operator:
         topologies.create(manifest("flow", rebalance=QUIET))
-        eventually(lambda: settled(topologies, 1), 60)
+        eventually(lambda: settled(topologies, 1))
         driver = topologies.driver_pods("flow")
         api_server.stop()
         time.sleep(AWAY_SECONDS)
@@ -105,7 +105,7 @@ def test_an_api_server_that_hangs_for_longer_than_a_call_may_take(
     """Takes about a minute: it hangs until the operator has given up a call, which it does after REQUEST_SECONDS."""
     with operator:
         topologies.create(manifest("flow", rebalance=QUIET))
-        eventually(lambda: settled(topologies, 1), 60)
+        eventually(lambda: settled(topologies, 1))
         topologies.change("flow", executors=[{**LARGE, "replicas": 3}, SMALL])
         with api_server.frozen():
             eventually(lambda: given_up(operator) > 0, 9 * REQUEST_SECONDS)  # events that cannot be posted take their time, too
@@ -124,7 +124,7 @@ def test_refusal_of_the_api_server_is_reported_and_stops_nothing_else(topologies
     bad = {"volumes": [{"name": "data", "hostPath": {"path": "/data"}, "emptyDir": {}}]}
     with operator:
         topologies.create(manifest("flow", rebalance=QUIET, executors=[{**LARGE, "pod": bad}, SMALL]))
-        eventually(lambda: topologies.condition("flow", "Degraded") == ("True", "ApplyRefused"), 60)
+        eventually(lambda: topologies.condition("flow", "Degraded") == ("True", "ApplyRefused"))
         message = next(one["message"] for one in topologies.status("flow")["conditions"] if one["type"] == "Degraded")
         assert "StatefulSet flow-large" in message
         eventually(lambda: ("Warning", "ApplyRefused") in {event[:2] for event in topologies.events("flow")})
@@ -138,8 +138,8 @@ def test_two_operators_at_once_do_the_same_and_not_twice(topologies: Topologies,
     """The effect of a lost lease for a moment: both act, by server-side apply under the same name."""
     with an_operator(api_server, (topologies.namespace,), drivers), an_operator(api_server, (topologies.namespace,), drivers):
         topologies.create(manifest("flow", rebalance=QUIET))
-        eventually(lambda: settled(topologies, 1), 60)
+        eventually(lambda: settled(topologies, 1))
         topologies.change("flow", executors=[{**LARGE, "cpu": "600m"}, SMALL])
-        eventually(lambda: settled(topologies, 2), 60)
+        eventually(lambda: settled(topologies, 2))
     eventually(lambda: len(topologies.driver_pods("flow")) == 1)
     eventually(lambda: set(topologies.executor_pods("flow", "large").values()) == {"600m"})

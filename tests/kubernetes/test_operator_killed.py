@@ -133,9 +133,9 @@ def test_killed_at_each_step_of_its_making_one_after_the_other(topologies: Topol
     topologies.create(manifest("flow", rebalance=QUIET))
     for point in MAKING:
         with doomed.at(point), doomed.working() as operator:
-            eventually(lambda operator=operator: operator.is_dead, 60)
+            eventually(lambda operator=operator: operator.is_dead)
     with doomed.working():
-        eventually(lambda: settled(topologies, 1), 60)
+        eventually(lambda: settled(topologies, 1))
     eventually(lambda: sorted(topologies.executor_pods("flow", "large")) == ["flow-large-0", "flow-large-1"])
     eventually(lambda: len(topologies.driver_pods("flow")) == 1)
 
@@ -145,13 +145,13 @@ def test_killed_in_the_middle_of_a_change(topologies: Topologies, doomed: Doomed
     changed = CHANGES[point]
     with doomed.working() as operator:
         topologies.create(manifest("flow", rebalance=QUIET))
-        eventually(lambda: settled(topologies, 1), 60)
+        eventually(lambda: settled(topologies, 1))
         driver = topologies.driver_pods("flow")
         with doomed.at(point):
             topologies.change("flow", **changed)
             eventually(lambda: operator.is_dead)
     with doomed.working():
-        eventually(lambda: settled(topologies, 2), 60)
+        eventually(lambda: settled(topologies, 2))
     wanted = {one["name"]: one for one in changed.get("executors", [LARGE, SMALL])}
     for name, ordinals in (("large", 2), ("small", 1)):
         executor = wanted.get(name, {"replicas": 0, "cpu": ""})
@@ -165,13 +165,13 @@ def test_killed_as_it_publishes_an_epoch(topologies: Topologies, drivers: FakeDr
     """At the ConfigMap's second writing: the first brought the topology."""
     with doomed.at(point, nth=2), doomed.working() as operator:
         topologies.create(manifest("flow"))
-        eventually(lambda: operator.is_dead, 60)
+        eventually(lambda: operator.is_dead)
     assert intent(topologies)["action"] == "Rerouting"
     assert intent(topologies)["steps"] == ["apply ConfigMap flow-routing"], "recorded before it was done"
     assert ("epochNumber" in topologies.routing("flow")) is (point == "after-apply-ConfigMap")
     with doomed.working():
-        eventually(lambda: topologies.condition("flow", "Balanced") == ("True", "WithinTolerance"), 60)
-        eventually(lambda: settled(topologies, 1), 60)
+        eventually(lambda: topologies.condition("flow", "Balanced") == ("True", "WithinTolerance"))
+        eventually(lambda: settled(topologies, 1))
     assert epochs(topologies, drivers) == list(range(2, topologies.status("flow")["epoch"] + 1)), "each once"
 
 
@@ -197,12 +197,12 @@ def test_killed_as_state_is_copied_ahead(
 
     with doomed.at(point), doomed.working() as operator:
         topologies.create(manifest("flow", migration={"threshold": "1"}))
-        eventually(died, 60)
+        eventually(died)
     begun = jobs(topologies)
     assert list(begun) == ([] if point == "before-apply-Job" else ["flow-migrate-2"])
     assert topologies.routing("flow")["epochState"] == ("ready" if point == "after-patch-ConfigMap" else "prepared")
     with doomed.working():
-        eventually(taken, 60)
+        eventually(taken)
     assert epochs(topologies, drivers)[0] == 2
     assert jobs(topologies).items() >= begun.items(), "it was not begun again"
 
@@ -214,12 +214,12 @@ def test_killed_as_it_gives_up_an_epoch_that_another_topology_has_overtaken(
     """Nothing may continue to copy for a withdrawn epoch."""
     with doomed.working() as operator:
         topologies.create(manifest("flow", migration={"threshold": "1"}))
-        eventually(lambda: list(jobs(topologies)) == ["flow-migrate-2"], 60)
+        eventually(lambda: list(jobs(topologies)) == ["flow-migrate-2"])
         with doomed.at(point):
             topologies.change("flow", rebalance={**QUIET, "tolerance": 0.3})
             eventually(lambda: operator.is_dead)
     with doomed.working():
-        eventually(lambda: settled(topologies, 2), 60)
+        eventually(lambda: settled(topologies, 2))
         eventually(lambda: jobs(topologies) == {})
     assert "epochNumber" not in topologies.routing("flow")
 
@@ -228,16 +228,16 @@ def test_killed_as_it_gives_up_an_epoch_that_another_topology_has_overtaken(
 def test_killed_as_it_scales_pods_of_a_former_version(topologies: Topologies, doomed: Doomed, point: str):
     with doomed.working():
         topologies.create(manifest("flow", rebalance=QUIET))
-        eventually(lambda: settled(topologies, 1), 60)
+        eventually(lambda: settled(topologies, 1))
     former = {"metadata": {"annotations": {names.POD_CONTENT: "former"}}}
     topologies.apps.patch_namespaced_stateful_set("flow-large", topologies.namespace, {"spec": {"template": former}})
     for pod in ("flow-large-0", "flow-large-1"):
         topologies.core.patch_namespaced_pod(pod, topologies.namespace, former)
     with doomed.at(point), doomed.working() as operator:
         topologies.change("flow", executors=[{**LARGE, "replicas": 3, "cpu": "600m"}, SMALL])
-        eventually(lambda: operator.is_dead, 60)
+        eventually(lambda: operator.is_dead)
     with doomed.working():
-        eventually(lambda: settled(topologies, 2), 60)
+        eventually(lambda: settled(topologies, 2))
     pods = {f"flow-large-{number}": "600m" for number in range(3)}
     eventually(lambda: topologies.executor_pods("flow", "large") == pods)
     for pod in pods:
@@ -249,7 +249,7 @@ def test_killed_as_it_scales_pods_of_a_former_version(topologies: Topologies, do
 def test_killed_as_it_suspends(topologies: Topologies, doomed: Doomed, point: str):
     with doomed.working() as operator:
         topologies.create(manifest("flow", rebalance=QUIET))
-        eventually(lambda: settled(topologies, 1), 60)
+        eventually(lambda: settled(topologies, 1))
         with doomed.at(point):
             topologies.change("flow", suspend=True)
             eventually(lambda: operator.is_dead)
@@ -257,10 +257,10 @@ def test_killed_as_it_suspends(topologies: Topologies, doomed: Doomed, point: st
     last = "apply StatefulSet flow-large" if "StatefulSet" in point else "apply Deployment flow-driver"
     assert last in intent(topologies)["steps"], "recorded before it was done"
     with doomed.working():
-        eventually(lambda: topologies.status("flow")["phase"] == "Suspended", 60)
+        eventually(lambda: topologies.status("flow")["phase"] == "Suspended")
         eventually(lambda: topologies.executor_pods("flow", "large") == {})
         topologies.change("flow", suspend=False)
-        eventually(lambda: settled(topologies, 3), 60)
+        eventually(lambda: settled(topologies, 3))
 
 
 @pytest.mark.parametrize("point", DROPPING)
@@ -270,13 +270,13 @@ def test_killed_as_it_drops_the_disruption_budget(topologies: Topologies, api_se
 
     with doomed.working():
         topologies.create(manifest("flow", rebalance=QUIET))
-        eventually(lambda: settled(topologies, 1), 60)
+        eventually(lambda: settled(topologies, 1))
     assert budgets() == "poddisruptionbudget.policy/flow-driver"
     driver = topologies.driver_pods("flow")
     with doomed.at(point), doomed.working(disruption_budget=False) as operator:
-        eventually(lambda: operator.is_dead, 60)
+        eventually(lambda: operator.is_dead)
     with doomed.working(disruption_budget=False):
-        eventually(lambda: budgets() == "" and settled(topologies, 1), 60)
+        eventually(lambda: budgets() == "" and settled(topologies, 1))
     assert topologies.driver_pods("flow") == driver
 
 
@@ -284,14 +284,14 @@ def test_killed_as_it_drops_the_disruption_budget(topologies: Topologies, api_se
 def test_killed_as_it_deletes(topologies: Topologies, doomed: Doomed, point: str):
     with doomed.working() as operator:
         topologies.create(manifest("flow", rebalance=QUIET))
-        eventually(lambda: settled(topologies, 1), 60)
+        eventually(lambda: settled(topologies, 1))
         with doomed.at(point):
             topologies.delete("flow")
             eventually(lambda: operator.is_dead)
     assert topologies.exists("flow") is (point != "after-finalizer")
     with doomed.working():
-        eventually(lambda: not topologies.exists("flow"), 60)
-        eventually(lambda: topologies.left_of("flow") == [], 60)
+        eventually(lambda: not topologies.exists("flow"))
+        eventually(lambda: topologies.left_of("flow") == [])
 
 
 def test_really_killed_and_really_started_again(

@@ -148,7 +148,7 @@ def test_an_operator_that_was_stopped_finds_its_lease_lost_and_writes_over_nothi
     with replica("first") as first:
         eventually(lambda: settled(topologies, 1), 120)
         with replica("second") as second:
-            eventually(lambda: "second waits for the lease" in second.output, 60)
+            eventually(lambda: "second waits for the lease" in second.output)
             with stopped(first.process):
                 topologies.change(
                     "flow", executors=[{**LARGE, "replicas": 3}, SMALL],
@@ -161,7 +161,7 @@ def test_an_operator_that_was_stopped_finds_its_lease_lost_and_writes_over_nothi
             assert "another replica takes over" in first.output
             assert written(topologies) == before, first.output
             topologies.change("flow", executors=[LARGE, SMALL])
-            eventually(lambda: settled(topologies, 3), 60)
+            eventually(lambda: settled(topologies, 3))
             assert second.process.poll() is None, second.output
 
 

@@ -39,13 +39,13 @@ def settled(topologies: Topologies, name: str, generation: int | None = None) ->
 
 def start(topologies: Topologies, name: str, **spec: Any) -> None:
     topologies.create(manifest(name, **{"rebalance": QUIET, **spec}))
-    eventually(lambda: settled(topologies, name), 60)
+    eventually(lambda: settled(topologies, name))
 
 
 def change(topologies: Topologies, name: str, **spec: Any) -> int:
     """`kubectl apply`, then until the operator has come through with it."""
     generation = topologies.change(name, **spec)["metadata"]["generation"]
-    eventually(lambda: settled(topologies, name, generation), 60)
+    eventually(lambda: settled(topologies, name, generation))
     return generation
 
 
@@ -56,8 +56,8 @@ def uids(topologies: Topologies, name: str) -> dict[str, str]:
 
 def test_apply_and_watch_it_balance_itself(topologies: Topologies):
     topologies.create(manifest("flow"))
-    eventually(lambda: topologies.status("flow").get("epoch", 0) >= 2, 60)
-    eventually(lambda: topologies.condition("flow", "Balanced") == ("True", "WithinTolerance"), 60)
+    eventually(lambda: topologies.status("flow").get("epoch", 0) >= 2)
+    eventually(lambda: topologies.condition("flow", "Balanced") == ("True", "WithinTolerance"))
     eventually(lambda: settled(topologies, "flow"))
     status = topologies.status("flow")
     assert status["executors"] == {"ready": 3, "wanted": 3, "summary": "3/3"}
@@ -92,11 +92,11 @@ def test_a_resize_that_the_node_does_not_carry_out_is_a_condition(topologies: To
     try:
         kubelet.resizes = played
         topologies.change("flow", executors=[{**LARGE, "cpu": "900m"}, SMALL])
-        eventually(lambda: topologies.condition("flow", "Degraded") == ("True", f"Resize{played.capitalize()}"), 30)
+        eventually(lambda: topologies.condition("flow", "Degraded") == ("True", f"Resize{played.capitalize()}"))
     finally:
         kubelet.resizes = "done"
-    eventually(lambda: topologies.condition("flow", "Degraded") == ("False", "AsExpected"), 30)
-    eventually(lambda: settled(topologies, "flow"), 30)
+    eventually(lambda: topologies.condition("flow", "Degraded") == ("False", "AsExpected"))
+    eventually(lambda: settled(topologies, "flow"))
 
 
 @pytest.fixture
@@ -135,7 +135,7 @@ def test_unresizable_pods_are_replaced_one_by_one(topologies: Topologies, no_res
     before = uids(topologies, "flow")
     eventually(lambda: is_refused(topologies, "flow-large-0"))
     change(topologies, "flow", executors=[{**LARGE, "cpu": "600m"}, SMALL])
-    eventually(lambda: topologies.executor_pods("flow", "large") == {"flow-large-0": "600m", "flow-large-1": "600m"}, 60)
+    eventually(lambda: topologies.executor_pods("flow", "large") == {"flow-large-0": "600m", "flow-large-1": "600m"})
     assert uids(topologies, "flow")["flow-small-0"] == before["flow-small-0"]
     assert topologies.condition("flow", "Degraded") == ("True", "ResizeRefused")
     assert "pods are not resized here" in topologies.status("flow")["classes"][0]["refused"]
@@ -185,9 +185,9 @@ def test_kubectl_scale(topologies: Topologies, api_server: ApiServer):
             autoscale={"class": "large", "by": "External", "replicas": 1, "maxReplicas": 3},
         )
     )  # fmt: skip
-    eventually(lambda: settled(topologies, "flow"), 60)
+    eventually(lambda: settled(topologies, "flow"))
     api_server.kubectl("scale", "stopo/flow", "--replicas=3", f"--namespace={topologies.namespace}")
-    eventually(lambda: settled(topologies, "flow", 2), 60)
+    eventually(lambda: settled(topologies, "flow", 2))
     assert topologies.status("flow")["autoscale"]["replicas"] == 3
     eventually(lambda: sorted(topologies.executor_pods("flow", "large")) == ["flow-large-0", "flow-large-1", "flow-large-2"])
 
@@ -205,9 +205,9 @@ def test_other_code_restarts_the_driver_from_its_checkpoint(topologies: Topologi
 def test_suspend_removes_all_pods_and_resume_restores_them(topologies: Topologies):
     start(topologies, "flow")
     topologies.change("flow", suspend=True)
-    eventually(lambda: topologies.status("flow")["phase"] == "Suspended" and uids(topologies, "flow") == {}, 60)
+    eventually(lambda: topologies.status("flow")["phase"] == "Suspended" and uids(topologies, "flow") == {})
     topologies.change("flow", suspend=False)
-    eventually(lambda: settled(topologies, "flow"), 60)
+    eventually(lambda: settled(topologies, "flow"))
 
 
 def test_pause(topologies: Topologies, drivers: FakeDrivers):
@@ -222,7 +222,7 @@ def test_pause(topologies: Topologies, drivers: FakeDrivers):
 
 def test_recommend_reports_a_plan_and_changes_nothing(topologies: Topologies):
     start(topologies, "flow", rebalance={"mode": "Recommend", "interval": "300ms"})
-    eventually(lambda: topologies.condition("flow", "Balanced") == ("False", "Recommended"), 60)
+    eventually(lambda: topologies.condition("flow", "Balanced") == ("False", "Recommended"))
     assert "counts" in topologies.status("flow")["recommendation"]["stages"]
     assert "saves" in topologies.status("flow")["recommendation"]["text"]
     assert topologies.status("flow")["epoch"] == 1
@@ -245,7 +245,7 @@ def test_manifest_that_only_the_parser_refuses_touches_nothing(topologies: Topol
 def test_an_epoch_that_the_driver_refuses_is_withdrawn_and_reported(topologies: Topologies, drivers: FakeDrivers):
     with drivers.failing(topologies.namespace, "flow", "refuses-epochs"):
         topologies.create(manifest("flow"))
-        eventually(lambda: "EpochRefused" in topologies.reasons("flow"), 60)
+        eventually(lambda: "EpochRefused" in topologies.reasons("flow"))
         eventually(lambda: "epochNumber" not in topologies.routing("flow"))
     assert topologies.status("flow")["epoch"] == 1
 
@@ -256,8 +256,8 @@ def test_a_driver_that_does_not_answer_is_reported_and_its_return_noticed(
 ):
     start(topologies, "flow")
     with drivers.failing(topologies.namespace, "flow", fault):
-        eventually(lambda: topologies.condition("flow", "Ready") == ("False", "DriverSilent"), 60)
-    eventually(lambda: topologies.condition("flow", "Ready") == ("True", "Running"), 60)
+        eventually(lambda: topologies.condition("flow", "Ready") == ("False", "DriverSilent"))
+    eventually(lambda: topologies.condition("flow", "Ready") == ("True", "Running"))
     assert {"DriverSilent", "Running"} <= topologies.reasons("flow")
 
 
@@ -299,9 +299,9 @@ def test_deletion_in_every_phase_leaves_nothing(topologies: Topologies, kubelet:
         kubelet.unschedulable = lambda pod: True
         try:
             topologies.create(manifest("flow", rebalance=QUIET))
-            eventually(lambda: topologies.condition("flow", "Ready") == ("False", "DriverNotScheduled"), 60)
+            eventually(lambda: topologies.condition("flow", "Ready") == ("False", "DriverNotScheduled"))
             topologies.delete("flow")
-            eventually(lambda: not topologies.exists("flow"), 60)
+            eventually(lambda: not topologies.exists("flow"))
         finally:
             kubelet.unschedulable = lambda pod: False
         return
@@ -314,10 +314,10 @@ def test_deletion_in_every_phase_leaves_nothing(topologies: Topologies, kubelet:
             topologies.change("flow", executors=[{**LARGE, "replicas": 1, "cpu": "600m"}, SMALL])
         if phase == "suspended":
             topologies.change("flow", suspend=True)
-            eventually(lambda: topologies.status("flow")["phase"] == "Suspended", 60)
+            eventually(lambda: topologies.status("flow")["phase"] == "Suspended")
     topologies.delete("flow")
-    eventually(lambda: not topologies.exists("flow"), 60)
-    eventually(lambda: topologies.left_of("flow") == [], 60)
+    eventually(lambda: not topologies.exists("flow"))
+    eventually(lambda: topologies.left_of("flow") == [])
 
 
 def test_deleted_and_made_again_at_once_under_the_same_name(topologies: Topologies):
@@ -325,7 +325,7 @@ def test_deleted_and_made_again_at_once_under_the_same_name(topologies: Topologi
     start(topologies, "flow")
     secret = topologies.core.read_namespaced_secret("flow-spark", topologies.namespace).metadata.uid
     topologies.delete("flow")
-    eventually(lambda: not topologies.exists("flow"), 60)
+    eventually(lambda: not topologies.exists("flow"))
     start(topologies, "flow")
     eventually(lambda: topologies.core.read_namespaced_secret("flow-spark", topologies.namespace).metadata.uid != secret)
     assert topologies.condition("flow", "Degraded") == ("False", "AsExpected")

@@ -54,7 +54,7 @@ def test_pods_have_init_containers_sidecars_and_ephemeral_volumes(
         found = topologies.core.list_namespaced_persistent_volume_claim(topologies.namespace).items
         return {claim.metadata.name for claim in found}
 
-    eventually(lambda: claimed() == claims, 60)
+    eventually(lambda: claimed() == claims)
 
 
 def test_pods_of_a_gang_name_their_scheduler_queue_and_groups(topologies: Topologies, runs: Callable[[str, str], None]) -> None:
@@ -75,11 +75,11 @@ def test_label_of_pods_is_on_their_workload_and_restarts_no_driver(
     large = {"name": "large", "replicas": 1, "cpu": "400m"}
     with an_operator(api_server, (topologies.namespace,), drivers):
         topologies.create(manifest("flow", rebalance=QUIET, executors=[large]))
-        eventually(lambda: settled(topologies, 1), 60)
+        eventually(lambda: settled(topologies, 1))
         driver = topologies.driver_pods("flow")
         queue = {"kueue.x-k8s.io/queue-name": "streams"}
         topologies.change("flow", executors=[{**large, "pod": {"labels": queue}}])
-        eventually(lambda: settled(topologies, 2), 60)
+        eventually(lambda: settled(topologies, 2))
         labels = topologies.apps.read_namespaced_stateful_set("flow-large", topologies.namespace).metadata.labels
         assert labels["kueue.x-k8s.io/queue-name"] == "streams"
         assert topologies.driver_pods("flow") == driver

@@ -28,7 +28,7 @@ def set_quota(topologies: Topologies, cpu: str) -> None:
         if error.status != 409:
             raise
         topologies.core.patch_namespaced_resource_quota("team", topologies.namespace, {"spec": {"hard": {"limits.cpu": cpu}}})
-    eventually(lambda: is_in_force(topologies, cpu), 60)
+    eventually(lambda: is_in_force(topologies, cpu))
 
 
 def is_in_force(topologies: Topologies, cpu: str) -> bool:
@@ -44,13 +44,13 @@ def test_a_resize_beyond_the_quota_keeps_the_pods_and_is_made_once_there_is_room
         settle_within(topologies, "1500m")
         before = uids(topologies)
         topologies.change("flow", executors=[{**LARGE, "cpu": "600m"}, SMALL])
-        eventually(lambda: topologies.condition("flow", "Degraded") == ("True", "ResizeRefused"), 60)
+        eventually(lambda: topologies.condition("flow", "Degraded") == ("True", "ResizeRefused"))
         assert "exceeded quota: team" in message(topologies, "Degraded")
         assert topologies.condition("flow", "Ready") == ("True", "Running")
         assert uids(topologies) == before
         set_quota(topologies, "3")
         eventually(lambda: settled(topologies, 2), 120)
-        eventually(lambda: set(topologies.executor_pods("flow", "large").values()) == {"600m"}, 60)
+        eventually(lambda: set(topologies.executor_pods("flow", "large").values()) == {"600m"})
         assert uids(topologies) == before, "in place, all of them"
         assert topologies.condition("flow", "Degraded") == ("False", "AsExpected")
 
@@ -73,7 +73,7 @@ def test_executors_beyond_the_quota_are_reported_with_the_quota(
     with an_operator(api_server, (topologies.namespace,), drivers):
         settle_within(topologies, "1500m")
         topologies.change("flow", executors=[{**LARGE, "replicas": 3}, SMALL])
-        eventually(lambda: topologies.condition("flow", "Degraded") == ("True", "ExecutorsNotCreated"), 60)
+        eventually(lambda: topologies.condition("flow", "Degraded") == ("True", "ExecutorsNotCreated"))
         assert "exceeded quota: team" in message(topologies, "Degraded")
         assert "exceeded quota: team" in message(topologies, "Reconfiguring")
         eventually(lambda: ("Warning", "ExecutorsNotCreated") in {event[:2] for event in topologies.events("flow")})
@@ -88,7 +88,7 @@ def test_a_driver_that_cannot_be_created_is_reported_with_the_reason(
         set_quota(topologies, "100m")
     with an_operator(api_server, (topologies.namespace,), drivers):
         topologies.create(manifest("flow", rebalance=QUIET, driver=driver))
-        eventually(lambda: topologies.condition("flow", "Ready") == ("False", "DriverNotCreated"), 60)
+        eventually(lambda: topologies.condition("flow", "Ready") == ("False", "DriverNotCreated"))
         why = "exceeded quota: team" if missing == "quota" else 'serviceaccount "mine" not found'
         assert why in message(topologies, "Ready")
         eventually(lambda: ("Warning", "DriverNotCreated") in {event[:2] for event in topologies.events("flow")})

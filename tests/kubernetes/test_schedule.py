@@ -50,4 +50,4 @@ def test_each_job_is_one_run_and_succeeds_when_it_has_completed(
             assert ran.returncode == 0, ran.stderr
             assert topologies.status("visits")["completed"] == generation
             assert topologies.condition("visits", "Ready") == ("True", "Completed")
-        eventually(lambda: topologies.driver_pods("visits") == [], 60)
+        eventually(lambda: topologies.driver_pods("visits") == [])

@@ -20,7 +20,7 @@ from streamtopology.routing.planners.consistent import Pairing, Signal
 from streamtopology.routing.table.hashing import hash_int64
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.integers(0, 2), min_size=1, max_size=60),
     st.lists(st.integers(1, 6), min_size=3, max_size=3),

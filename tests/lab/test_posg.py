@@ -55,7 +55,7 @@ def slow_full_knowledge(given: Stream) -> list[float]:
     return completion
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(k=st.integers(1, 7), provisioning=st.sampled_from([90.0, 100.0, 130.0]), seed=st.integers(0, 99))
 def test_full_knowledge_is_the_greedy_scheduler_with_exact_times(k, provisioning, seed) -> None:
     slowness = np.random.default_rng(seed).uniform(0.5, 2, (2, k)).tolist()
@@ -156,7 +156,7 @@ def test_with_one_instance_all_schedulers_are_the_same() -> None:
     assert scheduling.earliest_finish(one, 100, 0.1, 0.1, 64, 2.0).completion_times == pytest.approx(expected)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(seed=st.integers(0, 999), k=st.integers(2, 6))
 def test_every_scheduler_executes_all_the_work(seed: int, k: int) -> None:
     given = stream(seed, k=k)

@@ -29,27 +29,27 @@ def pods(node: Node) -> dict[str, str]:
 
 
 def leading(node: Node, address: str) -> bool:
-    with urllib.request.urlopen(f"http://127.0.0.1:{node.forward(address, 9091)}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{node.forward(address, 9091)}/metrics", timeout=60) as answer:
         return "streamtopology_operator_leading 1.0" in answer.read().decode()
 
 
 def test_exactly_one_of_two_replicas_leads_and_reports_it(node: Node):
     found = pods(node)
     assert len(found) == 2
-    eventually(lambda: holder(node) in found, 60)
+    eventually(lambda: holder(node) in found)
 
     def agree() -> bool:
         """The metric follows the lease by a moment."""
         says = {name: leading(node, address) for name, address in found.items()}
         return says == {name: name == holder(node) for name in found}
 
-    eventually(agree, 60)
+    eventually(agree)
 
 
 def test_another_replica_takes_over_when_the_leader_goes(node: Node):
     first = holder(node)
     node.kubectl("-n", NAMESPACE, "delete", "pod", first)
-    eventually(lambda: holder(node) not in ("", first), 60)
+    eventually(lambda: holder(node) not in ("", first))
 
 
 def test_the_resource_can_be_explained(node: Node):

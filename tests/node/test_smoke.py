@@ -71,7 +71,7 @@ def test_a_pods_port_is_reached_from_the_machine(node: Node, namespace: str):
     wait_for_pod(node, namespace, "web")
     address = node.kubectl("-n", namespace, "get", "pod", "web", "-o", "jsonpath={.status.podIP}")
     port = node.forward(address, 8080)
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=60) as answer:
         assert answer.read() == b"web\n"
 
 

@@ -111,7 +111,7 @@ def test_bounds_that_changed_count_at_once() -> None:
     assert decide(seen(4, 0.7), replace(SETTINGS, min_replicas=9)).replicas == 9
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(_settings, st.integers(0, 40), _shares, st.integers(0, 40), st.floats(0.05, 4), _histories, st.floats(0, 1e6))
 def test_the_bounds_hold_whatever_is_seen(
     chosen: Autoscale, executors: int, share: float, wanted: int, capacity: float, history: History, lag: float
@@ -120,7 +120,7 @@ def test_the_bounds_hold_whatever_is_seen(
     assert chosen.min_replicas <= decide(given, chosen, history).replicas <= chosen.max_replicas
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     _settings,
     st.integers(1, 20),
@@ -148,7 +148,7 @@ def _followed(work: list[float], start: int, chosen: Autoscale) -> list[int]:
     return course
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(_settings, st.floats(0.01, 30), st.integers(1, 30), st.lists(st.floats(-0.04, 0.04), min_size=60, max_size=60))
 def test_constant_load_is_followed_once_and_then_left_alone(
     chosen: Autoscale, work: float, start: int, noise: list[float]
@@ -166,7 +166,7 @@ def test_constant_load_is_followed_once_and_then_left_alone(
     assert len(set(noisy[-60:])) == 1
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.floats(0, 14), min_size=1, max_size=80), st.integers(1, 20))
 def test_executors_are_taken_away_only_when_the_whole_window_allows_it(work: list[float], start: int) -> None:
     """Against a slow reference: at each step, what every input of the window would have asked for by itself."""

@@ -75,7 +75,7 @@ def plain_bounded(sequence, keys: list[int], capacities: list[float], epsilon: f
 
 
 @pytest.mark.parametrize(("name", "sequence"), [("porc", salted), ("bounded-hash", clockwise)])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(keys=key_lists, capacities=weights, epsilon=st.sampled_from([0.0137, 0.10037, 0.9173]), behind=st.integers(0, 9))
 def test_every_tuple_takes_the_first_instance_with_room(name, sequence, keys, capacities, epsilon, behind) -> None:
     loads = [float(behind * (i % 3)) for i in range(len(capacities))]
@@ -114,7 +114,7 @@ def test_with_ample_room_it_is_plain_hashing(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*BOUNDED, "potc", "d-choices", "w-choices"])
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(cuts=st.lists(st.integers(0, 3_000), max_size=5), k=st.integers(1, 9))
 def test_batches_make_no_difference(name: str, cuts: list[int], k: int) -> None:
     hashes = zipf(3_000, 1.1)
@@ -141,7 +141,7 @@ def test_without_keys_it_is_refused(name: str) -> None:
         chooser(name, 2).choose(None, 5)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     batches=st.lists(st.integers(0, 80), min_size=1, max_size=5),
     capacities=exact_weights,

@@ -35,7 +35,7 @@ def window(
     ]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 10**6),
     speeds=st.lists(st.floats(0.1, 1.0), min_size=2, max_size=6),

@@ -108,7 +108,7 @@ def test_least_recently_overloaded_workers_are_probed_where_none_is_idle() -> No
 output = st.lists(st.tuples(st.integers(0, 4), st.sampled_from(list(Signal))), max_size=60)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(output)
 def test_pairing_is_two_queues(words: list[tuple[int, Signal]]) -> None:
     source, owner = Pairing(np.arange(10) % 5), [i % 5 for i in range(10)]
@@ -156,7 +156,7 @@ def test_an_instance_without_virtual_workers_gets_some_where_the_others_miss_the
     assert within.imbalance_after <= 0.85 / 0.8 - 1
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.lists(st.integers(0, 5), min_size=1, max_size=80),
     st.lists(st.sampled_from([0.3, 1.0, 2.0, 5.0]), min_size=1, max_size=5),

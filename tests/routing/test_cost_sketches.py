@@ -31,7 +31,7 @@ def test_dimensions_are_the_papers() -> None:
         dimensions(0.1, 1.0)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(stream=streams, rows=st.integers(1, 5), columns=st.integers(1, 30))
 def test_count_min_never_says_too_little_and_each_row_holds_all(stream, rows, columns) -> None:
     sketch = CountMin.empty(rows, columns)
@@ -46,7 +46,7 @@ def test_count_min_never_says_too_little_and_each_row_holds_all(stream, rows, co
     assert sketch.total == exact.total()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(parts=st.lists(streams, min_size=1, max_size=4), order=st.randoms())
 def test_merging_in_any_order_is_one_sketch_of_all(parts, order) -> None:
     whole = CostSketch.empty(3, 11)
@@ -110,7 +110,7 @@ def slow_cost(stream: list[tuple[int, int]], sketch: CostSketch, key: int) -> fl
     return cost
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(stream=streams, key=st.integers(0, 60))
 def test_a_cost_is_w_over_f_where_f_is_least(stream, key) -> None:
     sketch = CostSketch.empty(3, 7)
@@ -128,7 +128,7 @@ def test_cells_without_tuples_cost_what_is_asked_for() -> None:
     assert (found[[0, 2, 3, 4]] == 9.0).sum() >= 3
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(parts=st.lists(streams, min_size=1, max_size=4), order=st.randoms())
 def test_with_room_for_all_keys_costs_are_exact_in_any_order(parts, order) -> None:
     order.shuffle(parts)
@@ -146,7 +146,7 @@ def test_with_room_for_all_keys_costs_are_exact_in_any_order(parts, order) -> No
     assert costs.estimate(hash_int64(np.array([99])))[0] == pytest.approx(unseen)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(stream=streams, capacity=st.integers(1, 10))
 def test_no_tuple_is_lost_when_keys_have_to_go(stream, capacity) -> None:
     costs = KeyCosts.empty(capacity, 2, 9)

@@ -62,7 +62,7 @@ def test_the_schedule_of_an_example_by_hand():
     assert schedule(np.array([0.1, 0.6, 0.2, 0.1, 0.0]), np.ones(2), np.zeros(2)).tolist() == [1, 0, 1, 1, CANDIDATE]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     loads=st.lists(st.integers(0, 50), max_size=20),
     machines=st.lists(st.tuples(st.sampled_from([0.3, 1.0, 2.0]), st.sampled_from([0.0, 5.0, 80.0])), min_size=1, max_size=4),
@@ -116,7 +116,7 @@ def any_input(draw):
     )
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 @given(given_input=any_input())
 def test_a_plan_is_what_its_table_does_and_keeps_every_bound(given_input):
     plan = dkg(given_input)
@@ -142,7 +142,7 @@ def test_a_plan_is_what_its_table_does_and_keeps_every_bound(given_input):
     assert dkg(given_input).table == plan.table, "the same input, the same plan"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(given_input=any_input())
 def test_a_table_just_learnt_is_not_learnt_again(given_input):
     first = dkg(given_input)
@@ -151,7 +151,7 @@ def test_a_table_just_learnt_is_not_learnt_again(given_input):
     assert dkg(again).table == first.table
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(given_input=any_input())
 def test_load_where_there_was_none_does_not_make_a_table_one_that_was_never_learnt(given_input):
     assume(drift(given_input))
@@ -319,7 +319,7 @@ def test_with_two_choices_a_heavy_hitter_is_halved_over_two_instances():
 # ---- parallel learning --------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     parts=st.lists(st.lists(st.integers(0, 40), max_size=60), min_size=1, max_size=6),
     order=st.randoms(use_true_random=False),

@@ -87,7 +87,7 @@ def test_a_chooser_needs_a_load_and_a_capacity_for_each_instance(name: str) -> N
         chooser(name, [])
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.integers(1, 9), st.lists(st.integers(0, 40), min_size=1, max_size=6), st.integers(0, 2**40))
 def test_shuffle_differs_by_at_most_one_over_any_batches(k: int, batches: list[int], seed: int) -> None:
     shuffle = chooser("shuffle", list(range(k)), seed=seed)
@@ -112,7 +112,7 @@ def test_shuffle_gives_by_capacity_all_along() -> None:
     assert np.abs(got[:1000] - due[:1000]).max() < 3
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(1, 12), st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=20), st.integers(0, 2**32))
 def test_partial_key_uses_the_same_two_instances_per_key_in_every_router(k: int, keys: list[int], seed: int) -> None:
     hashes = np.repeat(np.array(keys, np.uint64), 30)
@@ -127,7 +127,7 @@ def test_partial_key_uses_the_same_two_instances_per_key_in_every_router(k: int,
         assert len(set(chosen[twice == np.uint64(key)].tolist())) <= 2
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(st.sampled_from([0.3, 0.5, 1.0, 2.0]), min_size=2, max_size=6),
     st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=40),
@@ -185,7 +185,7 @@ def test_partial_key_makes_up_for_a_few_rows_of_former_batches_and_no_more() -> 
         assert abs(int((chosen[MOST_ROWS_AHEAD:] == 0).sum()) - (1_000 - MOST_ROWS_AHEAD) // 2) <= 1
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     former=st.lists(st.integers(0, 10**9), min_size=4, max_size=4),
     capacities=st.lists(st.sampled_from([0.5, 0.7, 1.0]), min_size=4, max_size=4),
@@ -219,7 +219,7 @@ def local_or_shuffle(instances: Sequence[int], options: dict[str, object], local
     return make_chooser("local-or-shuffle", active, np.zeros(len(active)), SEED, options, local=local)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     active=st.sets(st.integers(0, 7), min_size=1, max_size=6),
     beside=st.sets(st.integers(0, 9), max_size=4),

@@ -83,13 +83,13 @@ def test_golden_hashes_of_bytes_are_those_published_for_xxh64() -> None:
     ]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.integers(-(2**63), 2**63 - 1)))
 def test_integers_hash_as_the_plain_formula(values: list[int]) -> None:
     assert hash_int64(np.array(values, np.int64)).tolist() == [splitmix64(value & MASK) for value in values]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.binary(max_size=100)), st.binary(max_size=9))
 def test_bytes_hash_as_the_specification_wherever_they_lie(keys: list[bytes], before: bytes) -> None:
     offsets, data = columns([before, *keys])

@@ -30,7 +30,7 @@ def kept(summary: KeyPairSummary) -> dict[tuple[int, int], tuple[float, float]]:
     return dict(zip(zip(upstream.tolist(), downstream.tolist(), strict=True), zip(estimates, errors, strict=True), strict=True))
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(stream=batches, capacity=st.integers(1, 12))
 def test_pairs_are_given_back_with_estimates_within_their_errors(stream, capacity):
     summary = KeyPairSummary(capacity)
@@ -43,7 +43,7 @@ def test_pairs_are_given_back_with_estimates_within_their_errors(stream, capacit
         assert ends in found or weight <= summary.counts.floor <= exact.total() / (capacity + 1)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(left=batches, right=batches)
 def test_with_room_for_all_pairs_the_order_of_merging_does_not_matter(left, right):
     summaries = [KeyPairSummary(36), KeyPairSummary(36), KeyPairSummary(36), KeyPairSummary(36)]

@@ -185,7 +185,7 @@ def test_parts_go_to_the_servers_that_hold_most_of_their_state():
     assert sum(plan.moved_bytes for plan in again.plans.values()) == 0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(k=st.integers(1, 5), seed=st.integers(0, 2**32))
 def test_the_assignment_is_the_cheapest_of_all(k, seed):
     costs = np.random.default_rng(seed).integers(0, 20, (k, k)).astype(np.float64)
@@ -231,7 +231,7 @@ def any_input(draw):
     return JointPlanInput(operators, pairs, draw(st.integers(1, 5)))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(given_input=any_input(), name=st.sampled_from(sorted(JOINT_PLANNERS)))
 def test_a_plan_routes_every_key_to_an_active_server_within_the_bound_on_entries(given_input, name):
     plan = JOINT_PLANNERS[name](given_input)
@@ -261,14 +261,14 @@ def test_a_plan_routes_every_key_to_an_active_server_within_the_bound_on_entries
         assert set(table.entry_hashes.tolist()) <= named, "only keys of the graph have entries"
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(given_input=any_input(), name=st.sampled_from(sorted(JOINT_PLANNERS)))
 def test_planning_is_deterministic(given_input, name):
     once, again = JOINT_PLANNERS[name](given_input), JOINT_PLANNERS[name](given_input)
     assert {n: plan.table for n, plan in once.plans.items()} == {n: plan.table for n, plan in again.plans.items()}
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 2**32), k=st.integers(2, 9), zipf=st.floats(0.0, 0.8))
 def test_metis_keeps_alpha_on_the_collected_data_and_beats_chance(seed, k, zipf):
     rng = np.random.default_rng(seed)

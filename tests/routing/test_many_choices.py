@@ -42,7 +42,7 @@ def plain_fewest(head: list[float], k: int) -> int:
     return k
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.lists(st.integers(1, 1000), min_size=1, max_size=12), st.integers(2, 60), st.integers(1, 2000))
 def test_d_is_the_least_that_meets_all_constraints(counts: list[int], k: int, tail: int) -> None:
     head = sorted((count / (sum(counts) + tail) for count in counts), reverse=True)
@@ -103,7 +103,7 @@ def plain_many_choices(name: str, keys: list[int], capacities: list[float], ahea
 
 
 @pytest.mark.parametrize("name", ["d-choices", "w-choices"])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     exponent=st.sampled_from([0.6, 0.9, 1.2, 2.2]),
     k=st.sampled_from([2, 3, 10, 30, 60]),
@@ -164,7 +164,7 @@ def test_w_choices_gives_a_slow_instance_its_share() -> None:
     assert np.allclose(loads / len(hashes), np.array([1, 1, 1, 0.25]) / 3.25, atol=0.01)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.integers(0, 60), max_size=400), st.integers(1, 40))
 def test_frequent_keys_are_space_saving_in_each_set(keys: list[int], capacity: int) -> None:
     hashes = hash_int64(np.array(keys, np.int64))

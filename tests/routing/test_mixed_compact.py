@@ -50,7 +50,7 @@ def test_an_example_by_hand():
     assert points[levels].tolist() == [4, 8, 4, 2, 1, 1]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(values=st.lists(st.integers(1, 900), min_size=1, max_size=60), degree=st.sampled_from(DEGREES))
 def test_descending_values_are_discretised_as_in_the_paper(values, degree):
     values = np.array([*sorted(values, reverse=True), 1.0])
@@ -58,7 +58,7 @@ def test_descending_values_are_discretised_as_in_the_paper(values, degree):
     assert points[levels].tolist() == hlhe(values.tolist(), degree)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     rows=st.lists(st.tuples(st.just(0.0) | st.floats(0.3, 5000), st.integers(0, 3)), min_size=1, max_size=80),
     degree=st.sampled_from(DEGREES),
@@ -92,7 +92,7 @@ def test_a_degree_that_is_no_power_of_two_is_refused():
 # ---- records -------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(given_input=any_input(), degree=st.sampled_from(DEGREES))
 def test_records_are_the_keys_counted(given_input, degree):
     problem = Problem.of(replace(given_input, bucket_loads=np.empty(0), bucket_state=np.empty(0)))
@@ -108,7 +108,7 @@ def test_records_are_the_keys_counted(given_input, degree):
     assert np.abs(records.estimated_totals(k) - problem.totals(problem.owner)).max() <= spacing + 1e-9
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     loads=st.lists(st.sampled_from([1, 2, 4, 8]), min_size=1, max_size=40),
     k=st.integers(1, 4),

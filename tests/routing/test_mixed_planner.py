@@ -56,7 +56,7 @@ def perfectly_divisible(draw):
     return loads, owners, k
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(case=perfectly_divisible())
 def test_theorem_1_where_perfect_balance_exists_a_third_is_never_exceeded(case):
     loads, owners, k = case
@@ -69,7 +69,7 @@ def test_theorem_1_where_perfect_balance_exists_a_third_is_never_exceeded(case):
 # ---- what every planner promises -----------------------------------------------------------------------------------
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 @given(given_input=any_input(), name=st.sampled_from(sorted(PLANNERS)))
 def test_a_plan_is_what_its_table_does(given_input, name):
     plan = PLANNERS[name](given_input)
@@ -97,13 +97,13 @@ def test_a_plan_is_what_its_table_does(given_input, name):
         assert np.array_equal(plan.table.buckets, given_input.current.buckets), "keys alone do not change the hash"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(given_input=any_input(), name=st.sampled_from(sorted(PLANNERS)))
 def test_planning_is_deterministic(given_input, name):
     assert PLANNERS[name](given_input).table == PLANNERS[name](given_input).table
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(given_input=any_input(), name=st.sampled_from(["mixed", "minmig"]))
 def test_a_table_within_the_tolerance_is_left_as_it_is(given_input, name):
     first = PLANNERS[name](replace(given_input, max_entries=100))
@@ -186,7 +186,7 @@ def test_equal_values_keep_their_order(values):
     assert descending(np.array(values)).tolist() == sorted(range(len(values)), key=lambda i: -values[i])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     total=st.just(0.0) | st.floats(0.1, 1e6),
     machines=st.lists(st.tuples(st.floats(1, 1e4), st.floats(0, 10)), min_size=1, max_size=6),
@@ -201,7 +201,7 @@ def test_the_perfect_division_is_complete_and_level(total, machines):
     assert (fixed[loads == 0] >= finish[loads > 0].max(initial=0) - 1e-6).all()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     total=st.floats(0.1, 1e6),
     machines=st.lists(st.tuples(st.floats(1, 1e4), st.floats(0, 10)), min_size=1, max_size=5),

@@ -25,7 +25,7 @@ def reported(story: list[tuple[set[str], int]]) -> list[Placement]:
     return placements
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(steps)
 def test_every_instance_has_a_slot_that_is_there_and_slots_have_as_many(story: list[tuple[set[str], int]]) -> None:
     for (names, instances), placement in zip(story, reported(story), strict=True):
@@ -36,7 +36,7 @@ def test_every_instance_has_a_slot_that_is_there_and_slots_have_as_many(story: l
         assert max(counts) - min(counts) <= 1
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(steps)
 def test_an_instance_whose_slot_stays_is_moved_or_dropped_only_to_even_out(story: list[tuple[set[str], int]]) -> None:
     placements = reported(story)
@@ -51,7 +51,7 @@ def test_an_instance_whose_slot_stays_is_moved_or_dropped_only_to_even_out(story
         assert kept == most_kept
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(steps, st.integers(1, 12))
 def test_an_operator_with_fewer_instances_is_spread_over_as_many_slots_as_it_can_be(
     story: list[tuple[set[str], int]], count: int
@@ -81,7 +81,7 @@ def test_more_instances_than_executors_are_shared_out_whole() -> None:
     assert eight.rescaled(["a-0", "a-1"], 8).slot_by_instance == (0, 1, 0, 0, 1, 1, 0, 1)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(steps)
 def test_a_placement_comes_back_from_the_wire(story: list[tuple[set[str], int]]) -> None:
     placement = reported(story)[-1]

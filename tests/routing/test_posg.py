@@ -84,7 +84,7 @@ def column_of_each(items: np.ndarray) -> np.ndarray:
     return np.array(columns)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.integers(1, 8), min_size=1, max_size=60), st.integers(0, 2**32))
 def test_an_instance_sends_the_same_however_its_tuples_are_cut(columns_hit: list[int], seed: int) -> None:
     n = 7 * len(columns_hit)
@@ -168,7 +168,7 @@ def learnt(name: str, k: int, stream: int = 4000, seed: int = 1, slowness: list[
     return learning.read_knowledge(knowledge.to_wire()), hash_int64(keys), costs
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(1, 20), st.sampled_from(["posg", "posg-merged"]), st.integers(0, 99))
 def test_posg_chooses_as_its_listing_does(k: int, name: str, seed: int) -> None:
     knowledge, hashes, _ = learnt(name, k, seed=seed)
@@ -214,7 +214,7 @@ def test_each_of_several_schedulers_makes_up_its_part_of_the_gap(schedulers: int
     assert chosen.index(0) == pytest.approx(20 / schedulers, abs=1)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(1, 9), st.integers(0, 99))
 def test_earliest_finish_is_done_with_each_tuple_first(k: int, seed: int) -> None:
     slowness = [1.0 + 0.3 * i for i in range(k)]

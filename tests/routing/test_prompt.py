@@ -47,7 +47,7 @@ def packed(counts: dict[int, int], k: int) -> dict[tuple[int, int], int]:
     return pieces
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=300), st.integers(1, 7), st.floats(0, 3))
 def test_tuples_go_where_the_slow_packing_says(drawn: list[int], k: int, skew: float) -> None:
     keys = np.array([int(key // (1 + skew)) for key in drawn])

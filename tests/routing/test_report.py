@@ -45,7 +45,7 @@ keys = st.integers(0, 2**64 - 1)
 loads = st.dictionaries(keys, st.integers(1, 50), max_size=12)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(batches=st.lists(loads, min_size=1, max_size=6), max_heavy=st.integers(0, 8))
 def test_merging_keeps_every_row_and_the_bound(batches, max_heavy):
     merged = merge([report_of(rows) for rows in batches], max_heavy)
@@ -55,7 +55,7 @@ def test_merging_keeps_every_row_and_the_bound(batches, max_heavy):
     assert (merged.heavy_hashes[1:] > merged.heavy_hashes[:-1]).all()
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(rows=loads)
 def test_heavy_keys_are_exact_over_the_instances_of_a_batch(rows):
     owned = [{key: n for key, n in rows.items() if key % 3 == i} for i in range(3)]
@@ -104,7 +104,7 @@ def as_dict(pairs: KeyPairs) -> dict[tuple[int, int], int]:
     return dict(zip(zip(pairs.upstream.tolist(), pairs.downstream.tolist(), strict=True), pairs.rows.tolist(), strict=True))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(batches=st.lists(pair_counts, min_size=1, max_size=5), max_pairs=st.integers(0, 10), seed=st.integers(0, 99))
 def test_key_pairs_add_up_and_the_most_frequent_stay(batches, max_pairs, seed):
     exact: dict[tuple[int, int], int] = {}
@@ -124,7 +124,7 @@ def test_key_pairs_are_kept_apart_by_the_operator_that_comes_next():
     assert {name: as_dict(pairs) for name, pairs in merged.key_pairs.items()} == {"left": {(1, 2): 8}, "right": {(1, 2): 4}}
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(counts=pair_counts)
 def test_key_pairs_survive_the_wire_and_old_reports_have_none(counts):
     wire = json.loads(json.dumps(with_pairs(counts).to_wire()))
@@ -152,7 +152,7 @@ def test_damaged_key_pairs_are_refused_with_the_reason(pairs, message):
         LoadReport.from_wire({**report_of({1: 1}).to_wire(), "key_pairs": pairs})
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(rows=loads)
 def test_a_load_report_survives_the_wire(rows):
     report = report_of(rows, instance=3)

@@ -69,7 +69,7 @@ def test_a_scaling_that_cannot_be_is_refused(name: str, replicas: int, found: st
         with_replicas(with_replicas(topology(), "small", 0), "large", 0)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.lists(st.just(0.0) | st.floats(0.01, 1.0), min_size=4, max_size=4).filter(sum),
     st.sets(st.sampled_from([*NAMES, "large-3", "small-1"]), min_size=1),

@@ -41,7 +41,7 @@ def assert_promises_hold(summary: SpaceSaving, exact: Counter[int]) -> None:
             assert item in kept
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(stream=batches, capacity=capacities)
 def test_estimates_are_within_their_errors_and_heavy_items_are_kept(stream, capacity):
     summary = SpaceSaving(capacity)
@@ -49,7 +49,7 @@ def test_estimates_are_within_their_errors_and_heavy_items_are_kept(stream, capa
     assert_promises_hold(summary, exact)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(left=batches, right=batches, capacity=capacities, other_capacity=capacities)
 def test_merging_two_summaries_keeps_the_promises_of_the_coarser_one(left, right, capacity, other_capacity):
     summary, other = SpaceSaving(capacity), SpaceSaving(other_capacity)
@@ -63,7 +63,7 @@ def test_merging_two_summaries_keeps_the_promises_of_the_coarser_one(left, right
         assert estimate - error <= weight <= estimate
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(stream=batches)
 def test_a_summary_with_room_for_all_items_is_exact(stream):
     summary = SpaceSaving(31)

@@ -41,7 +41,7 @@ def owner(table: RoutingTable, key: int) -> int:
     return entries.get(key, int(table.buckets[(key >> 32) * len(table.buckets) >> 32]))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(tables(), st.lists(HASHES, max_size=40))
 @example(table_of({0: 1}, [0, 2]), [0, 2**64 - 1])
 @example(table_of({2**64 - 1: 1}, [0, 2]), [0, 2**64 - 1])
@@ -72,7 +72,7 @@ def test_entries_that_agree_in_their_low_or_high_bits_are_distinguished() -> Non
     assert table.lookup(np.array(crowded, np.uint64)).tolist() == [number % 10 for number in range(len(crowded))]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(tables(), st.lists(HASHES, max_size=40))
 def test_silent_entries_are_those_of_none_of_the_keys(table: RoutingTable, others: list[int]) -> None:
     keys = np.array([*others, *table.entry_hashes[::2].tolist()], np.uint64)
@@ -85,7 +85,7 @@ def test_buckets_are_the_top_bits() -> None:
     assert bucket_of(hashes, 3).tolist() == [0, 0, 0, 2]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.integers(0, 6), max_size=200))
 def test_partition_is_a_stable_sort(instances: list[int]) -> None:
     order, bounds = partition(np.array(instances, np.int32), 7)
@@ -99,7 +99,7 @@ def test_partition_refuses_instances_that_are_not_there(stray: int) -> None:
         partition(np.array([0, stray], np.int32), 3)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(tables(), tables(), st.lists(HASHES, max_size=30))
 def test_moved_is_where_the_owners_differ(old: RoutingTable, new: RoutingTable, others: list[int]) -> None:
     keys = [*others, *old.entry_hashes.tolist(), *new.entry_hashes.tolist()]
@@ -126,7 +126,7 @@ def fewest_moves(buckets: list[int], active: list[int]) -> int:
     return len(buckets) - kept
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.sets(st.integers(0, 12), min_size=1), min_size=2, max_size=6), st.integers(1, 300))
 def test_a_uniform_table_stays_uniform_and_moves_as_few_buckets_as_possible(scales: list[set[int]], n_buckets: int) -> None:
     table = RoutingTable.uniform(sorted(scales[0]), n_buckets)
@@ -143,7 +143,7 @@ def is_even(table: RoutingTable) -> bool:
     return bool(np.ptp([(table.buckets == instance).sum() for instance in table.instances()]) <= 1)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(tables(), st.data())
 def test_removing_instances_moves_their_buckets_only_and_drops_their_entries(table: RoutingTable, data: st.DataObject) -> None:
     staying = data.draw(st.sets(st.sampled_from(table.instances()), min_size=1))
@@ -156,7 +156,7 @@ def test_removing_instances_moves_their_buckets_only_and_drops_their_entries(tab
     assert changed.tolist() == (~np.isin(table.buckets, list(staying))).tolist()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(tables(), st.sets(st.integers(10, 14)))
 def test_adding_instances_moves_buckets_to_them_only(table: RoutingTable, new: set[int]) -> None:
     grown = table.rescaled(sorted({*table.instances(), *new}))
@@ -223,7 +223,7 @@ def test_entries_given_twice_and_instances_out_of_range_are_refused() -> None:
         table.rescaled([])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(tables())
 def test_wire_round_trip_is_exact_and_repeatable(table: RoutingTable) -> None:
     wire = json.loads(json.dumps(table.to_wire()))

@@ -116,7 +116,7 @@ def test_two_mistakes_are_two_problems_in_one_message() -> None:
     assert lines[1].startswith("  spec.operators[1].grouping.policy: found 'mixd', allowed: ")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.sampled_from([mistake for mistake in MISTAKES if mistake[0].count(".") > 1]), min_size=2, max_size=2))
 def test_any_two_mistakes_in_different_items_are_both_named(pair: list[tuple[str, object, str, str]]) -> None:
     places = [re.match(r"spec\.\w+(\[\d\])?", path) for path, *_ in pair]

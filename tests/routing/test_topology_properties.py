@@ -168,7 +168,7 @@ def topologies(draw: st.DrawFn) -> Topology:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(topologies())
 def test_any_topology_comes_back_from_its_manifest(topology: Topology) -> None:
     manifest = to_manifest(topology)
@@ -176,7 +176,7 @@ def test_any_topology_comes_back_from_its_manifest(topology: Topology) -> None:
     assert parse(yaml.load(yaml.safe_dump(manifest), Loader=yaml.SafeLoader)) == topology
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(topologies(), st.integers(0, 2000))
 def test_replicas_of_an_autoscaler_survive_the_running_manifest(topology: Topology, replicas: int) -> None:
     running = topology.resolved(replicas)
@@ -191,7 +191,7 @@ def test_replicas_of_an_autoscaler_survive_the_running_manifest(topology: Topolo
         )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(topologies(), st.randoms(use_true_random=False))
 def test_the_order_of_operators_in_the_manifest_means_nothing(topology: Topology, random: Any) -> None:
     manifest: Any = to_manifest(topology)
@@ -224,7 +224,7 @@ def _parses_or_is_refused(manifest: object) -> None:
 _garbage = _json | st.sampled_from([float("nan"), float("inf"), b"bytes", {3}, {1: 2}, (), object(), "1e400", "9" * 50])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(st.tuples(st.sampled_from(_paths(EXAMPLE)[1:]), _garbage | st.just(GONE)), min_size=1, max_size=4))
 def test_mutilated_manifests_parse_or_are_refused(mutilations: list[tuple[tuple[Any, ...], object]]) -> None:
     manifest: Any = copy.deepcopy(EXAMPLE)
@@ -245,7 +245,7 @@ def test_mutilated_manifests_parse_or_are_refused(mutilations: list[tuple[tuple[
 _sections = st.dictionaries(st.sampled_from(list(EXAMPLE["spec"])), _garbage)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(_garbage | st.dictionaries(st.sampled_from(list(EXAMPLE)), _garbage | _sections))
 def test_garbage_is_refused(garbage: object) -> None:
     _parses_or_is_refused(garbage)

@@ -51,13 +51,13 @@ class Broker:
         name = f"t-{uuid.uuid4().hex[:12]}"
         admin = AdminClient({"bootstrap.servers": self.servers})
         for made in admin.create_topics([NewTopic(name, partitions)]).values():
-            made.result(timeout=30)
+            made.result(timeout=60)
         return name
 
     def add_partitions(self, topic: str, total: int) -> None:
         admin = AdminClient({"bootstrap.servers": self.servers})
         for made in admin.create_partitions([NewPartitions(topic, total)]).values():
-            made.result(timeout=30)
+            made.result(timeout=60)
 
     def send(self, topic: str, values: list[bytes], partition: int = 0) -> None:
         producer = Producer({"bootstrap.servers": self.servers})
@@ -69,13 +69,13 @@ class Broker:
         """Delete the messages of partitions below these offsets, as retention does."""
         admin = AdminClient({"bootstrap.servers": self.servers})
         for deleted in admin.delete_records([TopicPartition(topic, *place) for place in offsets.items()]).values():
-            deleted.result(timeout=30)
+            deleted.result(timeout=60)
 
     def group_offsets(self, group: str, topic: str, partitions: int = 1) -> list[int | None]:
         """The offset of a consumer group in each partition, as a lag monitor sees it; None without one."""
         asked = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, partition) for partition in range(partitions)])
         admin = AdminClient({"bootstrap.servers": self.servers})  # kept: without it the answer would never come
-        answer = retried(lambda: admin.list_consumer_group_offsets([asked])[group].result(30), seconds=30)
+        answer = retried(lambda: admin.list_consumer_group_offsets([asked])[group].result(60), seconds=60)
         offsets = {mark.partition: mark.offset for mark in answer.topic_partitions}
         return [None if offsets[partition] < 0 else offsets[partition] for partition in range(partitions)]
 
@@ -85,7 +85,7 @@ class Broker:
         member = Consumer({"bootstrap.servers": self.servers, "group.id": group, "enable.auto.commit": False})
         member.subscribe([topic])
         try:
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + 60
             while not member.assignment():
                 assert time.monotonic() < deadline, f"no member of {group} in 30 s"
                 member.poll(0.1)

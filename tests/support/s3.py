@@ -26,7 +26,7 @@ from support.kube.binaries import KubernetesMissing, find_go
 
 MODULE = Path(__file__).parents[1] / "s3" / "go"
 BUCKET = "checkpoints"
-_START_SECONDS = 30
+_START_SECONDS = 60
 
 
 class S3Server:
