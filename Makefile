@@ -1,19 +1,20 @@
 # Two commands are enough: `make demo` and `make test`. Both install what is missing (scripts/setup.sh).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-more test-node kube-api kube-node s3-server kafka-broker crds lint docs reference papers bench bench-operator bench-chaos bench-node clean
+.PHONY: help setup demo test test-all test-clusters test-kubernetes test-node test-long kube-api kube-node s3-server kafka-broker crds lint docs reference papers bench bench-operator bench-chaos bench-node clean
 
 BIN := .venv/bin
 READY := .venv/ready
 # One bench: `make bench BENCHES=kernels`. One room's tests: `make test TESTS=tests/routing`.
 BENCHES ?= kernels planners dataplane latency heterogeneous reconfigure
 TESTS ?= tests
-# A process has one Spark session: tests that start clusters of their own get a process each.
-RUNS := $(wildcard tests/runs/test_*.py)
-QUICK_RUNS := tests/runs/test_kill_and_reroute.py tests/runs/test_pages_as_printed.py
+PYTEST := $(BIN)/python -m pytest
+# One level of tests (tests/support/levels.py), in as many processes as the machine has cores.
+LEVEL := $(PYTEST) tests --dist loadgroup -n 2 --ignore tests/runs --ignore tests/node --level
+# A process has one Spark session: files whose tests start clusters of their own get a process each.
 SIDE_BY_SIDE := PYTHONPATH=tests $(BIN)/python -m support.side_by_side
-IN_PARALLEL := $(BIN)/python -m pytest --dist loadgroup
-OWN_PROCESSES := --ignore tests/runs --ignore tests/node
+SMOKE_RUNS := $(shell grep -l 'mark.smoke' tests/runs/test_*.py)
+RUNS := $(filter-out $(SMOKE_RUNS) tests/runs/test_simulated_lives.py,$(wildcard tests/runs/test_*.py))
 # Kubernetes for the tests (docs/internals/testing.md): built once, kept in ~/.cache/streamtopology/kube.
 KUBE := PYTHONPATH=tests $(BIN)/python -m support.kube.binaries
 
@@ -25,23 +26,35 @@ setup: $(READY) ## Install what the commands need: Python packages into .venv, J
 demo: $(READY) ## A skewed stream on unequal executors: fixed routing, then re-routed live (about 5 minutes)
 	$(BIN)/streamtopology demo --report build/demo
 
-test: $(READY) $(if $(filter tests/jobs% tests/runs%,$(TESTS)),kafka-broker s3-server) $(if $(filter tests/kubernetes%,$(TESTS)),kube-api) ## The tests that need only Python and Java: units, properties, the data plane, one Spark cluster (10 minutes)
-	$(IN_PARALLEL) -n 2 $(TESTS) $(if $(filter tests,$(TESTS)),$(OWN_PROCESSES) -m "not thorough") --junitxml build/tests/test.xml
-	$(if $(filter tests,$(TESTS)),$(SIDE_BY_SIDE) $(QUICK_RUNS))
+ifeq ($(TESTS),tests)
+test: $(READY) ## The tests that hold a change back: Python and Java are enough (CONTRIBUTING.md)
+	$(LEVEL) gate --junitxml build/tests/gate.xml
+	$(SIDE_BY_SIDE) -n 1 $(SMOKE_RUNS)
+else
+test: $(READY)
+	$(PYTEST) $(TESTS)
+endif
 
-test-all: ## Every test: also with a real Kafka, S3 and API server, many Spark clusters, a real Kubernetes node (root)
-	$(MAKE) --no-print-directory test
-	$(MAKE) --no-print-directory test-more
+test-clusters: $(READY) kafka-broker s3-server ## Real Spark clusters, Kafka, S3, killed processes
+	$(LEVEL) clusters --junitxml build/tests/clusters.xml
+	$(SIDE_BY_SIDE) -n 2 $(RUNS)
 
-test-more: $(READY) kafka-broker s3-server kube-node # what `make test` leaves out
-	-scripts/node-packages.sh
-	$(IN_PARALLEL) -n 4 tests $(OWN_PROCESSES) -m thorough --junitxml build/tests/thorough.xml
-	$(SIDE_BY_SIDE) -n 3 tests/node tests/runs/test_simulated_lives.py $(filter-out $(QUICK_RUNS) tests/runs/test_simulated_lives.py,$(RUNS))
-	@echo "the slowest tests:"; $(SIDE_BY_SIDE) --slowest 30
+test-kubernetes: kube-node s3-server ## A real API server, helm
+	$(LEVEL) kubernetes --junitxml build/tests/kubernetes.xml
 
-test-node: kube-node ## Tests on a real Kubernetes node, with containers (needs root, Debian or Ubuntu)
+test-node: kube-node ## A real Kubernetes node, with containers (needs root, Debian or Ubuntu)
 	scripts/node-packages.sh
-	$(BIN)/python -m pytest $(if $(filter tests,$(TESTS)),tests/node,$(TESTS)) --junitxml build/tests/node.xml
+	$(PYTEST) tests/node --level node --junitxml build/tests/node.xml
+
+test-long: $(READY) ## Many cases, new seeds, the papers in full
+	$(LEVEL) long --junitxml build/tests/long.xml
+	$(SIDE_BY_SIDE) tests/runs/test_simulated_lives.py
+
+TIERS := test test-clusters test-kubernetes test-node test-long
+test-all: ## All of them, one after the other; goes on after a failure
+	failed=""; for tier in $(TIERS); do $(MAKE) --no-print-directory $$tier || failed="$$failed $$tier"; done; \
+	echo "the slowest tests:"; $(SIDE_BY_SIDE) --slowest 20; \
+	if [ -n "$$failed" ]; then echo "failed:$$failed"; exit 1; fi
 
 kube-api: $(READY) # etcd, kube-apiserver, kube-controller-manager, kubectl
 	@$(KUBE) api

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).parent))  # `from support.histories import ...`
+from support.levels import Level, level_of
 
 # One profile on every machine; nothing in it goes by a clock. With the seed that pyproject.toml gives, a test draws the same
 # cases everywhere, also once it is renamed or edited (`derandomize` draws by name and text). `make test-long` draws new ones.
@@ -38,25 +39,31 @@ def _fail_if_skipped(report: pytest.TestReport | pytest.CollectReport) -> None:
 SHARED = ("cluster", "kafka_broker", "s3_server", "api_server")
 """Fixtures of a session that are dear to start: their tests run in one process, one after the other."""
 
-NEEDS_MORE = ("kafka_broker", "s3_server", "api_server", "node")
-"""Fixtures that need more than Python and Java: what they start is downloaded or built first."""
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--level", choices=[level.mark for level in Level], help="only tests of this level, without unstable ones")
     parser.addoption("--seed", type=int, help="the one case that random tests of tests/jobs/test_differential.py play")
-    parser.addoption("--new-seeds", action="store_true", help="its thorough tests play cases that no run had before")
+    parser.addoption("--new-seeds", action="store_true", help="its long tests play cases that no run had before")
+
+
+def _level(item: pytest.Item) -> Level:
+    marks = {mark.name for mark in item.iter_markers()}
+    return level_of(item.path.parent.name, getattr(item, "fixturenames", ()), marks)
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep tests of a dear fixture in one of the parallel processes; mark what `make test` leaves to `make test-all`."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the tests of one level, where one is asked for, and those of a dear fixture in one of the parallel processes."""
+    asked = config.getoption("--level")
+    if asked is not None:
+        others = [item for item in items if _level(item).mark != asked or item.get_closest_marker("unstable")]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if item not in set(others)]
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
         shared = [name for name in SHARED if name in fixtures]
         if shared:
             item.add_marker(pytest.mark.xdist_group(shared[0]))
-        if any(name in fixtures for name in NEEDS_MORE):
-            item.add_marker(pytest.mark.thorough)
 
 
 @pytest.hookimpl(wrapper=True)

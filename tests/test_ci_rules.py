@@ -38,7 +38,7 @@ def outcomes(folder: Path, ci: str) -> dict[str, int]:
         [sys.executable, "-m", "pytest", "--continue-on-collection-errors", "-p", "no:cacheprovider", str(folder)],
         capture_output=True,
         text=True,
-        env={**os.environ, "CI": ci},
+        env={**os.environ, "CI": ci, "PYTHONPATH": str(Path(__file__).parent)},
         check=False,
         timeout=120,
     )

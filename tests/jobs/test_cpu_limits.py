@@ -20,6 +20,8 @@ from streamtopology.jobs.local.standalone import LocalCluster
 from streamtopology.jobs.spark.executor_watch import ExecutorWatch
 from streamtopology.jobs.spark.pinned_rdd import ExecutorRef, placed, stage
 
+pytestmark = pytest.mark.clusters  # it measures real processes
+
 FULL, THIRD = 0.09, 0.03  # cores; small, so that the limit binds even on a crowded machine
 BURNERS = """
 import subprocess, sys
@@ -117,7 +119,6 @@ def state(pid: int) -> str:
     return Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[0]
 
 
-@pytest.mark.spark
 def test_executors_get_their_classes_cpu_and_resizing_takes_effect_at_once(
     spark: SparkSession, cluster: LocalCluster, watch: ExecutorWatch, tmp_path: Path
 ) -> None:

@@ -40,7 +40,7 @@ def test_sinks_hold_what_sql_gives_over_the_whole_input(part: int, request: pyte
         play(seed)
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.parametrize("part", range(10))
 def test_sinks_hold_what_sql_gives_for_more_seeds(part: int, request: pytest.FixtureRequest) -> None:
     given = request.config.getoption("--seed")

@@ -19,7 +19,7 @@ from streamtopology.jobs.local.standalone import LocalCluster
 from streamtopology.jobs.spark.executor_watch import ExecutorsUnusable, ExecutorWatch
 from streamtopology.jobs.spark.pinned_rdd import ExecutorInfo, ExecutorRef, Sending, delete_shuffles, exchanged, placed, stage
 
-pytestmark = pytest.mark.spark
+pytestmark = pytest.mark.clusters
 
 
 def wait_for(file: Path, started: Path) -> StageTask:
@@ -232,7 +232,7 @@ def workers(spark: SparkSession, slots: list[ExecutorRef]) -> list[bytes]:
     return stage(placed(spark, slots), work).collect()
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_python_workers_outlive_quiet_minutes(spark: SparkSession, watch: ExecutorWatch) -> None:
     slots = [executor.ref for executor in watch.admitted()]
     before = workers(spark, slots)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # the plugin is imported by pytest, which then explains its a
     from support.kafka import Broker
 
 pytest_plugins = ("support.kafka",)
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.clusters, pytest.mark.timeout(120)]
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:  # the plugin is imported by pytest, which then explains its a
     from support.kafka import Broker
 
 pytest_plugins = ("support.kafka",)
-pytestmark = pytest.mark.kafka
+pytestmark = pytest.mark.clusters
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -152,7 +152,7 @@ def remains(name: str, work_dir: Path) -> list[str]:
     return [*(f"process {pid}" for pid in members(name)), *(str(path) for path in folders if path.exists())]
 
 
-@pytest.mark.spark
+@pytest.mark.clusters
 @pytest.mark.parametrize(
     ("end", "code"),
     [
@@ -180,7 +180,7 @@ def test_nothing_is_left_behind(tmp_path: Path, end: Callable[[subprocess.Popen[
     assert left == []
 
 
-@pytest.mark.spark
+@pytest.mark.clusters
 def test_the_secret_is_in_no_command_line_and_nothing_listens_beyond_loopback(cluster: LocalCluster, spark: object) -> None:
     ours = members(cluster.name)
     command_lines = [Path("/proc", str(pid), "cmdline").read_text() for pid in ours]
@@ -189,7 +189,7 @@ def test_the_secret_is_in_no_command_line_and_nothing_listens_beyond_loopback(cl
     assert {address for pid in ours for address in listening_addresses(pid) if not is_loopback(address)} == set()
 
 
-@pytest.mark.spark
+@pytest.mark.clusters
 def test_every_jvm_of_the_cluster_maps_the_archive_of_classes(cluster: LocalCluster, spark: object) -> None:
     """An archive that does not fit the class path is left out without a word, and costs a second of CPU for each JVM."""
     slots = ["master", *(slot.name for slot in cluster.slots)]

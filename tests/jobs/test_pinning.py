@@ -31,7 +31,7 @@ from streamtopology.jobs.spark.pinned_rdd import (
     stage,
 )
 
-pytestmark = pytest.mark.spark
+pytestmark = pytest.mark.clusters
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # executors do not have the tests
 
 

@@ -279,7 +279,7 @@ def spark() -> Iterator[SparkSession]:
         session.stop()
 
 
-@pytest.mark.spark
+@pytest.mark.clusters
 def test_spark_streams_descriptors_and_resumes_after_a_restart(spark: SparkSession, tmp_path: Path) -> None:
     data, seen = tmp_path / "in", []
     for number in range(3):
@@ -313,7 +313,7 @@ def test_spark_streams_descriptors_and_resumes_after_a_restart(spark: SparkSessi
     assert seen[3] == seen[2]
 
 
-@pytest.mark.spark
+@pytest.mark.clusters
 def test_descriptors_of_a_batch_are_found_among_sources_of_spark(spark: SparkSession, tmp_path: Path) -> None:
     data, seen = tmp_path / "in", []
     parquet_file(data, "0.parquet", [0], mtime=100)
@@ -374,7 +374,7 @@ def test_an_offset_log_of_another_version_is_refused(tmp_path: Path) -> None:
         log.of_batch(0)
 
 
-@pytest.mark.spark
+@pytest.mark.clusters
 def test_tagged_union_and_untag_are_inverse(spark: SparkSession) -> None:
     frames = {
         "numbers": spark.createDataFrame([(1, "x"), (2, None)], "a INT, `odd name` STRING"),
@@ -391,7 +391,7 @@ def test_tagged_union_and_untag_are_inverse(spark: SparkSession) -> None:
     }
 
 
-@pytest.mark.spark
+@pytest.mark.clusters
 def test_any_spark_format_is_loaded_with_its_select_and_where(spark: SparkSession) -> None:
     frame = load(spark, Source("r", "rate", None, {"rowsPerSecond": "5"}, ("value * 2 AS twice",), "value > 3"))
     assert frame.isStreaming

@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # the plugin is imported by pytest, which then explains its a
 pytest_plugins = ("support.s3",)
 
 
-@pytest.fixture(params=["folder", "bucket"])
+@pytest.fixture(params=["folder", pytest.param("bucket", marks=pytest.mark.clusters)])
 def uri(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A place for a checkpoint."""
     if request.param == "folder":

@@ -8,7 +8,7 @@ from support.kube.fake_kubelet import FakeKubelet
 
 from streamtopology.lab.bench.chaos import run
 
-pytestmark = [pytest.mark.spark, pytest.mark.thorough, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 SEED, KILLED = 3, 5
 

@@ -15,7 +15,7 @@ from streamtopology.routing.planners import Plan, PlanInput, get
 from streamtopology.routing.planners.consistent import Pairing, Signal
 from streamtopology.routing.table.table import RoutingTable
 
-HOW_MANY = [pytest.param(A_FEW, id="few"), pytest.param(MANY, id="all", marks=pytest.mark.thorough)]
+HOW_MANY = [pytest.param(A_FEW, id="few"), pytest.param(MANY, id="all", marks=pytest.mark.long)]
 
 SIGNALS = {"busy": Signal.BUSY, "fine": Signal.FINE, "idle": Signal.IDLE}
 WORDS = tuple(SIGNALS)

@@ -14,7 +14,7 @@ from streamtopology.routing.planners.dkg import DkgSettings, build, drift, sched
 from streamtopology.routing.planners.dkg_learning import DkgLearning
 from streamtopology.routing.table.table import RoutingTable, bucket_of
 
-HOW_MANY = [pytest.param(A_FEW, id="few"), pytest.param(MANY, id="all", marks=pytest.mark.thorough)]
+HOW_MANY = [pytest.param(A_FEW, id="few"), pytest.param(MANY, id="all", marks=pytest.mark.long)]
 
 
 class Drawn:

@@ -32,7 +32,7 @@ def drawn(seed: int) -> PlanInput:
     )
 
 
-@pytest.mark.parametrize("how_many", [pytest.param(A_FEW, id="few"), pytest.param(MANY, id="all", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("how_many", [pytest.param(A_FEW, id="few"), pytest.param(MANY, id="all", marks=pytest.mark.long)])
 def test_three_updates_in_a_row_place_every_host_and_key_as_the_library(how_many: int):
     for seed in range(how_many):
         given, rng = drawn(seed), np.random.default_rng(seed)

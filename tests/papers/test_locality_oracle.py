@@ -13,7 +13,7 @@ from streamtopology.routing.load.load_report import KeyPairs
 from streamtopology.routing.planners import JointPlan, JointPlanInput, PlanInput, get_joint
 from streamtopology.routing.table.table import RoutingTable
 
-HOW_MANY = [pytest.param(A_FEW, id="few"), pytest.param(MANY, id="all", marks=pytest.mark.thorough)]
+HOW_MANY = [pytest.param(A_FEW, id="few"), pytest.param(MANY, id="all", marks=pytest.mark.long)]
 
 OPERATORS = ("X", "Y")
 

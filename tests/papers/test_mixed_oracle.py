@@ -16,7 +16,7 @@ from streamtopology.routing.planners import PlanInput, get
 from streamtopology.routing.planners.compact import mixed_compact
 from streamtopology.routing.planners.readj import readj_at
 
-HOW_MANY = [pytest.param(A_FEW, id="few"), pytest.param(MANY, id="all", marks=pytest.mark.thorough)]
+HOW_MANY = [pytest.param(A_FEW, id="few"), pytest.param(MANY, id="all", marks=pytest.mark.long)]
 
 WITHOUT_BOUND = [("mintable", Operator.mintable), ("minmig", Operator.minmig), ("simple", Operator.simple)]
 

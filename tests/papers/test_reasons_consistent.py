@@ -27,7 +27,7 @@ def changed(virtual_workers: int) -> dict[str, float]:
     return dict(CG_CHANGE.measure({**CG_CHANGE.parameters, **given}, 1, 1, lambda share: None).summary)
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @shows("cg-change", "slot of 5 minutes", "slot of 1 minute")
 def test_phases_with_slots_enough_for_their_moves_are_followed_in_slots_of_five_min():
     many, few = changed(100), changed(20)
@@ -42,7 +42,7 @@ def test_phases_with_slots_enough_for_their_moves_are_followed_in_slots_of_five_
     assert many["most moves to a worker in phase 2"] > many[f"slots of {LONGEST} in phase 2"]
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @shows("cg-virtual", "100 give the best results")
 def test_from_20_virtual_workers_on_which_number_is_best_changes_with_the_seed():
     """A rhythm of keys cannot set them apart: PoRC gives each virtual worker as much, whatever the keys are."""

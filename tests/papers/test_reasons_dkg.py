@@ -15,7 +15,7 @@ from streamtopology.lab.simulate.streams import zipf_probabilities
 from streamtopology.routing.planners.dkg import DkgSettings
 from streamtopology.routing.table.table import bucket_of
 
-pytestmark = pytest.mark.thorough
+pytestmark = pytest.mark.long
 
 NEXT = slice(1, 6)
 """The five most frequent items after the first."""

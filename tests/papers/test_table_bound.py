@@ -50,7 +50,7 @@ def with_too_large_a_table(how_many: int) -> list[tuple[Operator, int]]:
     return found
 
 
-@pytest.mark.parametrize("how_many", [pytest.param(40, id="few"), pytest.param(400, id="many", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("how_many", [pytest.param(40, id="few"), pytest.param(400, id="many", marks=pytest.mark.long)])
 def test_tables_that_keep_n_max_are_within_one_percent_of_the_best_that_do(how_many: int):
     """On average; the paper's plan needs more entries, and nine times in ten no plan within N_max is as good."""
     excess: list[float] = []

@@ -6,7 +6,7 @@ import pytest
 
 from streamtopology.lab.bench.chaos import CHANGES, KILLS, rows_of, run, schedule
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(540)]
+pytestmark = pytest.mark.timeout(540)
 
 SEED, KILLED = 19, 4
 

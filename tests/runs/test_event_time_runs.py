@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # the plugins are imported by pytest, which then explains the
 from support.manifests import files, manifest, memory_sink
 
 pytest_plugins = ("support.topologies",)
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 NOON = 1_700_000_000
 Windows = list[tuple[int, int, int]]

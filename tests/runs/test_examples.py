@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # the plugins are imported by pytest, which then explains the
 from support.manifests import EXECUTORS, counts_in
 
 pytest_plugins = ("support.kafka", "support.topologies")
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -162,7 +162,6 @@ def test_sessions_equal_duckdbs(runner: Runner) -> None:
     assert sorted(found) == sorted(expected)
 
 
-@pytest.mark.kafka
 def test_purchases_are_summed_by_customer_and_minute(runner: Runner, kafka_broker: Broker) -> None:
     purchases, spending = kafka_broker.topic(partitions=2), kafka_broker.topic()
     number, total = Counter[tuple[str, datetime]](), Counter[tuple[str, datetime]]()

@@ -16,7 +16,6 @@ from support.feeding import Feed
 from support.manifests import counting, counts_in, files, manifest, memory_sink
 
 pytest_plugins = ("support.topologies",)
-pytestmark = pytest.mark.spark
 
 PORTION = AHEAD = 128
 """Bytes: of a portion, and the threshold of those whose state is pre-copied."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # the plugins are imported by pytest, which then explains the
     from support.topologies import Runner
 
 pytest_plugins = ("support.topologies",)
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.smoke, pytest.mark.timeout(300)]
 
 
 def test_a_rerouted_run_equals_a_group_by_and_keys_are_where_the_table_says(runner: Runner) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # the plugins are imported by pytest, which then explains the
     from support.topologies import Runner
 
 pytest_plugins = ("support.topologies",)
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 OLD = Path(__file__).parent / "checkpoints" / "fcf0264"
 ROWS, KEYS = 300, 20

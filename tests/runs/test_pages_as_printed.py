@@ -12,7 +12,7 @@ from support.printed import blocks, clone, run
 
 from streamtopology.lab.demo.check import last_rows, quantiles
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.smoke, pytest.mark.timeout(600)]
 
 
 def test_tour_of_the_readme_balances_itself_and_its_results_equal_a_group_by(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from support.waiting import eventually
 PAGE = "docs/start/quickstart.md"
 INSTALL = blocks(PAGE, "Quickstart")[0]
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="module")

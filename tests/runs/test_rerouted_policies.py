@@ -28,7 +28,6 @@ from support.feeding import Feed
 from support.manifests import counting, counts_in, files, manifest, memory_sink
 
 pytest_plugins = ("support.topologies",)
-pytestmark = pytest.mark.spark
 
 LOOKED_UP = {"mixed": {}, "mintable": {}, "minmig": {}, "simple": {}, "readj": {}, "kip": {}, "dkg": {"theta": 0.02, "mu": 64}}
 """Policies before state with their options; `dkg`'s suit unequal executors."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # the plugin is imported by pytest, which then explains its a
     from support.topologies import Runner, Running
 
 pytest_plugins = ("support.topologies",)
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 HELD_BACK = 2
 SINKS = {"mixed": "counts", "fields": "hashed", "split": "spread"}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # the plugin is imported by pytest, which then explains its a
     from support.topologies import Runner
 
 pytest_plugins = ("support.topologies",)
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 
 def test_restored_run_reads_on_where_the_original_was_and_never_goes_back(runner: Runner, tmp_path: Path) -> None:

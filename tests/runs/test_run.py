@@ -35,7 +35,7 @@ from support.feeding import Feed
 from support.manifests import counting, counts_in, counts_seen, files, manifest, memory_sink, write_rows
 
 pytest_plugins = ("support.kafka", "support.topologies")
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 
 def test_query_5_of_tpch_as_a_stream_equals_the_query_over_all_rows(runner: Runner) -> None:
@@ -209,7 +209,6 @@ def test_rows_that_spark_reads_are_counted_along_with_rows_of_files(runner: Runn
     assert max(ticked.values()) - min(ticked.values()) <= 1, "ticks are numbered without gaps"
 
 
-@pytest.mark.kafka
 def test_kafka_in_kafka_out(runner: Runner, kafka_broker: Broker) -> None:
     taken, given_out = kafka_broker.topic(partitions=2), kafka_broker.topic()
     expected = Counter[str]()
@@ -231,7 +230,6 @@ def test_kafka_in_kafka_out(runner: Runner, kafka_broker: Broker) -> None:
     assert counts_seen(messages) == {key.upper(): count for key, count in expected.items()}
 
 
-@pytest.mark.kafka
 def test_a_consumer_group_shows_how_far_committed_batches_have_read(runner: Runner, kafka_broker: Broker) -> None:
     topic, group = kafka_broker.topic(partitions=2), "streamtopology-watched-taken"
     for partition in range(2):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # the plugin is imported by pytest, which then explains its a
     from support.topologies import Runner
 
 pytest_plugins = ("support.topologies",)
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 PICKY = """
 from streamtopology.jobs.operators.count import Count

@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # the plugins are imported by pytest, which then explains the
     from support.topologies import Runner
 
 pytest_plugins = ("support.s3", "support.topologies")
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 
 def test_topology_resumes_from_a_bucket_on_another_machine(s3_server: S3Server, runner: Runner, tmp_path: Path) -> None:
