@@ -51,7 +51,7 @@ test-long: $(READY) ## Many cases, new seeds, the papers in full
 	$(SIDE_BY_SIDE) tests/runs/test_simulated_lives.py
 
 TIERS := test test-clusters test-kubernetes test-node test-long
-test-all: ## All of them, one after the other; goes on after a failure
+test-all: ## All of them, one after the other; continues after a failure
 	failed=""; for tier in $(TIERS); do $(MAKE) --no-print-directory $$tier || failed="$$failed $$tier"; done; \
 	echo "the slowest tests:"; $(SIDE_BY_SIDE) --slowest 20; \
 	if [ -n "$$failed" ]; then echo "failed:$$failed"; exit 1; fi
