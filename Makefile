@@ -1,7 +1,7 @@
 # Two commands are enough: `make demo` and `make test`. Both install what is missing (scripts/setup.sh).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-clusters test-kubernetes test-node test-long kube-api kube-node s3-server kafka-broker crds lint docs reference papers bench bench-operator bench-chaos bench-node clean
+.PHONY: help setup demo test test-all test-clusters test-kubernetes test-node test-long test-unstable steady mended machine kube-api kube-node s3-server kafka-broker crds lint docs reference papers bench bench-operator bench-chaos bench-node clean
 
 BIN := .venv/bin
 READY := .venv/ready
@@ -9,12 +9,9 @@ READY := .venv/ready
 BENCHES ?= kernels planners dataplane latency heterogeneous reconfigure
 TESTS ?= tests
 PYTEST := $(BIN)/python -m pytest
-# One level of tests (tests/support/levels.py), in as many processes as the machine has cores.
-LEVEL := $(PYTEST) tests --dist loadgroup -n 2 --ignore tests/runs --ignore tests/node --level
-# A process has one Spark session: files whose tests start clusters of their own get a process each.
-SIDE_BY_SIDE := PYTHONPATH=tests $(BIN)/python -m support.side_by_side
-SMOKE_RUNS := $(shell grep -l 'mark.smoke' tests/runs/test_*.py)
-RUNS := $(filter-out $(SMOKE_RUNS) tests/runs/test_simulated_lives.py,$(wildcard tests/runs/test_*.py))
+# The tests of a level, its record and the table of all of them: tests/support/tiers.py.
+TIERS := PYTHONPATH=tests $(BIN)/python -m support.tiers
+STEADY := PYTHONPATH=tests $(BIN)/python -m support.steady
 # Kubernetes for the tests (docs/internals/testing.md): built once, kept in ~/.cache/streamtopology/kube.
 KUBE := PYTHONPATH=tests $(BIN)/python -m support.kube.binaries
 
@@ -27,34 +24,40 @@ demo: $(READY) ## A skewed stream on unequal executors: fixed routing, then re-r
 	$(BIN)/streamtopology demo --report build/demo
 
 ifeq ($(TESTS),tests)
-test: $(READY) ## The tests that hold a change back: Python and Java are enough (CONTRIBUTING.md)
-	$(LEVEL) gate --junitxml build/tests/gate.xml
-	$(SIDE_BY_SIDE) -n 1 $(SMOKE_RUNS)
+test: $(READY) machine kafka-broker ## The tests that hold a change back: Python and Java are enough (CONTRIBUTING.md)
+	$(TIERS) gate
 else
 test: $(READY)
 	$(PYTEST) $(TESTS)
 endif
 
 test-clusters: $(READY) kafka-broker s3-server ## Real Spark clusters, Kafka, S3, killed processes
-	$(LEVEL) clusters --junitxml build/tests/clusters.xml
-	$(SIDE_BY_SIDE) -n 2 $(RUNS)
+	$(TIERS) clusters
 
 test-kubernetes: kube-node s3-server ## A real API server, helm
-	$(LEVEL) kubernetes --junitxml build/tests/kubernetes.xml
+	$(TIERS) kubernetes
 
 test-node: kube-node ## A real Kubernetes node, with containers (needs root, Debian or Ubuntu)
 	scripts/node-packages.sh
-	$(PYTEST) tests/node --level node --junitxml build/tests/node.xml
+	$(TIERS) node
 
 test-long: $(READY) ## Many cases, new seeds, the papers in full
-	$(LEVEL) long --junitxml build/tests/long.xml
-	$(SIDE_BY_SIDE) tests/runs/test_simulated_lives.py
+	$(TIERS) long
 
-TIERS := test test-clusters test-kubernetes test-node test-long
-test-all: ## All of them, one after the other; continues after a failure
-	failed=""; for tier in $(TIERS); do $(MAKE) --no-print-directory $$tier || failed="$$failed $$tier"; done; \
-	echo "the slowest tests:"; $(SIDE_BY_SIDE) --slowest 20; \
-	if [ -n "$$failed" ]; then echo "failed:$$failed"; exit 1; fi
+test-unstable: kube-node kafka-broker s3-server # tests marked unstable: reported, and hold nothing back
+	$(TIERS) unstable
+
+test-all: $(READY) ## All of them, one after the other, but those that passed at this very tree; ends with a table
+	$(TIERS) all
+
+steady: $(READY) ## A new or changed test, ten times next to two busy processes: make steady TESTS=tests/x.py::test_y
+	$(STEADY) --rounds 10 --runs 1 $(TESTS)
+
+mended: $(READY) ## A test that was unstable: five rounds of at least 100 runs next to two busy processes
+	$(STEADY) --rounds 5 --runs 100 --seconds 300 $(TESTS)
+
+machine: $(READY) # one sentence for each thing that this machine lacks
+	@$(BIN)/python scripts/check_machine.py
 
 kube-api: $(READY) # etcd, kube-apiserver, kube-controller-manager, kubectl
 	@$(KUBE) api
@@ -65,7 +68,7 @@ kube-node: $(READY) # those, and what a node needs, and helm
 s3-server: $(READY) # the S3 server of the tests (docs/internals/testing.md): built once, kept in ~/.cache/streamtopology
 	@PYTHONPATH=tests $(BIN)/python -m support.s3
 
-kafka-broker: $(READY) # the Kafka of the tests: its jars by Maven, kept in ~/.cache/streamtopology; one line when that is missing
+kafka-broker: $(READY) # the Kafka of the tests: its jars, kept in ~/.cache/streamtopology; one line when that is missing
 	@PYTHONPATH=tests $(BIN)/python -m support.kafka
 
 crds: $(READY) # the CRD and the admission policy, from what the parser goes by
@@ -79,6 +82,7 @@ lint: $(READY) ## Style, format, types, imports between rooms, and words
 	$(BIN)/pyright
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python scripts/check_prose.py
+	$(BIN)/python scripts/check_unstable.py
 	$(MAKE) --no-print-directory docs
 
 docs: $(READY) ## The site of docs/ in build/site; a broken link or an orphan page fails

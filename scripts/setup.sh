@@ -5,6 +5,7 @@ cd "$(dirname "$0")/.."
 
 say() { printf '[setup] %s\n' "$*"; }
 fail() { printf '[setup] %s\n' "$*" >&2; exit 1; }
+no_packages="the Python packages were not installed, see above: is PyPI reachable, or is a proxy or mirror to be set (UV_DEFAULT_INDEX, PIP_INDEX_URL)?"
 may_install() { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; }
 
 install_package() {
@@ -39,7 +40,7 @@ find_uv() {
 install_uv() {
     say "installing uv into build/uv"
     if "$python" -m pip --version >/dev/null 2>&1; then
-        "$python" -m pip install --quiet --upgrade --target build/uv uv
+        "$python" -m pip install --quiet --upgrade --target build/uv uv || fail "$no_packages"
         return
     fi
     if ! "$python" -c 'import ensurepip' 2>/dev/null; then
@@ -47,29 +48,15 @@ install_uv() {
         install_package python3-venv
     fi
     "$python" -m venv build/uv
-    build/uv/bin/python -m pip install --quiet uv
+    build/uv/bin/python -m pip install --quiet uv || fail "$no_packages"
 }
 
-# What Spark needs is known in one place, the package itself, and found before anything large is downloaded; says in one
-# line what is missing. (That module and its errors need nothing but Python.)
-check_java() {
-    PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=spark-jobs/src:routing/src "$python" - <<'PYTHON'
-import sys
-from streamtopology.jobs.spark.java import JavaMissing, find_java
-
-try:
-    java = find_java()
-except JavaMissing as missing:
-    sys.exit(f"[setup] {missing}")
-print(f"[setup] Java {java.version} in {java.home}")
-PYTHON
-}
-
-find_java() {
-    if may_install && ! check_java >/dev/null 2>&1; then
+# Java where it may be installed; then one sentence for each thing that is missing, before anything large is downloaded.
+check_machine() {
+    if may_install && ! "$python" scripts/check_machine.py 2>&1 | { ! grep -q Java; }; then
         install_package openjdk-17-jre-headless || install_package openjdk-21-jre-headless || true
     fi
-    check_java
+    "$python" scripts/check_machine.py || fail "the machine lacks what the lines above name"
 }
 
 # Debian 12's is 1.19; tests/support/kube/binaries.py says the same version.
@@ -86,13 +73,13 @@ compile_kernels() {
 }
 
 python="$(find_python)" || fail "Python 3.11 or newer is needed, found $(python3 --version 2>&1 || true)"
-find_java
+check_machine
 find_uv
 say "$("${uv[@]}" --version), $("$python" --version)"
 say "locked packages into .venv (some minutes the first time)"
 groups=()
 has_go || groups=(--group go)
-"${uv[@]}" sync --frozen --all-packages --all-extras "${groups[@]}" --python "$python"
+"${uv[@]}" sync --frozen --all-packages --all-extras "${groups[@]}" --python "$python" || fail "$no_packages"
 say "an archive of Spark's classes, with which its JVMs start in half the time, and kernels (half a minute, once)"
 compile_kernels &
 .venv/bin/python -m streamtopology.jobs.local.class_archive || say "without it: every start takes some seconds more"

@@ -42,8 +42,9 @@ SHARED = ("cluster", "kafka_broker", "s3_server", "api_server")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--level", choices=[level.mark for level in Level], help="only tests of this level, without unstable ones")
+    parser.addoption("--unstable", action="store_true", help="only unstable tests, of any level")
+    parser.addoption("--rerun-log", type=Path, help="a file that gets a line for each try that is repeated")
     parser.addoption("--seed", type=int, help="the one case that random tests of tests/jobs/test_differential.py play")
-    parser.addoption("--new-seeds", action="store_true", help="its long tests play cases that no run had before")
 
 
 def _level(item: pytest.Item) -> Level:
@@ -54,11 +55,15 @@ def _level(item: pytest.Item) -> Level:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep the tests of one level, where one is asked for, and those of a dear fixture in one of the parallel processes."""
-    asked = config.getoption("--level")
-    if asked is not None:
-        others = [item for item in items if _level(item).mark != asked or item.get_closest_marker("unstable")]
-        config.hook.pytest_deselected(items=others)
-        items[:] = [item for item in items if item not in set(others)]
+    asked, unstable = config.getoption("--level"), config.getoption("--unstable")
+    if asked is not None or unstable:
+        kept = [
+            item
+            for item in items
+            if (asked is None or _level(item).mark == asked) and (item.get_closest_marker("unstable") is not None) == unstable
+        ]
+        config.hook.pytest_deselected(items=list(set(items) - set(kept)))
+        items[:] = kept
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
         shared = [name for name in SHARED if name in fixtures]
@@ -78,3 +83,21 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     report = yield
     _fail_if_skipped(report)
     return report
+
+
+class RerunLog:
+    """Notes the tries that pytest-rerunfailures repeats."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.outcome == "rerun":
+            with self._file.open("a") as log:
+                log.write(f"{report.nodeid}\n")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    file = config.getoption("--rerun-log")
+    if file is not None and not hasattr(config, "workerinput"):  # parallel processes send their reports to one
+        config.pluginmanager.register(RerunLog(file))

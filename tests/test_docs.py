@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import io
 import json
 import re
@@ -11,11 +10,11 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import click
 import pytest
 import yaml
+from support.scripts import load_script
 
 from streamtopology.jobs.cli.main import streamtopology
 from streamtopology.topology import load, parse
@@ -26,18 +25,8 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
-def _script(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-reference_pages = _script("reference_pages")
-check_site = _script("check_site")
+reference_pages = load_script("reference_pages")
+check_site = load_script("check_site")
 
 
 def _blocks(language: str) -> list[tuple[str, str]]:

@@ -1,12 +1,12 @@
 """`scripts/check_prose.py`: a bad file fails it, a good one passes, and each finding names its line."""
 
-import importlib.util
 import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from support.scripts import load_script
 
 ROOT = Path(__file__).parents[1]
 SCRIPT = ROOT / "scripts" / "check_prose.py"
@@ -14,13 +14,7 @@ SCRIPT = ROOT / "scripts" / "check_prose.py"
 
 @pytest.fixture(scope="module")
 def prose() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("check_prose", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
+    return load_script("check_prose")
 
 
 def _findings(prose: ModuleType, folder: Path, name: str, text: str) -> list[tuple[int, str]]:

@@ -22,14 +22,14 @@ BROKEN = "import no_such_package\n"
 def test_every_failure_counts(tmp_path: Path, text: str, passed: int, failed: int):
     file = tmp_path / "test_it.py"
     file.write_text(text)
-    ended = run_file(str(file), ["-p", "no:cacheprovider"], tmp_path)
+    ended = run_file(str(file), ["-p", "no:cacheprovider"], tmp_path, tmp_path)
     assert (ended.passed, ended.failed) == (passed, failed), ended.output
 
 
 def test_slowest_tests_are_listed_first(tmp_path: Path):
     file = tmp_path / "test_it.py"
     file.write_text(PASSES)
-    run_file(str(file), ["-p", "no:cacheprovider"], tmp_path)
+    run_file(str(file), ["-p", "no:cacheprovider"], tmp_path, tmp_path)
     assert [test.split("::")[1] for _, test in slowest(tmp_path, 1)] == ["test_slow"]
 
 
@@ -37,6 +37,6 @@ def test_all_files_are_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     files = [tmp_path / f"test_{name}.py" for name in ("a", "b", "c")]
     for file in files:
         file.write_text(PASSES)
-    ended = run_all([str(file) for file in files], 2, ["-p", "no:cacheprovider"], tmp_path)
+    ended = run_all([str(file) for file in files], 2, ["-p", "no:cacheprovider"], tmp_path, tmp_path)
     assert sorted(one.file for one in ended) == [str(file) for file in files]
     assert capsys.readouterr().out.count("2 passed, 0 failed") == 3

@@ -1,12 +1,10 @@
 """Random topologies over random streams, under re-routings, rescalings, restarts and losses, compared with SQL.
 
-A failing case is made small and written to build/differential. `--seed N` plays the case of that seed alone,
-`--new-seeds` cases that no run had before.
+A failing case is made small and written to build/differential. `--seed N` plays the case of that seed alone.
 """
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ from support.differential.draw import draw
 from support.differential.play import differences
 from support.differential.record import record
 from support.differential.shrink import shrunk
+from support.seeds import seed_of_commit
 
 FOLDER = Path("build/differential")
 EACH = 10
@@ -42,9 +41,9 @@ def test_sinks_hold_what_sql_gives_over_the_whole_input(part: int, request: pyte
 
 @pytest.mark.long
 @pytest.mark.parametrize("part", range(10))
-def test_sinks_hold_what_sql_gives_for_more_seeds(part: int, request: pytest.FixtureRequest) -> None:
+def test_sinks_hold_what_sql_gives_for_new_seeds(part: int, request: pytest.FixtureRequest) -> None:
     given = request.config.getoption("--seed")
-    first = random.randrange(1 << 40) if request.config.getoption("--new-seeds") else 1000 * (part + 1)
+    first = seed_of_commit() + part * MANY
     print(f"seeds {first} to {first + MANY - 1}")
     for seed in range(first, first + MANY) if given is None else [given]:
         play(seed)

@@ -67,6 +67,7 @@ def values(descriptors: list[Descriptor], source: SourceSpec) -> list[bytes]:
 # --- source
 
 
+@pytest.mark.smoke
 def test_offset_ranges_are_read_once_and_replayed(kafka_broker: Broker, tmp_path: Path) -> None:
     topic = kafka_broker.topic(partitions=2)
     sent = [b"value-%d" % n for n in range(2500)]
@@ -361,6 +362,7 @@ def test_lag_of_a_topic_that_is_gone_is_unknown_and_reported_once(kafka_broker: 
     assert "the autoscaler does not see the rows that wait" in reported[0]
 
 
+@pytest.mark.smoke
 def test_each_batch_is_sent_once(kafka_broker: Broker, tmp_path: Path) -> None:
     topic = kafka_broker.topic()
     for last in (1, 2):  # the second sink is a restarted process: it begins with the last committed batch
