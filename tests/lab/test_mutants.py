@@ -28,7 +28,7 @@ mutant.install()
 from streamtopology.lab.faults.runner import Amount, first_wrong
 from streamtopology.lab.faults.tally import Tally
 tally = Tally()
-found = first_wrong(int(sys.argv[2]), Amount(mutant.histories, None), tally, print)
+found = first_wrong(int(sys.argv[2]), Amount(mutant.histories, None), tally, lambda: print(tally.line()))
 print(tally.line(), found and found[1])
 sys.exit(found is not None)
 """

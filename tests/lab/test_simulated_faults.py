@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from itertools import count
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from streamtopology.jobs.errors import WrongUse
 from streamtopology.lab.commands import simulate_faults
+from streamtopology.lab.faults.record import Record
 from streamtopology.lab.faults.shrink import shrunk
 from streamtopology.lab.faults.story import Story
 from streamtopology.lab.faults.verdict import play
@@ -57,3 +61,41 @@ def test_a_story_shrinks_to_what_it_takes_to_fail(culprit: int) -> None:
     needed = story.faults[culprit]
     short = shrunk(story, lambda shorter: needed in shorter.faults and len(shorter.files) > 2)
     assert (short.faults, short.events, len(short.shape.operators), len(short.files)) == ((needed,), (), 1, 3)
+
+
+def test_record_is_continued_and_adds_up(tmp_path: Path) -> None:
+    file = tmp_path / "record.json"
+    first = run_with_record(file, "--seed", "7", "--histories", "1")
+    assert first.splitlines()[0] == "seed 7"
+    second = run_with_record(file, "--histories", "2")
+    assert second.splitlines()[0] == "seed 8"
+    assert "in all, from seed 7: 3 histories" in second
+    whole = run_with_record(tmp_path / "whole.json", "--seed", "7", "--histories", "3")
+    assert counts(file) == counts(tmp_path / "whole.json")
+    assert len(whole.splitlines()) > 3
+
+
+def test_record_of_other_code_is_refused_and_kept(tmp_path: Path) -> None:
+    file = tmp_path / "record.json"
+    Record("other", 7, 5).write(file)
+    before = file.read_text()
+    with pytest.raises(WrongUse, match="counts histories of another state of the code: name another file to begin at 0"):
+        run_with_record(file, "--histories", "1")
+    assert file.read_text() == before
+    file.write_text("[]")
+    with pytest.raises(WrongUse, match="is no record of simulated histories"):
+        run_with_record(file, "--histories", "1")
+
+
+def run_with_record(file: Path, *options: str) -> str:
+    """Output of the command. Raises what it raises."""
+    answer = CliRunner().invoke(simulate_faults, ["--record", str(file), *options], standalone_mode=False)
+    if answer.exception is not None:
+        raise answer.exception
+    assert answer.return_value == 0, answer.output
+    return answer.output
+
+
+def counts(file: Path) -> tuple[int, int, int, int]:
+    record = json.loads(file.read_text())
+    return record["histories"], record["batches"], record["lives"], record["faults"]

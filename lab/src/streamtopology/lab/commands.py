@@ -167,7 +167,10 @@ def simulate(
 @click.option("--histories", type=POSITIVE, help="Number of histories (default: 100).")
 @click.option("--hours", type=NON_NEGATIVE, help="Hours of CPU, instead of a number of histories.")
 @click.option("--mutant", type=FILE, metavar="FILE", help="Put a fault into the code first: tests/mutants/NAME.toml.")
-def simulate_faults(seed: int | None, histories: int | None, hours: float | None, mutant: Path | None) -> int:
+@click.option("--record", type=OUTPUT_FILE, metavar="FILE", help="Continue where FILE ends, and add to its count.")
+def simulate_faults(
+    seed: int | None, histories: int | None, hours: float | None, mutant: Path | None, record: Path | None
+) -> int:
     """Play whole lives of topologies in this process, with faults at every operation.
 
     Driver, workers, checkpoint, sinks and re-routing are the real ones; disk, Spark, clocks and threads are
@@ -183,9 +186,8 @@ def simulate_faults(seed: int | None, histories: int | None, hours: float | None
     from streamtopology.lab.faults.runner import Amount, simulate_faults
 
     first = random.SystemRandom().randrange(10**9) if seed is None else seed
-    click.echo(f"seed {first}")
     limited = Amount(histories or (None if hours else 100), None if hours is None else hours * 3600)
-    return simulate_faults(first, limited, click.echo)
+    return simulate_faults(first, limited, click.echo, record)
 
 
 class _Bench(Group):

@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import pyarrow as pa
 
 from streamtopology.lab.faults.outcome import Outcome
+from streamtopology.lab.faults.record import digest_of_code, open_record
 from streamtopology.lab.faults.shrink import shrunk
 from streamtopology.lab.faults.story import Story
 from streamtopology.lab.faults.tally import Tally
@@ -30,10 +32,21 @@ class Amount:
         )
 
 
-def simulate_faults(seed: int, amount: Amount, show: Callable[[str], None]) -> int:
-    """Play histories from `seed` on; 0 if all held, 1 after the first that did not, with its story made short."""
-    tally = Tally()
-    failed = first_wrong(seed, amount, tally, show)
+def simulate_faults(seed: int, amount: Amount, show: Callable[[str], None], file: Path | None = None) -> int:
+    """Play histories from `seed` on; 0 if all held, 1 after the first that did not, with its story made short.
+
+    `file`: a record to continue (`record.py`), whose next seed is taken in place of `seed`; it gets what held.
+    """
+    record = None if file is None else open_record(file, seed, digest_of_code())
+    tally, first = Tally(), seed if record is None else record.next_seed
+    show(f"seed {first}")
+
+    def report() -> None:
+        show(tally.line())
+        if file is not None and record is not None:
+            record.plus(tally).write(file)
+
+    failed = first_wrong(first, amount, tally, report)
     if failed is not None:
         story, wrong = failed
         show(f"seed {story.seed}: {wrong}")
@@ -43,12 +56,18 @@ def simulate_faults(seed: int, amount: Amount, show: Callable[[str], None]) -> i
         return 1
     for line in tally.coverage():
         show(line)
+    report()
+    if record is not None:
+        show(record.plus(tally).line())
     show(f"0 wrong: {tally.line()}")
     return 0
 
 
-def first_wrong(seed: int, amount: Amount, tally: Tally, show: Callable[[str], None]) -> tuple[Story, str] | None:
-    """Play histories from `seed` on; return the first story that fails and what is wrong with it, None if all hold."""
+def first_wrong(seed: int, amount: Amount, tally: Tally, report: Callable[[], None]) -> tuple[Story, str] | None:
+    """Play histories from `seed` on; return the first story that fails and what is wrong with it, None if all hold.
+
+    `report` is called every half a minute of CPU, when all histories in `tally` held.
+    """
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
     shown_at = 0.0
@@ -59,7 +78,7 @@ def first_wrong(seed: int, amount: Amount, tally: Tally, show: Callable[[str], N
             return story, outcome.wrong
         if tally.seconds - shown_at >= _LINE_SECONDS:
             shown_at = tally.seconds
-            show(tally.line())
+            report()
     return None
 
 
