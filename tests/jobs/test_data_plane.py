@@ -496,9 +496,11 @@ def test_compaction_that_a_worker_took_with_it_is_asked_for_again(folder: Path) 
     lost: list[Callable[[], None]] = []
     new: list[WorkerCache] = [WorkerCache(lost.append) for _ in range(SLOTS)]
     flow = Flow(
-        folder, manifest([COUNTS], {"s": "k BIGINT"}), compaction=partial(Compaction, most_deltas=3),
+        folder,
+        manifest([COUNTS], {"s": "k BIGINT"}),
+        compaction=partial(Compaction, most_deltas=3),
         worker=lambda: new.pop() if new else WorkerCache(),
-    )  # fmt: skip
+    )
     for number in range(5):
         flow.batch(s=pa.table({"k": np.arange(number, 20)}))
     assert lost
