@@ -123,15 +123,8 @@ def assign(
                     exchangeable[owner[lapsed]] -= (counts[lapsed] - free[lapsed]) * loads[lapsed]
                 passed += 1
 
-            refused[:] = False
-            first = _finishes_first(load, totals, capacities, fixed_seconds, refused)
-            d = first
-            while d >= 0 and totals[d] + load > limits[d] and exchangeable[d] < totals[d] + load - limits[d]:
-                refused[d] = True
-                d = _finishes_first(load, totals, capacities, fixed_seconds, refused)
-            if d < 0:
-                d = first
-            else:
+            d, fits = _instance_for(load, totals, limits, exchangeable, capacities, fixed_seconds, refused)
+            if fits:
                 pending += _make_room(
                     d, load, limits[d], loads, counts, free, totals, exchangeable, residents, next_resident, end_resident
                 )
@@ -146,6 +139,29 @@ def assign(
             items[made], targets[made], keys[made] = item, d, 1
             made += 1
     return items[:made], targets[:made], keys[:made]
+
+
+@njit(cache=True, nogil=True)
+def _instance_for(
+    load: float,
+    totals: Floats,
+    limits: Floats,
+    exchangeable: Floats,
+    capacities: Floats,
+    fixed_seconds: Floats,
+    refused: npt.NDArray[np.bool_],
+) -> tuple[int, bool]:
+    """The first instance to finish with `load` added of those that can take it within their limits, and True.
+
+    The first to finish of all, and False, where none can. `refused` is room to work in.
+    """
+    refused[:] = False
+    first = _finishes_first(load, totals, capacities, fixed_seconds, refused)
+    d = first
+    while d >= 0 and totals[d] + load > limits[d] and exchangeable[d] < totals[d] + load - limits[d]:
+        refused[d] = True
+        d = _finishes_first(load, totals, capacities, fixed_seconds, refused)
+    return (first, False) if d < 0 else (d, True)
 
 
 @njit(cache=True, nogil=True)
