@@ -1,4 +1,4 @@
-"""The shape of the code: functions fit a screen, modules have about 400 lines, and heads of blocks are formatted."""
+"""The shape of the code: functions fit a screen, modules have about 400 lines, heads of blocks are formatted, no test mocks."""
 
 from __future__ import annotations
 
@@ -48,6 +48,17 @@ def test_modules_have_about_400_lines() -> None:
 def test_heads_of_functions_and_blocks_are_formatted() -> None:
     found = {path: list(unformatted_heads(path.read_text(encoding="utf-8"))) for path in PYTHON if path != KERNELS}
     assert {path: lines for path, lines in found.items() if lines} == {}
+
+
+def test_no_test_mocks() -> None:
+    imported = {
+        (path, name)
+        for path in (ROOT / "tests").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in (getattr(node, "module", None) or "", *(alias.name for alias in node.names))
+    }
+    assert {path for path, name in imported if "mock" in name} == set()
 
 
 def test_long_function_and_unformatted_head_are_found() -> None:
