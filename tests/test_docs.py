@@ -150,6 +150,15 @@ def test_walks_of_the_architecture_name_functions_of_their_modules() -> None:
             assert set(name.split(".")) <= defined, f"{path}: {name}"
 
 
+@pytest.mark.parametrize("package", ["jobs", "k8s", "lab", "routing"])
+def test_architecture_names_every_room(package: str) -> None:
+    page = (DOCS / "internals" / "architecture.md").read_text(encoding="utf-8")
+    (folder,) = ROOT.glob(f"*/src/streamtopology/{package}")
+    rooms = [path for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()]
+    named = {f"{package}/{path.name}{'/' if path.is_dir() else ''}" for path in rooms if not path.name.startswith("__")}
+    assert {name for name in named if f"`{name}`" not in page} == set()
+
+
 @pytest.mark.parametrize("name", sorted(reference_pages.GENERATED))
 def test_generated_page_is_current(name: str) -> None:
     assert (DOCS / name).read_text(encoding="utf-8") == reference_pages.GENERATED[name](), "run `make reference`"

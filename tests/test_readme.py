@@ -21,6 +21,12 @@ def test_manifest_is_the_example_of_the_tour():
     assert all(line.startswith("#") for line in comment.splitlines())
 
 
+def test_readme_is_short_and_has_few_figures():
+    assert README.count("\n") <= 120
+    prose = re.sub(r"```.*?```|`[^`\n]*`|\]\([^)]*\)", "", README, flags=re.DOTALL)
+    assert len(re.findall(r"\d[\d.,]*", prose)) <= 10
+
+
 @pytest.mark.parametrize("command", ["apply", "resize", "scale", "stop", "top", "plan", "validate", "simulate", "state"])
 def test_every_command_named_explains_itself(command: str, capsys: pytest.CaptureFixture[str]):
     assert f"`{command}`" in README

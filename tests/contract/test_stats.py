@@ -26,8 +26,9 @@ def test_answer_of_the_release_before_is_read() -> None:
     assert stats.refused == Refusal(7, 3, "epoch 7 was planned for generation 3, this run is of 4")
     assert stats.slots[0] == Slot(0, "large-0", "large", 1.0)
     assert stats.executors == (
-        Executor("12", "small", "flights-small-0", 3, True), Executor("13", "old", None, None, False),
-    )  # fmt: skip
+        Executor("12", "small", "flights-small-0", 3, True),
+        Executor("13", "old", None, None, False),
+    )
     assert stats.reconfigurations == (
         Reconfiguration(2, 4, "tail", "tail: imbalance 142.0%, planned 2.1%", 412, 1_200_000, 0.9, 0.04, 0.38),
     )

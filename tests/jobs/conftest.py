@@ -15,6 +15,7 @@ from streamtopology.jobs.local.standalone import LocalCluster
 from streamtopology.jobs.spark.cluster import ExecutorSlot
 from streamtopology.jobs.spark.executor_watch import ExecutorWatch
 from streamtopology.jobs.spark.pinned_rdd import ExecutorInfo, ExecutorRef, executors, placed, stage
+from streamtopology.jobs.spark.scheduler import SparkScheduler
 
 MEMORY_BYTES = 768 << 20
 SLOTS = [ExecutorSlot(f"large-{i}", "large", 1.0, MEMORY_BYTES) for i in range(3)] + [
@@ -39,7 +40,7 @@ def spark(cluster: LocalCluster) -> SparkSession:
         if session is not None:
             session.stop()
         session = create_local_session(cluster, "tests")
-    with ExecutorWatch(session, partial(start_python_worker, session), print, check=cluster.check) as watch:
+    with ExecutorWatch(SparkScheduler(session), partial(start_python_worker, session), print, check=cluster.check) as watch:
         watch.await_admitted(len(SLOTS))
     return session
 
@@ -62,6 +63,6 @@ def start_python_worker(session: SparkSession, executor: ExecutorInfo) -> None:
 def watch(spark: SparkSession, cluster: LocalCluster) -> Iterator[ExecutorWatch]:
     """A watch that has admitted all four executors."""
     ready, of_slot = partial(start_python_worker, spark), lambda executor: cluster.slot_at(executor.host)
-    with ExecutorWatch(spark, ready, print, check=cluster.check, slot_of=of_slot) as watch:
+    with ExecutorWatch(SparkScheduler(spark), ready, print, check=cluster.check, slot_of=of_slot) as watch:
         watch.await_admitted(len(SLOTS))
         yield watch

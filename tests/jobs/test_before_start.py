@@ -99,8 +99,12 @@ def test_a_port_that_is_taken_is_refused_before_cluster_and_checkpoint_are_touch
 def chain(folder: Path, first: dict[str, object], second: dict[str, object]) -> dict[str, object]:
     """Two operators by `locality`, one after the other."""
     one = counting("first", policy="locality", **first)
-    return manifest("chain", [files(folder)], [one, counting("second", of="first", policy="locality", **second)],
-                    [memory_sink("chain", "second")])  # fmt: skip
+    return manifest(
+        "chain",
+        [files(folder)],
+        [one, counting("second", of="first", policy="locality", **second)],
+        [memory_sink("chain", "second")],
+    )
 
 
 def test_locality_wants_key_columns_passed_on_and_one_parallelism(tmp_path: Path) -> None:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor, Future
-from dataclasses import replace
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,38 +15,20 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from support.stages import SLOTS, Flow, Loss, manifest, random_table
-from support.stories import played, some_rows, stories
+from support.stories import CHAIN, COUNTS, MIXED, played, some_rows, stories
 
 from streamtopology.jobs.columnar.keys import KeyColumns
 from streamtopology.jobs.connectors.sources.assignment import deal
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor
-from streamtopology.jobs.driver.compaction import COMMITS_PER_SWEEP, Compaction
-from streamtopology.jobs.worker.cache import WorkerCache
-from streamtopology.routing.control.window import MIN_BATCHES
 
 Rows = list[dict[str, Any]]
 
 FEW = settings(max_examples=5, phases=[Phase.explicit, Phase.reuse, Phase.generate])  # seeds do not shrink
-MIXED = {"policy": "mixed", "key": "k"}
-COUNTS = {"name": "counts", "inputs": ["s"], "grouping": MIXED, "run": "count"}
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return tmp_path
-
-
-CHAIN = manifest(
-    [
-        COUNTS | {"with": {"emit": "tuples"}},
-        {"name": "groups", "inputs": ["counts"], "grouping": {"policy": "mixed", "key": "g"}, "run": "count"},
-        {
-            "name": "spread", "inputs": ["counts"], "grouping": MIXED, "run": "quantiles",
-            "with": {"column": "v", "min": 0, "max": 99, "quantiles": [0.5, 0.9]},
-        },
-    ],
-    {"s": "k BIGINT, g STRING, v BIGINT"},
-)  # fmt: skip
 
 
 @FEW
@@ -320,78 +299,6 @@ def test_instances_of_lost_executors_run_on_those_left_and_go_home_again(folder:
     assert seen == [home, {0: 1, 1: 1, 2: 3, 3: 3}, {0: 1, 1: 1, 2: 3, 3: 3}, home]
 
 
-def counted_flow(folder: Path, batches: int) -> tuple[Flow, Counter[int]]:
-    """A flow that counts keys, and that has been running for `batches` batches, with what it should have counted."""
-    operator = {"name": "n", "inputs": ["s"], "grouping": {"policy": "mixed", "key": "k"}, "run": "count"}
-    flow = Flow(folder, manifest([operator], {"s": "k BIGINT"}))
-    for _ in range(batches):
-        flow.batch(s=pa.table({"k": list(range(40))}))
-    return flow, Counter(dict.fromkeys(range(40), batches))
-
-
-def counts_of(flow: Flow) -> Counter[int]:
-    return Counter({row["k"]: row["count"] for row in flow.state("n")})
-
-
-def was_read_ahead(flow: Flow) -> set[bool]:
-    return {report.ahead for report in flow.router.done[-1].results.sources}
-
-
-def test_rows_that_were_read_ahead_count_once(folder: Path) -> None:
-    flow, expected = counted_flow(folder, MIN_BATCHES)
-    for start in range(0, 60, 20):
-        flow.comes_next(s=pa.table({"k": list(range(start, start + 30))}))
-        flow.batch(s=pa.table({"k": [1, 2, 3]}))
-        flow.batch()
-        assert was_read_ahead(flow) == {True}
-        expected += Counter([1, 2, 3, *range(start, start + 30)])
-    assert counts_of(flow) == expected
-
-
-def test_a_runs_first_batches_are_not_read_ahead(folder: Path) -> None:
-    flow, _ = counted_flow(folder, MIN_BATCHES - 1)
-    flow.comes_next(s=pa.table({"k": [1]}))
-    flow.batch(s=pa.table({"k": [1]}))
-    flow.batch()
-    assert was_read_ahead(flow) == {False}
-
-
-def other_routing(flow: Flow) -> None:
-    flow.router.reroute({"n": random_table(np.random.default_rng(1), SLOTS)})
-
-
-def other_executors(flow: Flow) -> None:
-    flow.slots = flow.slots[1:]
-
-
-def executors_restarted(flow: Flow) -> None:
-    flow.host = "there"
-
-
-def another_executor_dies(flow: Flow) -> None:
-    flow.losses = [Loss(1, 0, returns=False)]
-
-
-def other_rows(flow: Flow) -> None:
-    flow._next = [flow._descriptors_of({"s": pa.table({"k": list(range(10))})})]
-
-
-@pytest.mark.parametrize("change", [other_routing, other_executors, executors_restarted, another_executor_dies, other_rows])
-@pytest.mark.parametrize("when", ["before it is read", "after it was read"])
-def test_prefetch_is_discarded_when_the_batch_differs(folder: Path, change: Callable[[Flow], None], when: str) -> None:
-    flow, expected = counted_flow(folder, MIN_BATCHES)
-    if when == "before it is read":
-        flow.meanwhile.append(lambda: change(flow))
-    flow.comes_next(s=pa.table({"k": list(range(10))}))
-    flow.batch(s=pa.table({"k": [1, 2, 3]}))
-    if when == "after it was read":
-        change(flow)
-    flow.batch()
-    assert counts_of(flow) == expected + Counter([1, 2, 3, *range(10)])
-    known_in_time = change is other_routing and when == "before it is read"
-    assert was_read_ahead(flow) == {known_in_time}
-
-
 def test_moved_keys_are_reported_and_move_once(folder: Path) -> None:
     flow = Flow(folder, manifest([COUNTS], {"s": "k BIGINT"}))
     flow.batch(s=pa.table({"k": np.arange(100)}))
@@ -440,104 +347,6 @@ def test_a_warm_up_leaves_nothing_behind(folder: Path) -> None:
     assert not list((folder / "checkpoint").glob("state/**/*.delta"))
     flow.batch(a=pa.table({"k": [1], "ts": [5], "v": [2]}))
     assert [row["agg_sum_v"] for row in flow.state("both")] == [6]
-
-
-class AtOnce(Executor):
-    """Does what is submitted before `submit` returns."""
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        done = Future[Any]()
-        done.set_result(fn(*args, **kwargs))
-        return done
-
-
-def test_long_chains_of_deltas_become_snapshots_and_old_files_go(folder: Path) -> None:
-    flow = Flow(folder, CHAIN, compaction=partial(Compaction, most_deltas=4, thread=AtOnce()))
-    random = np.random.default_rng(1)
-    seen: Rows = []
-    for _ in range(2 * COMMITS_PER_SWEEP + 2):
-        table = some_rows(random, 40)
-        flow.batch(s=table)
-        seen += table.to_pylist()
-    references = [reference for instances in flow.last.state.values() for reference in instances.values()]
-    assert all(reference.snapshot is not None for reference in references if reference.keys)
-    assert max(len(reference.deltas) for reference in references) <= 5
-    assert min(int(path.stem) for path in (folder / "checkpoint" / "commits").iterdir()) >= COMMITS_PER_SWEEP
-    for instance in range(SLOTS):
-        deltas = (folder / "checkpoint" / "state" / "counts" / str(instance)).glob("*.delta")
-        assert min(int(path.stem.split("-")[0]) for path in deltas) > 4, "what the first snapshot covers has gone"
-    flow.start(CHAIN)  # the state is now what the files say
-    flow.batch(s=table)
-    assert {row["k"]: row["count"] for row in flow.state("counts")} == Counter(row["k"] for row in seen + table.to_pylist())
-
-
-def test_snapshot_equals_its_deltas_while_batches_continue(folder: Path) -> None:
-    waiting: list[Callable[[], None]] = []
-    late = partial(WorkerCache, background=waiting.append)
-    flow = Flow(folder, manifest([COUNTS], {"s": "k BIGINT"}), compaction=partial(Compaction, most_deltas=3), worker=late)
-    for number in range(6):
-        flow.batch(s=pa.table({"k": np.arange(number, 20)}))
-    assert len(waiting) == SLOTS, "each worker makes one snapshot at a time"
-    for work in list(waiting):
-        work()
-    before = flow.last.state["counts"]
-    after = flow.batch(s=pa.table({"k": [1]})).state["counts"]
-    schema = flow.router.plan.compile().node("counts").state
-    assert schema is not None
-    for instance, reference in after.items():
-        assert reference.deltas[:2] == before[instance].deltas[4:], "four deltas were there when the driver asked"
-        kept = flow.checkpoint.load_state(replace(reference, deltas=reference.deltas[:2]), schema).snapshot()
-        expected = flow.checkpoint.load_state(before[instance], schema).snapshot()
-        assert sorted(kept.to_pylist(), key=str) == sorted(expected.to_pylist(), key=str)
-    assert {row["k"]: row["count"] for row in flow.state("counts")}[1] == 3
-
-
-def test_compaction_that_a_worker_took_with_it_is_asked_for_again(folder: Path) -> None:
-    lost: list[Callable[[], None]] = []
-    new: list[WorkerCache] = [WorkerCache(lost.append) for _ in range(SLOTS)]
-    flow = Flow(
-        folder, manifest([COUNTS], {"s": "k BIGINT"}), compaction=partial(Compaction, most_deltas=3),
-        worker=lambda: new.pop() if new else WorkerCache(),
-    )  # fmt: skip
-    for number in range(5):
-        flow.batch(s=pa.table({"k": np.arange(number, 20)}))
-    assert lost
-    assert all(reference.snapshot is None for reference in flow.last.state["counts"].values())
-    flow.losses = [Loss(1, slot) for slot in range(SLOTS)]
-    for _ in range(2):
-        flow.batch(s=pa.table({"k": np.arange(20)}))
-    assert all(reference.snapshot is not None for reference in flow.last.state["counts"].values())
-
-
-def test_failed_compaction_ends_no_batch_and_is_tried_again(folder: Path) -> None:
-    reported: list[str] = []
-    often = partial(Compaction, most_deltas=3, thread=AtOnce(), notify=reported.append)
-    flow = Flow(folder, manifest([{**COUNTS, "parallelism": 1}], {"s": "k BIGINT"}), compaction=often)
-    flow.batch(s=pa.table({"k": [1]}))
-    (first,) = (folder / "checkpoint" / "state" / "counts" / "0").glob("*.delta")
-    away = first.rename(folder / "away")
-    for _ in range(9):
-        flow.batch(s=pa.table({"k": [1]}))
-    assert len(flow.last.state["counts"][0].deltas) == 10, "nothing is compacted, and every batch is committed"
-    failures = [text for text in reported if "state of counts 0 could not be compacted" in text and str(first) in text]
-    assert [text.partition("trying again after ")[2].partition(".")[0] for text in failures] == ["4 batches", "8 batches"]
-    away.rename(first)
-    for _ in range(10):
-        flow.batch(s=pa.table({"k": [1]}))
-    assert len(flow.last.state["counts"][0].deltas) < 10
-    assert flow.state("counts") == [{"k": 1, "count": 20}]
-
-
-def test_compaction_that_falls_behind_says_so_once_per_doubling(folder: Path) -> None:
-    reported: list[str] = []
-
-    soon = partial(Compaction, most_deltas=1, notify=reported.append)
-    never = partial(WorkerCache, background=lambda work: None)
-    flow = Flow(folder, manifest([{**COUNTS, "parallelism": 1}], {"s": "k BIGINT"}), compaction=soon, worker=never)
-    for _ in range(20):
-        flow.batch(s=pa.table({"k": [1]}))
-    starts = [f"compaction is behind: state of counts 0 is in {deltas} deltas" for deltas in (9, 18)]
-    assert [line[: len(start)] for line, start in zip(reported, starts, strict=True)] == starts
 
 
 @given(

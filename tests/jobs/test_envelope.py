@@ -27,11 +27,14 @@ rows = st.lists(
 )
 contents = st.lists(
     st.tuples(
-        st.sampled_from(Kind), st.text(min_size=1, max_size=80), st.integers(0, 2**32 - 1), st.integers(0, 9),
+        st.sampled_from(Kind),
+        st.text(min_size=1, max_size=80),
+        st.integers(0, 2**32 - 1),
+        st.integers(0, 9),
         rows | st.binary(max_size=200),
     ),
     max_size=6,
-)  # fmt: skip
+)
 
 
 def batch_of(given: list[dict[str, Any]]) -> pa.RecordBatch:

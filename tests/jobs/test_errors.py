@@ -22,7 +22,6 @@ PLAIN = {
     "RemainsError",  # local.cleanup has the standard library alone; local.standalone raises it as ClusterError
     "StateError",  # an operator declares or uses its state in a way that cannot work
     "Stopped",  # control flow: the process is asked to end
-    "Stuck",  # a simulated life cannot continue
 }
 
 

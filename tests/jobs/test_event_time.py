@@ -345,8 +345,11 @@ def test_windows_and_late_rows_are_those_of_the_reference(
         flow = Flow(Path(folder), made)
         for number, (values, event) in enumerate(steps):
             moved = [(key, None if time is None else time + 10 * number) for key, time in values]
-            flow.batch(s=pa.table({"k": pa.array([k for k, _ in moved], pa.int64()),
-                                   "t": pa.array([t for _, t in moved], pa.float64())}))  # fmt: skip
+            flow.batch(
+                s=pa.table(
+                    {"k": pa.array([k for k, _ in moved], pa.int64()), "t": pa.array([t for _, t in moved], pa.float64())}
+                )
+            )
             reference.batch(moved)
             if event == "silence" and flow.driver.is_due:
                 flow.silence()

@@ -3,36 +3,58 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from unittest.mock import MagicMock
+from collections.abc import Callable, Iterator
 
 import pytest
 from pyspark.errors import PySparkException
 from support.waiting import eventually
 
 from streamtopology.jobs.driver.attempt_runner import PythonWorkerDied
-from streamtopology.jobs.spark import executor_watch
 from streamtopology.jobs.spark.executor_watch import ExecutorWatch
+from streamtopology.jobs.spark.keep_alive import HasEnded
 from streamtopology.jobs.spark.pinned_rdd import ExecutorInfo
+
+
+class Standing:
+    """Implements `Scheduler`: `by_id` are the executors that are believed alive; no job runs."""
+
+    def __init__(self) -> None:
+        self.by_id = {f"{number}": ExecutorInfo(f"{number}", f"127.0.0.1{number}", {}) for number in range(2)}
+
+    def alive(self) -> frozenset[str]:
+        return frozenset(self.by_id)
+
+    def executors(self) -> list[ExecutorInfo]:
+        return list(self.by_id.values())
+
+    def ping(self, executor: ExecutorInfo) -> HasEnded:
+        return lambda: True
+
+    def add_tag(self, tag: str) -> None: ...
+
+    def remove_tag(self, tag: str) -> None: ...
+
+    def cancel(self, tag: str) -> None: ...
+
+    def thread(self, run: Callable[[], None], name: str) -> threading.Thread:
+        return threading.Thread(target=run, name=name, daemon=True)
 
 
 class Watched:
     """A watch over executors that need no Spark; `alive` are those that the scheduler believes alive."""
 
     def __init__(self) -> None:
-        self.alive = {f"{number}": ExecutorInfo(f"{number}", f"127.0.0.1{number}", {}) for number in range(2)}
+        scheduler = Standing()
+        self.alive = scheduler.by_id
         self.reported: list[str] = []
         self.watch = ExecutorWatch(
-            MagicMock(), lambda executor: None, self.reported.append, slot_of=lambda executor: f"large-{executor.id}"
+            scheduler, lambda executor: None, self.reported.append, slot_of=lambda executor: f"large-{executor.id}"
         )
 
 
 @pytest.fixture
-def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
+def watched() -> Iterator[Watched]:
     watched = Watched()
-    monkeypatch.setattr(executor_watch, "executor_ids", lambda spark: frozenset(watched.alive))
-    monkeypatch.setattr(executor_watch, "executors", lambda spark: [*watched.alive.values()])
-    monkeypatch.setattr(executor_watch, "InheritableThread", threading.Thread)
     with watched.watch:
         watched.watch.await_admitted(2)
         eventually(lambda: len(watched.reported) == 2)

@@ -18,6 +18,7 @@ from streamtopology.jobs.exchange.blobs import StageTask, addressed
 from streamtopology.jobs.local.standalone import LocalCluster
 from streamtopology.jobs.spark.executor_watch import ExecutorsUnusable, ExecutorWatch
 from streamtopology.jobs.spark.pinned_rdd import ExecutorInfo, ExecutorRef, Sending, delete_shuffles, exchanged, placed, stage
+from streamtopology.jobs.spark.scheduler import SparkScheduler
 
 pytestmark = pytest.mark.clusters
 
@@ -248,7 +249,10 @@ def test_an_executor_that_cannot_warm_up_is_not_admitted_and_says_why(spark: Spa
     def warm_up(executor: ExecutorInfo) -> None:
         run_on(spark, [executor.ref], fail)
 
-    with ExecutorWatch(spark, warm_up, print) as watch, pytest.raises(ExecutorsUnusable, match="topology_of_theirs"):
+    with (
+        ExecutorWatch(SparkScheduler(spark), warm_up, print) as watch,
+        pytest.raises(ExecutorsUnusable, match="topology_of_theirs"),
+    ):
         watch.await_admitted(1)
 
 
@@ -275,7 +279,7 @@ def test_an_executor_whose_python_workers_are_killed_as_it_warms_up_is_tried_aga
         if executor.host.endswith(".10"):
             run_on(spark, [executor.ref], dies(4, tmp_path))
 
-    with ExecutorWatch(spark, warm_up, print) as watch:
+    with ExecutorWatch(SparkScheduler(spark), warm_up, print) as watch:
         watch.await_admitted(4)
     assert len(list(tmp_path.iterdir())) == 4
 
@@ -285,7 +289,7 @@ def test_an_executor_whose_python_workers_always_die_is_named(spark: SparkSessio
         run_on(spark, [executor.ref], dies(1_000_000, tmp_path))
 
     complaint = r"executor \S+ could not be warmed up in 6 attempts: a Python worker died\. Too little memory\?"
-    with ExecutorWatch(spark, warm_up, print) as watch, pytest.raises(ExecutorsUnusable, match=complaint):
+    with ExecutorWatch(SparkScheduler(spark), warm_up, print) as watch, pytest.raises(ExecutorsUnusable, match=complaint):
         watch.await_admitted(1)
 
 
@@ -297,7 +301,7 @@ def test_a_watch_that_is_closed_leaves_nobody_behind_who_uses_the_session(spark:
         run_on(spark, [executor.ref], wait_for(never, started))
 
     before = set(threading.enumerate())
-    with ExecutorWatch(spark, warm_up, print) as watch:
+    with ExecutorWatch(SparkScheduler(spark), warm_up, print) as watch:
         eventually(lambda: any(started.iterdir()))
     never.touch()
     left = [thread for thread in threading.enumerate() if thread.name.startswith("warm-up") and thread not in before]

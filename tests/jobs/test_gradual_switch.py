@@ -82,8 +82,9 @@ class Steady(Pace):
 
 happenings = st.lists(
     st.sampled_from(["batch", "batch", "batch", "reroute", "prepare", "copied", "forget", "loss", "restart", "read ahead"]),
-    min_size=4, max_size=14,
-)  # fmt: skip
+    min_size=4,
+    max_size=14,
+)
 
 
 @settings(max_examples=120)

@@ -84,9 +84,8 @@ def test_signal_while_nothing_runs_ends_the_process(left: list[int], clock: Cloc
     assert left == [130]
 
 
-def test_last_words_that_hang_do_not_keep_the_process(left: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamtopology.jobs.local.interrupts._LAST_WORDS_SECONDS", 0.01)
-    interrupts, never = Interrupts(left.append), threading.Event()
+def test_last_words_that_hang_do_not_keep_the_process(left: list[int]) -> None:
+    interrupts, never = Interrupts(left.append, last_words_seconds=0.01), threading.Event()
     interrupts.last_words = never.wait
     interrupts.take(signal.SIGINT)
     never.set()

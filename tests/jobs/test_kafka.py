@@ -423,9 +423,11 @@ def test_a_death_around_the_commit_loses_and_doubles_nothing(kafka_broker: Broke
     topic = kafka_broker.topic()
     files = [*staged(tmp_path, 0), *staged(tmp_path, 1)]
     died = subprocess.run(
-        [sys.executable, "-c", _PUBLISHES_TWO, kafka_broker.servers, topic, *map(str, files)], check=False, timeout=60,
+        [sys.executable, "-c", _PUBLISHES_TWO, kafka_broker.servers, topic, *map(str, files)],
+        check=False,
+        timeout=60,
         env={**os.environ, VARIABLE: f"{point}:2"},
-    )  # fmt: skip
+    )
     assert died.returncode == -signal.SIGKILL
     restarted = open_sink(sink_of(kafka_broker, topic), WRITER)
     for batch in (1, 2):

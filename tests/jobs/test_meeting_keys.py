@@ -39,8 +39,10 @@ def meeting(left: str, right: str, *names: str) -> dict[str, Any]:
 def keys_as(ddl_type: str, name: str, offset: int = 0) -> pa.Table:
     """The keys, each once, as a column of that type."""
     type_ = ddl_to_arrow(f"x {ddl_type}").field(0).type
-    values = [Decimal(key) if pa.types.is_decimal(type_) else float(key) if pa.types.is_floating(type_) else key + offset
-              for key in KEYS]  # fmt: skip
+    values = [
+        Decimal(key) if pa.types.is_decimal(type_) else float(key) if pa.types.is_floating(type_) else key + offset
+        for key in KEYS
+    ]
     return pa.table({name: pa.array(values, type_), "at": pa.array([1] * len(KEYS))})
 
 

@@ -52,13 +52,22 @@ def quietly(text: str) -> None:
 
 @settings(max_examples=25)
 @given(
-    between=st.integers(0, 3), after=st.integers(0, 2), losses=st.lists(st.sampled_from(["in time", "late"]), max_size=2),
-    restarted=st.booleans(), forgets=st.booleans(), seed=st.integers(0, 99),
-)  # fmt: skip
+    between=st.integers(0, 3),
+    after=st.integers(0, 2),
+    losses=st.lists(st.sampled_from(["in time", "late"]), max_size=2),
+    restarted=st.booleans(),
+    forgets=st.booleans(),
+    seed=st.integers(0, 99),
+)
 def test_a_plan_whose_state_is_copied_ahead_changes_no_count(
-    tmp_path_factory: pytest.TempPathFactory, between: int, after: int, losses: list[str], restarted: bool,
-    forgets: bool, seed: int,
-) -> None:  # fmt: skip
+    tmp_path_factory: pytest.TempPathFactory,
+    between: int,
+    after: int,
+    losses: list[str],
+    restarted: bool,
+    forgets: bool,
+    seed: int,
+) -> None:
     flow = Flow(tmp_path_factory.mktemp("flow"), counting())
     seen = [rows_of(seed), rows_of(seed + 1)]
     for rows in seen:

@@ -49,9 +49,12 @@ def spec(replicas: int, parallelism: int | None = None, every: int = 1, mode: st
     }  # fmt: skip
     executors = [{"name": "slot", "replicas": replicas, "cpu": "1"}]
     return manifest(
-        [counts, groups, sums], {"s": "k BIGINT, g BIGINT, v BIGINT"}, executors=executors, rebalance={"mode": mode},
+        [counts, groups, sums],
+        {"s": "k BIGINT, g BIGINT, v BIGINT"},
+        executors=executors,
+        rebalance={"mode": mode},
         migration={"threshold": "64"},
-    )  # fmt: skip
+    )
 
 
 class Copying:

@@ -111,8 +111,9 @@ def test_select_where_and_columns_apply(tmp_path: Path) -> None:
     )
     expected = [
         {"dest": row["dest"], "twice": row["arr_delay"] * 2, "seq": row["seq"]}
-        for row in pq.read_table(tmp_path / "in").to_pylist() if row["arr_delay"] is not None and row["arr_delay"] > 0
-    ]  # fmt: skip
+        for row in pq.read_table(tmp_path / "in").to_pylist()
+        if row["arr_delay"] is not None and row["arr_delay"] > 0
+    ]
     descriptor = only_file(tmp_path / "in", source)
     assert rows_of([descriptor], source) == expected
     (batch,) = read(descriptor, source, columns=["seq"])

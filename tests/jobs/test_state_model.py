@@ -376,9 +376,13 @@ class StateAgainstADictionary(RuleBasedStateMachine):
     @precondition(lambda self: self.may_prepare())
     @rule(between=st.lists(some_rows, max_size=3), when=st.integers(0, 3), rows=some_rows, at=st.integers(0, 5), death=deaths)
     def move_by_copy(
-        self, between: list[list[tuple[int, int]]], when: int, rows: list[tuple[int, int]], at: int,
+        self,
+        between: list[list[tuple[int, int]]],
+        when: int,
+        rows: list[tuple[int, int]],
+        at: int,
         death: tuple[int, int | None] | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """From the lease to the first batch under the new epoch; a death may come in one of the steps."""
         steps: list[Callable[[tuple[int, int | None] | None], object]] = [self.prepare]
         steps += [lambda death, rows=rows: self.batch(rows, death) for rows in between]

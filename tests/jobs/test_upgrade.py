@@ -80,10 +80,12 @@ def test_the_newest_format_has_an_old_checkpoint_that_holds_it(tmp_path: Path) -
     """Else nothing would show tomorrow's code the files of today's: see support/old_checkpoint.py."""
     old_checkpoint.make(tmp_path / "today")
     today, newest = (
-        (json.loads((folder / "header.json").read_text().splitlines()[0])["format"],
-         (folder / "state/rows/0/0-1.delta").read_bytes()[8:10])
+        (
+            json.loads((folder / "header.json").read_text().splitlines()[0])["format"],
+            (folder / "state/rows/0/0-1.delta").read_bytes()[8:10],
+        )
         for folder in (tmp_path / "today", OLD_CHECKPOINTS[-1])
-    )  # fmt: skip
+    )
     assert newest == today
 
 

@@ -80,9 +80,13 @@ def is_late(value: Mapping[str, Any], info: BatchInfo, end_of: Callable[[int], i
 def test_every_window_is_emitted_once_when_it_closes(steps, size, slide):
     slide = min(size, slide)
     operator = prepared(
-        "window-aggregate", ["in"], time="t", size=f"{size}s", slide=f"{slide}s",
+        "window-aggregate",
+        ["in"],
+        time="t",
+        size=f"{size}s",
+        slide=f"{slide}s",
         aggregates={"rows": "count()", "total": "sum(v)", "least": "min(v)"},
-    )  # fmt: skip
+    )
     state = new_state(operator.state)
     windows: dict[tuple[Any, int], list[Any]] = defaultdict(list)
     for info, rows in batches(steps):
@@ -172,9 +176,13 @@ def counted(rows: Sequence[Mapping[str, Any]]) -> Counter:
 
 def test_a_self_join_pairs_a_stream_with_itself():
     operator = prepared(
-        "window-join", ["one", "other"], time={"one": "t", "other": "t"}, within="5s",
-        where="one.v < other.v", select=["one.k", "one.v AS low", "other.v AS high"],
-    )  # fmt: skip
+        "window-join",
+        ["one", "other"],
+        time={"one": "t", "other": "t"},
+        within="5s",
+        where="one.v < other.v",
+        select=["one.k", "one.v AS low", "other.v AS high"],
+    )
     state = new_state(operator.state)
     rows = [{"k": "a", "t": 1, "v": 1}, {"k": "a", "t": 3, "v": 2}, {"k": "a", "t": 20, "v": 3}]
     operator.begin(BatchInfo(0))

@@ -5,21 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from support.operator_world import World, manifest
+from support.operator_world import World
 
 from streamtopology.k8s.decide.steps import Delete
 from streamtopology.k8s.instants import format_time
 
 PATIENCE = 300.0
-
-
-@pytest.fixture
-def world() -> World:
-    """A topology that runs and has settled."""
-    world = World(manifest())
-    world.settle()
-    world.events.clear()
-    return world
 
 
 def lose(world: World, pod: str, reason: str = "DeletionByTaintManager") -> None:

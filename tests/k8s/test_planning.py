@@ -55,9 +55,14 @@ def report(instance: int, owners: np.ndarray) -> LoadReport:
     mine = np.where(owners == instance, 20, 0)
     busy = float(mine.sum()) / (2000 * CPU[instance])
     return LoadReport(
-        "counts", instance, instance, int(mine.sum()), busy, busy + 0.01,
+        "counts",
+        instance,
+        instance,
+        int(mine.sum()),
+        busy,
+        busy + 0.01,
         bucket_rows=np.bincount(bucket_of(HASHES, BUCKETS), mine, BUCKETS).astype(np.int64),
-    )  # fmt: skip
+    )
 
 
 def answer(batch: int, at: float, **changed: Any) -> bytes:

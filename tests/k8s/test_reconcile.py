@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import copy
-import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.operator_world import World, manifest, reasons, shape
-from support.reasons import BUSY, REBALANCED
+from support.operator_world import World, condition, manifest, reasons, routing, shape
 
-from streamtopology.contract.reason_text import describe
-from streamtopology.contract.stats import Refusal
 from streamtopology.k8s import names
-from streamtopology.k8s.decide.answers import Judgement, Scaling, Silence
+from streamtopology.k8s.decide.answers import Scaling
 from streamtopology.k8s.decide.steps import Apply, Delete, Finalizer, MakeSecret, Patch, Resize
 
 COUNTS = {"name": "counts", "inputs": ["rows"], "grouping": {"policy": "mixed", "key": "key"}, "run": "count"}
@@ -24,29 +19,8 @@ LARGE = {"name": "large", "replicas": 2, "cpu": "400m", "memory": "1Gi"}
 SMALL = {"name": "small", "replicas": 1, "cpu": "150m", "memory": "1Gi"}
 
 
-@pytest.fixture
-def world() -> World:
-    """A topology that runs and has settled."""
-    world = World(manifest())
-    world.settle()
-    world.events.clear()
-    return world
-
-
-def routing(world: World) -> dict[str, Any]:
-    return world.objects["ConfigMap", "flow-routing"]["data"]
-
-
-def condition(world: World, kind: str) -> tuple[str, str]:
-    return next((one["status"], one["reason"]) for one in world.manifest["status"]["conditions"] if one["type"] == kind)
-
-
 def run_driver_pod(world: World) -> str:
     return world.pod_names("driver")[0]
-
-
-def proposal(number: int, moved_bytes: int = 1000) -> Judgement:
-    return Judgement("reroute", REBALANCED, 1, number, b"packed", ("counts",), 0.2, 0.4, 10, moved_bytes)
 
 
 def test_a_new_topology_gets_everything_in_the_order_in_which_it_is_needed():
@@ -135,153 +109,6 @@ def test_a_resize_that_the_node_does_not_carry_out_is_a_condition(world: World, 
     world.settle()
     assert condition(world, "Degraded") == ("False", "AsExpected")
     assert ("Recovered", f"Resize{reason} is over") in world.events
-
-
-def test_more_executors_are_started_at_once(world: World):
-    world.change(executors=[{**LARGE, "replicas": 4}, SMALL])
-    world.carry_out(world.decide())
-    assert world.objects["StatefulSet", "flow-large"]["spec"]["replicas"] == 4
-    assert json.loads(routing(world)["topology"])["spec"]["executors"][0]["replicas"] == 4
-
-
-def test_scaling_ends_when_executors_have_joined_not_when_pods_are_ready(world: World):
-    world.change(executors=[{**LARGE, "replicas": 3}, SMALL])
-    world.joining = 1
-    for _ in range(3):
-        world.carry_out(world.decide())
-        world.work()
-    assert condition(world, "Reconfiguring") == ("True", "Scaling")
-    world.joining = 0
-    world.settle()
-    assert condition(world, "Reconfiguring") == ("False", "Settled")
-
-
-def test_a_scale_out_that_finds_no_room_says_so(world: World):
-    world.change(executors=[{**LARGE, "replicas": 3}, SMALL])
-    world.carry_out(world.decide())
-    world.work()
-    no_room = {"type": "PodScheduled", "status": "False", "message": "0/2 nodes are available"}
-    world.objects["Pod", "flow-large-2"]["status"] = {"phase": "Pending", "conditions": [no_room]}
-    reported = next(one for one in world.decide().status["conditions"] if one["type"] == "Reconfiguring")
-    assert reported["reason"] == "Scaling"
-    assert reported["message"] == "3 of 4 executors are ready; no node takes flow-large-2: 0/2 nodes are available"
-
-
-def test_before_the_first_batch_executors_count_when_the_driver_has_admitted_them(world: World):
-    assert world.driver is not None
-    world.driver.epoch, world.joining = None, 1
-    assert world.decide().status["executors"]["summary"] == "1/3", "one large one"
-    world.joining = 0
-    assert world.decide().status["executors"]["summary"] == "3/3"
-
-
-def test_fewer_executors_only_when_the_driver_has_left_them(world: World):
-    world.change(executors=[{**LARGE, "replicas": 1}, SMALL])
-    world.carry_out(world.decide())
-    assert json.loads(routing(world)["topology"])["spec"]["executors"][0]["replicas"] == 1
-    assert world.objects["StatefulSet", "flow-large"]["spec"]["replicas"] == 2, "the driver does not know yet"
-    assert world.decide().status["intent"]["action"] == "Scaling"
-    world.work()  # the driver takes it
-    world.settle()
-    assert world.objects["StatefulSet", "flow-large"]["spec"]["replicas"] == 1
-    assert world.pod_names("executor") == ["flow-large-0", "flow-small-0"]
-
-
-def test_a_driver_that_never_leaves_them_is_waited_for_so_long_and_no_longer(world: World):
-    world.change(executors=[{**LARGE, "replicas": 1}, SMALL])
-    world.carry_out(world.decide())
-    world.silence = Silence("no answer", world.now, 5)
-    world.now += world.settings.drain_seconds - 1
-    world.carry_out(world.decide())
-    assert world.objects["StatefulSet", "flow-large"]["spec"]["replicas"] == 2
-    world.now += 2
-    world.carry_out(world.decide())
-    assert world.objects["StatefulSet", "flow-large"]["spec"]["replicas"] == 1
-
-
-def test_drain_time_starts_when_the_driver_is_notified(world: World):
-    world.joining = 1
-    world.change(executors=[{**LARGE, "replicas": 3}, SMALL])
-    world.carry_out(world.decide())
-    world.work()
-    world.now += world.settings.drain_seconds * 10
-    world.change(executors=[{**LARGE, "replicas": 1}, SMALL])
-    world.carry_out(world.decide())
-    assert world.objects["StatefulSet", "flow-large"]["spec"]["replicas"] == 3
-    world.joining = 0
-    world.settle()
-    assert world.objects["StatefulSet", "flow-large"]["spec"]["replicas"] == 1
-
-
-def replicas(world: World, class_name: str) -> int:
-    return world.objects["StatefulSet", f"flow-{class_name}"]["spec"]["replicas"]
-
-
-@pytest.mark.parametrize("absent", ["large-1", "large-2"])
-def test_an_executor_leaves_once_the_driver_counts_on_it_no_more(world: World, absent: str):
-    """Without large-1 the driver's slots are large-0 and large-2, which has state; large-2 itself may still come."""
-    world.change(executors=[{**LARGE, "replicas": 3}, SMALL])
-    world.missing = {absent}
-    for _ in range(3):
-        world.carry_out(world.decide())
-        world.work()
-    world.change(executors=[{**LARGE, "replicas": 2}, SMALL])
-    world.carry_out(world.decide())
-    world.carry_out(world.decide())
-    assert replicas(world, "large") == 3, "the driver has large-2, or may admit it with the next batch"
-    world.work()
-    world.carry_out(world.decide())
-    assert replicas(world, "large") == 2
-
-
-def test_each_decision_of_an_autoscaler_gives_executors_all_their_time_to_hand_over(world: World):
-    world.manifest["spec"]["executors"][0].pop("replicas")
-    world.change(autoscale={"class": "large", "by": "Operator", "replicas": 4, "maxReplicas": 5})
-    world.settle()
-    world.joining = 1
-    world.scaling = Scaling(5, BUSY)
-    for _ in range(3):
-        world.carry_out(world.decide())
-        world.work()
-    assert world.manifest["status"]["intent"]["action"] == "Scaling"
-    world.now += world.settings.drain_seconds * 10
-    world.scaling = Scaling(2, BUSY)
-    world.carry_out(world.decide())
-    world.silence = Silence("no answer", world.now, 5)
-    world.now += world.settings.drain_seconds - 1
-    world.carry_out(world.decide())
-    assert replicas(world, "large") == 5
-    assert world.manifest["status"]["intent"]["target"] == "2 large, 1 small"
-    world.now += 2
-    world.carry_out(world.decide())
-    assert replicas(world, "large") == 2
-
-
-def test_a_driver_that_is_not_ready_for_a_moment_still_has_state_on_its_executors(world: World):
-    world.change(executors=[{**LARGE, "replicas": 1}, SMALL])
-    world.carry_out(world.decide())
-    world.objects["Pod", run_driver_pod(world)]["status"]["conditions"] = []
-    world.carry_out(world.decide())
-    assert replicas(world, "large") == 2
-
-
-def test_a_driver_of_the_release_before_is_believed_by_its_generation(world: World):
-    world.says_replicas = False
-    world.change(executors=[{**LARGE, "replicas": 1}, SMALL])
-    world.carry_out(world.decide())
-    world.carry_out(world.decide())
-    assert replicas(world, "large") == 2
-    world.settle()
-    assert replicas(world, "large") == 1
-
-
-def test_a_class_that_is_removed_goes_when_it_has_been_left(world: World):
-    world.change(executors=[LARGE])
-    world.carry_out(world.decide())
-    assert ("StatefulSet", "flow-small") in world.objects
-    world.settle()
-    assert ("StatefulSet", "flow-small") not in world.objects
-    assert world.pod_names("executor") == ["flow-large-0", "flow-large-1"]
 
 
 def test_other_code_restarts_the_driver_and_nobody_else(world: World):
@@ -382,148 +209,6 @@ def test_invalid_manifest_is_reported_in_full_and_touches_nothing(world: World):
     assert world.objects == before
 
 
-def test_a_proposal_is_published_once_and_waited_for(world: World):
-    assert world.driver is not None
-    number = world.driver.newest + 1
-    world.judgement = proposal(number)
-    assert reasons(world.decide().steps) == ["apply ConfigMap flow-routing"]
-    world.carry_out(world.decide())
-    assert routing(world)["epochNumber"] == str(number)
-    assert routing(world)["epochState"] == "ready"
-    assert world.decide().steps == ()
-    assert world.decide().target.request.may_judge is False
-    world.settle()
-    assert world.driver.epoch == number
-    assert [reason for reason, _ in world.events if reason == "Rerouting"] == ["Rerouting"]
-
-
-def test_a_proposal_for_another_generation_is_not_published(world: World):
-    world.change(rebalance={"interval": "3s"})
-    world.settle()
-    world.judgement = proposal(world.driver.newest + 1)
-    assert world.decide().steps == ()
-
-
-def test_large_state_is_copied_ahead_by_a_job(world: World):
-    number = world.driver.newest + 1
-    world.judgement = proposal(number, moved_bytes=2**30)
-    world.carry_out(world.decide())
-    assert routing(world)["epochState"] == "prepared"
-    job = world.objects["Job", f"flow-migrate-{number}"]
-    assert job["spec"]["template"]["spec"]["containers"][0]["args"][-1] == str(number)
-    world.work()
-    assert world.driver.epoch == number - 1
-    is_complete(world, number)
-    world.settle()
-    assert world.driver.epoch == number
-
-
-def migrate_ahead(world: World) -> int:
-    """The number of an epoch whose migration Job has been made, and that nobody asks for any more."""
-    number = world.driver.newest + 1
-    world.judgement = proposal(number, moved_bytes=2**30)
-    world.carry_out(world.decide())
-    world.judgement = None
-    return number
-
-
-def is_complete(world: World, number: int) -> None:
-    """The epoch's migration Job has done."""
-    world.objects["Job", f"flow-migrate-{number}"]["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
-
-
-def test_a_migration_that_fails_withdraws_its_epoch(world: World):
-    number = migrate_ahead(world)
-    failed = {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "message": "too often"}
-    world.objects["Job", f"flow-migrate-{number}"]["status"] = {"conditions": [failed]}
-    world.settle()
-    assert "epochNumber" not in routing(world)
-    assert ("Job", f"flow-migrate-{number}") not in world.objects
-    assert "MigrationFailed" in dict(world.events)
-
-
-def test_state_moves_with_the_batches_after_three_failed_migrations(world: World):
-    failed = {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "message": "too often"}
-    for _ in range(3):
-        number = migrate_ahead(world)
-        assert routing(world)["epochState"] == "prepared"
-        world.objects["Job", f"flow-migrate-{number}"]["status"] = {"conditions": [failed]}
-        world.settle()
-    assert "state moves in portions" in dict(world.events)["MigrationFailed"]
-    number = migrate_ahead(world)
-    assert routing(world)["epochState"] == "ready"
-    assert ("Job", f"flow-migrate-{number}") not in world.objects
-    world.settle()
-    world.change(migration={"resources": {"memory": "2Gi"}})
-    world.settle()
-    number = world.driver.newest + 1
-    world.judgement = replace(proposal(number, moved_bytes=2**30), generation=2)
-    world.carry_out(world.decide())
-    assert routing(world)["epochState"] == "prepared", "the manifest may have mended it"
-    limits = world.objects["Job", f"flow-migrate-{number}"]["spec"]["template"]["spec"]["containers"][0]["resources"]
-    assert limits == {"requests": {"cpu": "100m", "memory": "2Gi"}, "limits": {"cpu": "500m", "memory": "2Gi"}}
-
-
-def test_a_successful_migration_forgets_those_that_failed(world: World):
-    failed = {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "message": "too often"}
-    number = migrate_ahead(world)
-    world.objects["Job", f"flow-migrate-{number}"]["status"] = {"conditions": [failed]}
-    world.settle()
-    assert routing(world)["failedMigrations"] == "1"
-    is_complete(world, migrate_ahead(world))
-    world.settle()
-    assert "failedMigrations" not in routing(world)
-
-
-def test_a_migration_is_stopped_by_an_operator_killed_as_it_gave_up_the_epoch(world: World):
-    number = migrate_ahead(world)
-    world.change(rebalance={"tolerance": 0.3})
-    world.carry_out(world.decide(), steps=1)
-    assert "epochNumber" not in routing(world)
-    world.settle()
-    assert ("Job", f"flow-migrate-{number}") not in world.objects
-
-
-def test_a_migration_that_has_done_is_no_migration_of_the_next_epoch_of_that_number(world: World):
-    number = migrate_ahead(world)
-    is_complete(world, number)
-    world.change(migration={"threshold": "1Mi"})
-    world.settle()
-    assert world.driver.newest == number - 1
-    assert ("Job", f"flow-migrate-{number}") not in world.objects
-
-
-def test_the_migration_of_an_epoch_that_was_active_stays_to_be_looked_at(world: World):
-    number = migrate_ahead(world)
-    is_complete(world, number)
-    world.settle()
-    world.change(operators=[{**COUNTS, "run": "own.module:Class"}])
-    world.settle()
-    assert ("Job", f"flow-migrate-{number}") in world.objects
-
-
-def test_an_epoch_that_the_driver_refuses_is_withdrawn(world: World):
-    number = world.driver.newest + 1
-    world.judgement, world.refused = proposal(number), Refusal(number, None, "another generation")
-    world.carry_out(world.decide())
-    world.judgement = None
-    world.settle()
-    assert "epochNumber" not in routing(world)
-    (reported,) = [message for reason, message in world.events if reason == "EpochRefused"]
-    assert world.refused.why in reported
-
-
-def test_a_recommendation_is_reported_and_left(world: World):
-    world.judgement = Judgement("recommend", REBALANCED, 1, 9, b"", ("counts",), 0.2, 0.4, 10, 1000)
-    decision = world.decide()
-    assert decision.steps == ()
-    assert decision.status["recommendation"]["stages"] == ["counts"]
-    assert "saves 200 ms a batch" in decision.status["recommendation"]["text"]
-    world.carry_out(decision)
-    assert condition(world, "Balanced") == ("False", "Recommended")
-    assert [event.reason for event in world.decide().events] == [], "the same advice once"
-
-
 def test_status_that_was_lost_is_rebuilt(world: World):
     world.manifest["spec"]["executors"][0].pop("replicas")
     world.change(autoscale={"class": "large", "by": "Operator", "replicas": 1, "maxReplicas": 5})
@@ -541,66 +226,6 @@ def test_status_that_was_lost_is_rebuilt(world: World):
     }
     assert rebuilt["autoscale"]["desired"] == 3
     assert world.objects == objects
-
-
-def test_the_autoscaler_decides_in_status_and_never_in_spec(world: World):
-    world.manifest["spec"]["executors"][0].pop("replicas")
-    world.change(autoscale={"class": "large", "by": "Operator", "replicas": 2, "maxReplicas": 4})
-    world.settle()
-    spec = copy.deepcopy(world.manifest["spec"])
-    world.scaling = Scaling(9, BUSY)
-    world.settle()
-    reported = [message for reason, message in world.events if reason == "Scaling"]
-    assert len(reported) == 1
-    assert reported[0].endswith(f"executor class large replicas: 2 -> 4 (generation 2); {describe(BUSY)}")
-    status = world.manifest["status"]["autoscale"]
-    assert (status["desired"], status["replicas"]) == (4, 4), "within the bounds"
-    assert status["selector"].endswith("streamtopology.dev/class=large")
-    assert status["reason"] == describe(BUSY)
-    assert world.manifest["spec"] == spec
-
-
-def test_scaling_reason_survives_operator_kill_and_is_reported_once(world: World):
-    world.manifest["spec"]["executors"][0].pop("replicas")
-    world.change(autoscale={"class": "large", "by": "Operator", "replicas": 2, "maxReplicas": 4})
-    world.settle()
-    world.scaling = Scaling(3, BUSY)
-    world.carry_out(world.decide(), steps=0)
-    world.events.clear()
-    world.scaling = None
-    world.settle()
-    assert describe(BUSY) in dict(world.events)["Scaling"]
-    world.change(operators=[{**COUNTS, "grouping": {"policy": "fields", "key": "key"}}])
-    world.settle()
-    assert dict(world.events)["Routing"].endswith("(generation 3)")
-
-
-def test_kubectl_scale_is_a_change_of_the_class(world: World):
-    world.manifest["spec"]["executors"][0].pop("replicas")
-    world.change(autoscale={"class": "large", "by": "External", "replicas": 2})
-    world.settle()
-    world.change(autoscale={"class": "large", "by": "External", "replicas": 5})
-    world.settle()
-    assert len(world.pod_names("executor")) == 6
-    assert world.manifest["status"]["autoscale"]["replicas"] == 5
-
-
-def test_a_bound_that_holds_what_was_asked_for_is_reported(world: World):
-    world.manifest["spec"]["executors"][0].pop("replicas")
-    world.change(autoscale={"class": "large", "by": "External", "replicas": 9, "maxReplicas": 3})
-    world.settle()
-    status = world.manifest["status"]["autoscale"]
-    assert (status["replicas"], status["reason"]) == (3, "9 replicas were asked for; maxReplicas is 3")
-
-
-def test_nobody_scales_where_nobody_may(world: World):
-    world.manifest["spec"]["executors"][0].pop("replicas")
-    world.change(autoscale={"class": "large", "by": "External", "replicas": 3})
-    world.settle()
-    world.change(autoscale={"class": "large", "by": "Nobody", "replicas": 1})
-    world.scaling = Scaling(5, "busy 95 %")
-    world.settle()
-    assert world.manifest["status"]["autoscale"]["replicas"] == 3
 
 
 def test_foreign_change_is_reverted(world: World):

@@ -184,8 +184,9 @@ def test_a_pre_copy_has_the_drivers_sidecars_and_its_own_end():
 def test_an_executor_has_limits_equal_to_its_requests_and_no_token():
     made = stateful_set()
     assert container(made)["resources"] == {
-        "requests": {"cpu": "450m", "memory": "1Gi"}, "limits": {"cpu": "450m", "memory": "1Gi"}
-    }  # fmt: skip
+        "requests": {"cpu": "450m", "memory": "1Gi"},
+        "limits": {"cpu": "450m", "memory": "1Gi"},
+    }
     assert made["spec"]["template"]["spec"]["automountServiceAccountToken"] is False
     assert made["spec"]["updateStrategy"] == {"type": "OnDelete"}
     assert container(made)["name"] == "executor"

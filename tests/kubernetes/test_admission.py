@@ -80,8 +80,10 @@ def test_a_webhook_that_changes_images_and_requests_is_reported_and_not_fought(
 
 def raised(pod: Object) -> list[Object]:
     """Gives each executor 500m, as a policy of the cluster has it."""
-    resources = [{"op": "replace", "path": f"/spec/containers/0/resources/{part}/cpu", "value": "500m"}
-                 for part in ("limits", "requests")]  # fmt: skip
+    resources = [
+        {"op": "replace", "path": f"/spec/containers/0/resources/{part}/cpu", "value": "500m"}
+        for part in ("limits", "requests")
+    ]
     container = pod["spec"]["containers"][0]
     return resources if container["name"] == "executor" and container["resources"]["limits"]["cpu"] != "500m" else []
 

@@ -78,7 +78,7 @@ def test_a_namespace_that_cannot_be_listed_yet_is_left_alone_and_holds_up_no_oth
 
 def test_an_api_server_that_is_away_for_a_minute_and_comes_back(
     topologies: Topologies, api_server: ApiServer, operator: OperatorThread
-):  # fmt: skip
+):
     """Takes one to two minutes: the server is really away, for longer than anybody waits for an answer and than kopf tries
     before it gives a call up. Watches break and have expired when it is back; what is changed then is noticed."""
     with operator:
@@ -101,7 +101,7 @@ def test_an_api_server_that_is_away_for_a_minute_and_comes_back(
 
 def test_an_api_server_that_hangs_for_longer_than_a_call_may_take(
     topologies: Topologies, api_server: ApiServer, operator: OperatorThread
-):  # fmt: skip
+):
     """Takes about a minute: it hangs until the operator has given up a call, which it does after REQUEST_SECONDS."""
     with operator:
         topologies.create(manifest("flow", rebalance=QUIET))

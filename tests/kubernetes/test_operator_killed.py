@@ -93,9 +93,7 @@ class Doomed:
 
 
 @pytest.fixture
-def doomed(
-    topologies: Topologies, api_server: ApiServer, drivers: FakeDrivers, monkeypatch: pytest.MonkeyPatch
-) -> Doomed:  # fmt: skip
+def doomed(topologies: Topologies, api_server: ApiServer, drivers: FakeDrivers, monkeypatch: pytest.MonkeyPatch) -> Doomed:
     return Doomed(topologies, api_server, drivers, monkeypatch)
 
 
@@ -121,9 +119,13 @@ def test_every_point_is_one_at_which_it_is_killed():
 
 def test_a_point_that_is_none_ends_the_process_at_its_start():
     reported = subprocess.run(
-        [sys.executable, "-m", "streamtopology.k8s"], env={failpoints.VARIABLE: "after-apply-Configmap"},
-        capture_output=True, text=True, check=False, timeout=60,
-    )  # fmt: skip
+        [sys.executable, "-m", "streamtopology.k8s"],
+        env={failpoints.VARIABLE: "after-apply-Configmap"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
     assert reported.returncode == 1
     assert "UnknownFailpoint: STREAMTOPOLOGY_CRASH_AT=after-apply-Configmap: expected one of" in reported.stderr
 
@@ -208,9 +210,7 @@ def test_killed_as_state_is_copied_ahead(
 
 
 @pytest.mark.parametrize("point", GIVING_UP)
-def test_killed_as_it_gives_up_an_epoch_that_another_topology_has_overtaken(
-    topologies: Topologies, doomed: Doomed, point: str
-):  # fmt: skip
+def test_killed_as_it_gives_up_an_epoch_that_another_topology_has_overtaken(topologies: Topologies, doomed: Doomed, point: str):
     """Nothing may continue to copy for a withdrawn epoch."""
     with doomed.working() as operator:
         topologies.create(manifest("flow", migration={"threshold": "1"}))

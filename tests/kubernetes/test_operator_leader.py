@@ -151,9 +151,10 @@ def test_an_operator_that_was_stopped_finds_its_lease_lost_and_writes_over_nothi
             eventually(lambda: "second waits for the lease" in second.output)
             with stopped(first.process):
                 topologies.change(
-                    "flow", executors=[{**LARGE, "replicas": 3}, SMALL],
+                    "flow",
+                    executors=[{**LARGE, "replicas": 3}, SMALL],
                     operators=[{**COUNTS, "grouping": {"policy": "fields", "key": "key"}}],
-                )  # fmt: skip
+                )
                 eventually(lambda: settled(topologies, 2), 120)
                 assert holder(api_server, topologies.namespace) == "second"
                 before = written(topologies)
@@ -172,10 +173,15 @@ def test_watches_of_fifty_namespaces_leave_the_lease_its_connection(
     for name in others:
         topologies.core.create_namespace(client.V1Namespace(metadata=client.V1ObjectMeta(name=name)))
     with OperatorProcess(
-        api_server, tmp_path / "log", POD_NAME="many", POD_NAMESPACE=topologies.namespace,
-        STREAMTOPOLOGY_LEADER_ELECTION="true", STREAMTOPOLOGY_WATCH_NAMESPACES=",".join([*others, topologies.namespace]),
-        STREAMTOPOLOGY_IMAGE=IMAGE, STREAMTOPOLOGY_DRIVER_URL=drivers.url,
-    ) as operator:  # fmt: skip
+        api_server,
+        tmp_path / "log",
+        POD_NAME="many",
+        POD_NAMESPACE=topologies.namespace,
+        STREAMTOPOLOGY_LEADER_ELECTION="true",
+        STREAMTOPOLOGY_WATCH_NAMESPACES=",".join([*others, topologies.namespace]),
+        STREAMTOPOLOGY_IMAGE=IMAGE,
+        STREAMTOPOLOGY_DRIVER_URL=drivers.url,
+    ) as operator:
         topologies.create(manifest("flow", rebalance=QUIET))
         eventually(lambda: settled(topologies, 1), 300)
         settled_at = renewed(api_server, topologies.namespace)

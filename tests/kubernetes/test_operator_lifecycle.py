@@ -181,10 +181,12 @@ def test_a_scale_in_waits_for_the_driver(topologies: Topologies, drivers: FakeDr
 def test_kubectl_scale(topologies: Topologies, api_server: ApiServer):
     topologies.create(
         manifest(
-            "flow", rebalance=QUIET, executors=[{"name": "large", "cpu": "400m"}, SMALL],
+            "flow",
+            rebalance=QUIET,
+            executors=[{"name": "large", "cpu": "400m"}, SMALL],
             autoscale={"class": "large", "by": "External", "replicas": 1, "maxReplicas": 3},
         )
-    )  # fmt: skip
+    )
     eventually(lambda: settled(topologies, "flow"))
     api_server.kubectl("scale", "stopo/flow", "--replicas=3", f"--namespace={topologies.namespace}")
     eventually(lambda: settled(topologies, "flow", 2))

@@ -154,6 +154,7 @@ def test_missing_permission_is_reported_and_the_watch_resumes_once_granted(
                 "create", "role", "driver", "-n", namespace, "--verb=get,list,watch", "--resource=configmaps",
                 f"--resource-name={NAME}",
             )  # fmt: skip
-            api_server.kubectl("create", "rolebinding", "driver", "-n", namespace, "--role=driver",
-                               f"--serviceaccount={namespace}:driver")  # fmt: skip
+            api_server.kubectl(
+                "create", "rolebinding", "driver", "-n", namespace, "--role=driver", f"--serviceaccount={namespace}:driver"
+            )
             watched.wait_for(["1"])

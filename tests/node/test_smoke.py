@@ -55,8 +55,14 @@ def test_services_are_found_by_name_and_headless_ones_name_every_pod(node: Node,
     for each in servers:
         each["metadata"]["labels"] = {"app": "web"}
     selector = {"app": "web"}
-    apply(node, namespace, *servers, pod("caller", "exec sleep 3600"),
-          service("web", selector=selector), service("web-pods", selector=selector, clusterIP="None"))  # fmt: skip
+    apply(
+        node,
+        namespace,
+        *servers,
+        pod("caller", "exec sleep 3600"),
+        service("web", selector=selector),
+        service("web-pods", selector=selector, clusterIP="None"),
+    )
     for name in ("one", "two", "caller"):
         wait_for_pod(node, namespace, name)
     eventually(lambda: in_pod(node, namespace, "caller", "wget -qO- http://web/ || true").strip() in {"one", "two"})

@@ -26,9 +26,14 @@ def test_state_moves_over_several_batches(runner: Runner, threshold: str | int) 
     feed = Feed(runner.folder / "rows", 6_000)
     operator = counting("words", "simple", **{"with": {"costPerTuple": "10us"}})  # which moves most keys whenever it plans
     given = manifest(
-        "portions", [files(feed.folder)], [operator], [memory_sink("portion-counts", "words")], trigger={},
-        migration={"threshold": threshold, "portion": PORTION}, rebalance={"interval": "1s", "tolerance": 0.02},
-    )  # fmt: skip
+        "portions",
+        [files(feed.folder)],
+        [operator],
+        [memory_sink("portion-counts", "words")],
+        trigger={},
+        migration={"threshold": threshold, "portion": PORTION},
+        rebalance={"interval": "1s", "tolerance": 0.02},
+    )
     with runner.running(given) as running:
         history = running.history
 

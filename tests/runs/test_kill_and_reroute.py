@@ -29,11 +29,14 @@ def test_a_rerouted_run_equals_a_group_by_and_keys_are_where_the_table_says(runn
     given = manifest(
         "rerouted",
         [files(feed.folder)],
-        [counting("first", **{"with": {"emit": "tuples", "costPerTuple": "20us"}}),
-         counting("second", of="first", **{"with": {"costPerTuple": "20us"}})],
+        [
+            counting("first", **{"with": {"emit": "tuples", "costPerTuple": "20us"}}),
+            counting("second", of="first", **{"with": {"costPerTuple": "20us"}}),
+        ],
         [memory_sink("rerouted", "second")],
-        trigger={}, rebalance={"interval": "1s", "tolerance": 0.02},
-    )  # fmt: skip
+        trigger={},
+        rebalance={"interval": "1s", "tolerance": 0.02},
+    )
     with runner.running(given) as running:
         history = running.history
         feed.until(running, lambda: any(change.keys_moved for change in history.reconfigurations))
@@ -64,9 +67,7 @@ def test_a_rerouted_run_equals_a_group_by_and_keys_are_where_the_table_says(runn
 @pytest.mark.parametrize(("slot", "policy"), [("large-1", "mixed"), ("small-0", "partial-key")])
 def test_an_executor_killed_in_a_batch_costs_one_attempt(runner: Runner, gate: Gate, slot: str, policy: str) -> None:
     expected = write_all(runner.folder / "rows")
-    given = manifest(
-        "orphaned", [files(runner.folder / "rows")], [gated(gate, policy)], [memory_sink("orphaned", "counts")]
-    )  # fmt: skip
+    given = manifest("orphaned", [files(runner.folder / "rows")], [gated(gate, policy)], [memory_sink("orphaned", "counts")])
     with runner.running(given) as running:
         running.wait_until(lambda: gate.waiting() == 3)
         kill_executor(runner.embedded.cluster, slot)

@@ -56,9 +56,12 @@ def moves(history: History, operator: str) -> list[int]:
 
 
 def run(
-    runner: Runner, name: str, operators: list[dict[str, Any]], sinks: dict[str, str],
+    runner: Runner,
+    name: str,
+    operators: list[dict[str, Any]],
+    sinks: dict[str, str],
     answered: Callable[[History, int], bool],
-) -> Ran:  # fmt: skip
+) -> Ran:
     """Run these operators until they have answered the stream, then, with other keys frequent, until they have again.
 
     sinks: sink -> the operator that it shows; answered: have all, later than with that batch?

@@ -32,9 +32,7 @@ def given(name: str, folder: Path, large: int, small: int = 1, **of_counts: Any)
         counting(**of_counts), counting("hashed", "fields"), counting("spread", "partial-key", aggregateEvery=HELD_BACK),
     ]  # fmt: skip
     sinks = [memory_sink(f"{name}-{sink}", operator) for sink, operator in SINKS.items()]
-    return manifest(
-        name, [files(folder)], operators, sinks, trigger={}, executors=executors, rebalance={"interval": "1s"}
-    )  # fmt: skip
+    return manifest(name, [files(folder)], operators, sinks, trigger={}, executors=executors, rebalance={"interval": "1s"})
 
 
 def feed_until_merged(feed: Feed, running: Running) -> None:

@@ -65,9 +65,13 @@ def test_policy_tolerance_and_cpu_change_while_it_runs(runner: Runner) -> None:
 
     def given(policy: str, tolerance: float = 0.08, **changed: Any) -> dict[str, Any]:
         return manifest(
-            "changing", [files(feed.folder)], [counting(policy=policy, aggregateEvery=2, **changed)],
-            [memory_sink("changing", "counts")], trigger={}, rebalance={"tolerance": tolerance, "interval": "1s"},
-        )  # fmt: skip
+            "changing",
+            [files(feed.folder)],
+            [counting(policy=policy, aggregateEvery=2, **changed)],
+            [memory_sink("changing", "counts")],
+            trigger={},
+            rebalance={"tolerance": tolerance, "interval": "1s"},
+        )
 
     def apply(changed: dict[str, Any]) -> str:
         return control_socket.ask("changing", "apply", path=str(runner.save(changed)))
@@ -98,9 +102,13 @@ def test_run_that_does_not_decide_follows_the_operator(runner: Runner) -> None:
 
     def given(policy: str = "mixed", **changed: Any) -> dict[str, Any]:
         return manifest(
-            "followed", [files(feed.folder)], [counting(policy=policy, **changed)], [memory_sink("followed", "counts")],
-            trigger={}, rebalance={"tolerance": 0.01, "interval": "1s"},
-        )  # fmt: skip
+            "followed",
+            [files(feed.folder)],
+            [counting(policy=policy, **changed)],
+            [memory_sink("followed", "counts")],
+            trigger={},
+            rebalance={"tolerance": 0.01, "interval": "1s"},
+        )
 
     def take(generation: int, reported: dict[str, Any], planned: PlannedEpoch | None = None) -> None:
         follower.take(config_map(RoutingMap(parse(reported), generation, planned)))
@@ -166,8 +174,9 @@ def test_a_stop_with_drain_publishes_what_is_held_back_and_what_is_open(
     rows = runner.folder / "rows"
     timed = files(rows) | {"watermark": {"column": "value", "delay": "1h"}}  # values, 0 to 999, as epoch seconds
     split = counting(policy="partial-key", aggregateEvery=100)
-    windows = counting("windows", run="window-aggregate",
-                       **{"with": {"time": "value", "size": "250s", "aggregates": {"count": "count()"}}})  # fmt: skip
+    windows = counting(
+        "windows", run="window-aggregate", **{"with": {"time": "value", "size": "250s", "aggregates": {"count": "count()"}}}
+    )
 
     def given(**trigger: Any) -> dict[str, Any]:
         sinks = [memory_sink("merged", "counts"), memory_sink("closed", "windows")]
@@ -198,9 +207,12 @@ def test_rows_that_spark_reads_are_counted_along_with_rows_of_files(runner: Runn
     expected = sum((write_rows(rows, number) for number in range(3)), Counter[int]())
     ticks = {"name": "ticks", "format": "rate", "options": {"rowsPerSecond": 2000}, "select": ["value % 7 AS key", "value"]}
     given = manifest(
-        "both", [files(rows), ticks], [counting(), counting("ticked", of="ticks", policy="partial-key")],
-        [memory_sink("filed", "counts"), memory_sink("ticked", "ticked")], trigger={},
-    )  # fmt: skip
+        "both",
+        [files(rows), ticks],
+        [counting(), counting("ticked", of="ticks", policy="partial-key")],
+        [memory_sink("filed", "counts"), memory_sink("ticked", "ticked")],
+        trigger={},
+    )
     history = runner.run(given, Until(batches=6))
     assert counts_in("filed") == expected
     ticked = counts_in("ticked")

@@ -168,9 +168,10 @@ def test_a_tuple_that_fails_is_set_aside_where_the_manifest_says_so(runner: Runn
     operator = counting(run="picky.py:Picky")
     (runner.folder / "picky.py").write_text(PICKY.format(worst=-7))
     runner.run(
-        manifest("lenient", [files(runner.folder / "rows")], [operator], [memory_sink("lenient", "counts")],
-                 onBadTuple="deadLetter")
-    )  # fmt: skip
+        manifest(
+            "lenient", [files(runner.folder / "rows")], [operator], [memory_sink("lenient", "counts")], onBadTuple="deadLetter"
+        )
+    )
     assert counts_in("lenient") == expected - Counter([key])
     letters = (runner.folder / "lenient" / "checkpoint" / "dead-letters").glob("*.jsonl")
     (letter,) = [json.loads(line) for path in letters for line in path.read_text().splitlines()]
@@ -230,9 +231,12 @@ def test_full_disk_stops_the_run_and_free_space_resumes_it(
 ) -> None:
     expected = write_all(runner.folder / "rows")
     given = manifest(
-        "cramped", [files(runner.folder / "rows")], [gated(gate)], [memory_sink("cramped", "counts")],
+        "cramped",
+        [files(runner.folder / "rows")],
+        [gated(gate)],
+        [memory_sink("cramped", "counts")],
         checkpoint=str(small_disk("4m") / "checkpoint"),
-    )  # fmt: skip
+    )
     before: dict[int, int] = {}
 
     def run_until_full() -> None:

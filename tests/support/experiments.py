@@ -41,10 +41,17 @@ LOADED = replace(
     DICE,
     id="dice-loaded",
     title="Loaded <dice>",
-    claims=(*DICE.claims, Claim("a die shows 6 always", lambda s: s["mean of a die"] == 6, {"mean of a die": 6.0},
-                                why_not="these dice are fair & square")),
+    claims=(
+        *DICE.claims,
+        Claim(
+            "a die shows 6 always",
+            lambda s: s["mean of a die"] == 6,
+            {"mean of a die": 6.0},
+            why_not="these dice are fair & square",
+        ),
+    ),
     stand_in="numpy's generator for <real> dice",
-)  # fmt: skip
+)
 
 
 def fails(parameters: Parameters, runs: int, seed: int, progress: Progress) -> Measured:

@@ -121,8 +121,9 @@ def kafka_broker() -> Iterator[Broker]:
     )  # fmt: skip
     process = subprocess.Popen(
         [java, "-Xmx512m", "-Xms128m", "-XX:+UseSerialGC", "-cp", classpath, "kafka.Kafka", str(settings)],
-        stdout=log, stderr=log,
-    )  # fmt: skip
+        stdout=log,
+        stderr=log,
+    )
     try:
         broker = Broker(f"127.0.0.1:{broker_port}", f"127.0.0.1:{secured_port}")
         _wait_until_up(broker, process, home / "broker.log")

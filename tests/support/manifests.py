@@ -20,9 +20,12 @@ EXECUTORS = [
 
 
 def manifest(
-    name: str, sources: Sequence[Mapping[str, Any]], operators: Sequence[Mapping[str, Any]],
-    sinks: Sequence[Mapping[str, Any]], **spec: Any,
-) -> dict[str, Any]:  # fmt: skip
+    name: str,
+    sources: Sequence[Mapping[str, Any]],
+    operators: Sequence[Mapping[str, Any]],
+    sinks: Sequence[Mapping[str, Any]],
+    **spec: Any,
+) -> dict[str, Any]:
     """A manifest for the executors of the shared cluster; it ends with the input unless `spec` says otherwise."""
     return {
         "apiVersion": "streamtopology.dev/v1alpha1",

@@ -311,6 +311,16 @@ def shape(world: World) -> dict[str, Any]:
     return left
 
 
+def condition(world: World, kind: str) -> tuple[str, str]:
+    """Status and reason of the condition `kind`, as it is in the topology's status."""
+    return next((one["status"], one["reason"]) for one in world.manifest["status"]["conditions"] if one["type"] == kind)
+
+
+def routing(world: World) -> dict[str, Any]:
+    """What the routing ConfigMap holds."""
+    return world.objects["ConfigMap", "flow-routing"]["data"]
+
+
 def reasons(steps: Sequence[Step]) -> list[str]:
     return [str(step) for step in steps]
 

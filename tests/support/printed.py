@@ -42,9 +42,14 @@ def clone(target: Path) -> Path:
 def run(script: str, folder: Path, seconds: float) -> str:
     """Run the lines with bash until one fails, and return all that they printed. AssertionError: one failed."""
     done = subprocess.run(
-        [*_SHELL, script], cwd=folder, env=_environment(), check=False, timeout=seconds,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
+        [*_SHELL, script],
+        cwd=folder,
+        env=_environment(),
+        check=False,
+        timeout=seconds,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
     printed = done.stdout.decode(errors="replace")
     assert done.returncode == 0, f"exit code {done.returncode}:\n{printed}"
     return printed

@@ -48,8 +48,10 @@ class S3Server:
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [binary(), f"127.0.0.1:{self.port}", self._folder],
-                env={**os.environ, **self.environment}, stdout=log, stderr=log,
-            )  # fmt: skip
+                env={**os.environ, **self.environment},
+                stdout=log,
+                stderr=log,
+            )
         deadline = time.monotonic() + _START_SECONDS
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > deadline:

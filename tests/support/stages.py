@@ -182,12 +182,18 @@ class Flow:
     """
 
     def __init__(
-        self, folder: Path, manifest: Mapping[str, Any], base_dir: Path | None = None,
-        router: Callable[[ExecutionPlan, Checkpoint], Router] = Routes, clock: Callable[[], float] = lambda: 0.0,
-        sink: Callable[[str, Checkpoint], Sink] = lambda name, checkpoint: Kept(), checkpoint: str | None = None,
-        compaction: Callable[[Checkpoint], Compaction] = Compaction, wall_clock: Callable[[], float] = time.time,
+        self,
+        folder: Path,
+        manifest: Mapping[str, Any],
+        base_dir: Path | None = None,
+        router: Callable[[ExecutionPlan, Checkpoint], Router] = Routes,
+        clock: Callable[[], float] = lambda: 0.0,
+        sink: Callable[[str, Checkpoint], Sink] = lambda name, checkpoint: Kept(),
+        checkpoint: str | None = None,
+        compaction: Callable[[Checkpoint], Compaction] = Compaction,
+        wall_clock: Callable[[], float] = time.time,
         worker: Callable[[], WorkerCache] = WorkerCache,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._compaction_of = compaction
         self._worker_of = worker
         self._folder = folder
@@ -425,7 +431,7 @@ class OneProcess:
 
     def _exchange(
         self, attempt: Attempt, partitions: Iterable[int], task: Callable[[AttemptContext], list[pa.Buffer]]
-    ) -> list[list[bytes]]:  # fmt: skip
+    ) -> list[list[bytes]]:
         """By receiving partition, the envelope of each task, in no order that may be relied upon."""
         received: list[list[bytes]] = [[] for _ in range(attempt.partitions)]
         for partition in partitions:

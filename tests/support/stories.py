@@ -10,7 +10,22 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from streamtopology.routing.table.hashing import hash_int64
-from support.stages import SLOTS, Flow, Loss, random_table
+from support.stages import SLOTS, Flow, Loss, manifest, random_table
+
+MIXED = {"policy": "mixed", "key": "k"}
+COUNTS = {"name": "counts", "inputs": ["s"], "grouping": MIXED, "run": "count"}
+CHAIN = manifest(
+    [
+        COUNTS | {"with": {"emit": "tuples"}},
+        {"name": "groups", "inputs": ["counts"], "grouping": {"policy": "mixed", "key": "g"}, "run": "count"},
+        {
+            "name": "spread", "inputs": ["counts"], "grouping": MIXED, "run": "quantiles",
+            "with": {"column": "v", "min": 0, "max": 99, "quantiles": [0.5, 0.9]},
+        },
+    ],
+    {"s": "k BIGINT, g STRING, v BIGINT"},
+)  # fmt: skip
+"""A chain of operators on the columns of `some_rows`."""
 
 losses = st.builds(Loss, st.integers(0, 3), st.integers(0, SLOTS - 1), st.booleans())
 steps = st.fixed_dictionaries(

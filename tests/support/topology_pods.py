@@ -135,7 +135,7 @@ def _stateful_set(topology: Topology, executor: ExecutorClass, namespace: str, i
 
 def _container(
     image: Image, shared: str, name: str, requests: Object, limits: Object, environment: Mapping[str, str]
-) -> Object:  # fmt: skip
+) -> Object:
     fields = ("metadata.name", "status.podIP")
     env = [
         {"name": key, "valueFrom": {"fieldRef": {"fieldPath": value}}} if value in fields else {"name": key, "value": value}

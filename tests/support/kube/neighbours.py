@@ -32,9 +32,11 @@ class Module:
 
 KEDA = Module("github.com/kedacore/keda/v2", "v2.18.1", "h1:h6bRt/IOxxtZpJlHSqhdH/lcInH7Z9obxg/JvWOmGAw=", "config/crd/bases")
 PROMETHEUS_OPERATOR = Module(
-    "github.com/prometheus-operator/prometheus-operator", "v0.85.0", "h1:M5xLCLEoaW2IJfnuCwFzzpL+jSVQu3KGT84Pye+fW8s=",
+    "github.com/prometheus-operator/prometheus-operator",
+    "v0.85.0",
+    "h1:M5xLCLEoaW2IJfnuCwFzzpL+jSVQu3KGT84Pye+fW8s=",
     "example/prometheus-operator-crd",
-)  # fmt: skip
+)
 OPERATOR_FRAMEWORK = Module(
     "github.com/operator-framework/api", "v0.33.0", "h1:Tdu9doXz6Key2riIiP3/JPahHEgFBXAqyWQN4kOITS8=", "crds"
 )

@@ -139,9 +139,7 @@ class OperatorProcess:
 
     def __enter__(self) -> Self:
         with self._log.open("a") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", self._module], env=self._environment, stdout=log, stderr=log
-            )  # fmt: skip
+            self.process = subprocess.Popen([sys.executable, "-m", self._module], env=self._environment, stdout=log, stderr=log)
         return self
 
     def __exit__(self, *_: object) -> None:

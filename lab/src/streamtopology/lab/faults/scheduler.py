@@ -22,10 +22,6 @@ class Died(BaseException):
     """The process is gone. Not an Exception: nobody is there to handle it."""
 
 
-class Stuck(Exception):
-    """No task can continue, or there is no end."""
-
-
 @dataclass(eq=False)
 class Process:
     """A simulated process on `host`. `role`: driver, executor, copier or world. It stands still until `frozen_until`."""

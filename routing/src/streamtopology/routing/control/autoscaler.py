@@ -67,7 +67,7 @@ History = tuple[Recommendation, ...]
 
 
 @dataclass(frozen=True)
-class Decision:
+class ScalingDecision:
     """A number of executors, its reason, and the history for the next decision."""
 
     replicas: int
@@ -118,7 +118,7 @@ def idle_loads(executors: Mapping[str, int]) -> dict[str, ClassLoad]:
     return {name: ClassLoad(number, 0.0, 1.0) for name, number in executors.items()}
 
 
-def decide(given: ScalingInput, settings: Autoscale, history: History = ()) -> Decision:
+def decide(given: ScalingInput, settings: Autoscale, history: History = ()) -> ScalingDecision:
     """Return the number of executors that the class of `settings` should have from now on.
 
     Always within the bounds. Under the same load it stays what it is; under more load it is never less.
@@ -128,15 +128,15 @@ def decide(given: ScalingInput, settings: Autoscale, history: History = ()) -> D
     remembered = _remember(history, Recommendation(given.at, asked.replicas), window)
     wanted = settings.within(given.wanted)
     if asked.replicas >= wanted:
-        return Decision(asked.replicas, asked, remembered)
+        return ScalingDecision(asked.replicas, asked, remembered)
     if remembered[0].at > given.at - window:
         left = remembered[0].at + window - given.at
-        return Decision(wanted, replace(asked, window_seconds=window, fewer_in_seconds=left), remembered)
+        return ScalingDecision(wanted, replace(asked, window_seconds=window, fewer_in_seconds=left), remembered)
     needed = [asked.replicas, *(one.replicas for one in remembered if one.at > given.at - window)]
     held = min(wanted, max(needed))
     if held > asked.replicas:
         asked = replace(asked, window_seconds=window, held=held)
-    return Decision(held, asked, remembered)
+    return ScalingDecision(held, asked, remembered)
 
 
 def _recommend(given: ScalingInput, settings: Autoscale) -> Sizing:

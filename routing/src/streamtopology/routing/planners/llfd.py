@@ -123,26 +123,11 @@ def assign(
                     exchangeable[owner[lapsed]] -= (counts[lapsed] - free[lapsed]) * loads[lapsed]
                 passed += 1
 
-            refused[:] = False
-            first = _finishes_first(load, totals, capacities, fixed_seconds, refused)
-            d = first
-            while d >= 0 and totals[d] + load > limits[d] and exchangeable[d] < totals[d] + load - limits[d]:
-                refused[d] = True
-                d = _finishes_first(load, totals, capacities, fixed_seconds, refused)
-            if d < 0:
-                d = first
-            else:
-                while totals[d] + load > limits[d] and next_resident[d] < end_resident[d]:
-                    other = residents[next_resident[d]]
-                    kept = counts[other] - free[other]
-                    if 0 < loads[other] < load and kept > 0:
-                        taken = _take(loads[other], kept, d, totals, limits[d] - load)
-                        free[other] += taken
-                        kept -= taken
-                        exchangeable[d] -= taken * loads[other]
-                        pending += taken
-                    if kept == 0 or loads[other] >= load or loads[other] <= 0:
-                        next_resident[d] += 1
+            d, fits = _instance_for(load, totals, limits, exchangeable, capacities, fixed_seconds, refused)
+            if fits:
+                pending += _make_room(
+                    d, load, limits[d], loads, counts, free, totals, exchangeable, residents, next_resident, end_resident
+                )
             totals[d] += load
             free[item] -= 1
             pending -= 1
@@ -154,6 +139,59 @@ def assign(
             items[made], targets[made], keys[made] = item, d, 1
             made += 1
     return items[:made], targets[:made], keys[:made]
+
+
+@njit(cache=True, nogil=True)
+def _instance_for(
+    load: float,
+    totals: Floats,
+    limits: Floats,
+    exchangeable: Floats,
+    capacities: Floats,
+    fixed_seconds: Floats,
+    refused: npt.NDArray[np.bool_],
+) -> tuple[int, bool]:
+    """The first instance to finish with `load` added of those that can take it within their limits, and True.
+
+    The first to finish of all, and False, where none can. `refused` is room to work in.
+    """
+    refused[:] = False
+    first = _finishes_first(load, totals, capacities, fixed_seconds, refused)
+    d = first
+    while d >= 0 and totals[d] + load > limits[d] and exchangeable[d] < totals[d] + load - limits[d]:
+        refused[d] = True
+        d = _finishes_first(load, totals, capacities, fixed_seconds, refused)
+    return (first, False) if d < 0 else (d, True)
+
+
+@njit(cache=True, nogil=True)
+def _make_room(
+    d: Any,
+    load: float,
+    limit: Any,
+    loads: Floats,
+    counts: Ints,
+    free: Ints,
+    totals: Floats,
+    exchangeable: Floats,
+    residents: Ints,
+    next_resident: Ints,
+    end_resident: Ints,
+) -> int:
+    """Frees residents of instance d that are lighter than `load` until that fits within the limit; returns how many keys."""
+    freed = 0
+    while totals[d] + load > limit and next_resident[d] < end_resident[d]:
+        item = residents[next_resident[d]]
+        kept = counts[item] - free[item]
+        if 0 < loads[item] < load and kept > 0:
+            taken = _take(loads[item], kept, d, totals, limit - load)
+            free[item] += taken
+            kept -= taken
+            exchangeable[d] -= taken * loads[item]
+            freed += taken
+        if kept == 0 or loads[item] >= load or loads[item] <= 0:
+            next_resident[d] += 1
+    return freed
 
 
 @njit(cache=True, nogil=True)

@@ -71,29 +71,8 @@ def spec_schema() -> Schema:
             "executors": named_items("Classes of executors, each with its own limits.", _executor_class(), 1, MOST_CLASSES),
             "rebalance": _rebalance(),
             "trigger": _trigger(),
-            "checkpoint": text(
-                "Where state, offsets and epochs are kept: a path without scheme, file:// or s3://.",
-                1024,
-                **{"x-kubernetes-validations": [rules.CHECKPOINT_RULE, rules.BUCKET_RULE]},
-            ),
-            "restore": mapping(
-                "What a checkpoint without a committed batch begins with; later it means nothing.",
-                {
-                    "from": text(
-                        f"The checkpoint to copy: a path with a slash, file:// or s3://. {EMPTY}: nothing, although another "
-                        "checkpoint was in use before.",
-                        1024,
-                        **{"x-kubernetes-validations": [rules.ORIGIN_RULE, rules.CHECKPOINT_RULE, rules.BUCKET_RULE]},
-                    ),
-                    "mode": choice(
-                        "Clone: an identity of its own. Own: continues the original, which must not run any more, and its "
-                        "sinks.",
-                        get_args(RestoreMode),
-                        Restore.mode,
-                    ),
-                },
-                required=["from"],
-            ),
+            "checkpoint": _checkpoint(),
+            "restore": _restore(),
             "onBadTuple": choice(
                 "A tuple that an operator cannot process ends the run, or is set aside.", get_args(BadTuple), "fail"
             ),
@@ -113,32 +92,64 @@ def spec_schema() -> Schema:
             "suspend": flag("Remove driver and executors and keep everything else; false resumes from the checkpoint.", False),
             "autoscale": _autoscale(),
             "driver": _driver(),
-            "migration": mapping(
-                "How state moves when routing changes.",
-                {
-                    "threshold": quantity(
-                        "More state than this is pre-copied by a Job.",
-                        rules.memory_rules(),
-                        format_memory(Migration.threshold_bytes),
-                    ),
-                    "portion": quantity(
-                        "State moved in a switch's first batch, per executor with a whole CPU; more takes several batches.",
-                        rules.memory_rules(),
-                        format_memory(Migration.portion_bytes),
-                    ),
-                    "resources": mapping(
-                        "Limits of the Job's pod.",
-                        {
-                            "cpu": quantity("500m if left out; at most 100m of it is requested.", rules.cpu_rules()),
-                            "memory": quantity("1Gi if left out: request and limit.", rules.memory_rules()),
-                        },
-                    ),
-                },
-                defaulted=True,
-            ),
+            "migration": _migration(),
         },
         required=("sources", "operators", "executors"),
         rules=rules.spec_rules(),
+    )
+
+
+def _checkpoint() -> Schema:
+    return text(
+        "Where state, offsets and epochs are kept: a path without scheme, file:// or s3://.",
+        1024,
+        **{"x-kubernetes-validations": [rules.CHECKPOINT_RULE, rules.BUCKET_RULE]},
+    )
+
+
+def _restore() -> Schema:
+    return mapping(
+        "What a checkpoint without a committed batch begins with; later it means nothing.",
+        {
+            "from": text(
+                f"The checkpoint to copy: a path with a slash, file:// or s3://. {EMPTY}: nothing, although another "
+                "checkpoint was in use before.",
+                1024,
+                **{"x-kubernetes-validations": [rules.ORIGIN_RULE, rules.CHECKPOINT_RULE, rules.BUCKET_RULE]},
+            ),
+            "mode": choice(
+                "Clone: an identity of its own. Own: continues the original, which must not run any more, and its sinks.",
+                get_args(RestoreMode),
+                Restore.mode,
+            ),
+        },
+        required=["from"],
+    )
+
+
+def _migration() -> Schema:
+    return mapping(
+        "How state moves when routing changes.",
+        {
+            "threshold": quantity(
+                "More state than this is pre-copied by a Job.",
+                rules.memory_rules(),
+                format_memory(Migration.threshold_bytes),
+            ),
+            "portion": quantity(
+                "State moved in a switch's first batch, per executor with a whole CPU; more takes several batches.",
+                rules.memory_rules(),
+                format_memory(Migration.portion_bytes),
+            ),
+            "resources": mapping(
+                "Limits of the Job's pod.",
+                {
+                    "cpu": quantity("500m if left out; at most 100m of it is requested.", rules.cpu_rules()),
+                    "memory": quantity("1Gi if left out: request and limit.", rules.memory_rules()),
+                },
+            ),
+        },
+        defaulted=True,
     )
 
 

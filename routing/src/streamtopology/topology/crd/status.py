@@ -34,43 +34,55 @@ def status_schema() -> Schema:
             "classes": _list("The executor classes.", _executor_class()),
             "lastRerouting": _rerouting("The last time that routing changed, and what that brought."),
             "reroutings": _list("The last re-routings, newest first.", _rerouting("One operator, re-routed.")),
-            "recommendation": mapping(
-                "In mode Recommend: what would be re-routed now.",
-                {
-                    "text": text("What, why and with which figures."),
-                    "stages": _list("The operators it is about.", text("An operator.")),
-                    "at": _time("When it was judged."),
-                },
-            ),
+            "recommendation": _recommendation(),
             "completed": whole("The metadata.generation under which the input came to its end."),
-            "intent": {
-                **mapping(
-                    "What the operator has begun and not yet seen done; absent when nothing is changing.",
-                    {
-                        "action": text(
-                            "What: Starting, Routing, Rerouting, Migrating, Resizing, Scaling, Restarting, Updating, "
-                            "Upgrading, Suspending or Completing, as the condition Reconfiguring says, or Deleting."
-                        ),
-                        "generation": whole("The metadata.generation it is about."),
-                        "target": text("The executors and the epoch that it leads to."),
-                        "reason": text("Why."),
-                        "at": _time("When it began."),
-                        "steps": _list("What is about to be done, in this order.", text("A step.")),
-                    },
-                    required=("action", "at"),
+            "intent": _intent(),
+            "autoscale": _autoscale(),
+        },
+    )
+
+
+def _recommendation() -> Schema:
+    return mapping(
+        "In mode Recommend: what would be re-routed now.",
+        {
+            "text": text("What, why and with which figures."),
+            "stages": _list("The operators it is about.", text("An operator.")),
+            "at": _time("When it was judged."),
+        },
+    )
+
+
+def _intent() -> Schema:
+    return {
+        **mapping(
+            "What the operator has begun and not yet seen done; absent when nothing is changing.",
+            {
+                "action": text(
+                    "What: Starting, Routing, Rerouting, Migrating, Resizing, Scaling, Restarting, Updating, "
+                    "Upgrading, Suspending or Completing, as the condition Reconfiguring says, or Deleting."
                 ),
-                "x-kubernetes-preserve-unknown-fields": True,
+                "generation": whole("The metadata.generation it is about."),
+                "target": text("The executors and the epoch that it leads to."),
+                "reason": text("Why."),
+                "at": _time("When it began."),
+                "steps": _list("What is about to be done, in this order.", text("A step.")),
             },
-            "autoscale": mapping(
-                "The class that is scaled.",
-                {
-                    "replicas": whole("Executors that the class has now, for the scale subresource."),
-                    "selector": text("The labels of its pods, for the scale subresource."),
-                    "desired": whole("Executors that were decided on, within the bounds."),
-                    "reason": text("The reason for this number, with the figures."),
-                    "at": _time("When that was decided."),
-                },
-            ),
+            required=("action", "at"),
+        ),
+        "x-kubernetes-preserve-unknown-fields": True,
+    }
+
+
+def _autoscale() -> Schema:
+    return mapping(
+        "The class that is scaled.",
+        {
+            "replicas": whole("Executors that the class has now, for the scale subresource."),
+            "selector": text("The labels of its pods, for the scale subresource."),
+            "desired": whole("Executors that were decided on, within the bounds."),
+            "reason": text("The reason for this number, with the figures."),
+            "at": _time("When that was decided."),
         },
     )
 

@@ -106,9 +106,7 @@ class Envelope:
             at += section.total
         return [_buffer(part, sum(section.total for section in part)) for part in shared]
 
-    def _add(
-        self, kind: Kind, target: str, instance: int, order: int, content: _Content, size: int, sequence: int
-    ) -> None:  # fmt: skip
+    def _add(self, kind: Kind, target: str, instance: int, order: int, content: _Content, size: int, sequence: int) -> None:
         name = target.encode()
         head = _HEADER.pack(kind, len(name), instance, order, size, sequence) + name + _padding(len(name))
         self._sections.append(_Written(head, content, size))

@@ -14,6 +14,7 @@ from streamtopology.jobs.local.start_steps import StartSteps
 from streamtopology.jobs.spark.cluster import ExecutorSlot, SessionKeeper, warm_up
 from streamtopology.jobs.spark.executor_watch import ExecutorWatch
 from streamtopology.jobs.spark.pinned_rdd import ExecutorInfo
+from streamtopology.jobs.spark.scheduler import SparkScheduler
 from streamtopology.jobs.spark.session import stop_session
 
 
@@ -53,9 +54,8 @@ class EmbeddedCluster(SessionKeeper):
         undo.callback(stop_session, self._spark)
         self._steps.executors(0)
         check = self._cluster.check
-        watch = ExecutorWatch(
-            self._spark, partial(warm_up, self._spark), self._steps.detail, self._lift, self._admit, check, self.slot_of
-        )
+        scheduler, warm = SparkScheduler(self._spark), partial(warm_up, self._spark)
+        watch = ExecutorWatch(scheduler, warm, self._steps.detail, self._lift, self._admit, check, self.slot_of)
         self._watch = undo.enter_context(watch)
         self._watch.await_admitted(len(self._slots))
         self._is_starting = False

@@ -19,17 +19,25 @@ NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 
 _REPEATED_SECONDS = 0.5
 """A signal this soon after the first is the same one, passed on by a parent such as `make`, too."""
-_LAST_WORDS_SECONDS = 3.0
 
 
 class Interrupts:
-    """The signals of one command. `leave` ends the process at once with an exit code; `clock` gives monotonic seconds."""
+    """The signals of one command. `leave` ends the process at once with an exit code; `clock` gives monotonic seconds.
 
-    def __init__(self, leave: Callable[[int], object] = os._exit, clock: Callable[[], float] = time.monotonic) -> None:
+    Last words that take longer than `last_words_seconds` are cut short.
+    """
+
+    def __init__(
+        self,
+        leave: Callable[[int], object] = os._exit,
+        clock: Callable[[], float] = time.monotonic,
+        last_words_seconds: float = 3.0,
+    ) -> None:
         self.received: signal.Signals | None = None
         self._received_at = 0.0
         self._leave = leave
         self._clock = clock
+        self._last_words_seconds = last_words_seconds
         self._stop: Callable[[], object] | None = None
         self.last_words: Callable[[], object] = lambda: None
         """Called before the process ends at once, while any other thread may be in the middle of anything."""
@@ -86,5 +94,5 @@ class Interrupts:
         """End the process at once, after `last_words`. The cluster's supervisor removes what it leaves behind."""
         words = threading.Thread(target=self.last_words, name="last-words", daemon=True)
         words.start()
-        words.join(_LAST_WORDS_SECONDS)
+        words.join(self._last_words_seconds)
         self._leave(self.exit_code)

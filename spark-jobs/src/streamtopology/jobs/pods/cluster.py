@@ -14,6 +14,7 @@ from streamtopology.jobs.pods.spark_settings import MASTER, driver_settings
 from streamtopology.jobs.spark.cluster import MEBIBYTE, ExecutorSlot, SessionKeeper, executor_slots, warm_up
 from streamtopology.jobs.spark.executor_watch import ExecutorWatch
 from streamtopology.jobs.spark.pinned_rdd import ExecutorInfo
+from streamtopology.jobs.spark.scheduler import SparkScheduler
 from streamtopology.jobs.spark.session import create_session, spark_conf, stop_session
 from streamtopology.topology import Topology
 
@@ -75,7 +76,8 @@ class KubernetesCluster(SessionKeeper):
         self._progress("starting Spark")
         self._spark = create_session(self._environment.topology, MASTER, self._settings())
         undo.callback(stop_session, self._spark)
-        watch = ExecutorWatch(self._spark, partial(warm_up, self._spark), self._notify, slot_of=self.slot_of)
+        scheduler, warm = SparkScheduler(self._spark), partial(warm_up, self._spark)
+        watch = ExecutorWatch(scheduler, warm, self._notify, slot_of=self.slot_of)
         self._watch = undo.enter_context(watch)
         self._await_executors()
 

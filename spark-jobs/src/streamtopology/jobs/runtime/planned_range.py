@@ -55,9 +55,7 @@ class RangeReader:
             return Planned([], {})
         return self._descriptors.of_batch(spark_batch, start, self._driver.share_to_read)
 
-    def _input(
-        self, planned: Planned, spark_batch: int, rows: ForeignRows, poll: Poll | None, is_limited: bool
-    ) -> BatchInput:  # fmt: skip
+    def _input(self, planned: Planned, spark_batch: int, rows: ForeignRows, poll: Poll | None, is_limited: bool) -> BatchInput:
         if not planned.is_whole:
             rows = poll = None
         counted = spark_batch if planned.is_whole else spark_batch - 1

@@ -11,28 +11,18 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from types import TracebackType
 from typing import Self
 
 from py4j.protocol import Py4JError
-from pyspark import InheritableThread
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
 from streamtopology.contract.errors import Unavailable
 from streamtopology.jobs.driver.attempt_runner import AttemptLost, ExecutorLost, PythonWorkerDied, ShuffleLost
-from streamtopology.jobs.spark.keep_alive import HasEnded, KeepAlive
-from streamtopology.jobs.spark.pinned_rdd import (
-    ExecutorInfo,
-    ExecutorRef,
-    executor_ids,
-    executors,
-    in_order,
-    placed,
-    stage,
-    started,
-)
-from streamtopology.jobs.worker.stage_tasks import idle_stage
+from streamtopology.jobs.spark.keep_alive import KeepAlive
+from streamtopology.jobs.spark.pinned_rdd import ExecutorInfo, ExecutorRef, in_order
+from streamtopology.jobs.spark.scheduler import Scheduler
 
 TICK_SECONDS = 0.05
 LOSS_SECONDS = 1.0  # by when the scheduler knows that an executor is gone whose loss made a job fail
@@ -71,7 +61,7 @@ def _its_host(executor: ExecutorInfo) -> str:
 
 
 class ExecutorWatch:
-    """Watches the executors of `spark` from a thread of its own between `__enter__` and `__exit__`.
+    """Watches the executors of `scheduler` from a thread of its own between `__enter__` and `__exit__`.
 
     `warm_up(executor)` runs jobs pinned to a new executor, in a thread of its own; only then is it admitted. `notify` gets
     a sentence for each change. `lost` and `admitted` are called with the executor from the watch's threads. `check`
@@ -81,7 +71,7 @@ class ExecutorWatch:
 
     def __init__(
         self,
-        spark: SparkSession,
+        scheduler: Scheduler,
         warm_up: Callable[[ExecutorInfo], None],
         notify: Callable[[str], None],
         lost: Callable[[ExecutorInfo], None] = nothing,
@@ -89,7 +79,7 @@ class ExecutorWatch:
         check: Callable[[], None] = _no_check,
         slot_of: Callable[[ExecutorInfo], str] = _its_host,
     ) -> None:
-        self._spark = spark
+        self._scheduler = scheduler
         self._warm_up = warm_up
         self._notify = notify
         self._on_lost = lost
@@ -105,7 +95,7 @@ class ExecutorWatch:
         self._replaced: frozenset[str] = frozenset()
         self._released: frozenset[str] = frozenset()
         self._guarded: dict[str, frozenset[str]] = {}
-        self._keep_alive = KeepAlive(self._ping)
+        self._keep_alive = KeepAlive(scheduler.ping)
         self._failure: Exception | None = None
         self._closing = threading.Event()
         self._warm_ups: list[threading.Thread] = []
@@ -176,8 +166,7 @@ class ExecutorWatch:
         """
         tag = tag or f"streamtopology-{next(_tags)}"
         watched = frozenset(executor.executor_id for executor in executors)
-        context = self._spark.sparkContext
-        context.addJobTag(tag)
+        self._scheduler.add_tag(tag)
         with self._changed:
             self._guarded[tag] = watched
         try:
@@ -190,7 +179,7 @@ class ExecutorWatch:
             self._keep_alive.worked(watched)
             with self._changed:
                 del self._guarded[tag]
-            context.removeJobTag(tag)
+            self._scheduler.remove_tag(tag)
 
     def _loss_behind(self, failure: str, watched: frozenset[str]) -> AttemptLost | None:
         """Map Spark's failure text, of an action on `watched`, to the loss behind it; None if the fault is the action's own."""
@@ -220,12 +209,9 @@ class ExecutorWatch:
                 self._fail(failure)
                 return
 
-    def _ping(self, executor: ExecutorInfo) -> HasEnded:
-        return started(stage(placed(self._spark, [executor.ref]), idle_stage()))
-
     def _alive(self) -> frozenset[str]:
         """Return the executors that the scheduler believes alive and that no other has replaced."""
-        return executor_ids(self._spark) - self._replaced
+        return self._scheduler.alive() - self._replaced
 
     def _look(self) -> None:
         alive = self._alive()
@@ -235,7 +221,7 @@ class ExecutorWatch:
                 self._admitted.pop(executor.id, None)
             doomed = [tag for tag, watched in self._guarded.items() if not watched <= alive]
         for tag in doomed:
-            self._spark.sparkContext.cancelJobsWithTag(tag)
+            self._scheduler.cancel(tag)
         for executor in gone:
             if executor.id not in self._released:
                 self._notify(f"executor {self._names[executor.id]} was lost")
@@ -244,15 +230,14 @@ class ExecutorWatch:
             self._welcome(alive)
 
     def _welcome(self, alive: frozenset[str]) -> None:
-        for executor in sorted(executors(self._spark), key=lambda executor: int(executor.id)):  # as Spark numbered them
+        for executor in sorted(self._scheduler.executors(), key=lambda executor: int(executor.id)):  # as Spark numbered them
             if executor.id in alive and executor.id not in self._present:
                 # The old one must be gone for the new one to be there; the scheduler may learn that seconds later.
                 self._replaced |= {old.id for old in self._present.values() if self._slot_of(old) == self._slot_of(executor)}
                 self._names[executor.id] = self._slot_of(executor)
                 with self._changed:
                     self._present[executor.id] = executor
-                name = f"warm-up-{executor.id}"
-                thread = InheritableThread(target=self._admit, args=(executor,), name=name, daemon=True)
+                thread = self._scheduler.thread(partial(self._admit, executor), f"warm-up-{executor.id}")
                 self._warm_ups = [*filter(threading.Thread.is_alive, self._warm_ups), thread]
                 thread.start()
 
@@ -264,7 +249,7 @@ class ExecutorWatch:
                 tags = list(self._guarded)
             try:
                 for tag in tags:
-                    self._spark.sparkContext.cancelJobsWithTag(tag)
+                    self._scheduler.cancel(tag)
             except (Py4JError, OSError):
                 return  # the JVM is gone, and all jobs with it: these threads end by themselves
             running[0].join(TICK_SECONDS)

@@ -78,9 +78,10 @@ class KnownPaths:
         hashes = np.fromiter(map(hash, paths), np.int64, len(paths))
         known = self._are_sorted(hashes)
         return [
-            path for path, value, is_known in zip(paths, hashes.tolist(), known.tolist(), strict=True)
+            path
+            for path, value, is_known in zip(paths, hashes.tolist(), known.tolist(), strict=True)
             if not is_known and value not in self._newest
-        ]  # fmt: skip
+        ]
 
     def _are_sorted(self, hashes: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         if not self._sorted.size:

@@ -1,0 +1,159 @@
+"""Epochs that are proposed, copied ahead, refused and withdrawn, and recommendations."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from support.operator_world import World, condition, reasons, routing
+from support.reasons import REBALANCED
+
+from streamtopology.contract.stats import Refusal
+from streamtopology.k8s.decide.answers import Judgement
+
+COUNTS = {"name": "counts", "inputs": ["rows"], "grouping": {"policy": "mixed", "key": "key"}, "run": "count"}
+
+
+def proposal(number: int, moved_bytes: int = 1000) -> Judgement:
+    return Judgement("reroute", REBALANCED, 1, number, b"packed", ("counts",), 0.2, 0.4, 10, moved_bytes)
+
+
+def test_a_proposal_is_published_once_and_waited_for(world: World):
+    assert world.driver is not None
+    number = world.driver.newest + 1
+    world.judgement = proposal(number)
+    assert reasons(world.decide().steps) == ["apply ConfigMap flow-routing"]
+    world.carry_out(world.decide())
+    assert routing(world)["epochNumber"] == str(number)
+    assert routing(world)["epochState"] == "ready"
+    assert world.decide().steps == ()
+    assert world.decide().target.request.may_judge is False
+    world.settle()
+    assert world.driver.epoch == number
+    assert [reason for reason, _ in world.events if reason == "Rerouting"] == ["Rerouting"]
+
+
+def test_a_proposal_for_another_generation_is_not_published(world: World):
+    world.change(rebalance={"interval": "3s"})
+    world.settle()
+    world.judgement = proposal(world.driver.newest + 1)
+    assert world.decide().steps == ()
+
+
+def test_large_state_is_copied_ahead_by_a_job(world: World):
+    number = world.driver.newest + 1
+    world.judgement = proposal(number, moved_bytes=2**30)
+    world.carry_out(world.decide())
+    assert routing(world)["epochState"] == "prepared"
+    job = world.objects["Job", f"flow-migrate-{number}"]
+    assert job["spec"]["template"]["spec"]["containers"][0]["args"][-1] == str(number)
+    world.work()
+    assert world.driver.epoch == number - 1
+    is_complete(world, number)
+    world.settle()
+    assert world.driver.epoch == number
+
+
+def migrate_ahead(world: World) -> int:
+    """The number of an epoch whose migration Job has been made, and that nobody asks for any more."""
+    number = world.driver.newest + 1
+    world.judgement = proposal(number, moved_bytes=2**30)
+    world.carry_out(world.decide())
+    world.judgement = None
+    return number
+
+
+def is_complete(world: World, number: int) -> None:
+    """The epoch's migration Job has done."""
+    world.objects["Job", f"flow-migrate-{number}"]["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
+
+
+def test_a_migration_that_fails_withdraws_its_epoch(world: World):
+    number = migrate_ahead(world)
+    failed = {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "message": "too often"}
+    world.objects["Job", f"flow-migrate-{number}"]["status"] = {"conditions": [failed]}
+    world.settle()
+    assert "epochNumber" not in routing(world)
+    assert ("Job", f"flow-migrate-{number}") not in world.objects
+    assert "MigrationFailed" in dict(world.events)
+
+
+def test_state_moves_with_the_batches_after_three_failed_migrations(world: World):
+    failed = {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "message": "too often"}
+    for _ in range(3):
+        number = migrate_ahead(world)
+        assert routing(world)["epochState"] == "prepared"
+        world.objects["Job", f"flow-migrate-{number}"]["status"] = {"conditions": [failed]}
+        world.settle()
+    assert "state moves in portions" in dict(world.events)["MigrationFailed"]
+    number = migrate_ahead(world)
+    assert routing(world)["epochState"] == "ready"
+    assert ("Job", f"flow-migrate-{number}") not in world.objects
+    world.settle()
+    world.change(migration={"resources": {"memory": "2Gi"}})
+    world.settle()
+    number = world.driver.newest + 1
+    world.judgement = replace(proposal(number, moved_bytes=2**30), generation=2)
+    world.carry_out(world.decide())
+    assert routing(world)["epochState"] == "prepared", "the manifest may have mended it"
+    limits = world.objects["Job", f"flow-migrate-{number}"]["spec"]["template"]["spec"]["containers"][0]["resources"]
+    assert limits == {"requests": {"cpu": "100m", "memory": "2Gi"}, "limits": {"cpu": "500m", "memory": "2Gi"}}
+
+
+def test_a_successful_migration_forgets_those_that_failed(world: World):
+    failed = {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "message": "too often"}
+    number = migrate_ahead(world)
+    world.objects["Job", f"flow-migrate-{number}"]["status"] = {"conditions": [failed]}
+    world.settle()
+    assert routing(world)["failedMigrations"] == "1"
+    is_complete(world, migrate_ahead(world))
+    world.settle()
+    assert "failedMigrations" not in routing(world)
+
+
+def test_a_migration_is_stopped_by_an_operator_killed_as_it_gave_up_the_epoch(world: World):
+    number = migrate_ahead(world)
+    world.change(rebalance={"tolerance": 0.3})
+    world.carry_out(world.decide(), steps=1)
+    assert "epochNumber" not in routing(world)
+    world.settle()
+    assert ("Job", f"flow-migrate-{number}") not in world.objects
+
+
+def test_a_migration_that_has_done_is_no_migration_of_the_next_epoch_of_that_number(world: World):
+    number = migrate_ahead(world)
+    is_complete(world, number)
+    world.change(migration={"threshold": "1Mi"})
+    world.settle()
+    assert world.driver.newest == number - 1
+    assert ("Job", f"flow-migrate-{number}") not in world.objects
+
+
+def test_the_migration_of_an_epoch_that_was_active_stays_to_be_looked_at(world: World):
+    number = migrate_ahead(world)
+    is_complete(world, number)
+    world.settle()
+    world.change(operators=[{**COUNTS, "run": "own.module:Class"}])
+    world.settle()
+    assert ("Job", f"flow-migrate-{number}") in world.objects
+
+
+def test_an_epoch_that_the_driver_refuses_is_withdrawn(world: World):
+    number = world.driver.newest + 1
+    world.judgement, world.refused = proposal(number), Refusal(number, None, "another generation")
+    world.carry_out(world.decide())
+    world.judgement = None
+    world.settle()
+    assert "epochNumber" not in routing(world)
+    (reported,) = [message for reason, message in world.events if reason == "EpochRefused"]
+    assert world.refused.why in reported
+
+
+def test_a_recommendation_is_reported_and_left(world: World):
+    world.judgement = Judgement("recommend", REBALANCED, 1, 9, b"", ("counts",), 0.2, 0.4, 10, 1000)
+    decision = world.decide()
+    assert decision.steps == ()
+    assert decision.status["recommendation"]["stages"] == ["counts"]
+    assert "saves 200 ms a batch" in decision.status["recommendation"]["text"]
+    world.carry_out(decision)
+    assert condition(world, "Balanced") == ("False", "Recommended")
+    assert [event.reason for event in world.decide().events] == [], "the same advice once"

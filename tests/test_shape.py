@@ -1,0 +1,67 @@
+"""The shape of the code: functions fit a screen, modules have about 400 lines, heads of blocks are formatted, no test mocks."""
+
+from __future__ import annotations
+
+import ast
+import io
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("routing", "spark-jobs", "operator", "lab")
+SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package / "src").rglob("*.py"))
+PYTHON = [*SOURCES, *sorted((ROOT / "tests").rglob("*.py")), *sorted((ROOT / "scripts").glob("*.py"))]
+LONGEST_FUNCTION = 60
+LONGEST_MODULE = 420
+LONG = {"upsert": "the kernel that takes every row: a helper for a new key would need all of its 19 arrays and counters"}
+"""Function -> the reason for which it is longer."""
+KERNELS = ROOT / "spark-jobs/src/streamtopology/jobs/state/kernels.py"
+"""The parameters of its kernels are a table: each row is a row of their types."""
+
+
+def long_functions(text: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            if lines > LONGEST_FUNCTION:
+                yield node.name
+
+
+def unformatted_heads(text: str) -> Iterator[int]:
+    """The lines at which `# fmt: skip` keeps the format of a head: of a function, a class, or a block."""
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        before = token.line[: token.start[1]].rstrip()
+        if token.type == tokenize.COMMENT and token.string == "# fmt: skip" and before.endswith(":"):
+            yield token.start[0]
+
+
+def test_functions_fit_a_screen() -> None:
+    assert {name for path in SOURCES for name in long_functions(path.read_text(encoding="utf-8"))} == LONG.keys()
+
+
+def test_modules_have_about_400_lines() -> None:
+    lines = {path: path.read_text(encoding="utf-8").count("\n") for path in SOURCES}
+    assert {path: count for path, count in lines.items() if count > LONGEST_MODULE} == {}
+
+
+def test_heads_of_functions_and_blocks_are_formatted() -> None:
+    found = {path: list(unformatted_heads(path.read_text(encoding="utf-8"))) for path in PYTHON if path != KERNELS}
+    assert {path: lines for path, lines in found.items() if lines} == {}
+
+
+def test_no_test_mocks() -> None:
+    imported = {
+        (path, name)
+        for path in (ROOT / "tests").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in (getattr(node, "module", None) or "", *(alias.name for alias in node.names))
+    }
+    assert {path for path, name in imported if "mock" in name} == set()
+
+
+def test_long_function_and_unformatted_head_are_found() -> None:
+    body = "    x = 1\n" * LONGEST_FUNCTION
+    assert list(long_functions(f"def long():\n{body}def short(): ...\n")) == ["long"]
+    assert list(unformatted_heads("def f(\n    a, b,\n):  # fmt: skip\n    x = [\n        1,\n    ]  # fmt: skip\n")) == [3]
