@@ -317,7 +317,7 @@ def condition(world: World, kind: str) -> tuple[str, str]:
 
 
 def routing(world: World) -> dict[str, Any]:
-    """What the routing ConfigMap holds."""
+    """Return the data of the routing ConfigMap."""
     return world.objects["ConfigMap", "flow-routing"]["data"]
 
 
