@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,8 @@ from kubernetes import client
 from support.fake_driver import FakeDrivers
 from support.kube.apiserver import ApiServer
 from support.kube.flow import COUNTS, IMAGE, QUIET, SMALL
-from support.kube.former_release import unpacked
-from support.kube.running_operator import OperatorProcess, Topologies, manifest
+from support.kube.former_release import CRD, unpacked
+from support.kube.running_operator import OperatorProcess, Topologies, install_crd, manifest
 from support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(1500)
@@ -64,14 +65,28 @@ def wait(operator: OperatorProcess, condition: Callable[[], bool]) -> None:
     assert operator.process.poll() is None, operator.output
 
 
+def defaults(api_server: ApiServer) -> set[str]:
+    """The fields of `spec` that a new topology has without naming them, by the CRD that is served at this moment."""
+    asked = manifest("asked")
+    answered = json.loads(api_server.kubectl("create", "--dry-run=server", "-o", "json", "-f", "-", stdin=json.dumps(asked)))
+    return answered["spec"].keys() - asked["spec"].keys()
+
+
 @pytest.fixture
 def running(topologies: Topologies, api_server: ApiServer, environment: dict[str, str], tmp_path: Path) -> Topologies:
-    """Ten topologies that the former operator has brought up, and left."""
+    """Ten topologies that the former operator has brought up, by the former CRD, and left; the CRD is the present one then."""
     path = unpacked(FORMER, tmp_path / "former")
-    with OperatorProcess(api_server, tmp_path / "former.log", FORMER_MODULE, PYTHONPATH=path, **environment) as former:
-        for name in NAMES:
-            topologies.create(manifest(name, rebalance=QUIET, executors=[LARGE, SMALL]))
-        wait(former, lambda: all(settled(topologies, name) for name in NAMES))
+    present = defaults(api_server)
+    install_crd(api_server, tmp_path / "former" / CRD)
+    try:
+        eventually(lambda: defaults(api_server) != present)
+        with OperatorProcess(api_server, tmp_path / "former.log", FORMER_MODULE, PYTHONPATH=path, **environment) as former:
+            for name in NAMES:
+                topologies.create(manifest(name, rebalance=QUIET, executors=[LARGE, SMALL]))
+            wait(former, lambda: all(settled(topologies, name) for name in NAMES))
+    finally:
+        install_crd(api_server)
+    eventually(lambda: defaults(api_server) == present)
     return topologies
 
 

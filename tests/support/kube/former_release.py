@@ -1,4 +1,4 @@
-"""The operator of a former commit, to run beside the present one: its sources, unpacked from the repository's history."""
+"""The operator and the CRD of a former commit, unpacked from the repository's history, to be upgraded to the present ones."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[3]
 SOURCES = ("operator/src", "routing/src")
+CRD = "crds/streamtopologies.streamtopology.dev.yaml"
 
 
 def unpacked(commit: str, folder: Path) -> str:
     """Unpack its sources into `folder`. Returns the PYTHONPATH by which a process runs them and not the present ones."""
-    archived = subprocess.run(["git", "archive", commit, *SOURCES], cwd=REPOSITORY, capture_output=True, check=False)
+    archived = subprocess.run(["git", "archive", commit, *SOURCES, CRD], cwd=REPOSITORY, capture_output=True, check=False)
     if archived.returncode != 0:
         raise AssertionError(f"commit {commit} is not here ({archived.stderr.decode().strip()}): git fetch --unshallow")
     with tarfile.open(fileobj=BytesIO(archived.stdout)) as sources:

@@ -29,9 +29,9 @@ CRD = Path(__file__).parents[3] / "crds" / "streamtopologies.streamtopology.dev.
 GROUP, VERSION, PLURAL = "streamtopology.dev", "v1alpha1", "streamtopologies"
 
 
-def install_crd(cluster: Cluster) -> None:
+def install_crd(cluster: Cluster, crd: Path = CRD) -> None:
     """The CRD, as users install it; waits until it is served."""
-    cluster.kubectl("apply", "--server-side", "-f", str(CRD))
+    cluster.kubectl("apply", "--server-side", "-f", str(crd))
     cluster.served("crd/streamtopologies.streamtopology.dev")
 
 
