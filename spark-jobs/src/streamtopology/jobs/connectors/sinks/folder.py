@@ -2,7 +2,7 @@
 
 A batch is written beside its final name and then moved there, so that readers see all of it or nothing; then it is
 entered in `_manifest`, which keeps the newest `KEPT_ENTRIES`: batches are published in order, so all before them are.
-Names that start with `_` or `.` are no data to Spark, DuckDB's globs and Arrow's datasets.
+Names that start with `_` or `.` are no data to Spark, Arrow's datasets and our own sources; DuckDB's `*` fits them.
 """
 
 from __future__ import annotations

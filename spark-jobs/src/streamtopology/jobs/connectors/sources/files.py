@@ -6,17 +6,17 @@ after a restart, whatever has appeared in the folder since.
 
 from __future__ import annotations
 
-import contextlib
-import fnmatch
-import glob
 import os
+import zlib
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamtopology.jobs.connectors.sources.descriptors import DIVISIBLE, Descriptor, SourceError, SourceSpec, positive_option
 from streamtopology.jobs.connectors.sources.file_log import FileLog, LoggedFile
+from streamtopology.jobs.connectors.sources.listing import list_files, root_of
 
 _SAMPLE_BYTES = 65_536
 
@@ -88,7 +88,9 @@ class FileStream:
         """The descriptors, with the numbers of their files."""
         stop = end[0] + (end > (end[0], 0, 0))
         self._require(stop)
-        for number, file in enumerate(self._log.between(start[0], stop), start[0]):
+        root = root_of(self._spec)
+        for number, logged in enumerate(self._log.between(start[0], stop), start[0]):
+            file = _where_it_is(logged, root)
             for piece in _descriptors(self._spec, file):
                 first = max(piece.start, start[2]) if (number, piece.part) == start[:2] else piece.start
                 last = min(piece.end, end[2]) if (number, piece.part) == end[:2] else piece.end
@@ -126,48 +128,32 @@ class FileStream:
             self._waiting = self._new_files()
         taken = self._waiting if self._limit is None else self._waiting[: self._limit]
         if taken:
-            self._log.append([_measure(self._spec, path) for path in taken])
+            root = root_of(self._spec)
+            self._log.append([_measure(self._spec, root, path) for path in taken])
             self._waiting = self._log.unknown(self._waiting)
 
     def _new_files(self) -> list[str]:
-        return self._log.unknown(list_files(self._spec))
+        unknown = self._log.unknown(list_files(self._spec))
+        root = root_of(self._spec)
+        return self._log.not_moved(root, unknown, lambda path: _measure(self._spec, root, path))
 
 
-def list_files(spec: SourceSpec) -> list[str]:
-    """The files of a source by modification time, then name, as Spark's file source orders them.
-
-    `path` is a folder, a file or a glob; hidden names (starting with `.` or `_`) are not data.
-    """
-    path = spec.options.get("path")
-    if path is None:
-        raise SourceError(f"source {spec.name!r}: option path is missing; name the folder to read")
-    is_glob = glob.has_magic(path)
-    if not is_glob and not os.path.exists(path):
-        raise SourceError(f"source {spec.name!r}: folder {path} does not exist; create it or correct option path")
-    pattern = spec.options.get("pathGlobFilter", "*")
-    found: list[tuple[int, str]] = []
-    for place in glob.glob(path) if is_glob else [path]:
-        found.extend(files_at(place, pattern))
-    return [name for _, name in sorted(found)]
+def _where_it_is(file: LoggedFile, root: str) -> LoggedFile:
+    """The file, in `root` if its own has moved there."""
+    moved = file.below(root)
+    is_moved = file.root not in ("", root) and not os.path.exists(file.path) and os.path.exists(moved)
+    return replace(file, path=moved, root_length=len(root)) if is_moved else file
 
 
-def files_at(place: str, pattern: str) -> Iterator[tuple[int, str]]:
-    """Modification time and path of each file that is data, of a folder or a file alone."""
-    if not os.path.isdir(place):
-        yield os.stat(place).st_mtime_ns, place
-        return
-    with os.scandir(place) as entries:
-        for entry in entries:
-            if entry.name[0] in "._" or not fnmatch.fnmatch(entry.name, pattern):
-                continue
-            with contextlib.suppress(FileNotFoundError):  # a writer's draft that was just renamed
-                if entry.is_file():
-                    yield entry.stat().st_mtime_ns, entry.path
+def _measure(spec: SourceSpec, root: str, path: str) -> LoggedFile:
+    status = os.stat(path)
+    rows, sizes = _row_groups(spec, path) if spec.format == "parquet" else ((estimate_rows(path),), ())
+    root_length = len(root) if path.startswith(root.rstrip("/") + "/") else 0
+    return LoggedFile(path, status.st_size, rows, sizes, root_length, status.st_mtime_ns, _mark(path, status.st_size))
 
 
-def _measure(spec: SourceSpec, path: str) -> LoggedFile:
-    if spec.format != "parquet":
-        return LoggedFile(path, os.path.getsize(path), (_estimate_rows(path),))
+def _row_groups(spec: SourceSpec, path: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The rows and the bytes of a parquet file's row groups."""
     try:
         footer = pq.read_metadata(path)
     except pa.ArrowInvalid as error:
@@ -176,11 +162,18 @@ def _measure(spec: SourceSpec, path: str) -> LoggedFile:
             "into the folder when they are complete"
         ) from error
     groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
-    rows, sizes = tuple(group.num_rows for group in groups), tuple(group.total_byte_size for group in groups)
-    return LoggedFile(path, os.path.getsize(path), rows, sizes)
+    return tuple(group.num_rows for group in groups), tuple(group.total_byte_size for group in groups)
 
 
-def _estimate_rows(path: str) -> int:
+def _mark(path: str, size: int) -> int:
+    """A checksum of the file's first and last bytes."""
+    with open(path, "rb") as file:
+        first = file.read(_SAMPLE_BYTES)
+        file.seek(max(size - _SAMPLE_BYTES, 0))
+        return zlib.crc32(file.read(_SAMPLE_BYTES), zlib.crc32(first))
+
+
+def estimate_rows(path: str) -> int:
     """Lines of the file, by the mean length of the lines in its first bytes."""
     size = os.path.getsize(path)
     with open(path, "rb") as file:
