@@ -86,7 +86,12 @@ def looks_everywhere(spec: SourceSpec) -> bool:
 
 def places_of(spec: SourceSpec) -> Iterator[str]:
     """The folders and files that a source's path fits."""
-    for pattern in alternatives(spec.options["path"]):
+    return places_at(spec.options["path"])
+
+
+def places_at(path: str) -> Iterator[str]:
+    """The folders and files that a path or pattern fits."""
+    for pattern in alternatives(path):
         yield from _places("/" if pattern.startswith("/") else "", [part for part in pattern.split("/") if part])
 
 
