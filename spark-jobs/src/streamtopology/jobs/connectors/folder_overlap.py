@@ -100,7 +100,7 @@ def _shared(below: str, first: Sink, second: Sink) -> Iterator[Problem]:
     topic = second.options.get("topic")
     if topic and topic == first.options.get("topic") and _same_broker(first.options, second.options):
         sentence = f"sink {second.name!r}: sink {first.name!r} writes to topic {topic!r}, too"
-        yield Doubt(f"{below}.topic", f"{sentence}, and readers cannot distinguish their messages; give each a topic of its own")
+        yield Doubt(f"{below}.topic", f"{sentence}; readers cannot distinguish their messages: give each a topic of its own")
 
 
 def _checkpoint_problems(topology: Topology, checkpoint: str) -> Iterator[Problem]:

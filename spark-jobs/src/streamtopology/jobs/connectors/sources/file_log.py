@@ -25,6 +25,7 @@ LARGEST_SEGMENT = 20_000
 """Files from which on a segment is not merged again: some megabytes, and a fraction of a second to write."""
 
 _TRIES = 3
+_CORRECTION = re.compile(r"corrected-(\d{12})-(\d{4})\.json")
 _NAME = re.compile(r"(\d{12})(?:-(\d{12}))?\.json")
 _DRAFT = re.compile(r"\.(\d{12})(?:-\d{12})?\.json\.\d+")
 
@@ -33,6 +34,7 @@ _DRAFT = re.compile(r"\.(\d{12})(?:-\d{12})?\.json\.\d+")
 class LoggedFile:
     """A file at its place in the stream: `parts` are the rows of its row groups (one estimate for other formats).
 
+    Without parts none of its rows are read: it has no row groups, or is skipped.
     `bytes`: of each part's rows, uncompressed; former versions did not log it, nor what follows. `root_length`: characters
     of the folder in which its source looked for files. `mtime_ns` is its time of modification, `mark` a checksum of its first
     and last bytes, by which it is known again when its root has moved.
@@ -122,10 +124,10 @@ class KnownPaths:
 class FileLog:
     """The files handed out so far, in order.
 
-    `<folder>/<first index>.json` holds those of one batch, `<folder>/<first index>-<end>.json` those of many. Files of the log
-    are created with all their content or not at all, and never overwritten, so a second reader of the same log (a restarted
-    process beside a dying one) takes over what exists. Old records are merged by who appends; a merged record is deleted once
-    its segment is durable.
+    `<folder>/<first index>.json` holds those of one batch, `<folder>/<first index>-<end>.json` those of many, and
+    `<folder>/corrected-<index>-<count>.json` replaces the entry of one file. Files of the log are created with all their
+    content or not at all, and never overwritten, so a second reader of the same log (a restarted process next to a dying one)
+    takes over what exists. Old records are merged by who appends; a merged record is deleted once its segment is durable.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -169,6 +171,12 @@ class FileLog:
         if offset > len(self):
             self._open()
 
+    def correct(self, number: int, file: LoggedFile) -> None:
+        """Replace the entry of the file at `number`, from which nothing has been committed that a batch would read again."""
+        count = sum(_CORRECTION.fullmatch(entry.name) is not None for entry in self._folder.iterdir())
+        durable_file.create(self._folder / f"corrected-{number:012d}-{count:04d}.json", json.dumps(file.to_wire()))
+        self._read_corrections()
+
     def append(self, files: list[LoggedFile]) -> None:
         """Write `files` at the end of the log, unless another reader was first: then its record stands."""
         record = json.dumps([file.to_wire() for file in files])
@@ -189,13 +197,19 @@ class FileLog:
                 self._former.add(file.identity for file in self._read(piece.name) if file.root not in ("", root))
         return self._former
 
+    def _read_corrections(self) -> None:
+        names = sorted(entry.name for entry in self._folder.iterdir() if _CORRECTION.fullmatch(entry.name))
+        for name in names:  # of one file the newest counts
+            wire = json.loads((self._folder / name).read_text(encoding="utf-8"))
+            self._corrected[int(name.split("-")[1])] = LoggedFile.from_wire(wire)
+
     def _between(self, start: int, end: int) -> list[LoggedFile]:
         found: list[LoggedFile] = []
         for piece in self._pieces:
             if piece.first < end and start < piece.end:
                 files = self._newest.get(piece.name) or self._read(piece.name)
                 found += files[max(start - piece.first, 0) : end - piece.first]
-        return found
+        return [self._corrected.get(number, file) for number, file in enumerate(found, start)]
 
     def _open(self) -> None:
         """Read the whole log, again if another reader merges its records meanwhile."""
@@ -211,6 +225,8 @@ class FileLog:
     def _read_all(self) -> None:
         """Read the whole log. Where a dying process left a segment and its records, the segment counts."""
         self._pieces: list[_Piece] = []
+        self._corrected: dict[int, LoggedFile] = {}
+        self._read_corrections()
         self._known = KnownPaths()
         self._roots: set[str] = set()
         self._former: KnownPaths | None = None

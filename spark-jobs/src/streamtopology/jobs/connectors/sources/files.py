@@ -65,6 +65,48 @@ class FileStream:
         """The descriptors from `start` to `end`, from the log alone."""
         return (descriptor for _, descriptor in self._between(_place(start), _place(end)))
 
+    def check(self, start: Position, end: Position) -> bool:
+        """Measure again the files between the two that were replaced since they were logged. Returns True if there were any.
+
+        Raises SourceError for a file that is gone, or was replaced after a part of it was committed.
+        """
+        first, last = _place(start), _place(end)
+        stop, root = last[0] + (last > (last[0], 0, 0)), root_of(self._spec)
+        self._require(stop)
+        is_changed = False
+        for number, logged in enumerate(self._log.between(first[0], stop), first[0]):
+            file = _where_it_is(logged, root)
+            if logged.parts and self._is_replaced(file):
+                if first > (number, 0, 0):
+                    raise self._refusal(
+                        file.path, "was replaced after a part of its rows was committed; put the former one back"
+                    )
+                self._log.correct(number, _measure(self._spec, root, file.path))
+                is_changed = True
+        return is_changed
+
+    def _is_replaced(self, file: LoggedFile) -> bool:
+        try:
+            status = os.stat(file.path)
+        except FileNotFoundError as error:
+            raise self._refusal(file.path, "is gone, and its rows are not committed yet; put it back") from error
+        if status.st_size != file.size:
+            return True
+        return file.mtime_ns not in (0, status.st_mtime_ns) and file.mark != _mark(file.path, file.size)
+
+    def _refusal(self, path: str, finding: str) -> SourceError:
+        skip = f"streamtopology state skip-file MANIFEST {path}"
+        return SourceError(f"source {self._spec.name!r}: {path} {finding}, or continue without its rows: {skip}")
+
+    def skip(self, path: str, start: Position) -> bool:
+        """Leave out the rows after `start` of a file that was handed out. Returns False if there is no such file."""
+        first, root = _place(start), root_of(self._spec)
+        for number, file in enumerate(self._log.between(first[0], len(self._log)), first[0]):
+            if path in (file.path, file.below(root)) and file.parts:
+                self._log.correct(number, replace(file, parts=(), bytes=()))
+                return True
+        return False
+
     def cut(self, start: Position, end: Position, share: float) -> Position:
         """A position after about `share` of the bytes between the two, at least one piece after `start`."""
         pieces = list(self._between(_place(start), _place(end)))
@@ -182,6 +224,8 @@ def estimate_rows(path: str) -> int:
 
 
 def _descriptors(spec: SourceSpec, file: LoggedFile) -> Iterator[Descriptor]:
+    if not file.parts:
+        return
     if spec.format != "parquet":
         yield Descriptor(spec.name, spec.format, file.path, 0, 0, file.size, file.parts[0], file.size)
         return
