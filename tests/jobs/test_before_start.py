@@ -14,11 +14,12 @@ import yaml
 from support.manifests import counting, files, manifest, memory_sink
 
 from streamtopology.jobs.cli.main import main
+from streamtopology.jobs.connectors.folder_overlap import overlap_problems
 from streamtopology.jobs.local.control_socket import ControlServer, Refused, claim
 from streamtopology.jobs.local.run import open_run
 from streamtopology.jobs.runtime.preflight import check_before_start
 from streamtopology.jobs.runtime.topology_run import RunOptions, new_history
-from streamtopology.topology import ManifestError, parse
+from streamtopology.topology import Doubt, ManifestError, Problem, parse
 
 
 def test_a_second_run_is_refused_before_cluster_and_checkpoint_are_touched(
@@ -158,6 +159,9 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("data/*.parquet", "data/out", None),
         ("data/day=*", "data/out", None),
         ("data/day=1", "data/day=2", None),
+        ("{data,more}", "data", "is"),
+        ("{more,data/day=*}", "data/day=2/out", "lies in"),
+        ("link/day=1", "data/day=1/", "is"),
     ],
 )
 @pytest.mark.usefixtures("data")
@@ -174,4 +178,64 @@ def test_sink_in_the_folder_of_a_source_is_refused_by_run(capsys: pytest.Capture
     assert overlaps("data", "data", capsys, "run") == [
         "spec.sinks[0].options.path: sink 'out': data is the folder that source 'rows' reads: the sink's files would become "
         "input; give the sink a folder of its own, apart from it"
+    ]
+
+
+def meeting(capsys: pytest.CaptureFixture[str], *sinks: dict[str, Any], code: int = 2, **spec: Any) -> list[str]:
+    """The lines that `validate` prints about the places of a topology with these options of sinks."""
+    given = [
+        {"name": f"out{number}", "input": "counts", "format": "kafka" if "topic" in options else "parquet", "options": options}
+        for number, options in enumerate(sinks)
+    ]
+    source = spec.pop("source", files(Path("data")))
+    Path("meet.yaml").write_text(yaml.safe_dump(manifest("meet", [source], [counting()], given, **spec)))
+    assert main(["validate", "meet.yaml"]) == code
+    places = ("the folder", "topic", "the checkpoint")
+    return [line.strip() for line in capsys.readouterr().err.splitlines() if any(place in line for place in places)]
+
+
+@pytest.mark.parametrize("other", ["./out", "out/", "x/../out", "link", "file:out"])
+@pytest.mark.usefixtures("data")
+def test_two_sinks_in_one_folder_are_a_problem(other: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("link").symlink_to("out")
+    other = other.replace("file:", f"file://{Path.cwd()}/")
+    (line,) = meeting(capsys, {"path": "out"}, {"path": other})
+    assert f"sink 'out1': {other} is the folder of sink 'out0'" in line
+    assert meeting(capsys, {"path": "out"}, {"path": "out2"}, code=0) == []
+
+
+@pytest.mark.parametrize(
+    ("sink", "checkpoint", "relation"),
+    [("ck", "ck", "is"), ("ck/out", "./ck/", "lies in"), ("out", "out/ck", "contains"), ("ck2", "ck", None)],
+)
+@pytest.mark.usefixtures("data")
+def test_sink_in_the_checkpoint_is_a_problem(
+    sink: str, checkpoint: str, relation: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = meeting(capsys, {"path": sink}, checkpoint=checkpoint, code=2 if relation else 0)
+    assert [f"{sink} {relation} the checkpoint {checkpoint}" in line for line in lines] == ([True] if relation else [])
+
+
+@pytest.mark.usefixtures("data")
+def test_checkpoint_that_a_source_would_read_is_a_problem(capsys: pytest.CaptureFixture[str]) -> None:
+    out, everywhere = {"path": "out"}, files(Path("data"), recursiveFileLookup=True)
+    assert meeting(capsys, out, checkpoint="data/ck", code=0) == []
+    (line,) = meeting(capsys, out, checkpoint="data/ck", source=everywhere)
+    assert "source 'rows': the checkpoint data/ck lies in the folder that it reads: its own state and dead letters" in line
+    assert len(meeting(capsys, out, checkpoint="data/day=1", source=files(Path("data/*")))) == 1
+
+
+def test_topics_that_meet_are_named() -> None:
+    servers = {"kafka.bootstrap.servers": "one:9092, two:9092"}
+    source = {"name": "rows", "format": "kafka", "options": {"kafka.bootstrap.servers": "TWO:9092", "subscribe": "a, words"}}
+    sinks = [
+        {"name": name, "input": "m", "format": "kafka", "options": {"topic": "words", **options}}
+        for name, options in (("x", servers), ("y", {"kafka.bootstrap.servers": "three:9092"}), ("z", servers))
+    ]
+    operator = {"name": "m", "inputs": ["rows"], "run": "map", "with": {"select": ["value"]}}
+    found = list(overlap_problems(parse(manifest("loop", [source], [operator], sinks))))
+    assert [(finding.path[11:], type(finding)) for finding in found] == [
+        ("0].options.topic", Problem),
+        ("2].options.topic", Problem),
+        ("2].options.topic", Doubt),
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -139,6 +140,16 @@ def test_the_folder_of_another_run_is_refused(tmp_path: Path) -> None:
     open_sink(manifest, WRITER).close()
     with pytest.raises(SinkError, match="holds the output of topology 'flights', checkpoint run-1; this is 'flights'"):
         open_sink(manifest, Writer("flights", "run-2"))
+
+
+def test_folder_of_another_sink_of_the_run_is_refused(tmp_path: Path) -> None:
+    manifest = manifest_sink("parquet", path=str(tmp_path))
+    open_sink(manifest, WRITER).close()
+    open_sink(manifest, WRITER).close()
+    with pytest.raises(SinkError, match=f"output of sink {manifest.name!r} of topology 'flights'; this is its sink 'x'"):
+        open_sink(replace(manifest, name="x"), WRITER)
+    (tmp_path / "_manifest" / "owner.json").write_text('{"topology": "flights", "run": "run-1"}')  # of a former version
+    open_sink(replace(manifest, name="x"), WRITER).close()
 
 
 def test_memory_keeps_each_batch_once(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def validate(manifests: tuple[Path, ...]) -> int:
 
 
 def _validate(manifest: Path) -> int:
-    from streamtopology.jobs.runtime.preflight import examine
+    from streamtopology.jobs.runtime.preflight import amounts, examine
     from streamtopology.topology import ManifestError
 
     try:
@@ -108,4 +108,6 @@ def _validate(manifest: Path) -> int:
         print(f"streamtopology: cannot read {manifest}: {error.strerror}", file=sys.stderr)
         return WrongUse.exit_code
     print(f"{manifest}: topology {topology.name!r} is valid")
+    for line in amounts(topology):
+        print(f"  {line}")
     return SUCCESS

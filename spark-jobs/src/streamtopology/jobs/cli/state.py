@@ -15,7 +15,7 @@ from streamtopology.jobs.cli.parameters import BATCH, EVENT_TIME, FAILURE, SUCCE
 
 @click.group(cls=Group)
 def state() -> None:
-    """Inspect, copy, check, roll back or delete a topology's state."""
+    """Inspect, copy, check, roll back or delete a topology's state, or skip a bad file of its input."""
 
 
 class _KeyCommand(click.Command):
@@ -127,6 +127,26 @@ def check(manifest: Path, work_dir: Path) -> int:
     found = checkpoints.check(uri, schemas)
     print(checkpoints.findings_text(found, () if found else checkpoints.written_before(uri, schemas)))
     return FAILURE if found else SUCCESS
+
+
+@state.command("skip-file")
+@parameters.manifest
+@click.argument("file")
+@parameters.work_dir
+def skip_file(manifest: Path, file: str, work_dir: Path) -> int:
+    """Continue without a bad file's rows: those that are not committed yet are never read.
+
+    FILE is the path that the error names. It need not exist any more.
+    """
+    from streamtopology.jobs.admin.skip_file import skip_file
+    from streamtopology.jobs.checkpoint.location import checkpoint_uri
+    from streamtopology.jobs.local.control_socket import ControlServer
+    from streamtopology.topology import load
+
+    topology = load(manifest)
+    with ControlServer(topology.name, {}):  # refused while the topology runs on this machine
+        print(skip_file(checkpoint_uri(topology, work_dir), topology, file))
+    return SUCCESS
 
 
 @state.command("list")

@@ -20,6 +20,7 @@ from streamtopology.jobs.connectors.sinks import check as check_sink
 from streamtopology.jobs.connectors.sinks.writable import unwritable_folders
 from streamtopology.jobs.connectors.sources.descriptors import SourceSpec
 from streamtopology.jobs.connectors.sources.schemas import declared_schema
+from streamtopology.jobs.connectors.sources.survey import amount
 from streamtopology.jobs.connectors.sources.validation import check as check_source
 from streamtopology.jobs.plan.dag import compile_dag
 from streamtopology.jobs.runtime.cpu_doubts import cpu_doubts
@@ -73,6 +74,12 @@ def examine(manifest: Path) -> Findings:
 def check_before_start(topology: Topology, base_dir: Path) -> None:
     """Check a topology that was read already. Raises ManifestError with every problem."""
     _findings("the manifest", Reading(topology, ()), base_dir).refuse_problems()
+
+
+def amounts(topology: Topology) -> list[str]:
+    """Return the files and rows that each source of files sees now, a line for each."""
+    specs = [SourceSpec.of(source) for source in topology.sources if source.reads_descriptors and "path" in source.options]
+    return [f"source {spec.name!r} sees {amount(spec)}" for spec in specs]
 
 
 def _findings(where: str, reading: Reading, base_dir: Path) -> Findings:

@@ -26,6 +26,7 @@ from streamtopology.jobs.connectors.sources.descriptor_stream import DescriptorL
 from streamtopology.jobs.connectors.sources.descriptors import SourceError, SourceSpec
 from streamtopology.jobs.connectors.sources.group_offsets import GroupOffsets
 from streamtopology.jobs.connectors.sources.lag import SourceLag
+from streamtopology.jobs.connectors.sources.survey import nothing_to_read
 from streamtopology.jobs.driver.batch_loop import Driver
 from streamtopology.jobs.driver.watermarks import Poll
 from streamtopology.jobs.errors import TopologyFailed
@@ -83,6 +84,7 @@ class TopologyQuery:
         self._read_by_spark = [source for source in topology.sources if not source.reads_descriptors]
         self._reads_rows = bool(frames)
         described = [SourceSpec.of(source, topology.name) for source in topology.sources if source.reads_descriptors]
+        self._described = described
         self._descriptors: DescriptorLog | None = None
         self._group_offsets: GroupOffsets | None = None
         self._lag = SourceLag(described, folder.path / "files", lambda: driver.positions, driver.notify)
@@ -160,6 +162,8 @@ class TopologyQuery:
         query = self._start()
         try:
             prepare()
+            for sentence in nothing_to_read(self._described):
+                self._driver.notify(sentence)
             self._report_groups(self._driver.last_spark_batch)  # the run before may have died on its way to this
             for number in range(self._driver.last_spark_batch + 1, counted + 1):
                 self._run_batch(None, number)  # Spark counts it as done, and the newest commit does not know it

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -14,7 +13,8 @@ import pyarrow as pa
 
 from streamtopology.jobs.connectors.sources.descriptors import Kind, SourceError, SourceSpec, local_path
 from streamtopology.jobs.connectors.sources.file_kinds import FORMATS, suffix_of, whole_suffix_of
-from streamtopology.jobs.connectors.sources.files import list_files
+from streamtopology.jobs.connectors.sources.listing import list_files
+from streamtopology.jobs.connectors.sources.path_patterns import has_pattern, literal
 from streamtopology.jobs.errors import WrongUse
 from streamtopology.jobs.scaffold.sample import Option, joined
 
@@ -42,9 +42,9 @@ def find_files(path: str) -> DataFiles:
         path = _on_this_machine(path)
     if os.path.isdir(path):
         return _in_folder(path)
-    if not os.path.exists(path) and not glob.has_magic(path):
+    if not os.path.exists(path) and not has_pattern(path):
         raise WrongUse(f"no file or folder {path}; for a Kafka topic of that name add --servers HOST:PORT")
-    option = glob.escape(path) if os.path.exists(path) else path
+    option = literal(path) if os.path.exists(path) else path
     paths = _listed({"path": option})
     if not paths:
         raise WrongUse(f"no file fits {path}")
@@ -163,7 +163,7 @@ def _walk(folder: str) -> Iterator[tuple[int, str]]:
 
 def _options(folder: str, depth: int, example: str, filtered: bool) -> dict[str, Option]:
     pattern = f"*{whole_suffix_of(example)}"
-    base = glob.escape(folder)
+    base = literal(folder)
     if depth == 0:
         return {"path": base, "pathGlobFilter": pattern} if filtered and pattern != "*" else {"path": base}
     return {"path": os.path.join(base, *["[!_]*"] * depth, f"[!_]{pattern}")}

@@ -2,7 +2,7 @@
 
 A batch is written beside its final name and then moved there, so that readers see all of it or nothing; then it is
 entered in `_manifest`, which keeps the newest `KEPT_ENTRIES`: batches are published in order, so all before them are.
-Names that start with `_` or `.` are no data to Spark, DuckDB's globs and Arrow's datasets.
+Names that start with `_` or `.` are no data to Spark, Arrow's datasets and our own sources; DuckDB's `*` fits them.
 """
 
 from __future__ import annotations
@@ -42,16 +42,24 @@ class FolderSink:
     """Publishes `batch-000000012.parquet`, or a folder `batch-000000012` with a file per task (`parts`).
 
     With `parts` the batch's folder is moved into place as one, too. Opening a folder that another run has written
-    raises `SinkError`: batch numbers start again with a new checkpoint and would be taken for published ones.
+    raises `SinkError`: batch numbers start again with a new checkpoint and would be taken for published ones. So does opening
+    one that holds the output of another sink than `name`.
     """
 
     def __init__(
-        self, folder: Path, suffix: str, write: Callable[[pa.Table, Path], None], writer: Writer, parts: bool = False
+        self,
+        folder: Path,
+        suffix: str,
+        write: Callable[[pa.Table, Path], None],
+        writer: Writer,
+        parts: bool = False,
+        name: str = "",
     ) -> None:
         self._folder = folder
         self._suffix = suffix
         self._write = write
         self._parts = parts
+        self._name = name
         self._manifest = folder / _MANIFEST
         self._manifest.mkdir(parents=True, exist_ok=True)
         self._claim(writer)
@@ -116,8 +124,14 @@ class FolderSink:
         mine = _wire(writer)
         owner = self._manifest / _OWNER
         if not owner.exists():
-            _write_whole(owner, json.dumps(mine))
+            _write_whole(owner, json.dumps(mine | {"sink": self._name}))
         found = json.loads(owner.read_text())
+        sink = found.pop("sink", self._name)  # former versions did not write it
+        if found == mine and sink != self._name:
+            raise SinkError(
+                f"folder {self._folder} holds the output of sink {sink!r} of topology {writer.topology!r}; this is its sink "
+                f"{self._name!r}: name another path, give the sink its former name, or delete the folder"
+            )
         if found != mine:
             raise SinkError(
                 f"folder {self._folder} holds the output of topology {found['topology']!r}, checkpoint {found['run']}; "
@@ -129,7 +143,7 @@ class FolderSink:
 def written_by(folder: Path, writer: Writer) -> list[Path]:
     """Return the batches that `writer` has put into `folder`, and then the manifest; none if they are another's."""
     owner = folder / _MANIFEST / _OWNER
-    if not owner.exists() or json.loads(owner.read_text()) != _wire(writer):
+    if not owner.exists() or not json.loads(owner.read_text()).items() >= _wire(writer).items():
         return []
     return [*sorted(folder.glob("batch-*")), *sorted(folder.glob(".batch-*")), folder / _MANIFEST]
 

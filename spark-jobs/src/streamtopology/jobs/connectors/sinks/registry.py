@@ -98,7 +98,7 @@ def _writable_folder(value: str) -> str | None:
 def _open_folder(suffix: str, write: Callable) -> Callable[[topology.Sink, Writer, TextIO], Sink]:
     def open_(sink: topology.Sink, writer: Writer, out: TextIO) -> Sink:
         parts = sink.options.get("filePerTask", "false").lower() == "true"
-        return FolderSink(Path(local_path(sink.options["path"])), suffix, write, writer, parts)
+        return FolderSink(Path(local_path(sink.options["path"])), suffix, write, writer, parts, sink.name)
 
     return open_
 

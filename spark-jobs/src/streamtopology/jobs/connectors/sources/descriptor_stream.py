@@ -84,17 +84,24 @@ class DescriptorLog:
         """Return what is to be read from `start` to the end that Spark planned for its batch `number`. Any thread may ask.
 
         start: None for where Spark's batch before ended. A source that is further than Spark's end keeps its position.
-        share_of: how much of that one batch may read; it gets something of every source at least. Raises SourceError.
+        share_of: how much of that one batch may read; it gets something of every source at least. Files that were replaced
+        since they were handed out are measured again. Raises SourceError, also for files that are gone.
         """
         with self._lock:
             begin = self._after(number - 1) if start is None else start
             planned = self._reader.furthest(begin, self.end_of(number) or {})
-            descriptors = list(self._reader.between(begin, planned))
-            share, end = share_of(descriptors), planned
-            if share < 1:
-                end = self._reader.cut(begin, planned, share)
-                descriptors = list(self._reader.between(begin, end))
-            return Planned([descriptor.to_json() for descriptor in descriptors], end, is_whole=end == planned)
+            found = self._first_part(begin, planned, share_of)
+            while self._reader.check(begin, found.end):
+                found = self._first_part(begin, planned, share_of)
+            return found
+
+    def _first_part(self, begin: Positions, planned: Positions, share_of: ShareOf) -> Planned:
+        descriptors = list(self._reader.between(begin, planned))
+        share, end = share_of(descriptors), planned
+        if share < 1:
+            end = self._reader.cut(begin, planned, share)
+            descriptors = list(self._reader.between(begin, end))
+        return Planned([descriptor.to_json() for descriptor in descriptors], end, is_whole=end == planned)
 
     def unread(self, number: int, start: Positions | None = None) -> dict[str, str]:
         """Amount of input after `start`, or after batch `number` (-1: before the first) if None, by source with any."""
@@ -129,6 +136,10 @@ class OffsetStream(Protocol):
         ...
 
     def between(self, start: Any, end: Any) -> Iterator[Descriptor]: ...
+
+    def check(self, start: Any, end: Any) -> bool:
+        """Take in what was changed between the two since it was handed out. Returns True if anything was. SourceError."""
+        ...
 
     def cut(self, start: Any, end: Any, share: float) -> Any:
         """An offset after about `share` of the bytes between the two, one row after `start` at least."""
@@ -208,6 +219,10 @@ class DescriptorStreamReader(SimpleDataSourceStreamReader, SupportsTriggerAvaila
             return one[name] if name in one else other[name]
 
         return {name: of(name) for name in {**one, **other}}
+
+    def check(self, start: Positions, end: Positions) -> bool:
+        """Take in a change between two positions. Returns True if there was one, and maybe more. Raises SourceError."""
+        return any(self._streams[name].check(self._start_of(name, start), end[name]) for name in self._read_to(end))
 
     def cut(self, start: Positions, end: Positions, share: float) -> Positions:
         """The positions after about `share` of what is between the two, of each source alike."""

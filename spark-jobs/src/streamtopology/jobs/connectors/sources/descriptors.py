@@ -13,14 +13,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, cast
 from urllib.parse import unquote, urlsplit
 
-from streamtopology.jobs.connectors.sources.ddl import SchemaError
+from streamtopology.jobs.connectors.sources.errors import SourceError
+from streamtopology.jobs.connectors.sources.path_patterns import literal
 
 if TYPE_CHECKING:
     from streamtopology.topology import Source
 
 Kind = Literal["parquet", "csv", "json", "text", "kafka"]
 
-_FILE_OPTIONS = ("path", "maxFilesPerTrigger", "pathGlobFilter")
+_FILE_OPTIONS = ("path", "maxFilesPerTrigger", "pathGlobFilter", "recursiveFileLookup", "basePath")
 _CSV_OPTIONS = ("header", "sep", "delimiter", "nullValue", "quote")
 _KAFKA_OPTIONS = (
     "kafka.bootstrap.servers",
@@ -77,7 +78,7 @@ class Descriptor:
 
 @dataclass(frozen=True)
 class SourceSpec:
-    """The part of a source's manifest that a task needs to read its descriptors; file paths are absolute.
+    """The part of a source's manifest that a task needs to read its descriptors; file paths are absolute and may be patterns.
 
     `topology` is the name of the one that reads it, "" where none does yet.
     """
@@ -95,7 +96,7 @@ class SourceSpec:
         """The spec of a manifest's source. It must be one that reads descriptors."""
         options = dict(source.options)
         if "path" in options:
-            options["path"] = local_path(options["path"])
+            options["path"] = local_pattern(options["path"])
         format_ = cast(Kind, source.format)
         return SourceSpec(source.name, format_, source.schema, options, tuple(source.select), source.where, topology)
 
@@ -126,10 +127,6 @@ class Tally:
     skipped: int = 0
 
 
-class SourceError(SchemaError):
-    """A source that cannot be read as declared; the message names the source, the place and what to do."""
-
-
 def local_path(path: str) -> str:
     """A manifest's path or `file:` URI as an absolute path: tasks run in other working directories."""
     parts = urlsplit(path)
@@ -138,6 +135,12 @@ def local_path(path: str) -> str:
     if re.match(r"[a-z][a-z0-9+.-]+://", path):
         raise SourceError(f"path {path!r}: only local paths and file: URIs can be read; mount the data or copy it")
     return os.path.abspath(path)
+
+
+def local_pattern(path: str) -> str:
+    """`local_path` of a path that may be a pattern: names of the current folder are none, whatever characters they have."""
+    is_relative = urlsplit(path).scheme != "file" and not path.startswith("/")
+    return local_path(os.path.join(literal(os.getcwd()), path) if is_relative and "://" not in path else path)
 
 
 def known_options(kind: Kind) -> tuple[str, ...]:

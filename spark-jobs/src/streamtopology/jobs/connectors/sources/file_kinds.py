@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import glob
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 
 from streamtopology.jobs.connectors.sources.descriptors import Kind, SourceSpec
+from streamtopology.jobs.connectors.sources.path_patterns import has_pattern
 from streamtopology.topology import Doubt, Problem
 
 FORMATS: Mapping[str, Kind] = {
@@ -69,6 +69,6 @@ def _is_named_as_another(spec: SourceSpec, path: str) -> bool:
 
 def _remedy(spec: SourceSpec, looked_at: str) -> str:
     suffix = whole_suffix_of(looked_at)
-    if glob.has_magic(spec.options["path"]) or not suffix:
+    if has_pattern(spec.options["path"]) or not suffix:
         return "name files of one kind in option path"
     return f"set options.pathGlobFilter: '*{suffix}' to read only files of one kind"

@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 import re
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,7 @@ LARGEST_SEGMENT = 20_000
 """Files from which on a segment is not merged again: some megabytes, and a fraction of a second to write."""
 
 _TRIES = 3
+_CORRECTION = re.compile(r"corrected-(\d{12})-(\d{4})\.json")
 _NAME = re.compile(r"(\d{12})(?:-(\d{12}))?\.json")
 _DRAFT = re.compile(r"\.(\d{12})(?:-\d{12})?\.json\.\d+")
 
@@ -32,13 +34,42 @@ _DRAFT = re.compile(r"\.(\d{12})(?:-\d{12})?\.json\.\d+")
 class LoggedFile:
     """A file at its place in the stream: `parts` are the rows of its row groups (one estimate for other formats).
 
-    `bytes`: of each part's rows, uncompressed; former versions did not log it.
+    Without parts none of its rows are read: it has no row groups, or is skipped.
+    `bytes`: of each part's rows, uncompressed; former versions did not log it, nor what follows. `root_length`: characters
+    of the folder in which its source looked for files. `mtime_ns` is its time of modification, `mark` a checksum of its first
+    and last bytes, by which it is known again when its root has moved.
     """
 
     path: str
     size: int
     parts: tuple[int, ...]
     bytes: tuple[int, ...] = ()
+    root_length: int = 0
+    mtime_ns: int = 0
+    mark: int = 0
+
+    @property
+    def root(self) -> str:
+        """The folder in which its source looked for files; "" if that was not logged."""
+        return self.path[: self.root_length]
+
+    def below(self, root: str) -> str:
+        """Its path if its root has moved to `root`."""
+        return root + self.path[self.root_length :]
+
+    @property
+    def identity(self) -> str:
+        """A text that is the same for the file in a root that has moved."""
+        return f"{self.path[self.root_length :]}\0{self.size}\0{self.mark}"
+
+    def to_wire(self) -> list[object]:
+        return [self.path, self.size, self.parts, self.bytes, [self.root_length, self.mtime_ns, self.mark]]
+
+    @staticmethod
+    def from_wire(wire: Sequence[Any]) -> LoggedFile:
+        """The file as any version logged it: three to five values."""
+        path, size, parts, sizes, later = [*wire, (), ()][:5]
+        return LoggedFile(path, size, tuple(parts), tuple(sizes), *later)
 
 
 @dataclass(frozen=True)
@@ -93,10 +124,10 @@ class KnownPaths:
 class FileLog:
     """The files handed out so far, in order.
 
-    `<folder>/<first index>.json` holds those of one batch, `<folder>/<first index>-<end>.json` those of many. Files of the log
-    are created with all their content or not at all, and never overwritten, so a second reader of the same log (a restarted
-    process beside a dying one) takes over what exists. Old records are merged by who appends; a merged record is deleted once
-    its segment is durable.
+    `<folder>/<first index>.json` holds those of one batch, `<folder>/<first index>-<end>.json` those of many, and
+    `<folder>/corrected-<index>-<count>.json` replaces the entry of one file. Files of the log are created with all their
+    content or not at all, and never overwritten, so a second reader of the same log (a restarted process next to a dying one)
+    takes over what exists. Old records are merged by who appends; a merged record is deleted once its segment is durable.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -111,6 +142,15 @@ class FileLog:
     def unknown(self, paths: Sequence[str]) -> list[str]:
         """Those of `paths` that were not handed out yet, in their order."""
         return self._known.unknown(paths)
+
+    def not_moved(self, root: str, paths: Sequence[str], measured: Callable[[str], LoggedFile]) -> list[str]:
+        """Those of the unknown `paths` that were not handed out from another root than `root` before; these are known now."""
+        if not self._roots - {root}:
+            return list(paths)
+        former = self._elsewhere(root)
+        new = [path for path in paths if former.unknown([measured(path).identity])]
+        self._known.add(set(paths).difference(new))
+        return new
 
     def between(self, start: int, end: int) -> list[LoggedFile]:
         """The files `start` to `end`; the newest from memory, older ones from the disk."""
@@ -131,9 +171,15 @@ class FileLog:
         if offset > len(self):
             self._open()
 
+    def correct(self, number: int, file: LoggedFile) -> None:
+        """Replace the entry of the file at `number`, from which nothing has been committed that a batch would read again."""
+        count = sum(_CORRECTION.fullmatch(entry.name) is not None for entry in self._folder.iterdir())
+        durable_file.create(self._folder / f"corrected-{number:012d}-{count:04d}.json", json.dumps(file.to_wire()))
+        self._read_corrections()
+
     def append(self, files: list[LoggedFile]) -> None:
         """Write `files` at the end of the log, unless another reader was first: then its record stands."""
-        record = json.dumps([[file.path, file.size, file.parts, file.bytes] for file in files])
+        record = json.dumps([file.to_wire() for file in files])
         durable_file.create(self._folder / _record_name(len(self)), record)
         self.refresh()
         try:
@@ -143,13 +189,27 @@ class FileLog:
 
     # --- how ---
 
+    def _elsewhere(self, root: str) -> KnownPaths:
+        """The identities of the files that have another root."""
+        if self._former is None:
+            self._former = KnownPaths()
+            for piece in self._pieces:
+                self._former.add(file.identity for file in self._read(piece.name) if file.root not in ("", root))
+        return self._former
+
+    def _read_corrections(self) -> None:
+        names = sorted(entry.name for entry in self._folder.iterdir() if _CORRECTION.fullmatch(entry.name))
+        for name in names:  # of one file the newest counts
+            wire = json.loads((self._folder / name).read_text(encoding="utf-8"))
+            self._corrected[int(name.split("-")[1])] = LoggedFile.from_wire(wire)
+
     def _between(self, start: int, end: int) -> list[LoggedFile]:
         found: list[LoggedFile] = []
         for piece in self._pieces:
             if piece.first < end and start < piece.end:
                 files = self._newest.get(piece.name) or self._read(piece.name)
                 found += files[max(start - piece.first, 0) : end - piece.first]
-        return found
+        return [self._corrected.get(number, file) for number, file in enumerate(found, start)]
 
     def _open(self) -> None:
         """Read the whole log, again if another reader merges its records meanwhile."""
@@ -165,7 +225,11 @@ class FileLog:
     def _read_all(self) -> None:
         """Read the whole log. Where a dying process left a segment and its records, the segment counts."""
         self._pieces: list[_Piece] = []
+        self._corrected: dict[int, LoggedFile] = {}
+        self._read_corrections()
         self._known = KnownPaths()
+        self._roots: set[str] = set()
+        self._former: KnownPaths | None = None
         self._newest: dict[str, list[LoggedFile]] = {}
         for name in _longest(entry.name for entry in self._folder.iterdir()):
             self._take(name, is_segment="-" in name)
@@ -176,14 +240,14 @@ class FileLog:
         piece = _Piece(len(self), len(self) + len(files), name, is_segment)
         self._pieces.append(piece)
         self._known.add(file.path for file in files)
+        self._roots.update(file.root for file in files if file.root)
         if not is_segment:
             self._newest[name] = files
             while len(self._newest) > RECORDS_APART:
                 del self._newest[next(iter(self._newest))]
 
     def _read(self, name: str) -> list[LoggedFile]:
-        records = json.loads((self._folder / name).read_text(encoding="utf-8"))
-        return [LoggedFile(path, size, tuple(parts), *map(tuple, sizes)) for path, size, parts, *sizes in records]
+        return [LoggedFile.from_wire(wire) for wire in json.loads((self._folder / name).read_text(encoding="utf-8"))]
 
     def _merge_old(self) -> None:
         """Merge the oldest records into a segment, with the segments before it that are not larger.

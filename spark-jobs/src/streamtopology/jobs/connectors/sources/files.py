@@ -6,17 +6,17 @@ after a restart, whatever has appeared in the folder since.
 
 from __future__ import annotations
 
-import contextlib
-import fnmatch
-import glob
 import os
+import zlib
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamtopology.jobs.connectors.sources.descriptors import DIVISIBLE, Descriptor, SourceError, SourceSpec, positive_option
 from streamtopology.jobs.connectors.sources.file_log import FileLog, LoggedFile
+from streamtopology.jobs.connectors.sources.listing import list_files, root_of
 
 _SAMPLE_BYTES = 65_536
 
@@ -65,6 +65,48 @@ class FileStream:
         """The descriptors from `start` to `end`, from the log alone."""
         return (descriptor for _, descriptor in self._between(_place(start), _place(end)))
 
+    def check(self, start: Position, end: Position) -> bool:
+        """Measure again the files between the two that were replaced since they were logged. Returns True if there were any.
+
+        Raises SourceError for a file that is gone, or was replaced after a part of it was committed.
+        """
+        first, last = _place(start), _place(end)
+        stop, root = last[0] + (last > (last[0], 0, 0)), root_of(self._spec)
+        self._require(stop)
+        is_changed = False
+        for number, logged in enumerate(self._log.between(first[0], stop), first[0]):
+            file = _where_it_is(logged, root)
+            if logged.parts and self._is_replaced(file):
+                if first > (number, 0, 0):
+                    raise self._refusal(
+                        file.path, "was replaced after a part of its rows was committed; put the former one back"
+                    )
+                self._log.correct(number, _measure(self._spec, root, file.path))
+                is_changed = True
+        return is_changed
+
+    def _is_replaced(self, file: LoggedFile) -> bool:
+        try:
+            status = os.stat(file.path)
+        except FileNotFoundError as error:
+            raise self._refusal(file.path, "is gone, and its rows are not committed yet; put it back") from error
+        if status.st_size != file.size:
+            return True
+        return file.mtime_ns not in (0, status.st_mtime_ns) and file.mark != _mark(file.path, file.size)
+
+    def _refusal(self, path: str, finding: str) -> SourceError:
+        skip = f"streamtopology state skip-file MANIFEST {path}"
+        return SourceError(f"source {self._spec.name!r}: {path} {finding}, or continue without its rows: {skip}")
+
+    def skip(self, path: str, start: Position) -> bool:
+        """Leave out the rows after `start` of a file that was handed out. Returns False if there is no such file."""
+        first, root = _place(start), root_of(self._spec)
+        for number, file in enumerate(self._log.between(first[0], len(self._log)), first[0]):
+            if path in (file.path, file.below(root)) and file.parts:
+                self._log.correct(number, replace(file, parts=(), bytes=()))
+                return True
+        return False
+
     def cut(self, start: Position, end: Position, share: float) -> Position:
         """A position after about `share` of the bytes between the two, at least one piece after `start`."""
         pieces = list(self._between(_place(start), _place(end)))
@@ -88,7 +130,9 @@ class FileStream:
         """The descriptors, with the numbers of their files."""
         stop = end[0] + (end > (end[0], 0, 0))
         self._require(stop)
-        for number, file in enumerate(self._log.between(start[0], stop), start[0]):
+        root = root_of(self._spec)
+        for number, logged in enumerate(self._log.between(start[0], stop), start[0]):
+            file = _where_it_is(logged, root)
             for piece in _descriptors(self._spec, file):
                 first = max(piece.start, start[2]) if (number, piece.part) == start[:2] else piece.start
                 last = min(piece.end, end[2]) if (number, piece.part) == end[:2] else piece.end
@@ -126,48 +170,32 @@ class FileStream:
             self._waiting = self._new_files()
         taken = self._waiting if self._limit is None else self._waiting[: self._limit]
         if taken:
-            self._log.append([_measure(self._spec, path) for path in taken])
+            root = root_of(self._spec)
+            self._log.append([_measure(self._spec, root, path) for path in taken])
             self._waiting = self._log.unknown(self._waiting)
 
     def _new_files(self) -> list[str]:
-        return self._log.unknown(list_files(self._spec))
+        unknown = self._log.unknown(list_files(self._spec))
+        root = root_of(self._spec)
+        return self._log.not_moved(root, unknown, lambda path: _measure(self._spec, root, path))
 
 
-def list_files(spec: SourceSpec) -> list[str]:
-    """The files of a source by modification time, then name, as Spark's file source orders them.
-
-    `path` is a folder, a file or a glob; hidden names (starting with `.` or `_`) are not data.
-    """
-    path = spec.options.get("path")
-    if path is None:
-        raise SourceError(f"source {spec.name!r}: option path is missing; name the folder to read")
-    is_glob = glob.has_magic(path)
-    if not is_glob and not os.path.exists(path):
-        raise SourceError(f"source {spec.name!r}: folder {path} does not exist; create it or correct option path")
-    pattern = spec.options.get("pathGlobFilter", "*")
-    found: list[tuple[int, str]] = []
-    for place in glob.glob(path) if is_glob else [path]:
-        found.extend(files_at(place, pattern))
-    return [name for _, name in sorted(found)]
+def _where_it_is(file: LoggedFile, root: str) -> LoggedFile:
+    """The file, in `root` if its own has moved there."""
+    moved = file.below(root)
+    is_moved = file.root not in ("", root) and not os.path.exists(file.path) and os.path.exists(moved)
+    return replace(file, path=moved, root_length=len(root)) if is_moved else file
 
 
-def files_at(place: str, pattern: str) -> Iterator[tuple[int, str]]:
-    """Modification time and path of each file that is data, of a folder or a file alone."""
-    if not os.path.isdir(place):
-        yield os.stat(place).st_mtime_ns, place
-        return
-    with os.scandir(place) as entries:
-        for entry in entries:
-            if entry.name[0] in "._" or not fnmatch.fnmatch(entry.name, pattern):
-                continue
-            with contextlib.suppress(FileNotFoundError):  # a writer's draft that was just renamed
-                if entry.is_file():
-                    yield entry.stat().st_mtime_ns, entry.path
+def _measure(spec: SourceSpec, root: str, path: str) -> LoggedFile:
+    status = os.stat(path)
+    rows, sizes = _row_groups(spec, path) if spec.format == "parquet" else ((estimate_rows(path),), ())
+    root_length = len(root) if path.startswith(root.rstrip("/") + "/") else 0
+    return LoggedFile(path, status.st_size, rows, sizes, root_length, status.st_mtime_ns, _mark(path, status.st_size))
 
 
-def _measure(spec: SourceSpec, path: str) -> LoggedFile:
-    if spec.format != "parquet":
-        return LoggedFile(path, os.path.getsize(path), (_estimate_rows(path),))
+def _row_groups(spec: SourceSpec, path: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The rows and the bytes of a parquet file's row groups."""
     try:
         footer = pq.read_metadata(path)
     except pa.ArrowInvalid as error:
@@ -176,11 +204,18 @@ def _measure(spec: SourceSpec, path: str) -> LoggedFile:
             "into the folder when they are complete"
         ) from error
     groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
-    rows, sizes = tuple(group.num_rows for group in groups), tuple(group.total_byte_size for group in groups)
-    return LoggedFile(path, os.path.getsize(path), rows, sizes)
+    return tuple(group.num_rows for group in groups), tuple(group.total_byte_size for group in groups)
 
 
-def _estimate_rows(path: str) -> int:
+def _mark(path: str, size: int) -> int:
+    """A checksum of the file's first and last bytes."""
+    with open(path, "rb") as file:
+        first = file.read(_SAMPLE_BYTES)
+        file.seek(max(size - _SAMPLE_BYTES, 0))
+        return zlib.crc32(file.read(_SAMPLE_BYTES), zlib.crc32(first))
+
+
+def estimate_rows(path: str) -> int:
     """Lines of the file, by the mean length of the lines in its first bytes."""
     size = os.path.getsize(path)
     with open(path, "rb") as file:
@@ -189,6 +224,8 @@ def _estimate_rows(path: str) -> int:
 
 
 def _descriptors(spec: SourceSpec, file: LoggedFile) -> Iterator[Descriptor]:
+    if not file.parts:
+        return
     if spec.format != "parquet":
         yield Descriptor(spec.name, spec.format, file.path, 0, 0, file.size, file.parts[0], file.size)
         return

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from streamtopology.jobs.connectors.sources.conform import SchemaMismatchError, conform, parse_timestamps
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceSpec, Tally
 from streamtopology.jobs.connectors.sources.lines import lines
+from streamtopology.jobs.connectors.sources.partitions import columns_in_file, partition_texts, with_partitions
 from streamtopology.jobs.connectors.sources.schemas import declared_schema, needed_columns
 
 MAX_BATCH_ROWS = 1 << 18
@@ -78,11 +79,13 @@ def read_with_places(
 def _tables(
     descriptors: Iterable[Descriptor], spec: SourceSpec, declared: pa.Schema, tally: Tally
 ) -> Iterator[tuple[Descriptor, pa.Table]]:
-    """The rows of each descriptor as its reader gives them, counted."""
+    """The rows of each descriptor as its reader gives them, with the columns that its folders give; counted."""
     for descriptor in descriptors:
-        for table in _READERS[spec.format](descriptor, spec, declared, tally):
+        texts = partition_texts(spec, descriptor.path)
+        own = columns_in_file(declared, declared_schema(spec), texts) if texts else declared
+        for table in _READERS[spec.format](descriptor, spec, own, tally):
             tally.read += table.num_rows
-            yield descriptor, table
+            yield descriptor, with_partitions(table, declared, texts, _place(descriptor, spec)) if texts else table
 
 
 def _together(tables: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
@@ -179,7 +182,9 @@ def _parquet_file(path: str, _mtime: int) -> pq.ParquetFile:
 def _read_csv(descriptor: Descriptor, spec: SourceSpec, declared: pa.Schema, _tally: Tally) -> Iterator[pa.Table]:
     place = _place(descriptor, spec)
     separator = csv_separator(spec)
-    names, headers = declared_schema(spec).names, 0  # without a header: the declared columns in the declared order
+    texts = partition_texts(spec, descriptor.path)
+    names = [name for name in declared_schema(spec).names if name.lower() not in texts]
+    headers = 0  # without a header: the declared columns in the declared order
     if not descriptor.end:
         return
     if has_header(spec):

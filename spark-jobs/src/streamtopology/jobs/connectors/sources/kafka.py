@@ -106,6 +106,10 @@ class KafkaStream:
                     size = (stop - begin) * _MESSAGE_BYTES
                     yield Descriptor(self._spec.name, "kafka", topic, int(partition), begin, stop, stop - begin, size)
 
+    def check(self, start: Offsets, end: Offsets) -> bool:
+        """Messages never change."""
+        return False
+
     def cut(self, start: Offsets, end: Offsets, share: float) -> Offsets:
         begin = {topic: {p: self._begin(start, topic, p) for p in partitions} for topic, partitions in end.items()}
         waiting = sum(stop - begin[topic][p] for topic, partitions in end.items() for p, stop in partitions.items())

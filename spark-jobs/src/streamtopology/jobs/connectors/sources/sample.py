@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,9 +17,11 @@ from streamtopology.jobs.connectors.sources.conform import MissingColumnError, S
 from streamtopology.jobs.connectors.sources.csv_header import missing_header
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceSpec
 from streamtopology.jobs.connectors.sources.file_kinds import foreign_files, is_parquet, one_of_each_kind
-from streamtopology.jobs.connectors.sources.files import files_at
 from streamtopology.jobs.connectors.sources.formats import read_all
+from streamtopology.jobs.connectors.sources.listing import files_of
+from streamtopology.jobs.connectors.sources.partitions import check_partitions, partition_texts
 from streamtopology.jobs.connectors.sources.schemas import needed_columns
+from streamtopology.jobs.connectors.sources.survey import unread_folders, why_none
 from streamtopology.topology import Doubt, Problem, columns_of
 from streamtopology.topology.schema import to_ddl
 
@@ -38,14 +39,14 @@ _ROWS = 1000
 def check_sample(spec: SourceSpec, declared: pa.Schema, expressions_hold: bool) -> list[Problem]:
     """The findings about one file of a source whose schema and path are valid; paths are below the source."""
     try:
-        kinds = one_of_each_kind(_files(spec), spec.format)
+        kinds = one_of_each_kind((file.path for file in files_of(spec)), spec.format)
         if not kinds:
-            return [Doubt("options.path", f"source {spec.name!r}: {_why_none(spec)}")]
+            return [Doubt("options.path", f"source {spec.name!r}: {why_none(spec)}")]
         path, *others = kinds
         if spec.format != "parquet" and is_parquet(path):
             sentence = f"source {spec.name!r}: {path} is a parquet file, not {spec.format}"
             return [Problem("format", f"{sentence}; did you mean 'parquet'?")]
-        findings = list(foreign_files(spec, path, others))
+        findings = [*foreign_files(spec, path, others), *unread_folders(spec, path)]
         if spec.format == "parquet":
             return [*findings, *_parquet_problems(spec, declared, path)]
         if header := missing_header(spec, declared, path):
@@ -58,25 +59,6 @@ def check_sample(spec: SourceSpec, declared: pa.Schema, expressions_hold: bool) 
         ]
 
 
-def _files(spec: SourceSpec) -> Iterator[str]:
-    """The files of a source in the order of their folders: the first ones are there at once, however many there are."""
-    path, pattern = spec.options["path"], spec.options.get("pathGlobFilter", "*")
-    for place in glob.iglob(path) if glob.has_magic(path) else [path]:
-        yield from (file for _, file in files_at(place, pattern))
-
-
-def _why_none(spec: SourceSpec) -> str:
-    path, pattern = spec.options["path"], spec.options.get("pathGlobFilter")
-    if glob.has_magic(path):
-        return f"no file matches {path}; a run waits for one: correct the pattern, or put data there"
-    others = sorted(name for name in os.listdir(path) if name[0] not in "._")
-    if not others:
-        return f"folder {path} has no files; a run waits for one: correct option path, or put data there"
-    if all(os.path.isdir(os.path.join(path, name)) for name in others):
-        return f"folder {path} has folders ({others[0]}) but no files of its own; name them by a pattern: {path}/*"
-    return f"no file in {path} matches option pathGlobFilter {pattern!r} (there is {others[0]}); correct it, or leave it out"
-
-
 def _parquet_problems(spec: SourceSpec, declared: pa.Schema, path: str) -> Iterator[Problem]:
     try:
         found = empty_table(pq.read_schema(path))
@@ -84,9 +66,12 @@ def _parquet_problems(spec: SourceSpec, declared: pa.Schema, path: str) -> Itera
         sentence = f"source {spec.name!r}: {path} is no readable parquet file ({error}); correct option path or the format"
         yield Problem("format", sentence)
         return
-    used = needed_columns(declared, spec, None)
+    used, texts = needed_columns(declared, spec, None), partition_texts(spec, path)
     for field in declared:
         try:
+            if field.name.lower() in texts:
+                check_partitions(pa.schema([field]), texts, f"source {spec.name!r}, {path}")
+                continue
             conform(found, pa.schema([field]), f"source {spec.name!r}, {path}")
         except SchemaMismatchError as error:
             unused = field.name not in used.names
@@ -125,8 +110,9 @@ def _expression_problems(spec: SourceSpec, rows: pa.RecordBatch, path: str) -> I
 
 def check_event_times(spec: SourceSpec, column: str) -> list[Problem]:
     """The finding about one file of a sound source whose watermark `column` has numbers: that they are no epoch seconds."""
-    path = next(_files(spec), None)
-    rows = None if path is None else next(read_all([_whole(spec, path)], spec, _ignore, [column]), None)
+    file = next(files_of(spec), None)
+    path = "" if file is None else file.path
+    rows = None if file is None else next(read_all([_whole(spec, path)], spec, _ignore, [column]), None)
     if rows is None:
         return []
     times = rows.column(column).drop_null()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -13,13 +12,14 @@ from streamtopology.jobs.columnar.corrections import corrected, expression_fault
 from streamtopology.jobs.columnar.event_time import EVENT_TIMES, is_event_time
 from streamtopology.jobs.columnar.expressions import ExpressionError, output_schema
 from streamtopology.jobs.connectors.sources.descriptors import SourceError, SourceSpec, known_options, positive_option
+from streamtopology.jobs.connectors.sources.path_patterns import check_pattern, has_pattern, plain
 from streamtopology.jobs.connectors.sources.sample import check_event_times, check_sample
 from streamtopology.jobs.connectors.sources.schemas import declared_schema
 from streamtopology.topology import DESCRIPTOR_FORMATS, Doubt, Problem, Source, Watermark, did_you_mean, nearest
 
 _REQUIRED = {"kafka": ("kafka.bootstrap.servers", "subscribe")}
 _SPARK_FORMATS = ("rate", "rate-micro-batch", "socket", "orc", "avro", "xml", "delta", "binaryFile")
-_BOOLEAN_OPTIONS = ("header", "failOnDataLoss")
+_BOOLEAN_OPTIONS = ("header", "failOnDataLoss", "recursiveFileLookup")
 
 
 @dataclass(frozen=True)
@@ -141,6 +141,11 @@ def _option_problems(spec: SourceSpec) -> list[Problem]:
             add(name, f"source {spec.name!r}: {has}")
         if name in _BOOLEAN_OPTIONS and str(value).lower() not in ("true", "false"):
             add(name, f"source {spec.name!r}: option {name} must be true or false, not {value!r}")
+    for name in ("path", "pathGlobFilter") if spec.format != "kafka" else ():
+        try:
+            check_pattern(spec.options.get(name, ""))
+        except SourceError as error:
+            add(name, f"source {spec.name!r}: {error}")
     for name in ("maxFilesPerTrigger", "maxOffsetsPerTrigger"):
         try:
             positive_option(spec, name)
@@ -158,10 +163,10 @@ def _option_problems(spec: SourceSpec) -> list[Problem]:
 
 def _folder_problems(spec: SourceSpec) -> list[Problem]:
     path = spec.options.get("path")
-    if path is None or spec.format == "kafka" or glob.has_magic(path) or os.path.exists(path):
+    if path is None or spec.format == "kafka" or has_pattern(path) or os.path.exists(plain(path)):
         return []
-    sentence = f"source {spec.name!r}: folder {path} does not exist; create it or correct option path{_nearby(path)}"
-    return [Problem("options.path", sentence)]
+    sentence = f"folder {plain(path)} does not exist; create it or correct option path{_nearby(plain(path))}"
+    return [Problem("options.path", f"source {spec.name!r}: {sentence}")]
 
 
 def _nearby(path: str) -> str:

@@ -1,0 +1,156 @@
+"""The files that a source's path names, by the rules of Spark's file sources.
+
+A folder stands for the files in it and in its partition folders (`dt=2024-01-01`), with `recursiveFileLookup` for those
+in all its folders. Names that begin with `_` or `.`, or end with `._COPYING_`, are no data unless the path itself says them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from streamtopology.jobs.connectors.sources.descriptors import SourceError, SourceSpec
+from streamtopology.jobs.connectors.sources.path_patterns import (
+    alternatives,
+    fits_name,
+    fixed_part,
+    has_pattern,
+    name_pattern,
+    plain,
+)
+
+
+@dataclass(frozen=True)
+class FoundFile:
+    """A file that is data."""
+
+    path: str
+    mtime_ns: int
+    size: int
+
+
+def is_hidden(name: str) -> bool:
+    """True for names that are no data to Spark: of drafts, markers and what programs keep for themselves."""
+    return (name.startswith("_") and "=" not in name) or name.startswith(".") or name.endswith("._COPYING_")
+
+
+def is_partition(name: str) -> bool:
+    """True for a folder's name such as `dt=2024-01-01`, the value of a column."""
+    column, equals, value = name.partition("=")
+    return bool(column and equals and value)
+
+
+def root_of(spec: SourceSpec) -> str:
+    """The folder in which a source looks for files: its path up to the first pattern; of a file alone its folder."""
+    path = spec.options["path"]
+    root = fixed_part(path)
+    return os.path.dirname(root) if not has_pattern(path) and os.path.isfile(root) else root
+
+
+def list_files(spec: SourceSpec) -> list[str]:
+    """The files of a source by modification time, then name, as Spark's file source orders them.
+
+    Raises SourceError if a path that is no pattern does not exist, or a folder cannot be listed.
+    """
+    path = spec.options.get("path")
+    if path is None:
+        raise SourceError(f"source {spec.name!r}: option path is missing; name the folder to read")
+    if not has_pattern(path) and not os.path.exists(plain(path)):
+        raise SourceError(f"source {spec.name!r}: folder {plain(path)} does not exist; create it or correct option path")
+    try:
+        found = {file.path: file for file in files_of(spec)}
+    except OSError as error:
+        why = f"cannot list {error.filename}: {error.strerror}; allow this user to read it (chmod +rx)"
+        raise SourceError(f"source {spec.name!r}: {why}") from error
+    return sorted(found, key=lambda path: (found[path].mtime_ns, path))
+
+
+def files_of(spec: SourceSpec) -> Iterator[FoundFile]:
+    """The files of a source in the order of their folders, one twice if two patterns fit it. Raises OSError, SourceError.
+
+    The first ones are there at once, however many there are.
+    """
+    wanted, is_deep = spec.options.get("pathGlobFilter", "*"), looks_everywhere(spec)
+    for place in places_of(spec):
+        for file in _files_at(place, is_deep, frozenset()):
+            if fits_name(wanted, os.path.basename(file.path)):
+                yield file
+
+
+def looks_everywhere(spec: SourceSpec) -> bool:
+    """True if all folders in the source's are read, and none as the value of a column."""
+    return spec.options.get("recursiveFileLookup", "false").lower() == "true"
+
+
+def places_of(spec: SourceSpec) -> Iterator[str]:
+    """The folders and files that a source's path fits."""
+    return places_at(spec.options["path"])
+
+
+def places_at(path: str) -> Iterator[str]:
+    """The folders and files that a path or pattern fits."""
+    for pattern in alternatives(path):
+        yield from _places("/" if pattern.startswith("/") else "", [part for part in pattern.split("/") if part])
+
+
+def folders_left_out(spec: SourceSpec) -> Iterator[str]:
+    """Folders in those of a source that it does not read: neither partitions nor hidden."""
+    if looks_everywhere(spec):
+        return
+    for place in places_of(spec):
+        if os.path.isdir(place):
+            with os.scandir(place) as entries:
+                names = [entry.path for entry in entries if entry.is_dir()]
+            yield from (path for path in names if not is_hidden(name := os.path.basename(path)) and not is_partition(name))
+
+
+def files_below(folder: str) -> Iterator[FoundFile]:
+    """The files in a folder and in all its folders. Raises OSError."""
+    return _files_at(folder, True, frozenset())
+
+
+def _places(folder: str, parts: Sequence[str]) -> Iterator[str]:
+    """The places in `folder` that the rest of a path, `parts`, fits."""
+    if not parts:
+        yield folder
+        return
+    first, rest = parts[0], parts[1:]
+    if not has_pattern(first):
+        path = os.path.join(folder, plain(first))
+        if os.path.isdir(path) if rest else os.path.exists(path):
+            yield from _places(path, rest)
+        return
+    pattern, says_hidden = name_pattern(first), first[0] in "._"
+    with os.scandir(folder or ".") as entries:
+        for entry in entries:
+            if pattern.fullmatch(entry.name) and (says_hidden or not is_hidden(entry.name)) and (not rest or entry.is_dir()):
+                yield from _places(os.path.join(folder, entry.name), rest)
+
+
+def _files_at(place: str, is_deep: bool, above: frozenset[tuple[int, int]]) -> Iterator[FoundFile]:
+    """The data at `place`, a file or a folder; `above` are the folders that it is in: a link back to one is not followed."""
+    with suppress(FileNotFoundError):  # a writer's draft that was just renamed
+        status = os.stat(place)
+        if not os.path.isdir(place):
+            yield FoundFile(place, status.st_mtime_ns, status.st_size)
+            return
+        if (status.st_dev, status.st_ino) in above:
+            return
+        inside = above | {(status.st_dev, status.st_ino)}
+        with os.scandir(place) as entries:
+            names = [(entry.path, entry.is_dir()) for entry in entries if _is_data(entry, is_deep)]
+        for path, is_folder in names:
+            if is_folder:
+                yield from _files_at(path, is_deep, inside)
+            else:
+                with suppress(FileNotFoundError):
+                    status = os.stat(path)
+                    yield FoundFile(path, status.st_mtime_ns, status.st_size)
+
+
+def _is_data(entry: os.DirEntry[str], is_deep: bool) -> bool:
+    if is_hidden(entry.name):
+        return False
+    return (is_deep or is_partition(entry.name)) if entry.is_dir() else entry.is_file()

@@ -1,0 +1,72 @@
+"""Columns whose values are in the names of folders, as Spark and Hive lay out their tables: `dt=2024-01-01/a.parquet`."""
+
+# pyarrow.compute makes its functions when it is imported, unseen by the type checker.
+# pyright: reportAttributeAccessIssue=false
+
+from __future__ import annotations
+
+import os
+import re
+
+import pyarrow as pa
+
+from streamtopology.jobs.connectors.sources.conform import SchemaMismatchError, parse_timestamps
+from streamtopology.jobs.connectors.sources.descriptors import SourceSpec, local_path
+from streamtopology.jobs.connectors.sources.listing import is_partition, looks_everywhere
+from streamtopology.jobs.connectors.sources.path_patterns import fixed_part
+
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+_ESCAPED = re.compile(r"%([0-9A-Fa-f]{2})")
+
+
+def partition_texts(spec: SourceSpec, path: str) -> dict[str, str | None]:
+    """The columns that the folders of a file give, in lower case, and their texts. A folder nearer to the file counts more."""
+    if spec.format == "kafka" or "path" not in spec.options or looks_everywhere(spec):
+        return {}
+    base = local_path(spec.options["basePath"]) if "basePath" in spec.options else fixed_part(spec.options["path"])
+    below = os.path.relpath(path, base).split("/")[:-1]  # none if the file itself is the source's path
+    pairs = [name.partition("=") for name in below if is_partition(name)]
+    return {_unescaped(name).lower(): None if text == _NULL else _unescaped(text) for name, _, text in pairs}
+
+
+def columns_in_file(wanted: pa.Schema, declared: pa.Schema, texts: dict[str, str | None]) -> pa.Schema:
+    """Those of the `wanted` columns that the folders do not give; if they give all, another one, as rows have to be counted."""
+    own = [field for field in wanted if field.name.lower() not in texts]
+    return pa.schema(own or [field for field in declared if field.name.lower() not in texts][:1] or list(wanted))
+
+
+def with_partitions(table: pa.Table, declared: pa.Schema, texts: dict[str, str | None], place: str) -> pa.Table:
+    """`table` with the columns of `declared`, those of `texts` in every row. Raises SchemaMismatchError for other types."""
+    if not any(field.name.lower() in texts for field in declared):
+        return table
+    columns = [
+        _repeated(texts[field.name.lower()], field, table.num_rows, place)
+        if field.name.lower() in texts else table.column(field.name)
+        for field in declared
+    ]  # fmt: skip
+    return pa.table(columns, schema=declared)
+
+
+def check_partitions(declared: pa.Schema, texts: dict[str, str | None], place: str) -> None:
+    """Raises SchemaMismatchError if a text is no value of its declared column."""
+    with_partitions(pa.table({field.name: pa.nulls(0, field.type) for field in declared}), declared, texts, place)
+
+
+def _repeated(text: str | None, field: pa.Field, rows: int, place: str) -> pa.Array:
+    if text is None and not field.nullable:
+        raise SchemaMismatchError(f"{place}: column {field.name!r} is declared NOT NULL but its folder says NULL", field.name)
+    try:
+        value = pa.nulls(1, field.type) if text is None else _parsed(pa.chunked_array([[text]], pa.string()), field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        sentence = f"{place}: column {field.name!r} is declared {field.type} but its folder says {text!r}; declare it STRING"
+        raise SchemaMismatchError(sentence, field.name) from error
+    return pa.repeat(value[0], rows)
+
+
+def _parsed(text: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    return parse_timestamps(text, kind) if pa.types.is_timestamp(kind) else text.cast(kind)
+
+
+def _unescaped(text: str) -> str:
+    """The text that Spark and Hive write as `text` in a folder's name: `%3A` is a colon."""
+    return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text)

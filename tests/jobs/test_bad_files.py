@@ -1,0 +1,118 @@
+"""A file that was bad is removed, mended or replaced in one way each, and the run continues."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from support.manifests import counting, files, manifest, memory_sink
+from support.streams import rows_of, spec
+
+from streamtopology.jobs.checkpoint import Checkpoint
+from streamtopology.jobs.cli.main import main
+from streamtopology.jobs.connectors.sources.descriptor_stream import DescriptorLog, DescriptorStreamReader
+from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceError
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A current folder with `in/a.parquet` (4 rows, two row groups) and `in/b.parquet`, handed out for batch 0."""
+    monkeypatch.chdir(tmp_path)
+    put("in/a.parquet", [1, 2, 3, 4], 1)
+    put("in/b.parquet", [9], 2)
+
+
+def put(path: str, keys: list[int], mtime: int) -> None:
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({"key": pa.array(keys, pa.int64())}), path, row_group_size=2)
+    os.utime(path, (mtime, mtime))
+
+
+def handed_out(checkpoint: str = ".") -> None:
+    """Spark has planned batch 0: both files."""
+    reader = DescriptorStreamReader([spec(Path("in"))], Path(checkpoint) / "files")
+    _, end = reader.read(reader.initialOffset())
+    offsets = Path(checkpoint) / "spark/offsets"
+    offsets.mkdir(parents=True)
+    (offsets / "0").write_text(f"v1\n{{}}\n{json.dumps(end)}")
+
+
+def keys(start: dict[str, Any] | None = None, checkpoint: str = ".") -> list[int]:
+    """The keys that batch 0 reads after a restart."""
+    log = DescriptorLog([spec(Path("in"))], Path(checkpoint) / "files", Path(checkpoint) / "spark", 0)
+    planned = log.of_batch(0, start)
+    return [row["key"] for row in rows_of([Descriptor.from_json(text) for text in planned.descriptors], spec(Path("in")))]
+
+
+@pytest.mark.parametrize("mended", [[5], [5, 6, 7, 8, 9, 10, 11], [4, 3, 2, 1]])
+def test_mended_file_is_read_with_all_its_rows(mended: list[int]) -> None:
+    handed_out()
+    put("in/a.parquet", mended, 3)
+    assert keys() == [*mended, 9] == keys()
+    put("in/a.parquet", [1], 4)
+    assert keys() == [1, 9]
+
+
+def test_touched_file_stays_as_it_was_logged() -> None:
+    handed_out()
+    os.utime("in/a.parquet", (7, 7))
+    assert keys({"s": [0, 1, 0]}) == [3, 4, 9]
+    assert not list(Path("files/s").glob("corrected-*"))
+
+
+def test_removed_file_is_named_with_its_remedy() -> None:
+    handed_out()
+    Path("in/a.parquet").rename("a.bad")
+    sentence = (
+        r"source 's': /.*/in/a.parquet is gone.*put it back, or continue without .*state skip-file MANIFEST /.*/in/a.parquet"
+    )
+    with pytest.raises(SourceError, match=sentence):
+        keys()
+    Path("a.bad").rename("in/a.parquet")
+    assert keys() == [1, 2, 3, 4, 9]
+
+
+def test_file_removed_after_its_commit_is_not_missed() -> None:
+    handed_out()
+    Path("in/a.parquet").unlink()
+    assert keys({"s": 1}) == [9]
+
+
+def test_file_replaced_after_a_part_was_committed_is_refused() -> None:
+    handed_out()
+    put("in/a.parquet", [5], 3)
+    with pytest.raises(SourceError, match="after a part of its rows was committed; put the former one back, or continue"):
+        keys({"s": [0, 1, 0]})
+
+
+def manifest_file() -> None:
+    given = files(Path("in"), "key BIGINT") | {"name": "s"}
+    wanted = manifest("bad", [given], [counting(of="s")], [memory_sink("m", "counts")], checkpoint="ck")
+    Path("t.yaml").write_text(yaml.safe_dump(wanted))
+    Checkpoint.open("ck", "bad")
+    handed_out("ck")
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_skipped_file_is_left_out_for_good(is_gone: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    manifest_file()
+    if is_gone:
+        Path("in/a.parquet").unlink()
+    assert main(["state", "skip-file", "t.yaml", "in/a.parquet"]) == 0
+    assert "source 's' continues without the rows of" in capsys.readouterr().out
+    assert keys(checkpoint="ck") == [9]
+    put("in/a.parquet", [7], 9)
+    assert keys(checkpoint="ck") == [9]
+    assert main(["state", "skip-file", "t.yaml", "in/a.parquet"]) == 2
+
+
+def test_file_that_no_source_waits_for_cannot_be_skipped(capsys: pytest.CaptureFixture[str]) -> None:
+    manifest_file()
+    assert main(["state", "skip-file", "t.yaml", "in/c.parquet"]) == 2
+    assert "in/c.parquet: its rows are committed, or no batch has begun with it" in capsys.readouterr().err
