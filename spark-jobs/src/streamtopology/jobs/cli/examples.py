@@ -40,6 +40,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "state get": ("streamtopology state get trips.yaml d17", "streamtopology state get trips.yaml NULL --operator totals"),
     "state clone": ("streamtopology state clone trips.yaml file:///backup/trips",),
     "state rollback": ("streamtopology state rollback trips.yaml --to 41",),
+    "state skip-file": ("streamtopology state skip-file trips.yaml data/trips/2013-05.parquet",),
     "state list": ("streamtopology state list",),
     "state delete": ("streamtopology state delete trips.yaml",),
     "state watermark": (
