@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import TypeGuard
 
 from streamtopology.contract.errors import InvalidInput
 
@@ -54,32 +55,57 @@ def module_from_file(path: Path, run: str) -> ModuleType:
     name = f"streamtopology_user_{path.stem}_{hashlib.sha256(str(path).encode() + source).hexdigest()[:12]}"
     if name in sys.modules:
         return sys.modules[name]
-    _refuse_former_imports(path, source, run)
+    _refuse_former_imports(path, source, run, rewritten=True)
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise LoadError(f"run {run!r}: {path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        exec(compile(_for_this_version(source), path, "exec"), vars(module))
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise LoadError(_unloadable(run, str(path), error)) from error
     return module
 
 
-def _refuse_former_imports(path: Path, source: bytes, run: str) -> None:
-    """Raise LoadError for an import of what users imported before `streamtopology.api`."""
+def former_names(path: Path) -> list[tuple[int, str]]:
+    """Line and module of each `from MODULE import NAME` in a file that is read as one from `streamtopology.api`."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return []  # loading it says why
+    return [(node.lineno, str(node.module)) for node in _run(tree) if _is_former(node)]
+
+
+def _for_this_version(source: bytes) -> ast.Module:
+    """The file's code, with names that were imported from former modules taken from `streamtopology.api`."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if _is_former(node):
+            node.module = "streamtopology.api"
+    return tree
+
+
+def _is_former(node: ast.AST) -> TypeGuard[ast.ImportFrom]:
+    """True for `from MODULE import NAME`, where NAME is no module itself."""
+    if not isinstance(node, ast.ImportFrom) or node.level != 0 or node.module not in FORMER:
+        return False
+    return not any(f"{node.module}.{alias.name}" in FORMER for alias in node.names)
+
+
+def _refuse_former_imports(path: Path, source: bytes, run: str, rewritten: bool = False) -> None:
+    """Raise LoadError for an import of what users imported before `streamtopology.api`, but for what is `rewritten`."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
         return  # loading it says where
-    for line, module in _imports(tree):
+    for line, module in _imports(tree, rewritten):
         if module in FORMER:
             raise LoadError(f"run {run!r}: {path}, line {line} imports {module}, which is internal now; {_REMEDY}")
 
 
-def _imports(tree: ast.Module) -> Iterator[tuple[int, str]]:
+def _imports(tree: ast.Module, rewritten: bool) -> Iterator[tuple[int, str]]:
     """Line and name of each imported module; of `from a import b` also `a.b`, which may be one.
 
     Imports for type checkers alone are left out, and those in the place of one that failed: a file for several versions.
@@ -88,6 +114,8 @@ def _imports(tree: ast.Module) -> Iterator[tuple[int, str]]:
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module is not None:
+            if rewritten and _is_former(node):
+                continue
             yield node.lineno, node.module
             yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 from streamtopology.jobs.columnar.python_values import python_rows
 from streamtopology.jobs.lazy import LazyModule
 from streamtopology.jobs.operators.base import ERRORS_OF_NO_TUPLE, REPETITIONS, BadTuple, Operator, OperatorError, Output, Rows
+from streamtopology.jobs.operators.returned import WrongOutput, from_dicts
 from streamtopology.jobs.state import KeyedState
 
 if TYPE_CHECKING:
@@ -160,8 +161,8 @@ class TupleOperator(Operator):
         if not emitted:
             return None
         if self.output is None:
-            raise TypeError(f"{type(self).__name__} returns tuples; set `output`, their schema")
-        return pa.RecordBatch.from_pylist(emitted, schema=self.output)
+            raise WrongOutput(f"{type(self).__name__} returns tuples; set `output`, their schema")
+        return from_dicts(emitted, self.output, type(self).__name__)
 
     def _named(self, row: dict[str, Any]) -> str:
         """The tuple's key, or the whole tuple when it has none."""

@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,17 @@ from streamtopology.jobs.connectors.sinks.dead_letters import DEAD_LETTER
 from streamtopology.jobs.errors import ErrorNotRepeated, TupleFailed
 from streamtopology.jobs.exchange.downstream_counts import DownstreamCounts
 from streamtopology.jobs.exchange.learning import learning_of
-from streamtopology.jobs.operators.base import BadTuple, BatchInfo, Operator, Output, Rows, SetAside
+from streamtopology.jobs.operators.base import (
+    BadTuple,
+    BatchInfo,
+    Operator,
+    OperatorError,
+    Output,
+    Rows,
+    SetAside,
+    exits_the_process,
+)
+from streamtopology.jobs.operators.returned import as_declared
 from streamtopology.jobs.plan.attempt import Attempt
 from streamtopology.jobs.plan.dag import Node
 from streamtopology.jobs.plan.results import InstanceResult
@@ -140,12 +151,19 @@ class InstanceRun:
         self._timed.clear()
         for rows in arrivals:
             started = time.perf_counter()
-            emitted.extend(_batches(operator.accept(rows, state, attempt.dead_letter)))
+            emitted.extend(self._emitted(operator, partial(operator.accept, rows, state, attempt.dead_letter)))
             if rows.keys is not None:
                 seconds = tuple_seconds(operator, len(rows), time.perf_counter() - started)
                 self._timed.append((rows.keys.hashes, seconds))
-        emitted.extend(_batches(operator.finish(info, state)))
+        emitted.extend(self._emitted(operator, partial(operator.finish, info, state)))
         return operator, emitted, state
+
+    def _emitted(self, operator: Operator, call: Callable[[], Output]) -> list[pa.RecordBatch]:
+        """The rows that `call` returns, as the operator declares them. A user's sys.exit is an error like any other."""
+        try:
+            return as_declared(call(), self.node.output, type(operator).__name__)
+        except SystemExit as error:
+            raise OperatorError(exits_the_process(operator, error)) from error
 
     def _move_keys(self, state: State | None) -> None:
         """Evict the keys that belong to others in this batch; insert those that former owners handed over."""
@@ -251,12 +269,6 @@ class InstanceRun:
 
 def _bytes_per_key(state: State | None) -> int:
     return state.nbytes // len(state) if state is not None and len(state) else 0
-
-
-def _batches(output: Output) -> list[pa.RecordBatch]:
-    if output is None:
-        return []
-    return output.to_batches() if isinstance(output, pa.Table) else [output]
 
 
 def _reason(error: Exception) -> str:

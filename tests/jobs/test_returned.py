@@ -1,0 +1,271 @@
+"""An operator's rows reach commit and sinks as its `output` declares them, or are an error that names column and class."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import math
+import re
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.stages import Flow, manifest
+
+from streamtopology.jobs.connectors.sinks.dead_letters import DEAD_LETTERS
+from streamtopology.jobs.errors import TopologyFailed
+from streamtopology.jobs.operators.returned import WrongOutput, WrongValue, as_declared, from_dicts
+
+OWN = """
+import sys
+import pyarrow as pa
+from streamtopology.api import Operator, TupleOperator
+
+DECLARED = pa.schema([("k", pa.int64()), ("v", pa.int64())])
+
+
+class Reordered(Operator):
+    output = DECLARED
+
+    def process(self, rows, state):
+        batch = rows.batch
+        return pa.table({"v": batch.column("v").cast(pa.int32()), "k": batch.column("k")})
+
+
+class Pandas(Operator):
+    output = DECLARED
+
+    def process(self, rows, state):
+        return pa.RecordBatch.from_pandas(rows.batch.to_pandas(), preserve_index=False)
+
+
+class Frame(Operator):
+    output = DECLARED
+
+    def process(self, rows, state):
+        return rows.batch.to_pandas()
+
+
+class Misspelt(Operator):
+    output = DECLARED
+
+    def finish(self, batch, state):
+        return pa.record_batch({"k": pa.array([1]), "vv": pa.array([2])})
+
+
+class Text(Operator):
+    output = DECLARED
+
+    def process(self, rows, state):
+        return pa.record_batch({"k": rows.column("k"), "v": rows.column("v").cast(pa.string())})
+
+
+class Undeclared(Operator):
+    def process(self, rows, state):
+        return rows.batch
+
+
+class Half(Operator):
+    output = DECLARED
+
+    def process(self, rows, state):
+        halves = [None if v is None else v / 2 for v in rows.column("v").to_pylist()]
+        return pa.record_batch({"k": rows.column("k"), "v": pa.array(halves, pa.float64())})
+
+
+class HalfOfEach(TupleOperator):
+    output = DECLARED
+
+    def process_tuple(self, row, state):
+        return {"k": row["k"], "v": row["v"] / 2 if row["v"] % 2 else row["v"] // 2}
+
+
+class LeavesAt7(Operator):
+    output = DECLARED
+
+    def process(self, rows, state):
+        if 7 in rows.column("v").to_pylist():
+            sys.exit("seven")
+        return rows.batch
+
+
+class LeavesAtTuple7(TupleOperator):
+    output = DECLARED
+
+    def process_tuple(self, row, state):
+        if row["v"] == 7:
+            sys.exit("seven")
+        return row
+"""
+
+
+def flow_of(folder: Path, operator: str, on_bad_tuple: str = "fail") -> Flow:
+    (folder / "own.py").write_text(OWN)
+    own = {"name": "own", "inputs": ["s"], "grouping": {"policy": "fields", "key": "k"}, "run": f"own.py:{operator}"}
+    made: dict[str, Any] = manifest([own], {"s": "k BIGINT, v BIGINT"}, onBadTuple=on_bad_tuple)
+    if operator == "Undeclared":
+        made["spec"]["sinks"] = []
+    return Flow(folder, made)
+
+
+def rows_of(*values: int | None) -> pa.Table:
+    return pa.table({"k": pa.array(range(len(values)), pa.int64()), "v": pa.array(values, pa.int64())})
+
+
+def published(flow: Flow) -> list[tuple[int, int | None]]:
+    rows = flow.published("own")
+    assert rows.schema.types == [pa.int64(), pa.int64()]
+    return sorted((row["k"], row["v"]) for row in rows.to_pylist())
+
+
+@pytest.mark.parametrize("operator", ["Reordered", "Pandas"])
+def test_rows_that_can_be_are_cast_without_loss(tmp_path: Path, operator: str) -> None:
+    flow = flow_of(tmp_path, operator)
+    values = (None, *range(1, 20))
+    flow.batch(s=rows_of(*values))
+    assert published(flow) == list(enumerate(values))
+
+
+@pytest.mark.parametrize(
+    ("operator", "finding"),
+    [
+        ("Frame", "Frame returns a DataFrame; return a pa.RecordBatch"),
+        ("Misspelt", "Misspelt returns rows that lack 'v' and have 'vv'; its `output` declares k int64, v int64"),
+        ("Text", "Text returns 'v' as string, which its `output` declares as int64"),
+        ("Undeclared", "Undeclared returns rows with k int64, v int64, but declares no `output`"),
+    ],
+)
+@pytest.mark.parametrize("on_bad_tuple", ["fail", "deadLetter"])
+def test_other_rows_are_refused_before_the_commit(tmp_path: Path, operator: str, finding: str, on_bad_tuple: str) -> None:
+    flow = flow_of(tmp_path, operator, on_bad_tuple)
+    with pytest.raises(TopologyFailed) as failed:
+        flow.batch(s=rows_of(1, 2, 3))
+    assert finding in str(failed.value)
+    assert flow.checkpoint.commits() == []
+
+
+@pytest.mark.parametrize("operator", ["Half", "HalfOfEach", "LeavesAt7", "LeavesAtTuple7"])
+def test_tuple_whose_output_does_not_fit_is_named(tmp_path: Path, operator: str) -> None:
+    flow = flow_of(tmp_path, operator)
+    with pytest.raises(TopologyFailed, match=r"'own' failed on one tuple in batch 0 .* The tuple: \{'k': 2, 'v': 7\}"):
+        flow.batch(s=rows_of(2, 4, 7, 8))
+    assert flow.checkpoint.commits() == []
+
+
+@pytest.mark.parametrize("operator", ["Half", "HalfOfEach", "LeavesAt7", "LeavesAtTuple7"])
+def test_tuple_whose_output_does_not_fit_is_set_aside(tmp_path: Path, operator: str) -> None:
+    flow = flow_of(tmp_path, operator, "deadLetter")
+    flow.batch(s=rows_of(2, 4, 7, 8))
+    assert [key for key, _ in published(flow)] == [0, 1, 3]
+    letters = flow.published(DEAD_LETTERS).to_pylist()
+    assert [json.loads(letter["tuple"]) for letter in letters] == [{"k": 2, "v": 7}]
+    assert operator in letters[0]["reason"]
+
+
+CASTS = [
+    (pa.int32(), pa.int64(), [1, None], [1, None]),
+    (pa.int64(), pa.int32(), [2**31 - 1], [2**31 - 1]),
+    (pa.int64(), pa.int32(), [2**31], None),
+    (pa.float64(), pa.int64(), [2.0**53, None], [2**53, None]),
+    (pa.float64(), pa.int64(), [2.0**53 + 2], None),
+    (pa.float64(), pa.int64(), [math.nan], None),
+    (pa.int64(), pa.float64(), [2**53 + 1], None),
+    (pa.float64(), pa.float32(), [0.5, math.nan, math.inf], [0.5, math.nan, math.inf]),
+    (pa.float64(), pa.float32(), [0.1], None),
+    (pa.timestamp("ns"), pa.timestamp("us"), [1_000], [1]),
+    (pa.timestamp("ns"), pa.timestamp("us"), [1_001], None),
+    (pa.timestamp("us"), pa.timestamp("us", "UTC"), [1], None),
+    (pa.timestamp("us", "Europe/Berlin"), pa.timestamp("us", "UTC"), [1], [1]),
+    (pa.large_string(), pa.string(), ["é", None], ["é", None]),
+    (pa.dictionary(pa.int8(), pa.string()), pa.string(), ["a", "b"], ["a", "b"]),
+    (pa.null(), pa.string(), [None], [None]),
+    (pa.int64(), pa.string(), [1], None),
+    (pa.string(), pa.int64(), ["1"], None),
+    (pa.string(), pa.binary(), ["1"], None),
+    (pa.bool_(), pa.int64(), [True], None),
+    (pa.decimal128(10, 2), pa.decimal128(10, 1), [Decimal("1.50")], [Decimal("1.5")]),
+    (pa.decimal128(10, 2), pa.decimal128(10, 1), [Decimal("1.55")], None),
+    (pa.list_(pa.int64()), pa.list_(pa.int32()), [[1], None], [[1], None]),
+    (pa.list_(pa.int64()), pa.list_(pa.string()), [[1]], None),
+    (pa.struct({"a": pa.int32()}), pa.struct({"a": pa.int64()}), [{"a": 1}], [{"a": 1}]),
+    (pa.struct({"a": pa.int32()}), pa.struct({"b": pa.int64()}), [{"a": 1}], None),
+]
+
+
+@pytest.mark.parametrize(("found", "declared", "values", "right"), CASTS, ids=lambda value: str(value))
+def test_cast_keeps_every_value_or_is_refused(
+    found: pa.DataType, declared: pa.DataType, values: list, right: list | None
+) -> None:
+    rows = pa.record_batch({"v": pa.array(values, found)})
+    schema = pa.schema([("v", declared)])
+    if right is None:
+        with pytest.raises((WrongOutput, WrongValue), match="Own returns 'v'"):
+            as_declared(rows, schema, "Own")
+        return
+    (fitted,) = as_declared(rows, schema, "Own")
+    assert fitted.schema == schema
+    assert repr(
+        fitted.column("v").cast(pa.int64()).to_pylist() if pa.types.is_timestamp(declared) else fitted["v"].to_pylist()
+    ) == repr(right)
+
+
+LOST = [
+    (pa.int64(), 3.5),
+    (pa.int64(), Decimal("3.5")),
+    (pa.int64(), "3"),
+    (pa.int32(), 2**40),
+    (pa.float64(), 2**53 + 1),
+    (pa.string(), 1),
+    (pa.date32(), dt.datetime(2020, 1, 1, 12)),
+    (pa.timestamp("us"), 1.5),
+    (pa.timestamp("ms"), dt.datetime(2020, 1, 1, microsecond=1500)),
+    (pa.list_(pa.int64()), [1, 1.5]),
+    (pa.struct({"a": pa.list_(pa.int64())}), {"a": [1.5]}),
+]
+KEPT = [
+    (pa.int64(), 3.0, 3),
+    (pa.int64(), np.int32(3), 3),
+    (pa.date32(), dt.datetime(2020, 1, 1), dt.date(2020, 1, 1)),
+    (pa.timestamp("ms"), dt.datetime(2020, 1, 1, microsecond=1000), dt.datetime(2020, 1, 1, microsecond=1000)),
+    (pa.struct({"a": pa.list_(pa.int64())}), {"a": [1.0, None], "b": 1}, {"a": [1, None]}),
+    (pa.list_(pa.int64()), None, None),
+]
+
+
+@pytest.mark.parametrize(("declared", "value"), LOST, ids=str)
+def test_value_of_a_dict_that_would_lose_is_refused_by_name(declared: pa.DataType, value: object) -> None:
+    with pytest.raises(
+        WrongValue, match=rf"^Own emits {re.escape(repr(value))} of type .* as 'v', which its `output` declares"
+    ):
+        from_dicts([{"v": None}, {"v": value}], pa.schema([("v", declared)]), "Own")
+
+
+@pytest.mark.parametrize(("declared", "value", "right"), KEPT, ids=str)
+def test_value_of_a_dict_is_kept(declared: pa.DataType, value: object, right: object) -> None:
+    assert from_dicts([{"v": value}], pa.schema([("v", declared)]), "Own").to_pylist() == [{"v": right}]
+
+
+@given(
+    st.lists(st.integers(-(2**63), 2**63 - 1) | st.none(), max_size=5),
+    st.sampled_from([pa.int8(), pa.int16(), pa.int32(), pa.uint8(), pa.uint64(), pa.float32(), pa.float64()]),
+)
+def test_integers_arrive_as_they_were_or_not_at_all(values: list[int | None], declared: pa.DataType) -> None:
+    rows = pa.record_batch({"v": pa.array(values, pa.int64())})
+    try:
+        (fitted,) = as_declared(rows, pa.schema([("v", declared)]), "Own")
+    except WrongValue:
+        assert any(value is not None and not _holds(declared, value) for value in values)
+    else:
+        assert [None if value is None else int(value) for value in fitted["v"].to_pylist()] == values
+
+
+def _holds(kind: pa.DataType, value: int) -> bool:
+    if pa.types.is_floating(kind):
+        return abs(value) <= 2 ** (24 if kind == pa.float32() else 53)
+    bits = kind.bit_width - pa.types.is_signed_integer(kind)
+    return (-(2**bits) if pa.types.is_signed_integer(kind) else 0) <= value < 2**bits
