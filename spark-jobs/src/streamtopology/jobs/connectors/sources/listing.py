@@ -1,7 +1,7 @@
 """The files that a source's path names, by the rules of Spark's file sources.
 
-A folder stands for the files in it and in its partition folders (`dt=2024-01-01`), with `recursiveFileLookup` for those
-in all its folders. Names that begin with `_` or `.`, or end with `._COPYING_`, are no data unless the path itself says them.
+A folder stands for the files in it and those at any depth of its partition folders (`dt=2024-01-01`), with
+`recursiveFileLookup` for those in all its folders. Names that begin with `_` or `.`, or end with `._COPYING_`, are no data unless the path itself says them.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _files_at(place: str, is_deep: bool, above: frozenset[tuple[int, int]]) -> I
             names = [(entry.path, entry.is_dir()) for entry in entries if _is_data(entry, is_deep)]
         for path, is_folder in names:
             if is_folder:
-                yield from _files_at(path, is_deep, inside)
+                yield from _files_at(path, is_deep or is_partition(os.path.basename(path)), inside)
             else:
                 with suppress(FileNotFoundError):
                     status = os.stat(path)
