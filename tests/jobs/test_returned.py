@@ -223,6 +223,8 @@ LOST = [
     (pa.string(), 1),
     (pa.date32(), dt.datetime(2020, 1, 1, 12)),
     (pa.timestamp("us"), 1.5),
+    (pa.timestamp("us"), 1),
+    (pa.date32(), -719_163),
     (pa.timestamp("ms"), dt.datetime(2020, 1, 1, microsecond=1500)),
     (pa.list_(pa.int64()), [1, 1.5]),
     (pa.struct({"a": pa.list_(pa.int64())}), {"a": [1.5]}),
@@ -262,6 +264,56 @@ def test_integers_arrive_as_they_were_or_not_at_all(values: list[int | None], de
         assert any(value is not None and not _holds(declared, value) for value in values)
     else:
         assert [None if value is None else int(value) for value in fitted["v"].to_pylist()] == values
+
+
+ANY = {
+    pa.int64(): st.integers(-(2**63), 2**63 - 1),
+    pa.int16(): st.integers(-(2**15), 2**15 - 1),
+    pa.uint64(): st.integers(0, 2**64 - 1),
+    pa.float64(): st.floats(allow_nan=False) | st.integers(-(2**53), 2**53).map(float),
+    pa.float32(): st.floats(allow_nan=False, width=32),
+    pa.decimal128(38, 2): st.decimals(-(10**20), 10**20, places=2),
+    pa.decimal128(9, 0): st.decimals(-999_999_999, 999_999_999, places=0),
+    pa.string(): st.text(st.characters(exclude_categories=["Cs"]), max_size=3),
+    pa.large_string(): st.text(st.characters(exclude_categories=["Cs"]), max_size=3),
+    pa.binary(): st.binary(max_size=3),
+    pa.binary(2): st.binary(min_size=2, max_size=2),
+    pa.bool_(): st.booleans(),
+    pa.date32(): st.dates(),
+    pa.timestamp("us"): st.datetimes(dt.datetime(1700, 1, 1), dt.datetime(2200, 1, 1)),
+    pa.timestamp("ms"): st.datetimes(dt.datetime(1700, 1, 1), dt.datetime(2200, 1, 1)).map(lambda t: t.replace(microsecond=0)),
+    pa.timestamp("us", "UTC"): st.datetimes(dt.datetime(1700, 1, 1), dt.datetime(2200, 1, 1), timezones=st.just(dt.UTC)),
+    pa.list_(pa.int64()): st.lists(st.integers(-(2**40), 2**40), max_size=2),
+    pa.list_(pa.int16()): st.lists(st.integers(-9, 9), max_size=2),
+}
+COLUMN = st.sampled_from(list(ANY)).flatmap(lambda kind: st.tuples(st.just(kind), st.lists(ANY[kind] | st.none(), max_size=4)))
+
+
+@given(COLUMN, st.sampled_from(list(ANY)))
+def test_any_column_arrives_as_it_was_or_not_at_all(column: tuple[pa.DataType, list[Any]], declared: pa.DataType) -> None:
+    found, values = column
+    rows = pa.record_batch({"v": pa.array(values, found)})
+    try:
+        (fitted,) = as_declared(rows, pa.schema([("v", declared)]), "Own")
+    except (WrongOutput, WrongValue):
+        assert found != declared
+    else:
+        assert fitted["v"].type == declared
+        assert fitted["v"].to_pylist() == rows["v"].to_pylist()
+
+
+@given(COLUMN, st.sampled_from(list(ANY)))
+def test_any_value_of_a_dict_arrives_as_it_was_or_not_at_all(
+    column: tuple[pa.DataType, list[Any]], declared: pa.DataType
+) -> None:
+    found, values = column
+    try:
+        fitted = from_dicts([{"v": value} for value in values], pa.schema([("v", declared)]), "Own")
+    except WrongValue:
+        assert found != declared
+    else:
+        kept = [each if each is None or declared != pa.binary() else each.decode() for each in fitted["v"].to_pylist()]
+        assert values in (kept, fitted["v"].to_pylist()) or declared == pa.float32() or found == pa.timestamp("us", "UTC")
 
 
 def _holds(kind: pa.DataType, value: int) -> bool:

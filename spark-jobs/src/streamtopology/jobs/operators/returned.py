@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
+from numbers import Number
 from typing import Any, cast
 
 import numpy as np
@@ -71,10 +71,18 @@ def _from_values(values: Sequence[Any], field: pa.Field, name: str) -> pa.Array:
             _check_value(value, field, name)
         raise
     if not _PLAIN.get(field.type, frozenset()).issuperset(map(type, values)) and _may_round(field.type):
-        for value, kept in zip(values, column.to_pylist(), strict=True):
-            if not _is_kept(value, kept):
-                raise WrongValue(f"{_emits(value, field, name)}, where it would become {kept!r}")
+        for value, kept in zip(values, column, strict=True):
+            if not _is_kept(value, _as_python(kept)):
+                raise WrongValue(f"{_emits(value, field, name)}; a part of it would be lost")
     return column
+
+
+def _as_python(scalar: pa.Scalar) -> Any:
+    """The scalar's value; the scalar itself if Python has no such value, as for the year 20000."""
+    try:
+        return scalar.as_py()
+    except (OverflowError, ValueError):
+        return scalar
 
 
 def _check_value(value: Any, field: pa.Field, name: str) -> None:
@@ -98,8 +106,8 @@ def _may_round(kind: pa.DataType) -> bool:
 
 def _is_kept(value: Any, kept: Any) -> bool:
     """True if `kept`, as Arrow holds it, is all of `value`."""
-    if isinstance(value, (float, Decimal, np.floating)):
-        return not isinstance(kept, (datetime.date, datetime.time, datetime.timedelta)) and (value == kept or value != value)
+    if isinstance(value, Number):  # as a time it would be of a unit that nobody named
+        return isinstance(kept, Number) and bool(value == kept or value != value)
     if isinstance(value, datetime.datetime):
         exact = kept if isinstance(kept, datetime.datetime) else None
         return value.time() == datetime.time() if exact is None else value.microsecond == exact.microsecond

@@ -1,7 +1,8 @@
 """The files that a source's path names, by the rules of Spark's file sources.
 
 A folder stands for the files in it and those at any depth of its partition folders (`dt=2024-01-01`), with
-`recursiveFileLookup` for those in all its folders. Names that begin with `_` or `.`, or end with `._COPYING_`, are no data unless the path itself says them.
+`recursiveFileLookup` for those in all its folders. Names that begin with `_` or `.`, or end with `._COPYING_`, are no data
+unless the path itself says them.
 """
 
 from __future__ import annotations
