@@ -60,6 +60,8 @@ class Field:
             raise StateError(f"field {self.name!r}: names that start with two underscores are kept for the store")
         if any(size < 1 for size in self.shape):
             raise StateError(f"field {self.name!r}: every dimension of shape {self.shape} must be at least 1")
+        if self.dtype.kind in "iu" and not _holds(self.dtype, self.initial):
+            raise StateError(f"field {self.name!r}: {self.dtype} cannot hold initial {self.initial!r}")
 
     @property
     def arrow_type(self) -> pa.DataType:
@@ -97,6 +99,11 @@ def _dtype(name: str, given: Any) -> np.dtype:
         return np.dtype(given)
     except TypeError:
         raise StateError(f"field {name!r}: dtype is {given!r}; allowed: a numpy type such as np.int64") from None
+
+
+def _holds(dtype: np.dtype, value: float) -> bool:
+    bounds = np.iinfo(dtype)
+    return value == value // 1 and int(bounds.min) <= value <= int(bounds.max)
 
 
 def _shape(name: str, given: Any) -> tuple[int, ...]:
