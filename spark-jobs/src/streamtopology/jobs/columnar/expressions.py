@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
 import duckdb
@@ -29,6 +31,10 @@ _SETTINGS = (
     "SET lock_configuration = true",
 )
 _ACROSS_ROWS = ("AGGREGATE", "GROUP_BY", "WINDOW", "LIMIT", "TOP_N", "ORDER_BY", "SAMPLE")
+_FOLDED = str.maketrans(ascii_uppercase, ascii_lowercase)
+"""The letters that DuckDB does not tell apart in names."""
+_LAST_NAME = re.compile(r'\sas\s+(\w+|"[^"]+")\s*$')
+_ALL_COLUMNS = re.compile(r"(^|,|\.)\s*\*|columns\s*\(")
 _OTHER_TABLES = ("JOIN", "CROSS_PRODUCT")
 
 
@@ -77,6 +83,7 @@ def project(batch: pa.RecordBatch, select: Sequence[str] = (), where: str | None
     """
     if not select:
         return batch if where is None else batch.filter(_mask(batch, where))
+    _refuse_one_name_twice(batch.schema, select)
     try:
         return _query(batch, _sql(select, where))
     except duckdb.Error as error:
@@ -96,6 +103,7 @@ def _output_schema(schema: pa.Schema, select: tuple[str, ...], where: str | None
     for text in [*select, *([] if where is None else [where])]:
         if not isinstance(text, str) or not text.strip():
             raise ExpressionError(f"expression {text!r} is not a SQL text")
+    _refuse_one_name_twice(schema, [*select, *([] if where is None else [where])])
     try:
         _check_row_by_row(empty, select, where)
         if not select:
@@ -111,6 +119,8 @@ def _output_schema(schema: pa.Schema, select: tuple[str, ...], where: str | None
 
 def query(tables: Mapping[str, pa.Table | pa.RecordBatch], sql: str) -> pa.Table:
     """The result of one SELECT over `tables`, for operators that join. Raises ExpressionError."""
+    for table in tables.values():
+        _refuse_one_name_twice(table.schema, [sql])
     try:
         return _run(tables, sql)
     except duckdb.Error as error:
@@ -119,6 +129,8 @@ def query(tables: Mapping[str, pa.Table | pa.RecordBatch], sql: str) -> pa.Table
 
 def query_schema(tables: Mapping[str, pa.Table], sql: str) -> pa.Schema:
     """The schema of `query`; refuses aggregates and the like, too. Raises ExpressionError."""
+    for table in tables.values():
+        _refuse_one_name_twice(table.schema, [sql])
     try:
         mixing = _mixing_steps(tables, sql, _ACROSS_ROWS)
         if mixing:
@@ -126,6 +138,25 @@ def query_schema(tables: Mapping[str, pa.Table], sql: str) -> pa.Schema:
         return _run(tables, sql).schema
     except duckdb.Error as error:
         raise ExpressionError(f"{_first_line(error)} in {sql}") from error
+
+
+def _refuse_one_name_twice(schema: pa.Schema, expressions: Sequence[str]) -> None:
+    """Raises ExpressionError if one of the expressions names a column whose name another one has in another case."""
+    by_name: dict[str, list[str]] = {}
+    for name in schema.names:
+        by_name.setdefault(name.translate(_FOLDED), []).append(name)
+    if len(by_name) == len(schema.names):
+        return
+    for text in expressions:
+        said = _LAST_NAME.sub("", text.translate(_FOLDED))
+        takes_all = _ALL_COLUMNS.search(said) is not None
+        for name, alike in by_name.items():
+            if len(alike) > 1 and (takes_all or re.search(rf"(?<!\w){re.escape(name)}(?!\w)", said)):
+                raise ExpressionError(
+                    f"expression {text!r}: the columns {' and '.join(map(repr, alike))} differ in upper and lower case only, "
+                    "which SQL does not tell apart; declare only one of them, or give them other names before",
+                    text,
+                )
 
 
 def _sql(select: Sequence[str], where: str | None) -> str:
@@ -140,6 +171,7 @@ def _query(batch: pa.RecordBatch, sql: str) -> pa.RecordBatch:
 
 
 def _mask(batch: pa.RecordBatch, where: str) -> pa.Array:
+    _refuse_one_name_twice(batch.schema, [where])
     try:
         table = _run({INPUT: batch}, f"SELECT CAST(({where}\n) AS BOOLEAN) AS kept\nFROM {INPUT}")
     except duckdb.Error as error:
