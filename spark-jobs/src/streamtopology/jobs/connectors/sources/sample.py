@@ -109,7 +109,8 @@ def _expression_problems(spec: SourceSpec, rows: pa.RecordBatch, path: str) -> I
 
 
 def check_event_times(spec: SourceSpec, column: str) -> list[Problem]:
-    """The finding about one file of a sound source whose watermark `column` has numbers: that they are no epoch seconds."""
+    """The finding about one file of a sound source whose event times are the numbers of `column`: that they are no epoch
+    seconds; a doubt if some are. The path is that of the watermark."""
     file = next(files_of(spec), None)
     path = "" if file is None else file.path
     rows = None if file is None else next(read_all([_whole(spec, path)], spec, _ignore, [column]), None)
@@ -117,13 +118,17 @@ def check_event_times(spec: SourceSpec, column: str) -> list[Problem]:
         return []
     times = rows.column(column).drop_null()
     _, valid = event_micros(times)
-    if not len(times) or valid is None or valid.any():
+    times_inside = len(times) if valid is None else int(valid.sum())
+    if valid is None or 2 * times_inside >= len(times):
         return []
+    others = times.filter(pa.array(~valid))
+    few = f"only {times_inside} of {len(times)}" if times_inside else "none"
     sentence = (
-        f"source {spec.name!r}: column {column!r} has numbers such as {times[0]}, and read as epoch seconds none in {path} is "
-        f"in the years 1 to 9999, so all rows would be late{_likely_unit(times, spec, column)}"
+        f"source {spec.name!r}: column {column!r} has numbers such as {others[0]}, and read as epoch seconds {few} in {path} "
+        f"is in the years 1 to 9999, so {'the other' if times_inside else 'all'} rows would be late"
+        f"{_likely_unit(others, spec, column)}"
     )
-    return [Problem("watermark.column", sentence)]
+    return [(Doubt if times_inside else Problem)("watermark.column", sentence)]
 
 
 def _likely_unit(times: pa.Array, spec: SourceSpec, column: str) -> str:
