@@ -31,11 +31,6 @@ def partition_texts(spec: SourceSpec, path: str) -> dict[str, str | None]:
 
 def columns_in_file(wanted: pa.Schema, declared: pa.Schema, texts: dict[str, str | None]) -> pa.Schema:
     """Those of the `wanted` columns that the folders do not give; if they give all, another one, as rows have to be counted."""
-    given = [field.name.lower() for field in declared if field.name.lower() in texts]
-    for name in given:
-        if given.count(name) > 1:
-            sentence = f"column {name!r} is declared twice, in upper and lower case, and a folder's name gives one value for it"
-            raise SchemaMismatchError(f"{sentence}; declare only one of them", name)
     own = [field for field in wanted if field.name.lower() not in texts]
     return pa.schema(own or [field for field in declared if field.name.lower() not in texts][:1] or list(wanted))
 

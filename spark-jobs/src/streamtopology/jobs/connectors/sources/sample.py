@@ -18,6 +18,7 @@ from streamtopology.jobs.connectors.sources.csv_header import missing_header
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceSpec
 from streamtopology.jobs.connectors.sources.file_kinds import foreign_files, is_parquet, one_of_each_kind
 from streamtopology.jobs.connectors.sources.formats import read_all
+from streamtopology.jobs.connectors.sources.json_names import names_in_json
 from streamtopology.jobs.connectors.sources.listing import files_of
 from streamtopology.jobs.connectors.sources.partitions import check_partitions, partition_texts
 from streamtopology.jobs.connectors.sources.schemas import needed_columns
@@ -94,8 +95,21 @@ def _row_problems(spec: SourceSpec, path: str, expressions_hold: bool) -> Iterat
             if error.column is None or not columns:
                 return
             plain = replace(plain, schema=to_ddl(columns))
+    if rows is not None and spec.format == "json":
+        yield from _names_of_another_case(spec, rows, path)
     if rows is not None and plain.schema == spec.schema and expressions_hold:
         yield from _expression_problems(spec, rows.slice(0, _ROWS), path)
+
+
+def _names_of_another_case(spec: SourceSpec, rows: pa.RecordBatch, path: str) -> Iterator[Problem]:
+    """Problems of columns that a JSON file has by a name that differs in case only: such a column reads as NULL."""
+    absent = [name for name in rows.schema.names if rows.column(name).null_count == rows.num_rows]
+    found = names_in_json(path) if absent else set[str]()
+    for name in absent:
+        alike = [other for other in sorted(found) if other.lower() == name.lower()]
+        if alike and name not in alike:
+            sentence = f"source {spec.name!r}: {path} has no column {name!r} but {alike[0]!r}; upper and lower case count"
+            yield Problem("schema", f"{sentence}: declare it so, and rename it in select")
 
 
 def _expression_problems(spec: SourceSpec, rows: pa.RecordBatch, path: str) -> Iterator[Problem]:
