@@ -22,9 +22,10 @@ from support.stages import Flow, manifest
 from support.streams import only_file, rows_of, spec
 
 from streamtopology.api import TupleOperator
-from streamtopology.jobs.columnar.expressions import ExpressionError, output_schema, project, query
+from streamtopology.jobs.columnar.expressions import ExpressionError, output_schema, project, query, query_schema
 from streamtopology.jobs.connectors.sources.conform import SchemaMismatchError
-from streamtopology.jobs.connectors.sources.kafka import kafka_timestamps
+from streamtopology.jobs.connectors.sources.descriptors import SourceError, SourceSpec, positive_option
+from streamtopology.jobs.connectors.sources.kafka import kafka_timestamps, starting_offsets
 from streamtopology.jobs.operators.base import BatchInfo, Rows
 from streamtopology.jobs.operators.columns import numbers
 from streamtopology.jobs.operators.kernels import combine_into
@@ -33,6 +34,7 @@ from streamtopology.jobs.operators.windows import duration_micros
 from streamtopology.jobs.runtime.preflight import examine
 from streamtopology.jobs.state import Field, KeyedState, RowState, RowStateSchema
 from streamtopology.jobs.state.schema import StateError
+from streamtopology.topology import Source
 
 ENDS = [datetime.datetime(1, 1, 1), datetime.datetime(9999, 12, 31, 23, 59, 59, 999999)]
 INTEGERS = [np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)]
@@ -143,7 +145,7 @@ def test_unsigned_number_beyond_63_bits_is_no_other_number() -> None:
 )  # fmt: skip
 def test_state_field_of_a_tuple_keeps_a_number_or_refuses_it(dtype: Any, value: Any, kept: bool) -> None:
     class Keeps(TupleOperator):
-        fields = (Field("n", dtype), Field("many", dtype, shape=2))
+        fields = (Field("n", dtype), Field("many", dtype, shape=(2,)))
 
         def process_tuple(self, row: dict[str, Any], state: Any) -> None:
             state["n"] = value
@@ -203,6 +205,45 @@ def test_lookup_of_unsigned_numbers_finds_equal_ones_only(tmp_path: Path, file_t
     flow.batch(s=pa.table({"k": [2, 2**62 - 1, 2**62]}))
     names = {row["k"]: row["name"] for row in flow.published("o").to_pylist()}
     assert names == {5: "five", 2**63 - 1: "most", 2**63 + 1: None}
+
+
+@pytest.mark.parametrize("expression", ["md5_number(x::VARCHAR) AS y", "[x::UHUGEINT] AS y"])
+def test_number_that_would_become_a_negative_one_is_refused(expression: str) -> None:
+    with pytest.raises(ExpressionError, match="'y' is a UHUGEINT; cast it to HUGEINT, DOUBLE or VARCHAR"):
+        output_schema(pa.schema([("x", pa.int64())]), [expression])
+    with pytest.raises(ExpressionError, match="'y' is a UHUGEINT"):
+        query_schema({"t": pa.table({"x": pa.array([], pa.int64())})}, f"SELECT {expression} FROM t")
+
+
+@given(st.integers(-(10**20), 10**20), st.integers(-(10**20), 10**20))
+@example(10**19, 10**19 - 1)
+@example(10**19, 10**19)
+@example(10**20, 10**20)
+def test_product_of_huge_numbers_is_exact_or_refused(one: int, other: int) -> None:
+    row = pa.record_batch({"a": [str(one)], "b": [str(other)]})
+    try:
+        found = project(row, ["a::HUGEINT * b::HUGEINT AS y"]).column(0)[0].as_py()
+    except ExpressionError:
+        assert abs(one * other) >= 10**38
+    else:
+        assert found == one * other
+
+
+@pytest.mark.parametrize(
+    "offsets", ['{"t": {"0": 1.5}}', '{"t": {"0": true}}', '{"t": {"0": 9223372036854775808}}', '{"t": {"2147483648": 0}}']
+)
+def test_starting_offset_that_is_none_is_refused(offsets: str) -> None:
+    source = Source("s", "kafka", options={"subscribe": "t", "kafka.bootstrap.servers": "b:1", "startingOffsets": offsets})
+    with pytest.raises(SourceError, match="startingOffsets must be earliest, latest or JSON"):
+        starting_offsets(SourceSpec.of(source))
+
+
+@pytest.mark.parametrize("text", ["1e3", "²", "9" * 19, "-1", "0", "1_000"])
+def test_limit_of_a_source_that_is_no_whole_number_is_refused(text: str) -> None:
+    with pytest.raises(SourceError, match="maxFilesPerTrigger must be a whole number above 0"):
+        positive_option(
+            SourceSpec.of(Source("s", "parquet", options={"path": "in", "maxFilesPerTrigger": text})), "maxFilesPerTrigger"
+        )
 
 
 # --- event times that are no epoch seconds

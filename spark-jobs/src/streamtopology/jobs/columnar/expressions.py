@@ -31,6 +31,7 @@ _SETTINGS = (
     "SET lock_configuration = true",
 )
 _ACROSS_ROWS = ("AGGREGATE", "GROUP_BY", "WINDOW", "LIMIT", "TOP_N", "ORDER_BY", "SAMPLE")
+_HUGE = pa.decimal128(38)
 _FOLDED = str.maketrans(ascii_uppercase, ascii_lowercase)
 """The letters that DuckDB does not tell apart in names."""
 _LAST_NAME = re.compile(r'\sas\s+(\w+|"[^"]+")\s*$')
@@ -85,9 +86,11 @@ def project(batch: pa.RecordBatch, select: Sequence[str] = (), where: str | None
         return batch if where is None else batch.filter(_mask(batch, where))
     _refuse_one_name_twice(batch.schema, select)
     try:
-        return _query(batch, _sql(select, where))
+        found = _query(batch, _sql(select, where))
     except duckdb.Error as error:
         raise _named(batch, select, where, error) from error
+    _refuse_more_digits(found, _shown(select, where))
+    return found
 
 
 def output_schema(schema: pa.Schema, select: Sequence[str] = (), where: str | None = None) -> pa.Schema:
@@ -108,6 +111,7 @@ def _output_schema(schema: pa.Schema, select: tuple[str, ...], where: str | None
         _check_row_by_row(empty, select, where)
         if not select:
             return schema
+        _refuse_unsigned_128({INPUT: empty}, _sql(select, where), _shown(select, where))
         found = _run({INPUT: empty}, _sql(select, where)).schema
     except duckdb.Error as error:
         raise _named(empty, select, where, error) from error
@@ -122,9 +126,11 @@ def query(tables: Mapping[str, pa.Table | pa.RecordBatch], sql: str) -> pa.Table
     for table in tables.values():
         _refuse_one_name_twice(table.schema, [sql])
     try:
-        return _run(tables, sql)
+        found = _run(tables, sql)
     except duckdb.Error as error:
         raise ExpressionError(f"{_first_line(error)} in {sql}") from error
+    _refuse_more_digits(found, sql)
+    return found
 
 
 def query_schema(tables: Mapping[str, pa.Table], sql: str) -> pa.Schema:
@@ -135,6 +141,7 @@ def query_schema(tables: Mapping[str, pa.Table], sql: str) -> pa.Schema:
         mixing = _mixing_steps(tables, sql, _ACROSS_ROWS)
         if mixing:
             raise ExpressionError(f"{sql} looks at several results at once ({mixing[0]}); let a later operator do so")
+        _refuse_unsigned_128(tables, sql, sql)
         return _run(tables, sql).schema
     except duckdb.Error as error:
         raise ExpressionError(f"{_first_line(error)} in {sql}") from error
@@ -157,6 +164,24 @@ def _refuse_one_name_twice(schema: pa.Schema, expressions: Sequence[str]) -> Non
                     "which SQL does not tell apart; declare only one of them, or give them other names before",
                     text,
                 )
+
+
+def _refuse_more_digits(found: pa.RecordBatch | pa.Table, shown: str) -> None:
+    """Raises ExpressionError if a HUGEINT has 39 digits, as the largest do; a decimal, which it becomes, has 38."""
+    for name, column in zip(found.schema.names, found.columns, strict=True):
+        try:
+            column.validate(full=column.type == _HUGE)
+        except pa.ArrowInvalid as error:
+            sentence = f"a number in {name!r} has more than 38 digits; cast it to DOUBLE or VARCHAR"
+            raise ExpressionError(f"{shown}: {sentence}") from error
+
+
+def _refuse_unsigned_128(tables: Mapping[str, pa.Table], sql: str, shown: str) -> None:
+    """Raises ExpressionError for a UHUGEINT: as a decimal, its largest numbers would be negative ones."""
+    for column in _run(tables, f"DESCRIBE {sql}").to_pylist():
+        if "UHUGEINT" in column["column_type"]:
+            name = column["column_name"]
+            raise ExpressionError(f"{shown}: {name!r} is a UHUGEINT; cast it to HUGEINT, DOUBLE or VARCHAR")
 
 
 def _sql(select: Sequence[str], where: str | None) -> str:

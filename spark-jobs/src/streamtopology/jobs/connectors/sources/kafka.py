@@ -49,12 +49,25 @@ def starting_offsets(spec: SourceSpec) -> Literal["earliest", "latest"] | Offset
         return cast(Literal["earliest", "latest"], text)
     try:
         parsed = json.loads(text)
-        return {topic: {str(int(p)): int(o) for p, o in parts.items()} for topic, parts in parsed.items()}
+        return {topic: {_partition(p): _offset(o) for p, o in parts.items()} for topic, parts in parsed.items()}
     except (ValueError, AttributeError, TypeError) as error:
         raise SourceError(
             f"source {spec.name!r}: option startingOffsets must be earliest, latest or JSON such as "
             f'{{"topic": {{"0": 23, "1": -2}}}}, not {text!r}'
         ) from error
+
+
+def _partition(name: str) -> str:
+    if not 0 <= int(name) < 2**31:
+        raise ValueError(f"{name} is no partition")
+    return str(int(name))
+
+
+def _offset(value: object) -> int:
+    """A whole number; -1 is the end of a partition, -2 its beginning."""
+    if not isinstance(value, int) or isinstance(value, bool) or not -2 <= value < 2**63:
+        raise ValueError(f"{value} is no offset")
+    return value
 
 
 class KafkaStream:
