@@ -33,7 +33,7 @@ _SETTINGS = (
 _ACROSS_ROWS = ("AGGREGATE", "GROUP_BY", "WINDOW", "LIMIT", "TOP_N", "ORDER_BY", "SAMPLE")
 _HUGE = pa.decimal128(38)
 _FOLDED = str.maketrans(ascii_uppercase, ascii_lowercase)
-"""The letters that DuckDB does not tell apart in names."""
+"""The letters that DuckDB takes for one another in names."""
 _LAST_NAME = re.compile(r'\sas\s+(\w+|"[^"]+")\s*$')
 _ALL_COLUMNS = re.compile(r"(^|,|\.)\s*\*|columns\s*\(")
 _OTHER_TABLES = ("JOIN", "CROSS_PRODUCT")
@@ -155,13 +155,13 @@ def _refuse_one_name_twice(schema: pa.Schema, expressions: Sequence[str]) -> Non
     if len(by_name) == len(schema.names):
         return
     for text in expressions:
-        said = _LAST_NAME.sub("", text.translate(_FOLDED))
-        takes_all = _ALL_COLUMNS.search(said) is not None
+        named = _LAST_NAME.sub("", text.translate(_FOLDED))
+        takes_all = _ALL_COLUMNS.search(named) is not None
         for name, alike in by_name.items():
-            if len(alike) > 1 and (takes_all or re.search(rf"(?<!\w){re.escape(name)}(?!\w)", said)):
+            if len(alike) > 1 and (takes_all or re.search(rf"(?<!\w){re.escape(name)}(?!\w)", named)):
                 raise ExpressionError(
                     f"expression {text!r}: the columns {' and '.join(map(repr, alike))} differ in upper and lower case only, "
-                    "which SQL does not tell apart; declare only one of them, or give them other names before",
+                    "which SQL takes for one; declare only one of them, or give them other names before",
                     text,
                 )
 
