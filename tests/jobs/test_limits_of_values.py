@@ -34,7 +34,7 @@ from streamtopology.jobs.operators.windows import duration_micros
 from streamtopology.jobs.runtime.preflight import examine
 from streamtopology.jobs.state import Field, KeyedState, RowState, RowStateSchema
 from streamtopology.jobs.state.schema import StateError
-from streamtopology.topology import Source
+from streamtopology.topology import ManifestError, Source
 
 ENDS = [datetime.datetime(1, 1, 1), datetime.datetime(9999, 12, 31, 23, 59, 59, 999999)]
 INTEGERS = [np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)]
@@ -316,6 +316,12 @@ def test_operator_keeps_columns_of_two_cases_apart(tmp_path: Path) -> None:
     flow = Flow(tmp_path, manifest([both, sums], {"s": "a BIGINT, b BIGINT"}))
     flow.batch(s=pa.table({"a": [1, 2, 3], "b": [7, 7, 8]}))
     assert sorted(flow.published("o").to_pylist(), key=str) == [{"k": 7, "n": 3}, {"k": 8, "n": 3}]
+
+
+@pytest.mark.parametrize("name", ["__deleted", "__routing", "count"])
+def test_key_column_with_a_name_of_the_state_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ManifestError, match=f"{name}.*give the key column another name in the source's select"):
+        Flow(tmp_path, only_operator(f"`{name}` BIGINT", name, "count"))
 
 
 def test_json_column_whose_name_differs_in_case_is_refused(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from streamtopology.jobs.columnar.keys import LARGEST_INT32, widened
 
 DELETED = "__deleted"
 ROUTING = "__routing"
+_RENAME = "give the key column another name in the source's select, or in a map"
 
 Merge = Literal["sum", "min", "max"]
 
@@ -133,7 +134,11 @@ class KeyedStateSchema:
         names = [*self.key_types.names, *(field.name for field in self.fields)]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise StateError(f"state column {twice[0]!r} is declared twice; key columns and fields share one namespace")
+            sentence = f"state column {twice[0]!r} is declared twice; key columns and fields share one namespace"
+            raise StateError(f"{sentence}: {_RENAME}")
+        kept = sorted({DELETED, ROUTING} & set(self.key_types.names))
+        if kept:
+            raise StateError(f"key column {kept[0]!r} has a name that is kept for the store: {_RENAME}")
 
     def fits(self, rows: pa.RecordBatch) -> bool:
         """True if a snapshot or delta has the columns that this version of the operator writes; keys may be of large types."""
