@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import datetime
 import math
+from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from streamtopology.jobs.columnar.event_times import LAST_SECOND, event_micros
+from streamtopology.jobs.columnar.event_times import FIRST_SECOND, LAST_SECOND, event_micros
 from streamtopology.jobs.worker.event_times import EventTimes
 from streamtopology.topology import Watermark
 
@@ -22,6 +25,8 @@ DAY = 86_400
         pa.array([DAY, None]),
         pa.array([DAY, None], pa.int32()),
         pa.array([DAY, None], pa.float32()),
+        pa.array([DAY, 2**63], pa.uint64()),
+        pa.array([DAY, 2**64 - 1], pa.uint64()),
         pa.array([float(DAY), math.nan]),
         pa.array([float(DAY), math.inf]),
         pa.array([float(DAY), 1e300]),
@@ -49,6 +54,24 @@ def test_times_before_1970_round_down() -> None:
     assert event_micros(pa.array([-1.5, -0.0000005]))[0].tolist() == [-1_500_000, -1]
     assert event_micros(pa.array([-1], pa.timestamp("ns")))[0].tolist() == [-1]
     assert event_micros(pa.array([], pa.float64()))[0].tolist() == []
+
+
+UNITS = {"s": 10**6, "ms": 10**3, "us": 1, "ns": Fraction(1, 1000)}
+
+
+@given(st.sampled_from(["number", "unsigned", *UNITS]), st.lists(st.integers(-(2**63), 2**64 - 1), min_size=1, max_size=5))
+def test_micros_of_a_time_are_exact_or_it_is_none(unit: str, values: list[int]) -> None:
+    kind = {"number": pa.int64(), "unsigned": pa.uint64()}.get(unit) or pa.timestamp(unit)
+    low, high = (0, 2**64 - 1) if unit == "unsigned" else (-(2**63), 2**63 - 1)
+    values = [min(max(value, low), high) for value in values]
+    plain = pa.array(values, pa.uint64() if unit == "unsigned" else pa.int64())
+    micros, valid = event_micros(plain if kind == plain.type else plain.view(kind))
+    exact = [math.floor(value * UNITS.get(unit, 10**6)) for value in values]
+    years = [FIRST_SECOND * 10**6 <= one < (LAST_SECOND + 1) * 10**6 for one in exact]
+    assert (valid is None and all(years)) or (valid is not None and valid.tolist() == years)
+    assert [int(one) for one, is_time in zip(micros, years, strict=True) if is_time] == [
+        one for one, is_time in zip(exact, years, strict=True) if is_time
+    ]
 
 
 def noted(times: list[float | None], places: list[int] | None = None, now: float = 1000.0) -> EventTimes:

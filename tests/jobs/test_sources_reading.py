@@ -255,6 +255,12 @@ def test_text_that_does_not_fit_its_schema_is_named(
         (pa.array([None], pa.null()), "INT", True),
         (pa.array([None, 1], pa.int32()), "INT NOT NULL", False),
         (pa.array([[1]], pa.list_(pa.int8())), "ARRAY<INT>", True),
+        (pa.array([2**64 - 1, None], pa.uint64()), "DECIMAL(20, 0)", True),
+        (pa.array([1], pa.uint64()), "BIGINT", False),
+        (pa.array([1], pa.uint64()), "DECIMAL(20, 1)", False),
+        (pa.array([1.5], pa.float16()), "FLOAT", True),
+        (pa.array(["é"]), "BINARY", True),
+        (pa.array([b"1"]), "STRING", False),
     ],
 )
 def test_parquet_columns_widen_but_never_lose(tmp_path: Path, found: pa.Array, declared: str, fits: bool) -> None:

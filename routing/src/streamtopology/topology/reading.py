@@ -18,6 +18,7 @@ NAME_EXPECTED = _EXPECTED.format(LONGEST_NAME)
 TOPOLOGY_NAME_EXPECTED = _EXPECTED.format(LONGEST_TOPOLOGY_NAME)
 
 _DNS_LABEL = re.compile(NAME_PATTERN)
+_PLAIN_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 _DEEPEST = 16  # levels of nesting in free-form values; more is a mistake or a YAML alias that contains itself
 
 T = TypeVar("T")
@@ -29,6 +30,21 @@ def is_mapping(value: object) -> TypeGuard[Mapping[object, object]]:
 
 def is_list(value: object) -> TypeGuard[Sequence[object]]:
     return isinstance(value, list | tuple)
+
+
+class Written(dict[object, object]):
+    """A mapping from a file. `texts`: by name, values that YAML reads as numbers, true, false or null of another text."""
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        super().__init__()
+        self.texts = texts
+
+
+def option_text(value: object) -> str:
+    """The text that a value becomes as an option of a source or sink; "" for null."""
+    if value is None:
+        return ""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 class Place:
@@ -88,12 +104,13 @@ class Place:
             return default
         if isinstance(self.value, str) and self.value.strip():
             return self.value.strip()
-        self.expected(what)
+        bare = ": YAML reads a bare yes, no, on or off as true or false, write a text with quotes"
+        self.expected(f"{what}{bare if isinstance(self.value, bool) else ''}")
         return default or ""
 
     def texts(self, what: str) -> tuple[str, ...]:
         """A list of texts, or one text alone."""
-        if isinstance(self.value, str):
+        if isinstance(self.value, str | bool):
             return (self.text(what),)
         return tuple(item.text(what) for item in self.items(what))
 
@@ -155,11 +172,17 @@ class Place:
     def string_options(self) -> dict[str, str]:
         """A flat mapping whose values become texts, as Spark's options are."""
         options: dict[str, str] = {}
+        written: Mapping[str, str] = self.value.texts if isinstance(self.value, Written) else {}
         for name, place in self._named_places("options, each a text, number, true or false").items():
-            if isinstance(place.value, bool):
-                options[name] = "true" if place.value else "false"
+            text = option_text(place.value)
+            if name in written:
+                plain = f"write {text}" if text else "leave it out"
+                meaning = f"found {written[name]}, which YAML reads as {text or 'no value'}"
+                place.wrong(f"{meaning}: {plain}, or '{written[name]}' with quotes for the text")
+            elif isinstance(place.value, float) and not _PLAIN_NUMBER.fullmatch(text):
+                place.wrong(f"found the number {text}, which has several texts: write the one that is meant with quotes")
             elif isinstance(place.value, str | int | float):
-                options[name] = str(place.value)
+                options[name] = text
             else:
                 place.expected("a text, number, true or false")
         return options

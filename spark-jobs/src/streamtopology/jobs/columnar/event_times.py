@@ -11,6 +11,7 @@ FIRST_SECOND = -62135596800
 LAST_SECOND = 253402300799
 """The years 1 to 9999, in epoch seconds: what a timestamp can show. A time outside of them is none."""
 
+_LARGEST = np.uint64(np.iinfo(np.int64).max)
 _FIRST_MICROS, _END_MICROS = FIRST_SECOND * 1_000_000, (LAST_SECOND + 1) * 1_000_000
 _MICROS_PER_UNIT: Mapping[str, tuple[int, int]] = {
     "s": (1_000_000, 1),
@@ -56,6 +57,8 @@ def _values(column: pa.Array) -> tuple[np.ndarray, str]:
     if pa.types.is_date(kind):
         days = kind == pa.date32()
         return _filled(column.view(pa.int32() if days else pa.int64()).cast(pa.int64()), 0), "day" if days else "ms"
+    if kind == pa.uint64():
+        return np.minimum(_filled(column, 0), _LARGEST).astype(np.int64), "s"
     if pa.types.is_integer(kind):
         return _filled(column.cast(pa.int64()), 0), "s"
     return _filled(column.cast(pa.float64()), 0.0), "s"

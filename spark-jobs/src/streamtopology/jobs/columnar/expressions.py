@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
 import duckdb
@@ -29,6 +31,11 @@ _SETTINGS = (
     "SET lock_configuration = true",
 )
 _ACROSS_ROWS = ("AGGREGATE", "GROUP_BY", "WINDOW", "LIMIT", "TOP_N", "ORDER_BY", "SAMPLE")
+_HUGE = pa.decimal128(38)
+_FOLDED = str.maketrans(ascii_uppercase, ascii_lowercase)
+"""The letters that DuckDB takes for one another in names."""
+_LAST_NAME = re.compile(r'\sas\s+(\w+|"[^"]+")\s*$')
+_ALL_COLUMNS = re.compile(r"(^|,|\.)\s*\*|columns\s*\(")
 _OTHER_TABLES = ("JOIN", "CROSS_PRODUCT")
 
 
@@ -77,10 +84,13 @@ def project(batch: pa.RecordBatch, select: Sequence[str] = (), where: str | None
     """
     if not select:
         return batch if where is None else batch.filter(_mask(batch, where))
+    _refuse_one_name_twice(batch.schema, select)
     try:
-        return _query(batch, _sql(select, where))
+        found = _query(batch, _sql(select, where))
     except duckdb.Error as error:
         raise _named(batch, select, where, error) from error
+    _refuse_more_digits(found, _shown(select, where))
+    return found
 
 
 def output_schema(schema: pa.Schema, select: Sequence[str] = (), where: str | None = None) -> pa.Schema:
@@ -96,10 +106,12 @@ def _output_schema(schema: pa.Schema, select: tuple[str, ...], where: str | None
     for text in [*select, *([] if where is None else [where])]:
         if not isinstance(text, str) or not text.strip():
             raise ExpressionError(f"expression {text!r} is not a SQL text")
+    _refuse_one_name_twice(schema, [*select, *([] if where is None else [where])])
     try:
         _check_row_by_row(empty, select, where)
         if not select:
             return schema
+        _refuse_unsigned_128({INPUT: empty}, _sql(select, where), _shown(select, where))
         found = _run({INPUT: empty}, _sql(select, where)).schema
     except duckdb.Error as error:
         raise _named(empty, select, where, error) from error
@@ -111,21 +123,65 @@ def _output_schema(schema: pa.Schema, select: tuple[str, ...], where: str | None
 
 def query(tables: Mapping[str, pa.Table | pa.RecordBatch], sql: str) -> pa.Table:
     """The result of one SELECT over `tables`, for operators that join. Raises ExpressionError."""
+    for table in tables.values():
+        _refuse_one_name_twice(table.schema, [sql])
     try:
-        return _run(tables, sql)
+        found = _run(tables, sql)
     except duckdb.Error as error:
         raise ExpressionError(f"{_first_line(error)} in {sql}") from error
+    _refuse_more_digits(found, sql)
+    return found
 
 
 def query_schema(tables: Mapping[str, pa.Table], sql: str) -> pa.Schema:
     """The schema of `query`; refuses aggregates and the like, too. Raises ExpressionError."""
+    for table in tables.values():
+        _refuse_one_name_twice(table.schema, [sql])
     try:
         mixing = _mixing_steps(tables, sql, _ACROSS_ROWS)
         if mixing:
             raise ExpressionError(f"{sql} looks at several results at once ({mixing[0]}); let a later operator do so")
+        _refuse_unsigned_128(tables, sql, sql)
         return _run(tables, sql).schema
     except duckdb.Error as error:
         raise ExpressionError(f"{_first_line(error)} in {sql}") from error
+
+
+def _refuse_one_name_twice(schema: pa.Schema, expressions: Sequence[str]) -> None:
+    """Raises ExpressionError if one of the expressions names a column whose name another one has in another case."""
+    by_name: dict[str, list[str]] = {}
+    for name in schema.names:
+        by_name.setdefault(name.translate(_FOLDED), []).append(name)
+    if len(by_name) == len(schema.names):
+        return
+    for text in expressions:
+        named = _LAST_NAME.sub("", text.translate(_FOLDED))
+        takes_all = _ALL_COLUMNS.search(named) is not None
+        for name, alike in by_name.items():
+            if len(alike) > 1 and (takes_all or re.search(rf"(?<!\w){re.escape(name)}(?!\w)", named)):
+                raise ExpressionError(
+                    f"expression {text!r}: the columns {' and '.join(map(repr, alike))} differ in upper and lower case only, "
+                    "which SQL takes for one; declare only one of them, or give them other names before",
+                    text,
+                )
+
+
+def _refuse_more_digits(found: pa.RecordBatch | pa.Table, shown: str) -> None:
+    """Raises ExpressionError if a HUGEINT has 39 digits, as the largest do; a decimal, which it becomes, has 38."""
+    for name, column in zip(found.schema.names, found.columns, strict=True):
+        try:
+            column.validate(full=column.type == _HUGE)
+        except pa.ArrowInvalid as error:
+            sentence = f"a number in {name!r} has more than 38 digits; cast it to DOUBLE or VARCHAR"
+            raise ExpressionError(f"{shown}: {sentence}") from error
+
+
+def _refuse_unsigned_128(tables: Mapping[str, pa.Table], sql: str, shown: str) -> None:
+    """Raises ExpressionError for a UHUGEINT: as a decimal, its largest numbers would be negative ones."""
+    for column in _run(tables, f"DESCRIBE {sql}").to_pylist():
+        if "UHUGEINT" in column["column_type"]:
+            name = column["column_name"]
+            raise ExpressionError(f"{shown}: {name!r} is a UHUGEINT; cast it to HUGEINT, DOUBLE or VARCHAR")
 
 
 def _sql(select: Sequence[str], where: str | None) -> str:
@@ -140,6 +196,7 @@ def _query(batch: pa.RecordBatch, sql: str) -> pa.RecordBatch:
 
 
 def _mask(batch: pa.RecordBatch, where: str) -> pa.Array:
+    _refuse_one_name_twice(batch.schema, [where])
     try:
         table = _run({INPUT: batch}, f"SELECT CAST(({where}\n) AS BOOLEAN) AS kept\nFROM {INPUT}")
     except duckdb.Error as error:

@@ -34,6 +34,8 @@ Output: TypeAlias = pa.RecordBatch | pa.Table | None
 """Rows that an operator emits, of its schema `output`; None for none."""
 
 COMMON_OPTIONS = ("costPerTuple",)
+MOST_COST_SECONDS = 3600.0
+"""The most CPU that can be declared for one tuple: the loop turns of a whole batch are a number of 64 bits."""
 
 ERRORS_OF_NO_TUPLE = (MemoryError, OSError)
 """Full memory, disk and network are no tuple's fault, whatever tuple meets them. ConnectionError, TimeoutError are OSErrors."""
@@ -198,7 +200,10 @@ class Operator(metaclass=_Checking):
         unknown = sorted(set(options) - set(COMMON_OPTIONS))
         if unknown:
             raise UnknownOption(unknown[0], option_names(type(self)))
-        self.cost_per_tuple = seconds_of(options.get("costPerTuple", 0), "costPerTuple")
+        cost = options.get("costPerTuple", 0)
+        self.cost_per_tuple = seconds_of(cost, "costPerTuple")
+        if self.cost_per_tuple > MOST_COST_SECONDS:
+            raise OptionError(f"option 'costPerTuple' is {cost!r}; allowed: at most an hour, 1h", about="costPerTuple")
         self.iterations_per_second = 0.0
         self.batch = BatchInfo(-1)
         self.late_rows = 0

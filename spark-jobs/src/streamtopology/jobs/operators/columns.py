@@ -10,6 +10,7 @@ import pyarrow as pa
 from streamtopology.jobs.operators.options import OptionError, require_column
 
 NUMBERS = "a number (integer or floating point)"
+_BEYOND = "an integer does not fit into 63 bits; cast the column in a map, to DOUBLE or VARCHAR"
 
 
 def require_number(inputs: Mapping[str, pa.Schema], name: str, alias: str) -> pa.DataType:
@@ -34,7 +35,8 @@ def countable(column: pa.Array) -> np.ndarray | None:
 def numbers(column: pa.Array) -> tuple[np.ndarray, np.ndarray | None]:
     """(int64[n] or float64[n], bool[n] which of them count or None for all): NULL and NaN do not count.
 
-    Times and dates are their number of units since 1970. What does not count has some finite value.
+    Times and dates are their number of units since 1970. What does not count has some finite value. Raises OverflowError for
+    integers beyond 63 bits.
     """
     kind = column.type
     if pa.types.is_floating(kind):
@@ -52,4 +54,7 @@ def _as_int64(column: pa.Array) -> pa.Array:
         column = column.view(pa.int32() if kind.bit_width == 32 else pa.int64())
     elif pa.types.is_boolean(kind):
         column = column.cast(pa.int8())
-    return column.cast(pa.int64())
+    try:
+        return column.cast(pa.int64())
+    except pa.ArrowInvalid as error:  # only unsigned ones of 64 bits may not fit
+        raise OverflowError(f"{_BEYOND}: {error}") from error

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from streamtopology.jobs.columnar import expressions
 from streamtopology.jobs.lazy import LazyModule
-from streamtopology.jobs.operators.base import Operator, Output, Rows
+from streamtopology.jobs.operators.base import MOST_COST_SECONDS, BadTuple, Operator, Output, Rows
 from streamtopology.jobs.operators.columns import numbers
 from streamtopology.jobs.operators.lookup import Lookup
 from streamtopology.jobs.operators.options import OptionError
@@ -61,7 +61,11 @@ class Enrich(Operator):
 
     def process(self, rows: Rows, state: Any) -> Output:
         if self.cost is not None:
-            self._cost_of_last = (rows, self._micros(rows))
+            micros = self._micros(rows)
+            endless = np.flatnonzero(micros > MOST_COST_SECONDS * 1e6)
+            if len(endless):
+                raise BadTuple(endless, f"its cost of {micros[endless[0]]:g} microseconds is more than an hour")
+            self._cost_of_last = (rows, micros)
             declared_cost.burn_each(np.rint(self._cost_of_last[1] * (self.iterations_per_second / 1e6)).astype(np.int64))
         batch = rows.batch
         if self.lookup is not None:

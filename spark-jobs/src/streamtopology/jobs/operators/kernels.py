@@ -43,6 +43,34 @@ def _sum_int_at(target: np.ndarray, slots: np.ndarray, values: np.ndarray) -> in
 
 
 @nb.njit(cache=True, nogil=True)
+def _sum_signed_rows(target: np.ndarray, slots: np.ndarray, values: np.ndarray) -> int:
+    """Add rows of integers of up to 64 bits; returns the first row of which a sum does not fit into the target, or -1."""
+    for i in range(slots.shape[0]):
+        for j in range(values.shape[1]):
+            before, value = np.int64(target[slots[i], j]), np.int64(values[i, j])
+            after = before + value
+            if ((before ^ after) & (value ^ after)) < 0:
+                return i
+            target[slots[i], j] = after
+            if np.int64(target[slots[i], j]) != after:
+                return i
+    return -1
+
+
+@nb.njit(cache=True, nogil=True)
+def _sum_unsigned_rows(target: np.ndarray, slots: np.ndarray, values: np.ndarray) -> int:
+    """Like _sum_signed_rows for uint64."""
+    for i in range(slots.shape[0]):
+        for j in range(values.shape[1]):
+            before = target[slots[i], j]
+            after = before + values[i, j]
+            if after < before:
+                return i
+            target[slots[i], j] = after
+    return -1
+
+
+@nb.njit(cache=True, nogil=True)
 def sum_wide_at(low: np.ndarray, high: np.ndarray, slots: np.ndarray, values: np.ndarray) -> None:
     """Add values[i] to the sum high * 2**64 + low at slots[i]; all are int64, so `low` may be negative."""
     for i in range(slots.shape[0]):
@@ -94,16 +122,30 @@ _FOLDS = {"sum": (_sum_at, _sum_rows), "min": (_min_at, _min_rows), "max": (_max
 def combine_into(target: np.ndarray, slots: np.ndarray, values: np.ndarray, merge: str) -> None:
     """Fold `values` (n, *shape) into `target` (capacity, *shape) at `slots` (int64[n], may repeat) by `merge`.
 
-    Raises OverflowError when a sum of int64 numbers leaves 64 bits.
+    Raises OverflowError when a sum of integers leaves the bits of `target`.
     """
     flat, rows = _FOLDS[merge]
     if merge == "sum" and values.ndim == 1 and values.dtype == np.int64:
         if _sum_int_at(target, slots, values) >= 0:
             raise OverflowError("a sum of integers does not fit into 64 bits; cast the column to DOUBLE in a map")
+    elif merge == "sum" and values.dtype.kind in "iu":
+        _sum_integers(target, slots, values)
     elif values.ndim == 1:
         flat(target, slots, values)
     elif len(values):
-        rows(target.reshape(len(target), -1), slots, np.ascontiguousarray(values.reshape(len(values), -1)))
+        rows(_as_rows(target), slots, np.ascontiguousarray(_as_rows(values)))
+
+
+def _sum_integers(target: np.ndarray, slots: np.ndarray, values: np.ndarray) -> None:
+    if not len(values):
+        return
+    fold = _sum_unsigned_rows if values.dtype == np.uint64 else _sum_signed_rows
+    if fold(_as_rows(target), slots, np.ascontiguousarray(_as_rows(values))) >= 0:
+        raise OverflowError(f"a sum of integers does not fit into {target.dtype}; declare the field with another dtype")
+
+
+def _as_rows(values: np.ndarray) -> np.ndarray:
+    return values.reshape(len(values), -1)
 
 
 @nb.njit(cache=True, nogil=True)

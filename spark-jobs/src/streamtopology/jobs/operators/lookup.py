@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,11 @@ import pyarrow.parquet
 from streamtopology.jobs.operators.options import OptionError, require_column
 from streamtopology.topology import did_you_mean
 
-_READERS = {".csv": pyarrow.csv.read_csv, ".json": pyarrow.json.read_json, ".parquet": pyarrow.parquet.read_table}
+_READERS: Mapping[str, Callable[[Path], pa.Table]] = {
+    ".csv": pyarrow.csv.read_csv,
+    ".json": pyarrow.json.read_json,
+    ".parquet": partial(pyarrow.parquet.read_table, coerce_int96_timestamp_unit="us"),
+}
 
 
 @dataclass(frozen=True)
@@ -82,8 +87,8 @@ class Lookup:
 
     def join(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """`batch` with the columns of the matching row."""
-        keys = _comparable(self.table.column(self.key).combine_chunks())
-        wanted = _comparable(batch.column(batch.schema.get_field_index(self.on)))
+        keys, wanted = self.table.column(self.key).combine_chunks(), batch.column(batch.schema.get_field_index(self.on))
+        keys, wanted = _comparable(keys, wanted.type), _comparable(wanted, keys.type)
         places = pc.call_function("index_in", [wanted], pc.SetLookupOptions(value_set=keys))
         added = [self.table.column(name).combine_chunks().take(places) for name in self.columns]
         schema = pa.schema([*batch.schema, *(pa.field(name, a.type) for name, a in zip(self.columns, added, strict=True))])
@@ -100,10 +105,10 @@ def _read(path: Path) -> pa.Table:
         raise OptionError(f"lookup file {path.resolve()} cannot be read: {error}", about="lookup") from error
 
 
-def _comparable(values: pa.Array) -> pa.Array:
+def _comparable(values: pa.Array, other: pa.DataType) -> pa.Array:
     """The values such that a tuple's and a file's are equal as in SQL: integers of any width, one zero."""
-    if pa.types.is_integer(values.type) and values.type != pa.uint64():
-        return values.cast(pa.int64())
+    if pa.types.is_integer(values.type):
+        return values.cast(pa.decimal128(20) if pa.uint64() in (values.type, other) else pa.int64())
     if pa.types.is_floating(values.type):
         return pc.call_function("add", [values, pa.scalar(0.0, values.type)])
     return values

@@ -134,7 +134,7 @@ def seconds_of(value: Any, option: str) -> float:
     >>> seconds_of("1.5 s", "every"), seconds_of(10, "every")
     (1.5, 10.0)
     """
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf"):
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 2**63:
         return float(value)
     match = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None:

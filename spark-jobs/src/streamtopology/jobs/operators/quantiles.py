@@ -24,6 +24,7 @@ else:
     kernels = LazyModule("streamtopology.jobs.operators.kernels")
 
 DEFAULT_ACCURACY = 0.02
+_EXACT_IN_A_DOUBLE = 2**53
 
 
 class Quantiles(KeyedAggregate):
@@ -92,7 +93,8 @@ class Quantiles(KeyedAggregate):
     def _histogram(self, integers: bool) -> Histogram:
         low, high = self.range
         whole = integers and low == int(low) and high == int(high)
-        if whole and self.accuracy is None and self.resolution is None and high - low < MAX_EXACT_BINS:
+        exact = whole and max(abs(low), abs(high)) <= _EXACT_IN_A_DOUBLE
+        if exact and self.accuracy is None and self.resolution is None and high - low < MAX_EXACT_BINS:
             return ExactHistogram(int(low), int(high))
         return LogHistogram(low, high, self.accuracy or DEFAULT_ACCURACY, self.resolution or self._resolution(integers))
 

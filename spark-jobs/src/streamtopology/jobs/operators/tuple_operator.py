@@ -36,7 +36,10 @@ class TupleState:
         return value if isinstance(value, np.ndarray) else value.item()
 
     def __setitem__(self, field: str, value: Any) -> None:
-        self._state.column(field)[self._slot] = value
+        column = self._state.column(field)
+        column[self._slot] = value
+        if column.dtype.kind in "iu" and not _is_all(value, column[self._slot]):
+            raise OverflowError(f"state field {field!r} is {column.dtype} and cannot hold {value!r}; declare another dtype")
 
     def values(self) -> dict[str, Any]:
         """A copy of all fields."""
@@ -167,6 +170,10 @@ class TupleOperator(Operator):
     def _named(self, row: dict[str, Any]) -> str:
         """The tuple's key, or the whole tuple when it has none."""
         return "key " + ", ".join(f"{name}={row.get(name)!r}" for name in self._key) if self._key else repr(row)
+
+
+def _is_all(value: Any, kept: Any) -> bool:
+    return bool(np.array_equal(value, kept)) if isinstance(kept, np.ndarray) else bool(kept == value)
 
 
 def _as_rows(returned: Iterable[dict[str, Any]] | dict[str, Any] | None) -> Iterable[dict[str, Any]]:

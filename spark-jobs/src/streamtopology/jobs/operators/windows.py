@@ -18,11 +18,16 @@ from streamtopology.jobs.operators.base import BatchInfo
 from streamtopology.jobs.operators.options import OptionError, seconds_of
 
 EVERYTHING_CLOSED = np.iinfo(np.int64).max
+LONGEST_DAYS = 1_000_000
+"""The longest duration: with it, and times of the years 1 to 9999, no bound of a window leaves 64 bits."""
 
 
 def duration_micros(value: Any, option: str, least: int = 1) -> int:
-    """Whole microseconds of a duration option, at least `least`."""
-    micros = round(seconds_of(value, option) * 1e6)
+    """Whole microseconds of a duration option, at least `least` and at most `LONGEST_DAYS`."""
+    seconds = seconds_of(value, option)
+    if seconds > LONGEST_DAYS * 86_400:
+        raise OptionError(f"option {option!r} is {value!r}; allowed: a duration of at most {LONGEST_DAYS}d", about=option)
+    micros = round(seconds * 1e6)
     if micros < least:
         raise OptionError(
             f"option {option!r} is {value!r}; allowed: a duration of at least {least} us, such as 10m", about=option

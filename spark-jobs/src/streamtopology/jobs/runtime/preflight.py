@@ -26,6 +26,7 @@ from streamtopology.jobs.operators.own_modules import former_names
 from streamtopology.jobs.plan.dag import compile_dag
 from streamtopology.jobs.runtime.cpu_doubts import cpu_doubts
 from streamtopology.jobs.runtime.memory_doubts import memory_doubts
+from streamtopology.jobs.runtime.time_columns import time_problems
 from streamtopology.jobs.state import StateSchema
 from streamtopology.topology import (
     Doubt,
@@ -87,6 +88,8 @@ def _findings(where: str, reading: Reading, base_dir: Path) -> Findings:
     topology = reading.topology
     found, sources = _source_findings(reading)
     found += _operator_problems(topology, sources, base_dir)
+    if all(isinstance(finding, Doubt) for finding in found):
+        found += time_problems(topology, sources)
     for index, sink in enumerate(topology.sinks):
         found += _below(f"spec.sinks[{index}]", check_sink(sink))
     found += _former_imports(topology, base_dir)

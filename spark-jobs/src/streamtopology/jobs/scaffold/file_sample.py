@@ -104,14 +104,14 @@ def common_columns(schemas: dict[str, pa.Schema]) -> tuple[Columns, list[str]]:
 
 def _widest(types: Sequence[pa.DataType], first: pa.DataType) -> str | None:
     for candidate in [first, *types]:
-        name = spark_type(candidate)
+        name = None if candidate == pa.uint64() else spark_type(candidate)  # a decimal would be cast to DOUBLE: ids would meet
         if name is not None and all(widens(type_, ddl_to_arrow(f"c {name}").field(0).type) for type_ in types):
             return name
     return None
 
 
 def _first_rows(path: str, columns: list[str], most: int) -> pa.Table:
-    with pq.ParquetFile(path, memory_map=True) as file:
+    with pq.ParquetFile(path, memory_map=True, coerce_int96_timestamp_unit="us") as file:
         batches = list[pa.RecordBatch]()
         for batch in file.iter_batches(min(most, 1 << 16), columns=columns, use_threads=False):
             batches.append(batch)

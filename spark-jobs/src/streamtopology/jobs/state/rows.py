@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamtopology.jobs.columnar.event_times import event_micros
 from streamtopology.jobs.columnar.key_widening import keeps_keys
 from streamtopology.jobs.columnar.keys import KeyColumns
 from streamtopology.jobs.state.ownership import Ownership
@@ -279,7 +280,8 @@ def _microseconds(rows: pa.Table, time: str) -> np.ndarray:
     """int64[n] event times; a row without one is older than all others."""
     column = rows.column(time)
     if pa.types.is_timestamp(column.type):
-        column = column.cast(pa.timestamp("us", column.type.tz), safe=False).cast(pa.int64())
+        times, valid = event_micros(column.combine_chunks())
+        return times if valid is None else np.where(valid, times, np.iinfo(np.int64).min)
     return pc.fill_null(column, np.iinfo(np.int64).min).to_numpy()
 
 

@@ -21,6 +21,7 @@ from streamtopology.jobs.columnar.keys import LARGEST_INT32, widened
 
 DELETED = "__deleted"
 ROUTING = "__routing"
+_RENAME = "give the key column another name in the source's select, or in a map"
 
 Merge = Literal["sum", "min", "max"]
 
@@ -60,6 +61,8 @@ class Field:
             raise StateError(f"field {self.name!r}: names that start with two underscores are kept for the store")
         if any(size < 1 for size in self.shape):
             raise StateError(f"field {self.name!r}: every dimension of shape {self.shape} must be at least 1")
+        if self.dtype.kind in "iu" and not _holds(self.dtype, self.initial):
+            raise StateError(f"field {self.name!r}: {self.dtype} cannot hold initial {self.initial!r}")
 
     @property
     def arrow_type(self) -> pa.DataType:
@@ -99,6 +102,11 @@ def _dtype(name: str, given: Any) -> np.dtype:
         raise StateError(f"field {name!r}: dtype is {given!r}; allowed: a numpy type such as np.int64") from None
 
 
+def _holds(dtype: np.dtype, value: float) -> bool:
+    bounds = np.iinfo(dtype)
+    return value == value // 1 and int(bounds.min) <= value <= int(bounds.max)
+
+
 def _shape(name: str, given: Any) -> tuple[int, ...]:
     """The dimensions that a user gave: a number is one dimension."""
     try:
@@ -126,7 +134,11 @@ class KeyedStateSchema:
         names = [*self.key_types.names, *(field.name for field in self.fields)]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise StateError(f"state column {twice[0]!r} is declared twice; key columns and fields share one namespace")
+            sentence = f"state column {twice[0]!r} is declared twice; key columns and fields share one namespace"
+            raise StateError(f"{sentence}: {_RENAME}")
+        kept = sorted({DELETED, ROUTING} & set(self.key_types.names))
+        if kept:
+            raise StateError(f"key column {kept[0]!r} has a name that is kept for the store: {_RENAME}")
 
     def fits(self, rows: pa.RecordBatch) -> bool:
         """True if a snapshot or delta has the columns that this version of the operator writes; keys may be of large types."""

@@ -14,7 +14,8 @@ from streamtopology.topology import did_you_mean
 
 _INTEGER_BITS = {pa.int8(): 8, pa.int16(): 16, pa.int32(): 32, pa.int64(): 64}
 _UNSIGNED_BITS = {pa.uint8(): 8, pa.uint16(): 16, pa.uint32(): 32}
-_EXACT_IN_FLOAT = {pa.float32(): 24, pa.float64(): 53}
+_UINT64_DIGITS = 20
+_EXACT_IN_FLOAT = {pa.float16(): 11, pa.float32(): 24, pa.float64(): 53}
 _ZONE = r":\d\d(\.\d+)?\s*(Z|[+-]\d\d(:?\d\d)?)$"
 
 
@@ -34,7 +35,7 @@ def conform(table: pa.Table, declared: pa.Schema, place: str) -> pa.Table:
     """`table` with exactly the columns of `declared`, in that order.
 
     Widened without loss: integers, float to double, decimals, timestamp units (a timestamp without a zone counts as
-    UTC), large and dictionary-encoded strings. Raises `SchemaMismatchError` that
+    UTC), large and dictionary-encoded strings, strings to bytes. Raises `SchemaMismatchError` that
     names `place`, column, found and declared type.
     """
     return pa.table([_column(table, field, place) for field in declared], schema=declared)
@@ -47,24 +48,39 @@ def _column(table: pa.Table, field: pa.Field, place: str) -> pa.ChunkedArray:
             f"(it has {', '.join(table.column_names)}{did_you_mean(field.name, table.column_names)})",
             field.name,
         )
+    if len(table.schema.get_all_field_indices(field.name)) > 1:
+        sentence = f"{place}: has several columns {field.name!r}; write the file with a name for each"
+        raise SchemaMismatchError(sentence, field.name)
     column = table.column(field.name)
     if not field.nullable and column.null_count:
         sentence = f"{place}: column {field.name!r} is declared NOT NULL but holds {column.null_count} NULLs"
         raise SchemaMismatchError(sentence, field.name)
     if column.type == field.type:
-        return column
+        return _checked_text(column, field, place)
     if not widens(column.type, field.type):
         sentence = f"{place}: column {field.name!r} holds {column.type} but is declared {field.type}{_remedy(column.type)}"
         raise SchemaMismatchError(sentence, field.name)
     if pa.types.is_timestamp(column.type) and column.type.tz is None and field.type.tz is not None:
         column = pc.assume_timezone(column, "UTC")
     try:
-        return column.cast(field.type)
+        return _checked_text(column.cast(field.type), field, place)
     except pa.ArrowInvalid as error:
+        unit = f"; write the file with times in '{field.type.unit}'" if pa.types.is_timestamp(field.type) else ""
         raise SchemaMismatchError(
-            f"{place}: column {field.name!r} holds {column.type} that does not fit the declared {field.type}: {error}",
+            f"{place}: column {field.name!r} holds {column.type} that does not fit the declared {field.type}: {error}{unit}",
             field.name,
         ) from error
+
+
+def _checked_text(column: pa.ChunkedArray, field: pa.Field, place: str) -> pa.ChunkedArray:
+    """The column, if it has no text that is none: a file may say of any bytes that they are UTF-8."""
+    if pa.types.is_string(field.type):
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid as error:
+            sentence = f"{place}: column {field.name!r} is declared {field.type} but holds bytes that are no UTF-8; declare it"
+            raise SchemaMismatchError(f"{sentence} BINARY", field.name) from error
+    return column
 
 
 def _remedy(found: pa.DataType) -> str:
@@ -78,8 +94,8 @@ def widens(found: pa.DataType, declared: pa.DataType) -> bool:
         return True
     if pa.types.is_dictionary(found):
         return widens(found.value_type, declared)
-    if pa.types.is_large_string(found) or pa.types.is_string_view(found):
-        return pa.types.is_string(declared)
+    if pa.types.is_string(found) or pa.types.is_large_string(found) or pa.types.is_string_view(found):
+        return pa.types.is_string(declared) or pa.types.is_binary(declared)
     if pa.types.is_large_binary(found) or pa.types.is_fixed_size_binary(found) or pa.types.is_binary_view(found):
         return pa.types.is_binary(declared)
     if pa.types.is_timestamp(found):
@@ -102,8 +118,10 @@ def widens(found: pa.DataType, declared: pa.DataType) -> bool:
 def _number_widens(found: pa.DataType, declared: pa.DataType) -> bool:
     unsigned = found in _UNSIGNED_BITS
     bits = _UNSIGNED_BITS[found] + 1 if unsigned else _INTEGER_BITS.get(found)
+    if found == pa.uint64():
+        return pa.types.is_decimal(declared) and declared.precision - declared.scale >= _UINT64_DIGITS
     if bits is None:
-        return found == pa.float32() and declared == pa.float64()
+        return found in _EXACT_IN_FLOAT and declared in _EXACT_IN_FLOAT and found.bit_width < declared.bit_width
     if declared in _EXACT_IN_FLOAT:
         return bits <= _EXACT_IN_FLOAT[declared]
     return bits <= _INTEGER_BITS.get(declared, 0)

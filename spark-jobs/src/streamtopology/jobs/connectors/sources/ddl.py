@@ -196,7 +196,7 @@ class _Parser:
         numbers: list[int] = []
         while True:
             text = self.take().text
-            if not text.isdigit():
+            if not re.fullmatch("[0-9]{1,9}", text):
                 raise SchemaError(f"schema {self._ddl!r}: expected a number but found {text!r}")
             numbers.append(int(text))
             if self.peek() != ",":

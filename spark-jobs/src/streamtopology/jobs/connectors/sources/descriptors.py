@@ -155,6 +155,6 @@ def positive_option(spec: SourceSpec, name: str) -> int | None:
     text = spec.options.get(name)
     if text is None:
         return None
-    if not str(text).strip().isdigit() or int(text) == 0:
+    if not re.fullmatch(r"\s*[0-9]{1,18}\s*", str(text)) or int(text) == 0:
         raise SourceError(f"source {spec.name!r}: option {name} must be a whole number above 0, not {text!r}")
     return int(text)

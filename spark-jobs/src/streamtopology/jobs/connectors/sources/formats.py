@@ -139,8 +139,8 @@ def _read_parquet(descriptor: Descriptor, spec: SourceSpec, declared: pa.Schema,
     file = _parquet_file(descriptor.path, os.stat(descriptor.path).st_mtime_ns)
     present = set(file.schema_arrow.names)
     names = [name for name in declared.names if name in present]
-    if len(names) < len(declared):
-        conform(file.schema_arrow.empty_table(), declared, place)  # says which column is missing
+    if len(names) < len(declared) or len(present) < len(file.schema_arrow.names):
+        conform(file.schema_arrow.empty_table(), declared, place)  # says which column is missing, or there twice
     at = 0
     for rows in _row_group(file, descriptor, names):
         start, end = max(descriptor.start - at, 0), min(descriptor.end - at, rows.num_rows)
@@ -175,8 +175,11 @@ def _row_bytes(file: pq.ParquetFile, names: tuple[str, ...]) -> int:
 
 @lru_cache(maxsize=4)
 def _parquet_file(path: str, _mtime: int) -> pq.ParquetFile:
-    """Kept open for the file's next row group: opening and its footer cost more than a small row group."""
-    return pq.ParquetFile(path, memory_map=True)
+    """Kept open for the file's next row group: opening and its footer cost more than a small row group.
+
+    INT96, as Spark writes a TIMESTAMP, is read in microseconds, as Spark does: nanoseconds end in the year 2262.
+    """
+    return pq.ParquetFile(path, memory_map=True, coerce_int96_timestamp_unit="us")
 
 
 def _read_csv(descriptor: Descriptor, spec: SourceSpec, declared: pa.Schema, _tally: Tally) -> Iterator[pa.Table]:

@@ -37,6 +37,7 @@ _TABLE_BYTES = 16 << 20
 """Size of the messages that are put into one table; one fetch more may be in it."""
 _WEIGHED = 256
 _MESSAGE_BYTES = 1024
+_MOST_MILLISECONDS = np.iinfo(np.int64).max // 1000
 """The size of a message as foreseen before any was read."""
 _RECONNECTING = {"reconnect.backoff.ms": "1000"}  # librdkafka logs every try, 20 a second by default
 
@@ -48,12 +49,25 @@ def starting_offsets(spec: SourceSpec) -> Literal["earliest", "latest"] | Offset
         return cast(Literal["earliest", "latest"], text)
     try:
         parsed = json.loads(text)
-        return {topic: {str(int(p)): int(o) for p, o in parts.items()} for topic, parts in parsed.items()}
+        return {topic: {_partition(p): _offset(o) for p, o in parts.items()} for topic, parts in parsed.items()}
     except (ValueError, AttributeError, TypeError) as error:
         raise SourceError(
             f"source {spec.name!r}: option startingOffsets must be earliest, latest or JSON such as "
             f'{{"topic": {{"0": 23, "1": -2}}}}, not {text!r}'
         ) from error
+
+
+def _partition(name: str) -> str:
+    if not 0 <= int(name) < 2**31:
+        raise ValueError(f"{name} is no partition")
+    return str(int(name))
+
+
+def _offset(value: object) -> int:
+    """A whole number; -1 is the end of a partition, -2 its beginning."""
+    if not isinstance(value, int) or isinstance(value, bool) or not -2 <= value < 2**63:
+        raise ValueError(f"{value} is no offset")
+    return value
 
 
 class KafkaStream:
@@ -302,7 +316,7 @@ def _table(messages: list[Message], descriptor: Descriptor) -> pa.Table:
     """The messages below the descriptor's end as rows."""
     offsets = np.array([message.offset() for message in messages], dtype=np.int64)
     inside = messages[: int(np.searchsorted(offsets, descriptor.end))]
-    milliseconds = pa.array([message.timestamp()[1] for message in inside], pa.timestamp("ms", tz="UTC"))
+    timestamps = kafka_timestamps(np.array([message.timestamp()[1] for message in inside], np.int64))
     return pa.table(
         [
             pa.array([message.key() for message in inside], pa.binary()),
@@ -310,10 +324,18 @@ def _table(messages: list[Message], descriptor: Descriptor) -> pa.Table:
             pa.repeat(descriptor.path, len(inside)),
             pa.repeat(pa.scalar(descriptor.part, pa.int32()), len(inside)),
             pa.array(offsets[: len(inside)]),
-            milliseconds.cast(KAFKA_SCHEMA.field("timestamp").type),
+            timestamps,
         ],
         schema=KAFKA_SCHEMA,
     )
+
+
+def kafka_timestamps(milliseconds: np.ndarray) -> pa.Array:
+    """The timestamps of messages (int64[n] milliseconds since 1970); NULL for one that microseconds of 64 bits cannot hold,
+    as a producer that writes another unit than milliseconds gives."""
+    lost = (milliseconds > _MOST_MILLISECONDS) | (milliseconds < -_MOST_MILLISECONDS)
+    micros = pa.array(np.where(lost, 0, milliseconds) * 1000, mask=lost)
+    return micros.cast(KAFKA_SCHEMA.field("timestamp").type)
 
 
 def _settings(spec: SourceSpec) -> dict[str, str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
+from streamtopology.jobs.columnar.keys import LARGEST_INT32
 from streamtopology.jobs.connectors.sources.conform import SchemaMismatchError
 
 _NEWLINE, _RETURN = 10, 13
@@ -30,6 +31,8 @@ def _cut(text: bytes, place: str) -> pa.StringArray:
     is_end[:-1] |= (data[:-1] == _RETURN) & is_end[1:]
     # The offset of each line's end in the data without the line ends.
     ends = np.cumsum(~is_end)[data == _NEWLINE]
+    if ends[-1] > LARGEST_INT32:
+        raise SchemaMismatchError(f"{place}: column 'value' has a line of more than 2 GiB; write the file with shorter lines")
     offsets = np.concatenate([[0], ends]).astype(np.int32)
     values = pa.StringArray.from_buffers(len(ends), pa.py_buffer(offsets), pa.py_buffer(data[~is_end]))
     try:

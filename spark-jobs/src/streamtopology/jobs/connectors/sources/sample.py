@@ -18,6 +18,7 @@ from streamtopology.jobs.connectors.sources.csv_header import missing_header
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceSpec
 from streamtopology.jobs.connectors.sources.file_kinds import foreign_files, is_parquet, one_of_each_kind
 from streamtopology.jobs.connectors.sources.formats import read_all
+from streamtopology.jobs.connectors.sources.json_names import names_in_json
 from streamtopology.jobs.connectors.sources.listing import files_of
 from streamtopology.jobs.connectors.sources.partitions import check_partitions, partition_texts
 from streamtopology.jobs.connectors.sources.schemas import needed_columns
@@ -94,8 +95,21 @@ def _row_problems(spec: SourceSpec, path: str, expressions_hold: bool) -> Iterat
             if error.column is None or not columns:
                 return
             plain = replace(plain, schema=to_ddl(columns))
+    if rows is not None and spec.format == "json":
+        yield from _names_of_another_case(spec, rows, path)
     if rows is not None and plain.schema == spec.schema and expressions_hold:
         yield from _expression_problems(spec, rows.slice(0, _ROWS), path)
+
+
+def _names_of_another_case(spec: SourceSpec, rows: pa.RecordBatch, path: str) -> Iterator[Problem]:
+    """Problems of columns that a JSON file has by a name that differs in case only: such a column reads as NULL."""
+    absent = [name for name in rows.schema.names if rows.column(name).null_count == rows.num_rows]
+    found = names_in_json(path) if absent else set[str]()
+    for name in absent:
+        alike = [other for other in sorted(found) if other.lower() == name.lower()]
+        if alike and name not in alike:
+            sentence = f"source {spec.name!r}: {path} has no column {name!r} but {alike[0]!r}; upper and lower case count"
+            yield Problem("schema", f"{sentence}: declare it so, and rename it in select")
 
 
 def _expression_problems(spec: SourceSpec, rows: pa.RecordBatch, path: str) -> Iterator[Problem]:
@@ -109,7 +123,8 @@ def _expression_problems(spec: SourceSpec, rows: pa.RecordBatch, path: str) -> I
 
 
 def check_event_times(spec: SourceSpec, column: str) -> list[Problem]:
-    """The finding about one file of a sound source whose watermark `column` has numbers: that they are no epoch seconds."""
+    """The finding about one file of a sound source whose event times are the numbers of `column`: that they are no epoch
+    seconds; a doubt if some are. The path is that of the watermark."""
     file = next(files_of(spec), None)
     path = "" if file is None else file.path
     rows = None if file is None else next(read_all([_whole(spec, path)], spec, _ignore, [column]), None)
@@ -117,13 +132,17 @@ def check_event_times(spec: SourceSpec, column: str) -> list[Problem]:
         return []
     times = rows.column(column).drop_null()
     _, valid = event_micros(times)
-    if not len(times) or valid is None or valid.any():
+    times_inside = len(times) if valid is None else int(valid.sum())
+    if valid is None or 2 * times_inside >= len(times):
         return []
+    others = times.filter(pa.array(~valid))
+    few = f"only {times_inside} of {len(times)}" if times_inside else "none"
     sentence = (
-        f"source {spec.name!r}: column {column!r} has numbers such as {times[0]}, and read as epoch seconds none in {path} is "
-        f"in the years 1 to 9999, so all rows would be late{_likely_unit(times, spec, column)}"
+        f"source {spec.name!r}: column {column!r} has numbers such as {others[0]}, and read as epoch seconds {few} in {path} "
+        f"is in the years 1 to 9999, so {'the other' if times_inside else 'all'} rows would be late"
+        f"{_likely_unit(others, spec, column)}"
     )
-    return [Problem("watermark.column", sentence)]
+    return [(Doubt if times_inside else Problem)("watermark.column", sentence)]
 
 
 def _likely_unit(times: pa.Array, spec: SourceSpec, column: str) -> str:

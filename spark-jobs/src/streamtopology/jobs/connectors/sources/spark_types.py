@@ -13,6 +13,8 @@ _NAMES: dict[pa.DataType, str] = {
     pa.uint8(): "SMALLINT",
     pa.uint16(): "INT",
     pa.uint32(): "BIGINT",
+    pa.uint64(): "DECIMAL(20, 0)",
+    pa.float16(): "FLOAT",
     pa.float32(): "FLOAT",
     pa.float64(): "DOUBLE",
     pa.string(): "STRING",
@@ -31,7 +33,7 @@ def spark_type(type_: pa.DataType) -> str | None:
     """The Spark type that holds every value of `type_` and that a source reads it as, or None if there is none.
 
     >>> spark_type(pa.uint16()), spark_type(pa.timestamp("ns")), spark_type(pa.list_(pa.int8())), spark_type(pa.uint64())
-    ('INT', 'TIMESTAMP_NTZ', 'ARRAY<TINYINT>', None)
+    ('INT', 'TIMESTAMP_NTZ', 'ARRAY<TINYINT>', 'DECIMAL(20, 0)')
     """
     if pa.types.is_dictionary(type_):
         return spark_type(type_.value_type)

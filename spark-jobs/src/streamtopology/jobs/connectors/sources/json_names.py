@@ -1,0 +1,26 @@
+"""The names that the objects of a JSON file have."""
+
+from __future__ import annotations
+
+import json
+from typing import cast
+
+import pyarrow as pa
+
+_LINES = 100
+_BYTES = 1 << 20
+
+
+def names_in_json(path: str) -> set[str]:
+    """The names in the first objects of a file of JSON lines; what is no object has none. Raises OSError."""
+    with pa.input_stream(path, compression="detect") as file:
+        lines = file.read(_BYTES).split(b"\n")
+    return {name for line in lines[:_LINES] for name in _names(line)}
+
+
+def _names(line: bytes) -> list[str]:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return []
+    return list(cast("dict[str, object]", found)) if isinstance(found, dict) else []
