@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamtopology.jobs.connectors.sinks.base import SinkError, Writer, staged_table
-from streamtopology.jobs.connectors.sinks.json_rows import json_rows
+from streamtopology.jobs.connectors.sinks.json_rows import json_rows, slices
 from streamtopology.jobs.failpoints import passing
 
 _MANIFEST = "_manifest"
@@ -35,7 +35,8 @@ def write_json_lines(table: pa.Table, path: Path) -> None:
 
 def json_lines(table: pa.Table) -> Iterator[bytes]:
     """A line for each row, as `json_rows` writes it."""
-    return (row + b"\n" for batch in table.to_batches() for row in json_rows(batch).cast(pa.binary()).to_pylist())
+    parts = (part for batch in table.to_batches() for part in slices(batch))
+    return (row + b"\n" for part in parts for row in json_rows(part).cast(pa.binary()).to_pylist())
 
 
 class FolderSink:
