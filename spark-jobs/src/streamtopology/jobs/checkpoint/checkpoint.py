@@ -34,6 +34,7 @@ from streamtopology.jobs.checkpoint.records import BatchRecord, CommitRecord, He
 from streamtopology.jobs.checkpoint.spark_log import SparkFolder, UploadedSparkFolder
 from streamtopology.jobs.checkpoint.spark_offsets import SparkOffsets
 from streamtopology.jobs.checkpoint.store import Store, Stored
+from streamtopology.jobs.columnar.dictionaries import has_dictionary
 from streamtopology.jobs.failpoints import passing
 from streamtopology.jobs.state import (
     KeyedState,
@@ -271,10 +272,15 @@ class Checkpoint:
         return path
 
     def stage_output(self, node: str, instance: int, batch: int, attempt: int, batches: Sequence[pa.RecordBatch]) -> str:
-        """Write rows for the sinks, a plain Arrow file; returns the path for the commit record."""
+        """Write rows for the sinks, a plain Arrow file; returns the path for the commit record.
+
+        Those with dictionaries are a stream: in a file every batch would have the same dictionary.
+        """
         path = f"outputs/{node}/{batch}-{attempt}-{instance}.arrow"
         sink = pa.BufferOutputStream()
-        with pa.ipc.new_file(sink, batches[0].schema) as writer:
+        schema = batches[0].schema
+        new = pa.ipc.new_stream if any(map(has_dictionary, schema.types)) else pa.ipc.new_file
+        with new(sink, schema) as writer:
             for rows in batches:
                 writer.write_batch(rows)
         passing("output.staging")

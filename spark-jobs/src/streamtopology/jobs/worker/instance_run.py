@@ -156,14 +156,22 @@ class InstanceRun:
                 seconds = tuple_seconds(operator, len(rows), time.perf_counter() - started)
                 self._timed.append((rows.keys.hashes, seconds))
         emitted.extend(self._emitted(operator, partial(operator.finish, info, state)))
+        if operator.late and not attempt.dry:
+            self.context.late_proof(operator.late_schema).check(operator.late)
         return operator, emitted, state
 
     def _emitted(self, operator: Operator, call: Callable[[], Output]) -> list[pa.RecordBatch]:
-        """The rows that `call` returns, as the operator declares them. A user's sys.exit is an error like any other."""
+        """The rows that `call` returns, as the operator declares them, and as its sinks can write them after the commit.
+
+        A user's sys.exit is an error like any other.
+        """
         try:
-            return as_declared(call(), self.node.output, type(operator).__name__)
+            rows = as_declared(call(), self.node.output, type(operator).__name__)
         except SystemExit as error:
             raise OperatorError(exits_the_process(operator, error)) from error
+        if self.sinks and not self.attempt.dry:
+            self.context.proof().check(rows)
+        return rows
 
     def _move_keys(self, state: State | None) -> None:
         """Evict the keys that belong to others in this batch; insert those that former owners handed over."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamtopology.jobs.columnar.dictionaries import decoded
 from streamtopology.jobs.columnar.python_values import python_values
 
 SLICE_BYTES = 64 << 20
@@ -56,14 +57,6 @@ def _values(column: pa.Array) -> pa.Array:
     if pa.types.is_date(kind):
         return _quoted(column.cast(pa.date32()).cast(pa.string()))
     return _one_by_one(column, lambda value: json.dumps(_plain(value), ensure_ascii=False))
-
-
-def decoded(column: pa.Array) -> pa.Array:
-    """The values of a column with a dictionary, of any type. Arrow decodes no views."""
-    plain = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}.get(column.type.value_type)
-    if plain is None:
-        return column.dictionary_decode()
-    return pa.DictionaryArray.from_arrays(column.indices, column.dictionary.cast(plain)).dictionary_decode()
 
 
 def slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

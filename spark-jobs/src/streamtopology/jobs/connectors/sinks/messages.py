@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from streamtopology.jobs.connectors.sinks.json_rows import decoded, json_rows
+from streamtopology.jobs.columnar.dictionaries import decoded
+from streamtopology.jobs.connectors.sinks.json_rows import json_rows
 
 KEY, VALUE = "key", "value"
 
