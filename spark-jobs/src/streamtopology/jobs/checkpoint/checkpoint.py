@@ -8,6 +8,7 @@ state/<node>/<instance>/<batch>-<attempt>.delta     what a batch changed
 state/<node>/<instance>/<batch>-<attempt>.snapshot  the state after that delta
 outputs/<node>/<batch>-<attempt>-<instance>.arrow   rows for the sinks
 migrations/<epoch>/...                          epochs whose state is pre-copied, see `precopies`
+publications/<sink>/<batch>.<note>              batches that a sink could not take, see `publications`
 copies/..., origin.json                         versions that are being copied; whose copy this is, see `copying`
 spark/..., files/...                            logs of Spark and of the sources, see `spark_log`
 """
@@ -30,6 +31,7 @@ from streamtopology.jobs.checkpoint.holds import Holds
 from streamtopology.jobs.checkpoint.open_store import open_store
 from streamtopology.jobs.checkpoint.precopies import FOLDER as PRECOPIES
 from streamtopology.jobs.checkpoint.precopies import Precopies
+from streamtopology.jobs.checkpoint.publications import Publications
 from streamtopology.jobs.checkpoint.records import BatchRecord, CommitRecord, Header, StateRef
 from streamtopology.jobs.checkpoint.spark_log import SparkFolder, UploadedSparkFolder
 from streamtopology.jobs.checkpoint.spark_offsets import SparkOffsets
@@ -72,6 +74,7 @@ class Checkpoint:
         self._header = header
         self.precopies = Precopies(store)
         self.holds = Holds(store)
+        self.publications = Publications(store)
         self._exist: set[str] = set()
 
     @staticmethod

@@ -14,7 +14,7 @@ from streamtopology.jobs.connectors.kafka_settings import PREFIX as KAFKA_PREFIX
 from streamtopology.jobs.connectors.kafka_settings import kafka_settings
 from streamtopology.jobs.connectors.sinks.base import Sink, SinkError, Writer
 from streamtopology.jobs.connectors.sinks.console import ConsoleSink
-from streamtopology.jobs.connectors.sinks.folder import FolderSink, write_json_lines, write_parquet, written_by
+from streamtopology.jobs.connectors.sinks.folder import FolderSink, entry_of, write_json_lines, write_parquet, written_by
 from streamtopology.jobs.connectors.sinks.formats import TAKES
 from streamtopology.jobs.connectors.sinks.memory import MemorySink
 from streamtopology.jobs.connectors.sinks.takes import Proof, Takes
@@ -92,6 +92,12 @@ def destination(sink: topology.Sink) -> str:
 def written_files(sink: topology.Sink, writer: Writer) -> list[Path]:
     """The files and folders that `writer` has written to a sink that is a folder; none for other sinks."""
     return written_by(Path(local_path(sink.options["path"])), writer) if "path" in sink.options else []
+
+
+def written_batch(sink: topology.Sink, batch: int) -> Path | None:
+    """The entry of a batch that a sink in a folder has; None if it has not, or is another sink."""
+    entry = entry_of(Path(local_path(sink.options["path"])), batch) if "path" in sink.options else None
+    return entry if entry is not None and entry.exists() else None
 
 
 def _true_or_false(value: str) -> str | None:
