@@ -220,7 +220,7 @@ def test_null_in_a_column_that_has_none_is_refused() -> None:
 
 OWN = """
 import pyarrow as pa
-from streamtopology.api import Operator
+from streamtopology.api import Operator, TupleOperator
 
 
 class Bytes(Operator):
@@ -229,6 +229,13 @@ class Bytes(Operator):
     def process(self, rows, state):
         raw = pa.array([b"\\xff" if v == 7 else b"%d" % v for v in rows.column("v").to_pylist()], pa.binary())
         return pa.RecordBatch.from_arrays([pa.Array.from_buffers(pa.string(), len(raw), raw.buffers())], schema=self.output)
+
+
+class Refuses(TupleOperator):
+    output = pa.schema([("v", pa.int64())])
+
+    def process_tuple(self, row, state):
+        raise ValueError("a reason that is no text: \\udcff")
 
 
 class Interval(Operator):
@@ -286,6 +293,16 @@ def test_tuple_whose_row_no_sink_takes_is_a_dead_letter(tmp_path: Path) -> None:
     assert sorted(flow.published("own")["v"].to_pylist()) == ["6", "8"]
     (letter,) = flow.published("").to_pylist()
     assert letter["tuple"] == '{"k": 7, "v": 7}'
+
+
+def test_dead_letter_holds_what_json_does_not_have(tmp_path: Path) -> None:
+    made = manifest_of(tmp_path, "Refuses", on_bad_tuple="deadLetter")
+    made["spec"]["sources"][0]["schema"] = "k BIGINT, v DOUBLE"
+    flow = Flow(tmp_path, made)
+    flow.batch(s=pa.table({"k": [1], "v": [float("nan")]}))
+    (letter,) = flow.published("").to_pylist()
+    assert letter["tuple"] == '{"k": 1, "v": "NaN"}'
+    assert r"ValueError: a reason that is no text: \udcff" in letter["reason"]
 
 
 @pytest.mark.parametrize("format_", ["parquet", "json"])

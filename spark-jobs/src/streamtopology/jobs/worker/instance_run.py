@@ -6,7 +6,6 @@ record names them.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamtopology.jobs.columnar.python_values import python_rows
-from streamtopology.jobs.connectors.sinks.dead_letters import DEAD_LETTER
+from streamtopology.jobs.connectors.sinks.dead_letters import letters, tuple_as_json
 from streamtopology.jobs.errors import ErrorNotRepeated, TupleFailed
 from streamtopology.jobs.exchange.downstream_counts import DownstreamCounts
 from streamtopology.jobs.exchange.learning import learning_of
@@ -244,12 +243,12 @@ class InstanceRun:
         """Write the tuples that were set aside, each with its instance, input and reason."""
         rows = [
             {"operator": self.node.operator, "instance": self.instance, "input": item.input, "reason": item.reason,
-             "tuple": json.dumps(row, default=str)}
+             "tuple": tuple_as_json(row)}
             for item in self._set_aside for row in python_rows(item.batch)
         ]  # fmt: skip
         if not rows:
             return None
-        return self._stage(f"{self.node.name}.dead", [pa.RecordBatch.from_pylist(rows, DEAD_LETTER)])
+        return self._stage(f"{self.node.name}.dead", [letters(rows)])
 
     def _stage(self, name: str, rows: Sequence[pa.RecordBatch]) -> str:
         checkpoint, attempt = self.context.task.checkpoint, self.attempt
