@@ -154,9 +154,7 @@ def test_rows_that_parquet_cannot_hold_are_exported_as_arrow(folder: Path) -> No
 
 def test_sink_with_a_waiting_batch_cannot_leave_the_manifest(folder: Path) -> None:
     flow, sinks, _ = stopped_at_batch_1(folder, OSError("never"))
-    with pytest.raises(
-        SinkError, match=r"sink 'a' is not in the manifest any more, and batch 1 .* MANIFEST --sink a"
-    ):
+    with pytest.raises(SinkError, match=r"sink 'a' is not in the manifest any more, and batch 1 .* MANIFEST --sink a"):
         flow.start(manifest_of(folder, "b"))
     (folder / "t.yaml").write_text(yaml.safe_dump(manifest_of(folder, "b")))
     assert main(["state", "export-batch", "t.yaml", "--sink", "a", "--to", "out"]) == 0
