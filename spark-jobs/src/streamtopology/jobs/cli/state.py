@@ -164,8 +164,8 @@ def skip_file(manifest: Path, file: str, work_dir: Path) -> int:
 def export_batch(manifest: Path, sink: str, folder: Path, work_dir: Path) -> int:
     """Move a committed batch that a sink cannot take to a folder.
 
-    Its rows become a parquet file (an Arrow file if parquet cannot hold them), and the next run does not publish this batch to
-    the sink.
+    Its rows become a parquet file (an Arrow file if parquet cannot hold them), and the next run does not publish this
+    batch to the sink.
     """
     from streamtopology.jobs.admin.export_batch import export_batch
     from streamtopology.jobs.checkpoint.location import checkpoint_uri

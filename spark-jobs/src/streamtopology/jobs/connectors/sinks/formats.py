@@ -1,4 +1,4 @@
-"""What sinks of each format take: the types that they write, and the values of them that they can hold."""
+"""The formats of sinks: the types that they write, and the values of them that they can hold."""
 
 # pyarrow.compute makes its functions when it is imported, unseen by the type checker.
 # pyright: reportAttributeAccessIssue=false
@@ -155,7 +155,7 @@ MEMORY = CONSOLE
 
 
 def kafka(sink: topology.Sink, schema: pa.Schema) -> Takes:
-    """What a Kafka sink takes: rows with a `value` are messages, all others become JSON."""
+    """The rows that a Kafka sink takes: those with a `value` are messages, all others become JSON."""
     most = _message_max_bytes(sink.options)
 
     def prove(rows: pa.RecordBatch, where: str) -> None:

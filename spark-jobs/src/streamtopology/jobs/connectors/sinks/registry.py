@@ -66,7 +66,7 @@ def open_sink(sink: topology.Sink, writer: Writer, out: TextIO = sys.stdout) -> 
 
 
 def takes(sink: topology.Sink, schema: pa.Schema) -> Takes:
-    """What the sink takes, given the columns of its rows. Call `check` first."""
+    """The rows that the sink takes, given the columns of its rows. Call `check` first."""
     return TAKES[sink.format](sink, schema)
 
 
