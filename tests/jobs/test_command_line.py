@@ -61,7 +61,10 @@ def test_help_loads_nothing_slow():
 def test_unknown_command_and_option_are_usage_errors_that_name_the_known(capsys: pytest.CaptureFixture[str]):
     for given, message in (
         (["runn"], "No such command 'runn'; there are: run, validate"),
-        (["state", "got"], "No such command 'got'; there are: check, clone, delete, get, list, rollback, skip-file, watermark"),
+        (
+            ["state", "got"],
+            "No such command 'got'; there are: check, clone, delete, export-batch, get, list, rollback, skip-file, watermark",
+        ),
         (["bench", "kernel"], "No such command 'kernel'; there are: chaos, dataplane"),
         (["bench", "kernels", "--seed", "3"], "No such option '--seed'; kernels has: --runs, --json"),
         (["bench", "--json", "x.json", "kernels"], "write --json after the benchmark's name: bench NAME --json VALUE"),

@@ -198,6 +198,18 @@ def test_every_jvm_of_the_cluster_maps_the_archive_of_classes(cluster: LocalClus
     assert all(str(ARCHIVE) in Path(f"/proc/{pid}/maps").read_text() for pid in processes)
 
 
+@pytest.mark.clusters
+def test_jvms_keep_their_temporary_files_in_the_folder_of_the_cluster(cluster: LocalCluster, spark: object) -> None:
+    """A killed JVM leaves them, such as the library that it compresses with."""
+    processes = [pid for pid in members(cluster.name) if is_java(pid)]
+    options = [Path(f"/proc/{pid}/cmdline").read_text().split("\0") for pid in processes]
+    assert all(f"-Djava.io.tmpdir={cluster.scratch}" in line for line in options)
+    libraries = {
+        line.split()[-1] for pid in processes for line in Path(f"/proc/{pid}/maps").read_text().splitlines() if "/lib" in line
+    }
+    assert all(Path(path).parent == cluster.scratch for path in libraries if "liblz4-java" in path)
+
+
 def test_a_stranger_without_the_secret_is_not_let_in(cluster: LocalCluster, tmp_path: Path) -> None:
     (tmp_path / "open.properties").write_text("spark.authenticate false\n")
     command = worker_command(find_java(), tmp_path / "open.properties", "127.0.0.1", 512, tmp_path, cluster.master)

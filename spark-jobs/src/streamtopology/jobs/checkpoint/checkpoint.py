@@ -8,6 +8,7 @@ state/<node>/<instance>/<batch>-<attempt>.delta     what a batch changed
 state/<node>/<instance>/<batch>-<attempt>.snapshot  the state after that delta
 outputs/<node>/<batch>-<attempt>-<instance>.arrow   rows for the sinks
 migrations/<epoch>/...                          epochs whose state is pre-copied, see `precopies`
+publications/<sink>/<batch>.<note>              batches that a sink could not take, see `publications`
 copies/..., origin.json                         versions that are being copied; whose copy this is, see `copying`
 spark/..., files/...                            logs of Spark and of the sources, see `spark_log`
 """
@@ -30,10 +31,12 @@ from streamtopology.jobs.checkpoint.holds import Holds
 from streamtopology.jobs.checkpoint.open_store import open_store
 from streamtopology.jobs.checkpoint.precopies import FOLDER as PRECOPIES
 from streamtopology.jobs.checkpoint.precopies import Precopies
+from streamtopology.jobs.checkpoint.publications import Publications
 from streamtopology.jobs.checkpoint.records import BatchRecord, CommitRecord, Header, StateRef
 from streamtopology.jobs.checkpoint.spark_log import SparkFolder, UploadedSparkFolder
 from streamtopology.jobs.checkpoint.spark_offsets import SparkOffsets
 from streamtopology.jobs.checkpoint.store import Store, Stored
+from streamtopology.jobs.columnar.dictionaries import has_dictionary
 from streamtopology.jobs.failpoints import passing
 from streamtopology.jobs.state import (
     KeyedState,
@@ -71,6 +74,7 @@ class Checkpoint:
         self._header = header
         self.precopies = Precopies(store)
         self.holds = Holds(store)
+        self.publications = Publications(store)
         self._exist: set[str] = set()
 
     @staticmethod
@@ -271,10 +275,15 @@ class Checkpoint:
         return path
 
     def stage_output(self, node: str, instance: int, batch: int, attempt: int, batches: Sequence[pa.RecordBatch]) -> str:
-        """Write rows for the sinks, a plain Arrow file; returns the path for the commit record."""
+        """Write rows for the sinks, a plain Arrow file; returns the path for the commit record.
+
+        Those with dictionaries are a stream: in a file every batch would have the same dictionary.
+        """
         path = f"outputs/{node}/{batch}-{attempt}-{instance}.arrow"
         sink = pa.BufferOutputStream()
-        with pa.ipc.new_file(sink, batches[0].schema) as writer:
+        schema = batches[0].schema
+        new = pa.ipc.new_stream if any(map(has_dictionary, schema.types)) else pa.ipc.new_file
+        with new(sink, schema) as writer:
             for rows in batches:
                 writer.write_batch(rows)
         passing("output.staging")

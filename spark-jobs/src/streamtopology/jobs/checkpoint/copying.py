@@ -54,7 +54,8 @@ def copy_checkpoint(source: Checkpoint, into: Store, topology: str, mode: Restor
     kept = commit if mode == "Own" else replace(commit, outputs={})
     batches = [path for path in source.files("batches") if number_of(path) == commit.batch]
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="copy") as threads:
-        for _ in threads.map(lambda path: _copy_file(source, into, path), [*sorted(kept.paths()), *batches]):
+        notes = sorted(source.publications.known()) if mode == "Own" else []
+        for _ in threads.map(lambda path: _copy_file(source, into, path), [*sorted(kept.paths()), *batches, *notes]):
             """Raise the error of the first file that could not be copied."""
     _copy_logs(source, into)
     for epoch in commit.epochs:

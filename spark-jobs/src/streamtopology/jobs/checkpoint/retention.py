@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import PurePosixPath
 
+from streamtopology.jobs.checkpoint.publications import FOLDER as PUBLICATIONS
 from streamtopology.jobs.checkpoint.records import CommitRecord, Lease
 from streamtopology.jobs.checkpoint.store import PARTIAL
 
@@ -52,7 +53,7 @@ def garbage(paths: Iterable[str], kept: Sequence[CommitRecord], leases: Collecti
             return path != target  # a draft of who died while making the checkpoint
         if folder == "migrations":
             return epoch_of(target) not in leased and epoch_of(target) <= last.epoch
-        if folder not in ("epochs", "batches", "commits", "state", "outputs"):
+        if folder not in ("epochs", "batches", "commits", "state", "outputs", PUBLICATIONS):
             return False
         if folder == "epochs":
             is_draft = path != target  # of an epoch that ran it is what a dead writer left

@@ -41,6 +41,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "state clone": ("streamtopology state clone trips.yaml file:///backup/trips",),
     "state rollback": ("streamtopology state rollback trips.yaml --to 41",),
     "state skip-file": ("streamtopology state skip-file trips.yaml data/trips/2013-05.parquet",),
+    "state export-batch": ("streamtopology state export-batch trips.yaml --sink totals --to totals-left-out",),
     "state list": ("streamtopology state list",),
     "state delete": ("streamtopology state delete trips.yaml",),
     "state watermark": (

@@ -17,6 +17,7 @@ from streamtopology.jobs.cli.parameters import FAILURE, INTERRUPTED, SUCCESS
 
 NAME = "streamtopology"
 _COMPLETION = "_STREAMTOPOLOGY_COMPLETE"
+_LONGEST = 200  # characters of a text that cannot be printed
 _ROOM = "streamtopology.jobs.cli"
 
 COMMANDS = {
@@ -77,6 +78,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not _reader_has_left():
             raise
         return FAILURE
+    except UnicodeEncodeError as error:
+        if error.encoding == "utf-8":
+            raise
+        _print_unspellable(error)
+        return FAILURE
     except StreamTopologyError as error:  # any other is a programming error and shows its traceback
         _print(error)
         return error.exit_code
@@ -96,6 +102,17 @@ def _reader_has_left() -> bool:
         return False
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return True
+
+
+def _print_unspellable(error: UnicodeEncodeError) -> None:
+    from streamtopology.jobs.local.spelling import locale_of
+
+    text = ascii(error.object if len(error.object) <= _LONGEST else error.object[error.start : error.start + _LONGEST])
+    print(
+        f"streamtopology: the locale ({locale_of()}, encoding {error.encoding}) cannot spell {text}: set LC_ALL=C.UTF-8, and "
+        "unset PYTHONUTF8 and PYTHONIOENCODING",
+        file=sys.stderr,
+    )
 
 
 def _print(error: StreamTopologyError) -> None:

@@ -15,7 +15,7 @@ from streamtopology.jobs.cli.parameters import BATCH, EVENT_TIME, FAILURE, SUCCE
 
 @click.group(cls=Group)
 def state() -> None:
-    """Inspect, copy, check, roll back or delete a topology's state, or skip a bad file of its input."""
+    """Inspect, copy, check, roll back or delete a topology's state, skip a bad file, export a batch."""
 
 
 class _KeyCommand(click.Command):
@@ -146,6 +146,35 @@ def skip_file(manifest: Path, file: str, work_dir: Path) -> int:
     topology = load(manifest)
     with ControlServer(topology.name, {}):  # refused while the topology runs on this machine
         print(skip_file(checkpoint_uri(topology, work_dir), topology, file))
+    return SUCCESS
+
+
+@state.command("export-batch")
+@parameters.manifest
+@click.option("--sink", metavar="NAME", required=True, help="The sink that cannot take the newest batch.")
+@click.option(
+    "--to",
+    "folder",
+    metavar="FOLDER",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The folder that gets the rows; made if it is not there.",
+)
+@parameters.work_dir
+def export_batch(manifest: Path, sink: str, folder: Path, work_dir: Path) -> int:
+    """Move a committed batch that a sink cannot take to a folder.
+
+    Its rows become a parquet file (an Arrow file if parquet cannot hold them), and the next run does not publish this
+    batch to the sink.
+    """
+    from streamtopology.jobs.admin.export_batch import export_batch
+    from streamtopology.jobs.checkpoint.location import checkpoint_uri
+    from streamtopology.jobs.local.control_socket import ControlServer
+    from streamtopology.topology import load
+
+    topology = load(manifest)
+    with ControlServer(topology.name, {}):  # refused while the topology runs on this machine
+        print(export_batch(checkpoint_uri(topology, work_dir), topology, sink, folder))
     return SUCCESS
 
 

@@ -10,18 +10,22 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+_UNKNOWN_TO_PYTHON = (OverflowError, ValueError, KeyError)
+"""Raised for times out of range, texts that are no UTF-8, and (KeyError) unknown zones and names that are there twice."""
+
 
 def python_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """The values of a column. A time that Python does not know is its ISO 8601 text.
+    """The values of a column. What Python does not know is a text: a time in ISO 8601, bytes that are no UTF-8 with escapes.
 
     Python's dates and times are those of the years 1 to 9999, to the microsecond; Arrow's, Spark's and SQL's go further.
+    Texts of files and of operators may be no UTF-8, and their time zones ones that this machine does not know.
 
     >>> python_values(pa.array([0, 4_000_000], pa.date32()))
     [datetime.date(1970, 1, 1), '12921-08-18']
     """
     try:
         return column.to_pylist()
-    except (OverflowError, ValueError):
+    except _UNKNOWN_TO_PYTHON:
         return [_value(scalar) for scalar in column]
 
 
@@ -37,12 +41,16 @@ def _value(scalar: pa.Scalar) -> Any:
     if isinstance(scalar, pa.MapScalar):
         return [(pair["key"], pair["value"]) for pair in python_values(scalar.values)]
     if isinstance(scalar, pa.StructScalar):
-        return {name: _value(scalar[name]) for name in scalar}
+        return {field.name: _value(scalar[place]) for place, field in enumerate(scalar.type)}
     if isinstance(scalar, pa.ListScalar):
         return python_values(scalar.values)
+    if isinstance(scalar, pa.DictionaryScalar):
+        return _value(scalar.value)
     try:
         return scalar.as_py()
-    except (OverflowError, ValueError):
+    except UnicodeDecodeError:
+        return scalar.as_buffer().to_pybytes().decode("utf-8", "backslashreplace")
+    except _UNKNOWN_TO_PYTHON:
         return _iso(scalar)
 
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-import pyarrow as pa
-
 from streamtopology.contract.reasons import PARTIAL
 from streamtopology.jobs.checkpoint import BatchRecord, Checkpoint, CommitRecord, StateRef
-from streamtopology.jobs.connectors.sinks.dead_letters import DEAD_LETTER, DEAD_LETTERS
+from streamtopology.jobs.connectors.sinks.dead_letters import DEAD_LETTERS, letters
 from streamtopology.jobs.driver.watermarks import END_OF_TIME
 from streamtopology.jobs.plan.attempt import Attempt
 from streamtopology.jobs.plan.results import Results
@@ -68,5 +66,4 @@ def skipped_texts(batch: int, results: Results) -> list[str]:
 
 def stage_bad_rows(checkpoint: Checkpoint, attempt: Attempt, rows: Sequence[Mapping[str, str]]) -> str:
     """Stage rows that sources set aside as dead letters; return the file."""
-    batch = pa.RecordBatch.from_pylist([dict(row) for row in rows], DEAD_LETTER)
-    return checkpoint.stage_output("sources.dead", 0, attempt.number, attempt.attempt, [batch])
+    return checkpoint.stage_output("sources.dead", 0, attempt.number, attempt.attempt, [letters(rows)])

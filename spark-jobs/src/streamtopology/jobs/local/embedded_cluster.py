@@ -46,8 +46,9 @@ class EmbeddedCluster(SessionKeeper):
 
     def _begin(self, undo: ExitStack) -> None:
         with ThreadPoolExecutor(1, "driver-jvm") as meanwhile:
-            driver = meanwhile.submit(start_local_jvm)
-            self._cluster = undo.enter_context(LocalCluster(self._slots, self._work_dir, self._steps.detail))
+            cluster = LocalCluster(self._slots, self._work_dir, self._steps.detail)
+            driver = meanwhile.submit(start_local_jvm, cluster.directory)
+            self._cluster = undo.enter_context(cluster)
             self._steps.driver()
             driver.result()
         self._spark = create_local_session(self._cluster, self._name)

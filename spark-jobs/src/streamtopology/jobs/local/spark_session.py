@@ -2,42 +2,78 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 import shlex
+import shutil
 import sys
+import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from streamtopology.jobs.local.class_archive import SHARED_CLASSES
 from streamtopology.jobs.local.loopback import Subnet
+from streamtopology.jobs.local.spelling import spelling
 from streamtopology.jobs.local.standalone import LocalCluster
 from streamtopology.jobs.local.stderr_filter import to_stderr
-from streamtopology.jobs.spark.java_options import DRIVER_JAVA, log4j
+from streamtopology.jobs.spark.java_options import DRIVER_JAVA, log4j, temporary_folder
 from streamtopology.jobs.spark.session import DRIVER_LOGS, create_session, spark_conf, start_driver_jvm
 
+_DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
 _EXECUTOR_OPTIONS = "spark.executor.extraJavaOptions"
 _DRIVER = {
-    "spark.driver.extraJavaOptions": " ".join([shlex.quote(SHARED_CLASSES), *DRIVER_JAVA, log4j(DRIVER_LOGS)]),
+    _DRIVER_OPTIONS: " ".join([shlex.quote(SHARED_CLASSES), *DRIVER_JAVA, log4j(DRIVER_LOGS)]),
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
 
 
-def start_local_jvm() -> None:
-    """Start the driver's JVM unless it runs: it needs nothing of the cluster, so both can start at once."""
-    start_driver_jvm(_DRIVER, to_stderr)
+_SHORT = 60
+"""Characters of a folder in which a socket's path is not too long: the system knows 107."""
+
+_scratch: list[Path] = []
+"""The folder of the temporary files of this process's driver JVM, once there is one: in that of its first cluster."""
+
+
+def start_local_jvm(directory: Path) -> None:
+    """Start the driver's JVM unless it runs, and make sure of its folder for temporary files.
+
+    `directory`: that of the cluster, of which it needs nothing else: both can start at once.
+    """
+    if not _scratch:
+        _scratch.append(directory / "driver-tmp")
+        atexit.register(_remove_scratch)
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    for folder in (_scratch[0].parent, _scratch[0]):  # again after the end of its first cluster
+        folder.mkdir(mode=0o700, exist_ok=True)
+    os.environ.update(spelling())
+    options = f"{shlex.quote(temporary_folder(_scratch[0]))} {_DRIVER[_DRIVER_OPTIONS]}"
+    start_driver_jvm({**_DRIVER, _DRIVER_OPTIONS: options}, to_stderr)
+
+
+def _remove_scratch() -> None:
+    shutil.rmtree(_scratch[0], ignore_errors=True)
+    with suppress(OSError):  # of a cluster that is not closed yet
+        _scratch[0].parent.rmdir()
 
 
 def create_local_session(cluster: LocalCluster, name: str, extra: Mapping[str, str] | None = None) -> SparkSession:
     """Create a session on the embedded cluster; `extra` settings win over ours."""
+    start_local_jvm(cluster.directory)
+    sockets = cluster.scratch if len(str(cluster.scratch)) <= _SHORT else Path(tempfile.gettempdir())
     loopback = {
         **_DRIVER,
         "spark.authenticate": "true",
         "spark.authenticate.secret": cluster.secret,
         "spark.local.dir": str(cluster.directory / "driver"),
+        "spark.python.unix.domain.socket.dir": str(sockets),
         "spark.sql.warehouse.dir": str(cluster.directory / "warehouse"),
         "spark.cores.max": str(Subnet.MOST_HOSTS),  # executors may come later
     }
     measured = spark_conf(len(cluster.slots), cluster.heap_bytes, python=sys.executable)
-    measured[_EXECUTOR_OPTIONS] = f"{shlex.quote(SHARED_CLASSES)} {measured[_EXECUTOR_OPTIONS]}"
+    own = f"{shlex.quote(SHARED_CLASSES)} {shlex.quote(temporary_folder(cluster.scratch))}"
+    measured[_EXECUTOR_OPTIONS] = f"{own} {measured[_EXECUTOR_OPTIONS]}"
     return create_session(name, cluster.master, {**measured, **loopback, **(extra or {})}, to_stderr)

@@ -41,8 +41,10 @@ from streamtopology.jobs.local.cleanup import (
 from streamtopology.jobs.local.cpu_limits import CpuLimiter, best_limiter
 from streamtopology.jobs.local.executor_room import NoRoom, machine_bytes, refuse_too_many
 from streamtopology.jobs.local.loopback import Subnet
+from streamtopology.jobs.local.spelling import spelling
 from streamtopology.jobs.spark.cluster import MEBIBYTE, ExecutorSlot
 from streamtopology.jobs.spark.java import Java, find_java
+from streamtopology.jobs.spark.java_options import temporary_folder
 from streamtopology.jobs.spark.processes import SPARK_ENVIRONMENT, master_command, worker_command
 
 SMALLEST_HEAP_BYTES = 512 * MEBIBYTE  # Spark refuses executors below 450 MiB
@@ -125,6 +127,11 @@ class LocalCluster:
         return self._heap_bytes
 
     @property
+    def scratch(self) -> Path:
+        """The folder of the temporary files of all its JVMs; it goes with the cluster."""
+        return self.directory / "tmp"
+
+    @property
     def limits(self) -> str:
         """The mechanism that enforces the CPU limits, in words."""
         return self._limiter.kind
@@ -156,10 +163,11 @@ class LocalCluster:
             self._start_supervisor(resources, undo)
             undo.callback(self._end, resources)
             undo.callback(self._limiter.close)
-            self.directory.mkdir(mode=0o700)
+            self.directory.mkdir(mode=0o700, exist_ok=True)  # the driver's JVM may have begun there
+            self.scratch.mkdir()
             properties = self._write_properties()
             self._progress("starting the Spark master")
-            command = master_command(java, properties, subnet.master, SHARED_CLASSES)
+            command = master_command(java, properties, subnet.master, SHARED_CLASSES, temporary_folder(self.scratch))
             self._spawn("master", command, {"SPARK_LOCAL_IP": subnet.master})
             self.master = self._await_master()
             self._progress(f"starting {len(self._slots)} executors' workers (CPU limits: {self._limiter.kind})")
@@ -237,7 +245,8 @@ class LocalCluster:
         self._hosts = {**self._hosts, slot.name: host}
         memory = max(slot.memory_bytes, self.heap_bytes) // MEBIBYTE
         folder = self.directory / slot.name
-        command = worker_command(self._java, self._properties, host, memory, folder, self.master, SHARED_CLASSES)
+        options = (SHARED_CLASSES, temporary_folder(self.scratch))
+        command = worker_command(self._java, self._properties, host, memory, folder, self.master, *options)
         self._spawn(slot.name, command, _worker_environment(slot, host, self.directory), self._limiter.add(slot.name))
 
     def _start_supervisor(self, resources: ClusterResources, undo: ExitStack) -> None:
@@ -278,7 +287,7 @@ class LocalCluster:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env={**inherited, **environment, **marks, **SPARK_ENVIRONMENT},
+                env={**inherited, **environment, **marks, **SPARK_ENVIRONMENT, **spelling()},
                 start_new_session=True,
             )
 

@@ -16,6 +16,7 @@ from streamtopology.jobs.plan.execution_plan import ExecutionPlan
 from streamtopology.jobs.plan.initial_routes import first_routes, measured_routes, with_instances
 from streamtopology.jobs.runtime.carried_positions import refuse_other_sources, returns
 from streamtopology.jobs.runtime.forgotten_state import forgotten_state, notices, refuse_forgetting
+from streamtopology.jobs.runtime.sink_columns import refuse_unwritable_columns
 from streamtopology.routing.epochs.epoch import Epoch
 from streamtopology.routing.epochs.placement import NOWHERE, Placement
 from streamtopology.routing.epochs.rescaling import most_instances, rescaled_shares, slot_names
@@ -32,9 +33,10 @@ def first_plan(
     """Return the plan of the newest commit if the manifest is unchanged, else a new epoch that builds on it.
 
     `notify` gets a sentence for each operator whose state begins or is forgotten, and each source that comes back. Raises
-    TopologyFailed if the manifest cannot continue from the checkpoint.
+    TopologyFailed if the manifest cannot continue from the checkpoint, ManifestError if a sink cannot write its rows.
     """
     dag = compile_dag(topology, schemas, base_dir)
+    refuse_unwritable_columns(topology, dag)
     last = checkpoint.last_commit()
     names = slot_names(topology)
     instances = most_instances(topology, len(names))

@@ -26,6 +26,7 @@ from streamtopology.jobs.operators.own_modules import former_names
 from streamtopology.jobs.plan.dag import compile_dag
 from streamtopology.jobs.runtime.cpu_doubts import cpu_doubts
 from streamtopology.jobs.runtime.memory_doubts import memory_doubts
+from streamtopology.jobs.runtime.sink_columns import sink_columns
 from streamtopology.jobs.runtime.time_columns import time_problems
 from streamtopology.jobs.state import StateSchema
 from streamtopology.topology import (
@@ -137,7 +138,7 @@ def _operator_problems(topology: Topology, sources: Mapping[str, pa.Schema], bas
         if (sentence := _unfit_capacities(operator))
     ]
     try:
-        compile_dag(topology, sources, base_dir)
+        problems += sink_columns(topology, compile_dag(topology, sources, base_dir))
     except ManifestError as error:
         problems += error.problems
     return problems

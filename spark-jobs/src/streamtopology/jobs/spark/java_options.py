@@ -43,6 +43,11 @@ MODULE_OPTIONS = (
 )
 
 
+def temporary_folder(folder: Path) -> str:
+    """Return the option that makes a JVM keep its temporary files in `folder`, which is there: a killed one leaves them."""
+    return f"-Djava.io.tmpdir={folder}"
+
+
 def log4j(file: Path) -> str:
     """Return the option that makes a JVM log by `file`. Spark's own setting of the level does not reach executors."""
     return f"-Dlog4j2.configurationFile={file.as_uri()}"

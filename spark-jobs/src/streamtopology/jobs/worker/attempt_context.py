@@ -11,6 +11,8 @@ import pyarrow as pa
 from streamtopology.jobs.checkpoint import CheckpointError, CommitRecord, Copied, StateRef
 from streamtopology.jobs.checkpoint.precopies import files_for
 from streamtopology.jobs.checkpoint.retention import number_of
+from streamtopology.jobs.connectors.sinks.registry import proof
+from streamtopology.jobs.connectors.sinks.takes import Proof
 from streamtopology.jobs.errors import PrecopyUnusable
 from streamtopology.jobs.operators.base import Operator
 from streamtopology.jobs.plan.attempt import Attempt
@@ -134,6 +136,18 @@ class InstanceContext:
         operator = self.task.cache.operator(self._operator_key, self.node.make)
         operator.declare_cost(self.attempt.iterations_per_second)
         return operator
+
+    def proof(self) -> Proof:
+        """The proof that the sinks of the operator can write its rows."""
+        topology = self.task.plan.topology
+        key = (self.attempt.run, self.attempt.epoch, self.node.name, False)
+        return self.task.cache.proof(key, lambda: proof(topology.sinks_of(self.node.name), self.node.output))
+
+    def late_proof(self, schema: pa.Schema | None) -> Proof:
+        """The proof that the sink of late rows can write them; `schema` is theirs."""
+        topology, key = self.task.plan.topology, (self.attempt.run, self.attempt.epoch, self.node.name, True)
+        late = topology.operator(self.node.operator).late
+        return self.task.cache.proof(key, lambda: proof([sink for sink in topology.sinks if sink.name == late], schema))
 
     def discard_operator(self) -> None:
         """Make the next pass use a new operator: one that raised may be in any condition."""

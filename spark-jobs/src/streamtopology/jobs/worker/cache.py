@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from streamtopology.jobs.checkpoint import Checkpoint, CommitRecord, Copied
+from streamtopology.jobs.connectors.sinks.takes import Proof
 from streamtopology.jobs.errors import PrecopyUnusable
 from streamtopology.jobs.operators.base import Operator
 from streamtopology.jobs.plan.attempt import Attempt
@@ -24,6 +25,7 @@ from streamtopology.routing.epochs.gradual_switch import GradualSwitch
 Version = tuple[int, int]  # (batch, attempt)
 Adoption = tuple[int, GradualSwitch | None]  # the epoch that moves the pre-copied state, and how much of it has moved
 OperatorKey = tuple[str, int, str, int]  # (run, epoch, node, instance)
+ProofKey = tuple[str, int, str, bool]  # (run, epoch, node, of its late rows)
 
 _PLANS_PER_RUN = 4
 _MIXED_PLANS = 4
@@ -67,6 +69,7 @@ class WorkerCache:
         self._dags: dict[tuple[str, int], Dag] = {}
         self._mixed_plans: dict[tuple[str, int, GradualSwitch], ExecutionPlan] = {}
         self._operators: dict[OperatorKey, Operator] = {}
+        self._proofs: dict[ProofKey, Proof] = {}
         self._commits: dict[tuple[str, int], CommitRecord] = {}
         self._precopies: dict[tuple[str, int], Copied] = {}
 
@@ -132,6 +135,13 @@ class WorkerCache:
             self._operators = {known: operator for known, operator in self._operators.items() if known[:2] == key[:2]}
             self._operators[key] = make()
         return self._operators[key]
+
+    def proof(self, key: ProofKey, make: Callable[[], Proof]) -> Proof:
+        """The proof of an operator's rows for its sinks. Those of the run's other epochs are dropped."""
+        if key not in self._proofs:
+            self._proofs = {known: proof for known, proof in self._proofs.items() if known[:2] == key[:2]}
+            self._proofs[key] = make()
+        return self._proofs[key]
 
     def discard_operator(self, key: OperatorKey) -> None:
         self._operators.pop(key, None)

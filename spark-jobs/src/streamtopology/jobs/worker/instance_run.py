@@ -6,7 +6,6 @@ record names them.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamtopology.jobs.columnar.python_values import python_rows
-from streamtopology.jobs.connectors.sinks.dead_letters import DEAD_LETTER
+from streamtopology.jobs.connectors.sinks.dead_letters import letters, tuple_as_json
 from streamtopology.jobs.errors import ErrorNotRepeated, TupleFailed
 from streamtopology.jobs.exchange.downstream_counts import DownstreamCounts
 from streamtopology.jobs.exchange.learning import learning_of
@@ -156,14 +155,22 @@ class InstanceRun:
                 seconds = tuple_seconds(operator, len(rows), time.perf_counter() - started)
                 self._timed.append((rows.keys.hashes, seconds))
         emitted.extend(self._emitted(operator, partial(operator.finish, info, state)))
+        if operator.late and not attempt.dry:
+            self.context.late_proof(operator.late_schema).check(operator.late)
         return operator, emitted, state
 
     def _emitted(self, operator: Operator, call: Callable[[], Output]) -> list[pa.RecordBatch]:
-        """The rows that `call` returns, as the operator declares them. A user's sys.exit is an error like any other."""
+        """The rows that `call` returns, as the operator declares them, and as its sinks can write them after the commit.
+
+        A user's sys.exit is an error like any other.
+        """
         try:
-            return as_declared(call(), self.node.output, type(operator).__name__)
+            rows = as_declared(call(), self.node.output, type(operator).__name__)
         except SystemExit as error:
             raise OperatorError(exits_the_process(operator, error)) from error
+        if self.sinks and not self.attempt.dry:
+            self.context.proof().check(rows)
+        return rows
 
     def _move_keys(self, state: State | None) -> None:
         """Evict the keys that belong to others in this batch; insert those that former owners handed over."""
@@ -236,12 +243,12 @@ class InstanceRun:
         """Write the tuples that were set aside, each with its instance, input and reason."""
         rows = [
             {"operator": self.node.operator, "instance": self.instance, "input": item.input, "reason": item.reason,
-             "tuple": json.dumps(row, default=str)}
+             "tuple": tuple_as_json(row)}
             for item in self._set_aside for row in python_rows(item.batch)
         ]  # fmt: skip
         if not rows:
             return None
-        return self._stage(f"{self.node.name}.dead", [pa.RecordBatch.from_pylist(rows, DEAD_LETTER)])
+        return self._stage(f"{self.node.name}.dead", [letters(rows)])
 
     def _stage(self, name: str, rows: Sequence[pa.RecordBatch]) -> str:
         checkpoint, attempt = self.context.task.checkpoint, self.attempt

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamtopology.jobs.columnar.python_values import python_rows
+from streamtopology.jobs.connectors.sinks.dead_letters import tuple_as_json
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceSpec, Tally
 from streamtopology.jobs.connectors.sources.formats import read_all, read_with_places
 from streamtopology.jobs.connectors.sources.source_tag import TAG, untag
@@ -137,7 +137,7 @@ class SourceReader:
         values = python_rows(row)[0] if row.num_rows else {}
         if not self._attempt.dead_letter or len(self.set_aside) >= MOST_BAD_ROWS:
             raise RowFailed(source, self._attempt.number, values, reason)
-        self.set_aside.append({"input": source, "reason": reason, "tuple": json.dumps(values, default=str)})
+        self.set_aside.append({"input": source, "reason": reason, "tuple": tuple_as_json(values)})
 
     def _note(self, source: str, batch: pa.RecordBatch, partitions: list[str], places: np.ndarray | None) -> None:
         self.rows += batch.num_rows

@@ -2,6 +2,16 @@
 
 from streamtopology.jobs.connectors.sinks.base import Sink, SinkError, Writer
 from streamtopology.jobs.connectors.sinks.memory import memory_rows
-from streamtopology.jobs.connectors.sinks.registry import check, destination, open_sink, written_files
+from streamtopology.jobs.connectors.sinks.registry import check, destination, open_sink, written_batch, written_files
 
-__all__ = ["Sink", "SinkError", "Writer", "check", "destination", "memory_rows", "open_sink", "written_files"]
+__all__ = [
+    "Sink",
+    "SinkError",
+    "Writer",
+    "check",
+    "destination",
+    "memory_rows",
+    "open_sink",
+    "written_batch",
+    "written_files",
+]

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
+
+import pyarrow as pa
 
 from streamtopology.jobs.columnar.python_values import python_values
 from streamtopology.jobs.connectors.sinks.base import staged_table
 
 _CELL_WIDTH = 20
+
+
+def shown_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """The values of a column for people. Those that neither Python nor Arrow can spell are shown as their type."""
+    try:
+        return python_values(column)
+    except (pa.ArrowException, LookupError, ValueError, TypeError):
+        return [f"<{column.type}>" if scalar.is_valid else None for scalar in column]
 
 
 class ConsoleSink:
@@ -29,22 +39,24 @@ class ConsoleSink:
         self._last = batch
         shown = table.slice(0, self._rows)
         columns = [
-            [name, *map(self._cell, python_values(column))]
+            [name, *map(self._cell, shown_values(column))]
             for name, column in zip(table.column_names, shown.columns, strict=True)
         ]
         widths = [max(map(len, cells)) for cells in columns]
-        print(f"{self._name}, batch {batch}: {table.num_rows} rows", file=self._out)
+        self._print(f"{self._name}, batch {batch}: {table.num_rows} rows")
         for line in zip(*columns, strict=True):
-            print(
-                "  " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip(),
-                file=self._out,
-            )
+            self._print("  " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
         if table.num_rows > shown.num_rows:
-            print(f"  ... {table.num_rows - shown.num_rows} more", file=self._out)
+            self._print(f"  ... {table.num_rows - shown.num_rows} more")
         self._out.flush()
 
     def close(self) -> None:
         pass
+
+    def _print(self, line: str) -> None:
+        """Print a line; characters that the terminal's encoding lacks are escaped."""
+        encoding = self._out.encoding or "utf-8"
+        print(line.encode(encoding, "backslashreplace").decode(encoding), file=self._out)
 
     def _cell(self, value: object) -> str:
         text = "NULL" if value is None else str(value)

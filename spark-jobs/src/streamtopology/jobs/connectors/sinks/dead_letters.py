@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -21,6 +24,34 @@ DEAD_LETTER = pa.schema(
     ]
 )
 FOLDER = "dead-letters"
+
+
+def letters(rows: Iterable[Mapping[str, object]]) -> pa.RecordBatch:
+    """Tuples that were set aside, as rows. Reasons are of users' code: what is no text in UTF-8 is escaped."""
+    clean = [{name: _as_utf8(value) if isinstance(value, str) else value for name, value in row.items()} for row in rows]
+    return pa.RecordBatch.from_pylist(clean, DEAD_LETTER)
+
+
+def tuple_as_json(row: Mapping[str, Any]) -> str:
+    """A tuple as JSON; NaN and infinities, which JSON does not have, are strings as in sinks."""
+    try:
+        return json.dumps(row, default=str, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(row), default=str)
+
+
+def _as_utf8(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
 
 
 class DeadLetters:

@@ -2,7 +2,8 @@
 
 A batch is written beside its final name and then moved there, so that readers see all of it or nothing; then it is
 entered in `_manifest`, which keeps the newest `KEPT_ENTRIES`: batches are published in order, so all before them are.
-Names that start with `_` or `.` are no data to Spark, Arrow's datasets and our own sources; DuckDB's `*` fits them.
+Names that start with `_` or `.` are no data to Spark, Arrow's datasets and our own sources. They fit DuckDB's `*`, and not
+its `*.parquet` or `*.jsonl`: neither drafts nor the manifest's files end so.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from streamtopology.jobs.columnar.dictionaries import plain_rows, plain_type
 from streamtopology.jobs.connectors.sinks.base import SinkError, Writer, staged_table
-from streamtopology.jobs.connectors.sinks.json_rows import json_rows
+from streamtopology.jobs.connectors.sinks.json_rows import json_rows, slices
 from streamtopology.jobs.failpoints import passing
 
 _MANIFEST = "_manifest"
@@ -24,8 +26,12 @@ _OWNER = "owner.json"
 KEPT_ENTRIES = 1000
 
 
-def write_parquet(table: pa.Table, path: Path) -> None:
-    pq.write_table(table, path)
+def write_parquet(table: pa.Table, path: Path | pa.NativeFile) -> None:
+    """Write rows without their dictionaries: parquet makes its own, and readers trust the size of the indices."""
+    if all(plain_type(kind).equals(kind) for kind in table.schema.types):
+        pq.write_table(table, path)
+    else:
+        pq.write_table(pa.Table.from_batches([plain_rows(rows) for rows in table.to_batches()]), path)
 
 
 def write_json_lines(table: pa.Table, path: Path) -> None:
@@ -35,7 +41,8 @@ def write_json_lines(table: pa.Table, path: Path) -> None:
 
 def json_lines(table: pa.Table) -> Iterator[bytes]:
     """A line for each row, as `json_rows` writes it."""
-    return (row + b"\n" for batch in table.to_batches() for row in json_rows(batch).cast(pa.binary()).to_pylist())
+    parts = (part for batch in table.to_batches() for part in slices(batch))
+    return (row + b"\n" for part in parts for row in json_rows(part).cast(pa.binary()).to_pylist())
 
 
 class FolderSink:
@@ -61,8 +68,10 @@ class FolderSink:
         self._parts = parts
         self._name = name
         self._manifest = folder / _MANIFEST
-        self._manifest.mkdir(parents=True, exist_ok=True)
-        self._claim(writer)
+        self._writer = writer
+        self._take_folder()
+        for draft in folder.glob(".batch-*"):  # of a process that died; a reader's pattern may fit those of former versions
+            _remove(draft)
         self._newest = max(self._entered(), default=-1)
         self._forget([batch for batch in self._entered() if batch <= self._newest - KEPT_ENTRIES])
 
@@ -70,6 +79,8 @@ class FolderSink:
         entry = self._entry(batch)
         if batch <= self._newest or entry.exists():
             return
+        if not self._manifest.joinpath(_OWNER).exists():
+            self._take_folder()  # the folder was deleted meanwhile
         rows = self._place_parts(batch, files) if self._parts else self._place_file(batch, files)
         passing("sink.placed")
         _write_whole(entry, json.dumps({"batch": batch, "rows": rows}))
@@ -79,8 +90,12 @@ class FolderSink:
     def close(self) -> None:
         pass
 
+    def _take_folder(self) -> None:
+        self._manifest.mkdir(parents=True, exist_ok=True)
+        self._claim(self._writer)
+
     def _entry(self, batch: int) -> Path:
-        return self._manifest / f"{batch:09d}.json"
+        return entry_of(self._folder, batch)
 
     def _entered(self) -> list[int]:
         return [int(path.stem) for path in self._manifest.glob("*.json") if path.stem.isdecimal()]
@@ -94,7 +109,7 @@ class FolderSink:
         if table is None or not table.num_rows:
             return 0
         final = self._folder / f"batch-{batch:09d}{self._suffix}"
-        draft = self._folder / f".{final.name}"
+        draft = self._draft(batch)
         self._write(table, draft)
         _sync(draft)
         os.replace(draft, final)
@@ -102,23 +117,29 @@ class FolderSink:
 
     def _place_parts(self, batch: int, files: Sequence[Path]) -> int:
         final = self._folder / f"batch-{batch:09d}"
-        draft = self._folder / f".{final.name}"
+        draft = self._draft(batch)
         draft.mkdir(exist_ok=True)
+        parts: list[Path] = []
         rows = 0
         for part, file in enumerate(files):
             table = staged_table([file])
             if table is not None and table.num_rows:
-                path = draft / f"part-{part:05d}{self._suffix}"
+                path = draft / f"part-{part:05d}.draft"
                 self._write(table, path)
                 _sync(path)
+                parts.append(path)
                 rows += table.num_rows
         if final.exists():  # moved into place by a run that died before the manifest's entry
-            for path in draft.iterdir():
-                path.unlink()
-            draft.rmdir()
+            _remove(draft)
         else:
+            for path in parts:
+                os.replace(path, path.with_suffix(self._suffix))
             os.replace(draft, final)
         return rows
+
+    def _draft(self, batch: int) -> Path:
+        """The place where a batch is written. Patterns such as *.parquet miss it: its name ends in no suffix of data."""
+        return self._folder / f".batch-{batch:09d}.draft"
 
     def _claim(self, writer: Writer) -> None:
         mine = _wire(writer)
@@ -140,6 +161,11 @@ class FolderSink:
             )
 
 
+def entry_of(folder: Path, batch: int) -> Path:
+    """The manifest's entry of a batch in `folder`."""
+    return folder / _MANIFEST / f"{batch:09d}.json"
+
+
 def written_by(folder: Path, writer: Writer) -> list[Path]:
     """Return the batches that `writer` has put into `folder`, and then the manifest; none if they are another's."""
     owner = folder / _MANIFEST / _OWNER
@@ -157,6 +183,15 @@ def _write_whole(path: Path, text: str) -> None:
     draft.write_text(text)
     _sync(draft)
     os.replace(draft, path)
+
+
+def _remove(draft: Path) -> None:
+    if draft.is_dir():
+        for part in draft.iterdir():
+            part.unlink()
+        draft.rmdir()
+    else:
+        draft.unlink(missing_ok=True)
 
 
 def _sync(path: Path) -> None:

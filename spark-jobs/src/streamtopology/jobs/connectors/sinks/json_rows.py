@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamtopology.jobs.columnar.dictionaries import decoded
 from streamtopology.jobs.columnar.python_values import python_values
+
+SLICE_BYTES = 64 << 20
+"""Rows that are written at a time: a column of Arrow's texts holds 2 GiB, and JSON may be six times as long as its row."""
 
 _NEEDS_CARE = r'[\x00-\x1f"\\]'
 
@@ -37,13 +41,15 @@ def _values(column: pa.Array) -> pa.Array:
     """JSON text of each value; NULL stays NULL."""
     kind = column.type
     if pa.types.is_dictionary(kind):
-        return _values(column.dictionary_decode())
+        return _values(decoded(column))
     if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind):
         return column.cast(pa.string())
     if pa.types.is_floating(kind):
-        return _floats(column)
+        return _floats(column.cast(pa.float32()) if pa.types.is_float16(kind) else column)
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return _strings(column.cast(pa.string()))
+    if pa.types.is_time64(kind) and kind.unit == "ns":  # Python's times have no nanoseconds
+        return _quoted(column.cast(pa.string()))
     if pa.types.is_timestamp(kind):
         zone = "" if kind.tz is None else "Z"
         naive = column if kind.tz is None else column.cast(pa.timestamp(kind.unit, "UTC"))
@@ -51,6 +57,12 @@ def _values(column: pa.Array) -> pa.Array:
     if pa.types.is_date(kind):
         return _quoted(column.cast(pa.date32()).cast(pa.string()))
     return _one_by_one(column, lambda value: json.dumps(_plain(value), ensure_ascii=False))
+
+
+def slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The rows in parts of about `SLICE_BYTES`."""
+    rows = max(1, batch.num_rows * SLICE_BYTES // max(1, batch.nbytes))
+    return (batch.slice(start, rows) for start in range(0, batch.num_rows, rows))
 
 
 def _floats(column: pa.Array) -> pa.Array:

@@ -14,7 +14,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 
 from streamtopology.jobs.connectors.kafka_retry import retried
 from streamtopology.jobs.connectors.sinks.base import SinkError, Writer, staged_table
-from streamtopology.jobs.connectors.sinks.json_rows import json_rows
+from streamtopology.jobs.connectors.sinks.json_rows import slices
+from streamtopology.jobs.connectors.sinks.messages import messages
 from streamtopology.jobs.failpoints import passing
 
 BATCH_HEADER = "streamtopology-batch"
@@ -98,8 +99,8 @@ class KafkaSink:
             if error is not None:
                 failures.append(error)
 
-        for rows in table.to_batches():
-            for key, value in zip(*_messages(rows), strict=True):
+        for rows in (part for batch in table.to_batches() for part in slices(batch)):
+            for key, value in zip(*messages(rows), strict=True):
                 while True:
                     try:
                         producer.produce(self._topic, value, key, headers=headers, on_delivery=delivered)
@@ -126,19 +127,3 @@ class KafkaSink:
             return max(marker.offset, 0)
 
         return retried(read, _RETRY_SECONDS)
-
-
-def _messages(rows: pa.RecordBatch) -> tuple[Sequence[bytes | None], Sequence[bytes | None]]:
-    """Keys and values of the messages of `rows`."""
-    names = rows.schema.names
-    if "value" not in names:
-        return [None] * rows.num_rows, json_rows(rows).cast(pa.binary()).to_pylist()
-    keys = rows.column("key") if "key" in names else pa.nulls(rows.num_rows)
-    return _as_bytes(keys), _as_bytes(rows.column("value"))
-
-
-def _as_bytes(column: pa.Array) -> list[bytes | None]:
-    """Binary and text as they are, numbers and the like as text."""
-    if not pa.types.is_binary(column.type):
-        column = column.cast(pa.string()).cast(pa.binary())
-    return column.to_pylist()

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
+
+import pyarrow as pa
 
 from streamtopology.jobs.connectors.kafka_settings import PREFIX as KAFKA_PREFIX
 from streamtopology.jobs.connectors.kafka_settings import kafka_settings
 from streamtopology.jobs.connectors.sinks.base import Sink, SinkError, Writer
 from streamtopology.jobs.connectors.sinks.console import ConsoleSink
-from streamtopology.jobs.connectors.sinks.folder import FolderSink, write_json_lines, write_parquet, written_by
+from streamtopology.jobs.connectors.sinks.folder import FolderSink, entry_of, write_json_lines, write_parquet, written_by
+from streamtopology.jobs.connectors.sinks.formats import TAKES
 from streamtopology.jobs.connectors.sinks.memory import MemorySink
+from streamtopology.jobs.connectors.sinks.takes import Proof, Takes
 from streamtopology.jobs.connectors.sources.descriptors import SourceError, local_path
 from streamtopology.topology import Problem, did_you_mean
 
@@ -61,6 +65,21 @@ def open_sink(sink: topology.Sink, writer: Writer, out: TextIO = sys.stdout) -> 
     return _FORMATS[sink.format].open(sink, writer, out)
 
 
+def takes(sink: topology.Sink, schema: pa.Schema) -> Takes:
+    """The rows that the sink takes, given the columns of its rows. Call `check` first."""
+    return TAKES[sink.format](sink, schema)
+
+
+def in_messages(sink: topology.Sink) -> str:
+    """The sink as errors about its rows name it."""
+    return f"sink {sink.name!r} ({sink.format}), rows of operator {sink.input!r}:"
+
+
+def proof(sinks: Iterable[topology.Sink], schema: pa.Schema | None) -> Proof:
+    """The proof that each of `sinks` can write the rows of an operator's `schema`; None: it emits none."""
+    return Proof({} if schema is None else {in_messages(sink): takes(sink, schema) for sink in sinks})
+
+
 def destination(sink: topology.Sink) -> str:
     """The place that has a sink's rows, as a user looks for it."""
     if "path" in sink.options:
@@ -73,6 +92,12 @@ def destination(sink: topology.Sink) -> str:
 def written_files(sink: topology.Sink, writer: Writer) -> list[Path]:
     """The files and folders that `writer` has written to a sink that is a folder; none for other sinks."""
     return written_by(Path(local_path(sink.options["path"])), writer) if "path" in sink.options else []
+
+
+def written_batch(sink: topology.Sink, batch: int) -> Path | None:
+    """The entry of a batch that a sink in a folder has; None if it has not, or is another sink."""
+    entry = entry_of(Path(local_path(sink.options["path"])), batch) if "path" in sink.options else None
+    return entry if entry is not None and entry.exists() else None
 
 
 def _true_or_false(value: str) -> str | None:

@@ -1,0 +1,55 @@
+"""Notes on batches that did not reach a sink in the usual way: those that could not be published, and those that were exported.
+
+publications/<sink>/<batch>.failed     the sink could not take the batch, which is committed
+publications/<sink>/<batch>.exported   `streamtopology state export-batch` has put its rows elsewhere: they count as published
+
+Of most batches there is no note: they are published after their commit, and again at the next start.
+"""
+
+from __future__ import annotations
+
+from streamtopology.jobs.checkpoint.store import PARTIAL, Store
+
+FOLDER = "publications"
+_FAILED, _EXPORTED = "failed", "exported"
+
+
+class Publications:
+    """All methods raise CheckpointError when files cannot be read or written."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def known(self) -> set[str]:
+        """The paths of all notes."""
+        return {path for path in self._store.list(FOLDER) if not path.endswith(PARTIAL)}
+
+    def waiting(self, batch: int) -> list[str]:
+        """The sinks that could not take the batch, and for which it was not exported."""
+        known = self.known()
+        sinks = [path.split("/")[1] for path in sorted(known) if path.endswith(f"/{batch}.{_FAILED}")]
+        return [sink for sink in sinks if _path(sink, batch, _EXPORTED) not in known]
+
+    def has_failed(self, sink: str, batch: int) -> bool:
+        return self._store.exists(_path(sink, batch, _FAILED))
+
+    def failed(self, sink: str, batch: int, why: str) -> None:
+        """Note that the sink could not take the batch."""
+        self._store.create(_path(sink, batch, _FAILED), why.encode("utf-8", "backslashreplace"))
+
+    def published(self, sink: str, batch: int) -> None:
+        """Take back the note that the sink could not take the batch."""
+        self._store.delete(_path(sink, batch, _FAILED))
+
+    def exported_to(self, sink: str, batch: int) -> str | None:
+        """The place to which the batch was exported for the sink; None if it was not."""
+        found = self._store.find(_path(sink, batch, _EXPORTED))
+        return None if found is None else found.decode()
+
+    def exported(self, sink: str, batch: int, place: str) -> None:
+        """Note that the rows of the batch are in `place`, so that the sink does not get them."""
+        self._store.create(_path(sink, batch, _EXPORTED), place.encode("utf-8", "surrogateescape"))
+
+
+def _path(sink: str, batch: int, note: str) -> str:
+    return f"{FOLDER}/{sink}/{batch}.{note}"

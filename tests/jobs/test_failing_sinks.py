@@ -1,0 +1,256 @@
+"""A sink that cannot take a committed batch: the run stops with the ways out, and each of them loses nothing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.ipc
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from support.connectors import stage
+from support.stages import Flow, manifest
+
+from streamtopology import topology
+from streamtopology.jobs.checkpoint import Checkpoint
+from streamtopology.jobs.checkpoint.copying import copy_checkpoint
+from streamtopology.jobs.checkpoint.open_store import open_store
+from streamtopology.jobs.cli.main import main
+from streamtopology.jobs.connectors.sinks import Sink, SinkError, Writer, open_sink
+from streamtopology.jobs.connectors.sinks.base import staged_table
+from streamtopology.jobs.driver.publisher import Publisher
+from streamtopology.topology import parse
+
+
+class Fickle:
+    """A sink that takes nothing while something is in its way."""
+
+    def __init__(self) -> None:
+        self.in_the_way: Exception | None = None
+        self.batches: dict[int, list[int]] = {}
+
+    def publish(self, batch: int, files: Sequence[Path]) -> None:
+        if self.in_the_way:
+            raise self.in_the_way
+        table = staged_table(files)
+        self.batches.setdefault(batch, [] if table is None else sorted(table["v"].to_pylist()))
+
+    def close(self) -> None:
+        pass
+
+
+def manifest_of(folder: Path, *sinks: str) -> dict[str, Any]:
+    passing = {"name": "all", "inputs": ["s"], "run": "filter", "with": {"where": "true"}}
+    given = [{"name": name, "input": "all", "format": "parquet", "options": {"path": str(folder / name)}} for name in sinks]
+    return manifest([passing], {"s": "v BIGINT"}, sinks=given, checkpoint=str(folder / "checkpoint"))
+
+
+def rows_of(*values: int) -> pa.Table:
+    return pa.table({"v": pa.array(values, pa.int64())})
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.yaml").write_text(yaml.safe_dump(manifest_of(tmp_path, "a", "b")))
+    return tmp_path
+
+
+def flow_with(folder: Path, sinks: Mapping[str, Fickle]) -> Flow:
+    return Flow(folder, manifest_of(folder, *sinks), sink=lambda name, checkpoint: sinks[name])
+
+
+def stopped_at_batch_1(folder: Path, why: Exception) -> tuple[Flow, dict[str, Fickle], str]:
+    """A flow whose sink `a` has not taken batch 1, and the error that it stopped with."""
+    sinks = {"a": Fickle(), "b": Fickle()}
+    flow = flow_with(folder, sinks)
+    flow.batch(s=rows_of(1))
+    sinks["a"].in_the_way = why
+    with pytest.raises(SinkError) as failed:
+        flow.batch(s=rows_of(2, 3))
+    return flow, sinks, str(failed.value)
+
+
+def exported(folder: Path) -> list[int]:
+    (file,) = folder.iterdir()
+    assert file.name == "flow-a-batch-000000001.parquet"
+    return sorted(pq.read_table(file)["v"].to_pylist())
+
+
+@pytest.mark.parametrize(
+    "why", [SinkError("sink 'a': no"), OSError(28, "No space left on device", "/x"), pa.ArrowInvalid("no"), ValueError("no")]
+)
+def test_sink_that_fails_names_batch_and_ways_out(folder: Path, why: Exception) -> None:
+    _, sinks, message = stopped_at_batch_1(folder, why)
+    assert message.startswith("sink 'a'")
+    assert str(why) in message
+    assert "Batch 1 is committed" in message
+    assert "streamtopology state export-batch MANIFEST --sink a --to FOLDER" in message
+    assert sinks["b"].batches == {0: [1], 1: [2, 3]}, "the other sinks have the batch"
+
+
+def test_sink_that_is_mended_gets_the_batch_at_the_next_start(folder: Path) -> None:
+    flow, sinks, _ = stopped_at_batch_1(folder, OSError("away"))
+    with pytest.raises(SinkError, match="Batch 1 is committed"):
+        flow.start(manifest_of(folder, "a", "b"))
+    sinks["a"].in_the_way = None
+    flow.start(manifest_of(folder, "a", "b"))
+    flow.batch(s=rows_of(4))
+    assert sinks["a"].batches == sinks["b"].batches == {0: [1], 1: [2, 3], 2: [4]}
+
+
+def test_exported_batch_is_in_the_folder_and_not_in_the_sink(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flow, sinks, _ = stopped_at_batch_1(folder, OSError("never"))
+    assert main(["state", "export-batch", "t.yaml", "--sink", "a", "--to", "left/out"]) == 0
+    assert "sink 'a': 2 rows of batch 1 are in " in capsys.readouterr().out
+    assert exported(folder / "left/out") == [2, 3]
+    flow.start(manifest_of(folder, "a", "b"))
+    sinks["a"].in_the_way = None
+    flow.start(manifest_of(folder, "a", "b"))
+    flow.batch(s=rows_of(4))
+    assert sinks["a"].batches == {0: [1], 2: [4]}
+    assert sinks["b"].batches == {0: [1], 1: [2, 3], 2: [4]}
+
+
+def test_batch_is_exported_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stopped_at_batch_1(folder, OSError("never"))
+    assert main(["state", "export-batch", "t.yaml", "--sink", "a", "--to", "out"]) == 0
+    assert main(["state", "export-batch", "t.yaml", "--sink", "a", "--to", "elsewhere"]) == 2
+    assert "was exported for sink 'a' already, to" in capsys.readouterr().err
+    assert not (folder / "elsewhere").exists()
+
+
+def test_export_refuses_unknown_sinks_and_batches_that_the_sink_has(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flow, _, _ = stopped_at_batch_1(folder, OSError("never"))
+    assert main(["state", "export-batch", "t.yaml", "--sink", "c", "--to", "out"]) == 2
+    assert "there is no sink 'c'; there are: a, b" in capsys.readouterr().err
+    with flow.checkpoint.at_hand(flow.last.outputs["b"]) as files:
+        open_sink(flow.topology.sinks[1], Writer("flow", flow.checkpoint.run)).publish(1, files)
+    assert main(["state", "export-batch", "t.yaml", "--sink", "b", "--to", "out"]) == 2
+    assert "sink 'b' has batch 1 already" in capsys.readouterr().err
+    assert main(["state", "export-batch", "t.yaml", "--sink", "a", "--to", "t.yaml/x"]) == 2
+    assert "cannot write to" in capsys.readouterr().err
+
+
+def test_rows_that_parquet_cannot_hold_are_exported_as_arrow(folder: Path) -> None:
+    """A former version committed them."""
+    flow, _, _ = stopped_at_batch_1(folder, OSError("never"))
+    union = pa.UnionArray.from_sparse(pa.array([0], pa.int8()), [pa.array([7])])
+    rows = pa.RecordBatch.from_arrays([union], ["u"])
+    for staged in flow.last.outputs["a"]:
+        (folder / "checkpoint" / staged).unlink()
+        stage(folder / "checkpoint" / staged, rows.schema, [rows])
+    assert main(["state", "export-batch", "t.yaml", "--sink", "a", "--to", "out"]) == 0
+    with pa.ipc.open_stream((folder / "out/flow-a-batch-000000001.arrow").read_bytes()) as reader:
+        assert set(reader.read_all()["u"].to_pylist()) == {7}
+
+
+def test_sink_with_a_waiting_batch_cannot_leave_the_manifest(folder: Path) -> None:
+    flow, sinks, _ = stopped_at_batch_1(folder, OSError("never"))
+    with pytest.raises(SinkError, match=r"sink 'a' is not in the manifest any more, and batch 1 .* MANIFEST --sink a"):
+        flow.start(manifest_of(folder, "b"))
+    (folder / "t.yaml").write_text(yaml.safe_dump(manifest_of(folder, "b")))
+    assert main(["state", "export-batch", "t.yaml", "--sink", "a", "--to", "out"]) == 0
+    flow.start(manifest_of(folder, "b"))
+    flow.batch(s=rows_of(4))
+    assert exported(folder / "out") == [2, 3]
+    assert sinks["b"].batches == {0: [1], 1: [2, 3], 2: [4]}
+
+
+def test_sink_that_has_its_batch_again_may_leave(folder: Path) -> None:
+    flow, sinks, _ = stopped_at_batch_1(folder, OSError("for now"))
+    sinks["a"].in_the_way = None
+    flow.start(manifest_of(folder, "a", "b"))
+    flow.start(manifest_of(folder, "b"))
+    assert not flow.checkpoint.publications.known()
+
+
+def real(folder: Path, flow: Flow, **paths: str) -> Publisher:
+    """The publisher of a new process, to folders."""
+    made = manifest_of(folder, *paths)
+    for sink in made["spec"]["sinks"]:
+        sink["options"]["path"] = paths[sink["name"]]
+    return Publisher.of(flow.checkpoint, parse(made))
+
+
+def test_waiting_batch_goes_to_the_new_place_of_its_sink(folder: Path) -> None:
+    flow, _, _ = stopped_at_batch_1(folder, OSError("never"))
+    real(folder, flow, a="new/a", b="new/b").publish(flow.last)
+    assert sorted(ds.dataset("new/a", format="parquet").to_table()["v"].to_pylist()) == [2, 3]
+
+
+def test_sink_that_cannot_be_opened_is_named(folder: Path) -> None:
+    flow, _, _ = stopped_at_batch_1(folder, OSError("never"))
+    (folder / "file").write_text("")
+    with pytest.raises(SinkError, match=r"sink 'a' cannot be opened: .*Not a directory: '.*file"):
+        real(folder, flow, a="file/a", b="b")
+
+
+def test_notes_go_with_the_copy_that_continues_the_original(folder: Path) -> None:
+    flow, _, _ = stopped_at_batch_1(folder, OSError("never"))
+    flow.checkpoint.publications.exported("a", 1, "there")
+    copy_checkpoint(flow.checkpoint, open_store(str(folder / "own")), "flow", "Own")
+    assert Checkpoint.attach(str(folder / "own")).publications.exported_to("a", 1) == "there"
+    copy_checkpoint(flow.checkpoint, open_store(str(folder / "clone")), "flow", "Clone")
+    assert Checkpoint.attach(str(folder / "clone")).publications.exported_to("a", 1) is None
+
+
+# --- sinks in folders
+
+
+def folder_sink(path: Path, file_per_task: str = "false") -> Sink:
+    options = {"path": str(path), "filePerTask": file_per_task}
+    return open_sink(topology.Sink("out", "all", "parquet", options), Writer("flow", "run"))
+
+
+def staged(folder: Path, *values: int) -> list[Path]:
+    path = folder / f"{values[0]}.arrow"
+    stage(path, rows_of().schema, rows_of(*values).to_batches())
+    return [path]
+
+
+@pytest.mark.parametrize("file_per_task", ["false", "true"])
+def test_folder_that_was_deleted_is_made_again(folder: Path, file_per_task: str) -> None:
+    sink = folder_sink(folder / "out", file_per_task)
+    sink.publish(0, staged(folder, 1))
+    shutil.rmtree(folder / "out")
+    sink.publish(1, staged(folder, 2))
+    assert ds.dataset("out", format="parquet").to_table()["v"].to_pylist() == [2]
+    assert json.loads((folder / "out/_manifest/owner.json").read_text())["sink"] == "out"
+
+
+@pytest.mark.parametrize("file_per_task", ["false", "true"])
+def test_pattern_of_a_reader_fits_no_draft(folder: Path, monkeypatch: pytest.MonkeyPatch, file_per_task: str) -> None:
+    """A reader looks at each moment at which a draft is synced, which is when it is complete."""
+    from streamtopology.jobs.connectors.sinks import folder as module
+
+    sink = folder_sink(folder / "out", file_per_task)
+    sink.publish(0, staged(folder, 1))
+    seen: list[int] = []
+    sync: Callable[[Path], None] = module._sync
+
+    def look(path: Path) -> None:
+        (count,) = duckdb.sql("SELECT count(*) FROM 'out/**/*.parquet'").fetchall()[0]
+        seen.append(count)
+        sync(path)
+
+    monkeypatch.setattr(module, "_sync", look)
+    sink.publish(1, staged(folder, 2))
+    assert seen == [1, 2], "the draft is synced, then the manifest's entry"
+
+
+@pytest.mark.parametrize("file_per_task", ["false", "true"])
+def test_drafts_of_a_dead_process_are_removed(folder: Path, file_per_task: str) -> None:
+    folder_sink(folder / "out").close()
+    (folder / "out/.batch-000000007.parquet").write_bytes(b"half")  # as a former version left it
+    (folder / "out/.batch-000000008").mkdir()
+    (folder / "out/.batch-000000008/part-00000.parquet").write_bytes(b"half")
+    folder_sink(folder / "out", file_per_task).close()
+    assert [path.name for path in (folder / "out").iterdir()] == ["_manifest"]
