@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 
 import numpy as np
@@ -12,7 +13,7 @@ from streamtopology.jobs.connectors.sources.conform import SchemaMismatchError
 _NEWLINE, _RETURN = 10, 13
 
 
-def lines(stream: pa.NativeFile, block_bytes: int, place: str) -> Iterator[pa.StringArray]:
+def lines(stream: io.RawIOBase | pa.NativeFile, block_bytes: int, place: str) -> Iterator[pa.StringArray]:
     r"""The lines of a UTF-8 stream without their ends (`\n` or `\r\n`); a last line without an end counts."""
     rest = b""
     while block := stream.read(block_bytes):
