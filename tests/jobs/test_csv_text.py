@@ -92,7 +92,7 @@ def test_quoted_numbers_that_are_missing_are_null(tmp_path: Path) -> None:
 
 
 def test_doubled_quotes_are_read_with_any_escape(tmp_path: Path) -> None:
-    """Spark gives `"say ""hi"""` as it is written; DuckDB reads `say "hi"`, too."""
+    """DuckDB reads them so, too; Spark, with its own escape, gives the value with all its quotes."""
     assert rows(tmp_path, '"say ""hi""",""\n') == [('say "hi"', "")]
 
 
@@ -136,14 +136,15 @@ def test_text_that_is_no_csv_is_named_by_its_line(
         ({"multiLine": "maybe"}, TWO_TEXTS, "options.multiLine", "must be true or false"),
         ({"lineSep": "|"}, TWO_TEXTS, "options.lineSep", "has no option 'lineSep'"),
         ({}, "a STRING, b ARRAY<INT>", "schema", "column 'b': csv has no ARRAY, MAP or STRUCT; declare it STRING"),
-        ({}, TWO_TEXTS, "options.encoding", "line 1 is no text in UTF-8"),
+        ({"pathGlobFilter": "*.txt"}, TWO_TEXTS, "options.encoding", "line 1 is no text in UTF-8"),
     ],
 )
 def test_validate_refuses_csv_that_cannot_be_read(
     tmp_path: Path, options: dict[str, str], schema: str, place: str, sentence: str
 ) -> None:
-    (tmp_path / "a.csv").write_bytes(b"M\xfcnchen,1\n")
-    found = check(Source("s", "csv", schema, {"path": str(tmp_path)} | options)).findings
+    (tmp_path / "a.csv").write_text("x,1\n")
+    (tmp_path / "latin.txt").write_bytes(b"M\xfcnchen,1\n")
+    found = check(Source("s", "csv", schema, {"path": str(tmp_path), "pathGlobFilter": "*.csv"} | options)).findings
     assert [finding.path for finding in found] == [place]
     assert sentence in found[0].message
 
