@@ -87,6 +87,7 @@ def _object(column: pa.Array) -> pa.Array:
 
 def _floats(column: pa.Array) -> pa.Array:
     texts = column.cast(pa.string())
+    texts = pc.if_else(pc.equal(texts, "-0"), "-0.0", texts)  # -0 is an integer to readers, which has no sign
     unusual = pc.invert(pc.is_finite(column))
     if not pc.any(unusual).as_py():
         return texts

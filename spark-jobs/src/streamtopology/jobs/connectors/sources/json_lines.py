@@ -48,7 +48,7 @@ def _rows(block: bytes, declared: pa.Schema, with_texts: pa.Schema, place: str, 
     if not any(map(_holds_map, declared.types)):
         try:
             return conform(parsed(_by_arrow(block, with_texts), declared, place), declared, place)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, SchemaMismatchError):
             pass  # such as "NaN" among numbers; or the other parser says what is wrong, and in which line
     try:
         table = pa.table(columns_of_lines(block, declared, number), schema=pa.schema([f.with_nullable(True) for f in declared]))

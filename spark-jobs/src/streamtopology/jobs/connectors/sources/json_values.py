@@ -81,7 +81,7 @@ def _first_misfit(values: list[Any], field: pa.Field, block: bytes, number: int,
 
 def _shown(value: Any) -> str:
     kinds = {str: "the string", dict: "the object", list: "the array", bool: "the boolean"}
-    text = json.dumps(value, default=str, ensure_ascii=False)
+    text = str(value) if isinstance(value, Decimal) else json.dumps(value, default=str, ensure_ascii=False)
     return f"{kinds.get(type(value), 'the number')} {text if len(text) < 80 else text[:80] + '...'}"
 
 
