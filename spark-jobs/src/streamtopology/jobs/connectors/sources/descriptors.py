@@ -148,9 +148,14 @@ def known_options(kind: Kind) -> tuple[str, ...]:
     """Option names of a descriptor source, without the `kafka.*` settings that go to the client as they are."""
     if kind == "kafka":
         return _KAFKA_OPTIONS
+    return (*_FILE_OPTIONS, *format_options(kind))
+
+
+def format_options(kind: Kind) -> tuple[str, ...]:
+    """Option names of the contents of a file."""
     if kind == "parquet":
-        return _FILE_OPTIONS
-    return (*_FILE_OPTIONS, *(_CSV_OPTIONS if kind == "csv" else ()), *_TEXT_OPTIONS)
+        return ()
+    return (*(_CSV_OPTIONS if kind == "csv" else ()), *_TEXT_OPTIONS)
 
 
 def positive_option(spec: SourceSpec, name: str) -> int | None:
