@@ -97,7 +97,9 @@ def test_doubled_quotes_are_read_with_any_escape(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
-@pytest.mark.parametrize(("data", "header"), [(b"", "false"), (b"", "true"), (b"a,b", "true"), (b"\n\r\n", "false"), (b"a,b\n", "true")])
+@pytest.mark.parametrize(
+    ("data", "header"), [(b"", "false"), (b"", "true"), (b"a,b", "true"), (b"\n\r\n", "false"), (b"a,b\n", "true")]
+)
 def test_files_without_rows_have_no_rows(tmp_path: Path, name: str, data: bytes, header: str) -> None:
     packed = gzip.compress(data) if name.endswith("gz") else data
     assert rows(tmp_path, packed, "a INT, b STRING", name, header=header) == []
@@ -167,9 +169,7 @@ class _Chunks:
 
 
 @settings(max_examples=200)
-@given(
-    table=st.lists(st.tuples(_CELLS, _CELLS), min_size=1, max_size=4), chunk=st.integers(1, 12), is_escaped=st.booleans()
-)
+@given(table=st.lists(st.tuples(_CELLS, _CELLS), min_size=1, max_size=4), chunk=st.integers(1, 12), is_escaped=st.booleans())
 def test_values_written_in_quotes_are_read_back(table: list[tuple[str, str]], chunk: int, is_escaped: bool) -> None:
     from streamtopology.jobs.connectors.sources.csv_options import CsvOptions
 

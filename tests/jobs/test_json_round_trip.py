@@ -55,9 +55,7 @@ def _structured(one: _Typed, other: _Typed) -> _Typed:
 _TYPES: st.SearchStrategy[_Typed] = st.recursive(
     st.sampled_from(list(_LEAVES.items())),
     lambda inner: (
-        st.builds(_listed, inner)
-        | st.builds(_mapped, inner, st.sampled_from(_KEYS))
-        | st.builds(_structured, inner, inner)
+        st.builds(_listed, inner) | st.builds(_mapped, inner, st.sampled_from(_KEYS)) | st.builds(_structured, inner, inner)
     ),
     max_leaves=3,
 )
@@ -159,7 +157,7 @@ def test_lines_are_rows_by_either_parser(ddl: str) -> None:
 @pytest.mark.parametrize(
     ("text", "ddl", "complaint"),
     [
-        ('{"v":"2024-01-01"}\n{"v":19723}\n', "v DATE", r'line 2: column \'v\' .*date32.*the number 19723 does not fit'),
+        ('{"v":"2024-01-01"}\n{"v":19723}\n', "v DATE", r"line 2: column \'v\' .*date32.*the number 19723 does not fit"),
         ('{"v":"2024-01-01"}\n\n{"v":"1.1.2024"}\n', "v DATE", r"line 3: column 'v' .*the string \"1.1.2024\""),
         ('{"v":"AAE"}\n', "v BINARY", r"line 1: column 'v' .*'AAE' is no base64"),
         ('{"v":"AA=A"}\n', "v BINARY", "is no base64"),

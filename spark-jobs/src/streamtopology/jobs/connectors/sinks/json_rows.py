@@ -47,7 +47,7 @@ def _values(column: pa.Array) -> pa.Array:
     if pa.types.is_date(kind):
         return _quoted(column.cast(pa.date32()).cast(pa.string()))
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        return _one_by_one(column, lambda value: f'"{base64.b64encode(value).decode("ascii")}"')
+        return _one_by_one(column, _base64)
     if pa.types.is_map(kind):
         pairs = pc.binary_join_element_wise(_names(column.keys), _or_null(column.items), ":")
         return _enclosed("{", column, pairs, "}")
@@ -107,6 +107,11 @@ def _quoted(texts: pa.Array) -> pa.Array:
 
 def _one_by_one(column: pa.Array, text_of: Callable[[object], str]) -> pa.Array:
     return pa.array([None if value is None else text_of(value) for value in python_values(column)], pa.string())
+
+
+def _base64(value: object) -> str:
+    assert isinstance(value, bytes)
+    return f'"{base64.b64encode(value).decode("ascii")}"'
 
 
 def _plain(value: object) -> object:

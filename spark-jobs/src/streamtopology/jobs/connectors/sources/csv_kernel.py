@@ -48,7 +48,7 @@ def plain_records(
             is_closed = False
             while at < size:
                 following = data[at + 1] if at + 1 < size else -1
-                if data[at] == escape and (following == quote or following == escape):
+                if data[at] == escape and following in (quote, escape):
                     out[written] = following
                     written += 1
                     if following == quote:

@@ -17,7 +17,7 @@ class CsvOptions:
     r"""Characters are of ASCII, as the text is cut by its bytes; "" is none.
 
     `escape` stands before a quote, or before itself, within a quoted value; a doubled quote is a quote with any `escape`.
-    `null` is NULL beside the unquoted empty value, `empty` what a quoted empty text is.
+    `null` is NULL, as is the empty value without quotes, `empty` what a quoted empty text is.
     """
 
     header: bool = False

@@ -23,9 +23,7 @@ from streamtopology.jobs.connectors.sources.text_values import parsed, parsed_as
 _BLOCK_BYTES = 8 << 20
 
 
-def read_csv(
-    descriptor: Descriptor, spec: SourceSpec, declared: pa.Schema, names: list[str], place: str
-) -> Iterator[pa.Table]:
+def read_csv(descriptor: Descriptor, spec: SourceSpec, declared: pa.Schema, names: list[str], place: str) -> Iterator[pa.Table]:
     """The rows of a file; `names` are its columns if it has no header. Raises SourceError."""
     options = CsvOptions.of(spec)
     with closing(_text(descriptor, spec, options, place)) as text:

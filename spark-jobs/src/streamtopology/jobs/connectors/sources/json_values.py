@@ -60,12 +60,13 @@ def _first_fault(block: bytes, number: int) -> BadJson:
     for place, line in enumerate(block.split(b"\n"), number):
         if not line.strip():
             continue
+        begin = repr(line[:80].decode(errors="replace"))
         try:
             row = json.loads(line)
         except json.JSONDecodeError as error:
-            return BadJson(f"{error.msg} at character {error.colno}, in {line[:80].decode(errors='replace')!r}; each line is one object", line=place)
+            return BadJson(f"{error.msg} at character {error.colno}, in {begin}; each line is one object", line=place)
         if type(row) is not dict:
-            return BadJson(f"each line is one object, and this one begins {line[:40].decode(errors='replace')!r}", line=place)
+            return BadJson(f"each line is one object, and this one begins {begin}", line=place)
     return BadJson("each line is one object")
 
 

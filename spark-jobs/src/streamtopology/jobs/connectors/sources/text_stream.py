@@ -94,7 +94,7 @@ class TextStream(io.RawIOBase):
     def _refusal(self, error: UnicodeDecodeError, pending: bytes) -> EncodingError:
         before = error.object[: error.start]
         line = self._lines + before.count(b"\n") + 1
-        end_of_line = min((place for place in (error.object.find(b"\n", error.start), len(error.object)) if place >= 0))
+        end_of_line = min(place for place in (error.object.find(b"\n", error.start), len(error.object)) if place >= 0)
         begin = before.rfind(b"\n") + 1
         shown = error.object[max(begin, error.start - 20) : min(end_of_line, error.start + 10)].decode("latin-1")
         other = "UTF-8" if self._encoding != _UTF_8 else "ISO-8859-1"

@@ -55,7 +55,7 @@ def from_texts(values: pa.Array, declared: pa.DataType) -> pa.Array:
 
 
 def from_base64(texts: pa.Array) -> pa.Array:
-    """The bytes of base64 texts with padding (RFC 4648, section 4). Raises `pa.ArrowInvalid`, which names the first bad text."""
+    """The bytes of base64 texts with padding (RFC 4648, section 4). Raises `pa.ArrowInvalid`, naming the first bad text."""
     filled = pc.fill_null(texts, "")
     offsets = np.frombuffer(filled.buffers()[1], np.int32)[filled.offset : filled.offset + len(filled) + 1]
     start, end = (int(offsets[0]), int(offsets[-1])) if len(filled) else (0, 0)
