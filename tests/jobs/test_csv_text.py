@@ -9,6 +9,7 @@ import csv
 import gzip
 import io
 import re
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -190,3 +191,72 @@ def test_large_files_are_read_whole_whatever_they_quote(tmp_path: Path) -> None:
     found = rows(tmp_path, data, "a STRING, b BIGINT")
     assert [row[1] for row in found] == list(range(100_000))
     assert all(re.fullmatch(r'row\n\d+ "x{100}"', row[0]) for row in found[::1000])
+
+
+TIMES = [
+    ("DATE", "dateFormat", "dd/MM/yyyy", "31/12/2024", "2024-12-31"),
+    ("DATE", "dateFormat", "d.M.yyyy", "1.2.2024", "2024-02-01"),
+    ("DATE", "dateFormat", "yyyyMMdd", "20240131", "2024-01-31"),
+    ("TIMESTAMP", "timestampFormat", "dd/MM/yyyy HH:mm", "31/12/2024 10:05", "2024-12-31 10:05:00+00:00"),
+    ("TIMESTAMP", "timestampFormat", "yyyyMMddHHmmss", "20240131100500", "2024-01-31 10:05:00+00:00"),
+    ("TIMESTAMP", "timestampFormat", "yyyy-MM-dd'T'HH:mm:ss.SSSXXX", "2024-01-31T10:05:00.250+02:00",
+     "2024-01-31 08:05:00.250000+00:00"),
+    ("TIMESTAMP_NTZ", "timestampNTZFormat", "d.M.yyyy H:m", "1.2.2024 3:4", "2024-02-01 03:04:00"),
+]  # fmt: skip
+"""As Spark 4.3 reads them, from csv and from JSON."""
+
+
+@pytest.mark.parametrize(("kind", "option", "pattern", "text", "expected"), TIMES)
+def test_times_are_read_by_patterns_as_spark_reads_them(
+    tmp_path: Path, kind: str, option: str, pattern: str, text: str, expected: str
+) -> None:
+    found = rows(tmp_path, f"{text};x\n;y\n", f"a {kind}, b STRING", sep=";", **{option: pattern})
+    assert [(str(time), name) for time, name in found] == [(expected, "x"), ("None", "y")]
+    path = tmp_path / "json/a.json"
+    path.parent.mkdir()
+    path.write_text(f'{{"a":"{text}","l":["{text}"]}}\n')
+    for ddl in (f"a {kind}, l ARRAY<{kind}>", f"a {kind}, l ARRAY<{kind}>, m MAP<STRING, INT>"):
+        source = spec(path.parent, "json", ddl, **{option: pattern})
+        (row,) = rows_of([Descriptor("s", "json", str(path), 0, 0, 9, 1)], source)
+        assert (str(row["a"]), str(row["l"][0])) == (expected, expected)
+
+
+@pytest.mark.parametrize("text", ["1/2/2024", "31.12.2024", "2024-12-31", "31/12/2024 10:00"])
+def test_time_of_another_pattern_is_named(tmp_path: Path, text: str) -> None:
+    with pytest.raises(SchemaMismatchError, match=f"column 'a' is declared date32.*{text!r} is not of the form 'dd/MM/yyyy'"):
+        rows(tmp_path, f"{text},x\n", "a DATE, b STRING", dateFormat="dd/MM/yyyy")
+
+
+@pytest.mark.parametrize("pattern", ["dd-MMM-yyyy", "MM/dd/yy", "dd/MM", "yyyy-MM-dd HH:mm", "yyyy-MM-dd yyyy", "EEE"])
+def test_validate_refuses_patterns_that_are_not_known(tmp_path: Path, pattern: str) -> None:
+    options = {"path": str(tmp_path), "dateFormat": pattern}
+    (found,) = check(Source("s", "csv", "a DATE", options)).findings[:1]
+    assert found.path == "options.dateFormat"
+    assert "known are yyyy, MM" in found.message
+    assert "strptime in select" in found.message
+
+
+@pytest.mark.parametrize(
+    ("kind", "texts", "expected"),
+    [
+        ("BOOLEAN", ["true", "TRUE", "1", "false"], [True, True, True, False]),
+        ("INT", ["5", "005", "-5"], [5, 5, -5]),
+        ("DOUBLE", ["1.5", "1.0E20", "-Infinity", "Inf"], [1.5, 1e20, float("-inf"), float("inf")]),
+        ("DECIMAL(5, 2)", ["1.50", "15e-1"], [Decimal("1.50"), Decimal("1.50")]),
+        ("BINARY", ["AAEC"], [b"AAEC"]),
+    ],
+)
+def test_csv_values_are_those_of_the_table_in_the_guide(
+    tmp_path: Path, kind: str, texts: list[str], expected: list[object]
+) -> None:
+    found = rows(tmp_path, "".join(f"{text},x\n" for text in texts), f"a {kind}, b STRING")
+    assert [value for value, _ in found] == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [("BOOLEAN", "yes"), ("INT", "+5"), ("INT", "5.0"), ("DOUBLE", "1d"), ("DECIMAL(5, 2)", "1.234"), ("DATE", "2024-1-31")],
+)
+def test_csv_value_that_is_not_of_its_type_is_refused(tmp_path: Path, kind: str, text: str) -> None:
+    with pytest.raises(SchemaMismatchError, match=r"a\.csv: column 'a' is declared"):
+        rows(tmp_path, f"{text},x\n", f"a {kind}, b STRING")

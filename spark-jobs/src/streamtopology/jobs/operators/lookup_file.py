@@ -21,6 +21,7 @@ from streamtopology.jobs.connectors.sources.descriptors import Descriptor, Kind,
 from streamtopology.jobs.connectors.sources.json_lines import read_json
 from streamtopology.jobs.connectors.sources.schemas import declared_schema
 from streamtopology.jobs.connectors.sources.text_stream import encoding_of
+from streamtopology.jobs.connectors.sources.time_patterns import time_problems
 from streamtopology.jobs.operators.options import OptionError
 from streamtopology.topology import did_you_mean
 
@@ -68,7 +69,8 @@ def _texts(options: Any, kind: Kind) -> dict[str, str]:
 
 
 def _check(spec: SourceSpec) -> None:
-    for _, sentence in csv_problems(spec) if spec.format == "csv" else ():
+    problems = csv_problems(spec) if spec.format == "csv" else ()
+    for _, sentence in (*problems, *time_problems(spec)):
         raise SourceError(sentence)
     encoding_of(spec)
 

@@ -19,13 +19,14 @@ from streamtopology.jobs.connectors.sources.csv_text import CsvText
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceSpec
 from streamtopology.jobs.connectors.sources.text_stream import TextStream
 from streamtopology.jobs.connectors.sources.text_values import parsed, parsed_as
+from streamtopology.jobs.connectors.sources.time_patterns import TimePatterns
 
 _BLOCK_BYTES = 8 << 20
 
 
 def read_csv(descriptor: Descriptor, spec: SourceSpec, declared: pa.Schema, names: list[str], place: str) -> Iterator[pa.Table]:
     """The rows of a file; `names` are its columns if it has no header. Raises SourceError."""
-    options = CsvOptions.of(spec)
+    options, times = CsvOptions.of(spec), TimePatterns.of(spec)
     with closing(_text(descriptor, spec, options, place)) as text:
         if options.header:
             names = text.header()
@@ -37,9 +38,9 @@ def read_csv(descriptor: Descriptor, spec: SourceSpec, declared: pa.Schema, name
         if text.is_at_end():
             return
         try:
-            for batch in _reader(text, options, declared, names):
+            for batch in _reader(text, options, times, declared, names):
                 table = pa.Table.from_batches([batch])
-                yield conform(parsed(_with_nulls(table, options), declared, place), declared, place)
+                yield conform(parsed(_with_empty_texts(table, options), declared, place, times), declared, place)
         except pa.ArrowInvalid as error:
             if "Empty CSV file" in str(error):  # it has empty lines only
                 return
@@ -61,7 +62,9 @@ def _keeps_empty(kind: pa.DataType) -> bool:
     return pa.types.is_string(kind) or pa.types.is_binary(kind)
 
 
-def _reader(text: CsvText, options: CsvOptions, declared: pa.Schema, names: list[str]) -> pa_csv.CSVStreamingReader:
+def _reader(
+    text: CsvText, options: CsvOptions, times: TimePatterns, declared: pa.Schema, names: list[str]
+) -> pa_csv.CSVStreamingReader:
     return pa_csv.open_csv(
         text,
         pa_csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES, column_names=names),
@@ -69,7 +72,7 @@ def _reader(text: CsvText, options: CsvOptions, declared: pa.Schema, names: list
             delimiter=options.separator, quote_char=options.quote or False, newlines_in_values=bool(options.quote)
         ),
         pa_csv.ConvertOptions(
-            column_types={field.name: parsed_as(field.type) for field in declared},
+            column_types={field.name: parsed_as(field.type, times) for field in declared},
             include_columns=declared.names,
             null_values=["", options.null],
             strings_can_be_null=True,
@@ -78,7 +81,7 @@ def _reader(text: CsvText, options: CsvOptions, declared: pa.Schema, names: list
     )
 
 
-def _with_nulls(table: pa.Table, options: CsvOptions) -> pa.Table:
+def _with_empty_texts(table: pa.Table, options: CsvOptions) -> pa.Table:
     """`table` with the option emptyValue in place of empty texts, which were quoted."""
     if not options.empty:
         return table

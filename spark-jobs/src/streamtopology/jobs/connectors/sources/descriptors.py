@@ -23,6 +23,7 @@ Kind = Literal["parquet", "csv", "json", "text", "kafka"]
 
 _FILE_OPTIONS = ("path", "maxFilesPerTrigger", "pathGlobFilter", "recursiveFileLookup", "basePath")
 _TEXT_OPTIONS = ("encoding", "charset")
+TIME_OPTIONS = ("dateFormat", "timestampFormat", "timestampNTZFormat")
 _CSV_OPTIONS = ("header", "sep", "delimiter", "quote", "escape", "comment", "nullValue", "emptyValue", "multiLine", "mode")
 _KAFKA_OPTIONS = (
     "kafka.bootstrap.servers",
@@ -155,7 +156,7 @@ def format_options(kind: Kind) -> tuple[str, ...]:
     """Option names of the contents of a file."""
     if kind == "parquet":
         return ()
-    return (*(_CSV_OPTIONS if kind == "csv" else ()), *_TEXT_OPTIONS)
+    return (*(_CSV_OPTIONS if kind == "csv" else ()), *_TEXT_OPTIONS, *(() if kind == "text" else TIME_OPTIONS))
 
 
 def positive_option(spec: SourceSpec, name: str) -> int | None:

@@ -13,6 +13,7 @@ from streamtopology.jobs.connectors.sources.descriptors import Descriptor, Sourc
 from streamtopology.jobs.connectors.sources.json_values import BadJson, columns_of_lines
 from streamtopology.jobs.connectors.sources.text_stream import TextStream
 from streamtopology.jobs.connectors.sources.text_values import parsed
+from streamtopology.jobs.connectors.sources.time_patterns import TimePatterns
 
 _BLOCK_BYTES = 8 << 20
 
@@ -20,10 +21,10 @@ _BLOCK_BYTES = 8 << 20
 def read_json(descriptor: Descriptor, spec: SourceSpec, declared: pa.Schema, place: str) -> Iterator[pa.Table]:
     """The rows of a file. Raises SourceError."""
     with_texts = pa.schema([pa.field(field.name, _as_text(field.type)) for field in declared])
-    number = 1
+    times, number = TimePatterns.of(spec), 1
     with closing(TextStream(descriptor.path, spec, place)) as stream:
         for block in _blocks(stream):
-            yield _rows(block, declared, with_texts, place, number)
+            yield _rows(block, declared, with_texts, times, place, number)
             number += block.count(b"\n")
 
 
@@ -42,16 +43,18 @@ def _blocks(stream: TextStream) -> Iterator[bytes]:
         yield last
 
 
-def _rows(block: bytes, declared: pa.Schema, with_texts: pa.Schema, place: str, number: int) -> pa.Table:
+def _rows(block: bytes, declared: pa.Schema, with_texts: pa.Schema, times: TimePatterns, place: str, number: int) -> pa.Table:
     if not block.strip():
         return declared.empty_table()
     if not any(map(_holds_map, declared.types)):
         try:
-            return conform(parsed(_by_arrow(block, with_texts), declared, place), declared, place)
+            return conform(parsed(_by_arrow(block, with_texts), declared, place, times), declared, place)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, SchemaMismatchError):
             pass  # such as "NaN" among numbers; or the other parser says what is wrong, and in which line
     try:
-        table = pa.table(columns_of_lines(block, declared, number), schema=pa.schema([f.with_nullable(True) for f in declared]))
+        table = pa.table(
+            columns_of_lines(block, declared, times, number), schema=pa.schema([f.with_nullable(True) for f in declared])
+        )
     except BadJson as error:
         raise _mismatch(place, declared, error) from error
     return conform(table, declared, place)

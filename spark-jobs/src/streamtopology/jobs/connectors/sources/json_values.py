@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamtopology.jobs.connectors.sources.text_values import from_texts
+from streamtopology.jobs.connectors.sources.time_patterns import TimePatterns
 
 _NO_NUMBERS = {
     "NaN": float("nan"),
@@ -37,7 +38,7 @@ class BadJson(ValueError):
         self.line = line
 
 
-def columns_of_lines(block: bytes, declared: pa.Schema, number: int) -> list[pa.Array]:
+def columns_of_lines(block: bytes, declared: pa.Schema, times: TimePatterns, number: int) -> list[pa.Array]:
     """The declared columns of a block of lines of which the first has the `number`. Raises BadJson."""
     lines = [line for line in block.split(b"\n") if line.strip()]
     try:
@@ -50,9 +51,9 @@ def columns_of_lines(block: bytes, declared: pa.Schema, number: int) -> list[pa.
     for field in declared:
         values = [row.get(field.name) for row in rows]
         try:
-            columns.append(_array(values, field.type))
+            columns.append(_array(values, field.type, times))
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            raise _first_misfit(values, field, block, number, str(error)) from error
+            raise _first_misfit(values, field, block, times, number, str(error)) from error
     return columns
 
 
@@ -70,11 +71,11 @@ def _first_fault(block: bytes, number: int) -> BadJson:
     return BadJson("each line is one object")
 
 
-def _first_misfit(values: list[Any], field: pa.Field, block: bytes, number: int, error: str) -> BadJson:
+def _first_misfit(values: list[Any], field: pa.Field, block: bytes, times: TimePatterns, number: int, error: str) -> BadJson:
     lines = [place for place, line in enumerate(block.split(b"\n"), number) if line.strip()]
     for place, value in zip(lines, values, strict=True):
         try:
-            _array([value], field.type)
+            _array([value], field.type, times)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as reason:
             return BadJson(f"{_shown(value)} does not fit: {reason}", field.name, place)
     return BadJson(error, field.name)
@@ -86,51 +87,51 @@ def _shown(value: Any) -> str:
     return f"{kinds.get(type(value), 'the number')} {text if len(text) < 80 else text[:80] + '...'}"
 
 
-def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+def _array(values: Sequence[Any], kind: pa.DataType, times: TimePatterns) -> pa.Array:
     for is_kind, build in _BUILDERS:
         if is_kind(kind):
-            return build(values, kind)
+            return build(values, kind, times)
     raise ValueError(f"JSON has no {kind}")
 
 
-def _booleans(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+def _booleans(values: Sequence[Any], kind: pa.DataType, _times: TimePatterns) -> pa.Array:
     return pa.array(_only(values, bool), kind)
 
 
-def _integers(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+def _integers(values: Sequence[Any], kind: pa.DataType, _times: TimePatterns) -> pa.Array:
     return pa.array(_only(values, int), kind)
 
 
-def _floats(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+def _floats(values: Sequence[Any], kind: pa.DataType, _times: TimePatterns) -> pa.Array:
     known = [_NO_NUMBERS.get(value, value) if type(value) is str else value for value in values]
     return pa.array([None if v is None else float(v) for v in _only(known, int, Decimal, float)], pa.float64()).cast(kind)
 
 
-def _decimals(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+def _decimals(values: Sequence[Any], kind: pa.DataType, _times: TimePatterns) -> pa.Array:
     return pa.array([None if v is None else Decimal(v) for v in _only(values, int, Decimal, str)], kind)
 
 
-def _texts(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    return from_texts(pa.array(_only(values, str), pa.string()), kind)
+def _texts(values: Sequence[Any], kind: pa.DataType, times: TimePatterns) -> pa.Array:
+    return from_texts(pa.array(_only(values, str), pa.string()), kind, times)
 
 
-def _lists(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    items = _array(list(chain.from_iterable(v for v in _only(values, list) if v)), kind.value_type)
+def _lists(values: Sequence[Any], kind: pa.DataType, times: TimePatterns) -> pa.Array:
+    items = _array(list(chain.from_iterable(v for v in _only(values, list) if v)), kind.value_type, times)
     return pa.ListArray.from_arrays(_offsets(values), items, type=kind, mask=_missing(values))
 
 
-def _structs(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+def _structs(values: Sequence[Any], kind: pa.DataType, times: TimePatterns) -> pa.Array:
     fields = [kind.field(index) for index in range(kind.num_fields)]
     rows = [value or {} for value in _only(values, dict)]
-    parts = [_array([row.get(field.name) for row in rows], field.type) for field in fields]
+    parts = [_array([row.get(field.name) for row in rows], field.type, times) for field in fields]
     return pa.StructArray.from_arrays(parts, fields=fields, mask=_missing(values))
 
 
-def _maps(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+def _maps(values: Sequence[Any], kind: pa.DataType, times: TimePatterns) -> pa.Array:
     maps = [value for value in _only(values, dict) if value]
-    texts = pa.array(list(chain.from_iterable(maps)), pa.string())
-    items = _array(list(chain.from_iterable(value.values() for value in maps)), kind.item_type)
-    return pa.MapArray.from_arrays(_offsets(values), from_texts(texts, kind.key_type), items, type=kind, mask=_missing(values))
+    keys = from_texts(pa.array(list(chain.from_iterable(maps)), pa.string()), kind.key_type, times)
+    items = _array(list(chain.from_iterable(value.values() for value in maps)), kind.item_type, times)
+    return pa.MapArray.from_arrays(_offsets(values), keys, items, type=kind, mask=_missing(values))
 
 
 def _only(values: Sequence[Any], *kinds: type) -> Sequence[Any]:
@@ -149,7 +150,7 @@ def _missing(values: Sequence[Any]) -> pa.Array:
 
 
 _NAMES = {str: "string", bool: "boolean", int: "number", Decimal: "number with a fraction", list: "array", dict: "object"}
-_Builder = Callable[[Sequence[Any], pa.DataType], pa.Array]
+_Builder = Callable[[Sequence[Any], pa.DataType, TimePatterns], pa.Array]
 _BUILDERS: tuple[tuple[Callable[[pa.DataType], bool], _Builder], ...] = (
     (pa.types.is_boolean, _booleans),
     (pa.types.is_integer, _integers),

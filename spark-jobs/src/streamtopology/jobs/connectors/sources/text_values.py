@@ -10,25 +10,27 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamtopology.jobs.connectors.sources.conform import SchemaMismatchError, parse_timestamps
+from streamtopology.jobs.connectors.sources.time_patterns import TimePatterns
 
 _PADDING = 64
 _SIX_BITS = np.full(256, 255, np.uint8)
 _SIX_BITS[np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=", np.uint8)] = np.arange(65)
 
 
-def parsed_as(declared: pa.DataType) -> pa.DataType:
+def parsed_as(declared: pa.DataType, times: TimePatterns) -> pa.DataType:
     """The type as which Arrow reads a csv column: timestamps come as texts with or without a zone, see `parse_timestamps`."""
-    return pa.string() if pa.types.is_timestamp(declared) else declared
+    is_text = pa.types.is_timestamp(declared) or times.of_type(declared) is not None
+    return pa.string() if is_text else declared
 
 
-def parsed(table: pa.Table, declared: pa.Schema, place: str) -> pa.Table:
+def parsed(table: pa.Table, declared: pa.Schema, place: str, times: TimePatterns) -> pa.Table:
     """`table` with its texts as the values that `declared` says. Raises SchemaMismatchError."""
     for field in declared:
         index = table.schema.get_field_index(field.name)
         if table.schema.field(index).type == field.type:
             continue
         try:
-            values = from_texts(table.column(index).combine_chunks(), field.type)
+            values = from_texts(table.column(index).combine_chunks(), field.type, times)
         except pa.ArrowInvalid as error:
             message = f"{place}: column {field.name!r} is declared {field.type}: {error}"
             raise SchemaMismatchError(message, field.name) from error
@@ -36,20 +38,23 @@ def parsed(table: pa.Table, declared: pa.Schema, place: str) -> pa.Table:
     return table
 
 
-def from_texts(values: pa.Array, declared: pa.DataType) -> pa.Array:
-    """Times and dates of ISO 8601, and bytes of base64, at any depth. Raises `pa.ArrowInvalid`."""
+def from_texts(values: pa.Array, declared: pa.DataType, times: TimePatterns) -> pa.Array:
+    """Times and dates of the patterns, and bytes of base64, at any depth. Raises `pa.ArrowInvalid`."""
     if values.type == declared:
         return values
+    pattern = times.of_type(declared)
+    if pattern is not None:
+        values = pattern.to_iso(values)
     if pa.types.is_timestamp(declared):
         return parse_timestamps(values, declared)
     if pa.types.is_binary(declared):
         return from_base64(values)
     if pa.types.is_list(declared):
-        items = from_texts(values.values, declared.value_type)
+        items = from_texts(values.values, declared.value_type, times)
         return pa.ListArray.from_arrays(values.offsets, items, type=declared, mask=values.is_null())
     if pa.types.is_struct(declared):
         fields = [declared.field(index) for index in range(declared.num_fields)]
-        parts = [from_texts(values.field(index), field.type) for index, field in enumerate(fields)]
+        parts = [from_texts(values.field(index), field.type, times) for index, field in enumerate(fields)]
         return pa.StructArray.from_arrays(parts, fields=fields, mask=values.is_null())
     return values.cast(declared)
 

@@ -17,6 +17,7 @@ from streamtopology.jobs.connectors.sources.path_patterns import check_pattern, 
 from streamtopology.jobs.connectors.sources.sample import check_event_times, check_sample
 from streamtopology.jobs.connectors.sources.schemas import declared_schema
 from streamtopology.jobs.connectors.sources.text_stream import encoding_of
+from streamtopology.jobs.connectors.sources.time_patterns import time_problems
 from streamtopology.topology import DESCRIPTOR_FORMATS, Doubt, Problem, Source, Watermark, did_you_mean, nearest
 
 _REQUIRED = {"kafka": ("kafka.bootstrap.servers", "subscribe")}
@@ -149,6 +150,8 @@ def _option_problems(spec: SourceSpec) -> list[Problem]:
     if spec.format == "csv":
         for name, sentence in csv_problems(spec):
             add(name, sentence)
+    for name, sentence in time_problems(spec) if spec.format in ("csv", "json") else ():
+        add(name, sentence)
     try:
         encoding_of(spec)
     except SourceError as error:
