@@ -35,7 +35,7 @@ class CsvText(io.RawIOBase):
         self._options = options
         self._place = place
         self._raw = b""  # read, not yet made plain
-        self._ready = memoryview(b"")
+        self._ready = b""
         self._lines = 0
         self._is_ended = False
         self._keeps_empty = np.ones(0, np.bool_)
@@ -67,13 +67,13 @@ class CsvText(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+    def read(self, size: int = -1) -> bytes:
+        if size < 0:
+            return self.readall()
         if self.is_at_end():
-            return 0
-        taken = min(len(buffer), len(self._ready))
-        buffer[:taken] = self._ready[:taken]
-        self._ready = self._ready[taken:]
-        return taken
+            return b""
+        text, self._ready = self._ready[:size], self._ready[size:]
+        return text
 
     def close(self) -> None:
         self._stream.close()
@@ -84,7 +84,7 @@ class CsvText(io.RawIOBase):
         self._is_ended = not data
         self._raw += data
         text, consumed = self._plain(self._raw, self._is_ended)
-        self._ready, self._raw = memoryview(text), self._raw[consumed:]
+        self._ready, self._raw = text, self._raw[consumed:]
 
     def _line(self) -> bytes:
         while not (end := _line_end(self._raw)):

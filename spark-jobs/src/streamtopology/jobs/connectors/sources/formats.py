@@ -189,9 +189,8 @@ def _read_json(descriptor: Descriptor, spec: SourceSpec, declared: pa.Schema, _t
 
 
 def _read_text(descriptor: Descriptor, spec: SourceSpec, declared: pa.Schema, _tally: Tally) -> Iterator[pa.Table]:
-    place = _place(descriptor, spec)
-    with closing(TextStream(descriptor.path, spec, place)) as stream:
-        for values in lines(stream, _BLOCK_BYTES, place):
+    with closing(TextStream(descriptor.path, spec, _place(descriptor, spec))) as stream:
+        for values in lines(iter(stream.next_bytes, b"")):
             yield pa.table([values], schema=declared)
 
 

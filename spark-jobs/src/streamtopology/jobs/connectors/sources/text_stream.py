@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import io
 
 import pyarrow as pa
 
@@ -35,34 +34,19 @@ def encoding_of(spec: SourceSpec) -> str:
     return encoding
 
 
-class TextStream(io.RawIOBase):
-    """The text of a file as UTF-8 without a byte order mark, for readers of Arrow and of Python."""
+class TextStream:
+    """The text of a file as UTF-8 without a byte order mark, piece by piece."""
 
     def __init__(self, path: str, spec: SourceSpec, place: str) -> None:
-        super().__init__()
         self._encoding = encoding_of(spec)
         self._decoder = codecs.getincrementaldecoder(self._encoding)("strict")
         self._place = place
         self._lines = 0
         self._at_start = True
         self._stream = pa.input_stream(path, compression="detect")
-        self._rest = memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        if not self._rest:
-            self._rest = memoryview(self.next_bytes())
-        taken = min(len(buffer), len(self._rest))
-        buffer[:taken] = self._rest[:taken]
-        self._rest = self._rest[taken:]
-        return taken
 
     def close(self) -> None:
-        if not self.closed:
-            self._stream.close()
-        super().close()
+        self._stream.close()
 
     def next_bytes(self) -> bytes:
         """Some more of the text, of whole characters; empty at its end."""
@@ -80,6 +64,10 @@ class TextStream(io.RawIOBase):
 
     def _decode(self, data: bytes, final: bool) -> bytes:
         pending, _ = self._decoder.getstate()
+        if self._encoding == _UTF_8 and not pending and data.isascii():
+            self._at_start = self._at_start and not data
+            self._lines += data.count(b"\n")
+            return data
         try:
             text = self._decoder.decode(data, final)
         except UnicodeDecodeError as error:
