@@ -9,9 +9,11 @@ import csv
 import gzip
 import io
 import re
+import tempfile
 from decimal import Decimal
 from pathlib import Path
 
+import duckdb
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -154,6 +156,8 @@ def test_validate_refuses_csv_that_cannot_be_read(
 
 _CELLS = st.text(st.sampled_from('ab,"\\\n\r ;#'), max_size=6)
 
+_ONE_KIND_OF_END = _CELLS.map(lambda text: text.replace("\r", ""))
+
 
 class _Chunks:
     """A stream of texts that ends its pieces anywhere."""
@@ -183,6 +187,28 @@ def test_values_written_in_quotes_are_read_back(table: list[tuple[str, str]], ch
     text.keep_empty([True, True])
     plain = io.BufferedReader(text).read().decode()
     assert [tuple(row) for row in csv.reader(io.StringIO(plain, newline=""))] == table
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    table=st.lists(st.tuples(st.none() | _ONE_KIND_OF_END, st.none() | st.integers(-9, 9)), min_size=1, max_size=4),
+    is_escaped=st.booleans(),
+)
+def test_values_are_those_that_duckdb_reads(table: list[tuple[str | None, int | None]], is_escaped: bool) -> None:
+    """DuckDB takes a quoted empty value for NULL, so none is written, and finds out how lines end: here in one way."""
+    escape = "\\" if is_escaped else '"'
+
+    def written(cell: str | int | None) -> str:
+        if cell is None or cell == "":
+            return ""
+        return '"' + str(cell).replace(escape, escape * 2).replace('"', escape + '"' if is_escaped else '"') + '"'
+
+    data = "".join(",".join(map(written, row)) + "\n" for row in table)
+    with tempfile.TemporaryDirectory() as folder:
+        found = rows(Path(folder), data, "a STRING, b BIGINT", escape=escape)
+        given = "auto_detect=false, header=false, delim=',', quote='\"', new_line='\\n', escape=?"
+        sql = f"FROM read_csv(?, {given}, columns={{a: 'VARCHAR', b: 'BIGINT'}})"
+        assert found == duckdb.execute(sql, [f"{folder}/in/a.csv", escape]).fetchall()
 
 
 def test_large_files_are_read_whole_whatever_they_quote(tmp_path: Path) -> None:
