@@ -260,11 +260,12 @@ def test_json_of_what_json_does_not_have() -> None:
             "bytes": pa.array([b"\xff\x00"]),
             "money": pa.array([Decimal("1.20")]),
             "word": pa.array(["x"]).dictionary_encode(),
-            "deep": pa.array([{"at": at, "nan": [float("nan")]}]),
+            "deep": pa.array([{"at": at, "nan": [float("nan")], "money": [Decimal("1.20")]}]),
+            "map": pa.array([[(1, "x"), (2, None)]], pa.map_(pa.int32(), pa.string())),
         }
     )
     assert json_rows(batch).to_pylist() == [
         '{"a \\"name\\"":"NaN","inf":"-Infinity","at":"2024-01-02T03:04:05.006000Z","naive":"2024-01-02T03:04:05.006",'
         '"day":"2024-01-02","bytes":"/wA=","money":1.20,"word":"x",'
-        '"deep":{"at": "2024-01-02T03:04:05.006000+00:00", "nan": ["NaN"]}}'
+        '"deep":{"at":"2024-01-02T03:04:05.006000Z","nan":["NaN"],"money":[1.20]},"map":{"1":"x","2":null}}'
     ]

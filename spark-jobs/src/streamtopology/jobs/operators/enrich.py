@@ -91,7 +91,12 @@ class Enrich(Operator):
                 raise OptionError(f"option 'cost' gives {kind}; allowed: SQL that gives microseconds as a number", about="cost")
         if self.lookup is not None:
             schema = self.lookup.output_schema(schema, alias)
-        return expressions.output_schema(schema, self._select) if self.add else schema
+        try:
+            return expressions.output_schema(schema, self._select) if self.add else schema
+        except expressions.ExpressionError as error:
+            if self.lookup is None or not self.lookup.hint:
+                raise
+            raise expressions.ExpressionError(f"{error}{self.lookup.hint}", error.about) from error
 
     def _micros(self, rows: Rows) -> np.ndarray:
         """float64[n]: the tuple's own cost."""

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv
-import pyarrow.json
-import pyarrow.parquet
 
+from streamtopology.jobs.operators.lookup_file import number_texts, read_lookup
 from streamtopology.jobs.operators.options import OptionError, require_column
 from streamtopology.topology import did_you_mean
 
-_READERS: Mapping[str, Callable[[Path], pa.Table]] = {
-    ".csv": pyarrow.csv.read_csv,
-    ".json": pyarrow.json.read_json,
-    ".parquet": partial(pyarrow.parquet.read_table, coerce_int96_timestamp_unit="us"),
-}
+_ALLOWED = ("columns", "file", "key", "on", "options", "schema")
 
 
 @dataclass(frozen=True)
@@ -29,7 +22,8 @@ class Lookup:
     """`{file: airports.csv, on: dest, key: faa, columns: [name, lat]}`.
 
     The tuple's column `on` is looked up in the file's column `key` (default: the same name); `columns` (default: all
-    others) are added, NULL where nothing matches.
+    others) are added, NULL where nothing matches. `schema` declares columns of the file by Spark DDL, `options` are those of
+    a source of its format.
     """
 
     table: pa.Table
@@ -45,14 +39,14 @@ class Lookup:
             raise OptionError(
                 f"option 'lookup' is {options!r}; allowed: {{file: airports.csv, on: dest, key: faa}}", about="lookup"
             )
-        allowed = {"file", "on", "key", "columns"}
-        unknown = sorted(set(options) - allowed)
+        unknown = sorted(set(options) - set(_ALLOWED))
         missing = sorted({"file", "on"} - set(options))
         if unknown or missing:
             what = f"unknown option lookup.{unknown[0]}" if unknown else f"option lookup.{missing[0]} is missing"
-            raise OptionError(f"{what}; allowed: {', '.join(sorted(allowed))}", about="lookup")
+            raise OptionError(f"{what}; allowed: {', '.join(_ALLOWED)}", about="lookup")
         file, on = str(options["file"]), str(options["on"])
-        table, key = _read(base_dir / file), str(options.get("key", on))
+        table = read_lookup(base_dir / file, options.get("schema"), options.get("options"))
+        key = str(options.get("key", on))
         columns = tuple(options.get("columns") or (name for name in table.column_names if name != key))
         for name in (key, *columns):
             if name not in table.column_names:
@@ -79,11 +73,19 @@ class Lookup:
         if _family(on.type) != _family(self.table.schema.field(self.key).type):
             raise OptionError(
                 f"lookup compares column {self.on!r}, {on.type}, with {self.key!r} of {self.file}, "
-                f"{self.table.schema.field(self.key).type}; cast it in a map",
+                f"{self.table.schema.field(self.key).type}; cast it in a map, or declare {self.key!r} in lookup.schema",
                 about="lookup",
             )
         added = [pa.field(name, self.table.schema.field(name).type) for name in self.columns]
         return pa.schema([*schema, *added])
+
+    @property
+    def hint(self) -> str:
+        """A clause on the columns that are texts, and might be declared as numbers; "" if there are none."""
+        texts = [name for name in number_texts(self.table) if name in self.columns]
+        if not texts:
+            return ""
+        return f"; texts of lookup file {self.file} are {', '.join(texts)}: declare numbers in lookup.schema"
 
     def join(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """`batch` with the columns of the matching row."""
@@ -93,16 +95,6 @@ class Lookup:
         added = [self.table.column(name).combine_chunks().take(places) for name in self.columns]
         schema = pa.schema([*batch.schema, *(pa.field(name, a.type) for name, a in zip(self.columns, added, strict=True))])
         return pa.RecordBatch.from_arrays([*batch.columns, *added], schema=schema)
-
-
-def _read(path: Path) -> pa.Table:
-    reader = _READERS.get(path.suffix)
-    if reader is None:
-        raise OptionError(f"lookup file {path} is of no known kind; allowed: {', '.join(_READERS)}", about="lookup")
-    try:
-        return reader(path)
-    except (OSError, pa.ArrowException) as error:
-        raise OptionError(f"lookup file {path.resolve()} cannot be read: {error}", about="lookup") from error
 
 
 def _comparable(values: pa.Array, other: pa.DataType) -> pa.Array:

@@ -80,10 +80,6 @@ def _unusable(cells: dict[str, list[str]]) -> list[str]:
 
 
 def _type(texts: list[str], missing: str | None) -> str:
-    if missing is None:
-        return type_of_texts(texts)
-    if "" in texts:  # nullValue is one text for all columns: here the empty one would be no number
-        return "STRING"
     return type_of_texts(text for text in texts if text != missing)
 
 

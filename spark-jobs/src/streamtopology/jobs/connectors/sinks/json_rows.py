@@ -25,16 +25,12 @@ def json_rows(batch: pa.RecordBatch) -> pa.StringArray:
     """One JSON object per row with every column in order; NULL is null.
 
     Timestamps are ISO 8601 (with Z when they have a zone), binary is base64, and NaN and infinities, which JSON does
-    not have, are the strings "NaN", "Infinity" and "-Infinity", as Spark's to_json writes them.
+    not have, are the strings "NaN", "Infinity" and "-Infinity", as Spark's to_json writes them. A map is an object, its
+    keys are texts.
     """
     if not batch.num_columns:
         return pa.array(["{}"] * batch.num_rows, pa.string())
-    parts: list[pa.Array | str] = []
-    for index, (name, column) in enumerate(zip(batch.schema.names, batch.columns, strict=True)):
-        parts.append(("{" if index == 0 else ",") + json.dumps(name, ensure_ascii=False) + ":")
-        parts.append(pc.fill_null(_values(column), "null"))
-    parts.append("}")
-    return pc.binary_join_element_wise(*parts, "")
+    return _object(pa.StructArray.from_arrays(batch.columns, fields=list(batch.schema)))
 
 
 def _values(column: pa.Array) -> pa.Array:
@@ -56,6 +52,15 @@ def _values(column: pa.Array) -> pa.Array:
         return _quoted(pc.strftime(naive, f"%Y-%m-%dT%H:%M:%S{zone}"))
     if pa.types.is_date(kind):
         return _quoted(column.cast(pa.date32()).cast(pa.string()))
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return _one_by_one(column, _base64)
+    if pa.types.is_map(kind):
+        pairs = pc.binary_join_element_wise(_names(column.keys), _or_null(column.items), ":")
+        return _enclosed("{", column, pairs, "}")
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return _enclosed("[", column, _or_null(column.values), "]")
+    if pa.types.is_struct(kind):
+        return _object(column)
     return _one_by_one(column, lambda value: json.dumps(_plain(value), ensure_ascii=False))
 
 
@@ -65,8 +70,36 @@ def slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     return (batch.slice(start, rows) for start in range(0, batch.num_rows, rows))
 
 
+def _or_null(column: pa.Array) -> pa.Array:
+    return pc.fill_null(_values(column), "null")
+
+
+def _names(keys: pa.Array) -> pa.Array:
+    """The JSON of each key of a map, a text whatever its type."""
+    texts = _values(keys)
+    return texts if pa.types.is_string(keys.type) else pc.if_else(pc.starts_with(texts, '"'), texts, _quoted(texts))
+
+
+def _enclosed(before: str, column: pa.Array, parts: pa.Array, after: str) -> pa.Array:
+    """The parts of each list or map, all of them between two marks; NULL stays NULL."""
+    lists = pa.LargeListArray if pa.types.is_large_list(column.type) else pa.ListArray
+    joined = pc.binary_join(lists.from_arrays(column.offsets, parts), ",")
+    texts = pc.binary_join_element_wise(before, joined, after, "")
+    return pc.if_else(column.is_valid(), texts, None)
+
+
+def _object(column: pa.Array) -> pa.Array:
+    parts: list[pa.Array | str] = []
+    for index, values in enumerate(column.flatten()):
+        name = json.dumps(column.type.field(index).name, ensure_ascii=False)
+        parts += [("," if parts else "{") + name + ":", _or_null(values)]
+    texts = pc.binary_join_element_wise(*parts, "}", "") if parts else pa.repeat("{}", len(column))
+    return pc.if_else(column.is_valid(), texts, None)
+
+
 def _floats(column: pa.Array) -> pa.Array:
     texts = column.cast(pa.string())
+    texts = pc.if_else(pc.equal(texts, "-0"), "-0.0", texts)  # -0 is an integer to readers, which has no sign
     unusual = pc.invert(pc.is_finite(column))
     if not pc.any(unusual).as_py():
         return texts
@@ -88,16 +121,13 @@ def _one_by_one(column: pa.Array, text_of: Callable[[object], str]) -> pa.Array:
     return pa.array([None if value is None else text_of(value) for value in python_values(column)], pa.string())
 
 
+def _base64(value: object) -> str:
+    assert isinstance(value, bytes)
+    return f'"{base64.b64encode(value).decode("ascii")}"'
+
+
 def _plain(value: object) -> object:
-    """A nested Arrow value as JSON knows it."""
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode("ascii")
-    if isinstance(value, float) and not (abs(value) < float("inf")):
-        return "NaN" if value != value else ("Infinity" if value > 0 else "-Infinity")
+    """A value of a type that Spark does not have, as JSON knows it."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     return value.isoformat() if hasattr(value, "isoformat") else str(value)  # type: ignore[union-attr]

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import os
-
 import pyarrow as pa
 
-from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceSpec
-from streamtopology.jobs.connectors.sources.formats import csv_header, csv_separator, has_header
+from streamtopology.jobs.connectors.sources.csv_options import CsvOptions
+from streamtopology.jobs.connectors.sources.csv_rows import csv_header
+from streamtopology.jobs.connectors.sources.descriptors import SourceSpec
 from streamtopology.topology import Doubt, Problem
 
 
 def missing_header(spec: SourceSpec, declared: pa.Schema, path: str) -> Problem | None:
     """The finding that `path` begins with the names of the declared columns, and the source lacks `header: true`.
 
-    Of texts alone the names can be read as a row: then it is a doubt. Raises OSError.
+    Of texts alone the names can be read as a row: then it is a doubt. Raises OSError and SourceError.
     """
-    if spec.format != "csv" or has_header(spec):
+    if spec.format != "csv" or CsvOptions.of(spec).header:
         return None
-    first = csv_header(Descriptor(spec.name, "csv", path, 0, 0, os.path.getsize(path), 0), csv_separator(spec))
+    first = csv_header(path, spec)
     cells = {cell.strip().lower() for cell in first}
     if not all(name.lower() in cells for name in declared.names):
         return None

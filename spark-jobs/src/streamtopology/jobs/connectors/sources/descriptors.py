@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 Kind = Literal["parquet", "csv", "json", "text", "kafka"]
 
 _FILE_OPTIONS = ("path", "maxFilesPerTrigger", "pathGlobFilter", "recursiveFileLookup", "basePath")
-_CSV_OPTIONS = ("header", "sep", "delimiter", "nullValue", "quote")
+_TEXT_OPTIONS = ("encoding", "charset")
+TIME_OPTIONS = ("dateFormat", "timestampFormat", "timestampNTZFormat")
+_CSV_OPTIONS = ("header", "sep", "delimiter", "quote", "escape", "comment", "nullValue", "emptyValue", "multiLine", "mode")
 _KAFKA_OPTIONS = (
     "kafka.bootstrap.servers",
     "subscribe",
@@ -147,7 +149,14 @@ def known_options(kind: Kind) -> tuple[str, ...]:
     """Option names of a descriptor source, without the `kafka.*` settings that go to the client as they are."""
     if kind == "kafka":
         return _KAFKA_OPTIONS
-    return (*_FILE_OPTIONS, *_CSV_OPTIONS) if kind == "csv" else _FILE_OPTIONS
+    return (*_FILE_OPTIONS, *format_options(kind))
+
+
+def format_options(kind: Kind) -> tuple[str, ...]:
+    """Option names of the contents of a file."""
+    if kind == "parquet":
+        return ()
+    return (*(_CSV_OPTIONS if kind == "csv" else ()), *_TEXT_OPTIONS, *(() if kind == "text" else TIME_OPTIONS))
 
 
 def positive_option(spec: SourceSpec, name: str) -> int | None:

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv as pa_csv
-import pyarrow.json as pa_json
 import pyarrow.parquet as pq
 
-from streamtopology.jobs.connectors.sources.conform import SchemaMismatchError, conform, parse_timestamps
+from streamtopology.jobs.connectors.sources.conform import conform
+from streamtopology.jobs.connectors.sources.csv_rows import read_csv
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceSpec, Tally
+from streamtopology.jobs.connectors.sources.json_lines import read_json
 from streamtopology.jobs.connectors.sources.lines import lines
 from streamtopology.jobs.connectors.sources.partitions import columns_in_file, partition_texts, with_partitions
 from streamtopology.jobs.connectors.sources.schemas import declared_schema, needed_columns
+from streamtopology.jobs.connectors.sources.text_stream import TextStream
 
 MAX_BATCH_ROWS = 1 << 18
 MAX_BATCH_BYTES = 32 << 20
@@ -183,87 +182,19 @@ def _parquet_file(path: str, _mtime: int) -> pq.ParquetFile:
 
 
 def _read_csv(descriptor: Descriptor, spec: SourceSpec, declared: pa.Schema, _tally: Tally) -> Iterator[pa.Table]:
-    place = _place(descriptor, spec)
-    separator = csv_separator(spec)
     texts = partition_texts(spec, descriptor.path)
     names = [name for name in declared_schema(spec).names if name.lower() not in texts]
-    headers = 0  # without a header: the declared columns in the declared order
-    if not descriptor.end:
-        return
-    if has_header(spec):
-        names, headers = csv_header(descriptor, separator), 1
-        empty = pa.table({name: pa.nulls(0) for name in names})
-        conform(empty, declared, place)  # says which column is missing
-    try:
-        with _open(descriptor) as stream:
-            reader = pa_csv.open_csv(
-                stream,
-                pa_csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES, column_names=names, skip_rows=headers),
-                pa_csv.ParseOptions(delimiter=separator, quote_char=spec.options.get("quote", '"')),
-                pa_csv.ConvertOptions(
-                    column_types={field.name: _parsed_as(field.type) for field in declared},
-                    include_columns=declared.names,
-                    null_values=[spec.options.get("nullValue", "")],
-                    strings_can_be_null=True,
-                    quoted_strings_can_be_null=False,
-                ),
-            )
-            for batch in reader:
-                yield _parse_and_conform(pa.Table.from_batches([batch]), declared, place)
-    except pa.ArrowInvalid as error:
-        raise _csv_mismatch(place, declared, names, str(error)) from error
-
-
-def csv_separator(spec: SourceSpec) -> str:
-    """The text between the columns of a CSV source."""
-    return spec.options.get("sep", spec.options.get("delimiter", ","))
-
-
-def has_header(spec: SourceSpec) -> bool:
-    """True if the first line of each file of a CSV source is declared to name its columns."""
-    return spec.options.get("header", "false").lower() == "true"
-
-
-def csv_header(descriptor: Descriptor, separator: str) -> list[str]:
-    """The cells of a file's first line. Raises OSError."""
-    with io.TextIOWrapper(_open(descriptor), encoding="utf-8-sig", newline="") as text:
-        return next(csv.reader(text, delimiter=separator), [])
-
-
-def _csv_mismatch(place: str, declared: pa.Schema, names: list[str], error: str) -> SchemaMismatchError:
-    """Arrow names a column by its number; people want its name and what was declared."""
-    number = re.search(r"In CSV column #(\d+)", error)
-    name = names[int(number[1])] if number and int(number[1]) < len(names) else None
-    if name not in declared.names:
-        return SchemaMismatchError(f"{place}: {error} (declared: {', '.join(f'{f.name} {f.type}' for f in declared)})")
-    found = re.search(r"invalid value '(.*)'", error)
-    what = repr(found[1]) if found else error
-    return SchemaMismatchError(f"{place}: column {name!r} is declared {declared.field(name).type} but holds {what}", name)
+    return read_csv(descriptor, spec, declared, names, _place(descriptor, spec))
 
 
 def _read_json(descriptor: Descriptor, spec: SourceSpec, declared: pa.Schema, _tally: Tally) -> Iterator[pa.Table]:
-    place = _place(descriptor, spec)
-    if not descriptor.end:
-        return
-    parsed = pa.schema([pa.field(field.name, _parsed_as(field.type)) for field in declared])
-    options = pa_json.ParseOptions(explicit_schema=parsed, unexpected_field_behavior="ignore")
-    try:
-        with _open(descriptor) as stream:
-            reader = pa_json.open_json(stream, pa_json.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES), options)
-            for batch in reader:
-                yield _parse_and_conform(pa.Table.from_batches([batch]), declared, place)
-    except pa.ArrowInvalid as error:
-        column = re.search(r"Column\(/([^/)]*)", str(error))
-        if column is None or column[1] not in declared.names:
-            raise SchemaMismatchError(f"{place}: {error}") from error
-        declared_type = declared.field(column[1]).type
-        message = f"{place}: column {column[1]!r} is declared {declared_type}: {error}"
-        raise SchemaMismatchError(message, column[1]) from error
+    return read_json(descriptor, spec, declared, _place(descriptor, spec))
 
 
 def _read_text(descriptor: Descriptor, spec: SourceSpec, declared: pa.Schema, _tally: Tally) -> Iterator[pa.Table]:
-    with _open(descriptor) as stream:
-        for values in lines(stream, _BLOCK_BYTES, _place(descriptor, spec)):
+    place = _place(descriptor, spec)
+    with closing(TextStream(descriptor.path, spec, place)) as stream:
+        for values in lines(iter(stream.next_bytes, b""), place):
             yield pa.table([values], schema=declared)
 
 
@@ -272,28 +203,6 @@ def _read_kafka(descriptor: Descriptor, spec: SourceSpec, declared: pa.Schema, t
 
     for table in read_range(descriptor, spec, tally):
         yield table.select(declared.names)
-
-
-def _parsed_as(declared: pa.DataType) -> pa.DataType:
-    """Timestamps come as texts with or without a zone: see `parse_timestamps`."""
-    return pa.string() if pa.types.is_timestamp(declared) else declared
-
-
-def _parse_and_conform(table: pa.Table, declared: pa.Schema, place: str) -> pa.Table:
-    for index, field in enumerate(declared):
-        if not pa.types.is_timestamp(field.type):
-            continue
-        try:
-            parsed = parse_timestamps(table.column(field.name), field.type)
-        except pa.ArrowInvalid as error:
-            message = f"{place}: column {field.name!r} is declared {field.type}: {error}"
-            raise SchemaMismatchError(message, field.name) from error
-        table = table.set_column(table.schema.get_field_index(field.name), declared.field(index), parsed)
-    return conform(table, declared, place)
-
-
-def _open(descriptor: Descriptor) -> pa.NativeFile:
-    return pa.input_stream(descriptor.path, compression="detect")
 
 
 def _place(descriptor: Descriptor, spec: SourceSpec) -> str:

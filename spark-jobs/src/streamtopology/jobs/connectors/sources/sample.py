@@ -23,6 +23,7 @@ from streamtopology.jobs.connectors.sources.listing import files_of
 from streamtopology.jobs.connectors.sources.partitions import check_partitions, partition_texts
 from streamtopology.jobs.connectors.sources.schemas import needed_columns
 from streamtopology.jobs.connectors.sources.survey import unread_folders, why_none
+from streamtopology.jobs.connectors.sources.text_stream import EncodingError, UnreadableFileError
 from streamtopology.topology import Doubt, Problem, columns_of
 from streamtopology.topology.schema import to_ddl
 
@@ -54,7 +55,11 @@ def check_sample(spec: SourceSpec, declared: pa.Schema, expressions_hold: bool) 
             findings.append(header)
             spec = replace(spec, options={**spec.options, "header": "true"})
         return [*findings, *_row_problems(spec, path, expressions_hold)]
-    except (OSError, UnicodeDecodeError) as error:
+    except EncodingError as error:
+        return [Problem("options.encoding", str(error))]
+    except UnreadableFileError as error:
+        return [Problem("options.path", str(error))]
+    except OSError as error:
         return [
             Problem("options.path", f"source {spec.name!r}: cannot read {spec.options['path']}: {error}; correct its rights")
         ]
@@ -88,6 +93,8 @@ def _row_problems(spec: SourceSpec, path: str, expressions_hold: bool) -> Iterat
         try:
             rows = next(read_all([_whole(plain, path)], plain, _ignore), None)
             break
+        except EncodingError:
+            raise
         except SchemaMismatchError as error:
             remedy = "" if isinstance(error, MissingColumnError) else _FITTING_TYPE
             yield Problem("schema", f"{error}{remedy}")

@@ -32,9 +32,14 @@ def declared_schema(spec: SourceSpec) -> pa.Schema:
     if spec.schema is None:
         raise SourceError(f"source {spec.name!r}: format {spec.format} needs a schema, e.g. schema: key BIGINT, v DOUBLE")
     try:
-        return ddl_to_arrow(spec.schema)
+        declared = ddl_to_arrow(spec.schema)
     except SchemaError as error:
         raise SourceError(f"source {spec.name!r}: {error}") from error
+    nested = [field.name for field in declared if pa.types.is_nested(field.type)] if spec.format == "csv" else []
+    if nested:
+        remedy = "declare it STRING and take it apart in select, as in from_json(tags, '[\"VARCHAR\"]') AS tags"
+        raise SourceError(f"source {spec.name!r}: column {nested[0]!r}: csv has no ARRAY, MAP or STRUCT; {remedy}")
+    return declared
 
 
 def needed_columns(declared: pa.Schema, spec: SourceSpec, columns: Sequence[str] | None) -> pa.Schema:

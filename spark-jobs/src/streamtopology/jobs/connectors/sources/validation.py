@@ -11,15 +11,21 @@ import pyarrow as pa
 from streamtopology.jobs.columnar.corrections import corrected, expression_fault
 from streamtopology.jobs.columnar.event_time import EVENT_TIMES, is_event_time
 from streamtopology.jobs.columnar.expressions import ExpressionError, output_schema
+from streamtopology.jobs.connectors.sources.csv_options import csv_problems
 from streamtopology.jobs.connectors.sources.descriptors import SourceError, SourceSpec, known_options, positive_option
 from streamtopology.jobs.connectors.sources.path_patterns import check_pattern, has_pattern, plain
 from streamtopology.jobs.connectors.sources.sample import check_event_times, check_sample
 from streamtopology.jobs.connectors.sources.schemas import declared_schema
+from streamtopology.jobs.connectors.sources.text_stream import encoding_of
+from streamtopology.jobs.connectors.sources.time_patterns import time_problems
 from streamtopology.topology import DESCRIPTOR_FORMATS, Doubt, Problem, Source, Watermark, did_you_mean, nearest
 
 _REQUIRED = {"kafka": ("kafka.bootstrap.servers", "subscribe")}
 _SPARK_FORMATS = ("rate", "rate-micro-batch", "socket", "orc", "avro", "xml", "delta", "binaryFile")
-_BOOLEAN_OPTIONS = ("header", "failOnDataLoss", "recursiveFileLookup")
+_BOOLEAN_OPTIONS = ("header", "failOnDataLoss", "recursiveFileLookup", "multiLine")
+
+_READING = {f"options.{name}" for name in ("path", *known_options("csv")) if name != "maxFilesPerTrigger"}
+"""Places of the options without which no file can be looked at."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +60,7 @@ def check(source: Source) -> Checked:
             from streamtopology.jobs.connectors.sources.topic_look import check_topics  # loads librdkafka
 
             findings += check_topics(spec)
-    elif not places & {"options.path", "options.header"}:
+    elif not places & _READING:
         findings += check_sample(spec, declared, expressions_hold=not places & {"select", "where"})
         readable = all(isinstance(finding, Doubt) and finding.path == "schema" for finding in findings)
         if readable and rows is not None and source.watermark is not None:
@@ -141,6 +147,15 @@ def _option_problems(spec: SourceSpec) -> list[Problem]:
             add(name, f"source {spec.name!r}: {has}")
         if name in _BOOLEAN_OPTIONS and str(value).lower() not in ("true", "false"):
             add(name, f"source {spec.name!r}: option {name} must be true or false, not {value!r}")
+    if spec.format == "csv":
+        for name, sentence in csv_problems(spec):
+            add(name, sentence)
+    for name, sentence in time_problems(spec) if spec.format in ("csv", "json") else ():
+        add(name, sentence)
+    try:
+        encoding_of(spec)
+    except SourceError as error:
+        add("charset" if "charset" in spec.options and "encoding" not in spec.options else "encoding", str(error))
     for name in ("path", "pathGlobFilter") if spec.format != "kafka" else ():
         try:
             check_pattern(spec.options.get(name, ""))

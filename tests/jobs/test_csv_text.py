@@ -1,0 +1,288 @@
+"""Csv files are read as Spark reads them by options of the same names, and what is no csv is refused by its line.
+
+Expected values of `SPARK` are those of a batch read by Spark 4.3 (`spark.read.schema("a STRING, b STRING").csv`).
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import re
+import tempfile
+from decimal import Decimal
+from pathlib import Path
+
+import duckdb
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.streams import rows_of, spec
+
+from streamtopology.jobs.connectors.sources.conform import SchemaMismatchError
+from streamtopology.jobs.connectors.sources.csv_text import CsvText
+from streamtopology.jobs.connectors.sources.descriptors import Descriptor
+from streamtopology.jobs.connectors.sources.validation import check
+from streamtopology.topology import Source
+
+TWO_TEXTS = "a STRING, b STRING"
+
+
+def rows(tmp_path: Path, data: str | bytes, schema: str = TWO_TEXTS, name: str = "a.csv", **options: str) -> list[tuple]:
+    path = tmp_path / "in" / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(data.encode() if isinstance(data, str) else data)
+    source = spec(path.parent, "csv", schema, **options)
+    return [tuple(row.values()) for row in rows_of([Descriptor("s", "csv", str(path), 0, 0, path.stat().st_size, 1)], source)]
+
+
+SPARK = [
+    (r'"say \"hi\"",1', {}, [('say "hi"', "1")]),
+    (r'"\"",1', {}, [('"', "1")]),
+    (r"a\b,1", {}, [(r"a\b", "1")]),
+    (r'"a\b",1', {}, [(r"a\b", "1")]),
+    (r'"x\ny",1', {}, [(r"x\ny", "1")]),
+    (r'"a\\",1', {}, [("a\\", "1")]),
+    (r'"a\\b",1', {}, [(r"a\b", "1")]),
+    (r'"a\\\"b",1', {}, [(r"a\"b", "1")]),
+    (r"a\\b,1", {}, [(r"a\\b", "1")]),
+    (r"a\"b,1", {}, [(r"a\"b", "1")]),
+    ('a"b,1', {}, [('a"b', "1")]),
+    (r"a\,b", {}, [("a\\", "b")]),
+    (r'"a,b\\",1', {}, [("a,b\\", "1")]),
+    ('"x" ,1', {}, [("x", "1")]),
+    (' "x",1', {}, [(' "x"', "1")]),
+    ("\n a,b\n\n", {}, [(" a", "b")]),
+    ("#c,1\na,2\n", {}, [("#c", "1"), ("a", "2")]),
+    ("a,b\r\nc,d\r\n", {}, [("a", "b"), ("c", "d")]),
+    ("a,b\rc,d\r", {}, [("a", "b"), ("c", "d")]),
+    ('"say ""hi""",1', {"escape": '"'}, [('say "hi"', "1")]),
+    (r'"C:\dir\",1', {"escape": '"'}, [("C:\\dir\\", "1")]),
+    (r'"a\\",1', {"escape": '"'}, [(r"a\\", "1")]),
+    ('"a^"b^c^^",1', {"escape": "^"}, [('a"b^c^', "1")]),
+    ('NA,\n"NA",""\nx,y', {"nullValue": "NA"}, [(None, None), (None, ""), ("x", "y")]),
+    (',""\nx,y', {"emptyValue": "E"}, [(None, "E"), ("x", "y")]),
+    (',""', {"nullValue": "N", "emptyValue": "E"}, [(None, "E")]),
+    ('"a",b', {"quote": ""}, [('"a"', "b")]),
+    ("'a,b',c", {"quote": "'"}, [("a,b", "c")]),
+    ("a\tb", {"sep": "\\t"}, [("a", "b")]),
+    ("a\tb", {"delimiter": "\t"}, [("a", "b")]),
+    ('#c,1\na,#2\n"#q",3\n', {"comment": "#"}, [("a", "#2"), ("#q", "3")]),
+    (" #c,1", {"comment": "#"}, [(" #c", "1")]),
+    (b"\xe9,1", {"encoding": "ISO-8859-1"}, [("\xe9", "1")]),
+    (b"\xe9,1", {"charset": "iso-8859-1"}, [("\xe9", "1")]),
+    ("\xe9,1".encode("utf-16"), {"encoding": "UTF-16"}, [("\xe9", "1")]),
+    ('"two\nlines",1\nx,2', {"multiLine": "true"}, [("two\nlines", "1"), ("x", "2")]),
+    ("k,v", {"header": "true"}, []),
+    ("", {"header": "true"}, []),
+    ("\ufeffa,b\n1,2", {"header": "true"}, [("1", "2")]),
+]
+
+
+@pytest.mark.parametrize(("data", "options", "expected"), SPARK)
+def test_texts_are_those_that_spark_reads(
+    tmp_path: Path, data: str | bytes, options: dict[str, str], expected: list[tuple]
+) -> None:
+    if data == "k,v":
+        assert rows(tmp_path, data, "k STRING, v STRING", **options) == []
+        return
+    assert rows(tmp_path, data, **options) == expected
+
+
+def test_quoted_numbers_that_are_missing_are_null(tmp_path: Path) -> None:
+    data = '"NA",""\n"x","5"\n,NA\n'
+    assert rows(tmp_path, data, "a STRING, b INT", nullValue="NA") == [(None, None), ("x", 5), (None, None)]
+
+
+def test_doubled_quotes_are_read_with_any_escape(tmp_path: Path) -> None:
+    """DuckDB reads them so, too; Spark, with its own escape, gives the value with all its quotes."""
+    assert rows(tmp_path, '"say ""hi""",""\n') == [('say "hi"', "")]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
+@pytest.mark.parametrize(
+    ("data", "header"), [(b"", "false"), (b"", "true"), (b"a,b", "true"), (b"\n\r\n", "false"), (b"a,b\n", "true")]
+)
+def test_files_without_rows_have_no_rows(tmp_path: Path, name: str, data: bytes, header: str) -> None:
+    packed = gzip.compress(data) if name.endswith("gz") else data
+    assert rows(tmp_path, packed, "a INT, b STRING", name, header=header) == []
+    if not data:
+        assert rows(tmp_path, b"", "a INT, b STRING", name, header=header) == []
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "complaint"),
+    [
+        ('x,y\n"open,1\n', {}, r"a\.csv: line 2: a quoted value has no end: '\"open,1'"),
+        ('x,y\n"x"y,1\n', {}, r"a\.csv: line 2: text follows the end of a quoted value"),
+        (b"x,y\nM\xfcnchen,1\n", {}, r"a\.csv: line 2 is no text in UTF-8: byte 0xfc.*'M\xfcnchen,1'.*encoding.*ISO-8859-1"),
+        (b"a,b\nM\xfcnchen,1\n", {"header": "true"}, r"a\.csv: line 2 is no text in UTF-8"),
+        (b"\xff,b\n1,1\n", {"header": "true"}, r"a\.csv: line 1 is no text in UTF-8"),
+    ],
+)
+def test_text_that_is_no_csv_is_named_by_its_line(
+    tmp_path: Path, data: str | bytes, options: dict[str, str], complaint: str
+) -> None:
+    with pytest.raises(SchemaMismatchError, match=complaint):
+        rows(tmp_path, data, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "schema", "place", "sentence"),
+    [
+        ({"sep": "||"}, TWO_TEXTS, "options.sep", "option sep is '||', 2 characters; a separator is one character"),
+        ({"sep": "\xa7"}, TWO_TEXTS, "options.sep", "no character of ASCII"),
+        ({"sep": ""}, TWO_TEXTS, "options.sep", "is no character between values"),
+        ({"quote": ","}, TWO_TEXTS, "options.quote", "is the separator ',', too"),
+        ({"escape": "ab"}, TWO_TEXTS, "options.escape", "2 characters"),
+        ({"mode": "PERMISSIVE"}, TWO_TEXTS, "options.mode", "allowed: FAILFAST"),
+        ({"encoding": "latin-17"}, TWO_TEXTS, "options.encoding", "unknown encoding 'latin-17'; known are UTF-8"),
+        ({"charset": "hex"}, TWO_TEXTS, "options.charset", "unknown encoding 'hex'"),
+        ({"multiLine": "maybe"}, TWO_TEXTS, "options.multiLine", "must be true or false"),
+        ({"lineSep": "|"}, TWO_TEXTS, "options.lineSep", "has no option 'lineSep'"),
+        ({}, "a STRING, b ARRAY<INT>", "schema", "column 'b': csv has no ARRAY, MAP or STRUCT; declare it STRING"),
+        ({"pathGlobFilter": "*.txt"}, TWO_TEXTS, "options.encoding", "line 1 is no text in UTF-8"),
+    ],
+)
+def test_validate_refuses_csv_that_cannot_be_read(
+    tmp_path: Path, options: dict[str, str], schema: str, place: str, sentence: str
+) -> None:
+    (tmp_path / "a.csv").write_text("x,1\n")
+    (tmp_path / "latin.txt").write_bytes(b"M\xfcnchen,1\n")
+    found = check(Source("s", "csv", schema, {"path": str(tmp_path), "pathGlobFilter": "*.csv"} | options)).findings
+    assert [finding.path for finding in found] == [place]
+    assert sentence in found[0].message
+
+
+_CELLS = st.text(st.sampled_from('ab,"\\\n\r ;#'), max_size=6)
+
+_ONE_KIND_OF_END = _CELLS.map(lambda text: text.replace("\r", ""))
+
+
+class _Chunks:
+    """A stream of texts that ends its pieces anywhere."""
+
+    def __init__(self, data: bytes, size: int) -> None:
+        self._rest, self._size = data, size
+
+    def next_bytes(self) -> bytes:
+        piece, self._rest = self._rest[: self._size], self._rest[self._size :]
+        return piece
+
+    def close(self) -> None:
+        pass
+
+
+@settings(max_examples=200)
+@given(table=st.lists(st.tuples(_CELLS, _CELLS), min_size=1, max_size=4), chunk=st.integers(1, 12), is_escaped=st.booleans())
+def test_values_written_in_quotes_are_read_back(table: list[tuple[str, str]], chunk: int, is_escaped: bool) -> None:
+    from streamtopology.jobs.connectors.sources.csv_options import CsvOptions
+
+    def written(cell: str) -> str:
+        return '"' + (cell.replace("\\", "\\\\").replace('"', '\\"') if is_escaped else cell.replace('"', '""')) + '"'
+
+    data = "".join(",".join(map(written, row)) + "\n" for row in table)
+    options = CsvOptions(escape="\\" if is_escaped else "")
+    text = CsvText(_Chunks(data.encode(), chunk), options, "here")  # type: ignore[arg-type]
+    text.keep_empty([True, True])
+    plain = io.BufferedReader(text).read().decode()
+    assert [tuple(row) for row in csv.reader(io.StringIO(plain, newline=""))] == table
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    table=st.lists(st.tuples(st.none() | _ONE_KIND_OF_END, st.none() | st.integers(-9, 9)), min_size=1, max_size=4),
+    is_escaped=st.booleans(),
+)
+def test_values_are_those_that_duckdb_reads(table: list[tuple[str | None, int | None]], is_escaped: bool) -> None:
+    """DuckDB takes a quoted empty value for NULL, so none is written, and finds out how lines end: here in one way."""
+    escape = "\\" if is_escaped else '"'
+
+    def written(cell: str | int | None) -> str:
+        if cell is None or cell == "":
+            return ""
+        return '"' + str(cell).replace(escape, escape * 2).replace('"', escape + '"' if is_escaped else '"') + '"'
+
+    data = "".join(",".join(map(written, row)) + "\n" for row in table)
+    with tempfile.TemporaryDirectory() as folder:
+        found = rows(Path(folder), data, "a STRING, b BIGINT", escape=escape)
+        given = "auto_detect=false, header=false, delim=',', quote='\"', new_line='\\n', escape=?"
+        sql = f"FROM read_csv(?, {given}, columns={{a: 'VARCHAR', b: 'BIGINT'}})"
+        assert found == duckdb.execute(sql, [f"{folder}/in/a.csv", escape]).fetchall()
+
+
+def test_large_files_are_read_whole_whatever_they_quote(tmp_path: Path) -> None:
+    """More than a block of Arrow's reader, with ends of lines in values."""
+    data = "".join(f'"row\n{number} \\"{"x" * 100}\\"",{number}\n' for number in range(100_000))
+    found = rows(tmp_path, data, "a STRING, b BIGINT")
+    assert [row[1] for row in found] == list(range(100_000))
+    assert all(re.fullmatch(r'row\n\d+ "x{100}"', row[0]) for row in found[::1000])
+
+
+TIMES = [
+    ("DATE", "dateFormat", "dd/MM/yyyy", "31/12/2024", "2024-12-31"),
+    ("DATE", "dateFormat", "d.M.yyyy", "1.2.2024", "2024-02-01"),
+    ("DATE", "dateFormat", "yyyyMMdd", "20240131", "2024-01-31"),
+    ("TIMESTAMP", "timestampFormat", "dd/MM/yyyy HH:mm", "31/12/2024 10:05", "2024-12-31 10:05:00+00:00"),
+    ("TIMESTAMP", "timestampFormat", "yyyyMMddHHmmss", "20240131100500", "2024-01-31 10:05:00+00:00"),
+    ("TIMESTAMP", "timestampFormat", "yyyy-MM-dd'T'HH:mm:ss.SSSXXX", "2024-01-31T10:05:00.250+02:00",
+     "2024-01-31 08:05:00.250000+00:00"),
+    ("TIMESTAMP_NTZ", "timestampNTZFormat", "d.M.yyyy H:m", "1.2.2024 3:4", "2024-02-01 03:04:00"),
+]  # fmt: skip
+"""As Spark 4.3 reads them, from csv and from JSON."""
+
+
+@pytest.mark.parametrize(("kind", "option", "pattern", "text", "expected"), TIMES)
+def test_times_are_read_by_patterns_as_spark_reads_them(
+    tmp_path: Path, kind: str, option: str, pattern: str, text: str, expected: str
+) -> None:
+    found = rows(tmp_path, f"{text};x\n;y\n", f"a {kind}, b STRING", sep=";", **{option: pattern})
+    assert [(str(time), name) for time, name in found] == [(expected, "x"), ("None", "y")]
+    path = tmp_path / "json/a.json"
+    path.parent.mkdir()
+    path.write_text(f'{{"a":"{text}","l":["{text}"]}}\n')
+    for ddl in (f"a {kind}, l ARRAY<{kind}>", f"a {kind}, l ARRAY<{kind}>, m MAP<STRING, INT>"):
+        source = spec(path.parent, "json", ddl, **{option: pattern})
+        (row,) = rows_of([Descriptor("s", "json", str(path), 0, 0, 9, 1)], source)
+        assert (str(row["a"]), str(row["l"][0])) == (expected, expected)
+
+
+@pytest.mark.parametrize("text", ["1/2/2024", "31.12.2024", "2024-12-31", "31/12/2024 10:00"])
+def test_time_of_another_pattern_is_named(tmp_path: Path, text: str) -> None:
+    with pytest.raises(SchemaMismatchError, match=f"column 'a' is declared date32.*{text!r} is not of the form 'dd/MM/yyyy'"):
+        rows(tmp_path, f"{text},x\n", "a DATE, b STRING", dateFormat="dd/MM/yyyy")
+
+
+@pytest.mark.parametrize("pattern", ["dd-MMM-yyyy", "MM/dd/yy", "dd/MM", "yyyy-MM-dd HH:mm", "yyyy-MM-dd yyyy", "EEE"])
+def test_validate_refuses_patterns_that_are_not_known(tmp_path: Path, pattern: str) -> None:
+    options = {"path": str(tmp_path), "dateFormat": pattern}
+    (found,) = check(Source("s", "csv", "a DATE", options)).findings[:1]
+    assert found.path == "options.dateFormat"
+    assert "known are yyyy, MM" in found.message
+    assert "strptime in select" in found.message
+
+
+@pytest.mark.parametrize(
+    ("kind", "texts", "expected"),
+    [
+        ("BOOLEAN", ["true", "TRUE", "1", "false"], [True, True, True, False]),
+        ("INT", ["5", "005", "-5"], [5, 5, -5]),
+        ("DOUBLE", ["1.5", "1.0E20", "-Infinity", "Inf"], [1.5, 1e20, float("-inf"), float("inf")]),
+        ("DECIMAL(5, 2)", ["1.50", "15e-1"], [Decimal("1.50"), Decimal("1.50")]),
+        ("BINARY", ["AAEC"], [b"AAEC"]),
+    ],
+)
+def test_csv_values_are_those_of_the_table_in_the_guide(
+    tmp_path: Path, kind: str, texts: list[str], expected: list[object]
+) -> None:
+    found = rows(tmp_path, "".join(f"{text},x\n" for text in texts), f"a {kind}, b STRING")
+    assert [value for value, _ in found] == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [("BOOLEAN", "yes"), ("INT", "+5"), ("INT", "5.0"), ("DOUBLE", "1d"), ("DECIMAL(5, 2)", "1.234"), ("DATE", "2024-1-31")],
+)
+def test_csv_value_that_is_not_of_its_type_is_refused(tmp_path: Path, kind: str, text: str) -> None:
+    with pytest.raises(SchemaMismatchError, match=r"a\.csv: column 'a' is declared"):
+        rows(tmp_path, f"{text},x\n", f"a {kind}, b STRING")

@@ -1,0 +1,127 @@
+"""A lookup's values are those of its file: of the declared types, or such that nothing in them changes."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from streamtopology.jobs.columnar.expressions import ExpressionError
+from streamtopology.jobs.operators import load
+from streamtopology.jobs.operators.lookup import Lookup
+from streamtopology.jobs.operators.lookup_file import unchanged
+from streamtopology.jobs.operators.options import OptionError
+
+
+def looked_up(tmp_path: Path, data: str | bytes, name: str = "a.csv", **options: Any) -> dict[str, list[Any]]:
+    """The columns that a lookup by `k` adds, all rows of the file in their order."""
+    (tmp_path / name).write_bytes(data.encode() if isinstance(data, str) else data)
+    lookup = Lookup.from_options({"file": name, "on": "k"} | options, tmp_path)
+    keys = lookup.table.column("k").combine_chunks()
+    return lookup.join(pa.record_batch([keys], names=["k"])).select(list(lookup.columns)).to_pydict()
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        (["02108", "07102"], ["02108", "07102"]),
+        (["1E5", "2e3"], ["1E5", "2e3"]),
+        (["1e+20", "2"], ["1e+20", "2"]),
+        (["1.10", "1.1"], ["1.10", "1.1"]),
+        (["+49", "33"], ["+49", "33"]),
+        (["-0", "1"], ["-0", "1"]),
+        (["12345678901234567890", "1"], ["12345678901234567890", "1"]),
+        (["0.1234567890123456789", "1"], ["0.1234567890123456789", "1"]),
+        (["NA", "1"], ["NA", "1"]),
+        (["nan", "inf"], ["nan", "inf"]),
+        (["true", "TRUE"], ["true", "TRUE"]),
+        (["12:30:00", "01:00:00"], ["12:30:00", "01:00:00"]),
+        (["2024-01-01 10:00:00", "2024-01-01T10:00:00Z"], ["2024-01-01 10:00:00", "2024-01-01T10:00:00Z"]),
+        (["20240101", "-5"], [20240101, -5]),
+        (["40.7", "-74.168"], [40.7, -74.168]),
+        (["40", ""], [40, None]),
+        (["40", "0.5"], [40.0, 0.5]),
+        (["true", "false"], [True, False]),
+        (["2024-01-01", ""], [datetime.date(2024, 1, 1), None]),
+        (["", ""], [None, None]),
+        ([r'"a \"b\""', r"C:\new"], ['a "b"', r"C:\new"]),
+    ],
+)
+def test_undeclared_values_are_those_of_the_file(tmp_path: Path, cells: list[str], expected: list[Any]) -> None:
+    assert looked_up(tmp_path, f"k,v\na,{cells[0]}\nb,{cells[1]}\n") == {"v": expected}
+
+
+@given(st.lists(st.none() | st.integers().map(str) | st.floats().map(str) | st.text("0123456789.-+eE", max_size=6)))
+@example(["00.5"])
+@example(["1e-05", "0.00001"])
+def test_undeclared_values_written_back_are_the_texts(texts: list[str | None]) -> None:
+    values = unchanged(pa.chunked_array([pa.array(texts, pa.string())]))
+    assert values.cast(pa.string()).to_pylist() == texts
+
+
+def test_declared_columns_have_their_types(tmp_path: Path) -> None:
+    data = 'name;k;lat;opened\n"Bos;ton";02108;40.10;2024-01-01\n;1;NA;NA\n'
+    options = {"sep": ";", "nullValue": "NA"}
+    found = looked_up(tmp_path, data, schema="k STRING, lat DOUBLE, opened DATE, name STRING", options=options)
+    assert found == {"lat": [40.1, None], "opened": [datetime.date(2024, 1, 1), None], "name": ["Bos;ton", None]}
+    latin = "k,v\na,M\xfcnchen\n".encode("latin-1")
+    assert looked_up(tmp_path, latin, options={"encoding": "ISO-8859-1"}) == {"v": ["M\xfcnchen"]}
+    found = looked_up(tmp_path, "x,1.50\n", schema="k STRING, v DECIMAL(5, 2)", options={"header": False})
+    assert str(found["v"][0]) == "1.50"
+
+
+def test_json_texts_that_look_like_times_stay_texts(tmp_path: Path) -> None:
+    data = '{"k":"a","v":"2024-01-01","l":["2024-01-01 10:00:00"],"n":1.5}\n'
+    assert looked_up(tmp_path, data, "a.json") == {"v": ["2024-01-01"], "l": [["2024-01-01 10:00:00"]], "n": [1.5]}
+    found = looked_up(tmp_path, data, "a.json", schema="k STRING, v DATE, n DECIMAL(3, 1)")
+    assert found["v"] == [datetime.date(2024, 1, 1)]
+
+
+def test_parquet_columns_are_held_against_their_declaration(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"k": ["a"], "v": pa.array([1], pa.int32())}), tmp_path / "a.parquet")
+    lookup = Lookup.from_options({"file": "a.parquet", "on": "k", "schema": "k STRING, v BIGINT"}, tmp_path)
+    assert lookup.table.schema.field("v").type == pa.int64()
+    with pytest.raises(OptionError, match="column 'v' holds int32 but is declared string"):
+        Lookup.from_options({"file": "a.parquet", "on": "k", "schema": "k STRING, v STRING"}, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "complaint"),
+    [
+        ("k,v\na,x\n", {"schema": "k STRING, v INT"}, r"lookup file .*a\.csv: column 'v' is declared int32 but holds 'x'"),
+        ("k,v\na,x\n", {"schema": "k STRING, w INT"}, "column 'w' is declared int32 but the file has no such column"),
+        ("k,v\na,x\n", {"schema": "v STRING"}, "has no column 'k'"),
+        ("k,v\na,x\n", {"schema": "k STRNG"}, "unknown type 'STRNG'"),
+        ("k,v\na,x\n", {"schema": {"k": "STRING"}}, "allowed: Spark DDL such as"),
+        ("k,v\na,x\n", {"options": {"sep": "||"}}, "option sep is '||', 2 characters"),
+        ("k,v\na,x\n", {"options": {"seperator": ";"}}, "unknown option lookup.options.seperator; a csv file has header, sep"),
+        ("k,v\na,x\n", {"options": {"nullValue": 0.1}}, "lookup.options.nullValue is 0.1; allowed: a text, in quotes"),
+        ("k,v\na,x\n", {"options": [1]}, "allowed: a mapping"),
+        ("k,v\na,x\n", {"options": {"encoding": "latin-17"}}, "unknown encoding"),
+        ("k,v\na,x\n", {"options": {"header": False}}, "name its columns in lookup.schema"),
+        ("", {}, "has no row with the names of its columns"),
+        (b"k,v\na,M\xfcnchen\n", {}, "line 2 is no text in UTF-8"),
+        ('k,v\n"a,x\n', {}, "line 2: a quoted value has no end"),
+    ],
+)
+def test_lookup_that_cannot_be_read_is_refused(
+    tmp_path: Path, data: str | bytes, options: dict[str, Any], complaint: str
+) -> None:
+    (tmp_path / "a.csv").write_bytes(data.encode() if isinstance(data, str) else data)
+    with pytest.raises(OptionError) as refused:
+        Lookup.from_options({"file": "a.csv", "on": "k"} | options, tmp_path)
+    assert complaint.replace(r"a\.csv", "a.csv").rpartition(".*")[2] in str(refused.value)
+
+
+def test_sum_of_texts_names_the_declaration(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("k,lat,n\na,40.10,1\nb,40.1,2\n")
+    operator = load("enrich", tmp_path)(lookup={"file": "a.csv", "on": "k"}, add={"x": "lat + n"})
+    operator.base_dir = tmp_path
+    with pytest.raises(ExpressionError, match=r"texts of lookup file a\.csv are lat: declare numbers in lookup\.schema"):
+        operator.prepare({"in": pa.schema([("k", pa.string())])}, ())
