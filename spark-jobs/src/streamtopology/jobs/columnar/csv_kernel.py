@@ -102,12 +102,7 @@ def _copy_quoted(
 def _is_null(value: np.ndarray, null: np.ndarray, is_empty_null: bool) -> bool:
     if value.shape[0] == 0:
         return is_empty_null
-    if value.shape[0] != null.shape[0]:
-        return False
-    for place in range(null.shape[0]):
-        if value[place] != null[place]:
-            return False
-    return True
+    return value.shape[0] == null.shape[0] and bool(np.all(value == null))
 
 
 @nb.njit(cache=True, nogil=True)
