@@ -18,9 +18,9 @@ from streamtopology.jobs.connectors.sources.text_stream import TextStream
 from streamtopology.jobs.lazy import LazyModule
 
 if TYPE_CHECKING:
-    from streamtopology.jobs.connectors.sources import csv_kernel
+    from streamtopology.jobs.columnar import csv_kernel
 else:
-    csv_kernel = LazyModule("streamtopology.jobs.connectors.sources.csv_kernel")
+    csv_kernel = LazyModule("streamtopology.jobs.columnar.csv_kernel")
 
 _NO_CHARACTER = 256
 _MOST_SHOWN = 60

@@ -10,7 +10,7 @@ import pyarrow.json as pa_json
 
 from streamtopology.jobs.connectors.sources.conform import SchemaMismatchError, conform
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceSpec
-from streamtopology.jobs.connectors.sources.json_values import BadJson, columns_of_lines
+from streamtopology.jobs.connectors.sources.json_values import JsonLineError, columns_of_lines
 from streamtopology.jobs.connectors.sources.text_stream import TextStream
 from streamtopology.jobs.connectors.sources.text_values import parsed
 from streamtopology.jobs.connectors.sources.time_patterns import TimePatterns
@@ -55,7 +55,7 @@ def _rows(block: bytes, declared: pa.Schema, with_texts: pa.Schema, times: TimeP
         table = pa.table(
             columns_of_lines(block, declared, times, number), schema=pa.schema([f.with_nullable(True) for f in declared])
         )
-    except BadJson as error:
+    except JsonLineError as error:
         raise _mismatch(place, declared, error) from error
     return conform(table, declared, place)
 
@@ -66,7 +66,7 @@ def _by_arrow(block: bytes, schema: pa.Schema) -> pa.Table:
     return pa_json.read_json(pa.BufferReader(block), whole, options)
 
 
-def _mismatch(place: str, declared: pa.Schema, error: BadJson) -> SchemaMismatchError:
+def _mismatch(place: str, declared: pa.Schema, error: JsonLineError) -> SchemaMismatchError:
     where = f"{place}: line {error.line}" if error.line else place
     if error.column is None:
         return SchemaMismatchError(f"{where}: JSON parse error: {error}")

@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from streamtopology.jobs.connectors.sources.conform import SchemaMismatchError
 from streamtopology.jobs.connectors.sources.text_values import from_texts
 from streamtopology.jobs.connectors.sources.time_patterns import TimePatterns
 
@@ -29,17 +30,16 @@ _NO_NUMBERS = {
 """Texts that are values of DOUBLE and FLOAT to Spark, too."""
 
 
-class BadJson(ValueError):
+class JsonLineError(SchemaMismatchError):
     """A text that is no JSON, or a value of another type than the declared one; `line` is 0 where it is unknown."""
 
     def __init__(self, message: str, column: str | None = None, line: int = 0) -> None:
-        super().__init__(message)
-        self.column = column
+        super().__init__(message, column)
         self.line = line
 
 
 def columns_of_lines(block: bytes, declared: pa.Schema, times: TimePatterns, number: int) -> list[pa.Array]:
-    """The declared columns of a block of lines of which the first has the `number`. Raises BadJson."""
+    """The declared columns of a block of lines of which the first has the `number`. Raises JsonLineError."""
     lines = [line for line in block.split(b"\n") if line.strip()]
     try:
         rows = json.loads(b"[%s]" % b",".join(lines), parse_float=Decimal)
@@ -57,7 +57,7 @@ def columns_of_lines(block: bytes, declared: pa.Schema, times: TimePatterns, num
     return columns
 
 
-def _first_fault(block: bytes, number: int) -> BadJson:
+def _first_fault(block: bytes, number: int) -> JsonLineError:
     for place, line in enumerate(block.split(b"\n"), number):
         if not line.strip():
             continue
@@ -65,20 +65,22 @@ def _first_fault(block: bytes, number: int) -> BadJson:
         try:
             row = json.loads(line)
         except json.JSONDecodeError as error:
-            return BadJson(f"{error.msg} at character {error.colno}, in {begin}; each line is one object", line=place)
+            return JsonLineError(f"{error.msg} at character {error.colno}, in {begin}; each line is one object", line=place)
         if type(row) is not dict:
-            return BadJson(f"each line is one object, and this one begins {begin}", line=place)
-    return BadJson("each line is one object")
+            return JsonLineError(f"each line is one object, and this one begins {begin}", line=place)
+    return JsonLineError("each line is one object")
 
 
-def _first_misfit(values: list[Any], field: pa.Field, block: bytes, times: TimePatterns, number: int, error: str) -> BadJson:
+def _first_misfit(
+    values: list[Any], field: pa.Field, block: bytes, times: TimePatterns, number: int, error: str
+) -> JsonLineError:
     lines = [place for place, line in enumerate(block.split(b"\n"), number) if line.strip()]
     for place, value in zip(lines, values, strict=True):
         try:
             _array([value], field.type, times)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as reason:
-            return BadJson(f"{_shown(value)} does not fit: {reason}", field.name, place)
-    return BadJson(error, field.name)
+            return JsonLineError(f"{_shown(value)} does not fit: {reason}", field.name, place)
+    return JsonLineError(error, field.name)
 
 
 def _shown(value: Any) -> str:

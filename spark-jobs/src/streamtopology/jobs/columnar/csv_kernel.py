@@ -1,0 +1,113 @@
+"""A loop over the bytes of csv text, compiled; loaded only for files with quotes or comments."""
+
+from __future__ import annotations
+
+import numba as nb
+import numpy as np
+
+NO_END, TEXT_AFTER_END = 1, 2
+_NEWLINE, _RETURN, _SPACE, _TAB = 10, 13, 32, 9
+
+
+@nb.njit(cache=True, nogil=True)
+def plain_records(
+    data: np.ndarray,
+    out: np.ndarray,
+    separator: int,
+    quote: int,
+    escape: int,
+    comment: int,
+    keeps_empty: np.ndarray,
+    null: np.ndarray,
+    is_last: bool,
+) -> tuple[int, int, int, int]:
+    """Write the whole records of `data` (uint8[n], it begins with a record) to `out`, as long at least.
+
+    Characters above 255 are none. Within quotes `escape` before a quote or itself goes, and a quote is written twice. The
+    quotes around `null` go, and those around nothing in columns that do not keep empty texts. Returns the bytes of `data`
+    read, those written, the fault (0: none) and its place.
+    """
+    size = data.shape[0]
+    at = written = column = 0
+    read = kept = 0  # up to the end of the last whole record
+    while at < size:
+        if column == 0 and data[at] == comment:
+            at = _end_of_value(data, at, _NEWLINE) + 1
+            if at <= size:
+                read, kept = at, written
+            continue
+        if data[at] == quote:
+            start, opened = written, at
+            at, written, is_closed = _copy_quoted(data, out, at, written, quote, escape, is_last)
+            if not is_closed:
+                return read, kept, NO_END if is_last else 0, opened
+            if _is_null(out[start + 1 : written], null, column < keeps_empty.shape[0] and not keeps_empty[column]):
+                written = _move_back(out, start, written)
+            else:
+                out[written] = quote
+                written += 1
+            while at < size and data[at] in (_SPACE, _TAB) and data[at] != separator:
+                at += 1
+            if at < size and data[at] != separator and data[at] != _NEWLINE and data[at] != _RETURN:
+                return read, kept, TEXT_AFTER_END, at
+        else:
+            end = _end_of_value(data, at, separator)
+            out[written : written + end - at] = data[at:end]
+            at, written = end, written + end - at
+        if at < size:
+            is_within = data[at] == separator
+            out[written] = data[at]
+            at, written, column = at + 1, written + 1, column + 1 if is_within else 0
+            if not is_within:
+                read, kept = at, written
+    return (size, written, 0, 0) if is_last else (read, kept, 0, 0)
+
+
+@nb.njit(cache=True, nogil=True)
+def _end_of_value(data: np.ndarray, at: int, separator: int) -> int:
+    while at < data.shape[0] and data[at] != separator and data[at] != _NEWLINE and data[at] != _RETURN:
+        at += 1
+    return at
+
+
+@nb.njit(cache=True, nogil=True)
+def _copy_quoted(
+    data: np.ndarray, out: np.ndarray, at: int, written: int, quote: int, escape: int, is_last: bool
+) -> tuple[int, int, bool]:
+    """Copy a quoted value but for its last quote. Returns the places after it, and False if its end is not there."""
+    size = data.shape[0]
+    out[written] = quote
+    at, written = at + 1, written + 1
+    while at < size:
+        following = data[at + 1] if at + 1 < size else -1
+        is_pair = (data[at] == escape and following in (quote, escape)) or (data[at] == quote and following == quote)
+        if is_pair:
+            out[written] = following
+            written += 1
+            if following == quote:
+                out[written] = quote
+                written += 1
+            at += 2
+        elif following == -1 and not is_last:
+            return at, written, False
+        elif data[at] == quote:
+            return at + 1, written, True
+        else:
+            out[written] = data[at]
+            at, written = at + 1, written + 1
+    return at, written, False
+
+
+@nb.njit(cache=True, nogil=True)
+def _is_null(value: np.ndarray, null: np.ndarray, is_empty_null: bool) -> bool:
+    if value.shape[0] == 0:
+        return is_empty_null
+    return value.shape[0] == null.shape[0] and bool(np.all(value == null))
+
+
+@nb.njit(cache=True, nogil=True)
+def _move_back(out: np.ndarray, start: int, written: int) -> int:
+    """Take the quote at `start` away. Returns the end of what was written after it."""
+    for place in range(start, written - 1):
+        out[place] = out[place + 1]
+    return written - 1
