@@ -46,14 +46,15 @@ def _sum_int_at(target: np.ndarray, slots: np.ndarray, values: np.ndarray) -> in
 def _sum_signed_rows(target: np.ndarray, slots: np.ndarray, values: np.ndarray) -> int:
     """Add rows of integers of up to 64 bits; returns the first row of which a sum does not fit into the target, or -1."""
     for i in range(slots.shape[0]):
+        signs = lost = np.int64(0)  # gathered over the row, so that its additions are made several at once
         for j in range(values.shape[1]):
             before, value = np.int64(target[slots[i], j]), np.int64(values[i, j])
             after = before + value
-            if ((before ^ after) & (value ^ after)) < 0:
-                return i
             target[slots[i], j] = after
-            if np.int64(target[slots[i], j]) != after:
-                return i
+            signs |= (before ^ after) & (value ^ after)
+            lost |= after ^ np.int64(target[slots[i], j])
+        if signs < 0 or lost != 0:
+            return i
     return -1
 
 
