@@ -172,6 +172,18 @@ def test_sink_that_has_its_batch_again_may_leave(folder: Path) -> None:
     assert not flow.checkpoint.publications.known()
 
 
+def test_notes_go_with_the_commits_that_they_are_about(folder: Path) -> None:
+    flow, sinks, _ = stopped_at_batch_1(folder, OSError("never"))
+    flow.checkpoint.publications.exported("a", 1, "there")
+    sinks["a"].in_the_way = None
+    flow.start(manifest_of(folder, "a", "b"))
+    for value in range(5):
+        flow.batch(s=rows_of(value))
+    flow.checkpoint.collect_garbage()
+    assert not flow.checkpoint.publications.known()
+    assert sorted(sinks["a"].batches) == [0, 2, 3, 4, 5, 6]
+
+
 def real(folder: Path, flow: Flow, **paths: str) -> Publisher:
     """The publisher of a new process, to folders."""
     made = manifest_of(folder, *paths)
