@@ -56,10 +56,17 @@ def rows_of(*values: int) -> pa.Table:
     return pa.table({"v": pa.array(values, pa.int64())})
 
 
+def write_file(folder: Path, *sinks: str) -> None:
+    """The manifest of the commands, which has a name of its own: commands of one name exclude each other on a machine."""
+    made = manifest_of(folder, *sinks)
+    made["metadata"]["name"] = "failing-sinks"
+    (folder / "t.yaml").write_text(yaml.safe_dump(made))
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "t.yaml").write_text(yaml.safe_dump(manifest_of(tmp_path, "a", "b")))
+    write_file(tmp_path, "a", "b")
     return tmp_path
 
 
@@ -80,7 +87,7 @@ def stopped_at_batch_1(folder: Path, why: Exception) -> tuple[Flow, dict[str, Fi
 
 def exported(folder: Path) -> list[int]:
     (file,) = folder.iterdir()
-    assert file.name == "flow-a-batch-000000001.parquet"
+    assert file.name == "failing-sinks-a-batch-000000001.parquet"
     return sorted(pq.read_table(file)["v"].to_pylist())
 
 
@@ -148,7 +155,7 @@ def test_rows_that_parquet_cannot_hold_are_exported_as_arrow(folder: Path) -> No
         (folder / "checkpoint" / staged).unlink()
         stage(folder / "checkpoint" / staged, rows.schema, [rows])
     assert main(["state", "export-batch", "t.yaml", "--sink", "a", "--to", "out"]) == 0
-    with pa.ipc.open_stream((folder / "out/flow-a-batch-000000001.arrow").read_bytes()) as reader:
+    with pa.ipc.open_stream((folder / "out/failing-sinks-a-batch-000000001.arrow").read_bytes()) as reader:
         assert set(reader.read_all()["u"].to_pylist()) == {7}
 
 
@@ -156,7 +163,7 @@ def test_sink_with_a_waiting_batch_cannot_leave_the_manifest(folder: Path) -> No
     flow, sinks, _ = stopped_at_batch_1(folder, OSError("never"))
     with pytest.raises(SinkError, match=r"sink 'a' is not in the manifest any more, and batch 1 .* MANIFEST --sink a"):
         flow.start(manifest_of(folder, "b"))
-    (folder / "t.yaml").write_text(yaml.safe_dump(manifest_of(folder, "b")))
+    write_file(folder, "b")
     assert main(["state", "export-batch", "t.yaml", "--sink", "a", "--to", "out"]) == 0
     flow.start(manifest_of(folder, "b"))
     flow.batch(s=rows_of(4))
@@ -170,6 +177,18 @@ def test_sink_that_has_its_batch_again_may_leave(folder: Path) -> None:
     flow.start(manifest_of(folder, "a", "b"))
     flow.start(manifest_of(folder, "b"))
     assert not flow.checkpoint.publications.known()
+
+
+def test_notes_go_with_the_commits_that_they_are_about(folder: Path) -> None:
+    flow, sinks, _ = stopped_at_batch_1(folder, OSError("never"))
+    flow.checkpoint.publications.exported("a", 1, "there")
+    sinks["a"].in_the_way = None
+    flow.start(manifest_of(folder, "a", "b"))
+    for value in range(5):
+        flow.batch(s=rows_of(value))
+    flow.checkpoint.collect_garbage()
+    assert not flow.checkpoint.publications.known()
+    assert sorted(sinks["a"].batches) == [0, 2, 3, 4, 5, 6]
 
 
 def real(folder: Path, flow: Flow, **paths: str) -> Publisher:

@@ -23,6 +23,7 @@ from streamtopology.jobs.connectors.sinks.messages import messages
 from streamtopology.jobs.connectors.sinks.registry import proof, takes
 from streamtopology.jobs.connectors.sinks.takes import UnwritableValue
 from streamtopology.jobs.errors import TopologyFailed
+from streamtopology.jobs.runtime.preflight import examine
 from streamtopology.topology import ManifestError
 
 INTS = pa.array([1, 2], pa.int64())
@@ -318,3 +319,51 @@ def test_batches_with_other_dictionaries_reach_the_sink(tmp_path: Path, format_:
     lines = out.read_text().split("\n") if format_ == "json" else []
     words = [line[6:-2] for line in lines if line] or pq.read_table(out)["w"].to_pylist()
     assert sorted(words) == sorted(f"word {v}" for v in range(300))
+
+
+def findings(folder: Path, made: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """The problems and the doubts of a manifest about its sinks."""
+    pq.write_table(rows_of(1), folder / "rows.parquet")
+    made["spec"]["sources"][0]["options"]["path"] = str(folder / "rows.parquet")
+    (folder / "t.yaml").write_text(json.dumps(made))
+    found = examine(folder / "t.yaml")
+    return [str(each) for each in found.problems], [str(each) for each in found.doubts if "spec.sinks" in str(each)]
+
+
+def test_rows_of_a_sink_of_late_rows_are_those_of_its_inputs(tmp_path: Path) -> None:
+    windows = {
+        "name": "hourly",
+        "inputs": ["s"],
+        "grouping": {"policy": "fields", "key": "k"},
+        "run": "window-aggregate",
+        "with": {"time": "at", "size": "1h", "aggregates": {"n": "count()"}},
+        "late": "late",
+    }
+    kafka = {"format": "kafka", "options": {"kafka.bootstrap.servers": "localhost:1", "topic": "t"}}
+    sinks = [{"name": "late", "input": "hourly", **kafka}, {"name": "out", "input": "hourly", "format": "memory"}]
+    schema = "k BIGINT, v BIGINT, value ARRAY<STRING>, at TIMESTAMP"
+    made = manifest([windows], {"s": schema}, sinks=sinks, watermarks={"s": {"column": "at", "delay": "1s"}})
+    rows = pa.table({"k": [1], "v": [1], "value": [["a"]], "at": pa.array([0], pa.timestamp("us", "UTC"))})
+    pq.write_table(rows, tmp_path / "late.parquet")
+    problems, _ = findings(tmp_path, made)
+    assert any(text.startswith("spec.sinks[0].input: sink 'late' (kafka)") and "column 'value'" in text for text in problems)
+    assert not any("spec.sinks[1]" in text for text in problems)
+
+
+@pytest.mark.parametrize(
+    ("format_", "names", "finding"),
+    [
+        ("parquet", ["k", "K"], "has the columns 'k' and 'K', which Spark and DuckDB take for one"),
+        ("kafka", ["key", "value", "total"], "sends the columns key and value alone, not 'total'"),
+    ],
+)
+def test_columns_that_readers_may_miss_are_a_warning(tmp_path: Path, format_: str, names: list[str], finding: str) -> None:
+    made = manifest_of(tmp_path, "Named", format_)
+    named = f"class Named(Operator):\n    output = pa.schema([(name, pa.int64()) for name in {names}])\n"
+    (tmp_path / "own.py").write_text(f"{OWN}\n\n{named}")
+    if format_ == "kafka":
+        made["spec"]["sinks"][0]["options"] = {"kafka.bootstrap.servers": "localhost:1", "topic": "t"}
+    problems, doubts = findings(tmp_path, made)
+    assert not [text for text in problems if "spec.sinks" in text], problems
+    (doubt,) = [text for text in doubts if "rows of operator" in text]
+    assert finding in doubt

@@ -89,16 +89,19 @@ def _encode_parquet(rows: pa.RecordBatch) -> None:
     write_parquet(pa.Table.from_batches([rows]), pa.BufferOutputStream())
 
 
+def _encode_json(rows: pa.RecordBatch) -> None:
+    for part in slices(rows):
+        json_rows(part)
+
+
 def _json_refuses(kind: pa.DataType) -> str | None:
     if pa.types.is_dictionary(kind):
         return None
     if twice := twice_in_structs(kind):
         return f"{twice}, of which a JSON object would keep one; rename one"
-    return (
-        None
-        if _is_plain(kind) or _is_made_of_parts(kind) or pa.types.is_interval(kind)
-        else f"there is no JSON for it; {_CAST}"
-    )
+    if _is_plain(kind) or _is_made_of_parts(kind) or pa.types.is_interval(kind):
+        return None
+    return f"there is no JSON for it; {_CAST}"
 
 
 def _twice(schema: pa.Schema) -> Iterator[str]:
@@ -117,7 +120,8 @@ def _message_columns(schema: pa.Schema) -> pa.Schema:
 
 
 def _encode_messages(rows: pa.RecordBatch) -> None:
-    message_columns(rows)
+    for part in slices(rows):
+        message_columns(part)
 
 
 def _check_size(rows: pa.RecordBatch, most: int, where: str) -> None:
@@ -149,7 +153,7 @@ def _longest_possible(rows: pa.RecordBatch) -> float:
 
 
 PARQUET = Takes(_parquet_refuses, _encode_parquet, _parquet_columns, _check_parquet)
-JSON = Takes(_json_refuses, json_rows, _twice, check_times)
+JSON = Takes(_json_refuses, _encode_json, _twice, check_times)
 CONSOLE = Takes(_anything, lambda rows: None, is_checked=lambda kind: False)  # it prints what it cannot spell as its type
 MEMORY = CONSOLE
 
@@ -162,7 +166,7 @@ def kafka(sink: topology.Sink, schema: pa.Schema) -> Takes:
         _check_size(rows, most, where)
 
     if VALUE not in schema.names:
-        return Takes(_json_refuses, json_rows, _twice, check_times, prove)
+        return Takes(_json_refuses, _encode_json, _twice, check_times, prove)
     return Takes(
         _message_refuses,
         _encode_messages,
