@@ -256,7 +256,7 @@ def test_pattern_of_a_reader_fits_no_draft(folder: Path, monkeypatch: pytest.Mon
     sync: Callable[[Path], None] = module._sync
 
     def look(path: Path) -> None:
-        (count,) = duckdb.sql("SELECT count(*) FROM 'out/**/*.parquet'").fetchall()[0]
+        ((count,),) = duckdb.connect().execute("SELECT count(*) FROM 'out/**/*.parquet'").fetchall()
         seen.append(count)
         sync(path)
 
