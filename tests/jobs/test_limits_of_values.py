@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from support.connectors import read
@@ -339,12 +339,14 @@ TEXTS = st.text("aeK\0\u0301", max_size=3).flatmap(
 ) | st.sampled_from(["ﬀ", "ff", "İ", "K", "k", "\u212a", "ß", "ss", ""])
 
 
+@settings(max_examples=12)
 @given(st.lists(TEXTS | st.none(), min_size=1, max_size=8), st.sampled_from(["mixed", "partial-key"]))
 @example(["é", "e\u0301", "a", "a\0", "", None], "partial-key")
 def test_texts_are_one_key_only_if_their_bytes_are_equal(texts: list[str | None], policy: str) -> None:
     assert counted(pa.array(texts, pa.string()), "STRING", policy) == Counter(texts)
 
 
+@settings(max_examples=12)
 @given(st.lists(st.binary(max_size=3) | st.none(), min_size=1, max_size=8), st.sampled_from(["mixed", "partial-key"]))
 @example([b"\xff", b"\xff\0", b"", b"\0", None, "é".encode(), "é".encode("latin1")], "mixed")
 def test_bytes_of_any_value_are_keys(keys: list[bytes | None], policy: str) -> None:
