@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Generator
 from pathlib import Path
 
@@ -34,6 +35,14 @@ def _fail_if_skipped(report: pytest.TestReport | pytest.CollectReport) -> None:
         why = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
         report.outcome = "failed"
         report.longrepr = f"{report.nodeid} did not run, which counts as failed in CI. {why}"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def commands_of_its_own() -> Generator[None]:
+    """A folder of this process for the sockets of commands: topologies of one name exclude each other on a machine."""
+    with tempfile.TemporaryDirectory(prefix="st-") as folder, pytest.MonkeyPatch.context() as environment:
+        environment.setenv("XDG_RUNTIME_DIR", folder)
+        yield
 
 
 SHARED = ("cluster", "kafka_broker", "s3_server", "api_server")
