@@ -15,7 +15,7 @@ from streamtopology.contract.phases import Phase
 from streamtopology.contract.reason_text import describe
 from streamtopology.contract.reasons import SOURCE
 from streamtopology.jobs.observe.fair_share import Loads, recent_loads
-from streamtopology.jobs.observe.figures import RECENT_BATCHES, recent_rate, working_seconds
+from streamtopology.jobs.observe.figures import RECENT_BATCHES, working_seconds
 from streamtopology.jobs.observe.formatting import shown_name
 from streamtopology.jobs.observe.history import History
 from streamtopology.jobs.observe.outcome import WARMUP_BATCHES, BatchOutcome
@@ -89,9 +89,9 @@ def _held_up(history: History, loads: Loads, tolerance: float) -> str:
 
 def _limit(batches: Sequence[BatchOutcome], loads: Loads) -> str:
     """A clause on the limit of the throughput."""
-    recent = [batch for batch in batches[-RECENT_BATCHES:] if batch.rows]
-    fixed = median(1 - working_seconds(batch) / batch.seconds for batch in recent if batch.seconds > 0) if recent else 0.0
-    if fixed >= _FIXED_COST and recent_rate(batches) is not None:
+    recent = [batch for batch in batches[-RECENT_BATCHES:] if batch.rows and batch.seconds > 0]
+    fixed = median(1 - working_seconds(batch) / batch.seconds for batch in recent) if recent else 0.0
+    if fixed >= _FIXED_COST:
         return f"; {percent(fixed)} of a batch is fixed cost: larger batches would help, routing would not"
     stage = limiting_stage(loads)
     return "" if stage is None else f"; limited by {'the source' if stage == SOURCE else shown_name(stage)}"
