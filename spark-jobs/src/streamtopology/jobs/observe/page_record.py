@@ -50,7 +50,9 @@ class PageRecord:
 
     def _take(self, history: History) -> None:
         """Take note of the batches and re-routings that are new."""
-        topology = self._topology()  # outside of the lock: its owner may hold one of its own while it calls
+        if history.totals.batches == self._seen and history.rerouting_count == self._seen_changes:
+            return
+        topology = self._topology()  # ahead of the lock: its owner may hold one of its own while it calls
         tolerance = (topology.rebalance if topology is not None else Rebalance()).tolerance
         with self._lock:
             self._seen, batches = history.batches_since(self._seen)
