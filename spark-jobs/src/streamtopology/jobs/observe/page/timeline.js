@@ -14,6 +14,7 @@ let drawn = null; // the batches drawn, and the numbers at both ends of the axis
 
 const path = (points) => (points.length ? `M${points.map(([x, y]) => `${x.toFixed(1)} ${y.toFixed(1)}`).join('L')}` : '');
 const rateOf = (batch) => batch.rows / batch.seconds;
+const round = (at) => rate(at).replace(/\.?0*(?= )/, (zeros) => (zeros.startsWith('.') ? '' : zeros));
 const slotsOf = (batch) => Object.keys(batch.loads ?? {});
 
 function ticks(most, about) {
@@ -120,7 +121,7 @@ function throughput(page, frame) {
   const { fed, x, y, isSmall } = frame;
   const bound = page.bound_rows_per_second;
   const parts = [
-    ticks(frame.top, isSmall ? 3 : 4).map((at) => rule(frame, y(at), at, at ? rate(at).replace(/\.?0+(?= |$)/, '') : '0')),
+    ticks(frame.top, isSmall ? 3 : 4).map((at) => rule(frame, y(at), at, round(at))),
     svg('text', { class: 'name', x: 0, y: 11 }, 'rows/s'),
   ];
   if (bound) {
