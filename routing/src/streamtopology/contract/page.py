@@ -20,6 +20,9 @@ PAGE_VERSION = 1
 MOST_LABEL = 256
 """Characters of a key that are passed on."""
 
+MOST_SHORT_LABEL = 32
+"""Of the heaviest key of each executor."""
+
 
 class PageFormatError(UnreadableData):
     """The answer is no value of a page, damaged, or of another version; the message says which, and what to do."""
@@ -73,7 +76,7 @@ class ExecutorClass:
 
 @dataclass(frozen=True)
 class HeaviestKey:
-    """The heaviest key of an executor. `share`: of the rows that it has of this operator."""
+    """The heaviest key of an executor. `label`: at most 32 characters; `share`: of the rows that it has of this operator."""
 
     operator: str
     label: str

@@ -7,7 +7,7 @@ capacities. A load of 1 is just that. The mean of the busy seconds, as `imbalanc
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from statistics import fmean, median
@@ -63,18 +63,35 @@ class Loads:
 NOTHING = Loads({}, {}, {})
 
 
-def batch_loads(batch: BatchOutcome) -> Loads:
+@dataclass(frozen=True)
+class MeasuredBatch:
+    """The work of one batch. `estimated`: stage -> slot -> rows/s, by the controller."""
+
+    number: int
+    epoch: int
+    rows: int
+    work: Mapping[str, StageWork]
+    estimated: Mapping[str, Mapping[int, float]]
+
+
+def measure(batch: BatchOutcome) -> MeasuredBatch:
+    """Sum up the reports of a batch by stage and slot."""
+    return MeasuredBatch(batch.number, batch.epoch, batch.rows, _work_of(batch), _estimated(batch))
+
+
+def batch_loads(batch: MeasuredBatch) -> Loads:
     """The loads of one batch."""
-    return _loads(_work_of(batch), batch)
+    return _loads(batch.work, batch.estimated)
 
 
-def recent_loads(batches: Sequence[BatchOutcome]) -> Loads:
+def recent_loads(batches: Sequence[MeasuredBatch]) -> Loads:
     """The loads now: medians over the last `RECENT_BATCHES` batches with rows, as far as they are of the newest epoch."""
     fed = [batch for batch in batches[-RECENT_BATCHES:] if batch.rows]
     if not fed:
         return NOTHING
-    each = [_work_of(batch) for batch in fed if batch.epoch == fed[-1].epoch]
-    return _loads({stage: _medians(work.get(stage, {}) for work in each) for stage in each[-1]}, fed[-1])
+    newest = fed[-1]
+    same = [batch.work for batch in fed if batch.epoch == newest.epoch]
+    return _loads({stage: _medians([work.get(stage, {}) for work in same]) for stage in newest.work}, newest.estimated)
 
 
 def stage_load(work: StageWork, estimated: Mapping[int, float]) -> StageLoad:
@@ -90,8 +107,7 @@ def stage_load(work: StageWork, estimated: Mapping[int, float]) -> StageLoad:
     return StageLoad(fair, capacities, {slot: done.seconds / fair for slot, done in work.items()} if fair else {})
 
 
-def _loads(work: Mapping[str, StageWork], newest: BatchOutcome) -> Loads:
-    estimated = _estimated(newest)
+def _loads(work: Mapping[str, StageWork], estimated: Mapping[str, Mapping[int, float]]) -> Loads:
     judged = {
         stage: stage_load(done, estimated.get(stage, {}))
         for stage, done in work.items()
@@ -112,11 +128,13 @@ def _work_of(batch: BatchOutcome) -> Mapping[str, StageWork]:
     running = ((one.operator, one.slot, Work(one.rows, one.busy_seconds)) for one in batch.reports)
     for stage, slot, done in chain(reading, running):
         at = work.setdefault(stage, {})
-        at[slot] = at.get(slot, Work()) + done
+        at[slot] = at[slot] + done if slot in at else done
     return work
 
 
-def _medians(works: Iterable[StageWork]) -> StageWork:
+def _medians(works: Sequence[StageWork]) -> StageWork:
+    if len(works) == 1:
+        return works[0]
     by_slot: defaultdict[int, list[Work]] = defaultdict(list)
     for work in works:
         for slot, done in work.items():

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamtopology.contract.page import MOST_LABEL, HeaviestKey, Key, KeySummary, Owner
+from streamtopology.contract.page import MOST_LABEL, MOST_SHORT_LABEL, HeaviestKey, Key, KeySummary, Owner
 from streamtopology.contract.reasons import PARTIAL
 from streamtopology.jobs.observe.fair_share import Loads
 from streamtopology.jobs.observe.outcome import BatchOutcome
@@ -62,7 +62,7 @@ def heaviest_of(slot: int, batch: BatchOutcome, loads: Loads) -> HeaviestKey | N
         at = int(report.heavy_rows.argmax())
         share = min(1.0, float(report.heavy_rows[at]) / rows.rows)
         if best is None or share > best.share:
-            best = HeaviestKey(stage.removesuffix(PARTIAL), report.heavy_labels[at][:MOST_LABEL], rounded(share))
+            best = HeaviestKey(stage.removesuffix(PARTIAL), report.heavy_labels[at][:MOST_SHORT_LABEL], rounded(share))
     return best
 
 

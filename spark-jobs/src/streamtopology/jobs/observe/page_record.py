@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from streamtopology.contract.page import Batch
+from streamtopology.jobs.observe.fair_share import MeasuredBatch, measure
 from streamtopology.jobs.observe.figures import RECENT_BATCHES
 from streamtopology.jobs.observe.history import History, Reconfiguration
 from streamtopology.jobs.observe.outcome import BatchOutcome
@@ -35,7 +36,7 @@ class PageRecord:
         self._lock = threading.Lock()
         self._seen = 0
         self._seen_changes = 0
-        self._recent: deque[BatchOutcome] = deque(maxlen=RECENT_BATCHES)
+        self._recent: deque[MeasuredBatch] = deque(maxlen=RECENT_BATCHES)
         self._batches: deque[Batch] = deque(maxlen=MOST_BATCHES)
         self._balance: Balance | None = None
         self._reasons: dict[int, str] = {}
@@ -44,7 +45,7 @@ class PageRecord:
     def page(self, standing: Standing, since: int) -> dict[str, Any]:
         """The JSON value now, with the batches after the number `since`."""
         with self._lock:
-            recorded = Recorded(tuple(self._batches), self._balance, dict(self._reasons))
+            recorded = Recorded(tuple(self._batches), self._balance, tuple(self._recent), dict(self._reasons))
         page = build_page(self._history, standing, recorded, self._topology(), self._run, self._clock(), since)
         return page.to_wire()
 
@@ -57,8 +58,9 @@ class PageRecord:
         with self._lock:
             self._seen, batches = history.batches_since(self._seen)
             for batch in batches:
-                self._recent.append(batch)
-                self._batches.append(timeline_batch(batch))
+                measured = measure(batch)
+                self._recent.append(measured)
+                self._batches.append(timeline_batch(batch, measured))
                 self._balance = judge(self._balance, tuple(self._recent), tolerance)
             self._seen_changes, changes = history.reconfigurations_since(self._seen_changes)
             if changes:

@@ -8,7 +8,7 @@ from streamtopology.contract.formatting import counted, duration, percent, size
 from streamtopology.contract.page import Rerouting
 from streamtopology.contract.reason_text import describe
 from streamtopology.contract.reasons import SOURCE, EpochCause
-from streamtopology.jobs.observe.fair_share import Loads, recent_loads
+from streamtopology.jobs.observe.fair_share import Loads, measure, recent_loads
 from streamtopology.jobs.observe.figures import RECENT_BATCHES
 from streamtopology.jobs.observe.formatting import shown_name
 from streamtopology.jobs.observe.history import History, Reconfiguration
@@ -41,7 +41,7 @@ def why(change: Change, before: Sequence[BatchOutcome], names: Mapping[int, str]
     """The reason in a sentence with figures. `before`: the batches ahead of the epoch; `names`: executor by slot."""
     reason = change[0].reason
     same = [batch for batch in before if batch.epoch == before[-1].epoch]
-    loads = recent_loads(same)
+    loads = recent_loads([measure(batch) for batch in same[-RECENT_BATCHES:]])
     if reason.cause is not EpochCause.REBALANCED or not loads.by_slot:
         text = describe(reason) or "the manifest changed"
         return f"{text[0].upper()}{text[1:]}."
@@ -81,7 +81,7 @@ def _changed_speed(batches: Sequence[BatchOutcome], loads: Loads, names: Mapping
     """A clause on the executor whose speed changed within these batches of one epoch."""
     if len(batches) < _JUDGED_BATCHES:
         return ""
-    early = recent_loads(batches[1 : 1 + RECENT_BATCHES])
+    early = recent_loads([measure(batch) for batch in batches[1 : 1 + RECENT_BATCHES]])
     changed = {slot: times for slot, times in changed_speeds(early, loads).items() if slot in names}
     if not changed:
         return ""

@@ -18,7 +18,7 @@ from streamtopology.contract.page import (
     Page,
 )
 from streamtopology.contract.reason_text import describe
-from streamtopology.jobs.observe.fair_share import Loads, batch_loads, recent_loads
+from streamtopology.jobs.observe.fair_share import Loads, MeasuredBatch, batch_loads, recent_loads
 from streamtopology.jobs.observe.figures import recent_rate
 from streamtopology.jobs.observe.history import History, SlotInfo
 from streamtopology.jobs.observe.outcome import BatchOutcome
@@ -54,16 +54,17 @@ _BINS = 100
 
 @dataclass(frozen=True)
 class Recorded:
-    """All that is kept of the batches so far. `reasons`: by epoch, why the routing changed."""
+    """All that is kept of the batches so far. `recent`: the newest; `reasons`: by epoch, why the routing changed."""
 
     batches: Sequence[Batch] = ()
     balance: Balance | None = None
+    recent: Sequence[MeasuredBatch] = ()
     reasons: Mapping[int, str] | None = None
 
 
-def timeline_batch(batch: BatchOutcome) -> Batch:
+def timeline_batch(batch: BatchOutcome, measured: MeasuredBatch) -> Batch:
     """The batch as the timeline draws it."""
-    loads = {slot: rounded(load) for slot, load in sorted(batch_loads(batch).by_slot.items())}
+    loads = {slot: rounded(load) for slot, load in sorted(batch_loads(measured).by_slot.items())}
     many = len(loads) > ONE_BY_ONE
     return Batch(
         number=batch.number,
@@ -84,7 +85,7 @@ def build_page(
 ) -> Page:
     """The value at `now`, with the batches after the number `since`. `topology`: None before it is known."""
     last = history.last
-    loads = recent_loads(history.batches)
+    loads = recent_loads(recorded.recent)
     tolerance = (topology.rebalance if topology is not None else Rebalance()).tolerance
     present = {slot.index: slot for slot in history.slots if slot.present}
     names = {slot.index: slot.executor for slot in history.slots}

@@ -14,7 +14,7 @@ from streamtopology.contract.page import Verdict, VerdictState
 from streamtopology.contract.phases import Phase
 from streamtopology.contract.reason_text import describe
 from streamtopology.contract.reasons import SOURCE
-from streamtopology.jobs.observe.fair_share import Loads, recent_loads
+from streamtopology.jobs.observe.fair_share import Loads, MeasuredBatch, recent_loads
 from streamtopology.jobs.observe.figures import RECENT_BATCHES, working_seconds
 from streamtopology.jobs.observe.formatting import shown_name
 from streamtopology.jobs.observe.history import History
@@ -35,7 +35,7 @@ class Balance:
     since_batch: int
 
 
-def judge(former: Balance | None, batches: Sequence[BatchOutcome], tolerance: float) -> Balance | None:
+def judge(former: Balance | None, batches: Sequence[MeasuredBatch], tolerance: float) -> Balance | None:
     """The state after the newest of `batches`; None before it can be judged.
 
     An executor holds the others up from twice the tolerance, until all are within the tolerance again. The first batches of
@@ -80,7 +80,7 @@ def _held_up(history: History, loads: Loads, tolerance: float) -> str:
     worst = max(loads.by_slot, key=lambda slot: loads.by_slot[slot])
     over = sum(load > 1 + tolerance for load in loads.by_slot.values())
     name, share = names.get(worst, f"slot {worst}"), f"{loads.by_slot[worst]:.1f} × its fair share"
-    if len(names) <= _ONE_BY_ONE or over <= max(1, len(loads.by_slot) // 20):
+    if len(loads.by_slot) <= _ONE_BY_ONE or over <= max(1, len(loads.by_slot) // 20):
         text = f"{name} holds the others up: {share}"
     else:
         text = f"{over:,} of {len(loads.by_slot):,} executors are beyond the tolerance, {name} most: {share}"
