@@ -223,7 +223,7 @@ def test_page_of_many_executors_keeps_its_size(executors: int):
     made = many_batch(0, executors, slow=3, stages=stages, keys=keys)
     light = many_batch(0, min(executors, 2 * ONE_BY_ONE), 3, stages[:1])
     for number in range(MOST_BATCHES):
-        history.batch_done(replace(light if number < MOST_BATCHES - 2 else made, number=number))
+        history.batch_done(replace(light if number < MOST_BATCHES - 5 else made, number=number))
     for epoch in range(60):
         history.rerouted(reconfiguration(epoch=epoch, batch=MOST_BATCHES))
     for number in range(20):

@@ -74,7 +74,8 @@ def refusal(headers: Message, names: Collection[str]) -> Refused | None:
             "open it by one of these",
         )
     origins = headers.get_all("Origin", [])
-    if any(urlsplit(origin).netloc.lower() != hosts[0].lower() for origin in origins):
+    own = {f"{scheme}://{hosts[0]}".lower() for scheme in ("http", "https")}
+    if any(origin.lower() not in own for origin in origins):
         return Refused(HTTPStatus.FORBIDDEN, "the page answers to no other site")
     return None
 

@@ -41,6 +41,7 @@ class PageRecord:
         self._balance: Balance | None = None
         self._reasons: dict[int, str] = {}
         history.listen(self._take)
+        self._take(history)
 
     def page(self, standing: Standing, since: int) -> dict[str, Any]:
         """The JSON value now, with the batches after the number `since`."""
