@@ -206,8 +206,8 @@ class FolderLife:
 
     def _rows_of(self, path: str) -> list[tuple[Any, ...]]:
         """The rows of a file with the values of its folders."""
-        said = dict(part.split("=", 1) for part in path.split("/")[:-1] if "=" in part)
-        values = tuple(partition_value(column, said[column]) for column in self._layout)
+        named = dict(part.split("=", 1) for part in path.split("/")[:-1] if "=" in part)
+        values = tuple(partition_value(column, named[column]) for column in self._layout)
         return [(*row, *values) for row in self._files[path]]
 
 

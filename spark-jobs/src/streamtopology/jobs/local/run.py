@@ -301,7 +301,7 @@ def process(run: TopologyRun, history: History, port: int = 0, manifest: Path | 
         "address": lambda: status.url,
     }
     with ControlServer(run.router.topology.name, handlers), status:
-        history.served_at(f"{status.url}/stats")
+        history.served_at(f"{status.url}/")
         run.stream()
 
 
