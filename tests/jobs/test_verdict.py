@@ -61,6 +61,12 @@ def test_batches_of_a_former_epoch_do_not_count():
     assert judged([2.0] * 6 + [1.0], [1] * 6 + [2])[-1] == Balance(False, 6)
 
 
+def test_slow_first_batches_of_an_epoch_do_not_turn_the_verdict():
+    states = judged([1.0] * 5 + [1.5, 1.5, 1.5], [1] * 5 + [2] * 3)
+    assert states[-2] == Balance(False, WARMUP_BATCHES - 1)
+    assert states[-1] == Balance(True, 7)
+
+
 def test_first_batches_begin_no_verdict():
     assert judged([3.0] * WARMUP_BATCHES)[: WARMUP_BATCHES - 1] == [None] * (WARMUP_BATCHES - 1)
 

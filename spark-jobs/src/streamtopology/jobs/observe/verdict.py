@@ -23,6 +23,9 @@ from streamtopology.jobs.observe.outcome import WARMUP_BATCHES, BatchOutcome
 _FIXED_COST = 0.45
 """The share of a batch from which its fixed cost is worth a sentence."""
 
+_TURNING_BATCHES = 3
+"""Batches of one epoch from which their median is no single slow batch."""
+
 _ONE_BY_ONE = 64
 """Executors up to which the most loaded is named alone."""
 
@@ -38,8 +41,9 @@ class Balance:
 def judge(former: Balance | None, batches: Sequence[MeasuredBatch], tolerance: float) -> Balance | None:
     """The state after the newest of `batches`; None before it can be judged.
 
-    An executor holds the others up from twice the tolerance, until all are within the tolerance again. The first batches of
-    a run, whose kernels compile, begin nothing: give it those since the start, or the newest `RECENT_BATCHES`.
+    An executor holds the others up from twice the tolerance, in the median of `_TURNING_BATCHES` of one epoch at least, until
+    all are within the tolerance again. The first batches of a run, whose kernels compile, begin nothing: give it those since
+    the start, or the newest `RECENT_BATCHES`.
     """
     highest = recent_loads(batches).highest
     if highest is None or len(batches) < WARMUP_BATCHES:
@@ -47,6 +51,9 @@ def judge(former: Balance | None, batches: Sequence[MeasuredBatch], tolerance: f
     was_held_up = former is not None and former.held_up
     held_up = highest > 1 + tolerance * (1 if was_held_up else 2)
     if former is not None and held_up == was_held_up:
+        return former
+    newest = [batch for batch in batches if batch.rows and batch.epoch == batches[-1].epoch]
+    if held_up and len(newest) < _TURNING_BATCHES:
         return former
     return Balance(held_up, batches[-1].number)
 
