@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 from prometheus_client import CollectorRegistry
 from support.histories import run
-from support.page_histories import HOSTILE, flights, many, recorded, standing_of
+from support.page_histories import FLIGHTS, HOSTILE, flights, many, recorded, standing_of
 
 from streamtopology.contract.environment import PAGE_HOSTS
 from streamtopology.contract.page import read_page
@@ -25,6 +25,7 @@ from streamtopology.jobs.observe.http_server import StatusServer
 from streamtopology.jobs.observe.page_record import PageRecord
 from streamtopology.jobs.observe.stats import build_stats
 from streamtopology.jobs.pods.environment import DriverEnvironment
+from streamtopology.topology import parse, problems_in_pods
 
 MOST_BYTES = 150_000
 SOURCE = Path(http_page.__file__).parent / "page"
@@ -178,6 +179,12 @@ def test_head_has_the_headers_of_get_and_no_body(server: StatusServer, path: str
     head, _, body = received.partition(b"\r\n\r\n")
     assert b"Content-Length: " in head
     assert body == b""
+
+
+def test_manifest_may_name_the_hosts_of_the_page():
+    env = [{"name": PAGE_HOSTS, "value": "flights.example.com"}]
+    given = {**FLIGHTS, "spec": {**FLIGHTS["spec"], "driver": {"pod": {"env": env}}}}
+    assert [problem for problem in problems_in_pods(parse(given)) if "env" in problem.path] == []
 
 
 def test_pods_take_the_names_of_the_page_from_their_environment():
