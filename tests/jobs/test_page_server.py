@@ -41,7 +41,7 @@ def serving(record: PageRecord, history: History) -> StatusServer:
     )
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def server() -> Iterator[StatusServer]:
     history = run(6)
     with serving(recorded(history, flights()), history) as running:

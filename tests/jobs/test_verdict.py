@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
+from statistics import median
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.histories import CAPACITIES, HASHED, SLOTS, outcome, run
 from support.page_histories import many
 
@@ -42,6 +46,19 @@ def judged(loads: Sequence[float], epochs: Sequence[int] | None = None) -> list[
 def test_load_that_hovers_at_the_tolerance_does_not_turn_the_verdict():
     states = judged([1.0] * 5 + [1.07, 1.10, 1.06, 1.12, 1.09, 1.15, 1.05] * 6)
     assert states[-1] == Balance(False, WARMUP_BATCHES - 1)
+
+
+@given(st.lists(st.sampled_from([1.0, 1.05, 1.1, 1.15, 1.25, 1.6]), min_size=3, max_size=30))
+def test_verdict_turns_only_from_one_threshold_to_the_other(loads: list[float]):
+    states = judged(loads)
+    for end, (before, after) in enumerate(pairwise(states), 1):
+        recent = median(loads[max(0, end - 4) : end + 1])
+        if before is not None and after is not None and before != after:
+            assert (recent > 1 + 2 * TOLERANCE) if after.held_up else (recent <= 1 + TOLERANCE + 0.01)
+        if after is not None and recent > 1 + 2.2 * TOLERANCE and end >= 2:
+            assert after.held_up
+        if after is not None and recent <= 1:
+            assert not after.held_up
 
 
 def test_executor_holds_the_others_up_from_twice_the_tolerance_until_within_it():

@@ -3,7 +3,8 @@ const SVG = 'http://www.w3.org/2000/svg';
 
 export const byId = (id) => document.getElementById(id);
 
-const wanted = (children) => children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false);
+const isWanted = (child) => child !== null && child !== undefined && child !== false;
+const wanted = (children) => children.flat(Infinity).filter(isWanted);
 
 function fill(node, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {

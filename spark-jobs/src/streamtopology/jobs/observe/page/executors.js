@@ -28,7 +28,8 @@ export function drawExecutors(page) {
   }
   const ordered = [...page.executors].sort((a, b) => (loadOf(b) ?? 0) - (loadOf(a) ?? 0));
   patch(byId('executors-summary'), summary(page, ordered));
-  patch(byId('executors-body'), page.distribution ? distribution(page, ordered) : [table(page, page.executors, true), legend(page)]);
+  patch(byId('executors-body'),
+    page.distribution ? distribution(page, ordered) : [table(page, page.executors, true), legend(page)]);
 }
 
 function summary(page, ordered) {
@@ -38,7 +39,8 @@ function summary(page, ordered) {
   const total = page.distribution?.total ?? page.executors.length;
   if (!isKnown(load)) return `Too few rows to judge${at}.`;
   if (!isOver(page, worst)) {
-    return `No executor of ${count(total)} is more than ${percent(Math.max(page.tolerance ?? 0, load - 1))} above its fair share${at}.`;
+    const most = percent(Math.max(page.tolerance ?? 0, load - 1));
+    return `No executor of ${count(total)} is more than ${most} above its fair share${at}.`;
   }
   const others = ordered.slice(1).map((executor) => busyOf(page, executor));
   const waiting = page.distribution
@@ -47,7 +49,8 @@ function summary(page, ordered) {
   const isSlow = isKnown(worst.speed) && worst.speed < SLOW;
   const key = worst.heaviest;
   return [
-    html('b', { class: 'warn' }, worst.name), ` works ${seconds(busyOf(page, worst))} on a batch${at}, ${times(load)} its fair share${waiting}`,
+    html('b', { class: 'warn' }, worst.name),
+    ` works ${seconds(busyOf(page, worst))} on a batch${at}, ${times(load)} its fair share${waiting}`,
     isSlow && ` It is ${percent(worst.speed)} as fast as the fastest, with ${worst.cpu} CPU.`,
     key && key.share > HOT_KEY && state.stage !== SOURCE &&
       [' One key, ', keyText(key.label, 24), `, is ${percent(key.share)} of its rows in ${key.operator}.`],
@@ -97,7 +100,8 @@ function bars(page, executor, fair, most) {
     at += executor.busy[stage] ?? 0;
     return html('i', { class: `part ${tint(page, stage)}`, place: { left: share(from), width: share(at - from) } });
   });
-  return html('span', { class: 'lane', 'aria-hidden': 'true' }, parts, fair > 0 && html('i', { class: 'fair', place: { left: share(fair) } }));
+  const balanced = fair > 0 && html('i', { class: 'fair', place: { left: share(fair) } });
+  return html('span', { class: 'lane', 'aria-hidden': 'true' }, parts, balanced);
 }
 
 function distribution(page, ordered) {
@@ -125,7 +129,11 @@ function histogram(page) {
       x: x(edges[bin]), width: Math.max(1, x(edges[1]) - 1),
       y: base - (40 * Math.sqrt(n)) / most, height: (40 * Math.sqrt(n)) / most,
     }));
-    return [svg('text', { class: 'ink', x: 0, y: base - 46 }, name), svg('line', { x1: 0, x2: width, y1: base, y2: base }), bins];
+    return [
+      svg('text', { class: 'ink', x: 0, y: base - 46 }, name),
+      svg('line', { x1: 0, x2: width, y1: base, y2: base }),
+      bins,
+    ];
   });
   const ticks = [0, 1, 2, 3, 4].filter((load) => load <= edges[last]);
   const text = `median ${times(quantiles[2])}, nine of ten below ${times(quantiles[3])}, most ${times(quantiles[4])}`;

@@ -25,7 +25,7 @@ export function drawFlow(page) {
     svg('svg', { height, viewBox: `0 0 ${width} ${height}`, role: 'img', 'aria-label': `${text}.` },
       page.edges.map((edge) => line(edge, places, most)),
       page.edges.map((edge) => label(page, edge, places, width)),
-      page.nodes.map((node) => (isOperator(node) ? operator(page, node, places.get(node.name)) : end(node, places.get(node.name))))));
+      page.nodes.map((node) => (isOperator(node) ? operator : end)(page, node, places.get(node.name)))));
 }
 
 /* Each node one rank below the lowest of those that it reads; within a rank in the order of their middles. */
@@ -76,7 +76,8 @@ function label(page, edge, places, width) {
   const { x1, y1, x2, y2 } = ends(edge, places);
   const [x, y] = [(x1 + x2) / 2, (y1 + y2) / 2 + 4];
   const isAlone = page.edges.filter((other) => other.to === edge.to || other.from === edge.from).length === 1;
-  const details = [edge.key.length > 0 && `by ${edge.key.join(', ')}`, isKnown(edge.stays) && `${percent(edge.stays)} stay local`];
+  const key = edge.key.length > 0 && `by ${edge.key.join(', ')}`;
+  const details = [key, isKnown(edge.stays) && `${percent(edge.stays)} stay local`];
   const detail = details.filter(Boolean).join(', ');
   return [
     svg('text', { class: 'flow', x: x + (isAlone ? 12 : 0), y, 'text-anchor': isAlone ? 'start' : 'middle' },
@@ -104,7 +105,7 @@ function operator(page, node, place) {
     isWide && node.entries > 0 && text('detail', right, 51, `${plural(node.entries, 'key')} placed`));
 }
 
-function end(node, place) {
+function end(page, node, place) {
   const note = node.limits ? 'limits' : node.format;
   return svg('g', {},
     svg('rect', { class: `box end ${node.limits ? 'limit' : ''}`, ...place, rx: 7 }),

@@ -73,7 +73,8 @@ async function poll() {
     notice(Date.now() - restartedAt < NOTICE_MILLISECONDS ? 'The driver has restarted: this is its new run.' : '');
   } catch (wrong) {
     misses += 1;
-    const since = heardAt ? `No answer for ${Math.round((Date.now() - heardAt) / 1000)} s; the figures are from then` : 'No answer yet';
+    const silent = Math.round((Date.now() - heardAt) / 1000);
+    const since = heardAt ? `No answer for ${silent} s; the figures are from then` : 'No answer yet';
     if (misses > 1 || !heardAt) notice(`${since} (${wrong.message}).`);
   }
   schedule(Math.min(SLOWEST_MILLISECONDS, POLL_MILLISECONDS * 1.6 ** Math.min(6, misses)));

@@ -59,14 +59,15 @@ export function drawReroutings(page) {
   const list = reroutings(page).reverse();
   patch(byId('reroutings-note'), list.length ? `${plural(list[0].number, 're-routing')}, newest first` : '');
   if (!list.length) {
-    patch(byId('reroutings-body'), html('p', { class: 'empty' }, page.judgement ? `None yet: ${page.judgement}.` : noReroutings(page.mode)));
+    patch(byId('reroutings-body'), html('p', { class: 'empty' }, noReroutings(page)));
     return;
   }
   const attributes = { class: 'cards', tabindex: list.length > 2 ? 0 : null, 'aria-label': 'Re-routings, newest first' };
   patch(byId('reroutings-body'), html('ol', attributes, list.map((one) => card(page, one))));
 }
 
-function noReroutings(mode) {
+function noReroutings({ judgement, mode }) {
+  if (judgement) return `None yet: ${judgement}.`;
   if (mode && mode !== 'Auto') return `None: rebalance.mode is ${mode}.`;
   return 'None yet. When an executor is beyond the tolerance and moving keys pays, the next batch runs by a new routing.';
 }
@@ -118,13 +119,19 @@ export function drawKeys(page) {
         column('Key'), column('Operator', 'optional'), column('Share', 'right'), column('Rows/s', 'right optional'),
         column('Executor'), column('Routed by', 'optional'), column('State', 'right optional'))),
       html('tbody', {}, page.keys.map((key) => keyRow(key, most))))),
-    html('p', { class: 'note' }, page.keys_of.map((one) =>
-      `${one.operator}: the ${one.top} heaviest of ${count(one.total)} keys are ${percent(one.share)} of its rows`).join('; ')));
+    html('p', { class: 'note' }, page.keys_of.map(keySummary).join('; ')));
+}
+
+function keySummary({ operator, top, total, share }) {
+  const heaviest = top === 1 ? `the heaviest of ${count(total)} keys is` : `the ${top} heaviest of ${count(total)} keys are`;
+  return `${operator}: ${heaviest} ${percent(share)} of its rows`;
 }
 
 function keyRow(key, most) {
   const isSplit = key.owned_by > 1;
-  const owner = (one) => html('span', { class: 'owner' }, one.executor, isSplit && html('span', { class: 'tag' }, percent(one.share)));
+  const tag = (text) => html('span', { class: 'tag' }, text);
+  const owner = (one) => html('span', { class: 'owner' }, one.executor, isSplit && tag(percent(one.share)));
+  const place = key.entry ? 'an entry of its own' : 'its bucket';
   const others = key.owned_by - key.owners.length;
   return html('tr', {},
     html('td', { class: 'key' }, keyCell(key)),
@@ -132,8 +139,8 @@ function keyRow(key, most) {
     html('td', { class: 'right' }, percent(key.share, 1),
       html('span', { class: 'share', 'aria-hidden': 'true' }, html('i', { place: width(key.share / most) }))),
     html('td', { class: 'right optional' }, rate(key.rows_per_second)),
-    html('td', {}, key.owners.map(owner), others > 0 && html('span', { class: 'tag' }, `and ${others} more`)),
-    html('td', { class: 'optional tag' }, isSplit ? `split over ${key.owned_by}` : key.entry ? 'an entry of its own' : 'its bucket'),
+    html('td', {}, key.owners.map(owner), others > 0 && tag(`and ${others} more`)),
+    html('td', { class: 'optional tag' }, isSplit ? `split over ${key.owned_by}` : place),
     html('td', { class: 'right optional' }, size(key.state_bytes)));
 }
 

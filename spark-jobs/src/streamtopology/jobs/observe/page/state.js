@@ -15,12 +15,14 @@ export const state = {
 };
 
 /* The re-routings with their numbers, oldest first. */
-export const reroutings = (page) => page.reroutings.map((one, index) => ({ ...one, number: index + 1 + page.reroutings_before }));
+export const reroutings = (page) =>
+  page.reroutings.map((one, index) => ({ ...one, number: index + 1 + page.reroutings_before }));
 
 /* An executor holds the others up from twice the tolerance, until it is within the tolerance again: as the verdict has it. */
 export const limit = (page) => 1 + (page.tolerance ?? 0) * (page.verdict.state === 'act' ? 1 : 2);
 
-export const executorName = (page, slot) => page.executors.find((one) => String(one.slot) === String(slot))?.name ?? `slot ${slot}`;
+export const executorName = (page, slot) =>
+  page.executors.find((one) => String(one.slot) === String(slot))?.name ?? `slot ${slot}`;
 
 export function stageName(stage) {
   if (stage === ALL) return 'all work';

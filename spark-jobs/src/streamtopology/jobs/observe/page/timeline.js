@@ -126,11 +126,13 @@ function throughput(page, frame) {
   ];
   if (bound) {
     const steps = fed.filter((batch) => batch.bound).map((batch) => [x(batch.number), y(batch.bound)]);
-    parts.push(svg('path', { class: 'bound', d: path([...(steps.length ? steps : [[LEFT, y(bound)]]), [frame.end, y(bound)]]) }));
+    const start = steps.length ? steps : [[LEFT, y(bound)]];
+    parts.push(svg('path', { class: 'bound', d: path([...start, [frame.end, y(bound)]]) }));
     const place = isSmall ? { x: frame.end, y: y(bound) - 5, 'text-anchor': 'end' } : { x: frame.end + 6, y: y(bound) + 4 };
     parts.push(svg('text', place, 'bound'));
   }
-  const smooth = fed.map((batch, index) => [x(batch.number), y(median(fed.slice(Math.max(0, index - 2), index + 3).map(rateOf)))]);
+  const around = (index) => fed.slice(Math.max(0, index - 2), index + 3);
+  const smooth = fed.map((batch, index) => [x(batch.number), y(median(around(index).map(rateOf)))]);
   const radius = isSmall ? 1.6 : 2;
   parts.push(fed.map((batch) =>
     svg('circle', { class: 'point', cx: x(batch.number).toFixed(1), cy: y(rateOf(batch)).toFixed(1), r: radius })));
@@ -147,30 +149,36 @@ function loads(page, frame) {
   const { lowY, lowTop, highest } = frame;
   const tolerance = page.tolerance ?? 0;
   const overY = lowY(limit(page));
-  const band = { x: LEFT, width: frame.inner, y: lowY(1 + tolerance), height: Math.max(1, lowY(1 - tolerance) - lowY(1 + tolerance)) };
+  const bandY = lowY(1 + tolerance);
+  const band = { x: LEFT, width: frame.inner, y: bandY, height: Math.max(1, lowY(1 - tolerance) - bandY) };
   const spread = frame.list.filter((batch) => batch.spread);
   return [
     svg('rect', { class: 'tolerance', ...band }),
     [0, 1, 2, 3, 4].filter((at) => at <= highest).map((at) => rule(frame, lowY(at), at, at)),
     svg('clipPath', { id: 'over' }, svg('rect', { x: 0, y: 0, width: frame.width, height: overY })),
     spread.length ? bands(page, frame, spread) : lines(page, frame, overY),
-    svg('text', { class: 'name', x: 0, y: lowTop - 9 }, frame.isSmall ? 'load, 1 = fair share' : 'load of each executor, 1 = fair share'),
+    svg('text', { class: 'name', x: 0, y: lowTop - 9 }, `load${frame.isSmall ? '' : ' of each executor'}, 1 = fair share`),
   ];
 }
 
 function bands(page, frame, spread) {
   const { x, lowY } = frame;
   const at = (quantile) => spread.map((batch) => [x(batch.number), lowY(batch.spread[quantile])]);
-  const area = (least, most, kind, isClipped) =>
-    svg('path', { class: kind, 'clip-path': isClipped ? 'url(#over)' : null, d: `${path([...at(most), ...at(least).reverse()])}Z` });
+  const area = (least, most, kind, clipPath = null) =>
+    svg('path', { class: kind, 'clip-path': clipPath, d: `${path([...at(most), ...at(least).reverse()])}Z` });
   const newest = spread.at(-1).spread;
   const names = [
     [lowY(newest[4]), `most ${times(newest[4])}`, newest[4] > limit(page)],
     [lowY(newest[2]), 'median', false],
     [lowY(newest[0]), `least ${times(newest[0])}`, false],
   ];
-  return [area(0, 4, 'band'), area(1, 3, 'band middle'), area(2, 4, 'band over', true), svg('path', { class: 'median', d: path(at(2)) }),
-    !frame.isSmall && labels(names, frame)];
+  return [
+    area(0, 4, 'band'),
+    area(1, 3, 'band middle'),
+    area(2, 4, 'band over', 'url(#over)'),
+    svg('path', { class: 'median', d: path(at(2)) }),
+    !frame.isSmall && labels(names, frame),
+  ];
 }
 
 function lines(page, frame, overY) {

@@ -60,7 +60,8 @@ export function clip(text, most) {
 
 /* Control, invisible and direction characters, and blanks at either end: shown as escapes and signs, never as themselves. */
 const HARMFUL = new RegExp(
-  '[\\u0000-\\u001f\\u007f-\\u009f\\u00ad\\u061c\\u200b\\u200c\\u200e\\u200f\\u2028-\\u202e\\u2060-\\u206f\\ufeff\\ufff9-\\ufffb]' +
+  '[\\u0000-\\u001f\\u007f-\\u009f\\u00ad\\u061c\\u200b\\u200c\\u200e\\u200f\\u2028-\\u202e\\u2060-\\u206f' +
+    '\\ufeff\\ufff9-\\ufffb]' +
     '|(?<!\\p{Extended_Pictographic}\\ufe0f?)\\u200d|^[\\u0020\\u00a0]+|[\\u0020\\u00a0]+$', 'gu');
 
 function escaped(text) {
