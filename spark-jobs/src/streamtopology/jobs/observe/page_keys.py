@@ -27,11 +27,11 @@ class Weighed:
     stage: str
     hash: int
     label: str
+    state_bytes: int
     rows: int
     of_rows: int
     seconds: float
     by_slot: Mapping[int, int]
-    state_bytes: int
 
 
 def heavy_keys(batch: BatchOutcome, loads: Loads) -> Sequence[Weighed]:
@@ -79,21 +79,37 @@ def _heaviest(stage: str, reports: Sequence[LoadReport], busy: float) -> Sequenc
     if not len(hashes):
         return ()
     rows = np.concatenate([report.heavy_rows for report in reports])
+    of = np.repeat(np.arange(len(reports)), [len(report.heavy_hashes) for report in reports])
     unique, inverse = np.unique(hashes, return_inverse=True)
     sums = np.bincount(inverse, weights=rows, minlength=len(unique))
     of_rows = sum(report.rows for report in reports)
-    chosen = np.argsort(-sums, kind="stable")[:MOST_KEYS]
-    return [_weighed(stage, int(unique[at]), int(sums[at]), of_rows, busy, reports) for at in chosen if sums[at] > 0]
+    weighed: list[Weighed] = []
+    for chosen in np.argsort(-sums, kind="stable")[:MOST_KEYS]:
+        holders = [reports[at] for at in of[inverse == chosen]]
+        key, total = int(unique[chosen]), int(sums[chosen])
+        if total > 0:
+            seconds = busy * total / of_rows if of_rows else 0.0
+            weighed.append(
+                Weighed(stage, key, *_label_and_state(key, holders), total, of_rows, seconds, _by_slot(key, holders))
+            )
+    return weighed
 
 
-def _weighed(stage: str, key: int, rows: int, of_rows: int, busy: float, reports: Sequence[LoadReport]) -> Weighed:
-    by_slot: dict[int, int] = {}
-    label, held = "", 0
-    for report in reports:
-        for at in np.flatnonzero(report.heavy_hashes == np.uint64(key)):
-            by_slot[report.slot] = by_slot.get(report.slot, 0) + int(report.heavy_rows[at])
-            label, held = report.heavy_labels[at], held + int(report.heavy_bytes[at])
-    return Weighed(stage, key, label, rows, of_rows, busy * rows / of_rows if of_rows else 0.0, by_slot, held)
+def _place(key: int, report: LoadReport) -> int:
+    """The index of a key that the report has: they are sorted by hash."""
+    return int(np.searchsorted(report.heavy_hashes, np.uint64(key)))
+
+
+def _label_and_state(key: int, holders: Sequence[LoadReport]) -> tuple[str, int]:
+    label = holders[-1].heavy_labels[_place(key, holders[-1])]
+    return label, sum(int(report.heavy_bytes[_place(key, report)]) for report in holders)
+
+
+def _by_slot(key: int, holders: Sequence[LoadReport]) -> Mapping[int, int]:
+    rows: dict[int, int] = {}
+    for report in holders:
+        rows[report.slot] = rows.get(report.slot, 0) + int(report.heavy_rows[_place(key, report)])
+    return rows
 
 
 def _key(key: Weighed, batch: BatchOutcome, names: Mapping[int, str], routing: Epoch | None) -> Key:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from streamtopology.contract.page import Batch
-from streamtopology.jobs.observe.fair_share import MeasuredBatch, measure
+from streamtopology.jobs.observe.fair_share import MeasuredBatch, measure, recent_loads
 from streamtopology.jobs.observe.figures import RECENT_BATCHES
 from streamtopology.jobs.observe.history import History, Reconfiguration
 from streamtopology.jobs.observe.outcome import BatchOutcome
+from streamtopology.jobs.observe.page_keys import Weighed, heavy_keys
 from streamtopology.jobs.observe.page_reroutings import by_epoch, why
 from streamtopology.jobs.observe.page_state import MOST_BATCHES, Recorded, build_page, timeline_batch
 from streamtopology.jobs.observe.stats import Standing
@@ -40,15 +41,26 @@ class PageRecord:
         self._batches: deque[Batch] = deque(maxlen=MOST_BATCHES)
         self._balance: Balance | None = None
         self._reasons: dict[int, str] = {}
+        self._keys: Sequence[Weighed] = ()
+        self._keys_of: int | None = None
         history.listen(self._take)
         self._take(history)
 
     def page(self, standing: Standing, since: int) -> dict[str, Any]:
         """The JSON value now, with the batches after the number `since`."""
         with self._lock:
-            recorded = Recorded(tuple(self._batches), self._balance, tuple(self._recent), dict(self._reasons))
+            recent = tuple(self._recent)
+            keys = self._heavy_keys(recent)
+            recorded = Recorded(tuple(self._batches), self._balance, recent, keys, dict(self._reasons))
         page = build_page(self._history, standing, recorded, self._topology(), self._run, self._clock(), since)
         return page.to_wire()
+
+    def _heavy_keys(self, recent: Sequence[MeasuredBatch]) -> Sequence[Weighed]:
+        """The heaviest keys of the newest batch, found once for all who ask: that takes long with many executors."""
+        last = self._history.last
+        if last is not None and last.number != self._keys_of:
+            self._keys_of, self._keys = last.number, heavy_keys(last, recent_loads(recent))
+        return self._keys
 
     def _take(self, history: History) -> None:
         """Take note of the batches and re-routings that are new."""

@@ -24,7 +24,7 @@ from streamtopology.jobs.observe.history import History, SlotInfo
 from streamtopology.jobs.observe.outcome import BatchOutcome
 from streamtopology.jobs.observe.page_figures import rounded, spread
 from streamtopology.jobs.observe.page_graph import edges_of, nodes_of
-from streamtopology.jobs.observe.page_keys import heaviest_of, heavy_keys, page_keys
+from streamtopology.jobs.observe.page_keys import Weighed, heaviest_of, page_keys
 from streamtopology.jobs.observe.page_reroutings import reroutings
 from streamtopology.jobs.observe.speeds import speeds
 from streamtopology.jobs.observe.stats import Standing
@@ -54,11 +54,15 @@ _BINS = 100
 
 @dataclass(frozen=True)
 class Recorded:
-    """All that is kept of the batches so far. `recent`: the newest; `reasons`: by epoch, why the routing changed."""
+    """All that is kept of the batches so far. `recent`: the newest; `reasons`: by epoch, why the routing changed.
+
+    `keys`: the heaviest of the newest batch.
+    """
 
     batches: Sequence[Batch] = ()
     balance: Balance | None = None
     recent: Sequence[MeasuredBatch] = ()
+    keys: Sequence[Weighed] = ()
     reasons: Mapping[int, str] | None = None
 
 
@@ -92,7 +96,7 @@ def build_page(
     by_slot = {slot: load for slot, load in loads.by_slot.items() if slot in present}
     many = len(present) > ONE_BY_ONE
     changes, before = reroutings(history, recorded.reasons or {})
-    keys = page_keys(heavy_keys(last, loads), last, names, standing.routing) if last is not None else ((), ())
+    keys = page_keys(recorded.keys, last, names, standing.routing) if last is not None else ((), ())
     return Page(
         run=run,
         now=now,
