@@ -18,6 +18,7 @@ from streamtopology.contract.page import (
     Page,
 )
 from streamtopology.contract.reason_text import describe
+from streamtopology.contract.reasons import PARTIAL, SOURCE
 from streamtopology.jobs.observe.fair_share import Loads, MeasuredBatch, batch_loads, recent_loads
 from streamtopology.jobs.observe.figures import recent_rate
 from streamtopology.jobs.observe.history import History, SlotInfo
@@ -114,7 +115,7 @@ def build_page(
         idle_seconds=rounded(history.idle_seconds),
         judgement=describe(history.hold) if history.hold is not None else None,
         last_batch=_last_batch(last) if last else None,
-        stages=tuple(loads.work),
+        stages=_stages(loads.work, history.policies),
         classes=_classes(present.values()),
         executors=_executors(present, by_slot, loads, last, many),
         distribution=_distribution(present, by_slot, tolerance) if many and by_slot else None,
@@ -131,6 +132,13 @@ def build_page(
 
 def _last_batch(batch: BatchOutcome) -> LastBatch:
     return LastBatch(batch.rows, rounded(batch.seconds), batch.committed_at, batch.attempt, batch.moving)
+
+
+def _stages(worked: Iterable[str], operators: Iterable[str]) -> tuple[str, ...]:
+    """The stages that worked: the source, then in the order of the operators, parts of keys ahead of their merge."""
+    order = [SOURCE, *(stage for name in operators for stage in (name + PARTIAL, name))]
+    place = {stage: index for index, stage in enumerate(order)}
+    return tuple(sorted(worked, key=lambda stage: place.get(stage, len(order))))
 
 
 def _classes(present: Iterable[SlotInfo]) -> tuple[ExecutorClass, ...]:
