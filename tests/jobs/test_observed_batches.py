@@ -9,6 +9,7 @@ from urllib.request import Request, urlopen
 import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
+from support.histories import no_page
 
 from streamtopology.contract.phases import Phase
 from streamtopology.contract.reasons import EpochCause, EpochReason
@@ -82,7 +83,7 @@ def standing(executors: int, operators: tuple[str, ...]) -> Standing:
 def test_the_answer_to_a_restarted_controller_keeps_its_budget_at_100_executors():
     operators = ("first", "second", "third")
     run, stands = history(100, operators, 40), standing(100, operators)
-    with StatusServer(CollectorRegistry(), lambda asked: build_stats(run, stands, asked), run.is_ready) as server:
+    with StatusServer(CollectorRegistry(), lambda asked: build_stats(run, stands, asked), no_page, run.is_ready) as server:
         request = Request(f"{server.url}/stats?{FIRST_QUESTION.query}", headers={"Accept-Encoding": "gzip"})
         with urlopen(request) as response:
             assert response.headers["Content-Encoding"] == "gzip"

@@ -12,7 +12,7 @@ from urllib.request import Request, urlopen
 import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from support.histories import BUCKETS, CAPACITIES, HASHED, SLOTS, outcome, run
+from support.histories import BUCKETS, CAPACITIES, HASHED, SLOTS, no_page, outcome, run
 
 from streamtopology.contract.phases import Phase
 from streamtopology.contract.stats import Executor, Refusal
@@ -25,7 +25,7 @@ from streamtopology.routing.load.load_report import LoadReport, SourceReport
 
 def serving(history: History, port: int = 0) -> StatusServer:
     registry = Metrics(history).registry
-    return StatusServer(registry, lambda asked: build_stats(history, asked=asked), history.is_ready, port=port)
+    return StatusServer(registry, lambda asked: build_stats(history, asked=asked), no_page, history.is_ready, port=port)
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_metrics_are_in_the_format_of_prometheus_and_up_to_date(server: StatusSe
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
 def test_pods_of_an_ipv6_cluster_are_served_and_so_are_those_of_both(history: History):
-    with StatusServer(Metrics(history).registry, lambda _: {}, history.is_ready, EVERYWHERE_IPV6) as server:
+    with StatusServer(Metrics(history).registry, lambda _: {}, no_page, history.is_ready, EVERYWHERE_IPV6) as server:
         for host in ("[::1]", "127.0.0.1"):
             assert get(f"http://{host}:{server.port}/healthz")[1] == "ok\n"
         assert server.url == f"http://[::]:{server.port}"

@@ -73,7 +73,7 @@ def test_rerouting_line_omits_a_missing_prediction_and_operator():
 def test_in_any_terminal_the_newest_rerouting_is_in_sight(width, height, operators):
     names = ["tail", "destination", "tail.partial", *(f"op{i}" for i in range(6))][:operators]
     history = run(20, reroute_at=8, operators=names, noise=0.1)
-    history.served_at("http://127.0.0.1:4040/stats")
+    history.served_at("http://127.0.0.1:4040/")
     history.event(0.0, 19, "executor small-0 lost")
     lines = drawn(history, width, height).splitlines()
     assert max(map(len, lines)) <= width
@@ -101,12 +101,12 @@ def test_of_many_instances_the_most_loaded_are_shown():
     assert re.search(r"and \d less loaded", text)
 
 
-def test_the_address_of_the_figures_is_printed_in_both_forms():
+def test_address_of_the_page_is_printed_in_both_forms():
     history = run(2)
-    history.served_at("http://127.0.0.1:4040/stats")
-    assert "http://127.0.0.1:4040/stats" in drawn(history)
+    history.served_at("http://127.0.0.1:4040/")
+    assert "http://127.0.0.1:4040/" in drawn(history)
     lines = ProgressLines(history)
-    assert "figures: http://127.0.0.1:4040/stats" in (lines.next(0.0) or "")
+    assert "page: http://127.0.0.1:4040/" in (lines.next(0.0) or "")
     assert "4040" not in (lines.next(60.0) or ""), "once"
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 import socket
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from kubernetes import client
 from rich.console import Console
-from support.histories import run
+from support.histories import no_page, run
 from support.kube.apiserver import ApiServer
 from support.waiting import eventually
 
@@ -63,7 +64,8 @@ def driver(api_server: ApiServer, namespace: str) -> Iterator[StatusServer]:
     history = run(6, reroute_at=4)
     history.enter(Phase.DONE)
     registry = Metrics(history).registry
-    with StatusServer(registry, lambda asked: build_stats(history, asked=asked), history.is_ready, EVERYWHERE) as server:
+    answer = partial(build_stats, history)
+    with StatusServer(registry, lambda asked: answer(asked=asked), no_page, history.is_ready, EVERYWHERE) as server:
         with api_server.client() as api:
             make_service(client.CoreV1Api(api), namespace, own_address(), server.port)
         yield server

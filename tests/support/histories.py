@@ -36,6 +36,11 @@ class Clock:
         return self.now
 
 
+def no_page(since: int) -> Mapping[str, object]:
+    """The page of a server that is asked for other things."""
+    raise AssertionError(f"the page was asked for, with batches after {since}")
+
+
 def load_report(
     operator: str, instance: int, rows: int, busy_seconds: float, *, late_rows: int = 0, bad_rows: int = 0
 ) -> LoadReport:

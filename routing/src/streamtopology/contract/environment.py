@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 
 PREFIX = "STREAMTOPOLOGY_"
-"""Of our own variables; users' `env` may name none with it but `LOG_FORMAT`."""
+"""Of our own variables; users' `env` may name none with it but those in `FOR_USERS`."""
 
 LOG_FORMAT = "STREAMTOPOLOGY_LOG_FORMAT"
 """The form of a container's log lines, one of `LOG_FORMATS`."""
 
 LOG_FORMATS = ("text", "json")
+
+PAGE_HOSTS = "STREAMTOPOLOGY_PAGE_HOSTS"
+"""Host names by which browsers may open a driver's page, separated by commas; addresses and localhost always may."""
+
+FOR_USERS = (LOG_FORMAT, PAGE_HOSTS)
+"""The variables of our own that users may set."""
 
 TOPOLOGY = "STREAMTOPOLOGY_NAME"
 NAMESPACE = "STREAMTOPOLOGY_NAMESPACE"

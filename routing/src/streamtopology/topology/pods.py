@@ -151,7 +151,7 @@ def pod_problems(path: str, pod: PodSettings, kind: PodKind) -> Iterator[Problem
         yield Problem(f"{path}.terminationGracePeriodSeconds", message)
     for index, variable in enumerate(pod.env):
         name = str(variable.get("name"))
-        if name == environment.LOG_FORMAT:
+        if name in environment.FOR_USERS:
             continue
         if name.startswith(environment.PREFIX) or name in environment.RESERVED:
             yield Problem(f"{path}.env[{index}].name", f"found {name!r}, which the operator sets itself")

@@ -254,7 +254,7 @@ def texts(values: Iterable[str]) -> str:
 def reserved_env_rules() -> list[Schema]:
     owner = "which the operator sets itself"
     reserved = f"self.name.startsWith('{environment.PREFIX}') || self.name in {texts(environment.RESERVED)}"
-    holds = f"self.name == '{environment.LOG_FORMAT}' || !({reserved})"
+    holds = f"self.name in {texts(environment.FOR_USERS)} || !({reserved})"
     return [telling(holds, sentence(f"found '%s', {owner}", "self.name"), owner, ".name")]
 
 

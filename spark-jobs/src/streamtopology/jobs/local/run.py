@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+import uuid
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -28,6 +29,7 @@ from streamtopology.jobs.observe.formatting import still_unbalanced
 from streamtopology.jobs.observe.history import History
 from streamtopology.jobs.observe.http_server import StatusServer
 from streamtopology.jobs.observe.live_view import View
+from streamtopology.jobs.observe.page_record import PageRecord
 from streamtopology.jobs.observe.prometheus import Metrics
 from streamtopology.jobs.observe.run_ending import (
     Ending,
@@ -281,8 +283,13 @@ def process(run: TopologyRun, history: History, port: int = 0, manifest: Path | 
     `manifest`: the watched file, which a command that changes the run beside it names.
     """
     metrics = Metrics(history)
+    page = PageRecord(history, lambda: run.router.topology, uuid.uuid4().hex, time.time)
     status = StatusServer(
-        metrics.registry, lambda asked: build_stats(history, run.standing(), asked), history.is_ready, port=port
+        metrics.registry,
+        lambda asked: build_stats(history, run.standing(), asked),
+        lambda since: page.page(run.standing(), since),
+        history.is_ready,
+        port=port,
     )
     handlers = {
         "apply": lambda path: _announced(run, run.apply_file(path)),
@@ -294,7 +301,7 @@ def process(run: TopologyRun, history: History, port: int = 0, manifest: Path | 
         "address": lambda: status.url,
     }
     with ControlServer(run.router.topology.name, handlers), status:
-        history.served_at(f"{status.url}/stats")
+        history.served_at(f"{status.url}/")
         run.stream()
 
 

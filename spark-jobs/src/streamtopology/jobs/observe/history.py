@@ -152,7 +152,7 @@ class History:
             self._changed()
 
     def served_at(self, address: str) -> None:
-        """Take note of the address where the run's figures are served."""
+        """Take note of the address of the run's page."""
         self.address = address
         self._changed()
 

@@ -1,4 +1,4 @@
-"""The driver's window to the outside: `/metrics` for Prometheus, `/stats` for a controller, `/healthz` and `/readyz`.
+"""The driver's window to the outside: a page for people, `/metrics`, `/stats` for a controller, `/healthz` and `/readyz`.
 
 It only reads, and listens on this machine alone by default.
 """
@@ -10,7 +10,7 @@ import gzip
 import json
 import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
@@ -24,6 +24,7 @@ from prometheus_client.exposition import choose_encoder
 
 from streamtopology.contract.errors import Unavailable
 from streamtopology.contract.stats_question import Question
+from streamtopology.jobs.observe.http_page import HEADERS, PAGE, page_files, refusal
 
 LOCAL = "127.0.0.1"
 EVERYWHERE = "0.0.0.0"
@@ -31,6 +32,11 @@ EVERYWHERE_IPV6 = "::"
 """By IPv4, too, where the machine has both."""
 
 Stats = Callable[[Question], Mapping[str, Any]]
+PageOf = Callable[[int], Mapping[str, Any]]
+"""From the number of the last batch that the page knows to its value."""
+
+
+_NO_HEADERS: Mapping[str, str] = {}
 
 
 class AddressError(Unavailable):
@@ -45,15 +51,22 @@ def refuse_taken_port(port: int) -> None:
 class StatusServer:
     """Serves one run from a thread of its own between `with` and its end.
 
-    `stats` is called with the parameters of each request; `is_ready` returns whether
-    batches run. `port` 0 takes any free port; the one taken is in `port` and `url`. A given port that is taken or not permitted
-    raises `AddressError`.
+    `stats` is called with the parameters of each request, `page` with the batch that the page knows; `is_ready` returns
+    whether batches run. `names`: by which browsers may open the page, in addition to addresses and localhost. `port` 0 takes
+    any free port; the one taken is in `port` and `url`. A given port that is taken or not permitted raises `AddressError`.
     """
 
     def __init__(
-        self, registry: CollectorRegistry, stats: Stats, is_ready: Callable[[], bool], host: str = LOCAL, port: int = 0
+        self,
+        registry: CollectorRegistry,
+        stats: Stats,
+        page: PageOf,
+        is_ready: Callable[[], bool],
+        host: str = LOCAL,
+        port: int = 0,
+        names: Collection[str] = (),
     ) -> None:
-        self._http = _listening(host, port, partial(_Handler, registry, stats, is_ready))
+        self._http = _listening(host, port, partial(_Handler, registry, stats, page, is_ready, names))
         self.host = host
         self.port: int = self._http.server_address[1]
         self._thread = threading.Thread(target=self._http.serve_forever, name="status-server", daemon=True)
@@ -75,11 +88,30 @@ class StatusServer:
 class _Handler(BaseHTTPRequestHandler):
     server_version = "streamtopology"
 
-    def __init__(self, registry: CollectorRegistry, stats: Stats, is_ready: Callable[[], bool], *connection: Any) -> None:
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        stats: Stats,
+        page: PageOf,
+        is_ready: Callable[[], bool],
+        names: Collection[str],
+        *connection: Any,
+    ) -> None:
         self._registry = registry
         self._stats = stats
+        self._page = page
         self._is_ready = is_ready
+        self._names = names
         super().__init__(*connection)  # answers the request before it returns
+
+    def __getattr__(self, name: str) -> Any:
+        """The answer to methods that there are none for: the base class looks up `do_` and the method's name."""
+        if name.startswith("do_"):
+            return self._refuse_method
+        raise AttributeError(name)
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
 
     def do_GET(self) -> None:
         asked = urlsplit(self.path)
@@ -88,7 +120,7 @@ class _Handler(BaseHTTPRequestHandler):
                 encode, content_type = choose_encoder(self.headers.get("Accept", ""))
                 self._answer(HTTPStatus.OK, content_type, encode(self._registry))
             case "/stats":
-                self._answer_stats(asked.query)
+                self._answer_value(asked.query, self._stats)
             case "/healthz":
                 self._answer_text(HTTPStatus.OK, "ok")
             case "/readyz":
@@ -96,33 +128,51 @@ class _Handler(BaseHTTPRequestHandler):
                     self._answer_text(HTTPStatus.OK, "ok")
                 else:
                     self._answer_text(HTTPStatus.SERVICE_UNAVAILABLE, "not ready: no batch has run; see /stats")
+            case path if path == PAGE or path in page_files():
+                self._answer_page(path, asked.query)
             case other:
-                self._answer_text(HTTPStatus.NOT_FOUND, f"nothing at {other}; there are /metrics, /stats, /healthz and /readyz")
+                self._answer_text(
+                    HTTPStatus.NOT_FOUND,
+                    f"nothing at {other}; there are / with a page for people, /metrics, /stats, /healthz and /readyz",
+                )
 
-    def _answer_stats(self, query: str) -> None:
+    def _answer_page(self, path: str, query: str) -> None:
+        """Answer for the page, unless it is asked under a foreign name or by another site."""
+        if refused := refusal(self.headers, self._names):
+            self._answer_text(*refused, HEADERS)
+        elif path == PAGE:
+            self._answer_value(query, lambda asked: self._page(-1 if asked.since is None else asked.since), HEADERS)
+        else:
+            file = page_files()[path]
+            self._answer(HTTPStatus.OK, file.content_type, file.body, HEADERS)
+
+    def _answer_value(self, query: str, value_of: Stats, headers: Mapping[str, str] = _NO_HEADERS) -> None:
         try:
             asked = Question.read(parse_qs(query, keep_blank_values=True))
         except ValueError as wrong:
-            self._answer_text(HTTPStatus.BAD_REQUEST, str(wrong))
+            self._answer_text(HTTPStatus.BAD_REQUEST, str(wrong), headers)
             return
-        body = json.dumps(self._stats(asked), allow_nan=False).encode()
+        body = json.dumps(value_of(asked), allow_nan=False, separators=(",", ":")).encode()
         if "gzip" in self.headers.get("Accept-Encoding", ""):
-            self._answer(HTTPStatus.OK, "application/json", gzip.compress(body, compresslevel=1), encoding="gzip")
-        else:
-            self._answer(HTTPStatus.OK, "application/json", body)
+            body, headers = gzip.compress(body, compresslevel=1), {**headers, "Content-Encoding": "gzip"}
+        self._answer(HTTPStatus.OK, "application/json", body, headers)
 
-    def _answer_text(self, status: HTTPStatus, text: str) -> None:
-        self._answer(status, "text/plain; charset=utf-8", f"{text}\n".encode())
+    def _refuse_method(self) -> None:
+        self._answer_text(
+            HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD: nothing can be changed here", {"Allow": "GET, HEAD"}
+        )
 
-    def _answer(self, status: HTTPStatus, content_type: str, body: bytes, encoding: str | None = None) -> None:
+    def _answer_text(self, status: HTTPStatus, text: str, headers: Mapping[str, str] = _NO_HEADERS) -> None:
+        self._answer(status, "text/plain; charset=utf-8", f"{text}\n".encode(), headers)
+
+    def _answer(self, status: HTTPStatus, content_type: str, body: bytes, headers: Mapping[str, str] = _NO_HEADERS) -> None:
         with suppress(ConnectionError):  # the client may hang up at any time
             self.send_response(status)
-            self.send_header("Content-Type", content_type)
-            if encoding is not None:
-                self.send_header("Content-Encoding", encoding)
-            self.send_header("Content-Length", str(len(body)))
+            for name, value in {"Content-Type": content_type, **headers, "Content-Length": str(len(body))}.items():
+                self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(body)
+            if self.command != "HEAD":
+                self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
         """Log nothing: the live view owns the terminal."""

@@ -80,7 +80,7 @@ class ProgressLines:
         return " | ".join([f"[{elapsed:6.1f} s] {_status(self._history)}", *news])
 
     def _new_address(self) -> list[str]:
-        return [f"figures: {self._history.address}"] if self._history.address != self._address else []
+        return [f"page: {self._history.address}"] if self._history.address != self._address else []
 
 
 class _LinePrinter:

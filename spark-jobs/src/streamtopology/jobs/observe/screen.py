@@ -79,7 +79,7 @@ def _head(history: History, elapsed: float, height: int) -> Lines:
             text.append(f"  {late}", "yellow")
     if not history.address or height < _LOWEST_WITH_ADDRESS:
         return [text]
-    return [text, Text(f" figures: {history.address}", "dim", no_wrap=True, overflow="ellipsis")]
+    return [text, Text(f" page: {history.address}", "dim", no_wrap=True, overflow="ellipsis")]
 
 
 def _trend(batches: tuple[BatchOutcome, ...]) -> str:

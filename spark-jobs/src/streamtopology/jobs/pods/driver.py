@@ -9,6 +9,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -29,6 +30,7 @@ from streamtopology.jobs.errors import WrongUse
 from streamtopology.jobs.log_tags import tag_all
 from streamtopology.jobs.observe.history import History
 from streamtopology.jobs.observe.http_server import EVERYWHERE, EVERYWHERE_IPV6, StatusServer
+from streamtopology.jobs.observe.page_record import PageRecord
 from streamtopology.jobs.observe.prometheus import Metrics
 from streamtopology.jobs.observe.stats import Standing, build_stats
 from streamtopology.jobs.pods.cluster import KubernetesCluster, Stopped
@@ -109,6 +111,7 @@ class DriverProcess:
         self._run: TopologyRun | None = None
         self._follower: Follower | None = None
         LogLines(self._history)
+        self._page = PageRecord(self._history, self._topology, uuid.uuid4().hex, time.time)
 
     def stop(self) -> None:
         self._stopping.set()
@@ -123,7 +126,9 @@ class DriverProcess:
         with ExitStack() as undo:
             is_ready = self._history.is_ready
             host = EVERYWHERE_IPV6 if ":" in environment.pod_ip else EVERYWHERE
-            undo.enter_context(StatusServer(metrics.registry, self._stats, is_ready, host, around.port))
+            names = environment.page_hosts
+            server = StatusServer(metrics.registry, self._stats, self._page_value, is_ready, host, around.port, names)
+            undo.enter_context(server)
             starter = undo.enter_context(ThreadPoolExecutor(1))
             jvm = starter.submit(around.start_jvm)
             undo.enter_context(watch)
@@ -175,13 +180,22 @@ class DriverProcess:
         raise Stopped
 
     def _stats(self, asked: Question) -> dict[str, Any]:
+        return build_stats(self._history, self._standing(), asked)
+
+    def _page_value(self, since: int) -> dict[str, Any]:
+        return self._page.page(self._standing(), since)
+
+    def _topology(self) -> Topology | None:
+        return self._follower.taken.topology if self._follower is not None else None
+
+    def _standing(self) -> Standing:
         run, follower = self._run, self._follower
         taken = follower.taken if follower is not None else None  # before the epochs: never newer than these
         standing = run.standing() if run is not None else Standing()
         if follower is not None and taken is not None:
             replicas = {executor.name: executor.replicas for executor in taken.topology.executors}
             standing = replace(standing, generation=taken.generation, replicas=replicas, refused=follower.refused)
-        return build_stats(self._history, standing, asked)
+        return standing
 
     def _notify(self, text: str) -> None:
         self._history.event(time.time(), self._history.newest, text)

@@ -22,20 +22,22 @@ DEFAULT_DRIVER_HEAP_MEBIBYTES = 1024
 
 @dataclass(frozen=True)
 class DriverEnvironment:
-    """`heap_mebibytes`: of the driver's JVM."""
+    """`heap_mebibytes`: of the driver's JVM. `page_hosts`: names by which browsers may open its page."""
 
     topology: str
     namespace: str
     pod: str
     pod_ip: str
     heap_mebibytes: int
+    page_hosts: tuple[str, ...] = ()
 
     @staticmethod
     def read(environ: Mapping[str, str]) -> DriverEnvironment:
         """Read the environment. Raises WrongUse with the names of missing variables."""
         values = _needed(environ, variables.TOPOLOGY, variables.NAMESPACE, variables.POD_NAME, variables.POD_IP)
         heap = environ.get(variables.HEAP_MEBIBYTES, str(DEFAULT_DRIVER_HEAP_MEBIBYTES))
-        return DriverEnvironment(*values, heap_mebibytes=_mebibytes(heap))
+        hosts = (name.strip().lower() for name in environ.get(variables.PAGE_HOSTS, "").split(","))
+        return DriverEnvironment(*values, heap_mebibytes=_mebibytes(heap), page_hosts=tuple(filter(None, hosts)))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,298 @@
+"""All that the page of a running topology reads (docs/reference/page.md): its schema, its writer and its one reader.
+
+Loads are relative to the fair share: 1 is the work of an executor when all finish together, in proportion to their
+capacities. Figures have three digits; a figure that is not known is None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from streamtopology.contract.errors import UnreadableData
+from streamtopology.contract.reasons import Documented
+from streamtopology.contract.wire_values import from_wire, to_wire
+
+PAGE_VERSION = 1
+"""Changes when a reader must; a new field needs no new version."""
+
+MOST_LABEL = 256
+"""Characters of a key that are passed on."""
+
+MOST_SHORT_LABEL = 32
+"""Of the heaviest key of each executor."""
+
+
+class PageFormatError(UnreadableData):
+    """The answer is no value of a page, damaged, or of another version; the message says which, and what to do."""
+
+
+class VerdictState(Documented):
+    """The state of a run in one word."""
+
+    GOOD = "good", "no executor holds the others up"
+    WATCH = "watch", "a re-routing is under way"
+    ACT = "act", "an executor holds the others up"
+    WAIT = "wait", "nothing has been measured: the run starts, or had too few rows"
+
+
+class NodeKind(Documented):
+    """The kinds of a node of the graph."""
+
+    SOURCE = "source", "a source"
+    OPERATOR = "operator", "an operator"
+    SINK = "sink", "a sink"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The state of the run as a sentence. `text`: two clauses, split at `; `. `since_batch`: the first batch of this state."""
+
+    state: VerdictState
+    text: str
+    since_batch: int | None = None
+
+
+@dataclass(frozen=True)
+class LastBatch:
+    """The newest committed batch. `seconds`: from taking it to its commit; `committed_at`: seconds since 1970."""
+
+    rows: int
+    seconds: float
+    committed_at: float
+    attempt: int
+    moving: bool
+
+
+@dataclass(frozen=True)
+class ExecutorClass:
+    """The executors of one class that take part. `cpu`: cores of each."""
+
+    name: str
+    cpu: float
+    executors: int
+
+
+@dataclass(frozen=True)
+class HeaviestKey:
+    """The heaviest key of an executor. `label`: at most 32 characters; `share`: of the rows that it has of this operator."""
+
+    operator: str
+    label: str
+    share: float
+
+
+@dataclass(frozen=True)
+class Executor:
+    """An executor that takes part. `cpu`: cores; `speed`: against the fastest, over all operators.
+
+    `busy`: seconds a batch by stage, `loads`: load by stage, `load`: over all stages; medians of the newest batches.
+    """
+
+    slot: int
+    name: str
+    class_name: str
+    cpu: float
+    load: float | None
+    speed: float | None
+    loads: Mapping[str, float]
+    busy: Mapping[str, float]
+    state_bytes: int
+    state_keys: int
+    heaviest: HeaviestKey | None = None
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """The loads of many executors. `edges`: of the bins; the last bin has all above, too. `classes`: executors by bin.
+
+    `quantiles`: least, 10 %, median, 90 %, most. `over`: executors above the tolerance, of `total`.
+    """
+
+    edges: tuple[float, ...]
+    classes: Mapping[str, tuple[int, ...]]
+    quantiles: tuple[float, ...]
+    over: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Node:
+    """A source, operator or sink. What only operators have is None or 0 elsewhere.
+
+    `imbalance`: the highest load minus 1; `busy_share`: of all busy seconds; `limits`: most of them are here. `entries`: keys
+    with a place of their own in the routing table. `late_rows`, `bad_rows`: of the whole run.
+    """
+
+    name: str
+    kind: NodeKind
+    format: str | None = None
+    policy: str | None = None
+    instances: int | None = None
+    imbalance: float | None = None
+    busy_share: float | None = None
+    limits: bool = False
+    entries: int = 0
+    state_bytes: int = 0
+    state_keys: int = 0
+    late_rows: int = 0
+    bad_rows: int = 0
+
+
+@dataclass(frozen=True)
+class Edge:
+    """A connection of two nodes. `key`: the columns that route its rows; `stays`: the share that stays on its executor."""
+
+    from_node: str
+    to_node: str
+    key: tuple[str, ...] = ()
+    rows_per_second: float | None = None
+    stays: float | None = None
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One committed batch of the timeline. `bound`: rows/s that no routing can beat with the capacities measured then.
+
+    `loads`: by slot number, or, of many executors, `spread`: least, 10 %, median, 90 %, most.
+    """
+
+    number: int
+    epoch: int
+    rows: int
+    seconds: float
+    committed_at: float
+    attempt: int = 1
+    moving: bool = False
+    bound: float | None = None
+    loads: Mapping[str, float] | None = None
+    spread: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Rerouting:
+    """A new epoch. `at`: seconds since 1970; `batches`: those that moved state. Gains: shares of a batch's time.
+
+    `why`, `helped`, `cost`: sentences.
+    """
+
+    epoch: int
+    batch: int
+    batches: int
+    operators: tuple[str, ...]
+    why: str
+    helped: str
+    cost: str
+    keys_moved: int
+    bytes_moved: int
+    predicted_gain: float
+    measured_gain: float | None = None
+    at: float | None = None
+
+
+@dataclass(frozen=True)
+class Owner:
+    """An executor that has rows of a key. `share`: of the key's rows."""
+
+    slot: int
+    executor: str
+    share: float
+
+
+@dataclass(frozen=True)
+class Key:
+    """A heavy key in the newest batch. `share`: of the operator's rows. `owned_by`: executors, of which `owners` has the first.
+
+    `entry`: it has a place of its own in the routing table. `label`: at most 256 characters; `state_bytes`: an estimate.
+    """
+
+    operator: str
+    hash: str
+    label: str
+    share: float
+    rows_per_second: float | None
+    owners: tuple[Owner, ...]
+    owned_by: int
+    entry: bool
+    state_bytes: int
+
+
+@dataclass(frozen=True)
+class KeySummary:
+    """The weight of an operator's heaviest keys. `top`: their number, of `total` keys; `share`: of the operator's rows."""
+
+    operator: str
+    top: int
+    total: int
+    share: float
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something a person should read. `at`: seconds since 1970."""
+
+    at: float
+    batch: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Page:
+    """The value at one moment. `run`: of this driver process: batches of another one are forgotten. `now`: its clock.
+
+    `mode`, `tolerance`: of `rebalance`. `slots`: executors that the topology has; those that take part are in `executors`, of
+    many only the ten with the highest load. `judgement`: the controller's reason to leave the routing as it is. `batches`:
+    those after the number asked for. `reroutings_before`: older ones that are not listed.
+    """
+
+    run: str
+    now: float
+    topology: str
+    phase: str
+    verdict: Verdict
+    mode: str | None = None
+    tolerance: float | None = None
+    epoch: int | None = None
+    newest_epoch: int | None = None
+    batch: int | None = None
+    rows_per_second: float | None = None
+    bound_rows_per_second: float | None = None
+    lag_rows: int | None = None
+    idle_seconds: float | None = None
+    judgement: str | None = None
+    last_batch: LastBatch | None = None
+    stages: tuple[str, ...] = ()
+    classes: tuple[ExecutorClass, ...] = ()
+    executors: tuple[Executor, ...] = ()
+    distribution: Distribution | None = None
+    nodes: tuple[Node, ...] = ()
+    edges: tuple[Edge, ...] = ()
+    keys: tuple[Key, ...] = ()
+    keys_of: tuple[KeySummary, ...] = ()
+    reroutings: tuple[Rerouting, ...] = ()
+    reroutings_before: int = 0
+    events: tuple[Event, ...] = ()
+    batches: tuple[Batch, ...] = ()
+
+    def to_wire(self) -> dict[str, Any]:
+        """The JSON value, of the present version."""
+        return {"version": PAGE_VERSION, **to_wire(self)}
+
+
+def read_page(answer: object) -> Page:
+    """Read the JSON value of an answer. PageFormatError."""
+    if not isinstance(answer, dict):
+        raise PageFormatError(f"the answer is {type(answer).__name__}, not a JSON object")
+    version = cast("Mapping[str, object]", answer).get("version")
+    if version != PAGE_VERSION:
+        raise PageFormatError(
+            f"this page is of version {version!r}, this program reads {PAGE_VERSION}: "
+            "let the program be of the driver's release"
+        )
+    try:
+        return from_wire(Page, cast("object", answer))
+    except KeyError as missing:
+        raise PageFormatError(f"the page lacks {missing}: pass on all that the driver serves at /page.json") from missing
+    except (TypeError, ValueError) as wrong:
+        raise PageFormatError(f"the page does not hold: {wrong}") from wrong

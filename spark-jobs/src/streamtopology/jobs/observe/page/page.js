@@ -1,0 +1,160 @@
+/* The page of a running topology: it draws the answers at `page.json` and decides nothing. */
+import { byId, patch } from './dom.js';
+import { drawExecutors } from './executors.js';
+import { drawFlow } from './flow.js';
+import { drawFoot, drawHead, drawHealth, drawKeys, drawReroutings, showTip } from './panels.js';
+import { state } from './state.js';
+import { drawTimeline, numberAt, stepTo } from './timeline.js';
+
+const VERSION = 1;
+const POLL_MILLISECONDS = 1000;
+const SLOWEST_MILLISECONDS = 15000;
+const MOST_BATCHES = 600;
+const NOTICE_MILLISECONDS = 60000;
+const PARTS = [drawHead, drawTimeline, drawReroutings, drawExecutors, drawFlow, drawKeys, drawHealth, drawFoot];
+
+let misses = 0;
+let heardAt = 0;
+let restartedAt = 0;
+let timer = 0;
+let frame = 0;
+
+function draw() {
+  if (!state.page) return;
+  for (const part of PARTS) {
+    try {
+      part(state.page);
+    } catch (wrong) { // one part that fails leaves the others
+      console.error(part.name, wrong);
+    }
+  }
+}
+
+function drawSoon() {
+  frame ||= requestAnimationFrame(() => {
+    frame = 0;
+    draw();
+  });
+}
+
+/* Takes an answer; false if it is of another driver process, whose batches have to be asked for from the start. */
+function take(page) {
+  if (page.version !== VERSION) {
+    throw new Error(`the driver serves version ${page.version}, this page reads ${VERSION}: reload the page`);
+  }
+  if (state.run !== page.run) {
+    if (state.run !== null) restartedAt = Date.now();
+    const isFirst = state.last < 0;
+    Object.assign(state, { run: page.run, last: -1, cursor: null, lit: null });
+    state.batches.clear();
+    if (!isFirst) return false;
+  }
+  for (const batch of page.batches) state.batches.set(batch.number, batch);
+  const oldest = [...state.batches.keys()].sort((a, b) => a - b).slice(0, -MOST_BATCHES);
+  for (const number of oldest) state.batches.delete(number);
+  state.last = page.batch ?? -1;
+  state.page = page;
+  return true;
+}
+
+async function ask() {
+  const answer = await fetch(`page.json?since=${state.last}`, { cache: 'no-store', credentials: 'same-origin' });
+  if (!answer.ok) throw new Error(`the driver answers ${answer.status}`);
+  return answer.json();
+}
+
+async function poll() {
+  timer = 0;
+  try {
+    if (!take(await ask())) take(await ask());
+    misses = 0;
+    heardAt = Date.now();
+    drawSoon();
+    notice(Date.now() - restartedAt < NOTICE_MILLISECONDS ? 'The driver has restarted: this is its new run.' : '');
+  } catch (wrong) {
+    misses += 1;
+    const silent = Math.round((Date.now() - heardAt) / 1000);
+    const since = heardAt ? `No answer for ${silent} s; the figures are from then` : 'No answer yet';
+    if (misses > 1 || !heardAt) notice(`${since} (${wrong.message}).`);
+  }
+  schedule(Math.min(SLOWEST_MILLISECONDS, POLL_MILLISECONDS * 1.6 ** Math.min(6, misses)));
+}
+
+/* A hidden tab asks for nothing. */
+function schedule(milliseconds) {
+  if (!document.hidden && !timer) timer = setTimeout(poll, milliseconds);
+}
+
+function notice(text) {
+  const at = byId('notice');
+  at.hidden = !text;
+  if (at.textContent !== text) patch(at, text);
+}
+
+const acting = (event) => event.target.closest?.('[data-act]');
+
+function point(epoch, flag) {
+  if (state.lit !== epoch) {
+    state.lit = epoch;
+    drawSoon();
+  }
+  showTip(state.page, flag ? epoch : null, flag);
+}
+
+document.addEventListener('click', (event) => {
+  const at = acting(event);
+  if (!at) return;
+  const { act, id } = at.dataset;
+  if (act === 'stage') {
+    state.stage = id;
+  } else if (act === 'key') {
+    if (!state.openKeys.delete(id)) state.openKeys.add(id);
+  } else if (act === 'flag') {
+    point(Number(id), at);
+    document.querySelector(`.card[data-id="${Number(id)}"]`)?.scrollIntoView({ block: 'nearest' });
+  }
+  drawSoon();
+});
+
+for (const [enter, leave] of [['pointerover', 'pointerout'], ['focusin', 'focusout']]) {
+  document.addEventListener(enter, (event) => {
+    const at = acting(event);
+    if (at?.dataset.act === 'flag') point(Number(at.dataset.id), at);
+    else if (at?.dataset.act === 'card') point(Number(at.dataset.id), null);
+  });
+  document.addEventListener(leave, (event) => {
+    const at = acting(event);
+    if (!at || at.contains(event.relatedTarget)) return;
+    if (['flag', 'card'].includes(at.dataset.act)) point(null, null);
+    if (at.dataset.act === 'cursor') {
+      state.cursor = null;
+      drawSoon();
+    }
+  });
+}
+
+document.addEventListener('pointermove', (event) => {
+  const at = acting(event);
+  if (at?.dataset.act !== 'cursor') return;
+  const box = at.getBoundingClientRect();
+  state.cursor = numberAt((event.clientX - box.left) / box.width);
+  drawSoon();
+});
+
+document.addEventListener('keydown', (event) => {
+  if (event.key === 'Escape') {
+    state.cursor = null;
+    point(null, null);
+    drawSoon();
+  } else if (acting(event)?.dataset.act === 'cursor') {
+    const number = stepTo(event.key, state.cursor);
+    if (number === null) return;
+    event.preventDefault();
+    state.cursor = number;
+    drawSoon();
+  }
+});
+
+document.addEventListener('visibilitychange', () => schedule(0));
+new ResizeObserver(drawSoon).observe(document.querySelector('.page'));
+schedule(0);

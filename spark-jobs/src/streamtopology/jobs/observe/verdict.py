@@ -1,0 +1,104 @@
+"""The verdict on a run: one sentence on what holds it up, or since when it is balanced. Pure.
+
+`judge` has hysteresis, so that a figure that hovers at the tolerance does not turn the sentence with every batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from streamtopology.contract.formatting import percent
+from streamtopology.contract.page import Verdict, VerdictState
+from streamtopology.contract.phases import Phase
+from streamtopology.contract.reason_text import describe
+from streamtopology.contract.reasons import SOURCE
+from streamtopology.jobs.observe.fair_share import Loads, MeasuredBatch, recent_loads
+from streamtopology.jobs.observe.figures import RECENT_BATCHES, working_seconds
+from streamtopology.jobs.observe.formatting import shown_name
+from streamtopology.jobs.observe.history import History
+from streamtopology.jobs.observe.outcome import WARMUP_BATCHES, BatchOutcome
+
+_FIXED_COST = 0.45
+"""The share of a batch from which its fixed cost is worth a sentence."""
+
+_TURNING_BATCHES = 3
+"""Batches of one epoch from which their median is no single slow batch."""
+
+_ONE_BY_ONE = 64
+"""Executors up to which the most loaded is named alone."""
+
+
+@dataclass(frozen=True)
+class Balance:
+    """True in `held_up` while an executor holds the others up. `since_batch`: the first batch of this state."""
+
+    held_up: bool
+    since_batch: int
+
+
+def judge(former: Balance | None, batches: Sequence[MeasuredBatch], tolerance: float) -> Balance | None:
+    """The state after the newest of `batches`; None before it can be judged.
+
+    An executor holds the others up from twice the tolerance, in the median of `_TURNING_BATCHES` of one epoch at least, until
+    all are within the tolerance again. The first batches of a run, whose kernels compile, begin nothing: give it those since
+    the start, or the newest `RECENT_BATCHES`.
+    """
+    highest = recent_loads(batches).highest
+    if highest is None or len(batches) < WARMUP_BATCHES:
+        return former
+    was_held_up = former is not None and former.held_up
+    held_up = highest > 1 + tolerance * (1 if was_held_up else 2)
+    if former is not None and held_up == was_held_up:
+        return former
+    newest = [batch for batch in batches if batch.rows and batch.epoch == batches[-1].epoch]
+    if held_up and len(newest) < _TURNING_BATCHES:
+        return former
+    return Balance(held_up, batches[-1].number)
+
+
+def limiting_stage(loads: Loads) -> str | None:
+    """The stage with most busy seconds, None before any has run."""
+    busy = {stage: sum(done.seconds for done in work.values()) for stage, work in loads.work.items()}
+    return max(busy, key=lambda stage: busy[stage], default=None)
+
+
+def verdict(history: History, balance: Balance | None, loads: Loads, tolerance: float) -> Verdict:
+    """The sentence on the run as it stands."""
+    batches = history.batches
+    since = None if balance is None else balance.since_batch
+    if history.activity.phase in (Phase.STARTING, Phase.WARMING_UP):
+        text = str(history.activity)
+        return Verdict(VerdictState.WAIT, f"{text[:1].upper()}{text[1:]}")
+    if not batches:
+        return Verdict(VerdictState.WAIT, "No batch has run yet")
+    if batches[-1].moving:
+        return Verdict(VerdictState.WATCH, "A re-routing is under way; state moves portion by portion", since)
+    if balance is None or not loads.by_slot:
+        return Verdict(VerdictState.WAIT, "Being measured; the first batches also load code")
+    if balance.held_up:
+        return Verdict(VerdictState.ACT, _held_up(history, loads, tolerance), since)
+    return Verdict(VerdictState.GOOD, f"Balanced since batch {since}{_limit(batches, loads)}", since)
+
+
+def _held_up(history: History, loads: Loads, tolerance: float) -> str:
+    names = {slot.index: slot.executor for slot in history.slots}
+    worst = max(loads.by_slot, key=lambda slot: loads.by_slot[slot])
+    over = sum(load > 1 + tolerance for load in loads.by_slot.values())
+    name, share = names.get(worst, f"slot {worst}"), f"{loads.by_slot[worst]:.1f} × its fair share"
+    if len(loads.by_slot) <= _ONE_BY_ONE or over <= max(1, len(loads.by_slot) // 20):
+        text = f"{name} holds the others up: {share}"
+    else:
+        text = f"{over:,} of {len(loads.by_slot):,} executors are beyond the tolerance, {name} most: {share}"
+    return text if history.hold is None else f"{text}; {describe(history.hold)}"
+
+
+def _limit(batches: Sequence[BatchOutcome], loads: Loads) -> str:
+    """A clause on the limit of the throughput."""
+    recent = [batch for batch in batches[-RECENT_BATCHES:] if batch.rows and batch.seconds > 0]
+    fixed = median(1 - working_seconds(batch) / batch.seconds for batch in recent) if recent else 0.0
+    if fixed >= _FIXED_COST:
+        return f"; {percent(fixed)} of a batch is fixed cost: larger batches would help, routing would not"
+    stage = limiting_stage(loads)
+    return "" if stage is None else f"; limited by {'the source' if stage == SOURCE else shown_name(stage)}"

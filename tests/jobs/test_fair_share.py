@@ -1,0 +1,116 @@
+"""The fair share of an executor against a slow reference, and the loads and speeds that follow from it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.histories import BY_CAPACITY, CAPACITIES, HASHED, load_report, outcome
+
+from streamtopology.contract.reasons import SOURCE
+from streamtopology.jobs.observe.fair_share import MEASURED_ROWS, Loads, Work, batch_loads, measure, recent_loads, stage_load
+from streamtopology.jobs.observe.outcome import BatchOutcome
+from streamtopology.jobs.observe.speeds import changed_speeds, speeds
+
+
+def loads_of(batch: BatchOutcome) -> Loads:
+    return batch_loads(measure(batch))
+
+
+measured = st.tuples(st.integers(MEASURED_ROWS + 1, 10**7), st.floats(0.001, 100.0)).map(lambda done: Work(*done))
+idle = st.just(Work())
+
+
+def finishing_together(rows: float, capacities: list[float]) -> float:
+    """The time after which executors of these capacities have done all rows, found by halving."""
+    least, most = 0.0, rows / min(capacities)
+    for _ in range(200):
+        middle = (least + most) / 2
+        if sum(capacity * middle for capacity in capacities) < rows:
+            least = middle
+        else:
+            most = middle
+    return most
+
+
+@given(st.lists(measured, min_size=1, max_size=40))
+def test_fair_share_is_the_time_in_which_all_finish_together(works: list[Work]):
+    load = stage_load(dict(enumerate(works)), {})
+    rows = sum(work.rows for work in works)
+    assert load.fair_seconds == pytest.approx(finishing_together(rows, [work.rows / work.seconds for work in works]))
+
+
+@given(st.lists(measured, min_size=1, max_size=40))
+def test_loads_weighed_by_capacity_have_the_mean_one(works: list[Work]):
+    load = stage_load(dict(enumerate(works)), {})
+    mean = sum(load.loads[slot] * load.capacities[slot] for slot in load.loads) / sum(load.capacities.values())
+    assert mean == pytest.approx(1)
+    assert min(load.loads.values()) <= 1 + 1e-9
+    assert max(load.loads.values()) >= 1 - 1e-9
+
+
+@given(st.lists(measured, min_size=1, max_size=8), st.floats(1.0, 1e6))
+def test_an_executor_without_rows_counts_by_its_estimated_capacity(works: list[Work], estimate: float):
+    alone = stage_load(dict(enumerate(works)), {})
+    helped = stage_load({**dict(enumerate(works)), len(works): Work()}, {len(works): estimate})
+    assert helped.fair_seconds < alone.fair_seconds
+    assert helped.loads[len(works)] == 0
+
+
+def test_load_of_slow_executor_is_not_flattered_by_the_mean():
+    loads = loads_of(outcome(0, {"tail": HASHED}))
+    fair = 1 / sum(CAPACITIES)
+    assert loads.stages["tail"].loads[3] == pytest.approx(HASHED[3] / CAPACITIES[3] / fair, rel=1e-3)
+    even = loads_of(outcome(0, {"tail": BY_CAPACITY}))
+    assert all(load == pytest.approx(1, rel=0.01) for load in even.by_slot.values())
+
+
+def test_instances_of_one_executor_add_up():
+    single = outcome(0, {"tail": (0.5, 0.5)})
+    halves = [
+        replace(one, slot=slot)
+        for slot in (0, 1)
+        for one in (load_report("tail", 0, 10_000, 0.25), load_report("tail", 1, 10_000, 0.25))
+    ]
+    split = replace(single, reports=tuple(halves), capacities={})
+    whole = replace(single, reports=(load_report("tail", 0, 20_000, 0.5), load_report("tail", 1, 20_000, 0.5)), capacities={})
+    assert loads_of(split).by_slot == loads_of(whole).by_slot
+
+
+def test_stage_with_too_few_rows_is_not_judged():
+    few = outcome(0, {"tail": HASHED}, rows=40)
+    assert loads_of(few).by_slot == {}
+    assert set(measure(few).work) == {SOURCE, "tail"}
+
+
+def test_recent_loads_are_medians_of_the_newest_epoch_alone():
+    batches = [outcome(number, {"tail": HASHED}, epoch=1) for number in range(4)]
+    batches.append(outcome(4, {"tail": BY_CAPACITY}, epoch=2))
+    highest = recent_loads([measure(batch) for batch in batches]).highest
+    assert highest is not None
+    assert highest == pytest.approx(1, rel=0.01)
+    assert recent_loads([]).highest is None
+    outlier = [outcome(number, {"tail": HASHED if number == 2 else BY_CAPACITY}) for number in range(5)]
+    assert recent_loads([measure(batch) for batch in outlier]).highest == pytest.approx(1, rel=0.01)
+
+
+def slowed(batch: BatchOutcome, slot: int, times: float) -> BatchOutcome:
+    """The batch on a machine where `slot` takes `times` as long."""
+    reports = (replace(one, busy_seconds=one.busy_seconds * times) if one.slot == slot else one for one in batch.reports)
+    return replace(batch, reports=tuple(reports))
+
+
+def test_speeds_are_relative_to_the_fastest():
+    assert speeds(loads_of(outcome(0, {"tail": HASHED, "next": HASHED})))[3] == pytest.approx(0.3, rel=0.01)
+
+
+def test_only_a_change_of_one_executor_is_a_changed_speed():
+    early = outcome(0, {"tail": HASHED})
+    all_slower = outcome(1, {"tail": HASHED})
+    for slot in range(4):
+        all_slower = slowed(all_slower, slot, 3.0)
+    assert changed_speeds(loads_of(early), loads_of(all_slower)) == {}
+    changed = changed_speeds(loads_of(early), loads_of(slowed(early, 3, 4.0)))
+    assert changed == {3: pytest.approx(0.25, rel=0.01)}
