@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,28 @@ def test_skipped_file_is_left_out_for_good(is_gone: bool, capsys: pytest.Capture
     put("in/a.parquet", [7], 9)
     assert keys(checkpoint="ck") == [9]
     assert main(["state", "skip-file", "t.yaml", "in/a.parquet"]) == 2
+
+
+@pytest.mark.parametrize(
+    "spelt", ["link/a.parquet", "file:{here}/in/a.parquet", "file://{here}/in/a%2Eparquet", "./in//a.parquet"]
+)
+def test_skipped_file_may_be_spelt_in_any_way(spelt: str) -> None:
+    manifest_file()
+    Path("link").symlink_to("in")
+    assert main(["state", "skip-file", "t.yaml", spelt.format(here=os.getcwd())]) == 0
+    assert keys(checkpoint="ck") == [9]
+
+
+def test_skipped_file_is_left_out_of_all_sources(capsys: pytest.CaptureFixture[str]) -> None:
+    given = [files(Path("in"), "key BIGINT") | {"name": name} for name in ("s", "t")]
+    wanted = manifest("bad", given, [counting(of="s", inputs=["s", "t"])], [memory_sink("m", "counts")], checkpoint="ck")
+    Path("t.yaml").write_text(yaml.safe_dump(wanted))
+    Checkpoint.open("ck", "bad")
+    specs = [spec(Path("in")), replace(spec(Path("in")), name="t")]
+    reader = DescriptorStreamReader(specs, Path("ck/files"))
+    reader.read(reader.initialOffset())
+    assert main(["state", "skip-file", "t.yaml", "in/a.parquet"]) == 0
+    assert "sources 's' and 't' continue without the rows of" in capsys.readouterr().out
 
 
 def test_file_that_no_source_waits_for_cannot_be_skipped(capsys: pytest.CaptureFixture[str]) -> None:

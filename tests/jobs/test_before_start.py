@@ -181,6 +181,31 @@ def test_sink_in_the_folder_of_a_source_is_refused_by_run(capsys: pytest.Capture
     ]
 
 
+@pytest.mark.parametrize(
+    ("read", "link", "target", "relation"),
+    [
+        ("data", "data/day=2", "out", "is by a link"),
+        ("data/day=*", "data/day=2", "out", "is by a link"),
+        ("data", "data/day=1/hour=1", ".", "lies in by a link"),
+        ("data", "data/day=2", "out/batches", "contains by a link"),
+        ("data", "data/more", "out", None),
+        ("data", "data/_hidden", "out", None),
+        ("data/*.parquet", "data/day=2", "out", None),
+        ("data", "data/day=2", "other", None),
+        ("data", "data/day=2", "data", None),
+    ],
+)
+@pytest.mark.usefixtures("data")
+def test_sink_that_a_source_reads_by_a_link_is_a_problem(
+    read: str, link: str, target: str, relation: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for folder in "out/batches", "other":
+        Path(folder).mkdir(parents=True)
+    Path(link).symlink_to(Path(target).resolve())
+    expected = f"sink 'out': out {relation} the folder that source 'rows' reads"
+    assert [expected in line for line in overlaps(read, "out", capsys)] == ([] if relation is None else [True])
+
+
 def meeting(capsys: pytest.CaptureFixture[str], *sinks: dict[str, Any], code: int = 2, **spec: Any) -> list[str]:
     """The lines that `validate` prints about the places of a topology with these options of sinks."""
     given = [
@@ -223,6 +248,23 @@ def test_checkpoint_that_a_source_would_read_is_a_problem(capsys: pytest.Capture
     (line,) = meeting(capsys, out, checkpoint="data/ck", source=everywhere)
     assert "source 'rows': the checkpoint data/ck lies in the folder that it reads: its own state and dead letters" in line
     assert len(meeting(capsys, out, checkpoint="data/day=1", source=files(Path("data/*")))) == 1
+    Path("data/day=3").symlink_to(Path("ck").resolve())
+    Path("ck").mkdir()
+    (line,) = meeting(capsys, out, checkpoint="ck")
+    assert "the checkpoint ck is by a link the folder that it reads" in line
+
+
+@pytest.mark.parametrize("place", ["data\0", "file://data", "file:data"])
+@pytest.mark.usefixtures("data")
+def test_place_that_is_no_path_is_named_by_validate(place: str, capsys: pytest.CaptureFixture[str]) -> None:
+    sink: dict[str, Any] = {"name": "out", "input": "counts", "format": "parquet", "options": {"path": place}}
+    Path("t.yaml").write_text(
+        yaml.safe_dump(manifest("t", [files(Path("data")) | {"options": {"path": place}}], [counting()], [sink]))
+    )
+    assert main(["validate", "t.yaml"]) == 2
+    printed = capsys.readouterr().err
+    assert "spec.sources[0].options.path" in printed
+    assert "spec.sinks[0].options.path" in printed
 
 
 def test_topics_that_meet_are_named() -> None:

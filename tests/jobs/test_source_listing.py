@@ -18,7 +18,7 @@ from support.streams import Stream, spec
 
 from streamtopology.jobs.cli.main import main
 from streamtopology.jobs.connectors.sources.conform import SchemaMismatchError
-from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceError, SourceSpec
+from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceError, SourceSpec, local_path, local_pattern
 from streamtopology.jobs.connectors.sources.listing import list_files
 from streamtopology.jobs.connectors.sources.path_patterns import alternatives, fits_name, literal
 from streamtopology.topology import Source
@@ -71,6 +71,9 @@ def listed(path: str, **options: str) -> set[str]:
         ("in/_b.json", {"_b.json"}),
         ("in/_manifest", {"_manifest/0.json"}),
         ("in/no*", set()),
+        ("{in,./in}/*.json", {"a.json", "b.json"}),
+        ("in/{a,../in/./a}.json", {"a.json"}),
+        ("./{in/dt=2/../,in//}a.json", {"a.json"}),
     ],
 )
 def test_path_names_the_files_that_hadoop_finds(path: str, found: set[str]) -> None:
@@ -166,6 +169,51 @@ def test_partition_value_of_another_type_names_file_and_column() -> None:
         rows("in", "k BIGINT, dt DATE", "")
 
 
+# --- spellings
+
+
+@pytest.mark.parametrize("name", ["a#b", "a?b", "a%41b", "a b", "ä", "[a]", "{a,b}", "#"])
+def test_file_uri_names_the_folder_that_its_path_names(name: str) -> None:
+    tree(f"in/{name}", ("a.json",))
+    path = os.path.realpath(f"in/{name}")
+    assert listed(literal(path)) == {f"{name}/a.json"}
+    encoded = literal(path.replace("%", "%25"))
+    assert (
+        listed(f"file:{encoded}") == listed(f"file://{encoded}") == listed(f"FILE://localhost{encoded}") == {f"{name}/a.json"}
+    )
+    assert local_path(f"file://{path.replace('%', '%25')}") == path
+
+
+def test_encoded_characters_of_a_uri_are_no_pattern() -> None:
+    tree("in", ("a.json", "*.json", "[b].json"))
+    assert listed(f"file://{os.path.realpath('in')}/%2A.json") == {"*.json"}
+    assert listed(f"file://{os.path.realpath('in')}/%5Bb%5D.json") == {"[b].json"}
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("file://in", r"names a machine, 'in': write file:///in, or a plain path"),
+        ("file://server/data/in", r"names a machine, 'server'"),
+        ("file:in", r"has no absolute path"),
+        ("file:", r"has no absolute path"),
+        ("S3A://bucket/in", r"only local paths"),
+        ("in/\0", r"has a NUL character"),
+    ],
+)
+def test_path_that_names_no_folder_here_is_refused(path: str, why: str) -> None:
+    for spelt in local_path, local_pattern:
+        with pytest.raises(SourceError, match=why):
+            spelt(path)
+
+
+def test_name_that_is_no_utf8_is_named() -> None:
+    tree("in")
+    Path(os.fsdecode(b"in/\xff.json")).write_text("{}")
+    with pytest.raises(SourceError, match=r"in/.*udcff.json': the name of the file is not in UTF-8; rename it"):
+        listed("in")
+
+
 # --- identity of files
 
 
@@ -195,6 +243,39 @@ def test_folder_of_other_files_with_the_same_names_is_read() -> None:
     first = Stream(Path("log"), spec(Path("monday")))
     _, end = names(first, first.start())
     assert names(Stream(Path("log"), spec(Path("tuesday"))), end)[0] == ["a.parquet"]
+
+
+def test_same_bytes_in_another_folder_are_neither_read_twice_nor_passed_over() -> None:
+    put("monday/a.parquet", key=[1])
+    first = Stream(Path("log"), spec(Path("monday")))
+    _, end = names(first, first.start())
+    put("tuesday/a.parquet", key=[1])
+    os.utime("tuesday/a.parquet", (1, 1))
+    tuesday = Stream(Path("log"), spec(Path("tuesday")))
+    for _ in range(2):
+        with pytest.raises(SourceError, match=r"tuesday/a.parquet is byte for byte /.*/monday/a.parquet.* rename it"):
+            names(tuesday, end)
+    os.rename("tuesday/a.parquet", "tuesday/b.parquet")
+    assert names(tuesday, end)[0] == ["b.parquet"]
+
+
+def test_copy_with_its_times_or_under_a_link_is_known() -> None:
+    put("monday/a.parquet", key=[1])
+    first = Stream(Path("log"), spec(Path("monday")))
+    _, end = names(first, first.start())
+    shutil.copytree("monday", "copied")
+    os.symlink("monday", "linked")
+    for folder in "copied", "linked":
+        assert names(Stream(Path("log"), spec(Path(folder))), end)[0] == []
+
+
+def test_former_file_that_has_other_rows_by_now_makes_a_move() -> None:
+    put("monday/a.parquet", key=[1])
+    first = Stream(Path("log"), spec(Path("monday")))
+    _, end = names(first, first.start())
+    os.rename("monday", "tuesday")
+    put("monday/a.parquet", key=[2])
+    assert names(Stream(Path("log"), spec(Path("tuesday"))), end)[0] == []
 
 
 def test_log_of_a_former_version_still_knows_its_files() -> None:

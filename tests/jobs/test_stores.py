@@ -15,6 +15,7 @@ from support.processes import apart
 
 from streamtopology.jobs.admin.checkpoints import clone
 from streamtopology.jobs.checkpoint import Checkpoint, CheckpointError, CommitRecord, LocalStore, StateRef, open_store
+from streamtopology.jobs.checkpoint.location import resolved
 from streamtopology.jobs.checkpoint.s3_store import S3Store
 from streamtopology.jobs.connectors.sinks.dead_letters import DeadLetters
 from streamtopology.jobs.connectors.sources.file_log import RECORDS_APART, FileLog, LoggedFile
@@ -315,3 +316,19 @@ def test_refusals_are_reported_at_once(s3_server: S3Server) -> None:
 def test_other_storage_is_refused_by_name() -> None:
     with pytest.raises(CheckpointError, match="gs:// is not supported; use a local path or file://"):
         open_store("gs://bucket/checkpoint")
+
+
+@pytest.mark.parametrize("spelt", ["file://{}", "file:{}", "FILE://localhost{}", "{}"])
+def test_folder_has_the_same_store_however_it_is_spelt(spelt: str, tmp_path: Path) -> None:
+    folder = tmp_path / "a#b?c d"
+    uri = spelt.format(folder)
+    open_store(uri).create("header.json", b"x")
+    assert resolved(uri) == str(folder)
+    assert (folder / "header.json").read_bytes() == b"x"
+
+
+def test_encoded_uri_is_decoded_and_a_machine_in_it_is_refused(tmp_path: Path) -> None:
+    assert resolved(f"file://{tmp_path}/a%20b") == f"{tmp_path}/a b"
+    for uri in ("file://ck", "file://server/ck"):
+        with pytest.raises(CheckpointError, match=r"names a machine.*write file:///"):
+            resolved(uri)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
-
 from streamtopology.jobs.checkpoint import Checkpoint
 from streamtopology.jobs.connectors.sources.descriptor_stream import open_stream
-from streamtopology.jobs.connectors.sources.descriptors import SourceSpec
+from streamtopology.jobs.connectors.sources.descriptors import SourceSpec, local_path
 from streamtopology.jobs.connectors.sources.files import FileStream
 from streamtopology.jobs.errors import WrongUse
 from streamtopology.topology import Topology
@@ -17,21 +15,27 @@ def skip_file(uri: str, topology: Topology, file: str) -> str:
 
     The checkpoint at `uri` may be of a topology that stopped at the file. Raises CheckpointError.
     """
-    checkpoint, path = Checkpoint.attach(uri), os.path.abspath(file)
+    checkpoint, path = Checkpoint.attach(uri), local_path(file)
     commit = checkpoint.last_commit()
     positions = commit.end.positions if commit is not None and commit.end is not None else {}
     folder = checkpoint.spark_folder()
+    waited: list[str] = []
     try:
         for source in topology.sources:
             if source.reads_descriptors and "path" in source.options:
                 stream = open_stream(SourceSpec.of(source, topology.name), folder.path / "files")
                 start = positions.get(source.name, stream.initial_offset())
                 if isinstance(stream, FileStream) and stream.skip(path, start):
-                    folder.save()
-                    return f"source {source.name!r} continues without the rows of {path} that are not committed yet"
+                    waited.append(source.name)
+        if waited:
+            folder.save()
     finally:
         folder.close()
-    raise WrongUse(
-        f"no source of topology {topology.name!r} waits to read {path}: its rows are committed, or no batch has begun with it, "
-        "and it can simply be taken out of its folder"
-    )
+    if not waited:
+        raise WrongUse(
+            f"no source of topology {topology.name!r} waits to read {path}: its rows are committed, or no batch has begun "
+            "with it, and it can simply be taken out of its folder"
+        )
+    names = " and ".join(map(repr, waited))
+    continues = f"source {names} continues" if len(waited) == 1 else f"sources {names} continue"
+    return f"{continues} without the rows of {path} that are not committed yet"

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 
-from streamtopology.jobs.connectors.sources.descriptors import SourceError, local_path, local_pattern
-from streamtopology.jobs.connectors.sources.listing import places_at
-from streamtopology.jobs.connectors.sources.path_patterns import alternatives, fixed_part, has_pattern, name_pattern
+from streamtopology.jobs.connectors.sources.descriptors import SourceError, SourceSpec, local_path, local_pattern
+from streamtopology.jobs.connectors.sources.listing import linked_folders, places_at
+from streamtopology.jobs.connectors.sources.path_patterns import fixed_part, has_pattern, name_pattern, paths_of
 from streamtopology.topology import Doubt, Problem, Sink, Source, Topology
 
 _SERVERS = "kafka.bootstrap.servers"
@@ -30,7 +30,7 @@ class _Folder:
 
     @staticmethod
     def all_of(path: str) -> Iterator[_Folder]:
-        for pattern in alternatives(local_pattern(path)):
+        for pattern in paths_of(local_pattern(path)):
             fixed = fixed_part(pattern)
             real = Path(os.path.realpath(fixed))
             rest = Path(pattern).parts[len(Path(fixed).parts) :]
@@ -75,9 +75,20 @@ def relation_of(sink: str, source: str) -> str | None:
     return None
 
 
+def _relation_by_links(place: str, source: Source) -> str | None:
+    """`relation_of` a place and the folders that links below the source's path lead to."""
+    if not place or not source.reads_descriptors or "path" not in source.options:
+        return None
+    with suppress(SourceError, OSError):  # the checks of sinks and sources say so
+        parts = _parts(place)
+        linked = (Path(folder).parts for folder in linked_folders(SourceSpec.of(source)))
+        return next((f"{verb} by a link" for folder in linked if (verb := _relation(parts, folder))), None)
+    return None
+
+
 def _loop(below: str, sink: Sink, source: Source) -> Iterator[Problem]:
     path = sink.options.get("path", "")
-    relation = relation_of(path, source.options.get("path", ""))
+    relation = relation_of(path, source.options.get("path", "")) or _relation_by_links(path, source)
     if relation is not None:
         yield Problem(
             f"{below}.path",
@@ -113,8 +124,9 @@ def _checkpoint_problems(topology: Topology, checkpoint: str) -> Iterator[Proble
                 yield Problem(f"spec.sinks[{index}].options.path", f"{sentence}; give each a folder of its own, apart")
         for index, source in enumerate(topology.sources):
             relation = relation_of(checkpoint, source.options.get("path", ""))
-            is_read = relation != "lies in" or _reads_below(source)
-            if relation is not None and is_read:
+            if relation is None or (relation == "lies in" and not _reads_below(source)):
+                relation = _relation_by_links(checkpoint, source)
+            if relation is not None:
                 sentence = f"source {source.name!r}: the checkpoint {checkpoint} {relation} the folder that it reads"
                 remedy = "its own state and dead letters would become input; give the checkpoint a folder apart from it"
                 yield Problem(f"spec.sources[{index}].options.path", f"{sentence}: {remedy}")

@@ -11,8 +11,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, cast
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
+from streamtopology.jobs.connectors.file_uri import ENCODED, encoded_path
 from streamtopology.jobs.connectors.sources.errors import SourceError
 from streamtopology.jobs.connectors.sources.path_patterns import literal
 
@@ -36,6 +37,9 @@ _KAFKA_OPTIONS = (
 
 DIVISIBLE = ("parquet", "kafka")
 """Kinds whose descriptors can be cut, at any of their rows."""
+
+
+_OTHER_URI = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -130,19 +134,37 @@ class Tally:
 
 
 def local_path(path: str) -> str:
-    """A manifest's path or `file:` URI as an absolute path: tasks run in other working directories."""
-    parts = urlsplit(path)
-    if parts.scheme == "file":
-        return os.path.abspath(unquote(parts.path))
-    if re.match(r"[a-z][a-z0-9+.-]+://", path):
-        raise SourceError(f"path {path!r}: only local paths and file: URIs can be read; mount the data or copy it")
-    return os.path.abspath(path)
+    """A manifest's path or `file:` URI as an absolute path: tasks run in other working directories. Raises SourceError."""
+    encoded = _in_uri(path)
+    return os.path.abspath(_checked(path if encoded is None else unquote(encoded)))
 
 
 def local_pattern(path: str) -> str:
-    """`local_path` of a path that may be a pattern: names of the current folder are none, whatever characters they have."""
-    is_relative = urlsplit(path).scheme != "file" and not path.startswith("/")
-    return local_path(os.path.join(literal(os.getcwd()), path) if is_relative and "://" not in path else path)
+    """`local_path` of a path that may be a pattern: names of the current folder and decoded characters are none.
+
+    The alternatives in braces may have `.` and `..` of their own: `paths_of` has each without.
+    """
+    encoded = _in_uri(path)
+    decoded = path if encoded is None else ENCODED.sub(lambda found: literal(unquote(found[0])), encoded)
+    absolute = os.path.join(literal(os.getcwd()), _checked(decoded))
+    braces = absolute.find("{")
+    end = len(absolute) if braces < 0 else absolute.rfind("/", 0, braces)
+    return os.path.normpath(absolute[:end] or "/").rstrip("/") + absolute[end:] or "/"
+
+
+def _in_uri(path: str) -> str | None:
+    try:
+        return encoded_path(path)
+    except ValueError as error:
+        raise SourceError(f"path {error}") from error
+
+
+def _checked(path: str) -> str:
+    if _OTHER_URI.match(path):
+        raise SourceError(f"path {path!r}: only local paths and file: URIs can be read; mount the data or copy it")
+    if "\0" in path:
+        raise SourceError(f"path {path!r} has a NUL character, which no path can have; correct it")
+    return path
 
 
 def known_options(kind: Kind) -> tuple[str, ...]:

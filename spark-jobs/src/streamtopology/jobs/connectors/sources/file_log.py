@@ -143,14 +143,20 @@ class FileLog:
         """Those of `paths` that were not handed out yet, in their order."""
         return self._known.unknown(paths)
 
-    def not_moved(self, root: str, paths: Sequence[str], measured: Callable[[str], LoggedFile]) -> list[str]:
-        """Those of the unknown `paths` that were not handed out from another root than `root` before; these are known now."""
+    def roots(self) -> set[str]:
+        """The folders in which the source looked for the files that were handed out."""
+        return set(self._roots)
+
+    def read_elsewhere(self, root: str, paths: Sequence[str], measured: Callable[[str], LoggedFile]) -> list[str]:
+        """Those of the unknown `paths` whose content was handed out from another root than `root`, at the same place below."""
         if not self._roots - {root}:
-            return list(paths)
+            return []
         former = self._elsewhere(root)
-        new = [path for path in paths if former.unknown([measured(path).identity])]
-        self._known.add(set(paths).difference(new))
-        return new
+        return [path for path in paths if not former.unknown([measured(path).identity])]
+
+    def know(self, paths: Iterable[str]) -> None:
+        """Count `paths` as handed out."""
+        self._known.add(paths)
 
     def between(self, start: int, end: int) -> list[LoggedFile]:
         """The files `start` to `end`; the newest from memory, older ones from the disk."""

@@ -100,9 +100,10 @@ class FileStream:
 
     def skip(self, path: str, start: Position) -> bool:
         """Leave out the rows after `start` of a file that was handed out. Returns False if there is no such file."""
-        first, root = _place(start), root_of(self._spec)
+        first, root, real = _place(start), root_of(self._spec), os.path.realpath(path)
         for number, file in enumerate(self._log.between(first[0], len(self._log)), first[0]):
-            if path in (file.path, file.below(root)) and file.parts:
+            names = (file.path, file.below(root))
+            if file.parts and (path in names or real in map(os.path.realpath, names)):
                 self._log.correct(number, replace(file, parts=(), bytes=()))
                 return True
         return False
@@ -177,7 +178,30 @@ class FileStream:
     def _new_files(self) -> list[str]:
         unknown = self._log.unknown(list_files(self._spec))
         root = root_of(self._spec)
-        return self._log.not_moved(root, unknown, lambda path: _measure(self._spec, root, path))
+        moved = self._log.read_elsewhere(root, unknown, lambda path: _measure(self._spec, root, path))
+        for path in moved:
+            self._require_moved(path, root)
+        self._log.know(moved)
+        return self._log.unknown(unknown)
+
+    def _require_moved(self, path: str, root: str) -> None:
+        """Raises SourceError if a file that was read in another root is still there, and `path` may have new rows."""
+        for former in self._log.roots() - {root}:
+            twin = former + path[len(root) :]
+            if os.path.exists(twin) and _may_be_other_rows(path, twin):
+                raise SourceError(
+                    f"source {self._spec.name!r}: {path} is byte for byte {twin}, which was read before the source's path was "
+                    "changed and is still there. If it is a copy, remove the former one (or keep times when you copy: cp -p); "
+                    "if its rows are new, rename it"
+                )
+
+
+def _may_be_other_rows(path: str, twin: str) -> bool:
+    """True for two files of the same bytes that were written at different times."""
+    one, other = os.stat(path), os.stat(twin)
+    if os.path.samestat(one, other) or (one.st_size, one.st_mtime_ns) == (other.st_size, other.st_mtime_ns):
+        return False
+    return one.st_size == other.st_size and _mark(path, one.st_size) == _mark(twin, other.st_size)
 
 
 def _where_it_is(file: LoggedFile, root: str) -> LoggedFile:

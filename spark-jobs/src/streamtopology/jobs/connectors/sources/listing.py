@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 from streamtopology.jobs.connectors.sources.descriptors import SourceError, SourceSpec
 from streamtopology.jobs.connectors.sources.path_patterns import (
-    alternatives,
     fits_name,
     fixed_part,
     has_pattern,
     name_pattern,
+    paths_of,
     plain,
 )
 
@@ -61,11 +61,20 @@ def list_files(spec: SourceSpec) -> list[str]:
     if not has_pattern(path) and not os.path.exists(plain(path)):
         raise SourceError(f"source {spec.name!r}: folder {plain(path)} does not exist; create it or correct option path")
     try:
-        found = {file.path: file for file in files_of(spec)}
+        found = {_spelt(file.path): file for file in files_of(spec)}
     except OSError as error:
         why = f"cannot list {error.filename}: {error.strerror}; allow this user to read it (chmod +rx)"
         raise SourceError(f"source {spec.name!r}: {why}") from error
     return sorted(found, key=lambda path: (found[path].mtime_ns, path))
+
+
+def _spelt(path: str) -> str:
+    """The path. Raises SourceError if its bytes are no UTF-8: neither Spark nor a report could name it."""
+    try:
+        path.encode()
+    except UnicodeEncodeError as error:
+        raise SourceError(f"{path!r}: the name of the file is not in UTF-8; rename it") from error
+    return path
 
 
 def files_of(spec: SourceSpec) -> Iterator[FoundFile]:
@@ -92,8 +101,20 @@ def places_of(spec: SourceSpec) -> Iterator[str]:
 
 def places_at(path: str) -> Iterator[str]:
     """The folders and files that a path or pattern fits."""
-    for pattern in alternatives(path):
+    for pattern in paths_of(path):
         yield from _places("/" if pattern.startswith("/") else "", [part for part in pattern.split("/") if part])
+
+
+def linked_folders(spec: SourceSpec) -> Iterator[str]:
+    """The folders that a source reads by way of links, those of its pattern and those below, with their real names.
+
+    Raises OSError, SourceError.
+    """
+    is_deep = looks_everywhere(spec)
+    for place in places_of(spec):
+        if has_pattern(spec.options["path"]) and os.path.isdir(place):
+            yield os.path.realpath(place)
+        yield from _links_at(place, is_deep, frozenset())
 
 
 def folders_left_out(spec: SourceSpec) -> Iterator[str]:
@@ -149,6 +170,18 @@ def _files_at(place: str, is_deep: bool, above: frozenset[tuple[int, int]]) -> I
                 with suppress(FileNotFoundError):
                     status = os.stat(path)
                     yield FoundFile(path, status.st_mtime_ns, status.st_size)
+
+
+def _links_at(folder: str, is_deep: bool, above: frozenset[str]) -> Iterator[str]:
+    real = os.path.realpath(folder)
+    if not os.path.isdir(folder) or real in above:
+        return
+    with os.scandir(folder) as entries:
+        folders = [entry for entry in entries if entry.is_dir() and _is_data(entry, is_deep)]
+    for entry in folders:
+        if entry.is_symlink():
+            yield os.path.realpath(entry.path)
+        yield from _links_at(entry.path, is_deep or is_partition(entry.name), above | {real})
 
 
 def _is_data(entry: os.DirEntry[str], is_deep: bool) -> bool:

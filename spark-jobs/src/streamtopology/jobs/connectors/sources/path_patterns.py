@@ -5,6 +5,7 @@ A pattern holds within one name of a path, but for braces, which may hold a `/`.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from functools import lru_cache
@@ -40,6 +41,11 @@ def fixed_part(path: str) -> str:
             break
         fixed.append(plain(part))
     return "/".join(fixed) or "/"
+
+
+def paths_of(pattern: str) -> list[str]:
+    """The alternatives of a path, each without `.`, `..` and `//`, and once. Raises SourceError as `alternatives` does."""
+    return list(dict.fromkeys(os.path.normpath(path) for path in alternatives(pattern)))
 
 
 def alternatives(path: str) -> list[str]:

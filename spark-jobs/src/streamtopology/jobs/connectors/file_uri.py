@@ -1,0 +1,23 @@
+"""`file:` URIs, read as Hadoop reads them: `#` and `?` are characters of names; only `%` and two digits are decoded."""
+
+from __future__ import annotations
+
+import re
+
+ENCODED = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
+"""Bytes of a name in UTF-8, as a URI writes them."""
+
+_FILE_URI = re.compile(r"file:(?://(?P<host>[^/]*))?(?P<path>.*)", re.IGNORECASE | re.DOTALL)
+
+
+def encoded_path(uri: str) -> str | None:
+    """The absolute path in a `file:` URI, still encoded; None if `uri` is none. Raises ValueError with what is wrong."""
+    found = _FILE_URI.fullmatch(uri)
+    if found is None:
+        return None
+    host, path = found["host"] or "", found["path"]
+    if host.lower() not in ("", "localhost"):
+        raise ValueError(f"{uri!r} names a machine, {host!r}: write file:///{host}{path}, or a plain path")
+    if not path.startswith("/"):
+        raise ValueError(f"{uri!r} has no absolute path (file:///data/in); write a relative one plainly")
+    return path
