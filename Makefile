@@ -31,7 +31,8 @@ test: $(READY)
 	$(PYTEST) $(TESTS)
 endif
 
-test-clusters: $(READY) kafka-broker s3-server ## Real Spark clusters, Kafka, S3, killed processes
+test-clusters: $(READY) kafka-broker s3-server ## Real Spark clusters, Kafka, S3, a browser, killed processes
+	scripts/browser-packages.sh
 	$(TIERS) clusters
 
 test-kubernetes: kube-node s3-server ## A real API server, helm

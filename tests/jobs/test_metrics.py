@@ -109,8 +109,23 @@ def test_gauges_say_what_the_last_batch_did():
         assert value(metrics, "instance_capacity_rows_per_second", **labels) == CAPACITIES[instance]
         assert value(metrics, "state_bytes", **labels) == report.state_bytes
         assert value(metrics, "state_keys", **labels) == report.state_keys
+    for slot in SLOTS:
+        assert value(metrics, "executor_load_ratio", executor=slot.executor) == pytest.approx(1.0, rel=0.02)
     assert value(metrics, "executors", **{"class": "large"}) == 3
     assert value(metrics, "executors", **{"class": "small"}) == 1
+
+
+def test_load_of_a_slow_executor_is_against_its_fair_share_and_goes_with_it():
+    history = run(3)
+    metrics = Metrics(history)
+    source = 0.05 * 4  # of all four, as long as the fair share of reading
+    fair = 40_000 / sum(CAPACITIES) + source / 4
+    assert value(metrics, "executor_load_ratio", executor="small-0") == pytest.approx(
+        (40_000 * HASHED[3] / CAPACITIES[3] + source / 4) / fair, rel=0.01
+    )
+    history.slots_are([replace(slot, present=slot.executor != "small-0") for slot in SLOTS])
+    history.batch_done(outcome(3, {"tail": HASHED[:3]}))
+    assert value(metrics, "executor_load_ratio", executor="small-0") is None
 
 
 def test_an_instance_that_was_drained_has_no_gauges_any_more_but_keeps_its_count():

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
-from support.histories import HASHED, SLOTS, Clock, load_report, outcome, reconfiguration, run, source_shares
+from support.histories import CAPACITIES, HASHED, SLOTS, Clock, load_report, outcome, reconfiguration, run, source_shares
 
 from streamtopology.contract import formatting
 from streamtopology.contract.phases import Phase
@@ -38,7 +38,7 @@ def test_the_screen_names_every_instance_with_its_executor_class_and_load():
     text = drawn(run(10))
     for slot in SLOTS:
         assert re.search(rf"{slot.index} +{slot.executor} +{slot.class_name}", text)
-    relative = (HASHED[3] / 12_000) / (sum(HASHED[:3]) / 40_000 / 4 + HASHED[3] / 12_000 / 4)
+    relative = HASHED[3] / CAPACITIES[3] * sum(CAPACITIES)
     assert f"{relative:.2f}x" in text
     assert "imbalance" in text
     assert "epoch 1  batch 9" in text

@@ -12,7 +12,7 @@ class Level(IntEnum):
     GATE = 0
     """Python and Java, no server, no real clock: `make test`, which holds a change back."""
     CLUSTERS = 1
-    """Real Spark clusters, Kafka, S3, killed processes: `make test-clusters`."""
+    """Real Spark clusters, Kafka, S3, a browser, killed processes: `make test-clusters`."""
     KUBERNETES = 2
     """A real API server, helm: `make test-kubernetes`."""
     NODE = 3
@@ -34,6 +34,7 @@ _BY_FIXTURE = {
     "cluster": Level.CLUSTERS,
     "kafka_broker": Level.CLUSTERS,
     "s3_server": Level.CLUSTERS,
+    "browser": Level.CLUSTERS,
     "api_server": Level.KUBERNETES,
     "node": Level.NODE,
 }

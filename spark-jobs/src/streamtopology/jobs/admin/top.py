@@ -88,5 +88,4 @@ def _outcome(batch: Batch) -> BatchOutcome:
         reports=tuple(LoadReport.from_wire(report) for report in batch.reports),
         source_reports=tuple(SourceReport.from_wire(report) for report in batch.source_reports),
         capacities={(known.operator, known.instance): known.rows_per_second for known in batch.capacities},
-        imbalance={operator: value for operator, value in batch.imbalance.items() if value is not None},
     )

@@ -1,7 +1,8 @@
 """The fair share of an executor, and its load against it: the one definition for all that shows loads.
 
 The fair share of a stage is the time that it takes when all its executors finish together: its rows / the sum of their
-capacities. A load of 1 is just that. The mean of the busy seconds, as `imbalance` has it, would flatter a slow executor.
+capacities. A load of 1 is just that, and the imbalance of a stage is its highest load - 1. The mean of the busy seconds would
+flatter a slow executor.
 """
 
 from __future__ import annotations
@@ -9,12 +10,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from statistics import fmean, median
 
 from streamtopology.contract.reasons import SOURCE
-from streamtopology.jobs.observe.figures import JUDGED_ROWS, RECENT_BATCHES
 from streamtopology.jobs.observe.outcome import BatchOutcome
+
+RECENT_BATCHES = 5
+"""Batches over which present figures are medians: enough to ride over one slow batch."""
+
+JUDGED_ROWS = 30
+"""Rows per executor or instance from which loads are judged: with fewer, chance alone puts a third more on one of them."""
 
 MEASURED_ROWS = 50
 """Rows from which rows / busy seconds is a capacity; with fewer, the controller's estimate is nearer."""
@@ -34,7 +40,7 @@ class Work:
 
 
 StageWork = Mapping[int, Work]
-"""Slot -> its work at one stage."""
+"""Slot (or instance) -> its work at one stage."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +92,7 @@ def batch_loads(batch: MeasuredBatch) -> Loads:
 
 def recent_loads(batches: Sequence[MeasuredBatch]) -> Loads:
     """The loads now: medians over the last `RECENT_BATCHES` batches with rows, as far as they are of the newest epoch."""
-    fed = [batch for batch in batches[-RECENT_BATCHES:] if batch.rows]
+    fed = [batch for batch in islice(reversed(batches), RECENT_BATCHES) if batch.rows][::-1]
     if not fed:
         return NOTHING
     newest = fed[-1]

@@ -7,17 +7,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from statistics import fmean, median
+from statistics import median
 
+from streamtopology.jobs.observe.fair_share import JUDGED_ROWS, RECENT_BATCHES, Work, stage_load
 from streamtopology.jobs.observe.history import History
 from streamtopology.jobs.observe.outcome import WARMUP_BATCHES, BatchOutcome
 from streamtopology.routing.load.load_report import LoadReport, Onward
-
-RECENT_BATCHES = 5
-"""Batches over which the present rate is the median: enough to ride over one slow batch."""
-
-JUDGED_ROWS = 30
-"""Rows per instance from which an imbalance is judged: with fewer, chance alone puts a third more on one of them."""
 
 
 def after_warmup(history: History) -> Sequence[BatchOutcome]:
@@ -76,29 +71,15 @@ def reports_of(batch: BatchOutcome, operator: str) -> tuple[LoadReport, ...]:
 
 
 def relative_loads(batch: BatchOutcome, operator: str) -> Mapping[int, float]:
-    """Load / capacity of each instance over the mean of the operator's instances: 1 is exactly its fair share.
-
-    Load / capacity is rows / estimated capacity; an operator with an instance not estimated yet is compared by the
-    busy seconds measured, which are the same thing after the fact.
-    """
+    """Busy seconds of each instance over its fair share: 1 for all if nothing was measured."""
     reports = reports_of(batch, operator)
-    capacities = {r.instance: batch.capacities.get((operator, r.instance), 0.0) for r in reports}
-    if all(capacity > 0 for capacity in capacities.values()):
-        loads = {r.instance: r.rows / capacities[r.instance] for r in reports}
-    else:
-        loads = {r.instance: r.busy_seconds for r in reports}
-    mean = fmean(loads.values()) if loads else 0.0
-    return {instance: load / mean if mean > 0 else 1.0 for instance, load in loads.items()}
+    work = {report.instance: Work(report.rows, report.busy_seconds) for report in reports}
+    estimated = {instance: batch.capacities.get((operator, instance), 0.0) for instance in work}
+    return stage_load(work, estimated).loads or dict.fromkeys(work, 1.0)
 
 
 def imbalance(batch: BatchOutcome, operator: str) -> float | None:
-    """Measured imbalance: busy seconds of the busiest instance over their mean, minus 1.
-
-    The batch has it from the driver; else the maximum of `relative_loads`, minus 1. The controller judges by another figure,
-    `planners.balance.imbalance`.
-    """
-    if operator in batch.imbalance:
-        return batch.imbalance[operator]
+    """The imbalance of one batch: the highest of `relative_loads`, minus 1. The controller estimates that of the next ones."""
     loads = relative_loads(batch, operator)
     return max(loads.values()) - 1 if loads else None
 

@@ -43,7 +43,6 @@ class BatchOutcome:
     reports: tuple[LoadReport, ...]
     source_reports: tuple[SourceReport, ...]
     capacities: dict[tuple[str, int], float] = field(default_factory=dict)
-    imbalance: dict[str, float] = field(default_factory=dict)
     messages: dict[str, Messages] = field(default_factory=dict)
     rows_out: dict[str, int] = field(default_factory=dict)
     moving: bool = False

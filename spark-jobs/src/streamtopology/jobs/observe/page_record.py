@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from streamtopology.contract.page import Batch
-from streamtopology.jobs.observe.fair_share import MeasuredBatch, measure, recent_loads
-from streamtopology.jobs.observe.figures import RECENT_BATCHES
+from streamtopology.jobs.observe.fair_share import RECENT_BATCHES, MeasuredBatch, measure, recent_loads
 from streamtopology.jobs.observe.history import History, Reconfiguration
 from streamtopology.jobs.observe.outcome import BatchOutcome
 from streamtopology.jobs.observe.page_keys import Weighed, heavy_keys

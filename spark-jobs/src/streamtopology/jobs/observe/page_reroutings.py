@@ -8,8 +8,7 @@ from streamtopology.contract.formatting import counted, duration, percent, size
 from streamtopology.contract.page import Rerouting
 from streamtopology.contract.reason_text import describe
 from streamtopology.contract.reasons import SOURCE, EpochCause
-from streamtopology.jobs.observe.fair_share import Loads, measure, recent_loads
-from streamtopology.jobs.observe.figures import RECENT_BATCHES
+from streamtopology.jobs.observe.fair_share import RECENT_BATCHES, Loads, measure, recent_loads
 from streamtopology.jobs.observe.formatting import shown_name
 from streamtopology.jobs.observe.history import History, Reconfiguration
 from streamtopology.jobs.observe.outcome import BatchOutcome

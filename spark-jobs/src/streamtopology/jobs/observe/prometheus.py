@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import threading
 from collections import Counter as Tally
+from collections import deque
 from collections.abc import Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from streamtopology.jobs.observe.fair_share import RECENT_BATCHES, MeasuredBatch, measure, recent_loads
 from streamtopology.jobs.observe.figures import imbalance, locality
 from streamtopology.jobs.observe.history import History, Reconfiguration
 from streamtopology.jobs.observe.outcome import BatchOutcome
@@ -30,6 +32,8 @@ class Metrics:
         self._batches_seen = 0
         self._changes_seen = 0
         self._shown_instances: set[tuple[str, int]] = set()
+        self._shown_executors: set[str] = set()
+        self._recent: deque[MeasuredBatch] = deque(maxlen=RECENT_BATCHES)
         self._update(history)
         history.listen(self._update)
 
@@ -64,8 +68,11 @@ class Metrics:
         self._capacity = gauge(
             "instance_capacity_rows_per_second", "Capacity of an instance as estimated from what it did.", _INSTANCE
         )
+        self._load = gauge(
+            "executor_load_ratio", "Busy time of an executor over its fair share, over all stages; 1 is fair.", ("executor",)
+        )
         self._imbalance = gauge(
-            "imbalance_ratio", "Busy time of an operator's busiest instance over the mean, minus 1.", ("operator",)
+            "imbalance_ratio", "Busy time of an operator's most loaded instance over its fair share, minus 1.", ("operator",)
         )
         self._locality = gauge(
             "locality_ratio",
@@ -94,8 +101,10 @@ class Metrics:
             classes = {slot.index: slot.class_name for slot in history.slots}
             for batch in new:
                 self._count(batch, classes)
+                self._recent.append(measure(batch))
             if new:
                 self._show(new[-1])
+                self._show_loads({slot.index: slot.executor for slot in history.slots if slot.present})
             self._changes_seen, changes = history.reconfigurations_since(self._changes_seen)
             for change in changes:
                 self._count_change(change)
@@ -145,6 +154,15 @@ class Metrics:
             ratio = imbalance(batch, operator)
             if ratio is not None:
                 self._imbalance.labels(operator).set(ratio)
+
+    def _show_loads(self, present: Mapping[int, str]) -> None:
+        by_slot = recent_loads(self._recent).by_slot
+        loads = {present[slot]: load for slot, load in by_slot.items() if slot in present}
+        for gone in self._shown_executors - loads.keys():
+            self._load.remove(gone)
+        self._shown_executors = set(loads)
+        for executor, load in loads.items():
+            self._load.labels(executor).set(load)
 
     def _count_change(self, change: Reconfiguration) -> None:
         self._reroutings.labels(change.operator, change.reason.cause.trigger.value).inc()

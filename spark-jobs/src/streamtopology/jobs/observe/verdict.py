@@ -14,8 +14,8 @@ from streamtopology.contract.page import Verdict, VerdictState
 from streamtopology.contract.phases import Phase
 from streamtopology.contract.reason_text import describe
 from streamtopology.contract.reasons import SOURCE
-from streamtopology.jobs.observe.fair_share import Loads, MeasuredBatch, recent_loads
-from streamtopology.jobs.observe.figures import RECENT_BATCHES, working_seconds
+from streamtopology.jobs.observe.fair_share import RECENT_BATCHES, Loads, MeasuredBatch, recent_loads
+from streamtopology.jobs.observe.figures import working_seconds
 from streamtopology.jobs.observe.formatting import shown_name
 from streamtopology.jobs.observe.history import History
 from streamtopology.jobs.observe.outcome import WARMUP_BATCHES, BatchOutcome

@@ -12,12 +12,9 @@ def batch_outcome(done: CommittedAttempt, model: SlotModel | None, bound: float 
     """Return the batch's outcome, with each instance's capacity where `model` knows it, and the capacity `bound`."""
     reports = tuple(result.report for result in done.results.instances)
     capacities: dict[tuple[str, int], float] = {}
-    busy: dict[str, list[float]] = {}
     for report in reports:
         if model is not None and report.operator in model.rates:
             capacities[report.operator, report.instance] = float(model.rates[report.operator][report.slot])
-        busy.setdefault(report.operator, []).append(report.busy_seconds)
-    imbalance = {name: max(times) / (sum(times) / len(times)) - 1 if sum(times) > 0 else 0.0 for name, times in busy.items()}
     return BatchOutcome(
         number=done.attempt.number,
         attempt=done.attempt.attempt,
@@ -28,7 +25,6 @@ def batch_outcome(done: CommittedAttempt, model: SlotModel | None, bound: float 
         reports=reports,
         source_reports=tuple(done.results.sources),
         capacities=capacities,
-        imbalance=imbalance,
         messages=messages(done.results.learning_reports),
         rows_out=_rows_out(done),
         moving=done.attempt.switch is not None,

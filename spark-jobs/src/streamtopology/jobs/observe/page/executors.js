@@ -72,7 +72,7 @@ function table(page, list, isGrouped) {
   const heading = (kind, text) => html('span', { role: 'columnheader', class: kind }, text);
   const head = html('div', { role: 'row', class: 'heading' },
     heading('name', 'Executor'), heading('right speed', 'Speed'), heading('bar-cell', 'Busy, a batch'),
-    heading('right', ''), heading('right', 'Load'), heading('right state', 'State'));
+    heading('right', 'Time'), heading('right', 'Load'), heading('right state', 'State'));
   const row = (one) => html('div', { role: 'row', class: isOver(page, one) ? 'over' : null },
     html('span', { role: 'rowheader', class: 'name', title: one.name }, one.name),
     cell('right speed', times(one.speed)),

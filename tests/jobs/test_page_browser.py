@@ -1,0 +1,204 @@
+"""The page in a real browser, over made-up runs: its words, hands and eyes of all kinds, hostile texts, lost drivers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+from prometheus_client import CollectorRegistry
+from support.page_histories import HOSTILE, flights, many, played, recorded, standing_of
+
+from streamtopology.jobs.observe.history import History
+from streamtopology.jobs.observe.http_server import StatusServer
+from streamtopology.jobs.observe.page_record import PageRecord
+from streamtopology.jobs.observe.stats import build_stats
+
+if TYPE_CHECKING:  # the plugins are imported by pytest, which then explains their assertions
+    from support.browser import Tab
+
+pytest_plugins = ("support.browser",)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("browser")]
+
+OpenTab = Callable[..., "Tab"]
+
+
+@contextmanager
+def served(record: PageRecord, history: History, port: int = 0) -> Iterator[StatusServer]:
+    """A status server of this record, at the same port again if one is given."""
+    with StatusServer(
+        CollectorRegistry(),
+        lambda asked: build_stats(history, asked=asked),
+        lambda since: record.page(standing_of(), since),
+        history.is_ready,
+        port=port,
+    ) as server:
+        yield server
+
+
+def address(server: StatusServer) -> str:
+    return f"http://127.0.0.1:{server.port}/"
+
+
+@pytest.fixture(scope="module")
+def rerouted() -> Iterator[StatusServer]:
+    """A run whose small executor is slow until the re-routing at batch 20."""
+    history, record = played(40, reroute_at=20, topology=flights())
+    with served(record, history) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def slow() -> Iterator[StatusServer]:
+    """A run whose small executor is slow to its end."""
+    history, record = played(30, topology=flights())
+    with served(record, history) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def thousand() -> Iterator[StatusServer]:
+    history = many(1000, 30, slow=3, keys=("a", "b"))
+    with served(recorded(history), history) as server:
+        yield server
+
+
+def test_slow_executor_is_named_by_the_first_screen(slow: StatusServer, open_tab: OpenTab) -> None:
+    tab = open_tab(address(slow))
+    assert re.search(r"small-0 .*fair share", tab.text("#executors-summary"))
+    assert "small-0" in tab.text(".verdict")
+    assert tab.page.title().startswith("flights: ")
+    assert tab.page.evaluate("document.querySelector('#executors').getBoundingClientRect().top") < 900
+
+
+def test_rerouting_has_its_mark_reason_and_gain(rerouted: StatusServer, open_tab: OpenTab) -> None:
+    tab = open_tab(address(rerouted))
+    card = tab.text("#reroutings .card")
+    assert "batch 20" in card
+    assert "small-0" in card
+    assert "predicted" in card
+    mark = tab.page.locator(".flag")
+    mark.focus()
+    tab.page.wait_for_selector("#tip:not([hidden])")
+    assert "small-0" in tab.text("#tip")
+    tab.page.keyboard.press("Escape")
+    tab.page.wait_for_selector("#tip[hidden]", state="attached")
+
+
+@pytest.mark.parametrize("width", [360, 414, 768, 1024, 1280, 1600, 2200])
+@pytest.mark.parametrize("run_of", ["slow", "rerouted", "thousand"])
+def test_page_fits_every_window(run_of: str, width: int, request: pytest.FixtureRequest, open_tab: OpenTab) -> None:
+    tab = open_tab(address(request.getfixturevalue(run_of)), width=width)
+    assert tab.overflows() <= 0
+
+
+@pytest.mark.parametrize("run_of", ["slow", "rerouted", "thousand"])
+@pytest.mark.parametrize("emulated", [{"color_scheme": "light"}, {"color_scheme": "dark"}, {"forced_colors": "active"}])
+def test_page_has_no_barrier_that_axe_finds(
+    run_of: str, emulated: dict[str, str], request: pytest.FixtureRequest, open_tab: OpenTab
+) -> None:
+    tab = open_tab(address(request.getfixturevalue(run_of)), bypass_csp=True, **emulated)
+    assert tab.violations() == []
+
+
+def test_page_stands_still_for_those_who_ask_for_it(slow: StatusServer, open_tab: OpenTab) -> None:
+    tab = open_tab(address(slow), reduced_motion="reduce")
+    moving = """[...document.querySelectorAll('*')].filter((at) => {
+        const style = getComputedStyle(at);
+        const durations = `${style.transitionDuration}, ${style.animationDuration}`.split(', ');
+        return durations.some((one) => parseFloat(one));
+    }).map((at) => at.outerHTML)"""
+    assert tab.page.evaluate(moving) == []
+
+
+def test_keyboard_reaches_timeline_marks_and_stages(rerouted: StatusServer, open_tab: OpenTab) -> None:
+    tab = open_tab(address(rerouted))
+    reached: list[str] = []
+    for _ in range(30):
+        tab.page.keyboard.press("Tab")
+        at = "document.activeElement"
+        reached.append(tab.page.evaluate(f"{at}.dataset.act ?? {at}.className"))
+        if reached[-1] == "cursor" and "moved" not in reached:
+            tab.page.keyboard.press("ArrowLeft")
+            tab.wait("() => document.activeElement.getAttribute('aria-valuenow') === '38'")
+            tab.page.keyboard.press("Home")
+            tab.wait("() => document.activeElement.getAttribute('aria-valuenow') === '0'")
+            assert tab.text("#readout").startswith("batch 0: ")
+            reached.append("moved")
+        if reached[-1] == "stage" and "pressed" not in reached:
+            tab.page.keyboard.press("Tab")
+            tab.page.keyboard.press("Enter")
+            tab.wait("() => document.activeElement.getAttribute('aria-pressed') === 'true'")
+            reached.append("pressed")
+    assert {"skip", "moved", "flag", "pressed"} <= set(reached)
+
+
+def test_focus_outlives_the_figures(slow: StatusServer, open_tab: OpenTab) -> None:
+    tab = open_tab(address(slow))
+    tab.page.locator("[data-act=stage]").nth(1).focus()
+    for _ in range(2):
+        with tab.page.expect_response(lambda answer: "page.json" in answer.url):
+            pass
+    assert tab.page.evaluate("document.activeElement.dataset.act") == "stage"
+
+
+def test_keys_of_any_content_are_text(open_tab: OpenTab) -> None:
+    history = many(3, 5, keys=HOSTILE)
+    with served(recorded(history), history) as server:
+        tab = open_tab(address(server))
+        keys = tab.page.locator("#keys-body .key").all_inner_texts()
+        assert any("<img src=x onerror=alert(1)>" in key for key in keys)
+        assert tab.page.locator("#keys-body img, #keys-body script, body > script").count() == 0
+        tab.page.locator("[data-act=key]").first.click()
+        tab.page.wait_for_selector("[data-act=key][aria-expanded=true]")
+        assert tab.overflows() <= 0
+
+
+def test_script_that_a_text_smuggled_in_would_not_run(slow: StatusServer, open_tab: OpenTab) -> None:
+    tab = open_tab(address(slow))
+    tab.page.evaluate("document.body.insertAdjacentHTML('beforeend', '<img src=x: onerror=\"window.ran = true\">')")
+    tab.wait("() => document.querySelector('img').complete")
+    assert tab.page.evaluate("window.ran") is None
+    assert tab.faults
+    tab.faults.clear()
+
+
+def test_thousand_executors_are_a_distribution_and_the_worst_ten(thousand: StatusServer, open_tab: OpenTab) -> None:
+    tab = open_tab(address(thousand))
+    assert "1,000 executors by load" in tab.text("#executors-body")
+    assert tab.page.locator("#executors-body [role=row]").count() == 11
+    assert "executors of 1,000 beyond the tolerance" in tab.text("#executors-summary")
+
+
+def test_page_says_that_the_driver_is_gone_and_finds_it_again(open_tab: OpenTab) -> None:
+    history, record = played(10, topology=flights())
+    with served(record, history) as server:
+        tab, port = open_tab(address(server)), server.port
+    tab.wait_for_text("#notice", "the figures are from then")
+    again, newer = played(4, topology=flights())
+    newer = recorded(again, flights(), run_id="run-2")
+    for batch in again.batches:
+        history.batch_done(batch)
+    with served(newer, again, port):
+        tab.wait_for_text("#notice", "The driver has restarted")
+        assert "figures are from then" not in tab.text("#notice")
+    assert all("ERR_CONNECTION" in fault or "Failed to load" in fault for fault in tab.faults)
+    tab.faults.clear()
+
+
+def test_hidden_tab_asks_for_nothing(slow: StatusServer, open_tab: OpenTab) -> None:
+    tab = open_tab(address(slow))
+    tab.page.evaluate("""() => {
+        Object.defineProperty(document, 'hidden', { get: () => window.away ?? false });
+        window.away = true;
+    }""")
+    with tab.page.expect_response(lambda answer: "page.json" in answer.url):
+        pass
+    asked = len(tab.asked)
+    tab.page.evaluate("new Promise((done) => setTimeout(done, 3000))")
+    assert len(tab.asked) <= asked + 1
+    tab.page.evaluate("() => { window.away = false; document.dispatchEvent(new Event('visibilitychange')); }")
+    with tab.page.expect_response(lambda answer: "page.json" in answer.url):
+        pass
