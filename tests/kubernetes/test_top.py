@@ -1,21 +1,25 @@
-"""`streamtopology top` through a real API server's proxy, to a driver's status server on this machine."""
+"""`streamtopology top` and `ui` through a real API server's proxy, to a driver's status server on this machine."""
 
 from __future__ import annotations
 
 import io
+import json
 import socket
 from collections.abc import Iterator
 from functools import partial
+from urllib.request import urlopen
 
 import pytest
 from kubernetes import client
 from rich.console import Console
-from support.histories import no_page, run
+from support.histories import run
 from support.kube.apiserver import ApiServer
+from support.page_histories import flights, recorded, standing_of
 from support.waiting import eventually
 
 from streamtopology.contract.phases import Phase
-from streamtopology.jobs.admin.find_run import AskStats, Unreachable, asking_the_cluster
+from streamtopology.jobs.admin.find_run import PAGE, AskDriver, Unreachable, Where, asking_the_cluster
+from streamtopology.jobs.admin.page_of import page_of_run
 from streamtopology.jobs.admin.top import follow
 from streamtopology.jobs.observe.http_server import EVERYWHERE, StatusServer
 from streamtopology.jobs.observe.prometheus import Metrics
@@ -29,7 +33,7 @@ def own_address() -> str:
         return str(asked.getsockname()[0])
 
 
-def is_reached(asking: AskStats) -> bool:
+def is_reached(asking: AskDriver) -> bool:
     try:
         return bool(asking(-1))
     except Unreachable:
@@ -64,8 +68,9 @@ def driver(api_server: ApiServer, namespace: str) -> Iterator[StatusServer]:
     history = run(6, reroute_at=4)
     history.enter(Phase.DONE)
     registry = Metrics(history).registry
-    answer = partial(build_stats, history)
-    with StatusServer(registry, lambda asked: answer(asked=asked), no_page, history.is_ready, EVERYWHERE) as server:
+    answer, record = partial(build_stats, history), recorded(history, flights())
+    page = partial(record.page, standing_of())
+    with StatusServer(registry, lambda asked: answer(asked=asked), page, history.is_ready, EVERYWHERE) as server:
         with api_server.client() as api:
             make_service(client.CoreV1Api(api), namespace, own_address(), server.port)
         yield server
@@ -78,6 +83,22 @@ def test_it_follows_a_driver_through_the_proxy(driver: StatusServer, namespace: 
     reported = io.StringIO()
     follow(asking, Console(file=reported, width=120, force_terminal=False), lambda seconds: None)
     assert "done, epoch 2, batch 5" in reported.getvalue()
+
+
+def test_page_of_a_run_on_the_cluster_is_served_here(
+    driver: StatusServer, namespace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    eventually(lambda: is_reached(asking_the_cluster("flights", namespace, None, PAGE)))
+    shown: list[bytes] = []
+
+    def look() -> None:
+        address = capsys.readouterr().out.split()[1]
+        shown.append(urlopen(address, timeout=60).read())
+        shown.append(urlopen(f"{address}page.json?since=3", timeout=60).read())
+
+    page_of_run("flights", Where(namespace), 0, False, look)
+    assert b"<title>StreamTopology</title>" in shown[0]
+    assert [batch["number"] for batch in json.loads(shown[1])["batches"]] == [4, 5]
 
 
 def test_a_topology_that_is_not_there_is_named(namespace: str) -> None:

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from kubernetes import client
 
-from streamtopology.jobs.admin.find_run import AskStats, Unreachable, asking_the_cluster
+from streamtopology.jobs.admin.find_run import AskDriver, Unreachable, asking_the_cluster
 from streamtopology.lab.bench.cluster import announce, machine
 from streamtopology.lab.bench.figures import figure
 from streamtopology.lab.bench.kube import Topologies, connect, new_namespace, wait_until
@@ -87,7 +87,7 @@ def _is_settled(topologies: Topologies) -> bool:
     return current and status.get("phase") == "Running" and "intent" not in status
 
 
-def _policy(asking: AskStats) -> str:
+def _policy(asking: AskDriver) -> str:
     """The policy that the driver routes by; empty while it is away."""
     try:
         return asking(-1).get("policies", {}).get("counts", "")

@@ -1,4 +1,4 @@
-"""The search for a running topology, here or on a cluster, and the questions to its `/stats`."""
+"""The search for a running topology, here or on a cluster, and the questions to its driver."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Literal, Protocol, cast
 from urllib.error import URLError
 from urllib.request import urlopen
 
@@ -33,6 +33,13 @@ class Where:
         return not self.here and (self.namespace is not None or self.context is not None)
 
 
+Answer = Literal["stats", "page.json"]
+"""The path of the value that is asked for."""
+
+STATS: Answer = "stats"
+PAGE: Answer = "page.json"
+
+
 class Unreachable(Unavailable):
     """The driver cannot be asked; the message says what to look at."""
 
@@ -41,27 +48,27 @@ class NoKubeconfig(WrongUse):
     """There is no cluster to ask, as this user has no kubeconfig."""
 
 
-class AskStats(Protocol):
-    """Asks a driver for its stats with the batches after number `since`; raises `Unreachable`."""
+class AskDriver(Protocol):
+    """Asks a driver for its stats, or its page, with the batches after number `since`; raises `Unreachable`."""
 
     def __call__(self, since: int) -> Mapping[str, Any]: ...
 
 
-def find_run(name: str, where: Where) -> AskStats:
+def find_run(name: str, where: Where, answer: Answer = STATS) -> AskDriver:
     """Find the topology, here or on the cluster. Raises NotRunning if it is at neither, and says why."""
     if where.only_cluster:
-        return asking_the_cluster(name, where.namespace, where.context)
+        return asking_the_cluster(name, where.namespace, where.context, answer)
     try:
-        return asking_here(name)
+        return asking_here(name, answer)
     except NotRunning as not_here:
         if where.here:
             raise
-        return _on_the_cluster(name, not_here)
+        return _on_the_cluster(name, not_here, answer)
 
 
-def _on_the_cluster(name: str, not_here: NotRunning) -> AskStats:
+def _on_the_cluster(name: str, not_here: NotRunning, answer: Answer) -> AskDriver:
     try:
-        asking = asking_the_cluster(name, None, None)
+        asking = asking_the_cluster(name, None, None, answer)
         asking(-1)
         return asking
     except NoKubeconfig:
@@ -70,7 +77,7 @@ def _on_the_cluster(name: str, not_here: NotRunning) -> AskStats:
         raise NotRunning(f"{not_here} (and on the cluster: {not_there})") from not_there
 
 
-def asking_the_cluster(name: str, namespace: str | None, context: str | None) -> AskStats:
+def asking_the_cluster(name: str, namespace: str | None, context: str | None, answer: Answer = STATS) -> AskDriver:
     """Asks through the API server, as the user's kubeconfig may. Raises NoKubeconfig, or WrongUse for a damaged one."""
     try:
         from kubernetes import config
@@ -90,15 +97,15 @@ def asking_the_cluster(name: str, namespace: str | None, context: str | None) ->
         raise WrongUse(f"no cluster to ask: {str(missing).rstrip('.')}") from missing
     chosen = next((each for each in contexts if each["name"] == context), active)
     where = namespace or chosen["context"].get("namespace", "default")
-    path = f"/api/v1/namespaces/{where}/services/{driver_name(name)}:{HTTP_PORT_NAME}/proxy/stats"
+    path = f"/api/v1/namespaces/{where}/services/{driver_name(name)}:{HTTP_PORT_NAME}/proxy/{answer}"
 
     def asking(since: int) -> Mapping[str, Any]:
         request = api.param_serialize("GET", path, query_params=[("since", since)], auth_settings=["BearerToken"])
         try:
-            answer = api.call_api(*request, _request_timeout=_ANSWER_SECONDS)
-            if answer.status != HTTPStatus.OK:
-                raise Unreachable(f"topology {name!r} in namespace {where}: {answer.status}, {_message(answer.read())}")
-            return json.loads(answer.read())
+            given = api.call_api(*request, _request_timeout=_ANSWER_SECONDS)
+            if given.status != HTTPStatus.OK:
+                raise Unreachable(f"topology {name!r} in namespace {where}: {given.status}, {_message(given.read())}")
+            return json.loads(given.read())
         except (HTTPError, OSError) as failure:
             raise Unreachable(f"the API server does not answer: {failure}") from failure
 
@@ -114,12 +121,12 @@ def _message(answer: bytes) -> str:
         return text
 
 
-def asking_here(name: str) -> AskStats:
+def asking_here(name: str, answer: Answer = STATS) -> AskDriver:
     """Asks the topology that runs on this machine under this user; NotRunning says that none does."""
-    return asking_url(f"{ask(name, 'address')}/stats")
+    return asking_url(f"{ask(name, 'address')}/{answer}")
 
 
-def asking_url(url: str) -> AskStats:
+def asking_url(url: str) -> AskDriver:
     """Asks the driver whose `/stats` is at `url`, an http:// or https:// address."""
 
     def asking(since: int) -> Mapping[str, Any]:

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from streamtopology.contract.phases import Phase
 from streamtopology.contract.stats import Batch, StatsFormatError, read_stats
-from streamtopology.jobs.admin.find_run import AskStats, Unreachable, Where, find_run
+from streamtopology.jobs.admin.find_run import AskDriver, Unreachable, Where, find_run
 from streamtopology.jobs.errors import WrongUse
 from streamtopology.jobs.local.control_socket import the_running
 from streamtopology.jobs.observe.history import History, Reconfiguration, SlotInfo
@@ -37,7 +37,7 @@ def top(name: str | None, where: Where) -> int:
     return 0
 
 
-def follow(asking: AskStats, console: Console, sleep: Callable[[float], None]) -> None:
+def follow(asking: AskDriver, console: Console, sleep: Callable[[float], None]) -> None:
     """Show what is asked for until its phase is done. Raises `Unreachable` when the driver was never or is long away."""
     first = asking(-1)
     history = History(str(first["topology"]), (), {})

@@ -1,13 +1,15 @@
-"""Commands for a topology that is running: `streamtopology apply`, `resize`, `scale`, `stop` and `top`."""
+"""Commands for a topology that is running: `streamtopology apply`, `resize`, `scale`, `stop`, `top` and `ui`."""
 
 from __future__ import annotations
 
+import threading
+from contextlib import suppress
 from pathlib import Path
 
 import click
 
 from streamtopology.jobs.cli import parameters
-from streamtopology.jobs.cli.parameters import SUCCESS, WHOLE
+from streamtopology.jobs.cli.parameters import FILE, PORT, SUCCESS, WHOLE
 from streamtopology.jobs.errors import WrongUse
 
 _topology = click.option("--topology", metavar="NAME", help="Which topology (default: the only one that runs here).")
@@ -80,3 +82,31 @@ def top(name: str | None, namespace: str | None, context: str | None, here: bool
     from streamtopology.jobs.admin.find_run import Where
 
     return live.top(name, Where(namespace, context, here))
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.option("--report", type=FILE, metavar="DIR", help="The page of a run that is over, from the folder of its report.")
+@click.option("--open", "opens", is_flag=True, help="Open the page in a browser.")
+@click.option("--port", type=PORT, default=0, help="Port of a page that this command serves (default: any free one).")
+@parameters.namespace
+@parameters.context
+@click.option("--here", is_flag=True, help="Look on this machine only.")
+def ui(
+    name: str | None, report: Path | None, opens: bool, port: int, namespace: str | None, context: str | None, here: bool
+) -> int:
+    """Show the page of a topology.
+
+    NAME (default: the only topology that runs here) is looked for on this machine, then on the cluster.
+    """
+    from streamtopology.jobs.admin.find_run import Where
+    from streamtopology.jobs.admin.page_of import page_of_report, page_of_run
+
+    if report is not None and name is not None:
+        raise WrongUse("name a topology that runs, or --report DIR of one that is over, not both")
+    with suppress(KeyboardInterrupt):  # how one leaves
+        if report is not None:
+            page_of_report(report, port, opens, threading.Event().wait)
+        else:
+            page_of_run(name, Where(namespace, context, here), port, opens, threading.Event().wait)
+    return SUCCESS

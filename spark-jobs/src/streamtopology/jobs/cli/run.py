@@ -30,7 +30,8 @@ _CONTINUES = "without --fresh the run continues from the checkpoint"
 @click.option("--yes", is_flag=True, help="With --fresh: do not ask.")
 @click.option("--report", type=OUTPUT_FOLDER, metavar="DIR", help="Write report.json and a picture of the run.")
 @click.option("--baseline", metavar="POLICY", help="Run the same input under this policy first, and compare.")
-@click.option("--port", type=PORT, default=0, help="Port of /metrics and /stats (default: any free one).")
+@click.option("--port", type=PORT, default=0, help="Port of the page, /metrics and /stats (default: any free one).")
+@click.option("--open", "opens", is_flag=True, help="Open the page of the run in a browser.")
 @parameters.own_work_dir
 def run(
     manifest: Path,
@@ -42,6 +43,7 @@ def run(
     report: Path | None,
     baseline: str | None,
     port: int,
+    opens: bool,
     work_dir: Path,
 ) -> int:
     """Run a topology on an embedded Spark cluster.
@@ -60,13 +62,14 @@ def run(
             if fresh:
                 delete_leftovers(topology, work_dir, "Delete it and start over?", _CONTINUES, yes=yes)
 
-            from streamtopology.jobs.local.run import Reporting, run_manifest
+            from streamtopology.jobs.local.run import Reporting, Serving, run_manifest
             from streamtopology.jobs.observe.http_server import refuse_taken_port
             from streamtopology.jobs.runtime.streaming_query import Until
 
             refuse_taken_port(port)
             until, reporting = Until(batches, duration, drain), Reporting(manifest, started, report)
-            return run_manifest(until, reporting, interrupts, work_dir=work_dir, port=port, baseline=baseline)
+            serving = Serving(port, opens)
+            return run_manifest(until, reporting, interrupts, work_dir=work_dir, serving=serving, baseline=baseline)
 
 
 def _read(manifest: Path) -> Topology:

@@ -6,10 +6,11 @@ import json
 import sys
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -23,6 +24,7 @@ from streamtopology.jobs.local.executor_room import NoRoom, machine_bytes, refus
 from streamtopology.jobs.local.interrupts import Interrupts
 from streamtopology.jobs.local.manifest_watch import watching
 from streamtopology.jobs.local.start_steps import StartSteps
+from streamtopology.jobs.local.user_browser import opened
 from streamtopology.jobs.malloc import keep_freed_memory
 from streamtopology.jobs.observe.event_log import EventLog
 from streamtopology.jobs.observe.formatting import still_unbalanced
@@ -54,13 +56,25 @@ from streamtopology.topology import ManifestError, Problem, Topology, format_cpu
 
 @dataclass(frozen=True)
 class Ran:
-    """One finished run: its history, the capacity bound measured in it (source rows/s), what it left behind, its events."""
+    """One finished run: its history, the capacity bound measured in it (source rows/s), what it left behind, its events.
+
+    `page`: the value behind its page, at its end; None of a run that was broken off.
+    """
 
     topology: Topology
     history: History
     bound: float
     left: LeftBehind
     events: EventLog
+    page: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Serving:
+    """The page of a run: at `port` (0: any free one), opened in the user's browser where `opens`."""
+
+    port: int = 0
+    opens: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,7 +90,7 @@ class Reporting:
 
 
 def run_manifest(
-    until: Until, reporting: Reporting, interrupts: Interrupts, *, work_dir: Path, port: int, baseline: str | None
+    until: Until, reporting: Reporting, interrupts: Interrupts, *, work_dir: Path, serving: Serving, baseline: str | None
 ) -> int:
     """Run the manifest with a live view; with `baseline` the same input first under that policy. Returns the exit code."""
     findings = examine(reporting.manifest)
@@ -94,7 +108,7 @@ def run_manifest(
     base_dir = reporting.manifest.resolve().parent
     options = RunOptions(until, work_dir)
     before: Ran | None = None
-    session = Session(topology, base_dir, options, Console(), port, interrupts, reporting.started)
+    session = Session(topology, base_dir, options, Console(), serving, interrupts, reporting.started)
     interrupts.last_words = lambda: _say_last_words(session, reporting, interrupts)
     with session:
         try:
@@ -186,7 +200,7 @@ class Session:
         base_dir: Path,
         options: RunOptions,
         console: Console,
-        port: int = 0,
+        serving: Serving = Serving(),
         interrupts: Interrupts | None = None,
         started: float | None = None,
     ) -> None:
@@ -197,7 +211,7 @@ class Session:
         self._base_dir = base_dir
         self._options = options
         self._console = console
-        self._port = port
+        self._serving = serving
         self._screen = ExitStack()
         self._undo = ExitStack()
 
@@ -235,9 +249,11 @@ class Session:
                 undo.enter_context(watching(run.apply_file, manifest, run.notify))
             undo.enter_context(self._interrupts.stopping(lambda: self._interrupted(run, history)))
             self._running = run, history, events
-            process(run, history, self._port, manifest)
+            serving = replace(self._serving, opens=self._serving.opens and manifest is not None)  # not the baseline's page
+            record = process(run, history, serving, manifest)
         history.enter(Phase.DONE)
-        return Ran(run.router.topology, history, run.bound(), run.left_behind(), events)
+        page = record.page(run.standing(), since=-1)
+        return Ran(run.router.topology, history, run.bound(), run.left_behind(), events, page)
 
     def ran_so_far(self) -> Ran | None:
         """Return what the current run has done; None before its first batch can have begun."""
@@ -277,10 +293,10 @@ def open_run(cluster: Cluster, topology: Topology, base_dir: Path, history: Hist
     return TopologyRun(cluster, topology, base_dir, history, options)
 
 
-def process(run: TopologyRun, history: History, port: int = 0, manifest: Path | None = None) -> None:
-    """Run the stream as `run.stream` does, with a control socket and a status server (0: on a free port) on this machine.
+def process(run: TopologyRun, history: History, serving: Serving = Serving(), manifest: Path | None = None) -> PageRecord:
+    """Run the stream as `run.stream` does, with a control socket and a status server on this machine.
 
-    `manifest`: the watched file, which a command that changes the run beside it names.
+    `manifest`: the watched file, which a command that changes the run beside it names. Returns what is behind its page.
     """
     metrics = Metrics(history)
     page = PageRecord(history, lambda: run.router.topology, uuid.uuid4().hex, time.time)
@@ -289,7 +305,7 @@ def process(run: TopologyRun, history: History, port: int = 0, manifest: Path | 
         lambda asked: build_stats(history, run.standing(), asked),
         lambda since: page.page(run.standing(), since),
         history.is_ready,
-        port=port,
+        port=serving.port,
     )
     handlers = {
         "apply": lambda path: _announced(run, run.apply_file(path)),
@@ -302,7 +318,10 @@ def process(run: TopologyRun, history: History, port: int = 0, manifest: Path | 
     }
     with ControlServer(run.router.topology.name, handlers), status:
         history.served_at(f"{status.url}/")
+        if serving.opens and not opened(history.address):
+            run.notify("there is no browser here to open the page with")
         run.stream()
+    return page
 
 
 def _announced(run: TopologyRun, answer: str) -> str:
@@ -369,8 +388,10 @@ def write_report(folder: Path, ran: Ran, before: Ran | None, checks: Sequence[Ch
     offered = rows_made_per_second(ran.topology)
     report = build_report(ran.history, baseline=baseline, bound=ran.bound, offered=offered, checks=checks)
     (folder / "report.json").write_text(json.dumps(report, indent=2) + "\n")
+    if ran.page is not None:
+        (folder / "page.json").write_text(json.dumps(ran.page))
     for suffix in ("png", "svg"):
         draw_run(ran.history, baseline, folder / f"run.{suffix}", bound=ran.bound)
     print(summary_text(report, rerouted=ran.history.was_rerouted))
-    print(f"report: {folder / 'report.json'}   picture: {folder / 'run.png'}")
+    print(f"report: {folder / 'report.json'}   picture: {folder / 'run.png'}   page: streamtopology ui --report {folder}")
     return report

@@ -48,25 +48,11 @@ def refuse_taken_port(port: int) -> None:
     _listening(LOCAL, port, BaseHTTPRequestHandler).server_close()
 
 
-class StatusServer:
-    """Serves one run from a thread of its own between `with` and its end.
+class _Serving:
+    """Answers by `handler` from a thread of its own between `with` and its end."""
 
-    `stats` is called with the parameters of each request, `page` with the batch that the page knows; `is_ready` returns
-    whether batches run. `names`: by which browsers may open the page, in addition to addresses and localhost. `port` 0 takes
-    any free port; the one taken is in `port` and `url`. A given port that is taken or not permitted raises `AddressError`.
-    """
-
-    def __init__(
-        self,
-        registry: CollectorRegistry,
-        stats: Stats,
-        page: PageOf,
-        is_ready: Callable[[], bool],
-        host: str = LOCAL,
-        port: int = 0,
-        names: Collection[str] = (),
-    ) -> None:
-        self._http = _listening(host, port, partial(_Handler, registry, stats, page, is_ready, names))
+    def __init__(self, host: str, port: int, handler: Callable[..., BaseHTTPRequestHandler]) -> None:
+        self._http = _listening(host, port, handler)
         self.host = host
         self.port: int = self._http.server_address[1]
         self._thread = threading.Thread(target=self._http.serve_forever, name="status-server", daemon=True)
@@ -85,8 +71,13 @@ class StatusServer:
         self._thread.join()
 
 
-class _Handler(BaseHTTPRequestHandler):
-    server_version = "streamtopology"
+class StatusServer(_Serving):
+    """Serves one run from a thread of its own between `with` and its end.
+
+    `stats` is called with the parameters of each request, `page` with the batch that the page knows; `is_ready` returns
+    whether batches run. `names`: by which browsers may open the page, in addition to addresses and localhost. `port` 0 takes
+    any free port; the one taken is in `port` and `url`. A given port that is taken or not permitted raises `AddressError`.
+    """
 
     def __init__(
         self,
@@ -94,13 +85,25 @@ class _Handler(BaseHTTPRequestHandler):
         stats: Stats,
         page: PageOf,
         is_ready: Callable[[], bool],
-        names: Collection[str],
-        *connection: Any,
+        host: str = LOCAL,
+        port: int = 0,
+        names: Collection[str] = (),
     ) -> None:
-        self._registry = registry
-        self._stats = stats
+        super().__init__(host, port, partial(_StatusHandler, registry, stats, page, is_ready, names))
+
+
+class PageServer(_Serving):
+    """Serves the page alone, of a run that is elsewhere or over. `page` may raise Unavailable: the page says so."""
+
+    def __init__(self, page: PageOf, port: int = 0) -> None:
+        super().__init__(LOCAL, port, partial(_PageHandler, page, ()))
+
+
+class _PageHandler(BaseHTTPRequestHandler):
+    server_version = "streamtopology"
+
+    def __init__(self, page: PageOf, names: Collection[str], *connection: Any) -> None:
         self._page = page
-        self._is_ready = is_ready
         self._names = names
         super().__init__(*connection)  # answers the request before it returns
 
@@ -115,26 +118,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         asked = urlsplit(self.path)
-        match asked.path:
-            case "/metrics":
-                encode, content_type = choose_encoder(self.headers.get("Accept", ""))
-                self._answer(HTTPStatus.OK, content_type, encode(self._registry))
-            case "/stats":
-                self._answer_value(asked.query, self._stats)
-            case "/healthz":
-                self._answer_text(HTTPStatus.OK, "ok")
-            case "/readyz":
-                if self._is_ready():
-                    self._answer_text(HTTPStatus.OK, "ok")
-                else:
-                    self._answer_text(HTTPStatus.SERVICE_UNAVAILABLE, "not ready: no batch has run; see /stats")
-            case path if path == PAGE or path in page_files():
-                self._answer_page(path, asked.query)
-            case other:
-                self._answer_text(
-                    HTTPStatus.NOT_FOUND,
-                    f"nothing at {other}; there are / with a page for people, /metrics, /stats, /healthz and /readyz",
-                )
+        if asked.path == PAGE or asked.path in page_files():
+            self._answer_page(asked.path, asked.query)
+        else:
+            self._answer_text(HTTPStatus.NOT_FOUND, f"nothing at {asked.path}; there is / with a page for people")
 
     def _answer_page(self, path: str, query: str) -> None:
         """Answer for the page, unless it is asked under a foreign name or by another site."""
@@ -152,7 +139,12 @@ class _Handler(BaseHTTPRequestHandler):
         except ValueError as wrong:
             self._answer_text(HTTPStatus.BAD_REQUEST, str(wrong), headers)
             return
-        body = json.dumps(value_of(asked), allow_nan=False, separators=(",", ":")).encode()
+        try:
+            value = value_of(asked)
+        except Unavailable as away:
+            self._answer_text(HTTPStatus.BAD_GATEWAY, str(away), headers)
+            return
+        body = json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
         if "gzip" in self.headers.get("Accept-Encoding", ""):
             body, headers = gzip.compress(body, compresslevel=1), {**headers, "Content-Encoding": "gzip"}
         self._answer(HTTPStatus.OK, "application/json", body, headers)
@@ -176,6 +168,45 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """Log nothing: the live view owns the terminal."""
+
+
+class _StatusHandler(_PageHandler):
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        stats: Stats,
+        page: PageOf,
+        is_ready: Callable[[], bool],
+        names: Collection[str],
+        *connection: Any,
+    ) -> None:
+        self._registry = registry
+        self._stats = stats
+        self._is_ready = is_ready
+        super().__init__(page, names, *connection)
+
+    def do_GET(self) -> None:
+        asked = urlsplit(self.path)
+        match asked.path:
+            case "/metrics":
+                encode, content_type = choose_encoder(self.headers.get("Accept", ""))
+                self._answer(HTTPStatus.OK, content_type, encode(self._registry))
+            case "/stats":
+                self._answer_value(asked.query, self._stats)
+            case "/healthz":
+                self._answer_text(HTTPStatus.OK, "ok")
+            case "/readyz":
+                if self._is_ready():
+                    self._answer_text(HTTPStatus.OK, "ok")
+                else:
+                    self._answer_text(HTTPStatus.SERVICE_UNAVAILABLE, "not ready: no batch has run; see /stats")
+            case path if path == PAGE or path in page_files():
+                self._answer_page(path, asked.query)
+            case other:
+                self._answer_text(
+                    HTTPStatus.NOT_FOUND,
+                    f"nothing at {other}; there are / with a page for people, /metrics, /stats, /healthz and /readyz",
+                )
 
 
 class _ServerIpv6(ThreadingHTTPServer):

@@ -1,0 +1,71 @@
+"""`streamtopology ui`: the page of a run that is on a cluster, or over.
+
+On a cluster the driver is asked through the API server's proxy, as the user's kubeconfig may; the page itself is of this
+release and served on this machine alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from streamtopology.contract.errors import StreamTopologyError
+from streamtopology.contract.page import PageFormatError, read_page
+from streamtopology.jobs.admin.find_run import PAGE, Where, find_run
+from streamtopology.jobs.errors import WrongUse
+from streamtopology.jobs.local.control_socket import NotRunning, ask, the_running
+from streamtopology.jobs.local.user_browser import opened
+from streamtopology.jobs.observe.http_server import PageServer
+
+FILE = "page.json"
+"""The file in a report's folder."""
+
+
+def page_of_run(name: str | None, where: Where, port: int, opens: bool, wait: Callable[[], object]) -> None:
+    """Say where the page of topology `name` is (default: of the only one that runs here), and serve it if that is afar."""
+    if name is None and where.only_cluster:
+        raise WrongUse("name the topology: streamtopology ui NAME; only on this machine is it found without")
+    name = name or the_running()
+    if not where.only_cluster:
+        try:
+            show(f"{ask(name, 'address')}/", opens)
+        except NotRunning:
+            if where.here:
+                raise
+        else:
+            return
+    asking = find_run(name, where, PAGE)
+    read_page(asking(-1))
+    with PageServer(asking, port) as server:
+        show(f"{server.url}/", opens)
+        print("through the API server's proxy; Ctrl-C ends it")
+        wait()
+
+
+def page_of_report(folder: Path, port: int, opens: bool, wait: Callable[[], object]) -> None:
+    """Serve the page as it was at the end of a run. Raises WrongUse if `folder` has none that can be read."""
+    page = _read(folder / FILE)
+    with PageServer(lambda since: page, port) as server:
+        show(f"{server.url}/", opens)
+        print(f"as the run ended, from {folder / FILE}; Ctrl-C ends it")
+        wait()
+
+
+def show(address: str, opens: bool) -> None:
+    """Print the address of a page, and open it in the user's browser where `opens`."""
+    no_browser = opens and not opened(address)
+    print(f"page: {address}{' (no browser here to open it with)' if no_browser else ''}", flush=True)
+
+
+def _read(file: Path) -> Mapping[str, Any]:
+    try:
+        page = json.loads(file.read_text(encoding="utf-8"))
+        read_page(page)
+    except FileNotFoundError:
+        raise WrongUse(f"{file} is not there: name a folder that `streamtopology run --report` wrote") from None
+    except (OSError, ValueError, StreamTopologyError) as wrong:
+        release = " or use the release that wrote it" if isinstance(wrong, PageFormatError) else ""
+        raise WrongUse(f"{file} cannot be shown: {wrong}; run with --report again{release}") from wrong
+    return page
