@@ -33,6 +33,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     "planners": Benchmark("Time of a plan, from 10 thousand to 1 million keys.", {"runs": 5}),
     "locality": Benchmark("A locality plan of 150,000 key pairs against METIS alone.", {"runs": 5}),
     "dataplane": Benchmark("Two chained stateful operators against Spark's own row exchange.", {"runs": 5}),
+    "page": Benchmark("Ten open pages of a running topology against none.", {"runs": 5}),
     "latency": Benchmark("Batches of 1,000 rows against foreachBatch with one pinned Python stage.", {"runs": 5}),
     "startup": Benchmark(
         "From `streamtopology run` to the first batch on four executors, against plain Spark's start.", {"runs": 5}

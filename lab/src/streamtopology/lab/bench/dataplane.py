@@ -10,6 +10,7 @@ has no second in which it costs nothing, then.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from streamtopology.lab.bench.cluster import (
 )
 from streamtopology.lab.bench.figures import figure
 from streamtopology.lab.bench.spark_counting import count_and_end, count_and_pass
+from streamtopology.topology import Topology
 
 ROWS_PER_BATCH = 1_000_000
 KEYS = 100_000
@@ -54,26 +56,8 @@ def run(runs: int = 5) -> dict[str, Any]:
     """
     folder = fresh_folder("dataplane")
     turns = WARM_UP + runs
-    files = _make_rows(folder / "data", turns + BACK_TO_BACK)
-    chain = [
-        {
-            "name": "first",
-            "inputs": ["rows"],
-            "grouping": {"policy": "fields", "key": "first"},
-            "parallelism": 2,
-            "run": "count",
-            "with": {"emit": "tuples"},
-        },
-        {
-            "name": "second",
-            "inputs": ["first"],
-            "grouping": {"policy": "fields", "key": "second"},
-            "parallelism": 2,
-            "run": "count",
-            "with": {"emit": "nothing"},
-        },
-    ]
-    described = topology("dataplane", folder / "data", SCHEMA, chain, TWO_UNLIMITED)
+    files = make_rows(folder / "data", turns + BACK_TO_BACK)
+    described = counting_twice("dataplane", folder / "data", TWO_UNLIMITED)
     by_spark: list[float] = []
     with cluster_for(described, folder) as embedded:
 
@@ -101,7 +85,30 @@ def run(runs: int = 5) -> dict[str, Any]:
     return {"name": "dataplane", "machine": machine(rows_per_batch=ROWS_PER_BATCH, keys=KEYS), "results": results}
 
 
-def _make_rows(folder: Path, batches: int) -> list[Path]:
+def counting_twice(name: str, data: Path, executors: Sequence[Mapping[str, Any]]) -> Topology:
+    """Two chained counts, whose second has another key than the first."""
+    chain = [
+        {
+            "name": "first",
+            "inputs": ["rows"],
+            "grouping": {"policy": "fields", "key": "first"},
+            "parallelism": 2,
+            "run": "count",
+            "with": {"emit": "tuples"},
+        },
+        {
+            "name": "second",
+            "inputs": ["first"],
+            "grouping": {"policy": "fields", "key": "second"},
+            "parallelism": 2,
+            "run": "count",
+            "with": {"emit": "nothing"},
+        },
+    ]
+    return topology(name, data, SCHEMA, chain, executors)
+
+
+def make_rows(folder: Path, batches: int) -> list[Path]:
     """Files of uniform keys; `second` is independent of `first`."""
     folder.mkdir()
     files: list[Path] = []
