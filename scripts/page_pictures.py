@@ -1,6 +1,6 @@
 """Pictures of the page for README and docs, made in Chromium from the report of a run.
 
-    python scripts/page_pictures.py build/demo        (as `make demo` leaves it)
+python scripts/page_pictures.py build/demo        (as `make demo` leaves it)
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from playwright.sync_api import Browser, sync_playwright
+
 from streamtopology.jobs.admin.page_of import page_of_report
 
 IMAGES = Path("docs/images")
