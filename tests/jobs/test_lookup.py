@@ -94,7 +94,7 @@ def test_parquet_columns_are_held_against_their_declaration(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("data", "options", "complaint"),
     [
-        ("k,v\na,x\n", {"schema": "k STRING, v INT"}, r"lookup file .*a\.csv: column 'v' is declared int32 but holds 'x'"),
+        ("k,v\na,x\n", {"schema": "k STRING, v INT"}, r"file .*a\.csv: line 2: column 'v' is declared int32 but holds 'x'"),
         ("k,v\na,x\n", {"schema": "k STRING, w INT"}, "column 'w' is declared int32 but the file has no such column"),
         ("k,v\na,x\n", {"schema": "v STRING"}, "has no column 'k'"),
         ("k,v\na,x\n", {"schema": "k STRNG"}, "unknown type 'STRNG'"),

@@ -166,6 +166,13 @@ def test_partition_value_of_another_type_names_file_and_column() -> None:
         rows("in", "k BIGINT, dt DATE", "")
 
 
+@pytest.mark.parametrize(("kind", "text"), [("INT", "0x10"), ("BIGINT", "0xFFFFFFFFFFFFFFFF"), ("TINYINT", "0xFF")])
+def test_hexadecimal_partition_value_is_refused(kind: str, text: str) -> None:
+    put(f"in/dt={text}/a.parquet", k=[1])
+    with pytest.raises(SchemaMismatchError, match=f"column 'dt' is declared int.* '{text}'; declare it STRING"):
+        rows("in", f"k BIGINT, dt {kind}", "")
+
+
 # --- identity of files
 
 

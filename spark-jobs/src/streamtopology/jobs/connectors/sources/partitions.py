@@ -14,6 +14,7 @@ from streamtopology.jobs.connectors.sources.conform import SchemaMismatchError, 
 from streamtopology.jobs.connectors.sources.descriptors import SourceSpec, local_path
 from streamtopology.jobs.connectors.sources.listing import is_partition, looks_everywhere
 from streamtopology.jobs.connectors.sources.path_patterns import fixed_part
+from streamtopology.jobs.connectors.sources.text_values import integers
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPED = re.compile(r"%([0-9A-Fa-f]{2})")
@@ -64,7 +65,9 @@ def _repeated(text: str | None, field: pa.Field, rows: int, place: str) -> pa.Ar
 
 
 def _parsed(text: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    return parse_timestamps(text, kind) if pa.types.is_timestamp(kind) else text.cast(kind)
+    if pa.types.is_timestamp(kind):
+        return parse_timestamps(text, kind)
+    return integers(text, kind) if pa.types.is_integer(kind) else text.cast(kind)
 
 
 def _unescaped(text: str) -> str:

@@ -96,7 +96,8 @@ def _row_problems(spec: SourceSpec, path: str, expressions_hold: bool) -> Iterat
         except EncodingError:
             raise
         except SchemaMismatchError as error:
-            remedy = "" if isinstance(error, MissingColumnError) else _FITTING_TYPE
+            has_remedy = error.column is None or isinstance(error, MissingColumnError)
+            remedy = "" if has_remedy else _FITTING_TYPE
             yield Problem("schema", f"{error}{remedy}")
             columns = [column for column in columns if column[0] != error.column]
             if error.column is None or not columns:
