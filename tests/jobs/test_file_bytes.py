@@ -33,8 +33,7 @@ def values(path: Path, **options: str) -> list[tuple]:
 def is_refused(name: str) -> bool:
     try:
         encoding_of(SourceSpec("s", "csv", None, {"encoding": name}))
-    except SourceError as error:
-        assert f"unknown encoding {name!r}; known are UTF-8" in str(error)
+    except SourceError:
         return True
     return False
 
@@ -56,7 +55,8 @@ def test_texts_of_every_encoding_are_read_back(tmp_path: Path, monkeypatch: pyte
     ["idna", "punycode", "Unicode-Escape", "raw_unicode_escape", "utf-7", "UTF7", "rot13", "base64", "undefined", "\ud800"],
 )
 def test_codecs_that_are_no_encodings_are_refused(name: str) -> None:
-    assert is_refused(name)
+    with pytest.raises(SourceError, match=r"unknown encoding .*; known are UTF-8"):
+        encoding_of(SourceSpec("s", "csv", None, {"encoding": name}))
 
 
 @pytest.mark.parametrize("option", ["nullValue", "emptyValue", "timestampFormat", "sep", "comment", "encoding"])

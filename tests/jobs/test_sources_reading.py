@@ -18,6 +18,7 @@ from streamtopology.jobs.connectors.sources.conform import SchemaMismatchError
 from streamtopology.jobs.connectors.sources.ddl import SchemaError, ddl_to_arrow
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceSpec, Tally
 from streamtopology.jobs.connectors.sources.formats import MAX_BATCH_BYTES, read_with_places
+from streamtopology.jobs.connectors.sources.validation import check
 from streamtopology.lab.bench.flights_data import FLIGHTS_SCHEMA, make_flights
 from streamtopology.topology import Source
 
@@ -291,3 +292,24 @@ def test_empty_files_have_no_rows(tmp_path: Path, format_: str, name: str) -> No
     folder = write_input(tmp_path, name, "")
     source = spec(folder, format_, None if format_ == "text" else "key INT")
     assert rows_of([only_file(folder, source)], source) == []
+
+
+def test_text_column_has_the_declared_name(tmp_path: Path) -> None:
+    folder = write_input(tmp_path, "a.txt", "x\ny\n")
+    source = spec(folder, "text", "line STRING NOT NULL")
+    assert rows_of([only_file(folder, source)], source) == [{"line": "x"}, {"line": "y"}]
+
+
+@pytest.mark.parametrize(
+    ("format_", "schema", "sentence"),
+    [
+        ("text", "value STRING, level STRING", "format text has one column of texts, a line each; leave schema out"),
+        ("text", "value INT", "format text has one column of texts"),
+        ("kafka", "key STRING, value STRING", "format kafka has the columns key, value, topic, partition, offset, timestamp"),
+    ],
+)
+def test_validate_refuses_schemas_that_a_format_cannot_have(tmp_path: Path, format_: str, schema: str, sentence: str) -> None:
+    (tmp_path / "a.txt").write_text("1 warn\n")
+    options = {"path": str(tmp_path)} if format_ == "text" else {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}
+    (found,) = check(Source("s", format_, schema, options)).findings
+    assert (found.path, sentence in found.message) == ("schema", True)

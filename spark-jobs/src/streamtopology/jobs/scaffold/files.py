@@ -82,7 +82,7 @@ def first_bytes(path: str, most: int) -> bytes:
         with closing(open_decompressed(path, path)) as stream:
             return stream.read(most)
     except UnreadableFileError as error:
-        raise WrongUse(f"{error}: a run would stop at it") from error
+        raise WrongUse(f"cannot read {error}; a run would stop at it") from error
     except OSError as error:  # pyarrow's errors of damaged streams, too
         raise WrongUse(f"cannot read {path}: {error}; correct or remove the file: a run would stop at it") from error
 

@@ -87,7 +87,7 @@ class _Deflated:
     """A file of zlib's format, as Hadoop writes `.deflate`."""
 
     def __init__(self, path: str) -> None:
-        self._file = open(path, "rb")  # noqa: SIM115: closed by `close`
+        self._file = open(path, "rb")  # noqa: SIM115 - `close` closes it
         self._inflater = zlib.decompressobj()
 
     def read(self, size: int, /) -> bytes:

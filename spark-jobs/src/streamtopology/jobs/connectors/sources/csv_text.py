@@ -73,7 +73,7 @@ class CsvText:
             yield piece
 
     def cells(self, record: bytes) -> list[str]:
-        """The values of a record, which Arrow tells as the names of columns if a row follows."""
+        """The values of a record: as Arrow returns them, as names of columns if a row follows."""
         twice = record + b"\n" + record
         read = pa_csv.ReadOptions(use_threads=False, block_size=len(twice) + len(_MARK) + 1)
         return pa_csv.read_csv(arrow_file(twice), read, parse_options(self._options)).schema.names
@@ -101,7 +101,7 @@ class CsvText:
         return self._plain(piece.raw, is_last=True, most=number) if number else (b"", 0)
 
     def _next(self, take: Callable[[], tuple[bytes, int]]) -> Piece | None:
-        """What `take` takes of the text, if that is more than empty lines; None at the end of the file."""
+        """The next text that `take` finds, if that is more than empty lines; None at the end of the file."""
         while True:
             text, consumed = take()
             taken, line = self._raw[:consumed], self._line

@@ -31,9 +31,12 @@ def partition_texts(spec: SourceSpec, path: str) -> dict[str, str | None]:
 
 
 def columns_in_file(wanted: pa.Schema, declared: pa.Schema, texts: dict[str, str | None]) -> pa.Schema:
-    """Those of the `wanted` columns that the folders do not give; if they give all, another one, as rows have to be counted."""
+    """Those of the `wanted` columns that the folders do not give; if they give all, another one, as rows have to be counted.
+
+    It has no column if the folders give all declared ones: a reader then has a column of any name, as long as the file.
+    """
     own = [field for field in wanted if field.name.lower() not in texts]
-    return pa.schema(own or [field for field in declared if field.name.lower() not in texts][:1] or list(wanted))
+    return pa.schema(own or [field for field in declared if field.name.lower() not in texts][:1])
 
 
 def with_partitions(table: pa.Table, declared: pa.Schema, texts: dict[str, str | None], place: str) -> pa.Table:
