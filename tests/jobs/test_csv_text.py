@@ -349,6 +349,15 @@ def test_value_longer_than_any_block_is_read(tmp_path: Path, quote: str) -> None
     assert found[1][0] == long
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_empty_lines_before_a_header_count_as_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str) -> None:
+    data = end * 3_000 + f"a,b{end}{end}1,2{end}3,x{end}"
+    for size in (1, 2, 1 << 20):
+        monkeypatch.setattr(text_stream, "READ_BYTES", size)
+        with pytest.raises(SchemaMismatchError, match="line 3004: column 'b' is declared int32 but holds 'x'"):
+            rows(tmp_path, data, "a INT, b INT", header="true")
+
+
 def test_comment_longer_than_a_read_is_left_out(tmp_path: Path) -> None:
     comment = "#" + "c" * 3_000_000
     assert rows(tmp_path, f'a,1\r\n{comment}\r\n"b",2', comment="#") == [("a", "1"), ("b", "2")]

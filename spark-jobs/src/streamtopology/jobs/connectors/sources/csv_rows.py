@@ -17,7 +17,7 @@ from streamtopology.jobs.connectors.sources.csv_options import CsvOptions
 from streamtopology.jobs.connectors.sources.csv_text import CsvText, Piece, arrow_file, parse_options
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceSpec
 from streamtopology.jobs.connectors.sources.text_stream import TextStream
-from streamtopology.jobs.connectors.sources.text_values import parsed, parsed_as
+from streamtopology.jobs.connectors.sources.text_values import has_hexadecimal, parsed, parsed_as
 from streamtopology.jobs.connectors.sources.time_patterns import TimePatterns
 
 _MOST_SHOWN = 60
@@ -65,7 +65,7 @@ class _Rows:
             raise self._refusal(piece, error) from error
 
     def _converted(self, text: bytes, declared: pa.Schema, place: str) -> pa.Table:
-        has_hex = b"0x" in text or b"0X" in text  # Arrow reads 0xFF as 255, and as -1 where a byte is declared
+        has_hex = any(map(pa.types.is_integer, declared.types)) and has_hexadecimal(text)
         types = {
             field.name: pa.string() if has_hex and pa.types.is_integer(field.type) else parsed_as(field.type, self._times)
             for field in declared

@@ -32,6 +32,7 @@ _MOST_SHOWN = 60
 _ALL = -1
 _MARK = "\ufeff".encode()
 _ENDS = b"\r\n"
+_NEWLINE, _RETURN = _ENDS[1], _ENDS[0]
 
 
 @dataclass(frozen=True)
@@ -128,6 +129,9 @@ class CsvText:
         self._raw = b"".join(pieces)
 
     def _first_record(self) -> tuple[bytes, int]:
+        if empty := len(self._raw) - len(self._raw.lstrip(_ENDS)):
+            is_cut = empty == len(self._raw) and self._raw.endswith(b"\r") and not self._is_ended
+            return b"", empty - is_cut
         line = self._raw[: _line_end(self._raw, self._is_ended)]
         if line and not self._is_marked(line):
             return line, len(line)
@@ -199,7 +203,13 @@ def _code(character: str) -> int:
 
 
 def _line_ends(data: bytes) -> int:
-    return data.count(b"\n") + data.count(b"\r") - data.count(b"\r\n")
+    characters = np.frombuffer(data, np.uint8)
+    is_newline = characters == _NEWLINE
+    count = int(np.count_nonzero(is_newline))
+    if b"\r" in data:
+        is_return = characters == _RETURN
+        count += int(np.count_nonzero(is_return)) - int(np.count_nonzero(is_return[:-1] & is_newline[1:]))
+    return count
 
 
 def _line_end(data: bytes, is_ended: bool) -> int:

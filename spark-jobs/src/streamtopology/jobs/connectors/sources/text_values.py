@@ -13,6 +13,7 @@ from streamtopology.jobs.connectors.sources.conform import SchemaMismatchError, 
 from streamtopology.jobs.connectors.sources.time_patterns import TimePatterns
 
 _INTEGER = "^-?[0-9]+$"
+_TO_LOWER = np.uint8(32)
 _PADDING = 64
 _SIX_BITS = np.full(256, 255, np.uint8)
 _SIX_BITS[np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=", np.uint8)] = np.arange(65)
@@ -71,6 +72,15 @@ def integers(texts: pa.Array | pa.ChunkedArray, declared: pa.DataType) -> pa.Arr
     if pc.any(others).as_py():
         raise pa.ArrowInvalid(f"{pc.filter(texts, others)[0].as_py()[:40]!r} is no whole number of decimal digits")
     return texts.cast(declared)
+
+
+def has_hexadecimal(text: bytes) -> bool:
+    """True if `0x` or `0X` is in the text, as it is in each text that Arrow takes for a number and we do not."""
+    if b"x" not in text and b"X" not in text:
+        return False
+    characters = np.frombuffer(text, np.uint8)
+    places = np.flatnonzero((characters[1:] | _TO_LOWER) == ord("x"))
+    return bool(np.any(characters[places] == ord("0")))
 
 
 def from_base64(texts: pa.Array) -> pa.Array:
