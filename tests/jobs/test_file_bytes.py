@@ -68,6 +68,13 @@ def test_half_a_character_in_an_option_is_a_finding(tmp_path: Path, option: str,
     assert "\\ud" in found[0].message
 
 
+@pytest.mark.parametrize("option", ["kafka.bootstrap.servers", "subscribe", "kafka.client.id"])
+def test_half_a_character_in_an_option_of_kafka_is_a_finding(option: str) -> None:
+    options = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", option: "\ud800"}
+    (found,) = check(Source("s", "kafka", None, options)).findings
+    assert (found.path, "half a character" in found.message) == (f"options.{option}", True)
+
+
 def by_arrow(codec: str) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.CompressedOutputStream(sink, codec) as stream:

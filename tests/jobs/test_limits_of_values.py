@@ -238,6 +238,7 @@ def test_lookup_of_unsigned_numbers_finds_equal_ones_only(tmp_path: Path, file_t
         ("[{'a': '10:00:00+02'::TIMETZ}] AS y", "TIMETZ"),
         ("MAP {x: x::BIGINT::BIT} AS y", "BIT"),
         ("[x::BIGINT::BIT]::BIT[1] AS y", "BIT"),
+        ("x::VARIANT AS y", "VARIANT; cast it to JSON or VARCHAR"),
         ("x::BIGINT::BIGNUM AS y", "BIGNUM; cast it to HUGEINT, DOUBLE or VARCHAR"),
     ],
 )

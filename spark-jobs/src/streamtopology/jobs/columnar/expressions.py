@@ -38,9 +38,10 @@ _UNLIKE_ARROWS = {
     "uhugeint": ("UHUGEINT", "HUGEINT, DOUBLE or VARCHAR"),
     "bit": ("BIT", "VARCHAR or BIGINT"),
     "time with time zone": ("TIMETZ", "TIME or VARCHAR"),
+    "variant": ("VARIANT", "JSON or VARCHAR"),
     "bignum": ("BIGNUM", "HUGEINT, DOUBLE or VARCHAR"),
 }
-"""Types whose values DuckDB gives Arrow as others: large ones as negative, bits with their padding, times without a zone."""
+"""Types whose values DuckDB gives Arrow as others: large ones as negative, bits with their padding, variants as their bytes, times without a zone."""
 _NESTED = ("struct", "list", "array", "map", "union")
 _FOLDED = str.maketrans(ascii_uppercase, ascii_lowercase)
 """The letters that DuckDB takes for one another in names."""
