@@ -41,7 +41,8 @@ _UNLIKE_ARROWS = {
     "variant": ("VARIANT", "JSON or VARCHAR"),
     "bignum": ("BIGNUM", "HUGEINT, DOUBLE or VARCHAR"),
 }
-"""Types whose values DuckDB gives Arrow as others: large ones as negative, bits with their padding, variants as their bytes, times without a zone."""
+"""Types whose values DuckDB gives Arrow as others: large numbers as negative, bits with their padding, variants as their
+bytes, times without a zone. Their names and those to cast them to."""
 _NESTED = ("struct", "list", "array", "map", "union")
 _FOLDED = str.maketrans(ascii_uppercase, ascii_lowercase)
 """The letters that DuckDB takes for one another in names."""
