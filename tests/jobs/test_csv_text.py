@@ -15,10 +15,11 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.streams import rows_of, spec
 
+from streamtopology.jobs.connectors.sources import text_stream
 from streamtopology.jobs.connectors.sources.conform import SchemaMismatchError
 from streamtopology.jobs.connectors.sources.csv_text import CsvText
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor
@@ -185,7 +186,7 @@ def test_values_written_in_quotes_are_read_back(table: list[tuple[str, str]], ch
     options = CsvOptions(escape="\\" if is_escaped else "")
     text = CsvText(_Chunks(data.encode(), chunk), options, "here")  # type: ignore[arg-type]
     text.keep_empty([True, True])
-    plain = io.BufferedReader(text).read().decode()
+    plain = b"".join(piece.text for piece in text.pieces()).decode()
     assert [tuple(row) for row in csv.reader(io.StringIO(plain, newline=""))] == table
 
 
@@ -281,8 +282,121 @@ def test_csv_values_are_those_of_the_table_in_the_guide(
 
 @pytest.mark.parametrize(
     ("kind", "text"),
-    [("BOOLEAN", "yes"), ("INT", "+5"), ("INT", "5.0"), ("DOUBLE", "1d"), ("DECIMAL(5, 2)", "1.234"), ("DATE", "2024-1-31")],
+    [
+        ("BOOLEAN", "yes"),
+        ("INT", "+5"),
+        ("INT", "5.0"),
+        ("INT", "0x10"),
+        ("TINYINT", "0XFF"),
+        ("DOUBLE", "1d"),
+        ("DECIMAL(5, 2)", "1.234"),
+        ("DATE", "2024-1-31"),
+    ],
 )
 def test_csv_value_that_is_not_of_its_type_is_refused(tmp_path: Path, kind: str, text: str) -> None:
-    with pytest.raises(SchemaMismatchError, match=r"a\.csv: column 'a' is declared"):
-        rows(tmp_path, f"{text},x\n", f"a {kind}, b STRING")
+    with pytest.raises(SchemaMismatchError, match=rf"a\.csv: line 2: column 'a' is declared .*{re.escape(text)}"):
+        rows(tmp_path, f",y\n{text},x\n", f"a {kind}, b STRING")
+
+
+_RECORDS = st.lists(
+    st.sampled_from(
+        [
+            '"x",1',
+            '"two\nlines",2',
+            '"r\r\n",3',
+            "plain,4",
+            "#comment",
+            '"say ""hi""",5',
+            '"",6',
+            ",",
+            "",
+            '"\ufeffm",7',
+            "\ufeffm,8",
+        ]
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@pytest.mark.parametrize("header", ["false", "true"])
+@settings(max_examples=150, deadline=None)
+@given(records=_RECORDS, end=st.sampled_from(["\n", "\r\n", "\r"]), has_last_end=st.booleans(), size=st.integers(1, 9))
+@example(['"x",1', '"y",2'], "\r\n", True, 1)
+@example(["#long comment", "a,1"], "\r", False, 3)
+def test_pieces_of_any_size_give_the_rows_of_one_read(
+    header: str, records: list[str], end: str, has_last_end: bool, size: int
+) -> None:
+    """A piece of an end of line alone is the end of the file to Arrow."""
+    data = end.join(records) + (end if has_last_end else "")
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        given_options = {"comment": "#", "escape": '"', "header": "false"}
+        whole = rows(Path(folder), f"a,b{end}" * (header == "true") + data, **given_options)
+        patch.setattr(text_stream, "READ_BYTES", size)
+        pieces = rows(Path(folder), f"a,b{end}" * (header == "true") + data, **{**given_options, "header": header})
+    lines = [row for row in csv.reader(io.StringIO(data, newline="")) if row and not row[0].startswith("#")]
+    expected = [(row[0] if row != ["", ""] else None, row[1] or None) for row in lines]
+    if data.startswith("\ufeff") and header == "false":
+        expected[0] = (expected[0][0].removeprefix("\ufeff"), expected[0][1])
+    assert pieces == whole[header == "true" :] == expected
+
+
+@pytest.mark.parametrize("quote", ['"', ""])
+def test_value_longer_than_any_block_is_read(tmp_path: Path, quote: str) -> None:
+    long = "x" * 20_000_000
+    found = rows(tmp_path, f"a,1\n{quote}{long}{quote},2\nb,3\n", "a STRING, b INT")
+    assert [row[1] for row in found] == [1, 2, 3]
+    assert found[1][0] == long
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_empty_lines_before_a_header_count_as_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str) -> None:
+    data = end * 3_000 + f"a,b{end}{end}1,2{end}3,x{end}"
+    for size in (1, 2, 1 << 20):
+        monkeypatch.setattr(text_stream, "READ_BYTES", size)
+        with pytest.raises(SchemaMismatchError, match="line 3004: column 'b' is declared int32 but holds 'x'"):
+            rows(tmp_path, data, "a INT, b INT", header="true")
+
+
+def test_comment_longer_than_a_read_is_left_out(tmp_path: Path) -> None:
+    comment = "#" + "c" * 3_000_000
+    assert rows(tmp_path, f'a,1\r\n{comment}\r\n"b",2', comment="#") == [("a", "1"), ("b", "2")]
+
+
+@pytest.mark.parametrize(("kind", "text"), [("INT", "0x10"), ("BIGINT", "0xFFFFFFFFFFFFFFFF"), ("TINYINT", '"0Xff"')])
+def test_hexadecimal_text_is_no_number(tmp_path: Path, kind: str, text: str) -> None:
+    """Spark gives NULL for it in its mode PERMISSIVE, and an error in FAILFAST."""
+    with pytest.raises(SchemaMismatchError, match=f"line 3: column 'a' is declared .*{text[:4]}".replace('"', "")):
+        rows(tmp_path, f"1,x\n2,0x10\n{text},x\n", f"a {kind}, b STRING")
+    assert rows(tmp_path, '1,0x10\n 2 ,"0x1"\n"",y\n', f"a {kind}, b STRING") == [(1, "0x10"), (2, "0x1"), (None, "y")]
+
+
+@pytest.mark.parametrize(
+    ("schema", "data", "complaint"),
+    [
+        ("a DECIMAL(5, 2), b STRING", '#c\n1,"x\ny"\n\n12345.6,z\n', "line 5: column 'a' is declared decimal.*'12345.6'"),
+        ("a STRING, b DECIMAL(5, 2)", 'x,"1"\r\ny,"1.234"\r\n', "line 2: column 'b' is declared decimal.*'1.234'"),
+        ("a STRING, b INT", '"1","2"\r"1"\r', r"line 2: has 1 value for 2 columns: '\"1\"'; correct the line"),
+        ("a INT, b INT", '1,2\n""\n', r"line 2: has 1 value for 2 columns"),
+        ("a STRING, b INT", "x,1\ny,2,3\n", r"line 2: has 3 values for 2 columns: 'y,2,3'"),
+        ("a STRING, b INT NOT NULL", "x,1\ny,\n", "line 2: column 'b' is declared NOT NULL"),
+        ("a STRING, b TIMESTAMP", "x,\ny,today\n", "line 2: column 'b' is declared timestamp.*today"),
+    ],
+)
+def test_value_that_does_not_fit_is_named_by_its_line(tmp_path: Path, schema: str, data: str, complaint: str) -> None:
+    with pytest.raises(SchemaMismatchError, match=complaint):
+        rows(tmp_path, data, schema, comment="#")
+
+
+def test_header_with_a_declared_name_twice_is_refused(tmp_path: Path) -> None:
+    """Spark takes columns by their order, whatever the header says; here it says which is which."""
+    with pytest.raises(SchemaMismatchError, match="has several columns 'a'; write the file with a name for each"):
+        rows(tmp_path, "a,b,a\n1,2,3\n", header="true")
+    assert rows(tmp_path, "a,c,b,c\n1,2,3,4\n", header="true") == [("1", "3")]
+
+
+def test_open_quote_in_the_first_line_is_a_finding(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('"x,1\ny,2\n')
+    (found,) = check(Source("s", "csv", TWO_TEXTS, {"path": str(tmp_path)})).findings
+    assert re.search(r"a\.csv: line 1: a quoted value has no end.*options\.quote", found.message)
+    assert "correct the schema" not in found.message

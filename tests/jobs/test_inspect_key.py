@@ -55,7 +55,7 @@ def test_open_windows_of_a_key_are_shown_with_their_bounds(tmp_path: Path) -> No
     assert "__" not in shown
 
 
-@pytest.mark.parametrize(("kind", "text"), [("BIGINT", "abc"), ("TIMESTAMP", "yesterday"), ("BINARY", "x")])
+@pytest.mark.parametrize(("kind", "text"), [("BIGINT", "abc"), ("BIGINT", "0x1"), ("TIMESTAMP", "yesterday"), ("BINARY", "x")])
 def test_key_of_a_wrong_type_is_refused_with_the_column_and_its_type(tmp_path: Path, kind: str, text: str) -> None:
     given = manifest([operator("n", "count")], {"s": f"k {kind}, v BIGINT"})
     flow = Flow(tmp_path, given)

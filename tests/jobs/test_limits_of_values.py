@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 import unicodedata
 from collections import Counter
 from pathlib import Path
@@ -24,8 +25,9 @@ from support.streams import only_file, rows_of, spec
 from streamtopology.api import TupleOperator
 from streamtopology.jobs.columnar.expressions import ExpressionError, output_schema, project, query, query_schema
 from streamtopology.jobs.connectors.sources.conform import SchemaMismatchError
-from streamtopology.jobs.connectors.sources.descriptors import SourceError, SourceSpec, positive_option
+from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceError, SourceSpec, positive_option
 from streamtopology.jobs.connectors.sources.kafka import kafka_timestamps, starting_offsets
+from streamtopology.jobs.connectors.sources.schemas import declared_schema
 from streamtopology.jobs.operators.base import BatchInfo, Rows
 from streamtopology.jobs.operators.columns import numbers
 from streamtopology.jobs.operators.kernels import combine_into
@@ -77,6 +79,27 @@ def test_text_column_with_bytes_that_are_no_text_is_named(tmp_path: Path) -> Non
         rows_of([only_file(folder, source)], source)
     source = spec(folder, schema="t BINARY")
     assert rows_of([only_file(folder, source)], source) == [{"t": b"\xff"}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("ARRAY<STRING>", ["a", "zzzz"]),
+        ("STRUCT<n: INT, s: STRING>", {"n": 1, "s": "zzzz"}),
+        ("MAP<STRING, INT>", [("zzzz", 1)]),
+        ("MAP<INT, ARRAY<STRUCT<s: STRING>>>", [(1, [{"s": "zzzz"}])]),
+    ],
+)
+def test_nested_text_with_bytes_that_are_no_text_is_named(tmp_path: Path, kind: str, value: Any) -> None:
+    source = spec(tmp_path / "in", schema=f"t {kind}")
+    table = pa.table([pa.array([None, value, None], declared_schema(source).field("t").type)], names=["t"])
+    file = in_file(tmp_path, table, compression="none") / "a.parquet"
+    parts = [Descriptor("s", "parquet", str(file), 0, 0, 3, 3)]
+    assert [row["t"] for row in rows_of(parts, source)] == [None, value, None]
+    file.write_bytes(file.read_bytes().replace(b"zzzz", b"zz\xff\xfe"))
+    os.utime(file, (1, 1))
+    with pytest.raises(SchemaMismatchError, match=r"a\.parquet: column 't' .* no UTF-8; declare BINARY in place of its STRING"):
+        rows_of(parts, source)
 
 
 def test_file_with_two_columns_of_one_name_is_refused_by_name(tmp_path: Path) -> None:
@@ -205,6 +228,28 @@ def test_lookup_of_unsigned_numbers_finds_equal_ones_only(tmp_path: Path, file_t
     flow.batch(s=pa.table({"k": [2, 2**62 - 1, 2**62]}))
     names = {row["k"]: row["name"] for row in flow.published("o").to_pylist()}
     assert names == {5: "five", 2**63 - 1: "most", 2**63 + 1: None}
+
+
+@pytest.mark.parametrize(
+    ("expression", "type_"),
+    [
+        ("x::BIGINT::BIT AS y", "BIT; cast it to VARCHAR or BIGINT"),
+        ("'10:00:00+02'::TIMETZ AS y", "TIMETZ; cast it to TIME or VARCHAR"),
+        ("[{'a': '10:00:00+02'::TIMETZ}] AS y", "TIMETZ"),
+        ("MAP {x: x::BIGINT::BIT} AS y", "BIT"),
+        ("[x::BIGINT::BIT]::BIT[1] AS y", "BIT"),
+        ("x::VARIANT AS y", "VARIANT; cast it to JSON or VARCHAR"),
+        ("x::BIGINT::BIGNUM AS y", "BIGNUM; cast it to HUGEINT, DOUBLE or VARCHAR"),
+    ],
+)
+def test_type_whose_values_would_be_others_is_refused(expression: str, type_: str) -> None:
+    with pytest.raises(ExpressionError, match=f"'y' is a {type_}"):
+        output_schema(pa.schema([("x", pa.int64())]), [expression])
+
+
+def test_names_and_texts_of_refused_types_are_none() -> None:
+    texts = ["{'BIT': x, 'bit1': 'TIMETZ'} AS \"UHUGEINT\"", "'BIT'::ENUM('BIT', 'TIME WITH TIME ZONE') AS bit"]
+    assert output_schema(pa.schema([("x", pa.int64())]), texts).names == ["UHUGEINT", "bit"]
 
 
 @pytest.mark.parametrize("expression", ["md5_number(x::VARCHAR) AS y", "[x::UHUGEINT] AS y"])

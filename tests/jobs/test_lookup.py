@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import gzip
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,7 @@ def test_parquet_columns_are_held_against_their_declaration(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("data", "options", "complaint"),
     [
-        ("k,v\na,x\n", {"schema": "k STRING, v INT"}, r"lookup file .*a\.csv: column 'v' is declared int32 but holds 'x'"),
+        ("k,v\na,x\n", {"schema": "k STRING, v INT"}, r"file .*a\.csv: line 2: column 'v' is declared int32 but holds 'x'"),
         ("k,v\na,x\n", {"schema": "k STRING, w INT"}, "column 'w' is declared int32 but the file has no such column"),
         ("k,v\na,x\n", {"schema": "v STRING"}, "has no column 'k'"),
         ("k,v\na,x\n", {"schema": "k STRNG"}, "unknown type 'STRNG'"),
@@ -108,6 +109,12 @@ def test_parquet_columns_are_held_against_their_declaration(tmp_path: Path) -> N
         ("", {}, "has no row with the names of its columns"),
         (b"k,v\na,M\xfcnchen\n", {}, "line 2 is no text in UTF-8"),
         ('k,v\n"a,x\n', {}, "line 2: a quoted value has no end"),
+        ('k,"v\na,x\n', {}, "line 1: a quoted value has no end"),
+        ("k,v\na,1\nb,0x10\n", {"schema": "k STRING, v INT"}, "line 3: column 'v' is declared int32: '0x10' is no whole"),
+        ("k,v,v\na,1,2\n", {"schema": "k STRING, v INT"}, "has several columns 'v'"),
+        ("k,v\na,x\n", {"options": {"nullValue": "\ud800"}}, "option nullValue has '\\ud800', half a character"),
+        ("k,v\na,x\n", {"options": {"encoding": "punycode"}}, "unknown encoding 'punycode'"),
+        (gzip.compress(b"k,v\na,x\n"), {}, "a.csv: is compressed by gzip, and its name does not say so; end it in .gz"),
     ],
 )
 def test_lookup_that_cannot_be_read_is_refused(
@@ -125,3 +132,11 @@ def test_sum_of_texts_names_the_declaration(tmp_path: Path) -> None:
     operator.base_dir = tmp_path
     with pytest.raises(ExpressionError, match=r"texts of lookup file a\.csv are lat: declare numbers in lookup\.schema"):
         operator.prepare({"in": pa.schema([("k", pa.string())])}, ())
+
+
+def test_parquet_text_that_is_none_is_refused(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"k": ["a"], "v": [["zzzz"]]}), tmp_path / "a.parquet", compression="none")
+    path = tmp_path / "a.parquet"
+    path.write_bytes(path.read_bytes().replace(b"zzzz", b"zz\xff\xfe"))
+    with pytest.raises(OptionError, match=r"lookup file .*a\.parquet: column 'v' is .* but holds bytes that are no UTF-8"):
+        Lookup.from_options({"file": "a.parquet", "on": "k"}, tmp_path)

@@ -21,6 +21,7 @@ from streamtopology.jobs.connectors.sources.conform import SchemaMismatchError
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceError, SourceSpec, local_path, local_pattern
 from streamtopology.jobs.connectors.sources.listing import list_files
 from streamtopology.jobs.connectors.sources.path_patterns import alternatives, fits_name, literal
+from streamtopology.jobs.connectors.sources.validation import check
 from streamtopology.topology import Source
 
 _TREE = (
@@ -212,6 +213,44 @@ def test_name_that_is_no_utf8_is_named() -> None:
     Path(os.fsdecode(b"in/\xff.json")).write_text("{}")
     with pytest.raises(SourceError, match=r"in/.*udcff.json': the name of the file is not in UTF-8; rename it"):
         listed("in")
+
+
+@pytest.mark.parametrize(("kind", "text"), [("INT", "0x10"), ("BIGINT", "0xFFFFFFFFFFFFFFFF"), ("TINYINT", "0xFF")])
+def test_hexadecimal_partition_value_is_refused(kind: str, text: str) -> None:
+    put(f"in/dt={text}/a.parquet", k=[1])
+    with pytest.raises(SchemaMismatchError, match=f"column 'dt' is declared int.* '{text}'; declare it STRING"):
+        rows("in", f"k BIGINT, dt {kind}", "")
+
+
+@pytest.mark.parametrize("header", ["false", "true"])
+@pytest.mark.parametrize(
+    ("format_", "text", "count"),
+    [
+        ("parquet", "", 3),
+        ("csv", 'k,v\n"x\ny",2\n\n3,4', 3),
+        ("json", '{"k": 1}\n\n{}\n{"k": 2, "dt": "x"}\n', 3),
+    ],
+)
+def test_files_whose_folders_give_all_columns_have_their_rows(format_: str, text: str, count: int, header: str) -> None:
+    """As in Spark: a row for each of the file."""
+    options = {"header": header} if format_ == "csv" else {}
+    put("in/dt=7/h=1/a.parquet", k=[1, 2, 3], v=["a", None, "b"])
+    if format_ != "parquet":
+        os.remove("in/dt=7/h=1/a.parquet")
+        Path(f"in/dt=7/h=1/a.{format_}").write_text(text)
+    count -= options.get("header") == "true"
+    assert rows("in", "dt BIGINT, h STRING", "", format_, **options) == [{"dt": 7, "h": "1"}] * count
+    assert rows("in", "h STRING", "", format_, **options) == [{"h": "1"}] * count
+    found = check(Source("s", format_, "dt BIGINT", {"path": "in", **options})).findings
+    assert [finding.message for finding in found] == []
+
+
+def test_part_of_a_row_group_has_its_own_rows_only() -> None:
+    put("in/dt=7/a.parquet", k=[1, 2, 3])
+    source = SourceSpec.of(Source("s", "parquet", "dt INT", {"path": "in"}))
+    (file,) = list_files(source)
+    parts = [Descriptor("s", "parquet", file, 0, 0, 2, 2), Descriptor("s", "parquet", file, 0, 2, 3, 1)]
+    assert [sum(batch.num_rows for batch in read(part, source)) for part in parts] == [2, 1]
 
 
 # --- identity of files

@@ -18,6 +18,7 @@ from streamtopology.jobs.connectors.sources.conform import SchemaMismatchError
 from streamtopology.jobs.connectors.sources.ddl import SchemaError, ddl_to_arrow
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceSpec, Tally
 from streamtopology.jobs.connectors.sources.formats import MAX_BATCH_BYTES, read_with_places
+from streamtopology.jobs.connectors.sources.validation import check
 from streamtopology.lab.bench.flights_data import FLIGHTS_SCHEMA, make_flights
 from streamtopology.topology import Source
 
@@ -218,9 +219,9 @@ def test_lines_are_those_of_a_plain_split(text: bytes, block: int) -> None:
 @pytest.mark.parametrize(
     ("format_", "text", "schema", "complaint"),
     [
-        ("csv", "1,x\n2,y\n", "key INT, n DOUBLE", r"a\.csv: column 'n' is declared double but holds 'x'"),
-        ("csv", "1\n2\n", "key INT, n DOUBLE", r"a\.csv: CSV parse error: Row #1: Expected 2 columns, got 1"),
-        ("csv", "1,2024-13-01\n", "key INT, t TIMESTAMP", r"a\.csv: column 't' is declared timestamp.*2024-13-01"),
+        ("csv", "1,x\n2,y\n", "key INT, n DOUBLE", r"a\.csv: line 1: column 'n' is declared double but holds 'x'"),
+        ("csv", "1\n2\n", "key INT, n DOUBLE", r"a\.csv: line 1: has 1 value for 2 columns: '1'"),
+        ("csv", "1,2024-13-01\n", "key INT, t TIMESTAMP", r"a\.csv: line 1: column 't' is declared timestamp.*2024-13-01"),
         ("json", '{"key": "one"}\n', "key INT", r"a\.json: line 1: column 'key' is declared int32: .*string"),
         ("json", "{nothing\n", "key INT", r"a\.json: line 1: JSON parse error"),
         ("text", "\x00", None, None),
@@ -291,3 +292,24 @@ def test_empty_files_have_no_rows(tmp_path: Path, format_: str, name: str) -> No
     folder = write_input(tmp_path, name, "")
     source = spec(folder, format_, None if format_ == "text" else "key INT")
     assert rows_of([only_file(folder, source)], source) == []
+
+
+def test_text_column_has_the_declared_name(tmp_path: Path) -> None:
+    folder = write_input(tmp_path, "a.txt", "x\ny\n")
+    source = spec(folder, "text", "line STRING NOT NULL")
+    assert rows_of([only_file(folder, source)], source) == [{"line": "x"}, {"line": "y"}]
+
+
+@pytest.mark.parametrize(
+    ("format_", "schema", "sentence"),
+    [
+        ("text", "value STRING, level STRING", "format text has one column of texts, a line each; leave schema out"),
+        ("text", "value INT", "format text has one column of texts"),
+        ("kafka", "key STRING, value STRING", "format kafka has the columns key, value, topic, partition, offset, timestamp"),
+    ],
+)
+def test_validate_refuses_schemas_that_a_format_cannot_have(tmp_path: Path, format_: str, schema: str, sentence: str) -> None:
+    (tmp_path / "a.txt").write_text("1 warn\n")
+    options = {"path": str(tmp_path)} if format_ == "text" else {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}
+    (found,) = check(Source("s", format_, schema, options)).findings
+    assert (found.path, sentence in found.message) == ("schema", True)

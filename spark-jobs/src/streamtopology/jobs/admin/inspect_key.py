@@ -14,6 +14,7 @@ from streamtopology.jobs.checkpoint import Checkpoint, CommitRecord
 from streamtopology.jobs.checkpoint.location import checkpoint_uri
 from streamtopology.jobs.columnar.keys import KeyColumns
 from streamtopology.jobs.columnar.python_values import python_rows
+from streamtopology.jobs.connectors.sources.text_values import integers
 from streamtopology.jobs.errors import TopologyFailed, WrongUse
 from streamtopology.jobs.plan.as_of import plan_as_of
 from streamtopology.jobs.plan.dag import Dag, Node
@@ -64,7 +65,8 @@ def _key_batch(node: Node, key: Sequence[str]) -> pa.RecordBatch:
 
 def _value(node: Node, column: str, kind: pa.DataType, text: str) -> pa.Array:
     try:
-        return pa.array([None if text == "NULL" else text]).cast(kind)
+        texts = pa.array([None if text == "NULL" else text], pa.string())
+        return integers(texts, kind) if pa.types.is_integer(kind) else texts.cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise WrongUse(
             f"operator {node.operator!r}: key column {column} is of type {kind}, and {text!r} is none; give such a value, or "

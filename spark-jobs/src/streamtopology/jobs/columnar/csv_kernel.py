@@ -20,47 +20,73 @@ def plain_records(
     keeps_empty: np.ndarray,
     null: np.ndarray,
     is_last: bool,
+    most: int,
 ) -> tuple[int, int, int, int]:
-    """Write the whole records of `data` (uint8[n], it begins with a record) to `out`, as long at least.
+    """Write the whole records of `data` (uint8[n], it begins with a record), `most` at most, to `out`, as long at least.
 
     Characters above 255 are none. Within quotes `escape` before a quote or itself goes, and a quote is written twice. The
-    quotes around `null` go, and those around nothing in columns that do not keep empty texts. Returns the bytes of `data`
-    read, those written, the fault (0: none) and its place.
+    quotes around `null` go, and those around nothing in columns that do not keep empty texts, unless they are the whole
+    line. Comments and empty lines are no records. Returns the bytes of `data` read, those written, the fault (0: none) and
+    its place.
     """
     size = data.shape[0]
-    at = written = column = 0
+    at = written = column = records = 0
     read = kept = 0  # up to the end of the last whole record
     while at < size:
         if column == 0 and data[at] == comment:
-            at = _end_of_value(data, at, _NEWLINE) + 1
-            if at <= size:
-                read, kept = at, written
+            at = _end_of_value(data, at, _NEWLINE)
+            if at == size or _is_cut(data, at, is_last):
+                break
+            at = _after_line_end(data, at)
+            read, kept = at, written
             continue
         if data[at] == quote:
             start, opened = written, at
             at, written, is_closed = _copy_quoted(data, out, at, written, quote, escape, is_last)
             if not is_closed:
                 return read, kept, NO_END if is_last else 0, opened
-            if _is_null(out[start + 1 : written], null, column < keeps_empty.shape[0] and not keeps_empty[column]):
+            while at < size and data[at] in (_SPACE, _TAB) and data[at] != separator:
+                at += 1
+            is_alone = column == 0 and (at == size or data[at] != separator)
+            is_empty_null = not is_alone and column < keeps_empty.shape[0] and not keeps_empty[column]
+            if _is_null(out[start + 1 : written], null, is_empty_null):
                 written = _move_back(out, start, written)
             else:
                 out[written] = quote
                 written += 1
-            while at < size and data[at] in (_SPACE, _TAB) and data[at] != separator:
-                at += 1
             if at < size and data[at] != separator and data[at] != _NEWLINE and data[at] != _RETURN:
                 return read, kept, TEXT_AFTER_END, at
         else:
             end = _end_of_value(data, at, separator)
             out[written : written + end - at] = data[at:end]
             at, written = end, written + end - at
-        if at < size:
-            is_within = data[at] == separator
-            out[written] = data[at]
-            at, written, column = at + 1, written + 1, column + 1 if is_within else 0
-            if not is_within:
-                read, kept = at, written
+        if at < size and data[at] == separator:
+            out[written] = separator
+            at, written, column = at + 1, written + 1, column + 1
+        elif at < size:
+            if _is_cut(data, at, is_last):
+                break
+            if column or written > kept:
+                out[written] = _NEWLINE
+                written += 1
+                records += 1
+            at, column = _after_line_end(data, at), 0
+            read, kept = at, written
+            if records == most:
+                return read, kept, 0, 0
     return (size, written, 0, 0) if is_last else (read, kept, 0, 0)
+
+
+@nb.njit(cache=True, nogil=True)
+def _is_cut(data: np.ndarray, at: int, is_last: bool) -> bool:
+    """True if the end of a line at `at` may have a second character, which is not there yet."""
+    return data[at] == _RETURN and at + 1 == data.shape[0] and not is_last
+
+
+@nb.njit(cache=True, nogil=True)
+def _after_line_end(data: np.ndarray, at: int) -> int:
+    is_pair = data[at] == _RETURN and at + 1 < data.shape[0] and data[at + 1] == _NEWLINE
+    return at + 2 if is_pair else at + 1
 
 
 @nb.njit(cache=True, nogil=True)

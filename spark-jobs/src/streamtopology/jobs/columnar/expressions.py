@@ -10,12 +10,14 @@ import os
 import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
 import duckdb
 import pyarrow as pa
+from duckdb.sqltypes import DuckDBPyType
 
 from streamtopology.contract.errors import InvalidInput
 from streamtopology.jobs.columnar.empty import empty_table
@@ -32,6 +34,16 @@ _SETTINGS = (
 )
 _ACROSS_ROWS = ("AGGREGATE", "GROUP_BY", "WINDOW", "LIMIT", "TOP_N", "ORDER_BY", "SAMPLE")
 _HUGE = pa.decimal128(38)
+_UNLIKE_ARROWS = {
+    "uhugeint": ("UHUGEINT", "HUGEINT, DOUBLE or VARCHAR"),
+    "bit": ("BIT", "VARCHAR or BIGINT"),
+    "time with time zone": ("TIMETZ", "TIME or VARCHAR"),
+    "variant": ("VARIANT", "JSON or VARCHAR"),
+    "bignum": ("BIGNUM", "HUGEINT, DOUBLE or VARCHAR"),
+}
+"""Types whose values DuckDB gives Arrow as others: large numbers as negative, bits with their padding, variants as their
+bytes, times without a zone. Their names and those to cast them to."""
+_NESTED = ("struct", "list", "array", "map", "union")
 _FOLDED = str.maketrans(ascii_uppercase, ascii_lowercase)
 """The letters that DuckDB takes for one another in names."""
 _LAST_NAME = re.compile(r'\sas\s+(\w+|"[^"]+")\s*$')
@@ -111,7 +123,7 @@ def _output_schema(schema: pa.Schema, select: tuple[str, ...], where: str | None
         _check_row_by_row(empty, select, where)
         if not select:
             return schema
-        _refuse_unsigned_128({INPUT: empty}, _sql(select, where), _shown(select, where))
+        _refuse_types_unlike_arrows({INPUT: empty}, _sql(select, where), _shown(select, where))
         found = _run({INPUT: empty}, _sql(select, where)).schema
     except duckdb.Error as error:
         raise _named(empty, select, where, error) from error
@@ -141,7 +153,7 @@ def query_schema(tables: Mapping[str, pa.Table], sql: str) -> pa.Schema:
         mixing = _mixing_steps(tables, sql, _ACROSS_ROWS)
         if mixing:
             raise ExpressionError(f"{sql} looks at several results at once ({mixing[0]}); let a later operator do so")
-        _refuse_unsigned_128(tables, sql, sql)
+        _refuse_types_unlike_arrows(tables, sql, sql)
         return _run(tables, sql).schema
     except duckdb.Error as error:
         raise ExpressionError(f"{_first_line(error)} in {sql}") from error
@@ -176,12 +188,27 @@ def _refuse_more_digits(found: pa.RecordBatch | pa.Table, shown: str) -> None:
             raise ExpressionError(f"{shown}: {sentence}") from error
 
 
-def _refuse_unsigned_128(tables: Mapping[str, pa.Table], sql: str, shown: str) -> None:
-    """Raises ExpressionError for a UHUGEINT: as a decimal, its largest numbers would be negative ones."""
-    for column in _run(tables, f"DESCRIBE {sql}").to_pylist():
-        if "UHUGEINT" in column["column_type"]:
-            name = column["column_name"]
-            raise ExpressionError(f"{shown}: {name!r} is a UHUGEINT; cast it to HUGEINT, DOUBLE or VARCHAR")
+def _refuse_types_unlike_arrows(tables: Mapping[str, pa.Table], sql: str, shown: str) -> None:
+    """Raises ExpressionError for a column that holds a type of `_UNLIKE_ARROWS`, at any depth."""
+    for name, kind in _types(tables, sql):
+        for held in _held(kind):
+            if held in _UNLIKE_ARROWS:
+                type_, others = _UNLIKE_ARROWS[held]
+                raise ExpressionError(f"{shown}: {name!r} is a {type_}; cast it to {others}")
+
+
+def _types(tables: Mapping[str, pa.Table], sql: str) -> list[tuple[str, DuckDBPyType]]:
+    with _with_tables(tables) as connection:
+        relation = connection.sql(sql)
+        return list(zip(relation.columns, relation.types, strict=True))
+
+
+def _held(kind: DuckDBPyType) -> Iterator[str]:
+    """The name of a type, and of those in it."""
+    yield kind.id
+    for _, child in kind.children if kind.id in _NESTED else ():
+        if isinstance(child, DuckDBPyType):  # an array has its size, too
+            yield from _held(child)
 
 
 def _sql(select: Sequence[str], where: str | None) -> str:
@@ -205,16 +232,23 @@ def _mask(batch: pa.RecordBatch, where: str) -> pa.Array:
 
 
 def _run(tables: Mapping[str, pa.Table | pa.RecordBatch], sql: str) -> pa.Table:
+    with _with_tables(tables) as connection:
+        try:
+            if len(connection.extract_statements(sql)) != 1:
+                raise duckdb.ParserException("an expression cannot hold several statements")
+            return connection.sql(sql).to_arrow_table()
+        except duckdb.OutOfMemoryException as error:  # no fault of the expression or of a row
+            raise MemoryError(f"{_first_line(error)} in {sql}") from error
+
+
+@contextmanager
+def _with_tables(tables: Mapping[str, pa.Table | pa.RecordBatch]) -> Iterator[duckdb.DuckDBPyConnection]:
     engine = _engine()
     with engine.lock:
         for name, table in tables.items():
             engine.connection.register(name, table)
         try:
-            if len(engine.connection.extract_statements(sql)) != 1:
-                raise duckdb.ParserException("an expression cannot hold several statements")
-            return engine.connection.sql(sql).to_arrow_table()
-        except duckdb.OutOfMemoryException as error:  # no fault of the expression or of a row
-            raise MemoryError(f"{_first_line(error)} in {sql}") from error
+            yield engine.connection
         finally:
             for name in tables:
                 engine.connection.unregister(name)

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.json
 import pyarrow.parquet
 
-from streamtopology.jobs.connectors.sources.conform import conform
+from streamtopology.jobs.connectors.sources.conform import check_texts, conform
 from streamtopology.jobs.connectors.sources.csv_options import csv_problems
 from streamtopology.jobs.connectors.sources.csv_rows import csv_header, read_csv
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, Kind, SourceError, SourceSpec, format_options
@@ -95,7 +95,9 @@ def _file(path: Path, spec: SourceSpec) -> Descriptor:
 
 def _undeclared(path: Path, spec: SourceSpec) -> pa.Table:
     if spec.format == "parquet":
-        return _parquet(path)
+        table = _parquet(path)
+        check_texts(table, f"lookup file {path}")
+        return table
     return _json(path) if spec.format == "json" else _csv(path, spec)
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from streamtopology.jobs.connectors.sources.compressed import open_decompressed
 from streamtopology.jobs.connectors.sources.conform import SchemaMismatchError, conform, widens
 from streamtopology.jobs.connectors.sources.ddl import ddl_to_arrow
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceError, SourceSpec
@@ -186,7 +188,7 @@ def _first_batch(path: str, spec: SourceSpec) -> tuple[pa.RecordBatch | None, in
 def _rows_by_size(path: str, spec: SourceSpec, batch: pa.RecordBatch) -> int:
     """Rows of a file of which `batch` was read, if all its rows are about as long as the first."""
     headers = int(spec.options.get("header") == "true")
-    with pa.input_stream(path, compression="detect") as stream:
+    with closing(open_decompressed(path, path)) as stream:
         head = stream.read(1 << 20)
     ends = head.count(b"\n")
     compressed = not path.endswith((".csv", ".json", ".jsonl", ".ndjson", ".txt", ".tsv", ".log"))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-import pyarrow as pa
-
+from streamtopology.jobs.connectors.sources.compressed import UnreadableFileError, open_decompressed
 from streamtopology.jobs.connectors.sources.descriptors import Kind, SourceError, SourceSpec, local_path
 from streamtopology.jobs.connectors.sources.file_kinds import FORMATS, suffix_of, whole_suffix_of
 from streamtopology.jobs.connectors.sources.listing import list_files
@@ -79,8 +79,10 @@ def format_of(path: str) -> Kind:
 def first_bytes(path: str, most: int) -> bytes:
     """The first bytes of a file, decompressed. Raises WrongUse if it cannot be read."""
     try:
-        with pa.input_stream(path, compression="detect") as stream:
+        with closing(open_decompressed(path, path)) as stream:
             return stream.read(most)
+    except UnreadableFileError as error:
+        raise WrongUse(f"cannot read {error}; a run would stop at it") from error
     except OSError as error:  # pyarrow's errors of damaged streams, too
         raise WrongUse(f"cannot read {path}: {error}; correct or remove the file: a run would stop at it") from error
 

@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -74,13 +77,47 @@ def _column(table: pa.Table, field: pa.Field, place: str) -> pa.ChunkedArray:
 
 def _checked_text(column: pa.ChunkedArray, field: pa.Field, place: str) -> pa.ChunkedArray:
     """The column, if it has no text that is none: a file may say of any bytes that they are UTF-8."""
-    if pa.types.is_string(field.type):
-        try:
-            column.validate(full=True)
-        except pa.ArrowInvalid as error:
-            sentence = f"{place}: column {field.name!r} is declared {field.type} but holds bytes that are no UTF-8; declare it"
-            raise SchemaMismatchError(f"{sentence} BINARY", field.name) from error
+    try:
+        for chunk in column.chunks if _holds_text(field.type) else ():
+            for texts in _texts_in(chunk):
+                texts.validate(full=True)
+    except pa.ArrowInvalid as error:
+        remedy = "declare it BINARY" if not pa.types.is_nested(field.type) else "declare BINARY in place of its STRING"
+        sentence = f"{place}: column {field.name!r} is declared {field.type} but holds bytes that are no UTF-8; {remedy}"
+        raise SchemaMismatchError(sentence, field.name) from error
     return column
+
+
+def check_texts(table: pa.Table, place: str) -> None:
+    """Raises SchemaMismatchError for a column with bytes that are no UTF-8, of a table that keeps the types of its file."""
+    for field, column in zip(table.schema, table.columns, strict=True):
+        _checked_text(column, field, place)
+
+
+def _holds_text(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        return _holds_text(kind.value_type)
+    return _is_text(kind) or any(_holds_text(kind.field(index).type) for index in range(kind.num_fields))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+
+
+def _texts_in(values: pa.Array) -> Iterator[pa.Array]:
+    """The arrays of texts in an array, at any depth."""
+    kind = values.type
+    if _is_text(kind):
+        yield values
+    elif pa.types.is_dictionary(kind):
+        yield from _texts_in(values.dictionary)
+    elif pa.types.is_map(kind):
+        yield from chain(_texts_in(values.keys), _texts_in(values.items))
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        yield from _texts_in(values.values)
+    elif pa.types.is_struct(kind):
+        for index in range(kind.num_fields):
+            yield from _texts_in(values.field(index))
 
 
 def _remedy(found: pa.DataType) -> str:

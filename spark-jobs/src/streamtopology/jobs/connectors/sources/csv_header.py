@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from streamtopology.jobs.connectors.sources.conform import SchemaMismatchError
 from streamtopology.jobs.connectors.sources.csv_options import CsvOptions
 from streamtopology.jobs.connectors.sources.csv_rows import csv_header
 from streamtopology.jobs.connectors.sources.descriptors import SourceSpec
@@ -17,7 +18,10 @@ def missing_header(spec: SourceSpec, declared: pa.Schema, path: str) -> Problem 
     """
     if spec.format != "csv" or CsvOptions.of(spec).header:
         return None
-    first = csv_header(path, spec)
+    try:
+        first = csv_header(path, spec)
+    except SchemaMismatchError:
+        return None  # its rows are read next, with the finding on this one
     cells = {cell.strip().lower() for cell in first}
     if not all(name.lower() in cells for name in declared.names):
         return None

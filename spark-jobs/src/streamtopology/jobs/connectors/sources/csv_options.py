@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from streamtopology.jobs.connectors.sources.descriptors import SourceError, SourceSpec
+from streamtopology.jobs.connectors.sources.descriptors import SourceError, SourceSpec, unwritable
 
 _ESCAPED = {"\\t": "\t", "\\\\": "\\", '\\"': '"', "\\'": "'", "\\b": "\b", "\\f": "\f", "\\u0000": ""}
 _NONE = ("", "\0")
@@ -61,6 +61,9 @@ class _Reading:
         for name, other in (("quote", quote), ("comment", comment)):
             if other and other == separator:
                 self._add(name, f"is the separator {separator!r}, too", "name another, or none: ''")
+        for name in ("nullValue", "emptyValue"):
+            if fault := unwritable(given.get(name, "")):
+                self.problems.append((name, f"source {self.spec.name!r}: option {name} {fault}"))
         mode = given.get("mode", "FAILFAST")
         if mode.upper() != "FAILFAST":
             self._add(

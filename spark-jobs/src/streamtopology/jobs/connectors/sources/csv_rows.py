@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -15,36 +14,110 @@ import pyarrow.csv as pa_csv
 
 from streamtopology.jobs.connectors.sources.conform import SchemaMismatchError, conform
 from streamtopology.jobs.connectors.sources.csv_options import CsvOptions
-from streamtopology.jobs.connectors.sources.csv_text import CsvText
+from streamtopology.jobs.connectors.sources.csv_text import CsvText, Piece, arrow_file, parse_options
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceSpec
 from streamtopology.jobs.connectors.sources.text_stream import TextStream
-from streamtopology.jobs.connectors.sources.text_values import parsed, parsed_as
+from streamtopology.jobs.connectors.sources.text_values import has_hexadecimal, parsed, parsed_as
 from streamtopology.jobs.connectors.sources.time_patterns import TimePatterns
 
-_BLOCK_BYTES = 8 << 20
+_MOST_SHOWN = 60
 
 
 def read_csv(descriptor: Descriptor, spec: SourceSpec, declared: pa.Schema, names: list[str], place: str) -> Iterator[pa.Table]:
-    """The rows of a file; `names` are its columns if it has no header. Raises SourceError."""
+    """The rows of a file; `names` are its columns if it has no header, and without any are numbered. Raises SourceError.
+
+    Of no declared column at all, a column of NULLs has as many rows as the file.
+    """
     options, times = CsvOptions.of(spec), TimePatterns.of(spec)
     with closing(_text(descriptor, spec, options, place)) as text:
         if options.header:
             names = text.header()
             if not names:
                 return
-            conform(pa.table({name: pa.nulls(0) for name in names}), declared, place)  # says which column is missing
+            nothing = pa.table([pa.nulls(0) for _ in names], names=names)
+            conform(nothing, declared, place)  # says which column is missing, or there twice
         texts = [name not in declared.names or _keeps_empty(declared.field(name).type) for name in names]
         text.keep_empty(texts)
-        if text.is_at_end():
-            return
+        rows: _Rows | None = None
+        for piece in text.pieces():
+            rows = rows or _Rows(text, options, times, declared, names or _numbers(text.cells(text.first_of(piece))), place)
+            yield rows.of(piece)
+
+
+class _Rows:
+    """The rows of pieces of one file."""
+
+    def __init__(
+        self, text: CsvText, options: CsvOptions, times: TimePatterns, declared: pa.Schema, names: list[str], place: str
+    ) -> None:
+        self._text = text
+        self._options = options
+        self._times = times
+        self._declared = declared
+        self._names = names
+        self._place = place
+
+    def of(self, piece: Piece) -> pa.Table:
+        """Raises SchemaMismatchError, which names the line."""
         try:
-            for batch in _reader(text, options, times, declared, names):
-                table = pa.Table.from_batches([batch])
-                yield conform(parsed(_with_empty_texts(table, options), declared, place, times), declared, place)
-        except pa.ArrowInvalid as error:
-            if "Empty CSV file" in str(error):  # it has empty lines only
-                return
-            raise _mismatch(place, declared, names, str(error)) from error
+            return self._converted(piece.text, self._declared, self._place)
+        except (pa.ArrowInvalid, SchemaMismatchError) as error:
+            raise self._refusal(piece, error) from error
+
+    def _converted(self, text: bytes, declared: pa.Schema, place: str) -> pa.Table:
+        has_hex = any(map(pa.types.is_integer, declared.types)) and has_hexadecimal(text)
+        types = {
+            field.name: pa.string() if has_hex and pa.types.is_integer(field.type) else parsed_as(field.type, self._times)
+            for field in declared
+        }
+        table = pa_csv.read_csv(
+            arrow_file(text),
+            pa_csv.ReadOptions(use_threads=False, block_size=len(text) + 8, column_names=self._names),
+            parse_options(self._options),
+            pa_csv.ConvertOptions(
+                column_types=types or {self._names[0]: pa.string()},
+                include_columns=declared.names or self._names[:1],
+                null_values=["", self._options.null],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+            ),
+        )
+        if not declared.names:
+            return pa.table({"": pa.nulls(table.num_rows)})
+        if has_hex:
+            table = _trimmed(table, declared)
+        return conform(parsed(_with_empty_texts(table, self._options), declared, place, self._times), declared, place)
+
+    def _fails(self, text: bytes) -> bool:
+        try:
+            self._converted(text, self._declared, self._place)
+        except (pa.ArrowInvalid, SchemaMismatchError):
+            return True
+        return False
+
+    def _refusal(self, piece: Piece, found: Exception) -> SchemaMismatchError:
+        """The error of the first row that does not fit: its line, its column and the value."""
+        record, line = self._text.first_where(piece, self._fails)
+        if not record:
+            return SchemaMismatchError(f"{self._place}: {found}")
+        where, cells = f"{self._place}: line {line}", self._text.cells(record)
+        if len(cells) != len(self._names):
+            values = f"{len(cells)} value{'' if len(cells) == 1 else 's'}"
+            columns = f"{len(self._names)} column{'' if len(self._names) == 1 else 's'}"
+            shown = _shown(record.decode().rstrip("\r\n"))
+            remedy = "correct the line, or set options.sep and options.quote as the file was written"
+            return SchemaMismatchError(f"{where}: has {values} for {columns}: {shown}; {remedy}")
+        for field in self._declared:
+            try:
+                self._converted(record, pa.schema([field]), where)
+            except SchemaMismatchError as error:
+                return error
+            except pa.ArrowInvalid:
+                value = _shown(cells[self._names.index(field.name)])
+                return SchemaMismatchError(
+                    f"{where}: column {field.name!r} is declared {field.type} but holds {value}", field.name
+                )
+        return SchemaMismatchError(f"{where}: {found}")
 
 
 def csv_header(path: str, spec: SourceSpec) -> list[str]:
@@ -62,23 +135,20 @@ def _keeps_empty(kind: pa.DataType) -> bool:
     return pa.types.is_string(kind) or pa.types.is_binary(kind)
 
 
-def _reader(
-    text: CsvText, options: CsvOptions, times: TimePatterns, declared: pa.Schema, names: list[str]
-) -> pa_csv.CSVStreamingReader:
-    return pa_csv.open_csv(
-        text,
-        pa_csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES, column_names=names),
-        pa_csv.ParseOptions(
-            delimiter=options.separator, quote_char=options.quote or False, newlines_in_values=bool(options.quote)
-        ),
-        pa_csv.ConvertOptions(
-            column_types={field.name: parsed_as(field.type, times) for field in declared},
-            include_columns=declared.names,
-            null_values=["", options.null],
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=False,
-        ),
-    )
+def _numbers(cells: list[str]) -> list[str]:
+    return [str(number) for number in range(len(cells))]
+
+
+def _shown(value: str) -> str:
+    return repr(value if len(value) <= _MOST_SHOWN else value[:_MOST_SHOWN] + "...")
+
+
+def _trimmed(table: pa.Table, declared: pa.Schema) -> pa.Table:
+    """`table` without spaces around integers that were read as texts: Arrow leaves them out of numbers, too."""
+    for index, field in enumerate(table.schema):
+        if pa.types.is_integer(declared.field(field.name).type):
+            table = table.set_column(index, field, pc.ascii_trim(table.column(index), " \t"))
+    return table
 
 
 def _with_empty_texts(table: pa.Table, options: CsvOptions) -> pa.Table:
@@ -90,14 +160,3 @@ def _with_empty_texts(table: pa.Table, options: CsvOptions) -> pa.Table:
             column = table.column(index)
             table = table.set_column(index, field, pc.if_else(pc.equal(column, ""), options.empty, column))
     return table
-
-
-def _mismatch(place: str, declared: pa.Schema, names: list[str], error: str) -> SchemaMismatchError:
-    """Arrow names a column by its number; people want its name and what was declared."""
-    number = re.search(r"In CSV column #(\d+)", error)
-    name = names[int(number[1])] if number and int(number[1]) < len(names) else None
-    if name not in declared.names:
-        return SchemaMismatchError(f"{place}: {error} (declared: {', '.join(f'{f.name} {f.type}' for f in declared)})")
-    found = re.search(r"invalid value '(.*)'", error)
-    what = repr(found[1]) if found else error
-    return SchemaMismatchError(f"{place}: column {name!r} is declared {declared.field(name).type} but holds {what}", name)

@@ -189,3 +189,9 @@ def positive_option(spec: SourceSpec, name: str) -> int | None:
     if not re.fullmatch(r"\s*[0-9]{1,18}\s*", str(text)) or int(text) == 0:
         raise SourceError(f"source {spec.name!r}: option {name} must be a whole number above 0, not {text!r}")
     return int(text)
+
+
+def unwritable(text: str) -> str | None:
+    """A clause on the first half of a character in `text`, which no file and no name of Spark can have."""
+    half = re.search("[\ud800-\udfff]", text)
+    return None if half is None else f"has {half[0]!r}, half a character; write the whole one, or leave it out"

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 
+from streamtopology.jobs.connectors.sources.compressed import SUFFIXES
 from streamtopology.jobs.connectors.sources.descriptors import Kind, SourceSpec
 from streamtopology.jobs.connectors.sources.path_patterns import has_pattern
 from streamtopology.topology import Doubt, Problem
@@ -22,7 +23,6 @@ FORMATS: Mapping[str, Kind] = {
     ".log": "text",
 }
 """Suffix of a file's name -> the format that it says."""
-_COMPRESSED = (".gz", ".bz2", ".zst", ".lz4", ".br")
 _MOST_LISTED = 1000
 _PARQUET = b"PAR1"
 
@@ -30,13 +30,13 @@ _PARQUET = b"PAR1"
 def suffix_of(path: str) -> str:
     """`.csv` for `a.csv` and `a.csv.gz`."""
     stem, suffix = os.path.splitext(path)
-    return (os.path.splitext(stem)[1] if suffix in _COMPRESSED else suffix).lower()
+    return (os.path.splitext(stem)[1] if suffix.lower() in SUFFIXES else suffix).lower()
 
 
 def whole_suffix_of(path: str) -> str:
     """`.csv.gz` for `a.csv.gz`."""
     stem, suffix = os.path.splitext(os.path.basename(path))
-    return os.path.splitext(stem)[1] + suffix if suffix in _COMPRESSED else suffix
+    return os.path.splitext(stem)[1] + suffix if suffix.lower() in SUFFIXES else suffix
 
 
 def is_parquet(path: str) -> bool:

@@ -136,6 +136,10 @@ def _finish(batch: pa.RecordBatch, spec: SourceSpec, bad_row: BadRow) -> Iterato
 def _read_parquet(descriptor: Descriptor, spec: SourceSpec, declared: pa.Schema, _tally: Tally) -> Iterator[pa.Table]:
     place = _place(descriptor, spec)
     file = _parquet_file(descriptor.path, os.stat(descriptor.path).st_mtime_ns)
+    if not declared.names:
+        rows = file.metadata.row_group(descriptor.part).num_rows
+        yield pa.table({"": pa.nulls(max(min(descriptor.end, rows) - descriptor.start, 0))})
+        return
     present = set(file.schema_arrow.names)
     names = [name for name in declared.names if name in present]
     if len(names) < len(declared) or len(present) < len(file.schema_arrow.names):
@@ -195,7 +199,7 @@ def _read_text(descriptor: Descriptor, spec: SourceSpec, declared: pa.Schema, _t
     place = _place(descriptor, spec)
     with closing(TextStream(descriptor.path, spec, place)) as stream:
         for values in lines(iter(stream.next_bytes, b""), place):
-            yield pa.table([values], schema=declared)
+            yield pa.table([values], names=declared.names or [""])
 
 
 def _read_kafka(descriptor: Descriptor, spec: SourceSpec, declared: pa.Schema, tally: Tally) -> Iterator[pa.Table]:

@@ -16,10 +16,12 @@ from streamtopology.jobs.connectors.sources.text_values import parsed
 from streamtopology.jobs.connectors.sources.time_patterns import TimePatterns
 
 _BLOCK_BYTES = 8 << 20
+_ROWS_ALONE = pa.schema([("__rows_alone", pa.string())])
 
 
 def read_json(descriptor: Descriptor, spec: SourceSpec, declared: pa.Schema, place: str) -> Iterator[pa.Table]:
-    """The rows of a file. Raises SourceError."""
+    """The rows of a file; of no declared column, those of one that no object has. Raises SourceError."""
+    declared = declared if declared.names else _ROWS_ALONE
     with_texts = pa.schema([pa.field(field.name, _as_text(field.type)) for field in declared])
     times, number = TimePatterns.of(spec), 1
     with closing(TextStream(descriptor.path, spec, place)) as stream:

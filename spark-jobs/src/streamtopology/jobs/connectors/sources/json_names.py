@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from typing import cast
 
-import pyarrow as pa
+from streamtopology.jobs.connectors.sources.compressed import open_decompressed
 
 _LINES = 100
 _BYTES = 1 << 20
@@ -13,7 +14,7 @@ _BYTES = 1 << 20
 
 def names_in_json(path: str) -> set[str]:
     """The names in the first objects of a file of JSON lines; what is no object has none. Raises OSError."""
-    with pa.input_stream(path, compression="detect") as file:
+    with closing(open_decompressed(path, path)) as file:
         lines = file.read(_BYTES).split(b"\n")
     return {name for line in lines[:_LINES] for name in _names(line)}
 

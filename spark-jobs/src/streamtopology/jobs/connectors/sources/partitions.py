@@ -14,6 +14,7 @@ from streamtopology.jobs.connectors.sources.conform import SchemaMismatchError, 
 from streamtopology.jobs.connectors.sources.descriptors import SourceSpec, local_path
 from streamtopology.jobs.connectors.sources.listing import is_partition, looks_everywhere
 from streamtopology.jobs.connectors.sources.path_patterns import fixed_part
+from streamtopology.jobs.connectors.sources.text_values import integers
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPED = re.compile(r"%([0-9A-Fa-f]{2})")
@@ -30,9 +31,12 @@ def partition_texts(spec: SourceSpec, path: str) -> dict[str, str | None]:
 
 
 def columns_in_file(wanted: pa.Schema, declared: pa.Schema, texts: dict[str, str | None]) -> pa.Schema:
-    """Those of the `wanted` columns that the folders do not give; if they give all, another one, as rows have to be counted."""
+    """Those of the `wanted` columns that the folders do not give; if they give all, another one, as rows have to be counted.
+
+    It has no column if the folders give all declared ones: a reader then has a column of any name, as long as the file.
+    """
     own = [field for field in wanted if field.name.lower() not in texts]
-    return pa.schema(own or [field for field in declared if field.name.lower() not in texts][:1] or list(wanted))
+    return pa.schema(own or [field for field in declared if field.name.lower() not in texts][:1])
 
 
 def with_partitions(table: pa.Table, declared: pa.Schema, texts: dict[str, str | None], place: str) -> pa.Table:
@@ -64,7 +68,9 @@ def _repeated(text: str | None, field: pa.Field, rows: int, place: str) -> pa.Ar
 
 
 def _parsed(text: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    return parse_timestamps(text, kind) if pa.types.is_timestamp(kind) else text.cast(kind)
+    if pa.types.is_timestamp(kind):
+        return parse_timestamps(text, kind)
+    return integers(text, kind) if pa.types.is_integer(kind) else text.cast(kind)
 
 
 def _unescaped(text: str) -> str:

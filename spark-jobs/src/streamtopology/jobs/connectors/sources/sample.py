@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from streamtopology.jobs.columnar.corrections import named_expression
 from streamtopology.jobs.columnar.empty import empty_table
 from streamtopology.jobs.columnar.event_times import event_micros
+from streamtopology.jobs.connectors.sources.compressed import UnreadableFileError
 from streamtopology.jobs.connectors.sources.conform import MissingColumnError, SchemaMismatchError, conform
 from streamtopology.jobs.connectors.sources.csv_header import missing_header
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceSpec
@@ -23,7 +24,7 @@ from streamtopology.jobs.connectors.sources.listing import files_of
 from streamtopology.jobs.connectors.sources.partitions import check_partitions, partition_texts
 from streamtopology.jobs.connectors.sources.schemas import needed_columns
 from streamtopology.jobs.connectors.sources.survey import unread_folders, why_none
-from streamtopology.jobs.connectors.sources.text_stream import EncodingError, UnreadableFileError
+from streamtopology.jobs.connectors.sources.text_stream import EncodingError
 from streamtopology.topology import Doubt, Problem, columns_of
 from streamtopology.topology.schema import to_ddl
 
@@ -96,7 +97,8 @@ def _row_problems(spec: SourceSpec, path: str, expressions_hold: bool) -> Iterat
         except EncodingError:
             raise
         except SchemaMismatchError as error:
-            remedy = "" if isinstance(error, MissingColumnError) else _FITTING_TYPE
+            has_remedy = error.column is None or isinstance(error, MissingColumnError)
+            remedy = "" if has_remedy else _FITTING_TYPE
             yield Problem("schema", f"{error}{remedy}")
             columns = [column for column in columns if column[0] != error.column]
             if error.column is None or not columns:

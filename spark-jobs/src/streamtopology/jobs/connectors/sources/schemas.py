@@ -21,25 +21,37 @@ KAFKA_SCHEMA = pa.schema(
         pa.field("timestamp", pa.timestamp("us", tz="UTC")),
     ]
 )
+_FIXED = {"text": TEXT_SCHEMA, "kafka": KAFKA_SCHEMA}
 
 
 def declared_schema(spec: SourceSpec) -> pa.Schema:
     """The rows of a source before select and where. Raises `SourceError`, whose message names the source."""
-    if spec.format == "kafka":
-        return KAFKA_SCHEMA
-    if spec.format == "text":
-        return TEXT_SCHEMA
+    if spec.format in _FIXED and spec.schema is None:
+        return _FIXED[spec.format]
     if spec.schema is None:
         raise SourceError(f"source {spec.name!r}: format {spec.format} needs a schema, e.g. schema: key BIGINT, v DOUBLE")
     try:
         declared = ddl_to_arrow(spec.schema)
     except SchemaError as error:
         raise SourceError(f"source {spec.name!r}: {error}") from error
+    if spec.format in _FIXED:
+        _check_fixed(spec, declared)
     nested = [field.name for field in declared if pa.types.is_nested(field.type)] if spec.format == "csv" else []
     if nested:
         remedy = "declare it STRING and take it apart in select, as in from_json(tags, '[\"VARCHAR\"]') AS tags"
         raise SourceError(f"source {spec.name!r}: column {nested[0]!r}: csv has no ARRAY, MAP or STRUCT; {remedy}")
     return declared
+
+
+def _check_fixed(spec: SourceSpec, declared: pa.Schema) -> None:
+    """Raises SourceError if a schema is not that of its format; the one column of a text has any name."""
+    fixed = _FIXED[spec.format]
+    if spec.format == "text" and declared.types != fixed.types:
+        remedy = "leave schema out, or declare one STRING column, and cut the line in select: string_split(value, ' ')[1] AS a"
+        raise SourceError(f"source {spec.name!r}: format text has one column of texts, a line each; {remedy}")
+    if spec.format == "kafka" and (declared.names, declared.types) != (fixed.names, fixed.types):
+        remedy = "leave schema out, and take the value apart in select"
+        raise SourceError(f"source {spec.name!r}: format kafka has the columns {', '.join(fixed.names)}; {remedy}")
 
 
 def needed_columns(declared: pa.Schema, spec: SourceSpec, columns: Sequence[str] | None) -> pa.Schema:

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import codecs
 
-import pyarrow as pa
-
+from streamtopology.jobs.connectors.sources.compressed import UnreadableFileError, open_decompressed
 from streamtopology.jobs.connectors.sources.conform import SchemaMismatchError
 from streamtopology.jobs.connectors.sources.descriptors import SourceError, SourceSpec
 
 READ_BYTES = 1 << 20
 _UTF_8 = "utf-8"
+_NO_ENCODINGS = ("idna", "punycode", "raw-unicode-escape", "unicode-escape", "utf-7")
+"""Codecs of Python that write characters as other characters, and can make halves of characters of them."""
 _MARK = "\ufeff"
 
 
 class EncodingError(SchemaMismatchError):
     """A file has bytes that are no text in the encoding of its source; the message names the line."""
-
-
-class UnreadableFileError(SourceError):
-    """A compressed file cannot be read to its end."""
 
 
 def encoding_of(spec: SourceSpec) -> str:
@@ -28,6 +25,8 @@ def encoding_of(spec: SourceSpec) -> str:
     try:
         encoding = codecs.lookup(given).name
         "".encode(encoding)  # codecs such as hex make no texts
+        if encoding.replace("_", "-") in _NO_ENCODINGS:
+            raise LookupError(encoding)
     except (LookupError, ValueError) as error:
         known = "UTF-8, ISO-8859-1, windows-1252, UTF-16 and Python's other names of encodings"
         raise SourceError(f"source {spec.name!r}: unknown encoding {given!r}; known are {known}") from error
@@ -43,7 +42,7 @@ class TextStream:
         self._place = place
         self._lines = 0
         self._at_start = True
-        self._stream = pa.input_stream(path, compression="detect")
+        self._stream = open_decompressed(path, place)
 
     def close(self) -> None:
         self._stream.close()

@@ -1,4 +1,4 @@
-"""Values that csv and JSON write as texts: times, dates, bytes."""
+"""Values that files and folders write as texts: whole numbers, times, dates, bytes."""
 
 # pyarrow.compute makes its functions when it is imported, unseen by the type checker.
 # pyright: reportAttributeAccessIssue=false
@@ -12,6 +12,8 @@ import pyarrow.compute as pc
 from streamtopology.jobs.connectors.sources.conform import SchemaMismatchError, parse_timestamps
 from streamtopology.jobs.connectors.sources.time_patterns import TimePatterns
 
+_INTEGER = "^-?[0-9]+$"
+_TO_LOWER = np.uint8(32)
 _PADDING = 64
 _SIX_BITS = np.full(256, 255, np.uint8)
 _SIX_BITS[np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=", np.uint8)] = np.arange(65)
@@ -39,7 +41,7 @@ def parsed(table: pa.Table, declared: pa.Schema, place: str, times: TimePatterns
 
 
 def from_texts(values: pa.Array, declared: pa.DataType, times: TimePatterns) -> pa.Array:
-    """Times and dates of the patterns, and bytes of base64, at any depth. Raises `pa.ArrowInvalid`."""
+    """Whole numbers, times and dates of the patterns, and bytes of base64, at any depth. Raises `pa.ArrowInvalid`."""
     if values.type == declared:
         return values
     pattern = times.of_type(declared)
@@ -49,6 +51,8 @@ def from_texts(values: pa.Array, declared: pa.DataType, times: TimePatterns) -> 
         return parse_timestamps(values, declared)
     if pa.types.is_binary(declared):
         return from_base64(values)
+    if pa.types.is_integer(declared):
+        return integers(values, declared)
     if pa.types.is_list(declared):
         items = from_texts(values.values, declared.value_type, times)
         return pa.ListArray.from_arrays(values.offsets, items, type=declared, mask=values.is_null())
@@ -57,6 +61,26 @@ def from_texts(values: pa.Array, declared: pa.DataType, times: TimePatterns) -> 
         parts = [from_texts(values.field(index), field.type, times) for index, field in enumerate(fields)]
         return pa.StructArray.from_arrays(parts, fields=fields, mask=values.is_null())
     return values.cast(declared)
+
+
+def integers(texts: pa.Array | pa.ChunkedArray, declared: pa.DataType) -> pa.Array | pa.ChunkedArray:
+    """Whole numbers of decimal digits. Raises `pa.ArrowInvalid`, naming the first text that is none.
+
+    Arrow also reads hexadecimal texts, as the bits of the declared type: 0xFF is -1 in a TINYINT.
+    """
+    others = pc.invert(pc.match_substring_regex(texts, _INTEGER))
+    if pc.any(others).as_py():
+        raise pa.ArrowInvalid(f"{pc.filter(texts, others)[0].as_py()[:40]!r} is no whole number of decimal digits")
+    return texts.cast(declared)
+
+
+def has_hexadecimal(text: bytes) -> bool:
+    """True if `0x` or `0X` is in the text, as it is in each text that Arrow takes for a number and we do not."""
+    if b"x" not in text and b"X" not in text:
+        return False
+    characters = np.frombuffer(text, np.uint8)
+    places = np.flatnonzero((characters[1:] | _TO_LOWER) == ord("x"))
+    return bool(np.any(characters[places] == ord("0")))
 
 
 def from_base64(texts: pa.Array) -> pa.Array:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamtopology.jobs.connectors.sources.descriptors import TIME_OPTIONS, SourceError, SourceSpec
+from streamtopology.jobs.connectors.sources.descriptors import TIME_OPTIONS, SourceError, SourceSpec, unwritable
 
 _SHAPES = {"yyyy": "[0-9]{4}", **{letter * 2: "[0-9]{2}" for letter in "MdHms"}, **dict.fromkeys("MdHms", "[0-9]{1,2}")}
 _ZONE = "Z|[+-][0-9]{2}(?::?[0-9]{2})?"
@@ -91,6 +91,9 @@ def time_problems(spec: SourceSpec) -> Iterator[tuple[str, str]]:
     for name in TIME_OPTIONS:
         text = spec.options.get(name)
         if text is None:
+            continue
+        if fault := unwritable(text):
+            yield name, f"source {spec.name!r}: option {name} {fault}"
             continue
         try:
             TimePattern.of(text, name != "dateFormat")

@@ -12,7 +12,13 @@ from streamtopology.jobs.columnar.corrections import corrected, expression_fault
 from streamtopology.jobs.columnar.event_time import EVENT_TIMES, is_event_time
 from streamtopology.jobs.columnar.expressions import ExpressionError, output_schema
 from streamtopology.jobs.connectors.sources.csv_options import csv_problems
-from streamtopology.jobs.connectors.sources.descriptors import SourceError, SourceSpec, known_options, positive_option
+from streamtopology.jobs.connectors.sources.descriptors import (
+    SourceError,
+    SourceSpec,
+    known_options,
+    positive_option,
+    unwritable,
+)
 from streamtopology.jobs.connectors.sources.path_patterns import check_pattern, has_pattern, plain
 from streamtopology.jobs.connectors.sources.sample import check_event_times, check_sample
 from streamtopology.jobs.connectors.sources.schemas import declared_schema
@@ -145,6 +151,8 @@ def _option_problems(spec: SourceSpec) -> list[Problem]:
         if name not in known and not (spec.format == "kafka" and name.startswith("kafka.")):
             has = f"format {spec.format} has no option {name!r}; it has: {', '.join(known)}{did_you_mean(name, known)}"
             add(name, f"source {spec.name!r}: {has}")
+        if spec.format == "kafka" and (fault := unwritable(str(value))):
+            add(name, f"source {spec.name!r}: option {name} {fault}")
         if name in _BOOLEAN_OPTIONS and str(value).lower() not in ("true", "false"):
             add(name, f"source {spec.name!r}: option {name} must be true or false, not {value!r}")
     if spec.format == "csv":

@@ -1,0 +1,132 @@
+"""Bytes of text files: each encoding and codec is read as Python reads it, or refused by name."""
+
+from __future__ import annotations
+
+import bz2
+import encodings
+import gzip
+import lzma
+import pkgutil
+import zlib
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from support.streams import rows_of, spec
+
+from streamtopology.jobs.connectors.sources import text_stream
+from streamtopology.jobs.connectors.sources.compressed import UnreadableFileError
+from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceError, SourceSpec
+from streamtopology.jobs.connectors.sources.text_stream import encoding_of
+from streamtopology.jobs.connectors.sources.validation import check
+from streamtopology.topology import Source
+
+TEXT = 'a,"b+AGE-,\\n\\u00e9"\r\nxn--a,"c\nd"\n'
+ROWS = [("a", "b+AGE-,\\n\\u00e9"), ("xn--a", "c\nd")]
+
+
+def values(path: Path, **options: str) -> list[tuple]:
+    source = spec(path.parent, "csv", "a STRING, b STRING", escape='"', **options)
+    return [tuple(row.values()) for row in rows_of([Descriptor("s", "csv", str(path), 0, 0, path.stat().st_size, 1)], source)]
+
+
+def is_refused(name: str) -> bool:
+    try:
+        encoding_of(SourceSpec("s", "csv", None, {"encoding": name}))
+    except SourceError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("size", [1, 3, 1 << 20])
+def test_texts_of_every_encoding_are_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    monkeypatch.setattr(text_stream, "READ_BYTES", size)
+    names = [module.name for module in pkgutil.iter_modules(encodings.__path__)]
+    known = [name for name in names if not is_refused(name)]
+    assert {"ascii", "utf_8_sig", "utf_16", "utf_32_be", "cp1252", "latin_1", "shift_jis", "gb18030", "cp037"} <= set(known)
+    for name in known:
+        path = tmp_path / f"{name}.csv"
+        path.write_bytes(TEXT.encode(name))
+        assert values(path, encoding=name) == ROWS, name
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["idna", "punycode", "Unicode-Escape", "raw_unicode_escape", "utf-7", "UTF7", "rot13", "base64", "undefined", "\ud800"],
+)
+def test_codecs_that_are_no_encodings_are_refused(name: str) -> None:
+    with pytest.raises(SourceError, match=r"unknown encoding .*; known are UTF-8"):
+        encoding_of(SourceSpec("s", "csv", None, {"encoding": name}))
+
+
+@pytest.mark.parametrize("option", ["nullValue", "emptyValue", "timestampFormat", "sep", "comment", "encoding"])
+@pytest.mark.parametrize("text", ["\ud800", "yyyy-MM-dd\udfff"])
+def test_half_a_character_in_an_option_is_a_finding(tmp_path: Path, option: str, text: str) -> None:
+    (tmp_path / "a.csv").write_text("x,1\n")
+    found = check(Source("s", "csv", "a STRING, b STRING", {"path": str(tmp_path), option: text})).findings
+    assert [finding.path for finding in found] == [f"options.{option}"]
+    assert "\\ud" in found[0].message
+
+
+@pytest.mark.parametrize("option", ["kafka.bootstrap.servers", "subscribe", "kafka.client.id"])
+def test_half_a_character_in_an_option_of_kafka_is_a_finding(option: str) -> None:
+    options = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", option: "\ud800"}
+    (found,) = check(Source("s", "kafka", None, options)).findings
+    assert (found.path, "half a character" in found.message) == (f"options.{option}", True)
+
+
+def by_arrow(codec: str) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, codec) as stream:
+        stream.write(TEXT.encode())
+    return sink.getvalue().to_pybytes()
+
+
+COMPRESSED = {
+    ".gz": gzip.compress(TEXT.encode()),
+    ".bz2": bz2.compress(TEXT.encode()),
+    ".zst": by_arrow("zstd"),
+    ".lz4": by_arrow("lz4"),
+    ".br": by_arrow("brotli"),
+    ".deflate": zlib.compress(TEXT.encode()),
+}
+
+
+@pytest.mark.parametrize("suffix", COMPRESSED)
+@pytest.mark.parametrize("size", [1, 1 << 20])
+def test_compressed_files_are_read_by_their_suffix(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, size: int
+) -> None:
+    monkeypatch.setattr(text_stream, "READ_BYTES", size)
+    for name in (f"a.csv{suffix}", f"b{suffix.upper()}"):
+        (tmp_path / name).write_bytes(COMPRESSED[suffix])
+        assert values(tmp_path / name) == ROWS
+    (tmp_path / f"none{suffix}").write_bytes(b"")
+    assert values(tmp_path / f"none{suffix}") == []
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "complaint"),
+    [
+        ("a.csv", COMPRESSED[".gz"], r"a\.csv: is compressed by gzip, and its name does not say so; end it in \.gz"),
+        ("a.csv", COMPRESSED[".bz2"], r"a\.csv: is compressed by bz2, .*; end it in \.bz2"),
+        ("part-0", COMPRESSED[".zst"], r"part-0: is compressed by zstd, .*; end it in \.zst"),
+        ("a.csv.bz2", COMPRESSED[".gz"], r"is compressed by gzip, and its name says bz2; end it in \.gz"),
+        ("a.csv.xz", lzma.compress(b"a"), r"is compressed by xz, which is not read; write it with \.gz, \.bz2 or \.zst"),
+        ("a.csv.zip", b"PK\x03\x04rest", r"is compressed by zip, which is not read; write it with \.gz"),
+        ("a.csv.snappy", b"\x00\x00\x00\x02ab", r"\.snappy is not read; write it with \.gz"),
+        ("a.csv.gz", TEXT.encode(), r"is not compressed by gzip, as its name says; take \.gz from its name if it is a text"),
+        ("a.csv.lz4", b"\x00\x00\x00\x02ab", r"is not compressed by lz4, .* form that only Hadoop reads"),
+        ("a.csv.deflate", TEXT.encode(), "is not compressed by deflate"),
+        ("a.csv.deflate", COMPRESSED[".deflate"][:-9], "cannot be decompressed: .*; write the file again"),
+        ("a.csv.gz", COMPRESSED[".gz"][:-9], "cannot be decompressed: .*; write the file again"),
+        ("a.csv.br", b"\xff\xff\xff\xff", "cannot be decompressed: .*; write the file again"),
+    ],
+)
+def test_file_of_another_codec_is_named_with_the_way_out(tmp_path: Path, name: str, content: bytes, complaint: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(UnreadableFileError, match=f"source 's', .*{complaint}"):
+        values(path)
+    (found,) = check(Source("s", "csv", "a STRING, b STRING", {"path": str(tmp_path), "escape": '"'})).findings
+    assert (found.path, name in found.message) == ("options.path", True)
