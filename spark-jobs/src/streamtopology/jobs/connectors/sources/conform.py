@@ -17,6 +17,7 @@ _INTEGER_BITS = {pa.int8(): 8, pa.int16(): 16, pa.int32(): 32, pa.int64(): 64}
 _UNSIGNED_BITS = {pa.uint8(): 8, pa.uint16(): 16, pa.uint32(): 32}
 _UINT64_DIGITS = 20
 _EXACT_IN_FLOAT = {pa.float16(): 11, pa.float32(): 24, pa.float64(): 53}
+_ZEROS = {"ms": r"(\.\d{3})0+(\D|$)", "us": r"(\.\d{6})0+(\D|$)", "ns": r"(\.\d{9})0+(\D|$)", "s": r"()\.0+(\D|$)"}
 _ZONE = r":\d\d(\.\d+)?\s*(Z|[+-]\d\d(:?\d\d)?)$"
 
 
@@ -157,7 +158,17 @@ def _struct_widens(found: pa.DataType, declared: pa.DataType) -> bool:
 
 
 def parse_timestamps(texts: pa.ChunkedArray, declared: pa.DataType) -> pa.ChunkedArray:
-    """ISO 8601 texts as timestamps, with or without a zone; those without count as UTC. Raises `pa.ArrowInvalid`."""
+    """ISO 8601 texts as timestamps, with or without a zone; those without count as UTC. Raises `pa.ArrowInvalid`.
+
+    Further digits of a second than `declared` has may be zeros.
+    """
+    try:
+        return _timestamps(texts, declared)
+    except pa.ArrowInvalid:
+        return _timestamps(pc.replace_substring_regex(texts, _ZEROS[declared.unit], r"\1\2"), declared)
+
+
+def _timestamps(texts: pa.ChunkedArray, declared: pa.DataType) -> pa.ChunkedArray:
     naive_type = pa.timestamp(declared.unit)
     zoned = pc.match_substring_regex(texts, _ZONE)
     without_zone = pc.if_else(zoned, None, texts).cast(naive_type)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from streamtopology.jobs.columnar.map_entries import lists_of
+
 
 def null_field(values: pa.Array, declared: pa.DataType) -> str | None:
     """The path of a field that is declared NOT NULL and holds NULL, in a struct of `values` that is not NULL itself."""
@@ -16,8 +18,7 @@ def null_field(values: pa.Array, declared: pa.DataType) -> str | None:
         return null_field(values.flatten(), declared.value_type)
     if pa.types.is_map(declared):
         parts = ((values.keys, declared.key_type), (values.items, declared.item_type))
-        held = ((pa.ListArray.from_arrays(values.offsets, part).filter(values.is_valid()), kind) for part, kind in parts)
-        return next(filter(None, (null_field(part.flatten(), kind) for part, kind in held)), None)
+        return next(filter(None, (null_field(lists_of(values, part).flatten(), kind) for part, kind in parts)), None)
     present = values.drop_null()
     for field in map(declared.field, range(declared.num_fields)):
         part = present.field(field.name) if present.type.get_field_index(field.name) >= 0 else pa.nulls(len(present))
