@@ -120,6 +120,9 @@ def test_value_of_a_float_is_the_same_whatever_its_block_holds() -> None:
 @example("9" * 256, False)
 @example("9" * 5000, True)
 @example("92425775e-74", False)
+@example("1e-9999", True)
+@example("1e-999999999", False)
+@example("1.5e-00000000038", False)
 @example("1.50000000", True)
 def test_decimals_have_all_their_digits_or_are_refused(text: str, quoted: bool) -> None:
     value = Decimal(text) if len(text) < 20 or "e99" not in text else Decimal("Infinity")
@@ -142,11 +145,23 @@ def test_decimal_text_that_is_no_number_is_refused(text: str, with_map: str) -> 
         read('{"v":"1.50"}\n' + json.dumps({"v": text}, ensure_ascii=False) + "\n", f"v DECIMAL(10, 2){with_map}")
 
 
-@pytest.mark.parametrize("text", ["9" * 5000, "1e5", "1.0", '"1"', '"0x10"', "true"])
+@pytest.mark.parametrize("text", ["9" * 30, "1e5", "1.0", '"1"', '"0x10"', "true"])
 def test_integer_that_is_none_is_refused(text: str) -> None:
     for ddl in ("v BIGINT", "v BIGINT, m MAP<STRING, INT>"):
         with pytest.raises(SchemaMismatchError, match="line 1: column 'v' is declared int64"):
             read(f'{{"v":{text}}}\n', ddl)
+
+
+def test_number_of_thousands_of_digits_is_infinite_or_refused() -> None:
+    assert by_both_readers("9" * 5000, "DOUBLE") == [float("inf")] * 2
+    for ddl in ("v BIGINT", "v BIGINT, m MAP<STRING, INT>"):
+        with pytest.raises(SchemaMismatchError, match="line 2: column 'v' is declared int64"):
+            read(f'{{"v":1}}\n{{"v":{"9" * 5000}}}\n', ddl)
+
+
+@pytest.mark.parametrize("kind", ["INT", "DECIMAL(3, 1)"])
+def test_minus_zero_is_zero_where_there_is_one_zero(kind: str) -> None:
+    assert by_both_readers("-0", kind) == [0, 0]
 
 
 # --- keys of maps

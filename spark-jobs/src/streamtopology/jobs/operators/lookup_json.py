@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import closing
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,13 @@ import pyarrow.json
 
 from streamtopology.jobs.connectors.sources.descriptors import SourceError, SourceSpec
 from streamtopology.jobs.connectors.sources.json_lines import begins_with_object
-from streamtopology.jobs.connectors.sources.json_values import REMEDY, Whole, parsed_json
+from streamtopology.jobs.connectors.sources.json_values import REMEDY, parsed_json
 from streamtopology.jobs.connectors.sources.text_stream import TextStream
 
 _LARGE = re.compile(rb"[0-9]{16}")
-_EXACT = 2**53
-"""DOUBLE has each whole number up to it."""
 _DEEP = 500
 _SPACE = re.compile(r"\s*")
-_DECODER = json.JSONDecoder(parse_int=Whole)
+_DECODER = json.JSONDecoder(parse_int=Decimal)
 
 
 def undeclared_json(path: Path, spec: SourceSpec) -> pa.Table:
@@ -86,10 +85,10 @@ def _refuse_large_numbers(text: bytes, schema: pa.Schema, place: str) -> None:
     for number, row in _objects(text.decode()):
         for field in schema:
             for found in _wholes(row.get(field.name), field.type):
-                if abs(int(found)) > _EXACT and int(float(found)) != int(found):
-                    declared = "DECIMAL(38, 0)" if len(found) <= 38 else "STRING, and write it in quotes"
+                if Decimal(float(found)) != found:
+                    declared = "DECIMAL(38, 0)" if len(str(found)) <= 38 else "STRING, and write it in quotes"
                     raise SourceError(
-                        f"{place}: line {number}: column {field.name!r} has the number {found}, which DOUBLE does not hold; "
+                        f"{place}: line {number}: column {field.name!r} has the number {str(found)[:40]}, which DOUBLE does not hold; "
                         f"declare the columns in lookup.schema, {field.name} as {declared}"
                     )
 
@@ -103,9 +102,9 @@ def _objects(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
         yield line, row
 
 
-def _wholes(value: Any, kind: pa.DataType) -> Iterator[str]:
+def _wholes(value: Any, kind: pa.DataType) -> Iterator[Decimal]:
     """The whole numbers of a value where its type is DOUBLE."""
-    if isinstance(value, Whole) and pa.types.is_float64(kind):
+    if isinstance(value, Decimal) and pa.types.is_float64(kind):
         yield value
     elif isinstance(value, list):
         for item in value:

@@ -12,6 +12,7 @@ import pyarrow.json as pa_json
 from streamtopology.jobs.connectors.sources.conform import SchemaMismatchError, conform
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceError, SourceSpec
 from streamtopology.jobs.connectors.sources.json_values import REMEDY, JsonLineError, columns_of_lines
+from streamtopology.jobs.connectors.sources.required_fields import all_nullable
 from streamtopology.jobs.connectors.sources.text_stream import TextStream
 from streamtopology.jobs.connectors.sources.text_values import parsed
 from streamtopology.jobs.connectors.sources.time_patterns import TimePatterns
@@ -20,13 +21,14 @@ _BLOCK_BYTES = 8 << 20
 _LONGEST_LINE = 1 << 30
 """Bytes; Arrow's readers count in 32 bits."""
 _BEGIN = re.compile(rb"\s*\{")
-_LONG_FRACTION = re.compile(rb"\.[0-9]{30}")
+_EXPONENT = rb'-0*(1[89]|[2-9][0-9]|[0-9]{3,9})[\s,}\]"]'
+_TINY = (re.compile(b"e" + _EXPONENT), re.compile(b"E" + _EXPONENT), re.compile(rb"\.[0-9]{22}"))
 _NULL_LINE = re.compile(rb"(?m)^[ \t\r]*null")
 
 
 def read_json(descriptor: Descriptor, spec: SourceSpec, declared: pa.Schema, place: str) -> Iterator[pa.Table]:
     """The rows of a file. Raises SourceError."""
-    with_texts = pa.schema([pa.field(field.name, _as_text(field.type)) for field in declared])
+    with_texts = pa.schema([pa.field(field.name, _as_text(all_nullable(field.type))) for field in declared])
     times, number = TimePatterns.of(spec), 1
     with closing(TextStream(descriptor.path, spec, place)) as stream:
         for block in _blocks(stream, place):
@@ -79,8 +81,8 @@ def _is_for_arrow(block: bytes, declared: pa.Schema) -> bool:
 
 
 def _has_tiny_number(block: bytes) -> bool:
-    """True if some number may have digits so far behind the point that Arrow loses them: it makes 0 of the DECIMAL 9242e-74."""
-    return b"e-" in block or b"E-" in block or _LONG_FRACTION.search(block) is not None
+    """True if a number may have digits 39 places behind the point, which Arrow loses: it makes 0 of the DECIMAL 9242e-74."""
+    return any(pattern.search(block) for pattern in _TINY)
 
 
 def begins_with_object(block: bytes) -> bool:

@@ -1,8 +1,8 @@
 """Columns of JSON lines by Python's parser, one value of a column after the other: for what Arrow's reader refuses.
 
 That is a MAP as an object, and NaN and infinities as the texts that Spark writes. Values of another type than the declared
-one are refused, as Arrow refuses them. Numbers stay the texts of the file until Arrow makes values of a column's type of them,
-so that both readers have the same ones.
+one are refused, as Arrow refuses them. Numbers with a fraction stay the texts of the file until Arrow makes values of a
+column's type of them, so that both readers have the same ones.
 """
 
 # pyarrow.compute makes its functions when it is imported, unseen by the type checker.
@@ -37,17 +37,22 @@ _NO_NUMBERS = {
 
 _WHOLE = re.compile("-?(0|[1-9][0-9]*)")
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_MINUS_ZERO = re.compile(rb"-0[\s,}\]]")
 _DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?")
 _MOST_DIGITS = 38
+_LONG = 4000
 _BOOLEANS = {"true": True, "false": False}
 
 
-class Whole(str):
-    """The text of a number without a fraction or exponent."""
+class _Fraction(str):
+    """The text of a number with a fraction or an exponent."""
 
 
-class Fraction(str):
-    """The text of any other number."""
+class _MinusZero(int):
+    """The number -0, which has a sign as a FLOAT or DOUBLE."""
+
+    def __str__(self) -> str:
+        return "-0"
 
 
 class JsonLineError(SchemaMismatchError):
@@ -78,8 +83,20 @@ def columns_of_lines(block: bytes, declared: pa.Schema, times: TimePatterns, num
 
 
 def parsed_json(text: bytes) -> Any:
-    """The value of a JSON text, of which the numbers are texts. Raises ValueError and RecursionError."""
-    return json.loads(text, parse_int=Whole, parse_float=Fraction, parse_constant=Fraction)
+    """The value of a JSON text, of which the numbers with a fraction are texts. Raises ValueError and RecursionError."""
+    whole = _whole if _MINUS_ZERO.search(text) else None
+    try:
+        return json.loads(text, parse_int=whole, parse_float=_Fraction, parse_constant=_Fraction)
+    except json.JSONDecodeError:
+        raise
+    except ValueError:  # Python makes no integers of more than 4,300 digits
+        return json.loads(text, parse_int=_whole, parse_float=_Fraction, parse_constant=_Fraction)
+
+
+def _whole(text: str) -> int | _Fraction:
+    if text == "-0":
+        return _MinusZero()
+    return int(text) if len(text) < _LONG else _Fraction(text)
 
 
 def _first_fault(block: bytes, number: int) -> JsonLineError:
@@ -118,7 +135,7 @@ def _shown(value: Any) -> str:
 
 def _spelt(value: Any) -> str:
     """The JSON of a value, its numbers as they stand in the file."""
-    if isinstance(value, Whole | Fraction):
+    if isinstance(value, _Fraction):
         return str(value)
     if isinstance(value, list):
         return f"[{', '.join(map(_spelt, value))}]"
@@ -139,20 +156,25 @@ def _booleans(values: Sequence[Any], kind: pa.DataType, _times: TimePatterns) ->
 
 
 def _integers(values: Sequence[Any], kind: pa.DataType, _times: TimePatterns) -> pa.Array:
-    return pa.array(_only(values, Whole), pa.string()).cast(kind)
+    return pa.array(_only(values, int, _MinusZero), kind)
 
 
 def _floats(values: Sequence[Any], kind: pa.DataType, _times: TimePatterns) -> pa.Array:
-    known = [Fraction(_NO_NUMBERS[value]) if type(value) is str and value in _NO_NUMBERS else value for value in values]
-    return pa.array([_NO_NUMBERS.get(v, v) for v in _only(known, Whole, Fraction)], pa.string()).cast(kind)
+    known = [_Fraction(_NO_NUMBERS[value]) if type(value) is str and value in _NO_NUMBERS else value for value in values]
+    texts = [None if v is None else _NO_NUMBERS.get(text := str(v), text) for v in _only(known, int, _MinusZero, _Fraction)]
+    return pa.array(texts, pa.string()).cast(kind)
 
 
 def _decimals(values: Sequence[Any], kind: pa.DataType, _times: TimePatterns) -> pa.Array:
-    return pa.array([None if v is None else _decimal(v, kind.scale) for v in _only(values, Whole, Fraction, str)], kind)
+    return pa.array(
+        [None if v is None else _decimal(v, kind.scale) for v in _only(values, int, _MinusZero, _Fraction, str)], kind
+    )
 
 
-def _decimal(text: str, scale: int) -> Decimal:
+def _decimal(text: str | int, scale: int) -> Decimal:
     """The number of a text. Arrow is not given the texts, of 256 nines it makes -1, nor what it rounds to 0 without a word."""
+    if isinstance(text, int):
+        return Decimal(text)
     if not _DECIMAL.fullmatch(text):
         raise ValueError("it is no decimal number")
     number = Decimal(text)
@@ -200,10 +222,10 @@ def _keys(texts: list[str], kind: pa.DataType, times: TimePatterns) -> pa.Array:
     return _array(texts, kind, times)
 
 
-def _number(text: str) -> str:
+def _number(text: str) -> str | int:
     if _WHOLE.fullmatch(text):
-        return Whole(text)
-    return Fraction(text) if _NUMBER.fullmatch(text) else text
+        return int(text)
+    return _Fraction(text) if _NUMBER.fullmatch(text) else text
 
 
 def _refuse_key_twice(keys: pa.Array, places: list[int]) -> None:
@@ -229,7 +251,15 @@ def _missing(values: Sequence[Any]) -> pa.Array:
     return pa.array([value is None for value in values], pa.bool_())
 
 
-_NAMES = {str: "string", bool: "boolean", Whole: "number", Fraction: "number with a fraction", list: "array", dict: "object"}
+_NAMES = {
+    str: "string",
+    bool: "boolean",
+    int: "number",
+    _MinusZero: "number",
+    _Fraction: "number with a fraction",
+    list: "array",
+    dict: "object",
+}
 REMEDY = "write an object a line (jq -c '.[]' of an array, jq -c . of objects over several lines)"
 _ONE_OBJECT = f"each line is one object; {REMEDY}"
 _Builder = Callable[[Sequence[Any], pa.DataType, TimePatterns], pa.Array]
