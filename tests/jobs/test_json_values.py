@@ -18,6 +18,7 @@ from support.streams import rows_of, spec
 from streamtopology.jobs.connectors.sources import json_lines
 from streamtopology.jobs.connectors.sources.conform import SchemaMismatchError
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceError
+from streamtopology.jobs.connectors.sources.schemas import declared_schema
 
 
 def read(text: str, ddl: str) -> list[dict[str, Any]]:
@@ -205,6 +206,12 @@ def test_names_that_are_no_keys_or_one_twice_are_refused(kind: str, text: str, c
     for shape, ddl in ((text, f"MAP<{kind}, INT>"), (f"[{text}]", f"ARRAY<MAP<{kind}, INT>>")):
         with pytest.raises(SchemaMismatchError, match=f"line 2: column 'm' .*{complaint}"):
             read(f'{{"m":null}}\n{{"m":{shape}}}\n', f"m {ddl}")
+
+
+@pytest.mark.parametrize("ddl", ["MAP<STRUCT<a: INT>, INT>", "ARRAY<MAP<ARRAY<INT>, INT>>"])
+def test_keys_that_no_name_can_be_are_refused_by_their_schema(ddl: str) -> None:
+    with pytest.raises(SourceError, match="column 'm': names of JSON objects, its keys, are no (struct|list)<"):
+        declared_schema(spec(Path("/x"), "json", f"m {ddl}"))
 
 
 def test_same_key_in_two_rows_is_no_key_twice() -> None:
