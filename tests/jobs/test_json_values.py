@@ -210,7 +210,7 @@ def test_names_that_are_no_keys_or_one_twice_are_refused(kind: str, text: str, c
 
 @pytest.mark.parametrize("ddl", ["MAP<STRUCT<a: INT>, INT>", "ARRAY<MAP<ARRAY<INT>, INT>>"])
 def test_keys_that_no_name_can_be_are_refused_by_their_schema(ddl: str) -> None:
-    with pytest.raises(SourceError, match="column 'm': names of JSON objects, its keys, are no (struct|list)<"):
+    with pytest.raises(SourceError, match=r"column 'm': names of JSON objects, its keys, are no (struct|list)<"):
         declared_schema(spec(Path("/x"), "json", f"m {ddl}"))
 
 

@@ -88,8 +88,8 @@ def _refuse_large_numbers(text: bytes, schema: pa.Schema, place: str) -> None:
                 if Decimal(float(found)) != found:
                     declared = "DECIMAL(38, 0)" if len(str(found)) <= 38 else "STRING, and write it in quotes"
                     raise SourceError(
-                        f"{place}: line {number}: column {field.name!r} has the number {str(found)[:40]}, which DOUBLE does not "
-                        f"hold; declare the columns in lookup.schema, {field.name} as {declared}"
+                        f"{place}: line {number}: column {field.name!r} has the number {str(found)[:40]}, which DOUBLE does "
+                        f"not hold; declare the columns in lookup.schema, {field.name} as {declared}"
                     )
 
 
