@@ -114,7 +114,7 @@ def test_parquet_columns_are_held_against_their_declaration(tmp_path: Path) -> N
         ("k,v,v\na,1,2\n", {"schema": "k STRING, v INT"}, "has several columns 'v'"),
         ("k,v\na,x\n", {"options": {"nullValue": "\ud800"}}, "option nullValue has '\\ud800', half a character"),
         ("k,v\na,x\n", {"options": {"encoding": "punycode"}}, "unknown encoding 'punycode'"),
-        (gzip.compress(b"k,v\na,x\n"), {}, "a.csv: is compressed by gzip, and its name does not say so; end it in .gz"),
+        (gzip.compress(b"k,v\na,x\n", mtime=0), {}, "a.csv: is compressed by gzip, and its name does not say so; end it in .gz"),
     ],
 )
 def test_lookup_that_cannot_be_read_is_refused(
@@ -140,3 +140,95 @@ def test_parquet_text_that_is_none_is_refused(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b"zzzz", b"zz\xff\xfe"))
     with pytest.raises(OptionError, match=r"lookup file .*a\.parquet: column 'v' is .* but holds bytes that are no UTF-8"):
         Lookup.from_options({"file": "a.parquet", "on": "k"}, tmp_path)
+
+
+def json_lookup(tmp_path: Path, text: str | bytes, **options: Any) -> list[Any]:
+    return looked_up(tmp_path, text, "a.json", **options)["v"]
+
+
+def test_undeclared_json_is_read_in_its_encoding(tmp_path: Path) -> None:
+    text = '{"k":"a","v":"M\xfcnchen"}\n'
+    assert json_lookup(tmp_path, text.encode("latin-1"), options={"encoding": "ISO-8859-1"}) == ["M\xfcnchen"]
+    assert json_lookup(tmp_path, text.encode("utf-16"), options={"encoding": "UTF-16"}) == ["M\xfcnchen"]
+    with pytest.raises(OptionError, match=r"line 1 is no text in UTF-8.*set options\.encoding"):
+        json_lookup(tmp_path, text.encode("latin-1"))
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (["1", "9223372036854775807"], [1, 2**63 - 1]),
+        (["1.5", "9007199254740992"], [1.5, 2.0**53]),
+        (["0.5", "0.12345678901234567"], [0.5, 0.12345678901234567]),
+        (["100000000000000000000", "1"], [1e20, 1.0]),
+        (['"12345678901234567890"', "null"], ["12345678901234567890", None]),
+    ],
+)
+def test_undeclared_json_numbers_are_those_of_the_file(tmp_path: Path, values: list[str], expected: list[Any]) -> None:
+    lines = [f'{{"k":{place},"v":{value}}}' for place, value in enumerate(values)]
+    assert json_lookup(tmp_path, "\n".join(lines)) == expected
+    assert json_lookup(tmp_path, "\n".join(line.replace(",", ",\n") for line in lines)) == expected
+
+
+@pytest.mark.parametrize(
+    "value", ["9223372036854775809", "9" * 5000, "[1.5, 9223372036854775807]", '{"w":{"x":[12345678901234567890]}}']
+)
+def test_whole_number_that_double_does_not_hold_is_refused(tmp_path: Path, value: str) -> None:
+    with pytest.raises(
+        OptionError, match=r"line 3: column 'v' has the number [0-9]{19,40}, which DOUBLE does not hold; declare"
+    ):
+        json_lookup(tmp_path, f'{{"k":1}}\n\n{{"k":2,"v":{value}}}\n')
+
+
+def test_declared_json_numbers_have_all_their_digits(tmp_path: Path) -> None:
+    found = json_lookup(tmp_path, '{"k":1,"v":12345678901234567890}', schema="k INT, v DECIMAL(38, 0)")
+    assert [str(value) for value in found] == ["12345678901234567890"]
+
+
+def test_undeclared_json_line_may_be_longer_than_a_block_of_arrow(tmp_path: Path) -> None:
+    (text,) = json_lookup(tmp_path, '{"k":1,"v":"' + "x" * (3 << 20) + '"}\n')
+    assert len(text) == 3 << 20
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("null\n", "each line is one object"),
+        ("[1]", "each line is one object"),
+        ("\n", "has no rows"),
+        (
+            '{"k":1}\n{"k":2,"v":' + "[" * 100_000 + "]" * 100_000 + "}\n",
+            "line 2: its arrays and objects are nested too deeply",
+        ),
+        ('{"k":1}\n{"k":' + "[" * 100_000, "nested too deeply"),
+        ('{"k":1,"k":2}', "was specified twice"),
+    ],
+)
+def test_json_that_arrow_cannot_read_is_refused(tmp_path: Path, text: str, complaint: str) -> None:
+    with pytest.raises(OptionError, match=complaint):
+        json_lookup(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"columns": [1]}, r"option lookup\.columns is \[1\]; allowed: a list of names"),
+        ({"columns": 5}, r"option lookup\.columns is 5; allowed: a list of names"),
+        ({"columns": "v"}, r"option lookup\.columns is 'v'; allowed: a list of names"),
+        ({"columns": {"v": "w"}}, "allowed: a list of names"),
+        ({"columns": ["v", "v"]}, r"option lookup\.columns names 'v' twice"),
+        ({"columns": ["w"]}, "has no column 'w'"),
+        ({"key": "l"}, r"column 'l' of lookup file a\.json is list<item: int64>, and a key is a text"),
+        ({"key": "s"}, r"column 's' of lookup file a\.json is struct<x: int64>, and a key is a text"),
+    ],
+)
+def test_options_of_a_lookup_that_cannot_be_are_refused(tmp_path: Path, options: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(OptionError, match=complaint):
+        json_lookup(tmp_path, '{"k":1,"v":2,"l":[1],"s":{"x":1}}', **options)
+
+
+def test_parquet_file_with_a_name_twice_is_refused(tmp_path: Path) -> None:
+    pq.write_table(pa.Table.from_arrays([pa.array(["a"])] * 3, ["k", "v", "v"]), tmp_path / "a.parquet")
+    for schema in ({}, {"schema": "k STRING"}):
+        with pytest.raises(OptionError, match=r"has several columns 'v'"):
+            Lookup.from_options({"file": "a.parquet", "on": "k"} | schema, tmp_path)

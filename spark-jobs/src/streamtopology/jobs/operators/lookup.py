@@ -47,7 +47,7 @@ class Lookup:
         file, on = str(options["file"]), str(options["on"])
         table = read_lookup(base_dir / file, options.get("schema"), options.get("options"))
         key = str(options.get("key", on))
-        columns = tuple(options.get("columns") or (name for name in table.column_names if name != key))
+        columns = _chosen(options.get("columns")) or tuple(name for name in table.column_names if name != key)
         for name in (key, *columns):
             if name not in table.column_names:
                 raise OptionError(
@@ -56,6 +56,12 @@ class Lookup:
                     about=name,
                 )
         keys = table.column(key)
+        if pa.types.is_nested(keys.type):
+            raise OptionError(
+                f"column {key!r} of lookup file {file} is {keys.type}, and a key is a text, a number or a time: name another "
+                "in lookup.key",
+                about="lookup",
+            )
         if keys.null_count or len(keys.unique()) < len(keys):
             raise OptionError(
                 f"column {key!r} of lookup file {file} has a value twice or none; it must identify each row", about="lookup"
@@ -95,6 +101,16 @@ class Lookup:
         added = [self.table.column(name).combine_chunks().take(places) for name in self.columns]
         schema = pa.schema([*batch.schema, *(pa.field(name, a.type) for name, a in zip(self.columns, added, strict=True))])
         return pa.RecordBatch.from_arrays([*batch.columns, *added], schema=schema)
+
+
+def _chosen(columns: Any) -> tuple[str, ...]:
+    """The names of `lookup.columns`; none stands for all columns."""
+    names = [] if columns is None else columns
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        raise OptionError(f"option lookup.columns is {columns!r}; allowed: a list of names such as [name, lat]", "lookup")
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise OptionError(f"option lookup.columns names {twice[0]!r} twice; name it once", about="lookup")
+    return tuple(names)
 
 
 def _comparable(values: pa.Array, other: pa.DataType) -> pa.Array:

@@ -11,7 +11,6 @@ from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.json
 import pyarrow.parquet
 
 from streamtopology.jobs.connectors.sources.conform import check_texts, conform
@@ -22,6 +21,7 @@ from streamtopology.jobs.connectors.sources.json_lines import read_json
 from streamtopology.jobs.connectors.sources.schemas import declared_schema
 from streamtopology.jobs.connectors.sources.text_stream import encoding_of
 from streamtopology.jobs.connectors.sources.time_patterns import time_problems
+from streamtopology.jobs.operators.lookup_json import undeclared_json
 from streamtopology.jobs.operators.options import OptionError
 from streamtopology.topology import did_you_mean
 
@@ -98,10 +98,13 @@ def _undeclared(path: Path, spec: SourceSpec) -> pa.Table:
         table = _parquet(path)
         check_texts(table, f"lookup file {path}")
         return table
-    return _json(path) if spec.format == "json" else _csv(path, spec)
+    return undeclared_json(path, spec) if spec.format == "json" else _csv(path, spec)
 
 
 def _parquet(path: Path) -> pa.Table:
+    names = pyarrow.parquet.read_schema(path).names
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise SourceError(f"lookup file {path} has several columns {twice[0]!r}; write the file with a name for each")
     return pyarrow.parquet.read_table(path, coerce_int96_timestamp_unit="us")
 
 
@@ -114,28 +117,6 @@ def _csv(path: Path, spec: SourceSpec) -> pa.Table:
     unique = [name for name in dict.fromkeys(names) if names.count(name) == 1]
     texts = _rows(path, spec, pa.schema([(name, pa.string()) for name in unique]))
     return pa.table({name: unchanged(texts.column(name)) for name in unique})
-
-
-def _json(path: Path) -> pa.Table:
-    """Arrow takes texts for times if they look so: the file is read again with these columns as texts."""
-    table = pyarrow.json.read_json(path)
-    schema = pa.schema([field.with_type(_without_times(field.type)) for field in table.schema])
-    return table if schema == table.schema else pyarrow.json.read_json(path, None, _explicit(schema))
-
-
-def _explicit(schema: pa.Schema) -> pyarrow.json.ParseOptions:
-    return pyarrow.json.ParseOptions(explicit_schema=schema)
-
-
-def _without_times(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_timestamp(kind):
-        return pa.string()
-    if pa.types.is_list(kind):
-        return pa.list_(_without_times(kind.value_type))
-    if pa.types.is_struct(kind):
-        fields = [kind.field(index) for index in range(kind.num_fields)]
-        return pa.struct([field.with_type(_without_times(field.type)) for field in fields])
-    return kind
 
 
 def unchanged(texts: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamtopology.jobs.columnar.map_entries import lists_of
 from streamtopology.jobs.connectors.sinks.folder import write_parquet
-from streamtopology.jobs.connectors.sinks.json_rows import json_rows, slices
+from streamtopology.jobs.connectors.sinks.json_rows import json_rows, map_names, slices
 from streamtopology.jobs.connectors.sinks.messages import KEY, VALUE, message_columns
 from streamtopology.jobs.connectors.sinks.takes import (
     LISTS,
@@ -99,9 +100,33 @@ def _json_refuses(kind: pa.DataType) -> str | None:
         return None
     if twice := twice_in_structs(kind):
         return f"{twice}, of which a JSON object would keep one; rename one"
-    if _is_plain(kind) or _is_made_of_parts(kind) or pa.types.is_interval(kind):
-        return None
-    return f"there is no JSON for it; {_CAST}"
+    if pa.types.is_map(kind) and not _is_name(kind.key_type):
+        return f"names of a JSON object are no {kind.key_type}; {_CAST}"
+    return None if _is_plain(kind) or _is_made_of_parts(kind) else f"there is no JSON for it; {_CAST}"
+
+
+def _is_name(kind: pa.DataType) -> bool:
+    """True for the types of keys that names of an object can stand for."""
+    if pa.types.is_dictionary(kind):
+        return _is_name(kind.value_type)
+    return _is_name(kind.storage_type) if isinstance(kind, pa.BaseExtensionType) else _is_plain(kind)
+
+
+def _check_json(column: pa.Array, where: str) -> None:
+    check_times(column, where)
+    if pa.types.is_map(column.type):
+        check_times(column.keys, where)
+        _refuse_name_twice(column, where)
+
+
+def _refuse_name_twice(column: pa.MapArray, where: str) -> None:
+    """Raise UnwritableValue for a map with a key twice: readers keep one of its values."""
+    lists = lists_of(column, map_names(column))
+    pairs = pa.table({"row": pc.list_parent_indices(lists), "name": lists.flatten()})
+    counted = pairs.group_by(["row", "name"]).aggregate([([], "count_all")])
+    if counted.num_rows < pairs.num_rows:
+        name = counted.filter(pc.greater(counted.column("count_all"), 1)).column("name")[0]
+        raise UnwritableValue(f"{where}: a map has the key {name} twice, and a JSON object one value for it; emit it once")
 
 
 def _twice(schema: pa.Schema) -> Iterator[str]:
@@ -153,7 +178,7 @@ def _longest_possible(rows: pa.RecordBatch) -> float:
 
 
 PARQUET = Takes(_parquet_refuses, _encode_parquet, _parquet_columns, _check_parquet)
-JSON = Takes(_json_refuses, _encode_json, _twice, check_times)
+JSON = Takes(_json_refuses, _encode_json, _twice, _check_json)
 CONSOLE = Takes(_anything, lambda rows: None, is_checked=lambda kind: False)  # it prints what it cannot spell as its type
 MEMORY = CONSOLE
 
@@ -166,7 +191,7 @@ def kafka(sink: topology.Sink, schema: pa.Schema) -> Takes:
         _check_size(rows, most, where)
 
     if VALUE not in schema.names:
-        return Takes(_json_refuses, _encode_json, _twice, check_times, prove)
+        return Takes(_json_refuses, _encode_json, _twice, _check_json, prove)
     return Takes(
         _message_refuses,
         _encode_messages,

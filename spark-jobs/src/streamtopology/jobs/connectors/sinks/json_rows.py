@@ -9,6 +9,7 @@ import base64
 import json
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -18,19 +19,33 @@ from streamtopology.jobs.columnar.python_values import python_values
 SLICE_BYTES = 64 << 20
 """Rows that are written at a time: a column of Arrow's texts holds 2 GiB, and JSON may be six times as long as its row."""
 
+_AS_NUMBERS = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_decimal, pa.types.is_duration)
+_OTHER_LISTS = (pa.types.is_fixed_size_list, pa.types.is_list_view, pa.types.is_large_list_view)
 _NEEDS_CARE = r'[\x00-\x1f"\\]'
 
 
 def json_rows(batch: pa.RecordBatch) -> pa.StringArray:
     """One JSON object per row with every column in order; NULL is null.
 
-    Timestamps are ISO 8601 (with Z when they have a zone), binary is base64, and NaN and infinities, which JSON does
-    not have, are the strings "NaN", "Infinity" and "-Infinity", as Spark's to_json writes them. A map is an object, its
-    keys are texts.
+    Timestamps are ISO 8601 (with Z when they have a zone), times of day HH:MM:SS with the digits of their unit, durations
+    are the number of their units, binary is base64, and NaN and infinities, which JSON does not have, are the strings "NaN",
+    "Infinity" and "-Infinity", as Spark's to_json writes them. A list of any layout is an array. A map is an object, its keys
+    are texts. UUIDs are texts, other extension types their storage.
     """
     if not batch.num_columns:
         return pa.array(["{}"] * batch.num_rows, pa.string())
     return _object(pa.StructArray.from_arrays(batch.columns, fields=list(batch.schema)))
+
+
+def map_names(column: pa.MapArray) -> pa.Array:
+    """The names that the keys of a map have in its object, all of those in `column.keys`."""
+    return _names(column.keys)
+
+
+def is_bytes(kind: pa.DataType) -> bool:
+    """True for bytes, in whichever layout."""
+    is_view = pa.types.is_binary_view(kind) or pa.types.is_fixed_size_binary(kind)
+    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or is_view
 
 
 def _values(column: pa.Array) -> pa.Array:
@@ -38,30 +53,47 @@ def _values(column: pa.Array) -> pa.Array:
     kind = column.type
     if pa.types.is_dictionary(kind):
         return _values(decoded(column))
-    if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind):
+    if isinstance(kind, pa.UuidType):
+        return _one_by_one(column, lambda value: f'"{value}"')
+    if isinstance(kind, pa.BaseExtensionType):
+        return _values(column.storage)
+    if pa.types.is_null(kind):
         return column.cast(pa.string())
+    if pa.types.is_nested(kind):
+        return _nested(column)
     if pa.types.is_floating(kind):
         return _floats(column.cast(pa.float32()) if pa.types.is_float16(kind) else column)
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return _strings(column.cast(pa.string()))
-    if pa.types.is_time64(kind) and kind.unit == "ns":  # Python's times have no nanoseconds
-        return _quoted(column.cast(pa.string()))
+    if is_bytes(kind):
+        return _one_by_one(column.cast(pa.large_binary()), _base64)
     if pa.types.is_timestamp(kind):
         zone = "" if kind.tz is None else "Z"
         naive = column if kind.tz is None else column.cast(pa.timestamp(kind.unit, "UTC"))
         return _quoted(pc.strftime(naive, f"%Y-%m-%dT%H:%M:%S{zone}"))
     if pa.types.is_date(kind):
         return _quoted(column.cast(pa.date32()).cast(pa.string()))
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        return _one_by_one(column, _base64)
+    if pa.types.is_time(kind):
+        return _quoted(column.cast(pa.string()))
+    if any(is_of(kind) for is_of in _AS_NUMBERS):
+        return column.cast(pa.string())
+    raise pa.ArrowNotImplementedError(f"there is no JSON for {kind}")
+
+
+def _nested(column: pa.Array) -> pa.Array:
+    kind = column.type
     if pa.types.is_map(kind):
         pairs = pc.binary_join_element_wise(_names(column.keys), _or_null(column.items), ":")
-        return _enclosed("{", column, pairs, "}")
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return _enclosed("[", column, _or_null(column.values), "]")
+        return _enclosed("{", column, column.offsets, pairs, "}")
     if pa.types.is_struct(kind):
         return _object(column)
-    return _one_by_one(column, lambda value: json.dumps(_plain(value), ensure_ascii=False))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return _enclosed("[", column, column.offsets, _or_null(column.values), "]")
+    if not any(is_of(kind) for is_of in _OTHER_LISTS):
+        raise pa.ArrowNotImplementedError(f"there is no JSON for {kind}")
+    lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
+    offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+    return _enclosed("[", column, pa.array(offsets), _or_null(column.flatten()), "]")
 
 
 def slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -77,13 +109,13 @@ def _or_null(column: pa.Array) -> pa.Array:
 def _names(keys: pa.Array) -> pa.Array:
     """The JSON of each key of a map, a text whatever its type."""
     texts = _values(keys)
-    return texts if pa.types.is_string(keys.type) else pc.if_else(pc.starts_with(texts, '"'), texts, _quoted(texts))
+    return pc.if_else(pc.starts_with(texts, '"'), texts, _quoted(texts))
 
 
-def _enclosed(before: str, column: pa.Array, parts: pa.Array, after: str) -> pa.Array:
+def _enclosed(before: str, column: pa.Array, offsets: pa.Array, parts: pa.Array, after: str) -> pa.Array:
     """The parts of each list or map, all of them between two marks; NULL stays NULL."""
-    lists = pa.LargeListArray if pa.types.is_large_list(column.type) else pa.ListArray
-    joined = pc.binary_join(lists.from_arrays(column.offsets, parts), ",")
+    lists = pa.LargeListArray if offsets.type == pa.int64() else pa.ListArray
+    joined = pc.binary_join(lists.from_arrays(offsets, parts), ",")
     texts = pc.binary_join_element_wise(before, joined, after, "")
     return pc.if_else(column.is_valid(), texts, None)
 
@@ -124,10 +156,3 @@ def _one_by_one(column: pa.Array, text_of: Callable[[object], str]) -> pa.Array:
 def _base64(value: object) -> str:
     assert isinstance(value, bytes)
     return f'"{base64.b64encode(value).decode("ascii")}"'
-
-
-def _plain(value: object) -> object:
-    """A value of a type that Spark does not have, as JSON knows it."""
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)  # type: ignore[union-attr]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from streamtopology.jobs.columnar.dictionaries import decoded
-from streamtopology.jobs.connectors.sinks.json_rows import json_rows
+from streamtopology.jobs.connectors.sinks.json_rows import is_bytes, json_rows
 
 KEY, VALUE = "key", "value"
 
@@ -25,12 +25,6 @@ def message_columns(rows: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
         return pa.nulls(rows.num_rows, pa.large_binary()), json_rows(rows).cast(pa.large_binary())
     keys = rows.column(KEY) if KEY in names else pa.nulls(rows.num_rows)
     return _as_bytes(keys), _as_bytes(rows.column(VALUE))
-
-
-def is_bytes(kind: pa.DataType) -> bool:
-    """True for bytes, in whichever layout."""
-    is_view = pa.types.is_binary_view(kind) or pa.types.is_fixed_size_binary(kind)
-    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or is_view
 
 
 def _as_bytes(column: pa.Array) -> pa.Array:

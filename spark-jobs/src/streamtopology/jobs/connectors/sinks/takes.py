@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamtopology.contract.errors import StreamTopologyError
+from streamtopology.jobs.columnar.map_entries import lists_of
 
 FIRST_ROWS = 1000
 """Rows of the first batch of a schema that a sink's encoder is tried on."""
@@ -172,14 +173,22 @@ def _children(column: pa.Array) -> list[pa.Array]:
     if isinstance(column, pa.ExtensionArray):
         return [column.storage]
     if pa.types.is_map(kind):
-        entries = column.cast(pa.list_(pa.struct([kind.key_field, kind.item_field]))).flatten()
-        return [entries.field(0), entries.field(1)]
+        return [lists_of(column, part).flatten() for part in (column.keys, column.items)]
     if pa.types.is_struct(kind):
-        present = column.drop_null()
-        return list(present.flatten())
+        return _present(column)
     if any(is_list(kind) for is_list in LISTS):
         return [column.flatten()]
     return []
+
+
+def _present(column: pa.StructArray) -> list[pa.Array]:
+    """The fields of the structs that are not NULL."""
+    try:
+        return list(column.drop_null().flatten())
+    except pa.ArrowNotImplementedError:  # of views Arrow takes slices only
+        offsets, absent = pa.array(range(len(column) + 1), pa.int32()), column.is_null()
+        fields = map(column.field, range(column.type.num_fields))
+        return [pa.ListArray.from_arrays(offsets, values, mask=absent).flatten() for values in fields]
 
 
 def check_times(column: pa.Array, where: str) -> None:

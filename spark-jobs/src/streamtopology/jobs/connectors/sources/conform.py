@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamtopology.jobs.connectors.sources.descriptors import SourceError
+from streamtopology.jobs.connectors.sources.required_fields import all_nullable, declared_required, null_field
 from streamtopology.jobs.connectors.sources.spark_types import spark_type
 from streamtopology.topology import did_you_mean
 
@@ -19,6 +20,7 @@ _INTEGER_BITS = {pa.int8(): 8, pa.int16(): 16, pa.int32(): 32, pa.int64(): 64}
 _UNSIGNED_BITS = {pa.uint8(): 8, pa.uint16(): 16, pa.uint32(): 32}
 _UINT64_DIGITS = 20
 _EXACT_IN_FLOAT = {pa.float16(): 11, pa.float32(): 24, pa.float64(): 53}
+_ZEROS = {"ms": r"(\.\d{3})0+(\D|$)", "us": r"(\.\d{6})0+(\D|$)", "ns": r"(\.\d{9})0+(\D|$)", "s": r"()\.0+(\D|$)"}
 _ZONE = r":\d\d(\.\d+)?\s*(Z|[+-]\d\d(:?\d\d)?)$"
 
 
@@ -38,8 +40,8 @@ def conform(table: pa.Table, declared: pa.Schema, place: str) -> pa.Table:
     """`table` with exactly the columns of `declared`, in that order.
 
     Widened without loss: integers, float to double, decimals, timestamp units (a timestamp without a zone counts as
-    UTC), large and dictionary-encoded strings, strings to bytes. Raises `SchemaMismatchError` that
-    names `place`, column, found and declared type.
+    UTC), large and dictionary-encoded strings, strings to bytes. Fields of structs are found by name, as columns are; one
+    that is missing is NULL, as in Spark. Raises `SchemaMismatchError` that names `place`, column, found and declared type.
     """
     return pa.table([_column(table, field, place) for field in declared], schema=declared)
 
@@ -59,20 +61,31 @@ def _column(table: pa.Table, field: pa.Field, place: str) -> pa.ChunkedArray:
         sentence = f"{place}: column {field.name!r} is declared NOT NULL but holds {column.null_count} NULLs"
         raise SchemaMismatchError(sentence, field.name)
     if column.type == field.type:
-        return _checked_text(column, field, place)
+        return _checked_text(_checked_nulls(column, field, place), field, place)
     if not widens(column.type, field.type):
         sentence = f"{place}: column {field.name!r} holds {column.type} but is declared {field.type}{_remedy(column.type)}"
         raise SchemaMismatchError(sentence, field.name)
     if pa.types.is_timestamp(column.type) and column.type.tz is None and field.type.tz is not None:
         column = pc.assume_timezone(column, "UTC")
+    column = _checked_nulls(column, field, place)
     try:
-        return _checked_text(column.cast(field.type), field, place)
+        column = declared_required(column.cast(all_nullable(field.type)), field.type)
+        return _checked_text(column, field, place)
     except pa.ArrowInvalid as error:
         unit = f"; write the file with times in '{field.type.unit}'" if pa.types.is_timestamp(field.type) else ""
         raise SchemaMismatchError(
             f"{place}: column {field.name!r} holds {column.type} that does not fit the declared {field.type}: {error}{unit}",
             field.name,
         ) from error
+
+
+def _checked_nulls(column: pa.ChunkedArray, field: pa.Field, place: str) -> pa.ChunkedArray:
+    """The column, if no field of a struct in it holds NULL that is declared NOT NULL."""
+    name = next(filter(None, (null_field(chunk, field.type) for chunk in column.chunks)), None)
+    if name is not None:
+        sentence = f"{place}: column {field.name!r} has the field {name!r}, declared NOT NULL, which holds NULL"
+        raise SchemaMismatchError(sentence, field.name)
+    return column
 
 
 def _checked_text(column: pa.ChunkedArray, field: pa.Field, place: str) -> pa.ChunkedArray:
@@ -170,15 +183,29 @@ def _decimal_widens(found: pa.DataType, declared: pa.DataType) -> bool:
 
 
 def _struct_widens(found: pa.DataType, declared: pa.DataType) -> bool:
-    found_names = [found.field(i).name for i in range(found.num_fields)]
-    declared_names = [declared.field(i).name for i in range(declared.num_fields)]
-    return found_names == declared_names and all(
-        widens(found.field(i).type, declared.field(i).type) for i in range(found.num_fields)
+    """Fields are found by name. A missing one is NULL if it may be, and if no other has its name in another case."""
+    names = [field.name for field in found]
+    folded = {name.casefold() for name in names}
+    return len(names) == len(set(names)) and all(
+        widens(found.field(field.name).type, field.type)
+        if field.name in names
+        else field.nullable and field.name.casefold() not in folded
+        for field in declared
     )
 
 
 def parse_timestamps(texts: pa.ChunkedArray, declared: pa.DataType) -> pa.ChunkedArray:
-    """ISO 8601 texts as timestamps, with or without a zone; those without count as UTC. Raises `pa.ArrowInvalid`."""
+    """ISO 8601 texts as timestamps, with or without a zone; those without count as UTC. Raises `pa.ArrowInvalid`.
+
+    Further digits of a second than `declared` has may be zeros.
+    """
+    try:
+        return _timestamps(texts, declared)
+    except pa.ArrowInvalid:
+        return _timestamps(pc.replace_substring_regex(texts, _ZEROS[declared.unit], r"\1\2"), declared)
+
+
+def _timestamps(texts: pa.ChunkedArray, declared: pa.DataType) -> pa.ChunkedArray:
     naive_type = pa.timestamp(declared.unit)
     zoned = pc.match_substring_regex(texts, _ZONE)
     without_zone = pc.if_else(zoned, None, texts).cast(naive_type)

@@ -2,45 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from contextlib import closing
 
 import pyarrow as pa
 import pyarrow.json as pa_json
 
 from streamtopology.jobs.connectors.sources.conform import SchemaMismatchError, conform
-from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceSpec
-from streamtopology.jobs.connectors.sources.json_values import JsonLineError, columns_of_lines
+from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceError, SourceSpec
+from streamtopology.jobs.connectors.sources.json_values import REMEDY, JsonLineError, columns_of_lines
+from streamtopology.jobs.connectors.sources.required_fields import all_nullable
 from streamtopology.jobs.connectors.sources.text_stream import TextStream
 from streamtopology.jobs.connectors.sources.text_values import parsed
 from streamtopology.jobs.connectors.sources.time_patterns import TimePatterns
 
 _BLOCK_BYTES = 8 << 20
+_LONGEST_LINE = 1 << 30
+"""Bytes; Arrow's readers count in 32 bits."""
+_BEGIN = re.compile(rb"\s*\{")
+_EXPONENT = rb'-0*(1[89]|[2-9][0-9]|[0-9]{3,9})[\s,}\]"]'
+_TINY = (re.compile(b"e" + _EXPONENT), re.compile(b"E" + _EXPONENT), re.compile(rb"\.[0-9]{22}"))
+_NULL_LINE = re.compile(rb"(?m)^[ \t\r]*null")
 _ROWS_ALONE = pa.schema([("__rows_alone", pa.string())])
 
 
 def read_json(descriptor: Descriptor, spec: SourceSpec, declared: pa.Schema, place: str) -> Iterator[pa.Table]:
     """The rows of a file; of no declared column, those of one that no object has. Raises SourceError."""
     declared = declared if declared.names else _ROWS_ALONE
-    with_texts = pa.schema([pa.field(field.name, _as_text(field.type)) for field in declared])
+    with_texts = pa.schema([pa.field(field.name, _as_text(all_nullable(field.type))) for field in declared])
     times, number = TimePatterns.of(spec), 1
     with closing(TextStream(descriptor.path, spec, place)) as stream:
-        for block in _blocks(stream):
+        for block in _blocks(stream, place):
             yield _rows(block, declared, with_texts, times, place, number)
             number += block.count(b"\n")
 
 
-def _blocks(stream: TextStream) -> Iterator[bytes]:
-    """Whole lines, with text in them, of about `_BLOCK_BYTES`."""
+def _blocks(stream: TextStream, place: str) -> Iterator[bytes]:
+    """Whole lines, with text in them, of about `_BLOCK_BYTES`. Raises SourceError for a line of more than `_LONGEST_LINE`."""
     gathered: list[bytes] = []
-    size = 0
+    size = lines = 0
     while data := stream.next_bytes():
         gathered.append(data)
         size += len(data)
         if size >= _BLOCK_BYTES and b"\n" in data:
             whole, newline, rest = b"".join(gathered).rpartition(b"\n")
             yield whole + newline
+            lines += whole.count(newline) + 1
             gathered, size = [rest], len(rest)
+        elif size > _LONGEST_LINE:
+            lines += sum(part.count(b"\n") for part in gathered)
+            raise SourceError(f"{place}: line {lines + 1} is longer than {_LONGEST_LINE >> 30} GiB; {REMEDY}")
     if last := b"".join(gathered):
         yield last
 
@@ -48,9 +60,11 @@ def _blocks(stream: TextStream) -> Iterator[bytes]:
 def _rows(block: bytes, declared: pa.Schema, with_texts: pa.Schema, times: TimePatterns, place: str, number: int) -> pa.Table:
     if not block.strip():
         return declared.empty_table()
-    if not any(map(_holds_map, declared.types)):
+    if _is_for_arrow(block, declared):
         try:
-            return conform(parsed(_by_arrow(block, with_texts), declared, place, times), declared, place)
+            table = _by_arrow(block, with_texts)
+            if _is_row_a_line(table, block):
+                return conform(parsed(table, declared, place, times), declared, place)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, SchemaMismatchError):
             pass  # such as "NaN" among numbers; or the other parser says what is wrong, and in which line
     try:
@@ -60,6 +74,31 @@ def _rows(block: bytes, declared: pa.Schema, with_texts: pa.Schema, times: TimeP
     except JsonLineError as error:
         raise _mismatch(place, declared, error) from error
     return conform(table, declared, place)
+
+
+def _is_for_arrow(block: bytes, declared: pa.Schema) -> bool:
+    if any(_holds(pa.types.is_map, kind) for kind in declared.types) or not begins_with_object(block):
+        return False
+    return not (any(_holds(pa.types.is_decimal, kind) for kind in declared.types) and _has_tiny_number(block))
+
+
+def _has_tiny_number(block: bytes) -> bool:
+    """True if a number may have digits 39 places behind the point, which Arrow loses: it makes 0 of the DECIMAL 9242e-74."""
+    return any(pattern.search(block) for pattern in _TINY)
+
+
+def begins_with_object(block: bytes) -> bool:
+    """False for what Arrow's reader must not get: a `null` in the first place ends its process."""
+    return _BEGIN.match(block) is not None
+
+
+def _is_row_a_line(table: pa.Table, block: bytes) -> bool:
+    """True if each line is one object. Arrow takes several a line, one over several lines, and `null` for a row of NULLs."""
+    lines = block.count(b"\n") + (not block.endswith(b"\n"))
+    if table.num_rows != lines and table.num_rows != sum(1 for line in block.split(b"\n") if line.strip()):
+        return False
+    may_be_null = all(column.null_count for column in table.columns)
+    return not may_be_null or _NULL_LINE.search(block) is None
 
 
 def _by_arrow(block: bytes, schema: pa.Schema) -> pa.Table:
@@ -87,8 +126,6 @@ def _as_text(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def _holds_map(kind: pa.DataType) -> bool:
-    """True if there is a map in it, which Arrow reads from an array of pairs only."""
-    if pa.types.is_map(kind):
-        return True
-    return any(_holds_map(kind.field(index).type) for index in range(kind.num_fields))
+def _holds(is_of: Callable[[pa.DataType], bool], kind: pa.DataType) -> bool:
+    """True if there is such a type in it. A map is one that Arrow reads from an array of pairs only."""
+    return is_of(kind) or any(_holds(is_of, kind.field(index).type) for index in range(kind.num_fields))

@@ -22,6 +22,6 @@ def names_in_json(path: str) -> set[str]:
 def _names(line: bytes) -> list[str]:
     try:
         found = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return []
     return list(cast("dict[str, object]", found)) if isinstance(found, dict) else []

@@ -40,6 +40,11 @@ def declared_schema(spec: SourceSpec) -> pa.Schema:
     if nested:
         remedy = "declare it STRING and take it apart in select, as in from_json(tags, '[\"VARCHAR\"]') AS tags"
         raise SourceError(f"source {spec.name!r}: column {nested[0]!r}: csv has no ARRAY, MAP or STRUCT; {remedy}")
+    if spec.format == "json":
+        for field in declared:
+            if key := _nested_key(field.type):
+                sentence = f"source {spec.name!r}: column {field.name!r}: names of JSON objects, its keys, are no {key}"
+                raise SourceError(f"{sentence}; declare the MAP with a key of STRING")
     return declared
 
 
@@ -52,6 +57,13 @@ def _check_fixed(spec: SourceSpec, declared: pa.Schema) -> None:
     if spec.format == "kafka" and (declared.names, declared.types) != (fixed.names, fixed.types):
         remedy = "leave schema out, and take the value apart in select"
         raise SourceError(f"source {spec.name!r}: format kafka has the columns {', '.join(fixed.names)}; {remedy}")
+
+
+def _nested_key(kind: pa.DataType) -> pa.DataType | None:
+    """The first type of a map's keys that no name can stand for."""
+    if pa.types.is_map(kind) and pa.types.is_nested(kind.key_type):
+        return kind.key_type
+    return next(filter(None, (_nested_key(kind.field(index).type) for index in range(kind.num_fields))), None)
 
 
 def needed_columns(declared: pa.Schema, spec: SourceSpec, columns: Sequence[str] | None) -> pa.Schema:
