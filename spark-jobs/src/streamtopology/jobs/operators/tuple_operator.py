@@ -12,6 +12,7 @@ import pyarrow as pa
 from streamtopology.jobs.columnar.python_values import python_rows
 from streamtopology.jobs.lazy import LazyModule
 from streamtopology.jobs.operators.base import ERRORS_OF_NO_TUPLE, REPETITIONS, BadTuple, Operator, OperatorError, Output, Rows
+from streamtopology.jobs.operators.python_kept import frozen
 from streamtopology.jobs.operators.returned import WrongOutput, from_dicts
 from streamtopology.jobs.state import KeyedState
 
@@ -72,9 +73,11 @@ class TupleOperator(Operator):
         """Process one tuple, a dict of Python values by column. Returns a dict or dicts to emit, or None.
 
         A time that Python's do not know, of a year outside of 1 to 9999, comes as its ISO 8601 text.
-        Each dict has all columns of `output`, None for NULL; what else it has is left out. state: the TupleState of the tuple's
-        key, None when the class declares no `fields`. An exception that repeats makes it a bad tuple; a MemoryError or an
-        OSError (network and disk) ends the run.
+        Each dict has all columns of `output`, and dicts in it all fields of their struct, None for NULL; what else they have is
+        left out. They are copied, so they may be used again. A value that its column cannot hold unchanged is an error; only
+        floats are rounded, to the nearest of the column's. state: the TupleState of the tuple's key, None when the class
+        declares no `fields`. An exception that repeats makes it a bad tuple; a MemoryError or an OSError (network and disk)
+        ends the run.
         """
         raise NotImplementedError(f"{type(self).__name__} has no process_tuple(); override it")
 
@@ -148,7 +151,7 @@ class TupleOperator(Operator):
                 repetitions -= 1
 
     def _checked(self, emitted: Any, columns: Sequence[str]) -> dict[str, Any]:
-        """`emitted`, a dict with all `columns`. Raises OperatorError."""
+        """A copy of `emitted`, which has all `columns`: the class may use its dict again. Raises OperatorError."""
         if not isinstance(emitted, Mapping):
             raise OperatorError(f"{type(self).__name__} emits {emitted!r}, which is no dict")
         for name in columns:
@@ -158,7 +161,7 @@ class TupleOperator(Operator):
                     f"{type(self).__name__} emits a dict without {name!r}, a column of its `output` "
                     f"(None is NULL; it has: {has})"
                 )
-        return cast("dict[str, Any]", emitted)
+        return {name: frozen(emitted[name]) for name in columns}
 
     def _as_batch(self, emitted: list[dict[str, Any]]) -> Output:
         if not emitted:
