@@ -15,11 +15,16 @@ from streamtopology.jobs.operators.base import ERRORS_OF_NO_TUPLE, REPETITIONS, 
 from streamtopology.jobs.operators.python_kept import frozen
 from streamtopology.jobs.operators.returned import WrongOutput, from_dicts
 from streamtopology.jobs.state import KeyedState
+from streamtopology.jobs.state.field_values import check
 
 if TYPE_CHECKING:
     from streamtopology.jobs.operators import declared_cost
 else:
     declared_cost = LazyModule("streamtopology.jobs.operators.declared_cost")
+
+
+_EXACT = {np.dtype(np.float64).char: float, np.dtype(np.bool_).char: bool}
+"""dtypes that hold all values of a type of Python's."""
 
 
 class TupleState:
@@ -33,18 +38,18 @@ class TupleState:
         self._slot = slot
 
     def __getitem__(self, field: str) -> Any:
-        value = self._state.column(field)[self._slot]
-        return value if isinstance(value, np.ndarray) else value.item()
+        column = self._state.arrays[field]
+        return self._state.column(field)[self._slot] if column.ndim > 1 else column[self._slot].item()
 
     def __setitem__(self, field: str, value: Any) -> None:
-        column = self._state.column(field)
+        column = self._state.arrays[field]
+        if type(value) is not _EXACT.get(column.dtype.char) or column.ndim > 1:
+            check(value, column.dtype, field)
         column[self._slot] = value
-        if column.dtype.kind in "iu" and not _is_all(value, column[self._slot]):
-            raise OverflowError(f"state field {field!r} is {column.dtype} and cannot hold {value!r}; declare another dtype")
 
     def values(self) -> dict[str, Any]:
         """A copy of all fields."""
-        return {field.name: np.copy(self._state.column(field.name)[self._slot]) for field in self._state.schema.fields}
+        return {field.name: np.copy(self._state.arrays[field.name][self._slot]) for field in self._state.schema.fields}
 
     def update(self, values: Mapping[str, Any]) -> None:
         """Set the given fields."""
@@ -173,10 +178,6 @@ class TupleOperator(Operator):
     def _named(self, row: dict[str, Any]) -> str:
         """The tuple's key, or the whole tuple when it has none."""
         return "key " + ", ".join(f"{name}={row.get(name)!r}" for name in self._key) if self._key else repr(row)
-
-
-def _is_all(value: Any, kept: Any) -> bool:
-    return bool(np.array_equal(value, kept)) if isinstance(kept, np.ndarray) else bool(kept == value)
 
 
 def _as_rows(returned: Iterable[dict[str, Any]] | dict[str, Any] | None) -> Iterable[dict[str, Any]]:

@@ -34,7 +34,8 @@ class StateError(ValueError):
 class Field:
     """One value a key: a number, or an array of numbers of `shape`.
 
-    dtype: a numpy type of booleans, integers or floats. shape: as in numpy, 3 is (3,). initial: the value of a new key.
+    dtype: a numpy type of booleans, integers or floats; a value that it cannot hold raises OverflowError where it is written,
+    floats are rounded. shape: as in numpy, 3 is (3,). initial: the value of a new key.
     merge: how two partial values of one key become one ("sum", "min", "max"), None when they cannot. added: a later version of
     the operator brought the field; keys from before have `initial`. Raises StateError for any other dtype or shape, and for
     names that start with two underscores.
