@@ -136,7 +136,7 @@ def test_value_that_a_field_cannot_hold_is_refused(dtype: str, code: str) -> Non
         ("?", "v[0] = 0", [False, True]), ("?", "v &= False", [False, False]), ("f4", "v[0] = inf", [math.inf, 100.0]),
         ("f8", "v[0] = D('0.5')", [0.5, 100.0]), ("f8", "v *= 1e307", [1e309, 1e309]),
         ("i8", "v += np.array([1, 2])", [101, 102]),
-        ("u1", "v[:] = (v.astype(np.uint8) * np.uint8(3))", [44, 44]),  # whoever converts values may wrap them
+        ("u1", "v[:] = (v.astype(np.uint8) * np.uint8(3))", [44, 44]),  # converted values may wrap
     ],
 )  # fmt: skip
 def test_value_that_a_field_holds_is_written(dtype: str, code: str, right: list[Any]) -> None:

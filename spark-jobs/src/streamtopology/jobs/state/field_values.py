@@ -1,8 +1,8 @@
 """The values of a state field as users' code gets them: an array that refuses what its dtype cannot hold.
 
 numpy wraps integers round, cuts fractions off and makes too large floats infinite without a word. Here every write through
-numpy is checked first: by bounds, which cost a pass over the values that are written, and one by one where those do not
-tell. A write of the same dtype costs nothing.
+numpy is checked first: by bounds, which cost a pass over the values that are written, and one by one where bounds do not
+suffice. A write of the same dtype costs nothing.
 """
 
 from __future__ import annotations

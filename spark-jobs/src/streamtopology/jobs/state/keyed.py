@@ -122,7 +122,7 @@ class KeyedState:
             self._note_moved_in(slots[slots >= 0], False)
 
     def column(self, name: str) -> np.ndarray:
-        """The values of a field, dtype[capacity, *shape], by slot: a view, to be written in place. OverflowError: it cannot hold that."""
+        """The values of a field, dtype[capacity, *shape], by slot: a view, written in place. Raises OverflowError."""
         return self._guarded[name]
 
     def live(self) -> np.ndarray:
