@@ -89,6 +89,10 @@ class _Examination:
             self._note_clashes(meeting.clashes)
         elif meeting.inputs != self._inputs:
             output = preparing.prepare(made, self._inputs, self._key)
+        try:
+            preparing.check_methods(made)
+        except OperatorError as error:  # its rows are known all the same
+            self._add("run", str(error))
         if self._operator.grouping.policy in groupings.GROUPINGS and (refusal := split_refusal(self._operator, made)):
             self._add("grouping.policy", refusal)
         return None if self._guessed else output

@@ -113,7 +113,7 @@ def check(values: Any, dtype: np.dtype, name: str) -> None:
     if given.dtype.kind not in "biufO":
         raise _refusal(values, dtype, name)
     if given.dtype.kind == "O":
-        unfit = [value for value in given.ravel().tolist() if not _holds(dtype, value)]
+        unfit = [value for value in given.ravel().tolist() if not holds(dtype, value)]
         if unfit:
             raise _refusal(unfit[0], dtype, name)
         return
@@ -138,7 +138,7 @@ def _fits(given: np.ndarray, dtype: np.dtype) -> np.ndarray:
         return (given >= max(low, least)) & (given <= min(high, most))
 
 
-def _holds(dtype: np.dtype, value: Any) -> bool:
+def holds(dtype: np.dtype, value: Any) -> bool:
     """True if `dtype` holds this number of Python's, an int of any size or a Decimal among them."""
     if not isinstance(value, Number) or isinstance(value, complex):
         return False

@@ -24,12 +24,11 @@ from streamtopology.jobs.operators.base import (
     BadTuple,
     BatchInfo,
     Operator,
-    OperatorError,
     Output,
     Rows,
     SetAside,
-    exits_the_process,
 )
+from streamtopology.jobs.operators.ending import refused_where_tuples_are_processed
 from streamtopology.jobs.operators.returned import as_declared
 from streamtopology.jobs.plan.attempt import Attempt
 from streamtopology.jobs.plan.dag import Node
@@ -145,7 +144,8 @@ class InstanceRun:
         operator = self.context.operator()
         flush = attempt.flush or attempt.final or attempt.number % self.node.flush_every == 0
         info = BatchInfo(attempt.number, attempt.watermark, attempt.final, flush, attempt.closed_until)
-        operator.begin(info)
+        with refused_where_tuples_are_processed(operator):
+            operator.begin(info)
         emitted: list[pa.RecordBatch] = []
         self._timed.clear()
         for rows in arrivals:
@@ -160,14 +160,9 @@ class InstanceRun:
         return operator, emitted, state
 
     def _emitted(self, operator: Operator, call: Callable[[], Output]) -> list[pa.RecordBatch]:
-        """The rows that `call` returns, as the operator declares them, and as its sinks can write them after the commit.
-
-        A user's sys.exit is an error like any other.
-        """
-        try:
+        """The rows that `call` returns, as the operator declares them, and as its sinks can write them after the commit."""
+        with refused_where_tuples_are_processed(operator):
             rows = as_declared(call(), self.node.output, type(operator).__name__)
-        except SystemExit as error:
-            raise OperatorError(exits_the_process(operator, error)) from error
         if self.sinks and not self.attempt.dry:
             self.context.proof().check(rows)
         return rows
