@@ -21,11 +21,15 @@ _IMPORTS = "import abc, sys\nimport numpy as np, pyarrow as pa\nfrom streamtopol
 
 
 def validated(
-    folder: Path, run: str, capsys: pytest.CaptureFixture[str], options: Mapping[str, Any] | None = None
+    folder: Path,
+    run: str,
+    capsys: pytest.CaptureFixture[str],
+    options: Mapping[str, Any] | None = None,
+    policy: str = "mixed",
 ) -> tuple[int, str]:
     """Exit code and output of `validate` for one operator."""
     (folder / "data").mkdir()
-    operator = counting("own", run=run, **{"with": options or {}})
+    operator = counting("own", policy, run=run, **{"with": options or {}})
     file, sinks = folder / "own.yaml", [memory_sink("kept", "own")]
     file.write_text(yaml.safe_dump(manifest("own", [files(folder / "data")], [operator], sinks, executors=[{"name": "one"}])))
     code = main(["validate", str(file)])
@@ -85,6 +89,12 @@ _FAULTY = {
         "class Mine(TupleOperator):\n    def process_tuple(self, row, state, more):\n        return None\n"
     ),
     "Mine.process is a int; make it a method": "class Mine(Operator):\n    process = 3\n",
+    "the `fields` of Mine are Field(name='n', ": (
+        "class Mine(Operator):\n    fields = (Field('n', np.int64))\n    def process(self, rows, state): ...\n"
+    ),
+    "the `fields` of Mine are {'n': <class 'numpy.int64'>}; make them a tuple of Field, such as (Field(": (
+        "class Mine(Operator):\n    fields = {'n': np.int64}\n    def process(self, rows, state): ...\n"
+    ),
     "the `output` of Mine is a dict, {'k': 'BIGINT'}; make it a schema, such as pa.schema([": (
         "class Mine(Operator):\n    output = {'k': 'BIGINT'}\n    def process(self, rows, state): ...\n"
     ),
@@ -119,6 +129,18 @@ def test_validate_names_what_is_wrong_with_a_class(reported: str, tmp_path: Path
     assert "own.yaml has 1 problem:" in printed
     assert "spec.operators[0].run: operator 'own': " in printed
     assert reported in printed
+
+
+def test_split_keys_of_a_field_without_merge_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = written(
+        tmp_path,
+        "class Mine(Operator):\n    combinable, fields = True, (Field('n', np.int64),)\n"
+        "    def process(self, rows, state): ...\n",
+    )
+    code, printed = validated(tmp_path, run, capsys, policy="partial-key")
+    assert code == 2
+    assert "spec.operators[0].grouping.policy: operator 'own': policy 'partial-key' may send one key to several" in printed
+    assert "field 'n' of Mine has no merge; declare it (sum, min or max), or override combine()" in printed
 
 
 def test_real_interrupt_while_a_module_loads_ends_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

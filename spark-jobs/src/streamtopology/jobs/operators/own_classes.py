@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from streamtopology.jobs.operators.base import Operator, OperatorError
 from streamtopology.jobs.operators.tuple_operator import TupleOperator
+from streamtopology.jobs.state import Field
 
 _ARGUMENTS = {
     "begin": ("batch",),
@@ -28,6 +29,16 @@ def refuse_async(operator: Operator) -> None:
         method = getattr(operator, name, None)
         if inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method):
             raise OperatorError(f"{type(operator).__name__}.{name} is async, which nothing would await; make it a plain method")
+
+
+def check_fields(operator: Operator) -> None:
+    """Raise OperatorError unless the class declares its state by Fields."""
+    fields: Any = operator.fields
+    if not isinstance(fields, (tuple, list)) or not all(isinstance(field, Field) for field in fields):
+        raise OperatorError(
+            f"the `fields` of {type(operator).__name__} are {fields!r:.80}; make them a tuple of Field, such as "
+            '(Field("count", np.int64),)'
+        )
 
 
 def check_output(operator: Operator, output: Any) -> None:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from streamtopology.jobs.operators import own_classes
 from streamtopology.jobs.operators.base import Operator, OperatorError
 from streamtopology.jobs.operators.ending import is_interrupt
-from streamtopology.jobs.operators.own_classes import check_output, refuse_async
+from streamtopology.jobs.operators.own_classes import check_fields, check_output, refuse_async
 
 _PROJECT = "streamtopology."
 
@@ -31,6 +31,7 @@ def prepare(operator: Operator, inputs: Mapping[str, pa.Schema], key: tuple[str,
     """Prepare the operator and return the schema of its rows. Raises as `make`."""
     with _naming(type(operator)):
         refuse_async(operator)
+        check_fields(operator)
         output = operator.prepare(inputs, key)
     if not _is_of_the_project(type(operator)):
         check_output(operator, output)

@@ -28,7 +28,7 @@ _VALUES_OF: Mapping[Callable[..., Any], int] = {
     np.fill_diagonal: 1,
 }
 """numpy's functions that write to their first argument -> the place of the values among their arguments."""
-_WRAPPING = frozenset({"add", "subtract", "multiply", "negative", "absolute", "square", "power"})
+_WRAPPING = frozenset({"add", "subtract", "multiply", "negative", "absolute", "square", "power", "floor_divide"})
 _Range = tuple[int, int]
 
 
@@ -74,6 +74,10 @@ class FieldValues(np.ndarray):
         place = _VALUES_OF.get(func)
         if place is not None and len(args) > place and isinstance(args[0], FieldValues):
             check(args[place], args[0].dtype, args[0].name)
+        out = kwargs.get("out")
+        if isinstance(out, FieldValues):
+            out[...] = func(*args, **{name: value for name, value in kwargs.items() if name != "out"})
+            return out
         return super().__array_function__(func, types, args, kwargs)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: Any, *inputs: Any, **options: Any) -> Any:
@@ -84,7 +88,11 @@ class FieldValues(np.ndarray):
         if method == "at":
             return _at(ufunc, plain, self.name)
         if method != "__call__":
-            return getattr(ufunc, method)(*plain, **options)
+            made = getattr(ufunc, method)(*plain, **{name: value for name, value in options.items() if name != "out"})
+            if given is None:
+                return made
+            given[0][...] = made
+            return given[0]
         made = _called(ufunc, plain, options, self.name)
         return made if given is None else (given[0] if len(given) == 1 else given)
 
@@ -175,6 +183,13 @@ def _called(ufunc: np.ufunc, inputs: Sequence[Any], options: dict[str, Any], nam
     made = out[0].dtype if out is not None and out[0] is not None else _type_of_result(inputs)
     if made.kind in "iu" and ufunc.__name__ in _WRAPPING and all(map(_is_integer, inputs)):
         _check_result(ufunc, inputs, options.get("where", True), made, name)
+    elif out is not None and made.kind in "iub" and not np.can_cast(_type_of_result(inputs), made, "safe"):
+        result = ufunc(
+            *inputs,
+            **{option: value for option, value in options.items() if option not in ("out", "where", "casting", "dtype")},
+        )
+        where = options.get("where", True)
+        check(result if where is True else result[np.broadcast_to(where, result.shape)], made, name)
     with _no_new_infinity(ufunc, made, name):
         return ufunc(*inputs, **options)
 
@@ -244,6 +259,8 @@ def _range_of(ufunc: np.ufunc, inputs: Sequence[Any]) -> _Range | None:
             return 0, max(abs(low), abs(high))
         case "square":
             return 0, max(low * low, high * high)
+        case "floor_divide":
+            return -max(abs(low), abs(high)), max(abs(low), abs(high))
         case _:
             return None
 
