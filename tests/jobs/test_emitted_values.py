@@ -275,6 +275,45 @@ class Misspelt(TupleOperator):
 """
 
 
+VECTORS = """
+import numpy as np
+import pyarrow as pa
+from streamtopology.api import Field, Operator
+
+DECLARED = pa.schema([("n", pa.int64())])
+
+
+class OneBuffer(Operator):
+    output = DECLARED
+
+    def begin(self, batch):
+        super().begin(batch)
+        self.buffer = np.zeros(8, np.int64)
+
+    def process(self, rows, state):
+        self.buffer[: len(rows)] = rows.column("v").to_numpy()
+        return pa.record_batch({"n": pa.array(self.buffer[: len(rows)])})
+
+
+class OfState(Operator):
+    fields = (Field("n", np.int64),)
+    output = DECLARED
+
+    def process(self, rows, state):
+        state.column("n")[state.slots(rows.keys)] = rows.column("v").to_numpy()
+        return pa.record_batch({"n": pa.array(state.column("n")[: len(state)])})
+"""
+
+
+@pytest.mark.parametrize("operator", ["OneBuffer", "OfState"])
+def test_array_that_is_used_again_is_emitted_as_it_was(tmp_path: Path, operator: str) -> None:
+    (tmp_path / "own.py").write_text(VECTORS)
+    own = {"name": "own", "inputs": ["s", "t"], "grouping": {"policy": "fields", "key": "k"}, "run": f"own.py:{operator}"}
+    flow = Flow(tmp_path, manifest([own], {"s": "k BIGINT, v BIGINT", "t": "k BIGINT, v BIGINT"}))
+    flow.batch(s=rows_of((1, 10)), t=rows_of((1, 20)))
+    assert sorted(flow.published("own").column("n").to_pylist()) == [10, 20]
+
+
 def flow_of(folder: Path, operator: str, on_bad_tuple: str = "fail") -> Flow:
     (folder / "own.py").write_text(OWN)
     own = {"name": "own", "inputs": ["s"], "grouping": {"policy": "fields", "key": "k"}, "run": f"own.py:{operator}"}

@@ -29,6 +29,7 @@ from streamtopology.jobs.operators.base import (
     SetAside,
 )
 from streamtopology.jobs.operators.ending import refused_where_tuples_are_processed
+from streamtopology.jobs.operators.own_memory import unshared
 from streamtopology.jobs.operators.returned import as_declared
 from streamtopology.jobs.plan.attempt import Attempt
 from streamtopology.jobs.plan.dag import Node
@@ -150,19 +151,19 @@ class InstanceRun:
         self._timed.clear()
         for rows in arrivals:
             started = time.perf_counter()
-            emitted.extend(self._emitted(operator, partial(operator.accept, rows, state, attempt.dead_letter)))
+            emitted.extend(self._emitted(operator, state, partial(operator.accept, rows, state, attempt.dead_letter)))
             if rows.keys is not None:
                 seconds = tuple_seconds(operator, len(rows), time.perf_counter() - started)
                 self._timed.append((rows.keys.hashes, seconds))
-        emitted.extend(self._emitted(operator, partial(operator.finish, info, state)))
+        emitted.extend(self._emitted(operator, state, partial(operator.finish, info, state)))
         if operator.late and not attempt.dry:
             self.context.late_proof(operator.late_schema).check(operator.late)
         return operator, emitted, state
 
-    def _emitted(self, operator: Operator, call: Callable[[], Output]) -> list[pa.RecordBatch]:
+    def _emitted(self, operator: Operator, state: State | None, call: Callable[[], Output]) -> list[pa.RecordBatch]:
         """The rows that `call` returns, as the operator declares them, and as its sinks can write them after the commit."""
         with refused_where_tuples_are_processed(operator):
-            rows = as_declared(call(), self.node.output, type(operator).__name__)
+            rows = unshared(as_declared(call(), self.node.output, type(operator).__name__), operator, state)
         if self.sinks and not self.attempt.dry:
             self.context.proof().check(rows)
         return rows
