@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,15 @@ _IMPORTS = "import abc, sys\nimport numpy as np, pyarrow as pa\nfrom streamtopol
 
 
 def validated(
-    folder: Path, run: str, capsys: pytest.CaptureFixture[str], options: Mapping[str, Any] | None = None
+    folder: Path,
+    run: str,
+    capsys: pytest.CaptureFixture[str],
+    options: Mapping[str, Any] | None = None,
+    policy: str = "mixed",
 ) -> tuple[int, str]:
     """Exit code and output of `validate` for one operator."""
     (folder / "data").mkdir()
-    operator = counting("own", run=run, **{"with": options or {}})
+    operator = counting("own", policy, run=run, **{"with": options or {}})
     file, sinks = folder / "own.yaml", [memory_sink("kept", "own")]
     file.write_text(yaml.safe_dump(manifest("own", [files(folder / "data")], [operator], sinks, executors=[{"name": "one"}])))
     code = main(["validate", str(file)])
@@ -58,6 +63,59 @@ _FAULTY = {
     "mine.py ends the process when it is imported, by sys.exit(3) or the like; put what it does as a script below `if": (
         "class Mine(Operator): ...\nsys.exit(3)\n"
     ),
+    "mine.py ends the process when it is imported, by KeyboardInterrupt or the like": (
+        "class Mine(Operator): ...\nraise KeyboardInterrupt\n"
+    ),
+    "mine.py ends the process when it is imported, by GeneratorExit or the like": "raise GeneratorExit\n",
+    "Mine raised KeyboardInterrupt: stop (mine.py, line 6, in prepare)": (
+        "class Mine(Operator):\n    def prepare(self, inputs, key):\n        raise KeyboardInterrupt('stop')\n"
+    ),
+    "Mine has no process(); override it": "class Mine(Operator): ...\n",
+    "Mine has no process_tuple(); override it": (
+        "class Mine(TupleOperator):\n    def process(self, rows, state):\n        return None\n"
+    ),
+    "Mine.process_tuple is async, which nothing would await; make it a plain method": (
+        "class Mine(TupleOperator):\n    async def process_tuple(self, row, state):\n        return None\n"
+    ),
+    "Mine.prepare is async": "class Mine(Operator):\n    async def prepare(self, inputs, key):\n        return None\n",
+    "Mine.process is async": "class Mine(Operator):\n    async def process(self, rows, state):\n        yield None\n",
+    "Mine.finish is a generator; return what it yields at once": (
+        "class Mine(Operator):\n    def process(self, rows, state): ...\n    def finish(self, batch, state):\n        yield\n"
+    ),
+    "Mine.process(rows) does not take what it is called with, (rows, state): too many positional arguments; declare `def": (
+        "class Mine(Operator):\n    def process(self, rows):\n        return None\n"
+    ),
+    "Mine.process_tuple(row, state, more) does not take what it is called with, (row, state): missing": (
+        "class Mine(TupleOperator):\n    def process_tuple(self, row, state, more):\n        return None\n"
+    ),
+    "Mine.process is a int; make it a method": "class Mine(Operator):\n    process = 3\n",
+    "the `fields` of Mine are Field(name='n', ": (
+        "class Mine(Operator):\n    fields = (Field('n', np.int64))\n    def process(self, rows, state): ...\n"
+    ),
+    "the `fields` of Mine are {'n': <class 'numpy.int64'>}; make them a tuple of Field, such as (Field(": (
+        "class Mine(Operator):\n    fields = {'n': np.int64}\n    def process(self, rows, state): ...\n"
+    ),
+    "the `output` of Mine is a dict, {'k': 'BIGINT'}; make it a schema, such as pa.schema([": (
+        "class Mine(Operator):\n    output = {'k': 'BIGINT'}\n    def process(self, rows, state): ...\n"
+    ),
+    "what prepare() returns of Mine is a str, 'k BIGINT'; make it a schema": (
+        "class Mine(Operator):\n    def prepare(self, inputs, key):\n        return 'k BIGINT'\n"
+    ),
+    "the `output` of Mine has k twice; give each column a name of its own": (
+        "class Mine(Operator):\n    output = pa.schema([('k', pa.int64()), ('k', pa.int64())])\n"
+    ),
+    "prepare() of Mine returns None, not its `output`; end it with `return self.output`": (
+        "class Mine(Operator):\n    output = pa.schema([('k', pa.int64())])\n    def prepare(self, inputs, key):\n"
+        "        super().prepare(inputs, key)\n"
+    ),
+    "prepare() of Mine returns k string, not its `output`; end it with `return self.output`": (
+        "class Mine(Operator):\n    output = pa.schema([('k', pa.int64())])\n    def prepare(self, inputs, key):\n"
+        "        return pa.schema([('k', pa.string())])\n"
+    ),
+    "prepare() of Mine returns a schema, but sets no `output`; set self.output to it": (
+        "class Mine(TupleOperator):\n    def prepare(self, inputs, key):\n        super().prepare(inputs, key)\n"
+        "        return pa.schema([('k', pa.string())])\n"
+    ),
     "mine.py does not load: StateError: field 'x': shape is 'abc'; allowed: whole numbers such as 3, (3,) or (3, 2)": (
         "class Mine(Operator):\n    fields = (Field('x', np.int64, shape='abc'),)\n"
     ),
@@ -71,6 +129,24 @@ def test_validate_names_what_is_wrong_with_a_class(reported: str, tmp_path: Path
     assert "own.yaml has 1 problem:" in printed
     assert "spec.operators[0].run: operator 'own': " in printed
     assert reported in printed
+
+
+def test_split_keys_of_a_field_without_merge_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = written(
+        tmp_path,
+        "class Mine(Operator):\n    combinable, fields = True, (Field('n', np.int64),)\n"
+        "    def process(self, rows, state): ...\n",
+    )
+    code, printed = validated(tmp_path, run, capsys, policy="partial-key")
+    assert code == 2
+    assert "spec.operators[0].grouping.policy: operator 'own': policy 'partial-key' may send one key to several" in printed
+    assert "field 'n' of Mine has no merge; declare it (sum, min or max), or override combine()" in printed
+
+
+def test_real_interrupt_while_a_module_loads_ends_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = "import signal\nsignal.raise_signal(signal.SIGINT)\nclass Mine(Operator): ...\n"
+    code, printed = validated(tmp_path, written(tmp_path, code), capsys)
+    assert (code, "problem" in printed) == (130, False)
 
 
 def test_exit_of_an_installed_module_is_named(
@@ -116,6 +192,20 @@ def test_abstract_base_class_of_operators_may_be_derived_from() -> None:
             return 3
 
     assert Concrete(costPerTuple="5ms").cost_per_tuple == 0.005
+
+
+def test_dtype_of_other_machines_is_the_one_of_this() -> None:
+    assert Field("x", np.dtype(">i8")) == Field("x", np.dtype("i8"))
+    assert Field("x", np.dtype(">f4"), shape=(2,)).arrow_type == pa.list_(pa.float32(), 2)
+    with pytest.raises(StateError, match="field 'x': state is stored in types of Arrow, which has no"):
+        Field("x", np.dtype(np.longdouble))
+
+
+@pytest.mark.parametrize(("dtype", "initial"), [("f4", 1e300), ("?", 2), ("i1", 200), ("i8", math.nan), ("u1", -1)])
+def test_initial_value_that_a_field_cannot_hold_is_refused(dtype: str, initial: float) -> None:
+    with pytest.raises(StateError, match=r"field 'x': .* cannot hold initial"):
+        Field("x", np.dtype(dtype), initial=initial)
+    assert Field("x", np.dtype("f4"), initial=math.inf).initial == math.inf
 
 
 def test_shape_of_a_field_may_be_a_number_as_in_numpy() -> None:

@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import math
 import re
+import signal
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,9 @@ class Frame(Operator):
 class Misspelt(Operator):
     output = DECLARED
 
+    def process(self, rows, state):
+        return None
+
     def finish(self, batch, state):
         return pa.record_batch({"k": pa.array([1]), "vv": pa.array([2])})
 
@@ -101,6 +105,34 @@ class LeavesAtTuple7(TupleOperator):
         if row["v"] == 7:
             sys.exit("seven")
         return row
+
+
+class InterruptsAt7(TupleOperator):
+    output = DECLARED
+
+    def process_tuple(self, row, state):
+        if row["v"] == 7:
+            raise KeyboardInterrupt
+        return row
+
+
+class ClosesAt7(Operator):
+    output = DECLARED
+
+    def process(self, rows, state):
+        if 7 in rows.column("v").to_pylist():
+            raise GeneratorExit
+        return rows.batch
+
+
+class Begins(Operator):
+    output = DECLARED
+
+    def begin(self, batch):
+        raise KeyboardInterrupt("at once")
+
+    def process(self, rows, state):
+        return rows.batch
 """
 
 
@@ -149,7 +181,7 @@ def test_other_rows_are_refused_before_the_commit(tmp_path: Path, operator: str,
     assert flow.checkpoint.commits() == []
 
 
-@pytest.mark.parametrize("operator", ["Half", "HalfOfEach", "LeavesAt7", "LeavesAtTuple7"])
+@pytest.mark.parametrize("operator", ["Half", "HalfOfEach", "LeavesAt7", "LeavesAtTuple7", "InterruptsAt7", "ClosesAt7"])
 def test_tuple_whose_output_does_not_fit_is_named(tmp_path: Path, operator: str) -> None:
     flow = flow_of(tmp_path, operator)
     with pytest.raises(TopologyFailed, match=r"'own' failed on one tuple in batch 0 .* The tuple: \{'k': 2, 'v': 7\}"):
@@ -157,7 +189,7 @@ def test_tuple_whose_output_does_not_fit_is_named(tmp_path: Path, operator: str)
     assert flow.checkpoint.commits() == []
 
 
-@pytest.mark.parametrize("operator", ["Half", "HalfOfEach", "LeavesAt7", "LeavesAtTuple7"])
+@pytest.mark.parametrize("operator", ["Half", "HalfOfEach", "LeavesAt7", "LeavesAtTuple7", "InterruptsAt7", "ClosesAt7"])
 def test_tuple_whose_output_does_not_fit_is_set_aside(tmp_path: Path, operator: str) -> None:
     flow = flow_of(tmp_path, operator, "deadLetter")
     flow.batch(s=rows_of(2, 4, 7, 8))
@@ -165,6 +197,24 @@ def test_tuple_whose_output_does_not_fit_is_set_aside(tmp_path: Path, operator: 
     letters = flow.published(DEAD_LETTERS).to_pylist()
     assert [json.loads(letter["tuple"]) for letter in letters] == [{"k": 2, "v": 7}]
     assert operator in letters[0]["reason"]
+
+
+def test_interrupt_by_the_class_itself_is_its_error(tmp_path: Path) -> None:
+    flow = flow_of(tmp_path, "Begins")
+    with pytest.raises(TopologyFailed, match="Begins ends the process, by KeyboardInterrupt or the like"):
+        flow.batch(s=rows_of(1))
+
+
+def test_real_interrupt_in_the_code_of_a_class_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flow = flow_of(tmp_path, "Reordered")
+
+    def interrupted(*_: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr("streamtopology.jobs.operators.base.Operator.begin", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        flow.batch(s=rows_of(1))
+    assert flow.checkpoint.commits() == []
 
 
 CASTS = [

@@ -242,6 +242,9 @@ class Refuses(TupleOperator):
 class Interval(Operator):
     output = pa.schema([("i", pa.month_day_nano_interval())])
 
+    def process(self, rows, state):
+        return None
+
 
 class Words(Operator):
     output = pa.schema([("w", pa.dictionary(pa.int8(), pa.string()))])
@@ -360,6 +363,7 @@ def test_rows_of_a_sink_of_late_rows_are_those_of_its_inputs(tmp_path: Path) -> 
 def test_columns_that_readers_may_miss_are_a_warning(tmp_path: Path, format_: str, names: list[str], finding: str) -> None:
     made = manifest_of(tmp_path, "Named", format_)
     named = f"class Named(Operator):\n    output = pa.schema([(name, pa.int64()) for name in {names}])\n"
+    named += "    def process(self, rows, state): ...\n"
     (tmp_path / "own.py").write_text(f"{OWN}\n\n{named}")
     if format_ == "kafka":
         made["spec"]["sinks"][0]["options"] = {"kafka.bootstrap.servers": "localhost:1", "topic": "t"}

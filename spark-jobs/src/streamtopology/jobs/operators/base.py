@@ -65,14 +65,6 @@ class OperatorError(InvalidInput):
     """A class of operators that cannot work, whatever its options; the message says what to change in it."""
 
 
-def exits_the_process(operator: object, error: SystemExit) -> str:
-    """The sentence for a user's class that ends its process where it processes tuples."""
-    return (
-        f"{type(operator).__name__} ends the process, by sys.exit({error}) or the like; raise BadTuple for tuples that cannot "
-        "be processed"
-    )
-
-
 @dataclass(frozen=True)
 class Rows:
     """Tuples of one input for one instance.

@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import TypeGuard
 
 from streamtopology.contract.errors import InvalidInput
+from streamtopology.jobs.operators.ending import is_interrupt, named
 
 FORMER = {
     "streamtopology.jobs.keys",
@@ -38,7 +39,9 @@ def module_from_name(name: str, run: str) -> ModuleType:
         if error.name is None or not (name == error.name or name.startswith(error.name + ".")):
             raise LoadError(_unloadable(run, f"module {name}", error)) from error
         raise LoadError(f"run {run!r}: there is no module {name}; {_where_else(name)}") from error
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
+        if is_interrupt(error):
+            raise
         raise LoadError(_unloadable(run, f"module {name}", error)) from error
     origin = None if module.__spec__ is None else module.__spec__.origin
     if origin is not None and origin.endswith(".py") and not name.startswith(_PROJECT):
@@ -63,8 +66,10 @@ def module_from_file(path: Path, run: str) -> ModuleType:
     sys.modules[name] = module
     try:
         exec(compile(_for_this_version(source), path, "exec"), vars(module))
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         del sys.modules[name]
+        if is_interrupt(error):
+            raise
         raise LoadError(_unloadable(run, str(path), error)) from error
     return module
 
@@ -147,9 +152,9 @@ def _unloadable(run: str, what: str, error: BaseException) -> str:
         return f"run {run!r}: {what} imports what this version does not have ({error}); {_REMEDY}"
     if isinstance(error, ModuleNotFoundError):
         return f"run {run!r}: {what} needs {error.name}, which is not installed; install it for driver and executors"
-    if isinstance(error, SystemExit):
+    if not isinstance(error, Exception):
         return (
-            f"run {run!r}: {what} ends the process when it is imported, by sys.exit({error}) or the like; put what it does "
+            f"run {run!r}: {what} ends the process when it is imported, by {named(error)} or the like; put what it does "
             'as a script below `if __name__ == "__main__":`'
         )
     return f"run {run!r}: {what} does not load: {type(error).__name__}: {error}"

@@ -11,7 +11,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from streamtopology.jobs.operators import own_classes
 from streamtopology.jobs.operators.base import Operator, OperatorError
+from streamtopology.jobs.operators.ending import is_interrupt
+from streamtopology.jobs.operators.own_classes import check_fields, check_output, refuse_async
 
 _PROJECT = "streamtopology."
 
@@ -27,7 +30,18 @@ def make(cls: type[Operator], options: Mapping[str, Any], base_dir: Path) -> Ope
 def prepare(operator: Operator, inputs: Mapping[str, pa.Schema], key: tuple[str, ...]) -> pa.Schema | None:
     """Prepare the operator and return the schema of its rows. Raises as `make`."""
     with _naming(type(operator)):
-        return operator.prepare(inputs, key)
+        refuse_async(operator)
+        check_fields(operator)
+        output = operator.prepare(inputs, key)
+    if not _is_of_the_project(type(operator)):
+        check_output(operator, output)
+    return output
+
+
+def check_methods(operator: Operator) -> None:
+    """Raise OperatorError if a user's class lacks a method that the runtime calls, or cannot be called as it calls it."""
+    if not _is_of_the_project(type(operator)):
+        own_classes.check_methods(operator)
 
 
 @contextmanager
@@ -37,13 +51,17 @@ def _naming(cls: type[Operator]) -> Iterator[None]:
         yield
     except (ValueError, ImportError):
         raise
-    except (Exception, SystemExit) as error:
-        if cls.__module__.startswith(_PROJECT):
+    except BaseException as error:
+        if is_interrupt(error) or _is_of_the_project(cls):
             raise
         raise OperatorError(
             f"{cls.__name__} raised {type(error).__name__}: {error}{_place(cls, error)}; correct the class, or raise "
             "OptionError there if an option or column does not fit"
         ) from error
+
+
+def _is_of_the_project(cls: type[Operator]) -> bool:
+    return cls.__module__.startswith(_PROJECT)
 
 
 def _place(cls: type[Operator], error: BaseException) -> str:

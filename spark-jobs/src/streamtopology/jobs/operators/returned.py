@@ -6,25 +6,16 @@ names class, column and finding: a sink that meets it after the commit could nev
 
 from __future__ import annotations
 
-import datetime
-from collections.abc import Mapping, Sequence
-from numbers import Number
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from streamtopology.jobs.operators.base import OperatorError
+from streamtopology.jobs.operators.casting import fitted, may_become
+from streamtopology.jobs.operators.python_kept import loss
 
-_EXACT_IN_A_DOUBLE = 2.0**53
 _NO_SUCH_VALUE = (pa.ArrowException, OverflowError, TypeError, ValueError)
-_PLAIN: Mapping[pa.DataType, frozenset[type]] = {
-    pa.int64(): frozenset({int, type(None)}),
-    pa.int32(): frozenset({int, type(None)}),
-    pa.timestamp("us"): frozenset({datetime.datetime, type(None)}),
-    pa.timestamp("us", "UTC"): frozenset({datetime.datetime, type(None)}),
-}
-"""Types of values that Arrow converts exactly or refuses: no need to compare them one by one."""
 
 
 class WrongOutput(OperatorError):
@@ -52,9 +43,9 @@ def as_declared(returned: Any, declared: pa.Schema | None, name: str) -> list[pa
             f"{name} returns rows with {_named(returned.schema)}, but declares no `output`; set it to their schema"
         )
     if returned.schema.equals(declared):
-        return batches
+        return [_refuse_nulls(batch, name) for batch in batches]
     _check_names(returned.schema, declared, name)
-    return [_fitted(batch, declared, name) for batch in batches]
+    return [_refuse_nulls(_fitted(batch, declared, name), name) for batch in batches]
 
 
 def from_dicts(emitted: Sequence[dict[str, Any]], schema: pa.Schema, name: str) -> pa.RecordBatch:
@@ -65,57 +56,30 @@ def from_dicts(emitted: Sequence[dict[str, Any]], schema: pa.Schema, name: str) 
 
 def _from_values(values: Sequence[Any], field: pa.Field, name: str) -> pa.Array:
     try:
-        column = pa.array(values, field.type)
+        if loss(values, field) is None:
+            return pa.array(values, field.type)
     except _NO_SUCH_VALUE:
         for value in values:
             _check_value(value, field, name)
         raise
-    if not _PLAIN.get(field.type, frozenset()).issuperset(map(type, values)) and _may_round(field.type):
-        for value, kept in zip(values, column, strict=True):
-            if not _is_kept(value, _as_python(kept)):
-                raise WrongValue(f"{_emits(value, field, name)}; a part of it would be lost")
-    return column
-
-
-def _as_python(scalar: pa.Scalar) -> Any:
-    """The scalar's value; the scalar itself if Python has no such value, as for the year 20000."""
-    try:
-        return scalar.as_py()
-    except (OverflowError, ValueError):
-        return scalar
+    for value in values:
+        _check_value(value, field, name)
+    raise WrongValue(f"{name} emits {field.name!r}, which its `output` declares as {field.type}, with values that do not fit")
 
 
 def _check_value(value: Any, field: pa.Field, name: str) -> None:
     try:
-        pa.array([value], field.type)
+        reason = loss([value], field)
+        pa.array([value] if reason is None else [], field.type)
     except _NO_SUCH_VALUE as error:
         raise WrongValue(f"{_emits(value, field, name)}: {error}") from error
+    if reason is not None:
+        raise WrongValue(f"{_emits(value, field, name)}; {reason}")
 
 
 def _emits(value: Any, field: pa.Field, name: str) -> str:
     what = f"{name} emits {value!r} of type {type(value).__name__} as {field.name!r}"
     return f"{what}, which its `output` declares as {field.type}"
-
-
-def _may_round(kind: pa.DataType) -> bool:
-    """True for types to which Arrow converts Python's values without a word when a part of them is lost."""
-    if pa.types.is_nested(kind):
-        return any(_may_round(kind.field(i).type) for i in range(kind.num_fields))
-    return pa.types.is_integer(kind) or pa.types.is_temporal(kind)
-
-
-def _is_kept(value: Any, kept: Any) -> bool:
-    """True if `kept`, as Arrow holds it, is all of `value`."""
-    if isinstance(value, Number):  # as a time it would be of a unit that nobody named
-        return isinstance(kept, Number) and bool(value == kept or value != value)
-    if isinstance(value, datetime.datetime):
-        exact = kept if isinstance(kept, datetime.datetime) else None
-        return value.time() == datetime.time() if exact is None else value.microsecond == exact.microsecond
-    if isinstance(value, Mapping) and isinstance(kept, Mapping):
-        return all(_is_kept(value.get(name), each) for name, each in cast("Mapping[str, Any]", kept).items())
-    if isinstance(value, (list, tuple)) and isinstance(kept, list):
-        return all(map(_is_kept, cast("Sequence[Any]", value), cast("list[Any]", kept)))
-    return True
 
 
 def _check_names(returned: pa.Schema, declared: pa.Schema, name: str) -> None:
@@ -143,70 +107,26 @@ def _fitted(batch: pa.RecordBatch, declared: pa.Schema, name: str) -> pa.RecordB
 def _column(values: pa.Array, field: pa.Field, name: str) -> pa.Array:
     if values.type.equals(field.type):
         return values
-    if pa.types.is_null(values.type):
-        return pa.nulls(len(values), field.type)
     found = f"{name} returns {field.name!r} as {values.type}, which its `output` declares as {field.type}"
-    if not _may_become(values.type, field.type):
+    if not may_become(values.type, field.type):
         raise WrongOutput(f"{found}; return that type, or declare the other")
     try:
-        fitted = values.cast(field.type)
-        lossless = _equal(fitted.cast(values.type), values) and not _beyond_exact(values, field.type)
+        column = fitted(values, field.type)
+    except pa.ArrowNotImplementedError as error:
+        raise WrongOutput(f"{found}; return that type, or declare the other ({error})") from error
     except pa.ArrowException as error:
         raise WrongValue(f"{found}, and not every value fits: {error}") from error
-    if not lossless:
+    if column is None:
         raise WrongValue(f"{found}, and not every value would stay what it is; return that type, or declare the other")
-    return fitted
+    return column
 
 
-def _may_become(found: pa.DataType, declared: pa.DataType) -> bool:
-    """True where a value of type `found` has one meaning as `declared`: numbers, texts, bytes, times of one clock."""
-    if found.equals(declared) or pa.types.is_null(found):
-        return True
-    if isinstance(found, pa.DictionaryType):
-        return _may_become(found.value_type, declared)
-    if pa.types.is_timestamp(found) and pa.types.is_timestamp(declared):
-        return (found.tz is None) == (declared.tz is None)
-    if pa.types.is_struct(found) and pa.types.is_struct(declared):
-        names = [field.name for field in found] == [field.name for field in declared]
-        return names and all(_may_become(mine.type, its.type) for mine, its in zip(found, declared, strict=True))
-    if _is_list(found) and _is_list(declared):
-        return _may_become(found.value_type, declared.value_type)
-    return any(
-        kind(found) and kind(declared) for kind in (_is_number, _is_text, _is_bytes, pa.types.is_date, pa.types.is_duration)
-    )
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    fixed_or_view = pa.types.is_fixed_size_binary(kind) or pa.types.is_binary_view(kind)
-    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or fixed_or_view
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
-
-
-def _beyond_exact(values: pa.Array, declared: pa.DataType) -> bool:
-    """True if doubles stand for integers that a double rounds: what they were before is lost already."""
-    if not (pa.types.is_floating(values.type) and pa.types.is_integer(declared)):
-        return False
-    return bool((np.abs(values.drop_null().to_numpy(zero_copy_only=False)) > _EXACT_IN_A_DOUBLE).any())
-
-
-def _equal(one: pa.Array, other: pa.Array) -> bool:
-    if one.equals(other):
-        return True
-    if not pa.types.is_floating(one.type) or not one.is_null().equals(other.is_null()):
-        return False
-    mine, its = (each.drop_null().to_numpy(zero_copy_only=False) for each in (one, other))
-    return np.array_equal(mine, its, equal_nan=True)
+def _refuse_nulls(batch: pa.RecordBatch, name: str) -> pa.RecordBatch:
+    """The batch, whose columns that are declared without NULL have none. Raises WrongValue."""
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        if not field.nullable and column.null_count:
+            raise WrongValue(f"{name} returns {field.name!r} with a NULL, which its `output` declares as {field.type} not null")
+    return batch
 
 
 def _named(schema: pa.Schema) -> str:

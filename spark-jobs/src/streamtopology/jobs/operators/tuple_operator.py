@@ -12,13 +12,19 @@ import pyarrow as pa
 from streamtopology.jobs.columnar.python_values import python_rows
 from streamtopology.jobs.lazy import LazyModule
 from streamtopology.jobs.operators.base import ERRORS_OF_NO_TUPLE, REPETITIONS, BadTuple, Operator, OperatorError, Output, Rows
+from streamtopology.jobs.operators.python_kept import frozen
 from streamtopology.jobs.operators.returned import WrongOutput, from_dicts
 from streamtopology.jobs.state import KeyedState
+from streamtopology.jobs.state.field_values import check
 
 if TYPE_CHECKING:
     from streamtopology.jobs.operators import declared_cost
 else:
     declared_cost = LazyModule("streamtopology.jobs.operators.declared_cost")
+
+
+_EXACT = {np.dtype(np.float64).char: float, np.dtype(np.bool_).char: bool}
+"""dtypes that hold all values of a type of Python's."""
 
 
 class TupleState:
@@ -32,18 +38,18 @@ class TupleState:
         self._slot = slot
 
     def __getitem__(self, field: str) -> Any:
-        value = self._state.column(field)[self._slot]
-        return value if isinstance(value, np.ndarray) else value.item()
+        column = self._state.arrays[field]
+        return self._state.column(field)[self._slot] if column.ndim > 1 else column[self._slot].item()
 
     def __setitem__(self, field: str, value: Any) -> None:
-        column = self._state.column(field)
+        column = self._state.arrays[field]
+        if type(value) is not _EXACT.get(column.dtype.char) or column.ndim > 1:
+            check(value, column.dtype, field)
         column[self._slot] = value
-        if column.dtype.kind in "iu" and not _is_all(value, column[self._slot]):
-            raise OverflowError(f"state field {field!r} is {column.dtype} and cannot hold {value!r}; declare another dtype")
 
     def values(self) -> dict[str, Any]:
         """A copy of all fields."""
-        return {field.name: np.copy(self._state.column(field.name)[self._slot]) for field in self._state.schema.fields}
+        return {field.name: np.copy(self._state.arrays[field.name][self._slot]) for field in self._state.schema.fields}
 
     def update(self, values: Mapping[str, Any]) -> None:
         """Set the given fields."""
@@ -72,9 +78,11 @@ class TupleOperator(Operator):
         """Process one tuple, a dict of Python values by column. Returns a dict or dicts to emit, or None.
 
         A time that Python's do not know, of a year outside of 1 to 9999, comes as its ISO 8601 text.
-        Each dict has all columns of `output`, None for NULL; what else it has is left out. state: the TupleState of the tuple's
-        key, None when the class declares no `fields`. An exception that repeats makes it a bad tuple; a MemoryError or an
-        OSError (network and disk) ends the run.
+        Each dict has all columns of `output`, and dicts in it all fields of their struct, None for NULL; what else they have is
+        left out. They are copied, so they may be used again. A value that its column cannot hold unchanged is an error; only
+        floats are rounded, to the nearest of the column's. state: the TupleState of the tuple's key, None when the class
+        declares no `fields`. An exception that repeats makes it a bad tuple; a MemoryError or an OSError (network and disk)
+        ends the run.
         """
         raise NotImplementedError(f"{type(self).__name__} has no process_tuple(); override it")
 
@@ -148,7 +156,7 @@ class TupleOperator(Operator):
                 repetitions -= 1
 
     def _checked(self, emitted: Any, columns: Sequence[str]) -> dict[str, Any]:
-        """`emitted`, a dict with all `columns`. Raises OperatorError."""
+        """A copy of `emitted`, which has all `columns`: the class may use its dict again. Raises OperatorError."""
         if not isinstance(emitted, Mapping):
             raise OperatorError(f"{type(self).__name__} emits {emitted!r}, which is no dict")
         for name in columns:
@@ -158,7 +166,7 @@ class TupleOperator(Operator):
                     f"{type(self).__name__} emits a dict without {name!r}, a column of its `output` "
                     f"(None is NULL; it has: {has})"
                 )
-        return cast("dict[str, Any]", emitted)
+        return {name: frozen(emitted[name]) for name in columns}
 
     def _as_batch(self, emitted: list[dict[str, Any]]) -> Output:
         if not emitted:
@@ -170,10 +178,6 @@ class TupleOperator(Operator):
     def _named(self, row: dict[str, Any]) -> str:
         """The tuple's key, or the whole tuple when it has none."""
         return "key " + ", ".join(f"{name}={row.get(name)!r}" for name in self._key) if self._key else repr(row)
-
-
-def _is_all(value: Any, kept: Any) -> bool:
-    return bool(np.array_equal(value, kept)) if isinstance(kept, np.ndarray) else bool(kept == value)
 
 
 def _as_rows(returned: Iterable[dict[str, Any]] | dict[str, Any] | None) -> Iterable[dict[str, Any]]:

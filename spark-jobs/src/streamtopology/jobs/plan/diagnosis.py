@@ -14,6 +14,7 @@ from streamtopology.jobs.operators import BUILTINS, LoadError, load, preparing
 from streamtopology.jobs.operators.base import Operator, OperatorError, option_names, required_options
 from streamtopology.jobs.operators.options import MissingOption, OptionError, UnknownColumn, UnknownOption
 from streamtopology.jobs.plan.meeting_keys import Clash, meet
+from streamtopology.jobs.state import KeyedStateSchema
 from streamtopology.topology import OperatorSpec, Problem, did_you_mean, groupings, nearest
 
 _MOST_ROUNDS = 32
@@ -36,11 +37,25 @@ def diagnose(operator: OperatorSpec, inputs: Mapping[str, pa.Schema] | None, bas
 
 def split_refusal(operator: OperatorSpec, made: Operator) -> str | None:
     """The reason why the operator's policy cannot split its keys over instances; None if it does not or may."""
-    if made.state is None or made.combinable or not groupings.get(operator.grouping.policy).splits_keys:
+    if made.state is None or not groupings.get(operator.grouping.policy).splits_keys:
         return None
+    if made.combinable:
+        return _merge_refusal(operator, made)
     return (
         f"policy {operator.grouping.policy!r} may send one key to several instances, but the state of {operator.run!r} "
         "cannot be combined; use a policy that keeps a key together, such as fields or mixed"
+    )
+
+
+def _merge_refusal(operator: OperatorSpec, made: Operator) -> str | None:
+    """The reason why the class, which says that its state can be combined, does not say how."""
+    fields = made.state.fields if isinstance(made.state, KeyedStateSchema) else ()
+    without = [field.name for field in fields if field.merge is None]
+    if not without or type(made).combine is not Operator.combine:
+        return None
+    return (
+        f"policy {operator.grouping.policy!r} may send one key to several instances, and field {without[0]!r} of "
+        f"{type(made).__name__} has no merge; declare it (sum, min or max), or override combine()"
     )
 
 
@@ -89,6 +104,10 @@ class _Examination:
             self._note_clashes(meeting.clashes)
         elif meeting.inputs != self._inputs:
             output = preparing.prepare(made, self._inputs, self._key)
+        try:
+            preparing.check_methods(made)
+        except OperatorError as error:  # its rows are known all the same
+            self._add("run", str(error))
         if self._operator.grouping.policy in groupings.GROUPINGS and (refusal := split_refusal(self._operator, made)):
             self._add("grouping.policy", refusal)
         return None if self._guessed else output

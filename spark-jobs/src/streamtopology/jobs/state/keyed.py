@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from streamtopology.jobs.columnar.keys import KeyColumns, key_kind
 from streamtopology.jobs.lazy import LazyModule
+from streamtopology.jobs.state.field_values import GuardedFields
 from streamtopology.jobs.state.index import NO_SLOTS, KeyIndex
 from streamtopology.jobs.state.layout import FREE
 from streamtopology.jobs.state.ownership import Ownership
@@ -50,10 +51,11 @@ class KeyedState:
 
     def _reset(self) -> None:
         self._index = KeyIndex(self.schema.key_types)
-        self._columns = {
+        self.arrays = {
             field.name: np.full((self._index.capacity, *field.shape), field.initial, dtype=field.dtype)
             for field in self.schema.fields
         }
+        self._guarded = GuardedFields(self.arrays)
         self._routing: np.ndarray | None = None
         self._stamp = 2
         self._versions: deque[tuple[int, int]] = deque(maxlen=_MOST_VERSIONS)  # (batch, the stamp of the batch after it)
@@ -84,7 +86,7 @@ class KeyedState:
         for slots, values in self._images:
             pending += [slots, *values]
         routing = 0 if self._routing is None else self._routing.nbytes
-        columns = sum(column.nbytes for column in self._columns.values())
+        columns = sum(column.nbytes for column in self.arrays.values())
         return self._index.nbytes + columns + routing + sum(array.nbytes for array in pending)
 
     def slots(self, keys: KeyColumns, routing_hashes: np.ndarray | None = None) -> np.ndarray:
@@ -99,7 +101,7 @@ class KeyedState:
         self._grow_columns()
         if inserted.size:
             for field in self.schema.fields:
-                self._columns[field.name][inserted] = field.initial
+                self.arrays[field.name][inserted] = field.initial
             self._inserted.append(inserted)
             self._keep_routing(slots, routing_hashes)
         if self._moved_in.size:
@@ -120,8 +122,8 @@ class KeyedState:
             self._note_moved_in(slots[slots >= 0], False)
 
     def column(self, name: str) -> np.ndarray:
-        """The values of a field, dtype[capacity, *shape], by slot: a view, to be written in place."""
-        return self._columns[name]
+        """The values of a field, dtype[capacity, *shape], by slot: a view, written in place. Raises OverflowError."""
+        return self._guarded[name]
 
     def live(self) -> np.ndarray:
         """int64[]: all slots that hold a key."""
@@ -163,8 +165,7 @@ class KeyedState:
         After `evict` it is marked with the ownership, which applies before all.
         """
         tombstones = _joined(self._tombstones)
-        written = self._changed()
-        rows = self._rows(np.concatenate([tombstones, written]), blank=tombstones.size)
+        rows = self._rows(np.concatenate([tombstones, self._changed()]), blank=tombstones.size)
         deleted = np.arange(rows.num_rows) < tombstones.size
         delta = rows.append_column(DELETED, pa.array(deleted))
         return delta if self._ownership is None else self._ownership.marked(delta)
@@ -187,7 +188,7 @@ class KeyedState:
         self._index.rewind(tombstones)
         for slots, values in self._images:
             for field, before in zip(self.schema.fields, values, strict=True):
-                self._columns[field.name][slots] = before
+                self.arrays[field.name][slots] = before
         self._stamp += 2
         self._begin()
 
@@ -325,15 +326,15 @@ class KeyedState:
 
     def _keep_images(self, slots: np.ndarray) -> None:
         if slots.size:
-            self._images.append((slots, [self._columns[field.name][slots] for field in self.schema.fields]))
+            self._images.append((slots, [self.arrays[field.name][slots] for field in self.schema.fields]))
 
     def _grow_columns(self) -> None:
         capacity = self._index.capacity
-        for name, column in self._columns.items():
+        for name, column in self.arrays.items():
             if len(column) < capacity:
-                self._columns[name] = _grown(column, capacity)
-                # A write to the array from before the growth raises an error instead of being lost.
-                column.flags.writeable = False
+                self.arrays[name] = _grown(column, capacity)
+                for former in (column, self._guarded.pop(name, column)):
+                    former.flags.writeable = False  # a write to it raises an error instead of being lost
         if self._routing is not None and self._routing.size < capacity:
             self._routing = _grown(self._routing, capacity)
 
@@ -349,7 +350,7 @@ class KeyedState:
         """A batch of keys and values; the values of the first `blank` rows are zero, since no one will read them."""
         arrays, names = self._index.keys(slots).decode(may_widen=True), list(self.schema.key_types.names)
         for field in self.schema.fields:
-            values = self._columns[field.name][slots]
+            values = self.arrays[field.name][slots]
             values[:blank] = 0
             arrays.append(field.to_arrow(values))
             names.append(field.name)
@@ -369,7 +370,7 @@ class KeyedState:
         routing = rows.column(ROUTING).to_numpy() if ROUTING in rows.schema.names else None
         slots = self.slots(KeyColumns.from_arrow(rows, self.schema.key_types.names), routing)
         for field in self.schema.fields:
-            self._columns[field.name][slots] = field.to_numpy(rows.column(field.name))
+            self.arrays[field.name][slots] = field.to_numpy(rows.column(field.name))
         return slots
 
     def _check_keys(self, keys: KeyColumns) -> None:

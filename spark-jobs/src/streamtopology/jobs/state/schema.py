@@ -18,11 +18,13 @@ import pyarrow as pa
 
 from streamtopology.jobs.columnar.key_widening import keeps_keys
 from streamtopology.jobs.columnar.keys import LARGEST_INT32, widened
+from streamtopology.jobs.state.field_values import holds
 
 DELETED = "__deleted"
 ROUTING = "__routing"
 _RENAME = "give the key column another name in the source's select, or in a map"
 
+_OF_ARROW = [np.dtype(char) for char in ("?", *np.typecodes["AllInteger"], "e", "f", "d")]
 Merge = Literal["sum", "min", "max"]
 
 
@@ -34,7 +36,8 @@ class StateError(ValueError):
 class Field:
     """One value a key: a number, or an array of numbers of `shape`.
 
-    dtype: a numpy type of booleans, integers or floats. shape: as in numpy, 3 is (3,). initial: the value of a new key.
+    dtype: a numpy type of booleans, integers or floats; a value that it cannot hold raises OverflowError where it is written,
+    floats are rounded. shape: as in numpy, 3 is (3,). initial: the value of a new key.
     merge: how two partial values of one key become one ("sum", "min", "max"), None when they cannot. added: a later version of
     the operator brought the field; keys from before have `initial`. Raises StateError for any other dtype or shape, and for
     names that start with two underscores.
@@ -61,7 +64,7 @@ class Field:
             raise StateError(f"field {self.name!r}: names that start with two underscores are kept for the store")
         if any(size < 1 for size in self.shape):
             raise StateError(f"field {self.name!r}: every dimension of shape {self.shape} must be at least 1")
-        if self.dtype.kind in "iu" and not _holds(self.dtype, self.initial):
+        if np.ndim(self.initial) == 0 and not holds(self.dtype, self.initial):
             raise StateError(f"field {self.name!r}: {self.dtype} cannot hold initial {self.initial!r}")
 
     @property
@@ -97,14 +100,12 @@ class Field:
 
 def _dtype(name: str, given: Any) -> np.dtype:
     try:
-        return np.dtype(given)
+        dtype = np.dtype(given).newbyteorder("=")  # the byte order of this machine, which holds the values
     except TypeError:
         raise StateError(f"field {name!r}: dtype is {given!r}; allowed: a numpy type such as np.int64") from None
-
-
-def _holds(dtype: np.dtype, value: float) -> bool:
-    bounds = np.iinfo(dtype)
-    return value == value // 1 and int(bounds.min) <= value <= int(bounds.max)
+    if dtype.kind in "biuf" and dtype not in _OF_ARROW:
+        raise StateError(f"field {name!r}: state is stored in types of Arrow, which has no {dtype}; take np.float64")
+    return dtype
 
 
 def _shape(name: str, given: Any) -> tuple[int, ...]:

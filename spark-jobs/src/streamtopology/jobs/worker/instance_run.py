@@ -24,12 +24,12 @@ from streamtopology.jobs.operators.base import (
     BadTuple,
     BatchInfo,
     Operator,
-    OperatorError,
     Output,
     Rows,
     SetAside,
-    exits_the_process,
 )
+from streamtopology.jobs.operators.ending import refused_where_tuples_are_processed
+from streamtopology.jobs.operators.own_memory import unshared
 from streamtopology.jobs.operators.returned import as_declared
 from streamtopology.jobs.plan.attempt import Attempt
 from streamtopology.jobs.plan.dag import Node
@@ -145,29 +145,25 @@ class InstanceRun:
         operator = self.context.operator()
         flush = attempt.flush or attempt.final or attempt.number % self.node.flush_every == 0
         info = BatchInfo(attempt.number, attempt.watermark, attempt.final, flush, attempt.closed_until)
-        operator.begin(info)
+        with refused_where_tuples_are_processed(operator):
+            operator.begin(info)
         emitted: list[pa.RecordBatch] = []
         self._timed.clear()
         for rows in arrivals:
             started = time.perf_counter()
-            emitted.extend(self._emitted(operator, partial(operator.accept, rows, state, attempt.dead_letter)))
+            emitted.extend(self._emitted(operator, state, partial(operator.accept, rows, state, attempt.dead_letter)))
             if rows.keys is not None:
                 seconds = tuple_seconds(operator, len(rows), time.perf_counter() - started)
                 self._timed.append((rows.keys.hashes, seconds))
-        emitted.extend(self._emitted(operator, partial(operator.finish, info, state)))
+        emitted.extend(self._emitted(operator, state, partial(operator.finish, info, state)))
         if operator.late and not attempt.dry:
             self.context.late_proof(operator.late_schema).check(operator.late)
         return operator, emitted, state
 
-    def _emitted(self, operator: Operator, call: Callable[[], Output]) -> list[pa.RecordBatch]:
-        """The rows that `call` returns, as the operator declares them, and as its sinks can write them after the commit.
-
-        A user's sys.exit is an error like any other.
-        """
-        try:
-            rows = as_declared(call(), self.node.output, type(operator).__name__)
-        except SystemExit as error:
-            raise OperatorError(exits_the_process(operator, error)) from error
+    def _emitted(self, operator: Operator, state: State | None, call: Callable[[], Output]) -> list[pa.RecordBatch]:
+        """The rows that `call` returns, as the operator declares them, and as its sinks can write them after the commit."""
+        with refused_where_tuples_are_processed(operator):
+            rows = unshared(as_declared(call(), self.node.output, type(operator).__name__), operator, state)
         if self.sinks and not self.attempt.dry:
             self.context.proof().check(rows)
         return rows

@@ -1,0 +1,212 @@
+"""Users' writes to the state through numpy: a field holds the value that plain Python computes, or OverflowError names it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.stages import Flow, manifest
+
+from streamtopology.api import Field, KeyedState, KeyedStateSchema, TupleState
+from streamtopology.jobs.connectors.sinks.dead_letters import DEAD_LETTERS
+from streamtopology.jobs.state.field_values import FieldValues
+
+INTEGERS = ("i1", "u1", "i2", "i4", "u4", "i8", "u8")
+OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "add": lambda one, other: one + other,
+    "subtract": lambda one, other: one - other,
+    "multiply": lambda one, other: one * other,
+}
+
+
+def near_the_ends(dtype: str) -> st.SearchStrategy[int]:
+    low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+    return st.sampled_from([low, low + 1, 0, 1, high // 2, high - 1, high]) | st.integers(low, high)
+
+
+def case_of(dtype: str) -> st.SearchStrategy[tuple[str, list[int], list[int]]]:
+    values = st.lists(near_the_ends(dtype), min_size=4, max_size=4)
+    return st.tuples(st.just(dtype), values, st.lists(near_the_ends(dtype) | st.integers(0, 3), min_size=4, max_size=4))
+
+
+CASE = st.sampled_from(INTEGERS).flatmap(case_of)
+
+
+def written(dtype: str, before: list[int], write: Callable[[FieldValues], Any]) -> list[int] | None:
+    """The values after `write`; None if it was refused, which changes none."""
+    values = np.array(before, dtype)
+    try:
+        write(FieldValues.of(values, "n"))
+    except OverflowError:
+        refused = values.tolist()
+    else:
+        return values.tolist()
+    assert refused == before
+    return None
+
+
+def held(dtype: str, values: list[int]) -> list[int] | None:
+    bounds = np.iinfo(dtype)
+    return values if all(int(bounds.min) <= value <= int(bounds.max) for value in values) else None
+
+
+@given(CASE, st.sampled_from(list(OPERATIONS)), st.booleans())
+def test_arithmetic_in_place_is_pythons_or_refused(
+    case: tuple[str, list[int], list[int]], operation: str, is_assigned: bool
+) -> None:
+    dtype, before, operands = case
+    right = [OPERATIONS[operation](one, other) for one, other in zip(before, operands, strict=True)]
+
+    def write(values: FieldValues) -> None:
+        ufunc, other = getattr(np, operation), np.array(operands, dtype)
+        if is_assigned:
+            values[:] = ufunc(values[np.arange(4)], other)
+        else:
+            ufunc(values, other, out=values)
+
+    assert written(dtype, before, write) == held(dtype, right)
+
+
+@given(CASE, st.lists(st.integers(0, 3), min_size=4, max_size=4), st.sampled_from(["add", "subtract"]))
+def test_sums_at_places_are_pythons_or_refused(
+    case: tuple[str, list[int], list[int]], places: list[int], operation: str
+) -> None:
+    dtype, before, operands = case
+    right = list(before)
+    for place, operand in zip(places, operands, strict=True):
+        right[place] = OPERATIONS[operation](right[place], operand)
+    made = written(dtype, before, lambda values: getattr(np, operation).at(values, places, np.array(operands, dtype)))
+    assert made == held(dtype, right)
+
+
+@given(st.sampled_from([*INTEGERS, "?"]), st.sampled_from([*INTEGERS, "f8"]), st.data())
+def test_assigned_values_are_kept_or_refused(dtype: str, given_as: str, data: st.DataObject) -> None:
+    few = st.floats() | st.integers(-3, 300).map(float) if given_as == "f8" else near_the_ends(given_as)
+    values = np.array(data.draw(st.lists(few, min_size=2, max_size=2)), given_as)
+    column = np.zeros(2, dtype)
+    try:
+        FieldValues.of(column, "n")[:] = values
+    except OverflowError:
+        with np.errstate(all="ignore"):
+            assert values.astype(dtype).tolist() != values.tolist()
+    else:
+        assert column.tolist() == values.tolist()
+
+
+Write = Callable[[Any], Any]
+
+
+def augmented(code: str) -> Write:
+    return lambda values: exec(code, {"v": values, "np": np, "D": Decimal, "inf": math.inf})
+
+
+@pytest.mark.parametrize(
+    ("dtype", "code"),
+    [
+        ("i1", "v[0] += 100"), ("i1", "v += 100"), ("i1", "v[[0, 0]] += 28"), ("i1", "v.fill(300)"), 
+        ("i1", "v.put([0], [300])"),
+        ("i1", "np.put(v, [0], [300])"), ("i1", "np.copyto(v, np.array([1, 300]))"), ("i1", "np.putmask(v, v > 0, [300])"),
+        ("i1", "v[0] = D('1.5')"), ("i1", "v[0] = 2**70"), ("i1", "v[:] = [1, 300]"), ("i1", "np.maximum.at(v, [0], 300)"),
+        ("i8", "v[0] = float('nan')"), ("i8", "v[0] = inf"), ("i8", "v[0] = 2.0**63"), ("i8", "v[0] = '5'"),
+        ("i1", "v |= np.array([256, 1])"), ("i1", "np.maximum(v, [1, 300], out=v)"),
+        ("i1", "np.sum([[200, 0]], axis=0, out=v)"),
+        ("i1", "np.add.reduce([[200, 0]], axis=0, out=v)"), ("i1", "v[0] = -128; v //= -1"),
+        ("u8", "v -= 101"), ("u8", "np.add.at(v, [0, 0], np.uint64(2**63))"), ("?", "v[0] = 2"), ("?", "v[0] = 0.5"),
+        ("f4", "v[0] = 1e300"), ("f4", "v[:] = [1.0, -1e300]"), ("f4", "v[0] *= 1e300"), ("f4", "v *= 1e300"),
+        ("f4", "v *= np.full(2, 1e300)"), ("f4", "np.add.at(v, [0, 1], 1e300)"), ("f2", "v[0] = 10**6"), ("f8", "v[0] = None"),
+        ("f8", "v[0] = 10**400"),
+    ],
+)  # fmt: skip
+def test_value_that_a_field_cannot_hold_is_refused(dtype: str, code: str) -> None:
+    with pytest.raises(OverflowError, match=r"state field 'n' is .* and cannot hold .*; declare another dtype"):
+        augmented(code)(FieldValues.of(np.array([1 if dtype == "?" else 100] * 2, dtype), "n"))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "code", "right"),
+    [
+        ("i1", "v[0] += 27", [127, 100]), ("i1", "v[:] = [1.0, -128]", [1, -128]), ("i1", "v[0] = D(5)", [5, 100]),
+        ("i1", "np.add.at(v, [0, 0, 0], [100, -100, 3])", [103, 100]), ("i1", "v //= 3", [33, 33]),
+        ("i1", "v &= np.array([3, 255])", [0, 100]), ("i1", "np.minimum(v, [1, 300], out=v)", [1, 100]),
+        ("i1", "np.maximum(v, [1, 300], out=v, where=[True, False])", [100, 100]),
+        ("i1", "np.add(v, 100, out=v, where=[False, False])", [100, 100]), ("u1", "v <<= 1", [200, 200]),
+        ("?", "v[0] = 0", [False, True]), ("?", "v &= False", [False, False]), ("f4", "v[0] = inf", [math.inf, 100.0]),
+        ("f8", "v[0] = D('0.5')", [0.5, 100.0]), ("f8", "v *= 1e307", [1e309, 1e309]),
+        ("i8", "v += np.array([1, 2])", [101, 102]),
+        ("u1", "v[:] = (v.astype(np.uint8) * np.uint8(3))", [44, 44]),  # converted values may wrap
+    ],
+)  # fmt: skip
+def test_value_that_a_field_holds_is_written(dtype: str, code: str, right: list[Any]) -> None:
+    values = np.array([1 if dtype == "?" else 100] * 2, dtype)
+    with np.errstate(over="ignore"):
+        augmented(code)(FieldValues.of(values, "n"))
+    assert values.tolist() == right
+
+
+def test_reading_is_numpys() -> None:
+    values = FieldValues.of(np.array([3, 1, 2], "i1"), "n")
+    assert (values.sum(), values.max(), values[values > 1].tolist()) == (6, 3, [3, 2])
+    assert type(values + 1) is type(np.asarray(values)) is type(values.astype(np.int64)) is np.ndarray
+    assert (np.argsort(values).tolist(), pa.array(values[[0, 1]]).to_pylist()) == ([1, 2, 0], [3, 1])
+
+
+def test_fields_of_one_key_are_checked_whatever_their_shape() -> None:
+    fields = tuple(
+        Field(name, np.dtype(name), shape) for name, shape in (("i1", (2,)), ("?", ()), ("f4", ()), ("f8", ()), ("i8", ()))
+    )
+    state = KeyedState(KeyedStateSchema(fields, pa.schema([("k", pa.int64())])))
+    one = TupleState(state, 0)
+    for field, value in [("i1", [1, 300]), ("?", 2), ("f4", 1e300), ("f8", "5"), ("i8", 0.5), ("i8", "5")]:
+        with pytest.raises(OverflowError, match="cannot hold"):
+            one[field] = value
+    one.update({"i1": [1, 2], "?": 1, "f4": math.inf, "f8": Decimal("0.5"), "i8": 5.0})
+    assert [one[name] if name != "i1" else one[name].tolist() for name in one.values()] == [[1, 2], True, math.inf, 0.5, 5]
+
+
+OWN = """
+import numpy as np
+import pyarrow as pa
+from streamtopology.api import Field, Operator, TupleOperator
+
+COUNTED = pa.schema([("k", pa.int64()), ("n", pa.int64())])
+
+
+class Shaped(TupleOperator):
+    fields = (Field("n", np.int8, shape=2),)
+    output = COUNTED
+
+    def process_tuple(self, row, state):
+        state["n"] += row["v"]
+        return {"k": row["k"], "n": state["n"][1]}
+
+
+class Vectors(Operator):
+    fields = (Field("n", np.int8),)
+    output = COUNTED
+
+    def process(self, rows, state):
+        slots = state.slots(rows.keys)
+        np.add.at(state.column("n"), slots, rows.column("v").to_numpy())
+        return pa.record_batch({"k": rows.column("k"), "n": pa.array(state.column("n")[slots])})
+"""
+
+
+@pytest.mark.parametrize("operator", ["Shaped", "Vectors"])
+def test_tuple_that_a_field_cannot_hold_is_set_aside(tmp_path: Path, operator: str) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    own = {"name": "own", "inputs": ["s"], "grouping": {"policy": "fields", "key": "k"}, "run": f"own.py:{operator}"}
+    flow = Flow(tmp_path, manifest([own], {"s": "k BIGINT, v BIGINT"}, onBadTuple="deadLetter"))
+    flow.batch(s=pa.table({"k": [1, 2, 1], "v": [100, 1, 28]}))
+    flow.batch(s=pa.table({"k": [1], "v": [27]}))
+    assert sorted((row["k"], row["n"]) for row in flow.published("own").to_pylist()) == [(1, 100), (1, 127), (2, 1)]
+    (letter,) = flow.published(DEAD_LETTERS).to_pylist()
+    assert "state field 'n' is int8 and cannot hold 128; declare another dtype" in letter["reason"]
+    assert '"v": 28' in letter["tuple"] or '"v":28' in letter["tuple"]
