@@ -6,11 +6,14 @@ sources for names are one function, `is_seen`.
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import io
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -55,6 +58,7 @@ FOLDERS = {
     "city": ("city=Köln%2FS", "city=a b", "city=07102", "city=__HIVE_DEFAULT_PARTITION__", "city=a%3Db"),
 }
 OTHER_FOLDERS = ("_manifest", ".git", "_temporary", "old", "batch-000000001")
+PACKED: Mapping[str, Callable[[bytes], bytes]] = {"gz": partial(gzip.compress, mtime=0), "bz2": bz2.compress}
 ROWS = tuple[tuple[Any, ...], ...]
 
 
@@ -98,10 +102,11 @@ class FolderLife:
         options = {
             "recursiveFileLookup": self._random.choice(("true", "false")),
             "maxFilesPerTrigger": self._random.choice(("1", "3", "1000")),
+            "encoding": self._random.choice(("UTF-8", "ISO-8859-1", "US-ASCII")),
             "header": self._random.choice(("true", "false")),
             "sep": self._random.choice((",", ";", "|")),
         }
-        kept = ("recursiveFileLookup", "maxFilesPerTrigger") if self._format != "csv" else tuple(options)
+        kept = tuple(options)[: {"parquet": 2, "json": 3, "csv": 5}[self._format]]
         return {name: options[name] for name in kept if self._random.random() < 0.6}
 
     def _start(self) -> None:
@@ -142,8 +147,10 @@ class FolderLife:
 
     def rows_in_spark(self, spark: SparkSession) -> Counter[tuple[Any, ...]] | None:
         """The same, as Spark reads the folder in one batch; None where it refuses partitions next to other folders."""
+        must_say = {"lineSep": "\n"} if self._format == "json" and self._encoding != "UTF-8" else {}  # Spark wants to know
         try:
-            frame = spark.read.format(self._format).schema(self._ddl).options(**self._options).load(str(self._root))
+            options = {**self._options, **must_say}
+            frame = spark.read.format(self._format).schema(self._ddl).options(**options).load(str(self._root))
             return Counter(tuple(row) for row in frame.collect())
         except SparkRuntimeException as error:
             if error.getCondition() != "CONFLICTING_DIRECTORY_STRUCTURES":
@@ -157,7 +164,9 @@ class FolderLife:
         if self._random.random() < 0.2:
             folders.insert(self._random.choice((0, len(folders))), self._random.choice(OTHER_FOLDERS))
         self._number += 1
-        self._put("/".join([*folders, f"{self._random.choice(NAMES)}-{self._number}.{self._format}"]), self._drawn_rows())
+        packed = self._random.choice(("", "", ".gz", ".bz2")) if self._format != "parquet" else ""
+        name = f"{self._random.choice(NAMES)}-{self._number}.{self._format}{packed}"
+        self._put("/".join([*folders, name]), self._drawn_rows())
 
     def _hide(self) -> None:
         self._put(self._random.choice(HIDDEN), self._drawn_rows())
@@ -191,17 +200,30 @@ class FolderLife:
     def _put(self, path: str, rows: ROWS) -> None:
         self.story.append(f"write {path}: {rows}")
         (self._root / path).parent.mkdir(parents=True, exist_ok=True)
-        if self._format == "csv":
-            written = csv_bytes(rows, self._options.get("sep", ","), self._options.get("header") == "true")
-        else:
-            written = parquet_bytes(rows) if self._format == "parquet" else json_bytes(rows)
-        (self._root / path).write_bytes(written)
+        (self._root / path).write_bytes(parquet_bytes(rows) if self._format == "parquet" else self._text_bytes(path, rows))
         self._files[path] = rows
+
+    def _text_bytes(self, path: str, rows: ROWS) -> bytes:
+        """The rows in the source's encoding, packed as the file's name says; ends of lines and quotes go by the name, too."""
+        form = Random(path)
+        if self._format == "json":
+            lines = json_lines(rows)
+        else:
+            options, quotes = self._options, form.random() < 0.3
+            lines = csv_lines(rows, options.get("sep", ","), options.get("header") == "true", quotes)
+        end = form.choice(("\n", "\n", "\r\n"))
+        written = "".join(f"{line}{end}" for line in lines).encode(self._encoding)
+        return PACKED.get(path.rpartition(".")[2], bytes)(written)
+
+    @property
+    def _encoding(self) -> str:
+        return self._options.get("encoding", "UTF-8")
 
     def _drawn_rows(self) -> ROWS:
         count = self._random.choice((0, 1, 2, 5)) if self._format == "parquet" else self._random.choice((1, 2, 5))
         numbers = (0, 1, -1, 2**63 - 1, -(2**63), 2**53 + 1)
         texts = [text for text in TEXTS if text or self._format != "csv"]  # Spark reads a quoted empty text as NULL
+        texts = [text for text in texts if is_spelt(text, self._encoding)]
         return tuple((self._random.choice(numbers), self._random.choice(texts)) for _ in range(count))
 
     def _rows_of(self, path: str) -> list[tuple[Any, ...]]:
@@ -225,12 +247,20 @@ def parquet_bytes(rows: Sequence[Sequence[Any]]) -> bytes:
     return out.getvalue()
 
 
-def json_bytes(rows: Sequence[Sequence[Any]]) -> bytes:
-    return "".join(json.dumps({"n": n, "text": text}, ensure_ascii=False) + "\n" for n, text in rows).encode()
+def is_spelt(text: str, encoding: str) -> bool:
+    """True if the encoding has all characters of the text."""
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
-def csv_bytes(rows: Sequence[Sequence[Any]], sep: str, has_header: bool) -> bytes:
-    """As Spark writes it: texts with a separator are quoted."""
+def json_lines(rows: Sequence[Sequence[Any]]) -> list[str]:
+    return [json.dumps({"n": n, "text": text}, ensure_ascii=False) for n, text in rows]
+
+
+def csv_lines(rows: Sequence[Sequence[Any]], sep: str, has_header: bool, quotes: bool) -> list[str]:
+    """As Spark writes it: texts with a separator are quoted, or all of them."""
     lines = [sep.join(COLUMNS.names)] if has_header else []
-    lines += [f'{n}{sep}"{text}"' if sep in text else f"{n}{sep}{text}" for n, text in rows]
-    return "".join(f"{line}\n" for line in lines).encode()
+    return lines + [f'{n}{sep}"{text}"' if quotes or sep in text else f"{n}{sep}{text}" for n, text in rows]
