@@ -18,6 +18,7 @@ from support.streams import rows_of, spec
 from streamtopology.jobs.connectors.sources import json_lines
 from streamtopology.jobs.connectors.sources.conform import SchemaMismatchError
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceError
+from streamtopology.jobs.connectors.sources.json_names import names_in_json
 from streamtopology.jobs.connectors.sources.schemas import declared_schema
 
 
@@ -76,6 +77,12 @@ def test_deep_nesting_is_skipped_or_refused_by_name(with_map: str) -> None:
         return
     with pytest.raises(SchemaMismatchError, match="line 2: JSON parse error: its arrays and objects are nested too deeply"):
         read(text, f"v INT{with_map}")
+
+
+def test_names_are_those_of_the_first_lines_in_their_encoding(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text('{"K":1}\nnull\n{"x":' + "[" * 100_000 + "]" * 100_000 + '}\n{"\xe9":1}\n', encoding="utf-16")
+    assert names_in_json(str(path), spec(tmp_path, "json", "k INT", encoding="UTF-16")) == {"K", "\xe9"}
 
 
 # --- numbers

@@ -6,16 +6,16 @@ import json
 from contextlib import closing
 from typing import cast
 
-from streamtopology.jobs.connectors.sources.compressed import open_decompressed
+from streamtopology.jobs.connectors.sources.descriptors import SourceSpec
+from streamtopology.jobs.connectors.sources.text_stream import TextStream
 
 _LINES = 100
-_BYTES = 1 << 20
 
 
-def names_in_json(path: str) -> set[str]:
-    """The names in the first objects of a file of JSON lines; what is no object has none. Raises OSError."""
-    with closing(open_decompressed(path, path)) as file:
-        lines = file.read(_BYTES).split(b"\n")
+def names_in_json(path: str, spec: SourceSpec) -> set[str]:
+    """The names in the first objects of a file of JSON lines; what is no object has none. Raises OSError and SourceError."""
+    with closing(TextStream(path, spec, path)) as stream:
+        lines = stream.next_bytes().split(b"\n")
     return {name for line in lines[:_LINES] for name in _names(line)}
 
 

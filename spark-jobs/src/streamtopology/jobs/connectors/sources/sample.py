@@ -113,7 +113,7 @@ def _row_problems(spec: SourceSpec, path: str, expressions_hold: bool) -> Iterat
 def _names_of_another_case(spec: SourceSpec, rows: pa.RecordBatch, path: str) -> Iterator[Problem]:
     """Problems of columns that a JSON file has by a name that differs in case only: such a column reads as NULL."""
     absent = [name for name in rows.schema.names if rows.column(name).null_count == rows.num_rows]
-    found = names_in_json(path) if absent else set[str]()
+    found = names_in_json(path, spec) if absent else set[str]()
     for name in absent:
         alike = [other for other in sorted(found) if other.lower() == name.lower()]
         if alike and name not in alike:
