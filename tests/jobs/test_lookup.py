@@ -114,7 +114,11 @@ def test_parquet_columns_are_held_against_their_declaration(tmp_path: Path) -> N
         ("k,v,v\na,1,2\n", {"schema": "k STRING, v INT"}, "has several columns 'v'"),
         ("k,v\na,x\n", {"options": {"nullValue": "\ud800"}}, "option nullValue has '\\ud800', half a character"),
         ("k,v\na,x\n", {"options": {"encoding": "punycode"}}, "unknown encoding 'punycode'"),
-        (gzip.compress(b"k,v\na,x\n", mtime=0), {}, "a.csv: is compressed by gzip, and its name does not say so; end it in .gz"),
+        (
+            gzip.compress(b"k,v\na,x\n", mtime=0),
+            {},
+            "a.csv: is compressed by gzip, and its name does not say so; end it in .gz",
+        ),
     ],
 )
 def test_lookup_that_cannot_be_read_is_refused(
