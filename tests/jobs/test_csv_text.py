@@ -15,7 +15,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.streams import rows_of, spec
 
@@ -296,49 +296,6 @@ def test_csv_values_are_those_of_the_table_in_the_guide(
 def test_csv_value_that_is_not_of_its_type_is_refused(tmp_path: Path, kind: str, text: str) -> None:
     with pytest.raises(SchemaMismatchError, match=rf"a\.csv: line 2: column 'a' is declared .*{re.escape(text)}"):
         rows(tmp_path, f",y\n{text},x\n", f"a {kind}, b STRING")
-
-
-_RECORDS = st.lists(
-    st.sampled_from(
-        [
-            '"x",1',
-            '"two\nlines",2',
-            '"r\r\n",3',
-            "plain,4",
-            "#comment",
-            '"say ""hi""",5',
-            '"",6',
-            ",",
-            "",
-            '"\ufeffm",7',
-            "\ufeffm,8",
-        ]
-    ),
-    min_size=1,
-    max_size=6,
-)
-
-
-@pytest.mark.parametrize("header", ["false", "true"])
-@settings(max_examples=150, deadline=None)
-@given(records=_RECORDS, end=st.sampled_from(["\n", "\r\n", "\r"]), has_last_end=st.booleans(), size=st.integers(1, 9))
-@example(['"x",1', '"y",2'], "\r\n", True, 1)
-@example(["#long comment", "a,1"], "\r", False, 3)
-def test_pieces_of_any_size_give_the_rows_of_one_read(
-    header: str, records: list[str], end: str, has_last_end: bool, size: int
-) -> None:
-    """A piece of an end of line alone is the end of the file to Arrow."""
-    data = end.join(records) + (end if has_last_end else "")
-    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        given_options = {"comment": "#", "escape": '"', "header": "false"}
-        whole = rows(Path(folder), f"a,b{end}" * (header == "true") + data, **given_options)
-        patch.setattr(text_stream, "READ_BYTES", size)
-        pieces = rows(Path(folder), f"a,b{end}" * (header == "true") + data, **{**given_options, "header": header})
-    lines = [row for row in csv.reader(io.StringIO(data, newline="")) if row and not row[0].startswith("#")]
-    expected = [(row[0] if row != ["", ""] else None, row[1] or None) for row in lines]
-    if data.startswith("\ufeff") and header == "false":
-        expected[0] = (expected[0][0].removeprefix("\ufeff"), expected[0][1])
-    assert pieces == whole[header == "true" :] == expected
 
 
 @pytest.mark.parametrize("quote", ['"', ""])
