@@ -95,6 +95,12 @@ def test_quoted_numbers_that_are_missing_are_null(tmp_path: Path) -> None:
     assert rows(tmp_path, data, "a STRING, b INT", nullValue="NA") == [(None, None), ("x", 5), (None, None)]
 
 
+def test_quoted_empty_value_of_the_only_column_is_a_row(tmp_path: Path) -> None:
+    assert rows(tmp_path, '1\n""\n\n"2"\n', "a INT") == [(1,), (None,), (2,)]
+    assert rows(tmp_path, '2024-01-01T00:00:00\n""\n', "a TIMESTAMP_NTZ")[1:] == [(None,)]
+    assert rows(tmp_path, 'x\n""\n\n', "a STRING") == [("x",), ("",)]
+
+
 def test_doubled_quotes_are_read_with_any_escape(tmp_path: Path) -> None:
     """DuckDB reads them so, too; Spark, with its own escape, gives the value with all its quotes."""
     assert rows(tmp_path, '"say ""hi""",""\n') == [('say "hi"', "")]

@@ -56,6 +56,7 @@ class _Rows:
         self._declared = declared
         self._names = names
         self._place = place
+        self._quoted_is_value = len(names) > 1 or any(map(_keeps_empty, declared.types))
 
     def of(self, piece: Piece) -> pa.Table:
         """Raises SchemaMismatchError, which names the line."""
@@ -79,7 +80,7 @@ class _Rows:
                 include_columns=declared.names or self._names[:1],
                 null_values=["", self._options.null],
                 strings_can_be_null=True,
-                quoted_strings_can_be_null=False,
+                quoted_strings_can_be_null=not self._quoted_is_value,
             ),
         )
         if not declared.names:
