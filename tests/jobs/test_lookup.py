@@ -111,6 +111,7 @@ def test_parquet_columns_are_held_against_their_declaration(tmp_path: Path) -> N
         ('k,v\n"a,x\n', {}, "line 2: a quoted value has no end"),
         ('k,"v\na,x\n', {}, "line 1: a quoted value has no end"),
         ("k,v\na,1\nb,0x10\n", {"schema": "k STRING, v INT"}, "line 3: column 'v' is declared int32: '0x10' is no whole"),
+        ("k,v,v\na,1,2\n", {}, "has several columns 'v'; write it with a name for each, or declare others in lookup.schema"),
         ("k,v,v\na,1,2\n", {"schema": "k STRING, v INT"}, "has several columns 'v'"),
         ("k,v\na,x\n", {"options": {"nullValue": "\ud800"}}, "option nullValue has '\\ud800', half a character"),
         ("k,v\na,x\n", {"options": {"encoding": "punycode"}}, "unknown encoding 'punycode'"),
@@ -139,4 +140,10 @@ def test_parquet_text_that_is_none_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     path.write_bytes(path.read_bytes().replace(b"zzzz", b"zz\xff\xfe"))
     with pytest.raises(OptionError, match=r"lookup file .*a\.parquet: column 'v' is .* but holds bytes that are no UTF-8"):
+        Lookup.from_options({"file": "a.parquet", "on": "k"}, tmp_path)
+
+
+def test_parquet_lookup_with_a_name_twice_is_refused(tmp_path: Path) -> None:
+    pq.write_table(pa.table([["a"], [1], [2]], names=["k", "v", "v"]), tmp_path / "a.parquet")
+    with pytest.raises(OptionError, match=r"a\.parquet has several columns 'v'; write it with a name for each"):
         Lookup.from_options({"file": "a.parquet", "on": "k"}, tmp_path)
