@@ -15,7 +15,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.streams import rows_of, spec
 
@@ -93,6 +93,12 @@ def test_texts_are_those_that_spark_reads(
 def test_quoted_numbers_that_are_missing_are_null(tmp_path: Path) -> None:
     data = '"NA",""\n"x","5"\n,NA\n'
     assert rows(tmp_path, data, "a STRING, b INT", nullValue="NA") == [(None, None), ("x", 5), (None, None)]
+
+
+def test_quoted_empty_value_of_the_only_column_is_a_row(tmp_path: Path) -> None:
+    assert rows(tmp_path, '1\n""\n\n"2"\n', "a INT") == [(1,), (None,), (2,)]
+    assert rows(tmp_path, '2024-01-01T00:00:00\n""\n', "a TIMESTAMP_NTZ")[1:] == [(None,)]
+    assert rows(tmp_path, 'x\n""\n\n', "a STRING") == [("x",), ("",)]
 
 
 def test_doubled_quotes_are_read_with_any_escape(tmp_path: Path) -> None:
@@ -298,49 +304,6 @@ def test_csv_value_that_is_not_of_its_type_is_refused(tmp_path: Path, kind: str,
         rows(tmp_path, f",y\n{text},x\n", f"a {kind}, b STRING")
 
 
-_RECORDS = st.lists(
-    st.sampled_from(
-        [
-            '"x",1',
-            '"two\nlines",2',
-            '"r\r\n",3',
-            "plain,4",
-            "#comment",
-            '"say ""hi""",5',
-            '"",6',
-            ",",
-            "",
-            '"\ufeffm",7',
-            "\ufeffm,8",
-        ]
-    ),
-    min_size=1,
-    max_size=6,
-)
-
-
-@pytest.mark.parametrize("header", ["false", "true"])
-@settings(max_examples=150, deadline=None)
-@given(records=_RECORDS, end=st.sampled_from(["\n", "\r\n", "\r"]), has_last_end=st.booleans(), size=st.integers(1, 9))
-@example(['"x",1', '"y",2'], "\r\n", True, 1)
-@example(["#long comment", "a,1"], "\r", False, 3)
-def test_pieces_of_any_size_give_the_rows_of_one_read(
-    header: str, records: list[str], end: str, has_last_end: bool, size: int
-) -> None:
-    """A piece of an end of line alone is the end of the file to Arrow."""
-    data = end.join(records) + (end if has_last_end else "")
-    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        given_options = {"comment": "#", "escape": '"', "header": "false"}
-        whole = rows(Path(folder), f"a,b{end}" * (header == "true") + data, **given_options)
-        patch.setattr(text_stream, "READ_BYTES", size)
-        pieces = rows(Path(folder), f"a,b{end}" * (header == "true") + data, **{**given_options, "header": header})
-    lines = [row for row in csv.reader(io.StringIO(data, newline="")) if row and not row[0].startswith("#")]
-    expected = [(row[0] if row != ["", ""] else None, row[1] or None) for row in lines]
-    if data.startswith("\ufeff") and header == "false":
-        expected[0] = (expected[0][0].removeprefix("\ufeff"), expected[0][1])
-    assert pieces == whole[header == "true" :] == expected
-
-
 @pytest.mark.parametrize("quote", ['"', ""])
 def test_value_longer_than_any_block_is_read(tmp_path: Path, quote: str) -> None:
     long = "x" * 20_000_000
@@ -400,3 +363,26 @@ def test_open_quote_in_the_first_line_is_a_finding(tmp_path: Path) -> None:
     (found,) = check(Source("s", "csv", TWO_TEXTS, {"path": str(tmp_path)})).findings
     assert re.search(r"a\.csv: line 1: a quoted value has no end.*options\.quote", found.message)
     assert "correct the schema" not in found.message
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0e-44", Decimal(0)),
+        ("12345e-4", Decimal("1.2345")),
+        ("1.20000000000000000000000000", Decimal("1.2")),
+        (" 15e-1 ", Decimal("1.5")),
+        ("", None),
+    ],
+)
+def test_decimal_with_a_small_exponent_has_all_its_digits(tmp_path: Path, text: str, expected: Decimal | None) -> None:
+    assert rows(tmp_path, f"{text},x\n0.5,1e-30\n", "a DECIMAL(30, 5), b STRING", quote="") == [
+        (expected, "x"),
+        (Decimal("0.5"), "1e-30"),
+    ]
+
+
+@pytest.mark.parametrize("text", ["1e-44", "92425775e-74", "0.000000000000000000000000000000000000000000001", "9" * 256])
+def test_decimal_that_would_become_zero_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(SchemaMismatchError, match=r"line 2: column 'a' is declared decimal128"):
+        rows(tmp_path, f"1,x\n{text},y\n", "a DECIMAL(30, 5), b STRING")

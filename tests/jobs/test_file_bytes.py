@@ -7,6 +7,7 @@ import encodings
 import gzip
 import lzma
 import pkgutil
+import random
 import zlib
 from pathlib import Path
 
@@ -103,6 +104,29 @@ def test_compressed_files_are_read_by_their_suffix(
         assert values(tmp_path / name) == ROWS
     (tmp_path / f"none{suffix}").write_bytes(b"")
     assert values(tmp_path / f"none{suffix}") == []
+
+
+@pytest.mark.parametrize("suffix", COMPRESSED)
+@pytest.mark.parametrize("size", [3, 1 << 20])
+def test_files_of_several_compressed_parts_are_read_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, size: int
+) -> None:
+    monkeypatch.setattr(text_stream, "READ_BYTES", size)
+    path = tmp_path / f"a.csv{suffix}"
+    path.write_bytes(COMPRESSED[suffix] * 3)
+    assert values(path) == ROWS * 3
+    for cut in (COMPRESSED[suffix][:-1], COMPRESSED[suffix] + COMPRESSED[suffix][:-1]):
+        path.write_bytes(cut)
+        with pytest.raises(UnreadableFileError, match=r"cannot be decompressed: .*; write the file again"):
+            values(path)
+
+
+def test_deflated_file_larger_than_its_reads_is_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = b"x" * 1_000_000 + b",1\n" + random.Random(0).randbytes(150_000).hex().encode() + b",2\n"
+    (tmp_path / "a.csv.deflate").write_bytes(zlib.compress(data))
+    for size in (1_000, 1 << 20):
+        monkeypatch.setattr(text_stream, "READ_BYTES", size)
+        assert [len(text) for text, _ in values(tmp_path / "a.csv.deflate")] == [1_000_000, 300_000]
 
 
 @pytest.mark.parametrize(

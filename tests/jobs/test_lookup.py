@@ -111,6 +111,7 @@ def test_parquet_columns_are_held_against_their_declaration(tmp_path: Path) -> N
         ('k,v\n"a,x\n', {}, "line 2: a quoted value has no end"),
         ('k,"v\na,x\n', {}, "line 1: a quoted value has no end"),
         ("k,v\na,1\nb,0x10\n", {"schema": "k STRING, v INT"}, "line 3: column 'v' is declared int32: '0x10' is no whole"),
+        ("k,v,v\na,1,2\n", {}, "has several columns 'v'; write it with a name for each, or declare others in lookup.schema"),
         ("k,v,v\na,1,2\n", {"schema": "k STRING, v INT"}, "has several columns 'v'"),
         ("k,v\na,x\n", {"options": {"nullValue": "\ud800"}}, "option nullValue has '\\ud800', half a character"),
         ("k,v\na,x\n", {"options": {"encoding": "punycode"}}, "unknown encoding 'punycode'"),

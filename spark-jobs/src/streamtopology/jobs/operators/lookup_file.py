@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -102,9 +102,7 @@ def _undeclared(path: Path, spec: SourceSpec) -> pa.Table:
 
 
 def _parquet(path: Path) -> pa.Table:
-    names = pyarrow.parquet.read_schema(path).names
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise SourceError(f"lookup file {path} has several columns {twice[0]!r}; write the file with a name for each")
+    _check_names(pyarrow.parquet.read_schema(path).names, path, "")
     return pyarrow.parquet.read_table(path, coerce_int96_timestamp_unit="us")
 
 
@@ -114,9 +112,15 @@ def _csv(path: Path, spec: SourceSpec) -> pa.Table:
         raise SourceError(f"lookup file {path} has no row with the names of its columns")
     if spec.options["header"].lower() != "true":
         raise SourceError(f"lookup file {path} has no header by its options; name its columns in lookup.schema")
-    unique = [name for name in dict.fromkeys(names) if names.count(name) == 1]
-    texts = _rows(path, spec, pa.schema([(name, pa.string()) for name in unique]))
-    return pa.table({name: unchanged(texts.column(name)) for name in unique})
+    _check_names(names, path, ", or declare others in lookup.schema")
+    texts = _rows(path, spec, pa.schema([(name, pa.string()) for name in names]))
+    return pa.table({name: unchanged(texts.column(name)) for name in names})
+
+
+def _check_names(names: Sequence[str], path: Path, other_remedy: str) -> None:
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise SourceError(f"lookup file {path} has several columns {twice!r}; write it with a name for each{other_remedy}")
 
 
 def unchanged(texts: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -84,24 +84,27 @@ def _begins_deflated(head: bytes) -> bool:
 
 
 class _Deflated:
-    """A file of zlib's format, as Hadoop writes `.deflate`."""
+    """A file of zlib's format, as Hadoop writes `.deflate`: one stream after the other."""
 
     def __init__(self, path: str) -> None:
         self._file = open(path, "rb")  # noqa: SIM115 - `close` closes it
         self._inflater = zlib.decompressobj()
 
     def read(self, size: int, /) -> bytes:
-        while not self._inflater.eof:
-            data = self._inflater.unconsumed_tail or self._file.read(_READ_BYTES)
-            if not data:
-                raise OSError("it ends too early")
+        while True:
+            data = self._inflater.unused_data or self._inflater.unconsumed_tail or self._file.read(_READ_BYTES)
+            if self._inflater.eof:
+                if not data:
+                    return b""
+                self._inflater = zlib.decompressobj()
             try:
                 found = self._inflater.decompress(data, size)
             except zlib.error as error:
                 raise OSError(str(error)) from error
             if found:
                 return found
-        return b""
+            if not data and not self._inflater.eof:
+                raise OSError("it ends too early")
 
     def close(self) -> None:
         self._file.close()

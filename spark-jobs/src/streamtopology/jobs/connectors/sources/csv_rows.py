@@ -15,6 +15,7 @@ import pyarrow.csv as pa_csv
 from streamtopology.jobs.connectors.sources.conform import SchemaMismatchError, conform
 from streamtopology.jobs.connectors.sources.csv_options import CsvOptions
 from streamtopology.jobs.connectors.sources.csv_text import CsvText, Piece, arrow_file, parse_options
+from streamtopology.jobs.connectors.sources.decimals import has_tiny_number
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceSpec
 from streamtopology.jobs.connectors.sources.text_stream import TextStream
 from streamtopology.jobs.connectors.sources.text_values import has_hexadecimal, parsed, parsed_as
@@ -56,6 +57,7 @@ class _Rows:
         self._declared = declared
         self._names = names
         self._place = place
+        self._quoted_is_value = len(names) > 1 or any(map(_keeps_empty, declared.types))
 
     def of(self, piece: Piece) -> pa.Table:
         """Raises SchemaMismatchError, which names the line."""
@@ -66,9 +68,14 @@ class _Rows:
 
     def _converted(self, text: bytes, declared: pa.Schema, place: str) -> pa.Table:
         has_hex = any(map(pa.types.is_integer, declared.types)) and has_hexadecimal(text)
+        has_tiny = any(map(pa.types.is_decimal, declared.types)) and has_tiny_number(text)
+
+        def is_misread(kind: pa.DataType) -> bool:
+            """True if Arrow may make another number of a text."""
+            return (has_hex and pa.types.is_integer(kind)) or (has_tiny and pa.types.is_decimal(kind))
+
         types = {
-            field.name: pa.string() if has_hex and pa.types.is_integer(field.type) else parsed_as(field.type, self._times)
-            for field in declared
+            field.name: pa.string() if is_misread(field.type) else parsed_as(field.type, self._times) for field in declared
         }
         table = pa_csv.read_csv(
             arrow_file(text),
@@ -79,12 +86,12 @@ class _Rows:
                 include_columns=declared.names or self._names[:1],
                 null_values=["", self._options.null],
                 strings_can_be_null=True,
-                quoted_strings_can_be_null=False,
+                quoted_strings_can_be_null=not self._quoted_is_value,
             ),
         )
         if not declared.names:
             return pa.table({"": pa.nulls(table.num_rows)})
-        if has_hex:
+        if has_hex or has_tiny:
             table = _trimmed(table, declared)
         return conform(parsed(_with_empty_texts(table, self._options), declared, place, self._times), declared, place)
 
@@ -144,9 +151,10 @@ def _shown(value: str) -> str:
 
 
 def _trimmed(table: pa.Table, declared: pa.Schema) -> pa.Table:
-    """`table` without spaces around integers that were read as texts: Arrow leaves them out of numbers, too."""
+    """`table` without spaces around numbers that were read as texts: Arrow leaves them out, too."""
     for index, field in enumerate(table.schema):
-        if pa.types.is_integer(declared.field(field.name).type):
+        kind = declared.field(field.name).type
+        if pa.types.is_string(field.type) and (pa.types.is_integer(kind) or pa.types.is_decimal(kind)):
             table = table.set_column(index, field, pc.ascii_trim(table.column(index), " \t"))
     return table
 

@@ -99,7 +99,10 @@ class CsvText:
         self._stream.close()
 
     def _first(self, piece: Piece, number: int) -> tuple[bytes, int]:
-        return self._plain(piece.raw, is_last=True, most=number) if number else (b"", 0)
+        if not number:
+            return b"", 0
+        text, consumed = self._plain(piece.raw, is_last=True, most=number)
+        return _ended(text), consumed
 
     def _next(self, take: Callable[[], tuple[bytes, int]]) -> Piece | None:
         """The next text that `take` finds, if that is more than empty lines; None at the end of the file."""
@@ -109,7 +112,7 @@ class CsvText:
             self._raw = self._raw[consumed:]
             self._line += _line_ends(taken)
             if text := text.lstrip(_ENDS):
-                return Piece(text, taken, line)
+                return Piece(_ended(text), taken, line)
             if not consumed and self._is_ended:
                 return None
             if not consumed:
@@ -196,6 +199,11 @@ def parse_options(options: CsvOptions) -> pa_csv.ParseOptions:
 def arrow_file(text: bytes) -> pa.BufferReader:
     """`text` as a file to Arrow, which takes a byte order mark out of the begin of each: one that is text is written twice."""
     return pa.BufferReader(_MARK + text if text.startswith(_MARK) else text)
+
+
+def _ended(text: bytes) -> bytes:
+    """`text` with an end of its last line: without one, Arrow takes nothing after a quoted value for a quoted text."""
+    return text if text.endswith((b"\n", b"\r")) else text + b"\n"
 
 
 def _code(character: str) -> int:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.json as pa_json
 
 from streamtopology.jobs.connectors.sources.conform import SchemaMismatchError, conform
+from streamtopology.jobs.connectors.sources.decimals import has_tiny_number
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceError, SourceSpec
 from streamtopology.jobs.connectors.sources.json_values import REMEDY, JsonLineError, columns_of_lines
 from streamtopology.jobs.connectors.sources.required_fields import all_nullable
@@ -21,8 +22,6 @@ _BLOCK_BYTES = 8 << 20
 _LONGEST_LINE = 1 << 30
 """Bytes; Arrow's readers count in 32 bits."""
 _BEGIN = re.compile(rb"\s*\{")
-_EXPONENT = rb'-0*(1[89]|[2-9][0-9]|[0-9]{3,9})[\s,}\]"]'
-_TINY = (re.compile(b"e" + _EXPONENT), re.compile(b"E" + _EXPONENT), re.compile(rb"\.[0-9]{22}"))
 _NULL_LINE = re.compile(rb"(?m)^[ \t\r]*null")
 _ROWS_ALONE = pa.schema([("__rows_alone", pa.string())])
 
@@ -79,12 +78,7 @@ def _rows(block: bytes, declared: pa.Schema, with_texts: pa.Schema, times: TimeP
 def _is_for_arrow(block: bytes, declared: pa.Schema) -> bool:
     if any(_holds(pa.types.is_map, kind) for kind in declared.types) or not begins_with_object(block):
         return False
-    return not (any(_holds(pa.types.is_decimal, kind) for kind in declared.types) and _has_tiny_number(block))
-
-
-def _has_tiny_number(block: bytes) -> bool:
-    """True if a number may have digits 39 places behind the point, which Arrow loses: it makes 0 of the DECIMAL 9242e-74."""
-    return any(pattern.search(block) for pattern in _TINY)
+    return not (any(_holds(pa.types.is_decimal, kind) for kind in declared.types) and has_tiny_number(block))
 
 
 def begins_with_object(block: bytes) -> bool:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from decimal import Decimal
 from itertools import accumulate, chain
 from typing import Any
 
@@ -21,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamtopology.jobs.connectors.sources.conform import SchemaMismatchError
+from streamtopology.jobs.connectors.sources.decimals import decimals
 from streamtopology.jobs.connectors.sources.text_values import from_texts
 from streamtopology.jobs.connectors.sources.time_patterns import TimePatterns
 
@@ -38,8 +38,6 @@ _NO_NUMBERS = {
 _WHOLE = re.compile("-?(0|[1-9][0-9]*)")
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _MINUS_ZERO = re.compile(rb"-0[\s,}\]]")
-_DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?")
-_MOST_DIGITS = 38
 _LONG = 4000
 _BOOLEANS = {"true": True, "false": False}
 
@@ -166,23 +164,7 @@ def _floats(values: Sequence[Any], kind: pa.DataType, _times: TimePatterns) -> p
 
 
 def _decimals(values: Sequence[Any], kind: pa.DataType, _times: TimePatterns) -> pa.Array:
-    return pa.array(
-        [None if v is None else _decimal(v, kind.scale) for v in _only(values, int, _MinusZero, _Fraction, str)], kind
-    )
-
-
-def _decimal(text: str | int, scale: int) -> Decimal:
-    """The number of a text. Arrow is not given the texts, of 256 nines it makes -1, nor what it rounds to 0 without a word."""
-    if isinstance(text, int):
-        return Decimal(text)
-    if not _DECIMAL.fullmatch(text):
-        raise ValueError("it is no decimal number")
-    number = Decimal(text)
-    if not number:
-        return Decimal(0)
-    if int(number.as_tuple().exponent) < -scale - _MOST_DIGITS:
-        raise ValueError(f"it has more than {scale} digits after the point")
-    return number
+    return decimals(_only(values, int, _MinusZero, _Fraction, str), kind)
 
 
 def _texts(values: Sequence[Any], kind: pa.DataType, times: TimePatterns) -> pa.Array:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamtopology.jobs.connectors.sources.conform import SchemaMismatchError, parse_timestamps
+from streamtopology.jobs.connectors.sources.decimals import decimals
 from streamtopology.jobs.connectors.sources.time_patterns import TimePatterns
 
 _INTEGER = "^-?[0-9]+$"
@@ -53,6 +54,8 @@ def from_texts(values: pa.Array, declared: pa.DataType, times: TimePatterns) -> 
         return from_base64(values)
     if pa.types.is_integer(declared):
         return integers(values, declared)
+    if pa.types.is_decimal(declared):
+        return _decimals(values, declared)
     if pa.types.is_list(declared):
         items = from_texts(values.values, declared.value_type, times)
         return pa.ListArray.from_arrays(values.offsets, items, type=declared, mask=values.is_null())
@@ -72,6 +75,13 @@ def integers(texts: pa.Array | pa.ChunkedArray, declared: pa.DataType) -> pa.Arr
     if pc.any(others).as_py():
         raise pa.ArrowInvalid(f"{pc.filter(texts, others)[0].as_py()[:40]!r} is no whole number of decimal digits")
     return texts.cast(declared)
+
+
+def _decimals(texts: pa.Array, declared: pa.DataType) -> pa.Array:
+    try:
+        return decimals(texts.to_pylist(), declared)
+    except ValueError as error:
+        raise pa.ArrowInvalid(str(error)) from error
 
 
 def has_hexadecimal(text: bytes) -> bool:
