@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 from support.stages import Flow, manifest
 
 from streamtopology.jobs.errors import TopologyFailed
+from streamtopology.jobs.operators.python_kept import frozen
 from streamtopology.jobs.operators.returned import WrongOutput, WrongValue, as_declared, from_dicts
 
 PAIR = pa.struct({"a": pa.int64(), "b": pa.string()})
@@ -339,6 +341,23 @@ def test_dict_that_is_used_again_is_emitted_as_it_was(
     flow = flow_of(tmp_path, operator)
     flow.batch(s=rows_of((1, 10), (1, 20)))
     assert sorted((row["k"], row["vs"]) for row in flow.published("own").to_pylist()) == sorted(right)
+
+
+@pytest.mark.parametrize(
+    ("declared", "value", "right"),
+    [
+        (pa.list_(pa.int64()), np.ma.array([1, 2], mask=[False, True]), [1, None]),
+        (pa.list_(pa.list_(pa.int8())), np.array([[1, 2], [3, 4]]), [[1, 2], [3, 4]]),
+        (pa.list_(pa.float64()), np.array([0.1], np.float32), [float(np.float32(0.1))]),
+        (pa.list_(pa.timestamp("us")), np.array(["2020-01-01"], "M8[us]"), [dt.datetime(2020, 1, 1)]),
+        (pa.float64(), np.array(1.5), 1.5),
+        (COUNTS, MappingProxyType({"a": np.int8(1)}), [("a", 1)]),
+    ],
+    ids=str,
+)
+def test_array_is_emitted_with_its_mask_and_dimensions(declared: pa.DataType, value: Any, right: Any) -> None:
+    emitted = from_dicts([{"v": frozen(value)}], pa.schema([("v", declared)]), "Own")
+    assert emitted.to_pylist() == [{"v": right}]
 
 
 def test_misspelt_field_of_a_struct_names_its_tuple(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def frozen(value: Any) -> Any:
     if isinstance(value, (list, deque)):
         return list(map(frozen, cast("Iterable[Any]", value)))
     if isinstance(value, np.ndarray):
-        return np.array(value, copy=True)
+        return np.array(value) if value.dtype.kind in "mM" else frozen(value.tolist())  # None where it is masked
     if isinstance(value, (set, bytearray)):
         return cast("set[Any] | bytearray", value).copy()
     return bytes(value) if isinstance(value, memoryview) else value
