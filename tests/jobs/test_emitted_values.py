@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import re
 from collections import deque
 from collections.abc import Mapping
 from decimal import Decimal
@@ -23,6 +24,12 @@ from support.stages import Flow, manifest
 from streamtopology.jobs.errors import TopologyFailed
 from streamtopology.jobs.operators.python_kept import frozen
 from streamtopology.jobs.operators.returned import WrongOutput, WrongValue, as_declared, from_dicts
+
+
+def _named(value: object) -> str:
+    """The name of a case, the same in each process."""
+    return re.sub(r" at 0x[0-9a-f]+", "", ascii(value))
+
 
 PAIR = pa.struct({"a": pa.int64(), "b": pa.string()})
 COUNTS = pa.map_(pa.string(), pa.int64())
@@ -76,7 +83,7 @@ LOST = [
 ]
 
 
-@pytest.mark.parametrize(("declared", "value", "finding"), LOST, ids=str)
+@pytest.mark.parametrize(("declared", "value", "finding"), LOST, ids=_named)
 def test_value_that_would_change_is_refused_with_its_reason(declared: pa.DataType, value: object, finding: str) -> None:
     with pytest.raises(WrongValue, match=r"^Own emits .* as 'v', which its `output` declares as .*[;:] ") as refused:
         from_dicts([{"v": None}, {"v": value}], pa.schema([("v", declared)]), "Own")
@@ -106,7 +113,7 @@ REFUSED_BY_ARROW = [
 ]
 
 
-@pytest.mark.parametrize(("declared", "value"), REFUSED_BY_ARROW, ids=ascii)
+@pytest.mark.parametrize(("declared", "value"), REFUSED_BY_ARROW, ids=_named)
 def test_value_of_another_kind_is_refused_by_name(declared: pa.DataType, value: object) -> None:
     with pytest.raises(WrongValue, match=r"^Own emits .* as 'v', which its `output` declares as"):
         from_dicts([{"v": None}, {"v": value}], pa.schema([("v", declared)]), "Own")
@@ -143,7 +150,7 @@ KEPT = [
 ]
 
 
-@pytest.mark.parametrize(("declared", "value", "right"), KEPT, ids=str)
+@pytest.mark.parametrize(("declared", "value", "right"), KEPT, ids=_named)
 def test_value_that_fits_is_kept(declared: pa.DataType, value: object, right: Any) -> None:
     (row,) = from_dicts([{"v": value}], pa.schema([("v", declared)]), "Own").to_pylist()
     assert (row["v"].replace(tzinfo=None) if isinstance(row["v"], dt.datetime) else row["v"]) == right
@@ -353,7 +360,7 @@ def test_dict_that_is_used_again_is_emitted_as_it_was(
         (pa.float64(), np.array(1.5), 1.5),
         (COUNTS, MappingProxyType({"a": np.int8(1)}), [("a", 1)]),
     ],
-    ids=str,
+    ids=_named,
 )
 def test_array_is_emitted_with_its_mask_and_dimensions(declared: pa.DataType, value: Any, right: Any) -> None:
     emitted = from_dicts([{"v": frozen(value)}], pa.schema([("v", declared)]), "Own")
@@ -404,7 +411,7 @@ SETTLED = [
 ]
 
 
-@pytest.mark.parametrize(("values", "found", "declared"), SETTLED, ids=str)
+@pytest.mark.parametrize(("values", "found", "declared"), SETTLED, ids=_named)
 def test_column_whose_values_fit_is_cast_at_any_depth(values: list[Any], found: pa.DataType, declared: pa.DataType) -> None:
     rows = pa.record_batch({"v": pa.array(values, found)})
     (fitted,) = as_declared(rows, pa.schema([("v", declared)]), "Own")
@@ -427,7 +434,7 @@ UNFIT = [
 ]
 
 
-@pytest.mark.parametrize(("values", "found", "declared"), UNFIT, ids=str)
+@pytest.mark.parametrize(("values", "found", "declared"), UNFIT, ids=_named)
 def test_column_with_a_value_that_does_not_fit_is_refused(values: list[Any], found: pa.DataType, declared: pa.DataType) -> None:
     rows = pa.record_batch({"v": pa.array(values, found)})
     with pytest.raises((WrongOutput, WrongValue), match="Own returns 'v'"):

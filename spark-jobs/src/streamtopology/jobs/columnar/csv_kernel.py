@@ -45,15 +45,10 @@ def plain_records(
             at, written, is_closed = _copy_quoted(data, out, at, written, quote, escape, is_last)
             if not is_closed:
                 return read, kept, NO_END if is_last else 0, opened
-            while at < size and data[at] in (_SPACE, _TAB) and data[at] != separator:
-                at += 1
+            at = _after_blanks(data, at, separator)
             is_alone = column == 0 and (at == size or data[at] != separator)
             is_empty_null = not is_alone and column < keeps_empty.shape[0] and not keeps_empty[column]
-            if _is_null(out[start + 1 : written], null, is_empty_null):
-                written = _move_back(out, start, written)
-            else:
-                out[written] = quote
-                written += 1
+            written = _close(out, start, written, quote, null, is_empty_null)
             if at < size and data[at] != separator and data[at] != _NEWLINE and data[at] != _RETURN:
                 return read, kept, TEXT_AFTER_END, at
         else:
@@ -122,6 +117,22 @@ def _copy_quoted(
             out[written] = data[at]
             at, written = at + 1, written + 1
     return at, written, False
+
+
+@nb.njit(cache=True, nogil=True)
+def _after_blanks(data: np.ndarray, at: int, separator: int) -> int:
+    while at < data.shape[0] and data[at] in (_SPACE, _TAB) and data[at] != separator:
+        at += 1
+    return at
+
+
+@nb.njit(cache=True, nogil=True)
+def _close(out: np.ndarray, start: int, written: int, quote: int, null: np.ndarray, is_empty_null: bool) -> int:
+    """Write the last quote of a value that begins at `start`, or take its first one away if it is NULL. Returns the end."""
+    if _is_null(out[start + 1 : written], null, is_empty_null):
+        return _move_back(out, start, written)
+    out[written] = quote
+    return written + 1
 
 
 @nb.njit(cache=True, nogil=True)
