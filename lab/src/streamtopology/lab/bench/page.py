@@ -1,26 +1,25 @@
 """The cost of the page: the topology of `dataplane`, back to back, while ten readers ask for its figures and while none does.
 
-A reader asks as an open page does: once a second, for the batches that it lacks. All are one process of their own.
+A reader asks as an open page does: once a second, for the batches that it lacks. All are one process of their own, which
+starts before the first batch.
 """
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
-import time
 from typing import Any
-from urllib.request import urlopen
 
 from streamtopology.jobs.observe.history import History
 from streamtopology.jobs.runtime.topology_run import TopologyRun
+from streamtopology.lab.bench import page_readers
 from streamtopology.lab.bench.cluster import TWO_UNLIMITED, announce, cluster_for, fresh_folder, machine, run_topology
 from streamtopology.lab.bench.dataplane import KEYS, ROWS_PER_BATCH, WARM_UP, counting_twice, make_rows
 from streamtopology.lab.bench.figures import figure
+from streamtopology.lab.bench.page_readers import READERS
 
-READERS = 10
-BLOCK = 10
-"""Batches with readers, then as many without; the first two of each are not counted: readers start and end in them."""
+BLOCK = 15
+"""Batches with readers, then as many without; the first two of each are not counted: readers begin and end in them."""
 
 _SKIPPED = 2
 _SETTLED = WARM_UP + BLOCK
@@ -34,24 +33,23 @@ def run(runs: int = 5) -> dict[str, Any]:
     batches = _SETTLED + 2 * runs * BLOCK
     make_rows(folder / "data", batches)
     described = counting_twice("page", folder / "data", TWO_UNLIMITED)
-    readers: list[subprocess.Popen[bytes]] = []
+    command = [sys.executable, "-m", page_readers.__name__]
+    with cluster_for(described, folder) as embedded, subprocess.Popen(command, stdin=subprocess.PIPE, text=True) as readers:
 
-    def watch_in_turns(run: TopologyRun, history: History) -> None:
-        def after_batch(history: History) -> None:
-            wanted = _is_watched(history.totals.batches)
-            if wanted and not readers:
-                readers.append(subprocess.Popen([sys.executable, "-m", __name__, history.address]))
-            elif not wanted and readers:
-                readers.pop().kill()
+        def watch_in_turns(run: TopologyRun, history: History) -> None:
+            sent: list[str] = []
 
-        history.listen(after_batch)
+            def after_batch(history: History) -> None:
+                address = history.address if _is_watched(history.totals.batches) else ""
+                if sent[-1:] != [address] and readers.stdin is not None:
+                    sent.append(address)
+                    readers.stdin.write(f"{address}\n")
+                    readers.stdin.flush()
 
-    with cluster_for(described, folder) as embedded:
-        try:
-            ran = run_topology(embedded, described, folder, batches, watch_in_turns)
-        finally:
-            for reader in readers:
-                reader.kill()
+            history.listen(after_batch)
+
+        ran = run_topology(embedded, described, folder, batches, watch_in_turns)
+        readers.kill()
     rates = [batch.rows / batch.seconds for batch in ran.batches]
     blocks = [rates[start + _SKIPPED : start + BLOCK] for start in range(_SETTLED, batches, BLOCK)]
     means = [sum(block) / len(block) for block in blocks]
@@ -67,18 +65,3 @@ def run(runs: int = 5) -> dict[str, Any]:
 def _is_watched(done: int) -> bool:
     """True if the batch after `done` others has readers."""
     return done >= _SETTLED and (done - _SETTLED) // BLOCK % 2 == 0
-
-
-def read_for_ever(address: str, readers: int, second: float = 1.0) -> None:
-    """Ask as that many open pages do."""
-    known = [-1] * readers
-    while True:
-        started = time.monotonic()
-        for reader in range(readers):
-            with urlopen(f"{address}page.json?since={known[reader]}", timeout=60) as answer:
-                known[reader] = json.load(answer)["batch"]
-        time.sleep(max(0.0, second - (time.monotonic() - started)))
-
-
-if __name__ == "__main__":
-    read_for_ever(sys.argv[1], READERS)
