@@ -29,11 +29,15 @@ from streamtopology.jobs.driver.publisher import Publisher
 from streamtopology.topology import parse
 
 
+class Killed(BaseException):
+    """The end of a process at once."""
+
+
 class Fickle:
     """A sink that takes nothing while something is in its way."""
 
     def __init__(self) -> None:
-        self.in_the_way: Exception | None = None
+        self.in_the_way: BaseException | None = None
         self.batches: dict[int, list[int]] = {}
 
     def publish(self, batch: int, files: Sequence[Path]) -> None:
@@ -72,6 +76,17 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def flow_with(folder: Path, sinks: Mapping[str, Fickle]) -> Flow:
     return Flow(folder, manifest_of(folder, *sinks), sink=lambda name, checkpoint: sinks[name])
+
+
+def killed_at_batch_1(folder: Path) -> tuple[Flow, dict[str, Fickle]]:
+    """A flow whose driver is killed after the commit of batch 1, before sink `a` has it."""
+    sinks = {"a": Fickle(), "b": Fickle()}
+    flow = flow_with(folder, sinks)
+    flow.batch(s=rows_of(1))
+    sinks["a"].in_the_way = Killed()
+    with pytest.raises(Killed):
+        flow.batch(s=rows_of(2, 3))
+    return flow, sinks
 
 
 def stopped_at_batch_1(folder: Path, why: Exception) -> tuple[Flow, dict[str, Fickle], str]:
@@ -177,6 +192,65 @@ def test_sink_that_has_its_batch_again_may_leave(folder: Path) -> None:
     flow.start(manifest_of(folder, "a", "b"))
     flow.start(manifest_of(folder, "b"))
     assert not flow.checkpoint.publications.known()
+
+
+def test_sink_that_leaves_after_a_kill_gets_its_last_batch(folder: Path) -> None:
+    flow, sinks = killed_at_batch_1(folder)
+    sinks["a"].in_the_way = None
+    flow.start(manifest_of(folder, "b"))
+    flow.batch(s=rows_of(4))
+    assert sinks["a"].batches == {0: [1], 1: [2, 3]}
+    assert sinks["b"].batches == {0: [1], 1: [2, 3], 2: [4]}
+
+
+def test_sink_that_leaves_after_a_kill_and_cannot_take_its_last_batch_is_named(folder: Path) -> None:
+    flow, sinks = killed_at_batch_1(folder)
+    sinks["a"].in_the_way = OSError("away")
+    with pytest.raises(SinkError, match=r"sink 'a' is not in the manifest any more, and batch 1 .* cannot take a batch: away"):
+        flow.start(manifest_of(folder, "b"))
+    write_file(folder, "b")
+    assert main(["state", "export-batch", "t.yaml", "--sink", "a", "--to", "out"]) == 0
+    flow.start(manifest_of(folder, "b"))
+    assert exported(folder / "out") == [2, 3]
+
+
+def test_sink_that_leaves_after_an_end_in_order_is_not_asked_again(folder: Path) -> None:
+    sinks = {"a": Fickle(), "b": Fickle()}
+    flow = flow_with(folder, sinks)
+    flow.batch(s=rows_of(1))
+    flow.driver.publisher.close()
+    sinks["a"].in_the_way = OSError("taken down")
+    flow.start(manifest_of(folder, "b"))
+    flow.batch(s=rows_of(2))
+    flow.driver.publisher.close()
+    assert sinks["b"].batches == {0: [1], 1: [2]}
+    assert flow.checkpoint.publications.known() == {f"publications/{n}-1.complete" for n in (0, 1)}
+
+
+def test_end_of_a_run_that_could_not_publish_is_not_complete(folder: Path) -> None:
+    flow, _, _ = stopped_at_batch_1(folder, OSError("never"))
+    flow.driver.publisher.close()
+    assert flow.checkpoint.publications.known() == {"publications/a/1.failed"}
+
+
+def test_tuples_set_aside_before_a_kill_are_kept_when_the_manifest_sets_none_aside_any_more(folder: Path) -> None:
+    given = manifest_of(folder, "a")
+    given["spec"]["operators"][0]["with"]["where"] = "CASE WHEN v < 2 THEN true ELSE error(v::TEXT) END"
+    strict = parse(given)
+    given["spec"]["onBadTuple"] = "deadLetter"
+    flow = Flow(folder, given)
+    flow.batch(s=rows_of(1, 2))
+    Publisher.of(flow.checkpoint, strict).publish_again(flow.last, flow.topology)
+    (letters,) = (folder / "checkpoint/dead-letters").iterdir()
+    assert json.loads(json.loads(letters.read_text())["tuple"]) == {"v": 2}
+
+
+def test_watermark_is_set_after_the_newest_batch_has_reached_a_sink_that_left(folder: Path) -> None:
+    flow, _ = killed_at_batch_1(folder)
+    write_file(folder, "b")
+    assert main(["state", "watermark", "t.yaml", "--set", "1970-01-01T00:00:14Z"]) == 0
+    assert sorted(ds.dataset(folder / "a", format="parquet").to_table()["v"].to_pylist()) == [2, 3]
+    assert flow.checkpoint.last_commit() is not None
 
 
 def test_notes_go_with_the_commits_that_they_are_about(folder: Path) -> None:

@@ -233,7 +233,7 @@ class Flow:
             runner=OneProcess(self),
             checkpoint=self.checkpoint,
             router=self.router,
-            publisher=Publisher(self.checkpoint, {name: self._sink(name) for name in self._sink_names()}),
+            publisher=self._publisher(),
             compaction=self._compaction,
             switching=GradualSwitching(self.checkpoint, self.reported.append),
             watermarks=Watermarks(self.topology.sources),
@@ -326,6 +326,10 @@ class Flow:
         self.slots = tuple(slot for slot in self.slots if slot not in ended)
         for slot in ended:
             self.workers.pop(slot, None)
+
+    def _publisher(self) -> Publisher:
+        sinks = {name: self._sink(name) for name in self._sink_names()}
+        return Publisher(self.checkpoint, sinks, lambda sink: self._sink(sink.name))
 
     def _sink_names(self) -> list[str]:
         dead_letters = [DEAD_LETTERS] if self.topology.on_bad_tuple == "deadLetter" else []

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, cast
@@ -101,7 +102,8 @@ class Life:
         for slot in slot_names(topology):
             self.cluster.start(slot)
         writer = Writer(topology.name, checkpoint.run)
-        publisher = Publisher(checkpoint, {sink.name: self._sink(sink, writer) for sink in topology.sinks})
+        opened = partial(self._sink, writer=writer)
+        publisher = Publisher(checkpoint, {sink.name: opened(sink) for sink in topology.sinks}, opened)
         compaction = Compaction(checkpoint, ports.most_deltas, ports.commits_per_sweep, notify=_nothing)
         driver = Driver(
             runner=SimulatedRunner(self.cluster, ports.loses_shuffle, ports.repeats_task),

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 STRUCK = {
     "kill": "is killed",
+    "kill and edit": "is killed, and the manifest edited,",
     "power": "and all others lose power",
     "no space": "has no space on its disk",
     "requests fail": "finds the bucket failing",

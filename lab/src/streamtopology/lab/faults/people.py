@@ -77,13 +77,14 @@ class People:
                     self._replicas = random.randint(1, _MOST_REPLICAS)
                     life.rescale(self._replicas) if operator is None else operator.change(self.manifest(), random)
                 case "edit":
-                    self._edit(life, random)
+                    self.edit(random)
+                    life.stop(drain=False)
                 case _:
                     life.stop(drain=False)
         except (ValueError, StreamTopologyError) as refusal:
             self.note(f"  refused: {str(refusal)[:120]}")
 
-    def _edit(self, life: Life, random: Random) -> None:
+    def edit(self, random: Random) -> None:
         """Remove an operator, with the sources and sinks that only it needs, or bring all back; that takes a restart."""
         every = self.story.shape.operators
         if len(every) == 1:
@@ -93,7 +94,6 @@ class People:
         self.note(f"  the manifest has {' and '.join(self._operators)} now")
         if self._operator is not None:
             self._operator.change(self.manifest(), random, edited=True)
-        life.stop(drain=False)
 
     def _new_operator(self) -> Operator:
         data = RoutingData(json.dumps(self.manifest()), 1)

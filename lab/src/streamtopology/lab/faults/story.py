@@ -14,7 +14,7 @@ _OPERATIONS = {"driver": 90, "executor": 60, "copier": 40}
 """Operations of a role in a batch, roughly: a fault comes at one of them."""
 
 FAULTS = {
-    "driver": ("kill", "kill", "kill", "no space", "power", "hang", "commit answer lost"),
+    "driver": ("kill", "kill", "kill and edit", "no space", "power", "hang", "commit answer lost"),
     "executor": ("kill", "kill", "hang", "short hang", "lost envelopes", "task twice", "no space"),
     "copier": ("kill", "kill", "hang", "no space"),
 }

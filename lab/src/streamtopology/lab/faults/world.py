@@ -288,6 +288,9 @@ class World:
         match kind:
             case "kill":
                 self._kill(process, random)
+            case "kill and edit":
+                self._people.edit(random)
+                self._kill(process, random)
             case "power":
                 for life in self._lives:
                     for one in (life.process, *life.processes):

@@ -11,6 +11,7 @@ from streamtopology.jobs.columnar.event_times import is_event_time
 from streamtopology.jobs.driver.commit import closed_until
 from streamtopology.jobs.driver.publisher import Publisher
 from streamtopology.jobs.driver.watermarks import END_OF_TIME
+from streamtopology.jobs.plan.as_of import plan_as_of
 from streamtopology.topology import Topology
 
 
@@ -37,7 +38,7 @@ def set_watermark(uri: str, topology: Topology, seconds: float) -> str:
     commit = _newest(checkpoint)
     publisher = Publisher.of(checkpoint, topology)
     try:
-        publisher.publish(commit)
+        publisher.publish_again(commit, plan_as_of(checkpoint, commit).topology)
     finally:
         publisher.close()
     number = commit.batch + 1

@@ -1,7 +1,9 @@
 """Notes on batches that did not reach a sink in the usual way: those that could not be published, and those that were exported.
 
-publications/<sink>/<batch>.failed     the sink could not take the batch, which is committed
-publications/<sink>/<batch>.exported   `streamtopology state export-batch` has put its rows elsewhere: they count as published
+publications/<sink>/<batch>.failed       the sink could not take the batch, which is committed
+publications/<sink>/<batch>.exported     `streamtopology state export-batch` has put its rows elsewhere: they count as published
+
+publications/<batch>-<attempt>.complete  all sinks have the batch: the newest one of a run that ended in order
 
 Of most batches there is no note: they are published after their commit, and again at the next start.
 """
@@ -11,7 +13,7 @@ from __future__ import annotations
 from streamtopology.jobs.checkpoint.store import PARTIAL, Store
 
 FOLDER = "publications"
-_FAILED, _EXPORTED = "failed", "exported"
+_FAILED, _EXPORTED, _COMPLETE = "failed", "exported", ".complete"
 
 
 class Publications:
@@ -24,11 +26,9 @@ class Publications:
         """The paths of all notes."""
         return {path for path in self._store.list(FOLDER) if not path.endswith(PARTIAL)}
 
-    def waiting(self, batch: int) -> list[str]:
-        """The sinks that could not take the batch, and for which it was not exported."""
-        known = self.known()
-        sinks = [path.split("/")[1] for path in sorted(known) if path.endswith(f"/{batch}.{_FAILED}")]
-        return [sink for sink in sinks if _path(sink, batch, _EXPORTED) not in known]
+    def are_noted(self) -> bool:
+        """True if there are notes on sinks: any batch could not be published to one of them, or was exported."""
+        return any(not path.endswith(_COMPLETE) for path in self.known())
 
     def has_failed(self, sink: str, batch: int) -> bool:
         return self._store.exists(_path(sink, batch, _FAILED))
@@ -49,6 +49,18 @@ class Publications:
     def exported(self, sink: str, batch: int, place: str) -> None:
         """Note that the rows of the batch are in `place`, so that the sink does not get them."""
         self._store.create(_path(sink, batch, _EXPORTED), place.encode("utf-8", "surrogateescape"))
+
+    def is_complete(self, batch: int, attempt: int) -> bool:
+        """True if a run has noted that all its sinks have what this attempt at the batch made."""
+        return self._store.exists(_complete_path(batch, attempt))
+
+    def complete(self, batch: int, attempt: int) -> None:
+        """Note that all sinks have what this attempt at the batch made."""
+        self._store.create(_complete_path(batch, attempt), b"")
+
+
+def _complete_path(batch: int, attempt: int) -> str:
+    return f"{FOLDER}/{batch}-{attempt}{_COMPLETE}"
 
 
 def _path(sink: str, batch: int, note: str) -> str:

@@ -81,7 +81,7 @@ class Driver:
             self.watermarks.restore(commit.max_event_times, commit.watermark_after, closed_until(commit, attempts))
             for record in attempts:
                 self.progress.knowledge.restore(record.chooser_loads)
-            self.publisher.publish(commit)
+            self.publisher.publish_again(commit, plan.topology)
         return commit
 
     @property

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 
 import pyarrow as pa
 
@@ -11,6 +11,7 @@ from streamtopology.jobs.checkpoint import Checkpoint, CheckpointError, CommitRe
 from streamtopology.jobs.connectors.sinks import Sink, SinkError, Writer, open_sink
 from streamtopology.jobs.connectors.sinks.dead_letters import DEAD_LETTERS, DeadLetters
 from streamtopology.jobs.failpoints import passing
+from streamtopology.topology import Sink as SinkSpec
 from streamtopology.topology import Topology
 
 _CANNOT_TAKE = (SinkError, OSError, pa.ArrowException, ValueError, TypeError, LookupError)
@@ -19,43 +20,68 @@ _CANNOT_TAKE = (SinkError, OSError, pa.ArrowException, ValueError, TypeError, Lo
 class Publisher:
     """Publishes the files that a commit names. Each sink makes a batch visible once, however often it is published."""
 
-    def __init__(self, checkpoint: Checkpoint, sinks: Mapping[str, Sink]) -> None:
+    def __init__(self, checkpoint: Checkpoint, sinks: Mapping[str, Sink], opened: Callable[[SinkSpec], Sink]) -> None:
         self._checkpoint = checkpoint
         self._sinks = dict(sinks)
-        self._notes: set[str] | None = None  # of any batch and sink; None: not looked for yet
+        self._opened = opened
+        self._has_notes = False  # on any batch and sink
+        self._complete: CommitRecord | None = None
 
     @staticmethod
     def of(checkpoint: Checkpoint, topology: Topology) -> Publisher:
-        """The publisher to the sinks of `topology`, and to the dead letters if it sets tuples aside. Raises SinkError."""
+        """The publisher to the sinks of `topology`, and to the dead letters. Raises SinkError."""
         writer = Writer(topology.name, checkpoint.run)
-        sinks: dict[str, Sink] = {}
-        for sink in topology.sinks:
+
+        def opened(sink: SinkSpec) -> Sink:
             with _named(sink.name, "cannot be opened"):
-                sinks[sink.name] = open_sink(sink, writer)
-        if topology.on_bad_tuple == "deadLetter":
-            sinks[DEAD_LETTERS] = DeadLetters(checkpoint.keep)
-        return Publisher(checkpoint, sinks)
+                return open_sink(sink, writer)
+
+        sinks = {sink.name: opened(sink) for sink in topology.sinks}
+        return Publisher(checkpoint, {**sinks, DEAD_LETTERS: DeadLetters(checkpoint.keep)}, opened)
+
+    def publish_again(self, commit: CommitRecord, former: Topology) -> None:
+        """Publish the newest commit of a former run, made under `former`, which may have been killed before it did.
+
+        Sinks that the manifest has lost since get it, too: no later run knows of them. Raises SinkError.
+        """
+        publications = self._checkpoint.publications
+        self._has_notes = publications.are_noted()  # later ones are of this process: nobody exports while a topology runs
+        if not publications.is_complete(commit.batch, commit.attempt):
+            for sink in former.sinks:
+                if sink.name not in self._sinks and commit.outputs.get(sink.name):
+                    self._publish_to_lost(commit, sink)
+        self.publish(commit)
 
     def publish(self, commit: CommitRecord) -> None:
         """Publish a batch to each sink, but for those that it was exported for. Raises SinkError, which names the ways out.
 
         The other sinks get the batch first: one that fails for good holds nobody else up.
         """
-        if self._notes is None:  # later ones are of this process: nobody exports while a topology runs
-            self._notes = self._checkpoint.publications.known()
-            self._refuse_lost_sinks(commit)
-        failure: SinkError | None = None
+        failures: dict[str, SinkError] = {}
         for name, sink in self._sinks.items():
             try:
                 self._publish(commit, name, sink)
             except SinkError as error:
-                failure = failure or error
-        if failure is not None:
-            raise failure
+                failures[name] = error
+        self._complete = None if failures else commit
+        if failures:
+            name, error = next(iter(failures.items()))
+            raise SinkError(_with_ways_out(error, name, commit.batch)) from error
+
+    def _publish_to_lost(self, commit: CommitRecord, spec: SinkSpec) -> None:
+        try:
+            with closing(self._opened(spec)) as sink:
+                self._publish(commit, spec.name, sink)
+        except SinkError as error:
+            raise SinkError(
+                f"sink {spec.name!r} is not in the manifest any more, and batch {commit.batch} is committed for it and may not "
+                f"be published: {error}. Put it back, or move its rows to a folder with `streamtopology state export-batch "
+                f"MANIFEST --sink {spec.name} --to FOLDER`"
+            ) from error
 
     def _publish(self, commit: CommitRecord, name: str, sink: Sink) -> None:
         publications = self._checkpoint.publications
-        if self._notes and publications.exported_to(name, commit.batch) is not None:
+        if self._has_notes and publications.exported_to(name, commit.batch) is not None:
             return
         try:
             with self._checkpoint.at_hand(commit.outputs.get(name, ())) as staged, _named(name, "cannot take a batch"):
@@ -65,24 +91,17 @@ class Publisher:
         except SinkError as error:
             with suppress(CheckpointError):  # the disk may be full for both
                 publications.failed(name, commit.batch, str(error))
-                self._notes = {*(self._notes or ()), name}
-            raise SinkError(_with_ways_out(error, name, commit.batch)) from error
-        if self._notes and publications.has_failed(name, commit.batch):
+                self._has_notes = True
+            raise
+        if self._has_notes and publications.has_failed(name, commit.batch):
             publications.published(name, commit.batch)
 
-    def _refuse_lost_sinks(self, commit: CommitRecord) -> None:
-        """Refuse a manifest without a sink that could not take the newest batch: its rows would be lost."""
-        for name in self._checkpoint.publications.waiting(commit.batch) if self._notes else ():
-            if name not in self._sinks:
-                raise SinkError(
-                    f"sink {name!r} is not in the manifest any more, and batch {commit.batch} is committed for it and not "
-                    "published: put it back, or move its rows to a folder with `streamtopology state export-batch MANIFEST "
-                    f"--sink {name} --to FOLDER`"
-                )
-
     def close(self) -> None:
+        """Close all sinks, and note that each has the newest batch, if that is so: those that leave need not be asked again."""
         for sink in self._sinks.values():
             sink.close()
+        if self._complete is not None:
+            self._checkpoint.publications.complete(self._complete.batch, self._complete.attempt)
 
 
 @contextmanager
