@@ -233,7 +233,7 @@ def test_end_of_a_run_that_could_not_publish_is_not_complete(folder: Path) -> No
     assert flow.checkpoint.publications.known() == {"publications/a/1.failed"}
 
 
-def test_tuples_set_aside_before_a_kill_are_kept_when_the_manifest_sets_none_aside_any_more(folder: Path) -> None:
+def test_dead_letters_of_a_killed_run_are_kept_whatever_the_next_manifest(folder: Path) -> None:
     given = manifest_of(folder, "a")
     given["spec"]["operators"][0]["with"]["where"] = "CASE WHEN v < 2 THEN true ELSE error(v::TEXT) END"
     strict = parse(given)
