@@ -8,15 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from streamtopology.contract import page
 from streamtopology.contract.page import PAGE_VERSION, Page, VerdictState
 from streamtopology.contract.wire_values import wire_name
-from streamtopology.jobs.observe import http_page
+from streamtopology.jobs.observe import http_server
 from streamtopology.jobs.observe.page_state import MOST_BATCHES
 
-FOLDER = Path(http_page.__file__).parent / "page"
-SCRIPTS = {file.name: file.read_text() for file in FOLDER.glob("*.js")}
+FOLDER = Path(http_server.__file__).parent / "page"
+LOOK = Path(page.__file__).parent / "look"
+SCRIPTS = {file.name: file.read_text() for folder in (FOLDER, LOOK) for file in folder.glob("*.js")}
 MARKUP = (FOLDER / "index.html").read_text()
-STYLE = (FOLDER / "page.css").read_text()
+STYLE = (FOLDER / "page.css").read_text() + (LOOK / "look.css").read_text()
 
 
 @pytest.mark.parametrize("name", SCRIPTS)

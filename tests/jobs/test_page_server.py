@@ -16,19 +16,22 @@ from prometheus_client import CollectorRegistry
 from support.histories import run
 from support.page_histories import FLIGHTS, HOSTILE, flights, many, recorded, standing_of
 
+from streamtopology.contract import page_http
 from streamtopology.contract.environment import PAGE_HOSTS
 from streamtopology.contract.page import read_page
-from streamtopology.jobs.observe import http_page
+from streamtopology.contract.page_http import HEADERS
+from streamtopology.jobs.observe import http_server
 from streamtopology.jobs.observe.history import History
-from streamtopology.jobs.observe.http_page import HEADERS, page_files
-from streamtopology.jobs.observe.http_server import StatusServer
+from streamtopology.jobs.observe.http_server import StatusServer, driver_page
 from streamtopology.jobs.observe.page_record import PageRecord
 from streamtopology.jobs.observe.stats import build_stats
 from streamtopology.jobs.pods.environment import DriverEnvironment
 from streamtopology.topology import parse, problems_in_pods
 
 MOST_BYTES = 150_000
-SOURCE = Path(http_page.__file__).parent / "page"
+SOURCE = Path(http_server.__file__).parent / "page"
+LOOK = Path(page_http.__file__).parent / "look"
+SCRIPTS = [file for folder in (SOURCE, LOOK) for file in folder.glob("*.js")]
 
 
 def serving(record: PageRecord, history: History) -> StatusServer:
@@ -62,13 +65,13 @@ def ask(server: StatusServer, path: str, method: str = "GET", **headers: str | N
     return answer, body
 
 
-@pytest.mark.parametrize("path", ["/", "/page.css", "/page.js", "/timeline.js", "/page.json"])
+@pytest.mark.parametrize("path", ["/", "/page.css", "/look.css", "/page.js", "/dom.js", "/page.json"])
 def test_page_is_served_with_a_strict_policy(server: StatusServer, path: str):
     answer, body = ask(server, path)
     assert answer.status == 200
     assert {name: answer.headers[name] for name in HEADERS} == HEADERS
     assert "unsafe" not in HEADERS["Content-Security-Policy"]
-    kinds = {"/": "text/html", "/page.css": "text/css", "/page.json": "application/json"}
+    kinds = {"/": "text/html", "/page.css": "text/css", "/look.css": "text/css", "/page.json": "application/json"}
     assert answer.headers["Content-Type"].split(";")[0] == kinds.get(path, "text/javascript")
     assert int(answer.headers["Content-Length"]) == len(body)
 
@@ -76,8 +79,8 @@ def test_page_is_served_with_a_strict_policy(server: StatusServer, path: str):
 def test_page_asks_for_served_files_by_relative_addresses_alone(server: StatusServer):
     _, markup = ask(server, "/")
     links = re.findall(r'(?:src|href)="([^"]*)"', markup.decode())
-    scripts = [name for file in SOURCE.glob("*.js") for name in re.findall(r"from '([^']*)'", file.read_text())]
-    assert {"page.css", "page.js"} <= set(links)
+    scripts = [name for file in SCRIPTS for name in re.findall(r"from '([^']*)'", file.read_text())]
+    assert {"look.css", "page.css", "page.js"} <= set(links)
     for link in [*links, *scripts]:
         if not link.startswith(("#", "data:,")):
             assert not urlsplit(link).scheme, link
@@ -87,8 +90,8 @@ def test_page_asks_for_served_files_by_relative_addresses_alone(server: StatusSe
 
 
 def test_page_is_small():
-    assert sum(len(file.body) for file in page_files().values()) <= MOST_BYTES
-    assert len(page_files()) == len(list(SOURCE.iterdir()))
+    assert sum(len(file.body) for file in driver_page().values()) <= MOST_BYTES
+    assert len(driver_page()) == len([*SOURCE.iterdir(), *LOOK.iterdir()])
 
 
 def test_source_of_the_page_parses_no_text_as_markup():
@@ -96,14 +99,15 @@ def test_source_of_the_page_parses_no_text_as_markup():
         *("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "DOMParser", "createContextualFragment", "srcdoc"),
         *("eval(", "new Function", "setTimeout('", "javascript:", "http://", "https://", "localStorage", "cookie"),
     )
-    for file in SOURCE.glob("*.js"):
+    for file in SCRIPTS:
         text = file.read_text().replace("http://www.w3.org/2000/svg", "")
         assert [word for word in forbidden if word in text] == [], file.name
         assert "setAttribute('style'" not in text
     markup = (SOURCE / "index.html").read_text()
     assert re.findall(r"\s(?:on\w+|style)=|<style|<script>", markup) == []
-    assert "@import" not in (SOURCE / "page.css").read_text()
-    assert "url(" not in (SOURCE / "page.css").read_text()
+    for style in (SOURCE / "page.css", LOOK / "look.css"):
+        assert "@import" not in style.read_text()
+        assert "url(" not in style.read_text()
 
 
 def test_value_has_the_batches_that_the_page_lacks(server: StatusServer):

@@ -9,6 +9,7 @@ import aiohttp
 
 from streamtopology.k8s.io.health import STUCK_SECONDS, Health
 from streamtopology.k8s.io.metrics import Metrics
+from streamtopology.k8s.io.page_app import Listed
 from streamtopology.k8s.io.queue import Key, Queue
 from streamtopology.k8s.io.serving import serving
 from streamtopology.k8s.settings import Settings
@@ -56,7 +57,9 @@ def test_probes_answer_what_the_health_is() -> None:
         health = Health()
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
-        async with serving(Metrics(), Settings(probe_port=port, metrics_port=0), health), aiohttp.ClientSession() as session:
+        listed = Listed(Clock())
+        settings = Settings(probe_port=port, metrics_port=0)
+        async with serving(Metrics(), settings, health, listed), aiohttp.ClientSession() as session:
 
             async def status(path: str) -> int:
                 async with session.get(f"http://127.0.0.1:{port}{path}") as answer:

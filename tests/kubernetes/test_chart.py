@@ -78,7 +78,11 @@ EVERY_POD_OPTION = {
     "priorityClassName": "system-cluster-critical",
     "extraEnv": [{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}],
     "serviceAccount": {"annotations": {"iam.example.com/role": "none"}},
-    "networkPolicy": {"metricsFrom": [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}]},
+    "networkPolicy": {
+        "metricsFrom": [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}],
+        "pageFrom": [{"namespaceSelector": {"matchLabels": {"name": "ingress"}}}],
+    },
+    "page": {"enabled": True, "hosts": ["stopo.example.com"]},
 }  # fmt: skip
 
 
@@ -111,11 +115,25 @@ def test_lint_has_nothing_to_say():
         ("disruptionBudget=maybe", "disruptionBudget"),
         ("nodeLossSeconds=-1", "nodeLossSeconds"),
         ("podUser=0", "podUser"),
+        ("page.hosts={https://stopo.example.com}", "hosts"),
     ],
 )
 def test_a_wrong_value_is_refused_by_its_name(wrong: str, output: str):
     with pytest.raises(ProcessFailed, match=output):
         render("--set", wrong)
+
+
+def test_page_is_off_by_default_and_has_a_port_and_a_service_if_asked_for():
+    assert all(made["kind"] != "Service" for made in rendered("--skip-tests"))
+    asked = rendered("--skip-tests", "--set", "page.enabled=true", "--set", "page.hosts={a.example}")
+    made = {one["kind"]: one for one in asked}
+    (container,) = made["Deployment"]["spec"]["template"]["spec"]["containers"]
+    environment = {one["name"]: one.get("value") for one in container["env"]}
+    port = next(one["containerPort"] for one in container["ports"] if one["name"] == "page")
+    assert environment["STREAMTOPOLOGY_PAGE_PORT"] == str(port)
+    assert environment["STREAMTOPOLOGY_PAGE_HOSTS"] == "a.example"
+    assert made["Service"]["spec"]["ports"] == [{"name": "page", "port": 80, "targetPort": "page"}]
+    assert any(rule["ports"][0]["port"] == "page" for rule in made["NetworkPolicy"]["spec"]["ingress"])
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +173,15 @@ def test_every_option_reaches_the_pod(tmp_path: Path):
     variables = {each["name"]: each.get("value") for each in container["env"]}
     settings = read_settings(container["args"][1:], {name: value for name, value in variables.items() if value})
     spark = "registry.example.com:5000/team/streamtopology/spark:next"
-    expected = Settings(image=spark, identity=settings.identity, log_level="DEBUG", workers=4, upgrade_seconds=300)
+    expected = Settings(
+        image=spark,
+        identity=settings.identity,
+        log_level="DEBUG",
+        workers=4,
+        upgrade_seconds=300,
+        page_port=8081,
+        page_hosts=("stopo.example.com",),
+    )
     assert settings == expected
     test = only(made, "Pod", "streamtopology-test")
     for name in ("image", "imagePullPolicy", "securityContext"):

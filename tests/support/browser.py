@@ -69,7 +69,7 @@ class Tab:
             self.faults.append(f"it asked for {request.url}")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # not longer: while it runs, playwright's event loop is this thread's, and no test has another
 def browser() -> Iterator[Browser]:
     path = shutil.which("chromium")
     if path is None:

@@ -21,6 +21,7 @@ from streamtopology.k8s.io.cache import Cache
 from streamtopology.k8s.io.health import Health
 from streamtopology.k8s.io.metrics import Metrics
 from streamtopology.k8s.io.not_created import NotCreated
+from streamtopology.k8s.io.page_app import Listed
 from streamtopology.k8s.io.queue import Queue
 from streamtopology.k8s.io.reconciler import Reconciler
 from streamtopology.k8s.io.scrape import Scraper
@@ -36,16 +37,16 @@ WATCHED = (*(kind for kind in names.OWNED if kind != names.SECRET), names.POD)
 
 async def run(access: Configuration, settings: Settings) -> None:
     """Run until SIGTERM or SIGINT. LeaseLostError: another replica leads now."""
-    metrics, health = Metrics(), Health()
-    async with serving(metrics, settings, health):
+    metrics, health, listed = Metrics(), Health(), Listed(time.time)
+    async with serving(metrics, settings, health, listed):
         if not settings.leader_election:
-            await _operate_and_plan(access, settings, metrics, health, always)
+            await _operate_and_plan(access, settings, metrics, health, listed, always)
             return
 
         async def work(leads: Callable[[], bool]) -> None:
             log.info("%s leads", settings.identity)
             metrics.leading.set(1)
-            await _operate_and_plan(access, settings, metrics, health, leads)
+            await _operate_and_plan(access, settings, metrics, health, listed, leads)
 
         log.info("%s waits for the lease %s/%s", settings.identity, settings.namespace, leader.LEASE_NAME)
         async with ApiClient(access) as client:  # of its own: renewing waits for no other call's connection
@@ -53,10 +54,10 @@ async def run(access: Configuration, settings: Settings) -> None:
 
 
 async def _operate_and_plan(
-    access: Configuration, settings: Settings, metrics: Metrics, health: Health, leads: Callable[[], bool]
+    access: Configuration, settings: Settings, metrics: Metrics, health: Health, listed: Listed, leads: Callable[[], bool]
 ) -> None:
     with PlanningProcess() as planner:
-        await operate(access, settings, metrics, planner, time.time, leads, health)
+        await operate(access, settings, metrics, planner, time.time, leads, health, listed)
 
 
 async def operate(
@@ -67,8 +68,10 @@ async def operate(
     clock: Callable[[], float],
     leads: Callable[[], bool] = always,
     health: Health | None = None,
+    listed: Listed | None = None,
 ) -> None:
-    """Reconcile topologies until kopf ends, on SIGTERM or SIGINT. `clock`: seconds since 1970; `health`: for the kubelet.
+    """Reconcile topologies until kopf ends, on SIGTERM or SIGINT. `clock`: seconds since 1970; `health`: for the kubelet,
+    `listed`: for the page.
 
     `leads`: True while this replica may write; when it may not, its process is about to end.
     """
@@ -85,6 +88,8 @@ async def operate(
         api, watched = Api(client, may_write=leads), Api(watching)
         scraper = Scraper(session, planner, queue.add, clock)
         reconciler = Reconciler(Applier(api, cache), cache, NotCreated(api, clock), scraper, queue, settings, metrics, clock)
+        if listed is not None:
+            listed.follow(reconciler.manifests)
         others = [
             asyncio.create_task(cache.follow(watched, kind, namespace), name=f"watch {kind.plural}")
             for kind in WATCHED

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from streamtopology.contract.environment import LOG_FORMAT, LOG_FORMATS
+from streamtopology.contract.environment import LOG_FORMAT, LOG_FORMATS, PAGE_HOSTS, hosts_in
 from streamtopology.contract.pods import USER
 
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
@@ -16,7 +16,8 @@ LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 @dataclass(frozen=True)
 class Settings:
     """`namespaces`: those whose topologies it runs, none means all. `image`: for manifests that name none. `pod_user`: user and
-    group of topologies' pods; None: the platform gives them."""
+    group of topologies' pods; None: the platform gives them. `page_port`: of the page with all topologies; None: there is none.
+    """
 
     namespaces: tuple[str, ...] = ()
     image: str | None = None
@@ -33,6 +34,8 @@ class Settings:
     workers: int = 16
     probe_port: int = 8080
     metrics_port: int = 9091
+    page_port: int | None = None
+    page_hosts: tuple[str, ...] = ()
     log_level: str = "INFO"
     log_format: str = "text"
 
@@ -72,6 +75,10 @@ def _log_level(text: str) -> str:
 
 
 _port = _number(0, 65535)
+
+
+def _port_or_none(text: str) -> int | None:
+    return int(_port(text)) if text else None
 
 
 def _user(text: str) -> int | None:
@@ -115,6 +122,10 @@ _FLAGS = (
     _Flag("workers", "STREAMTOPOLOGY_WORKERS", Settings.workers, _number(1)),
     _Flag("probe-port", "STREAMTOPOLOGY_PROBE_PORT", Settings.probe_port, _port),
     _Flag("metrics-port", "STREAMTOPOLOGY_METRICS_PORT", Settings.metrics_port, _port),
+    _Flag(
+        "page-port", "STREAMTOPOLOGY_PAGE_PORT", None, _port_or_none,
+        help="port of a page with all topologies, which has no authentication; empty: none",
+    ),
     _Flag("log-format", LOG_FORMAT, Settings.log_format, choices=LOG_FORMATS, help="of the operator's own lines"),
     _Flag("log-level", "STREAMTOPOLOGY_LOG_LEVEL", Settings.log_level, _log_level),
 )  # fmt: skip
@@ -143,6 +154,8 @@ def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> S
         workers=given.workers,
         probe_port=given.probe_port,
         metrics_port=given.metrics_port,
+        page_port=given.page_port,
+        page_hosts=hosts_in(environment.get(PAGE_HOSTS, "")),
         log_level=given.log_level,
         log_format=given.log_format,
     )

@@ -52,3 +52,8 @@ def exempt_api_server(environ: MutableMapping[str, str]) -> None:
     known = environ.get("no_proxy") or environ.get("NO_PROXY") or ""
     exempt = ",".join([*filter(None, known.split(",")), environ[API_SERVER_HOST], "kubernetes.default.svc"])
     environ["no_proxy"] = environ["NO_PROXY"] = exempt  # programs differ in the one that they look at
+
+
+def hosts_in(text: str) -> tuple[str, ...]:
+    """The names in a list separated by commas, as `PAGE_HOSTS` has them."""
+    return tuple(filter(None, (name.strip().lower() for name in text.split(","))))

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from streamtopology.contract.conditions import DegradedReason, ReconfiguringReason
@@ -118,6 +118,10 @@ class Reconciler:
 
     def known(self) -> tuple[Key, ...]:
         return tuple(self._manifests)
+
+    def manifests(self) -> Iterable[Object]:
+        """All topologies that are known, with their status."""
+        return self._manifests.values()
 
     async def run(self) -> None:
         """Reconcile until cancelled."""

@@ -1,4 +1,4 @@
-"""The operator's HTTP: `/healthz` and `/readyz` for the kubelet, `/metrics` for Prometheus."""
+"""The operator's HTTP: `/healthz` and `/readyz` for the kubelet, `/metrics` for Prometheus, a page for people if asked for."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from streamtopology.k8s.io.health import Health
 from streamtopology.k8s.io.metrics import Metrics
+from streamtopology.k8s.io.page_app import Listed, page_app
 from streamtopology.k8s.settings import Settings
 
 
 @asynccontextmanager
-async def serving(metrics: Metrics, settings: Settings, health: Health) -> AsyncIterator[None]:
+async def serving(metrics: Metrics, settings: Settings, health: Health, listed: Listed) -> AsyncIterator[None]:
     """Serve while the block runs. Any answer shows that the event loop runs; `health` knows the rest."""
 
     async def healthy(_: web.Request) -> web.Response:
@@ -31,9 +32,12 @@ async def serving(metrics: Metrics, settings: Settings, health: Health) -> Async
     probes.router.add_get("/healthz", healthy)
     probes.router.add_get("/readyz", ready)
     figures.router.add_get("/metrics", measured)
-    runners = [web.AppRunner(app, access_log=None, handle_signals=False) for app in (probes, figures)]
+    served = [(probes, settings.probe_port), (figures, settings.metrics_port)]
+    if settings.page_port is not None:
+        served.append((page_app(listed, settings.page_hosts), settings.page_port))
+    runners = [web.AppRunner(app, access_log=None, handle_signals=False) for app, _ in served]
     try:
-        for runner, port in zip(runners, (settings.probe_port, settings.metrics_port), strict=True):
+        for runner, (_, port) in zip(runners, served, strict=True):
             await runner.setup()
             await web.TCPSite(runner, None, port).start()
         yield

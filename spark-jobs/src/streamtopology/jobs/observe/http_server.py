@@ -23,8 +23,11 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from streamtopology.contract.errors import Unavailable
+from streamtopology.contract.page_http import HEADERS, PageFile, page_files, refusal
 from streamtopology.contract.stats_question import Question
-from streamtopology.jobs.observe.http_page import HEADERS, PAGE, page_files, refusal
+
+PAGE = "/page.json"
+"""The path of the value behind the page."""
 
 LOCAL = "127.0.0.1"
 EVERYWHERE = "0.0.0.0"
@@ -37,6 +40,11 @@ PageOf = Callable[[int], Mapping[str, Any]]
 
 
 _NO_HEADERS: Mapping[str, str] = {}
+
+
+def driver_page() -> Mapping[str, PageFile]:
+    """Path -> file of the page of a running topology."""
+    return page_files("streamtopology.jobs.observe")
 
 
 class AddressError(Unavailable):
@@ -118,19 +126,20 @@ class _PageHandler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         asked = urlsplit(self.path)
-        if asked.path == PAGE or asked.path in page_files():
+        if asked.path == PAGE or asked.path in driver_page():
             self._answer_page(asked.path, asked.query)
         else:
             self._answer_text(HTTPStatus.NOT_FOUND, f"nothing at {asked.path}; there is / with a page for people")
 
     def _answer_page(self, path: str, query: str) -> None:
         """Answer for the page, unless it is asked under a foreign name or by another site."""
-        if refused := refusal(self.headers, self._names):
+        hosts, origins = (self.headers.get_all(name, []) for name in ("Host", "Origin"))
+        if refused := refusal(hosts, origins, self._names):
             self._answer_text(*refused, HEADERS)
         elif path == PAGE:
             self._answer_value(query, lambda asked: self._page(-1 if asked.since is None else asked.since), HEADERS)
         else:
-            file = page_files()[path]
+            file = driver_page()[path]
             self._answer(HTTPStatus.OK, file.content_type, file.body, HEADERS)
 
     def _answer_value(self, query: str, value_of: Stats, headers: Mapping[str, str] = _NO_HEADERS) -> None:
@@ -200,7 +209,7 @@ class _StatusHandler(_PageHandler):
                     self._answer_text(HTTPStatus.OK, "ok")
                 else:
                     self._answer_text(HTTPStatus.SERVICE_UNAVAILABLE, "not ready: no batch has run; see /stats")
-            case path if path == PAGE or path in page_files():
+            case path if path == PAGE or path in driver_page():
                 self._answer_page(path, asked.query)
             case other:
                 self._answer_text(

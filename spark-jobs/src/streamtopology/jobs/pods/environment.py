@@ -36,8 +36,8 @@ class DriverEnvironment:
         """Read the environment. Raises WrongUse with the names of missing variables."""
         values = _needed(environ, variables.TOPOLOGY, variables.NAMESPACE, variables.POD_NAME, variables.POD_IP)
         heap = environ.get(variables.HEAP_MEBIBYTES, str(DEFAULT_DRIVER_HEAP_MEBIBYTES))
-        hosts = (name.strip().lower() for name in environ.get(variables.PAGE_HOSTS, "").split(","))
-        return DriverEnvironment(*values, heap_mebibytes=_mebibytes(heap), page_hosts=tuple(filter(None, hosts)))
+        hosts = variables.hosts_in(environ.get(variables.PAGE_HOSTS, ""))
+        return DriverEnvironment(*values, heap_mebibytes=_mebibytes(heap), page_hosts=hosts)
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,13 @@
-"""The page of a running topology over HTTP: its files, its headers, and the askers that it refuses.
+"""Pages for people over HTTP, of drivers and of the operator: their files, their headers, and the askers that they refuse.
 
 A web page of another site can let its own name lead to this machine (DNS rebinding) and would then read keys of the stream
-as its own data. So the page answers to addresses, to localhost and to names that the user gave. Programs are not refused:
+as its own data. So a page answers to addresses, to localhost and to names that the user gave. Programs are not refused:
 Prometheus, probes and the operator ask for other paths, by names that only the cluster knows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from email.message import Message
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from http import HTTPStatus
 from importlib.resources import files
@@ -17,9 +16,6 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from streamtopology.contract.environment import PAGE_HOSTS
-
-PAGE = "/page.json"
-"""The path of the value behind the page."""
 
 HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -52,10 +48,12 @@ class Refused(NamedTuple):
 
 
 @cache
-def page_files() -> Mapping[str, PageFile]:
-    """Path -> the file served there; the page itself is at `/`."""
+def page_files(package: str) -> Mapping[str, PageFile]:
+    """Path -> the file served there: those in the folder `page` of `package`, the page itself at `/`, and those of the look
+    that all pages share."""
     found: dict[str, PageFile] = {}
-    for file in (files("streamtopology.jobs.observe") / "page").iterdir():
+    shared = files("streamtopology.contract") / "look"
+    for file in (*shared.iterdir(), *(files(package) / "page").iterdir()):
         kind = _TYPES.get(file.name.rpartition(".")[2])
         if kind is not None:
             path = "/" if file.name == _START else f"/{file.name}"
@@ -63,9 +61,11 @@ def page_files() -> Mapping[str, PageFile]:
     return found
 
 
-def refusal(headers: Message, names: Collection[str]) -> Refused | None:
-    """Return why a request for the page with these headers is refused, None if it is not. `names`: hosts the user gave."""
-    hosts = headers.get_all("Host", [])
+def refusal(hosts: Sequence[str], origins: Sequence[str], names: Collection[str]) -> Refused | None:
+    """Return why a request for the page is refused, None if it is not.
+
+    `hosts`, `origins`: the values of its headers Host and Origin; `names`: hosts that the user gave.
+    """
     if len(hosts) != 1 or not _is_own(hosts[0], names):
         asked = ", ".join(hosts)[:_LONGEST_NAME] or "no host"
         return Refused(
@@ -73,7 +73,6 @@ def refusal(headers: Message, names: Collection[str]) -> Refused | None:
             f"the page answers to an address, to localhost and to the names in {PAGE_HOSTS}, not to {asked!r}: "
             "open it by one of these",
         )
-    origins = headers.get_all("Origin", [])
     own = {f"{scheme}://{hosts[0]}".lower() for scheme in ("http", "https")}
     if any(origin.lower() not in own for origin in origins):
         return Refused(HTTPStatus.FORBIDDEN, "the page answers to no other site")
