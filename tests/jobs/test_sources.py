@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,7 +20,13 @@ from pyspark.sql import DataFrame, SparkSession
 from support.streams import Stream, parquet_file, rows_of, spec
 
 from streamtopology.jobs.connectors.sources.assignment import TOLERANCE, assign
-from streamtopology.jobs.connectors.sources.descriptor_stream import DescriptorLog, DescriptorStreamReader, descriptor_stream
+from streamtopology.jobs.connectors.sources.descriptor_stream import (
+    DescriptorLog,
+    DescriptorStreamReader,
+    Planned,
+    Positions,
+    descriptor_stream,
+)
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceError, SourceSpec
 from streamtopology.jobs.connectors.sources.source_tag import untag
 from streamtopology.jobs.connectors.sources.spark_native import load, tagged_union
@@ -339,6 +346,26 @@ def test_descriptors_of_a_batch_are_found_among_sources_of_spark(spark: SparkSes
     query.stop()
     assert query.exception() is None
     assert [Path(Descriptor.from_json(row).path).name for row in seen] == ["0.parquet", "1.parquet"]
+
+
+def test_rows_that_spark_planned_of_a_source_before_it_left_are_read_when_it_is_back(tmp_path: Path) -> None:
+    """Spark has planned the first file of both; the driver is killed before it reads them, and one source leaves."""
+    specs = [replace(spec(tmp_path / name), name=name) for name in ("stays", "leaves")]
+    (tmp_path / "spark" / "offsets").mkdir(parents=True)
+    for given in specs:
+        parquet_file(tmp_path / given.name, "0.parquet", [0], mtime=100)
+    _, end = DescriptorStreamReader(specs, tmp_path / "log").read({})
+    (tmp_path / "spark" / "offsets" / "0").write_text(f"v1\n{{}}\n{json.dumps(end)}")
+
+    def read(sources: list[SourceSpec], start: Positions | None) -> Planned:
+        return DescriptorLog(sources, tmp_path / "log", tmp_path / "spark", position=0).of_batch(0, start)
+
+    alone = read(specs[:1], None)
+    assert [Descriptor.from_json(text).source for text in alone.descriptors] == ["stays"]
+    assert alone.end == {"stays": 1}
+    together = read(specs, alone.end)
+    assert [Descriptor.from_json(text).source for text in together.descriptors] == ["leaves"]
+    assert read(specs[:1], together.end).end == {"stays": 1, "leaves": 1}, "a position that was reached is kept"
 
 
 @pytest.mark.parametrize("round", range(5))

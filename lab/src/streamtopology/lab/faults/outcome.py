@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+NO_END = "no end after"
+"""What is wrong with a history that is given up begins so."""
+
 STRUCK = {
     "kill": "is killed",
     "kill and edit": "is killed, and the manifest edited,",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from streamtopology.lab.faults.outcome import Outcome
+from streamtopology.lab.faults.outcome import NO_END, Outcome
 from streamtopology.lab.faults.record import digest_of_code, open_record
 from streamtopology.lab.faults.shrink import shrunk
 from streamtopology.lab.faults.story import Story
@@ -91,8 +91,9 @@ def played(story: Story, tally: Tally) -> Outcome:
 
 
 def show_story(story: Story, show: Callable[[str], None]) -> None:
-    """Make a failing story short, and show it."""
-    short = shrunk(story, lambda shorter: play(shorter)[0].wrong is not None)
+    """Make a failing story short, and show it. One that ends stays one that ends: without any file there is never an end."""
+    ends = not _is_endless(play(story)[0])
+    short = shrunk(story, lambda shorter: (outcome := play(shorter)[0]).wrong is not None and ends != _is_endless(outcome))
     outcome, _ = play(short)
     shape = short.shape
     show(
@@ -102,3 +103,7 @@ def show_story(story: Story, show: Callable[[str], None]) -> None:
     for line in outcome.journal:
         show(f"  {line}")
     show(f"  in the end: {outcome.wrong}")
+
+
+def _is_endless(outcome: Outcome) -> bool:
+    return outcome.wrong is not None and outcome.wrong.startswith(NO_END)

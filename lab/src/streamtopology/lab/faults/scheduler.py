@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
+from streamtopology.lab.faults.outcome import NO_END
+
 STEP_SECONDS = 0.0005
 MOST_STEPS = 400_000
 CONTESTED = 0.7
@@ -142,7 +144,7 @@ class Scheduler:
         self.now += STEP_SECONDS
         me = self.current
         if self.steps > MOST_STEPS and self.stuck is None:
-            self._give_up(f"no end after {MOST_STEPS:,} steps")
+            self._give_up(f"{NO_END} {MOST_STEPS:,} steps")
         if me.process.frozen_until > self.now or self.random.random() < (CONTESTED if is_contested else self.switching):
             self._switch(me)
         if not me.process.alive:

@@ -28,7 +28,7 @@ from streamtopology.lab.faults.broker import Broker
 from streamtopology.lab.faults.bucket import Bucket
 from streamtopology.lab.faults.disk import FaultyDisk
 from streamtopology.lab.faults.life import Life, Ports
-from streamtopology.lab.faults.outcome import STRUCK, Outcome, Place, kind_of_file
+from streamtopology.lab.faults.outcome import NO_END, STRUCK, Outcome, Place, kind_of_file
 from streamtopology.lab.faults.people import People
 from streamtopology.lab.faults.producer import Producer
 from streamtopology.lab.faults.scheduler import Died, Process, Scheduler
@@ -147,7 +147,7 @@ class World:
                 self._excuses -= 1
                 self.note(f"the run stops: {str(error).partition(';')[0][:150]}")
         if len(self._lives) > MOST_LIVES:
-            self.wrong = f"no end after {MOST_LIVES} starts"
+            self.wrong = f"{NO_END} {MOST_LIVES} starts"
         return self.wrong is not None
 
     def _is_drained(self) -> bool:

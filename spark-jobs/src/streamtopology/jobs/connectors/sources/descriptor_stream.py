@@ -210,15 +210,18 @@ class DescriptorStreamReader(SimpleDataSourceStreamReader, SupportsTriggerAvaila
         end = {name: stream.advance(self._start_of(name, start)) for name, stream in self._streams.items()}
         return self.readBetweenOffsets(start, end), end
 
-    def furthest(self, one: Positions, other: Positions) -> Positions:
-        """The positions at which all is read that is read at either. Those of sources that are not read any more stay."""
+    def furthest(self, one: Positions, planned: Positions) -> Positions:
+        """The positions at which all is read that is read at `one` or is to be read up to `planned`.
+
+        A source that is not read any more stays at `one`: nobody reads what Spark planned of it before it was removed.
+        """
 
         def of(name: str) -> Any:
-            if name in self._streams and name in one and name in other:
-                return self._streams[name].furthest(one[name], other[name])
-            return one[name] if name in one else other[name]
+            if name in one and name in planned and name in self._streams:
+                return self._streams[name].furthest(one[name], planned[name])
+            return one[name] if name in one else planned[name]
 
-        return {name: of(name) for name in {**one, **other}}
+        return {name: of(name) for name in {**one, **planned} if name in one or name in self._streams}
 
     def check(self, start: Positions, end: Positions) -> bool:
         """Take in a change between two positions. Returns True if there was one, and maybe more. Raises SourceError."""
