@@ -348,12 +348,12 @@ def test_descriptors_of_a_batch_are_found_among_sources_of_spark(spark: SparkSes
     assert [Path(Descriptor.from_json(row).path).name for row in seen] == ["0.parquet", "1.parquet"]
 
 
-def test_rows_that_spark_planned_of_a_source_before_it_left_are_read_when_it_is_back(tmp_path: Path) -> None:
+def test_rows_planned_of_a_source_before_it_left_are_read_when_it_is_back(tmp_path: Path) -> None:
     """Spark has planned the first file of both; the driver is killed before it reads them, and one source leaves."""
     specs = [replace(spec(tmp_path / name), name=name) for name in ("stays", "leaves")]
     (tmp_path / "spark" / "offsets").mkdir(parents=True)
-    for given in specs:
-        parquet_file(tmp_path / given.name, "0.parquet", [0], mtime=100)
+    for source in specs:
+        parquet_file(tmp_path / source.name, "0.parquet", [0], mtime=100)
     _, end = DescriptorStreamReader(specs, tmp_path / "log").read({})
     (tmp_path / "spark" / "offsets" / "0").write_text(f"v1\n{{}}\n{json.dumps(end)}")
 

@@ -110,7 +110,7 @@ def has_figures(series: list[dict[str, Any]]) -> bool:
 
 
 def operator_metrics() -> tuple[Metrics, str]:
-    """What an operator serves that has looked at this topology once."""
+    """Serve the metrics of an operator that has looked at a topology once."""
     metrics = Metrics()
     metrics.reconcile_seconds.labels("done").observe(0.01)
     metrics.queue_length.set(0)

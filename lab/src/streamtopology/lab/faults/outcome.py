@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 NO_END = "no end after"
-"""What is wrong with a history that is given up begins so."""
+"""The first words about a history that is given up."""
 
 STRUCK = {
     "kill": "is killed",
