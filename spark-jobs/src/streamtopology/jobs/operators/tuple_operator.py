@@ -15,7 +15,7 @@ from streamtopology.jobs.operators.base import ERRORS_OF_NO_TUPLE, REPETITIONS, 
 from streamtopology.jobs.operators.python_kept import frozen
 from streamtopology.jobs.operators.returned import WrongOutput, from_dicts
 from streamtopology.jobs.state import KeyedState
-from streamtopology.jobs.state.field_values import check
+from streamtopology.jobs.state.field_checks import check
 
 if TYPE_CHECKING:
     from streamtopology.jobs.operators import declared_cost
