@@ -127,7 +127,8 @@ def augmented(code: str) -> Write:
         ("f8", "v[0] = 10**400"),
         ("u8", "v[0] -= 101"), ("u8", "v[0] -= np.uint64(101)"), ("u8", "v[0] = np.uint64(1) - v[0]"), ("i8", "v[0] **= 40"),
         ("i8", "v[0] += np.int64(2**63 - 1)"), ("i1", "v[0] = v[0] + np.int8(27) + np.int8(1)"), ("i1", "v[0] = v.max() + 28"),
-        ("i1", "v[0] = v.take(0) + 28"), ("i1", "v[0] = np.take(v, 0) + 28"), ("i1", "v[:] = (v + 27) + 1"),
+        ("i1", "v[0] = v.take(0) + 28"),
+        ("u8", "v[:] = np.ones(2, np.uint64) - v[0]"), ("i8", "v[:] = v[0] * np.full(2, 2**60)"), ("i1", "v[0] = np.take(v, 0) + 28"), ("i1", "v[:] = (v + 27) + 1"),
         ("i1", "np.copyto(dst=v, src=np.array([300, 1]), casting='unsafe')"), ("i1", "v.flat[0] = np.int64(300)"),
         ("i1", "v.flat = [300, 1]"), ("i1", "np.take([300, 1], [0, 0], out=v)"), ("i1", "v <<= 1"),
         ("i1", "np.left_shift.at(v, [0], 1)"), ("i8", "v <<= 2**40"), ("i1", "np.lcm(v, 99, out=v)"),
@@ -178,6 +179,8 @@ def test_reading_is_numpys() -> None:
     assert (np.argsort(values).tolist(), pa.array(values[[0, 1]]).to_pylist()) == ([1, 2, 0], [3, 1])
     assert (values[0].item(), json.dumps(values[0]), f"{values[0]:03d}", {3: 5}[values[0]]) == (3, "3", "003", 5)
     assert (np.log2(values[1]), values[0] / 2, 2.5 * values[0], np.float32(0.5) + values[0]) == (0, 1.5, 7.5, 3.5)
+    assert values[0] * np.timedelta64(2, "s") == np.timedelta64(6, "s")
+    assert (pow(values[0], 2, 5), values[0] * [7], [5] * values[1], -values[0], 2 ** values[0]) == (4, [7] * 3, [5], -3, 8)
     assert (values.mean(), values.std(), np.median(values), np.bincount(values).tolist()) == (
         2, np.std([3, 1, 2]), 2, [0, 1, 1, 1]
     )  # fmt: skip

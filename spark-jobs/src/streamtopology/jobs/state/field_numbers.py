@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from streamtopology.jobs.state.field_arithmetic import called
+
 _INT64 = np.iinfo(np.int64)
 _UINT64 = np.iinfo(np.uint64)
 
@@ -31,6 +33,13 @@ NUMBERS: Mapping[type, Callable[[Any], Any]] = {
 """Types of numpy's single values -> those whose arithmetic does not wrap round before a value is written back."""
 
 
+_CHECKED: Mapping[Any, np.ufunc] = {
+    operator.__add__: np.add, operator.__sub__: np.subtract, operator.__mul__: np.multiply, operator.__pow__: np.power,
+    operator.__lshift__: np.left_shift, operator.__floordiv__: np.floor_divide,
+}  # fmt: skip
+"""Operators that wrap round in arrays of integers -> numpy's."""
+
+
 def _operand(value: FieldInteger, other: Any) -> Any:
     """`value` for numpy, in a type of 64 bits that holds it and does not make a float of `other`."""
     if value >= 0 and (value > _INT64.max or getattr(other, "dtype", None) == np.uint64):
@@ -38,15 +47,16 @@ def _operand(value: FieldInteger, other: Any) -> Any:
     return np.int64(value) if value >= _INT64.min else int(value)
 
 
-def _both_ways(run: Callable[[Any, Any], Any], plain: Callable[[Any, Any], Any], is_swapped: bool) -> Callable[..., Any]:
-    def method(self: FieldInteger, other: Any) -> Any:
+def _both_ways(run: Callable[[Any, Any], Any], plain: Callable[..., Any], is_swapped: bool) -> Callable[..., Any]:
+    def method(self: FieldInteger, other: Any, *modulo: Any) -> Any:
         if type(other) is not int:
-            if isinstance(other, np.integer):
+            if isinstance(other, np.integer) and not isinstance(other, np.timedelta64):
                 other = int(other)
             elif isinstance(other, (np.generic, np.ndarray)):
-                mine = _operand(self, other)
-                return run(other, mine) if is_swapped else run(mine, other)
-        made = plain(self, other)
+                pair = (other, _operand(self, other)) if is_swapped else (_operand(self, other), other)
+                checked = _CHECKED.get(run) if other.dtype.kind in "iu" else None
+                return run(*pair) if checked is None else called(checked, pair, {}, "(read singly)")
+        made = plain(self, other, *modulo)
         return FieldInteger(made) if type(made) is int else made
 
     return method
