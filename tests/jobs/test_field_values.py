@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import operator
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -11,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from support.stages import Flow, manifest
 
@@ -123,10 +125,26 @@ def augmented(code: str) -> Write:
         ("f4", "v[0] = 1e300"), ("f4", "v[:] = [1.0, -1e300]"), ("f4", "v[0] *= 1e300"), ("f4", "v *= 1e300"),
         ("f4", "v *= np.full(2, 1e300)"), ("f4", "np.add.at(v, [0, 1], 1e300)"), ("f2", "v[0] = 10**6"), ("f8", "v[0] = None"),
         ("f8", "v[0] = 10**400"),
+        ("u8", "v[0] -= 101"), ("u8", "v[0] -= np.uint64(101)"), ("u8", "v[0] = np.uint64(1) - v[0]"), ("i8", "v[0] **= 40"),
+        ("i8", "v[0] += np.int64(2**63 - 1)"), ("i1", "v[0] = v[0] + np.int8(27) + np.int8(1)"), ("i1", "v[0] = v.max() + 28"),
+        ("i1", "v[0] = v.take(0) + 28"),
+        ("u8", "v[:] = np.ones(2, np.uint64) - v[0]"), ("i8", "v[:] = v[0] * np.full(2, 2**60)"),
+        ("i1", "v[0] = np.take(v, 0) + 28"), ("i1", "v[:] = (v + 27) + 1"),
+        ("i1", "np.copyto(dst=v, src=np.array([300, 1]), casting='unsafe')"), ("i1", "v.flat[0] = np.int64(300)"),
+        ("i1", "v.flat = [300, 1]"), ("i1", "np.take([300, 1], [0, 0], out=v)"), ("i1", "v <<= 1"),
+        ("i1", "np.left_shift.at(v, [0], 1)"), ("i8", "v <<= 2**40"), ("i1", "np.lcm(v, 99, out=v)"),
+        ("i1", "v[0] = -128; v[:] = divmod(v, -1)[0]"), ("i1", "v[0] = v @ v"), ("i1", "v[0] = np.dot(v, v)"),
+        ("i1", "v[0] = v.dot(v)"), ("i1", "v[:] = np.convolve(v, v, 'same')"), ("i1", "v[:] = np.einsum('i,i->i', v, v)"),
+        ("i1", "v[:] = np.outer(v, v)[0]"), ("i1", "v[:] = np.multiply.outer(v, v)[0]"), ("i1", "v[0] = np.ptp(v) + 128"),
+        ("i8", "v[:] = 2**62; v[0] = v.sum()"), ("i8", "v[:] = 2**62; v[:] = v.cumsum()"), ("i8", "v[0] = np.prod(v ** 5)"),
+        ("i8", "v[:] = 2**32; v[0] = v @ v"), ("i8", "v[:] = 2**62; v[0] = sum(v)"), ("i1", "np.vecdot(v, v, out=v[0, ...])"),
+        ("f4", "v[:] = 3e38; v[0] = v.sum()"), ("f4", "v[:] = 3e38; v[:] = v.cumsum()"), ("f2", "v[0] = np.dot(v, v * 10)"),
     ],
 )  # fmt: skip
 def test_value_that_a_field_cannot_hold_is_refused(dtype: str, code: str) -> None:
-    with pytest.raises(OverflowError, match=r"state field 'n' is .* and cannot hold .*; declare another dtype"):
+    with pytest.raises(
+        OverflowError, match=r"state field '(n|\(read singly\))'( is|: ).* cannot hold.*; declare another dtype"
+    ):
         augmented(code)(FieldValues.of(np.array([1 if dtype == "?" else 100] * 2, dtype), "n"))
 
 
@@ -141,6 +159,12 @@ def test_value_that_a_field_cannot_hold_is_refused(dtype: str, code: str) -> Non
         ("?", "v[0] = 0", [False, True]), ("?", "v &= False", [False, False]), ("f4", "v[0] = inf", [math.inf, 100.0]),
         ("f8", "v[0] = D('0.5')", [0.5, 100.0]), ("f8", "v *= 1e307", [1e309, 1e309]),
         ("i8", "v += np.array([1, 2])", [101, 102]),
+        ("i8", "v[:] = [v.sum(), v.prod()]", [200, 10_000]), ("i1", "v[:] = v.cumsum() - 100", [0, 100]),
+        ("i1", "v[:] = [v @ [0, 1], np.dot(v, [1, 0])]", [100, 100]),
+        ("u8", "v[0] = np.uint64(2**64 - 1) - v[0]", [2**64 - 101, 100]),
+        ("i1", "v[:] = np.full(2, 3) - v[0]", [-97, -97]), ("i1", "v.flat[0] = 5", [5, 100]),
+        ("i1", "v[v == v[0]] = 7", [7, 7]),
+        ("f4", "v[0] = v.sum() / 3", [np.float32(200 / 3), 100.0]), ("i1", "v[:] = divmod(v, 7)[1]", [2, 2]),
         ("u1", "v[:] = (v.astype(np.uint8) * np.uint8(3))", [44, 44]),  # converted values may wrap
     ],
 )  # fmt: skip
@@ -154,8 +178,30 @@ def test_value_that_a_field_holds_is_written(dtype: str, code: str, right: list[
 def test_reading_is_numpys() -> None:
     values = FieldValues.of(np.array([3, 1, 2], "i1"), "n")
     assert (values.sum(), values.max(), values[values > 1].tolist()) == (6, 3, [3, 2])
-    assert type(values + 1) is type(np.asarray(values)) is type(values.astype(np.int64)) is np.ndarray
+    assert type(values > 1) is type(values / 2) is type(np.asarray(values)) is type(values.astype(np.int64)) is np.ndarray
     assert (np.argsort(values).tolist(), pa.array(values[[0, 1]]).to_pylist()) == ([1, 2, 0], [3, 1])
+    assert (values[0].item(), json.dumps(values[0]), f"{values[0]:03d}", {3: 5}[values[0]]) == (3, "3", "003", 5)
+    assert (np.log2(values[1]), values[0] / 2, 2.5 * values[0], np.float32(0.5) + values[0]) == (0, 1.5, 7.5, 3.5)
+    assert values[0] * np.timedelta64(2, "s") == np.timedelta64(6, "s")
+    assert (pow(values[0], 2, 5), values[0] * [7], [5] * values[1], -values[0], 2 ** values[0]) == (4, [7] * 3, [5], -3, 8)
+    assert (values.mean(), values.std(), np.median(values), np.bincount(values).tolist()) == (
+        2, np.std([3, 1, 2]), 2, [0, 1, 1, 1]
+    )  # fmt: skip
+
+
+SCALARS = {"add", "sub", "mul", "floordiv", "mod", "lt", "le", "eq", "ne", "and_", "or_", "xor"}
+
+
+@given(st.sampled_from(INTEGERS), st.sampled_from(INTEGERS), st.sampled_from(sorted(SCALARS)), st.booleans(), st.data())
+def test_single_integers_are_pythons_next_to_any_of_numpys(
+    dtype: str, other: str, operation: str, is_swapped: bool, data: st.DataObject
+) -> None:
+    one, two = data.draw(near_the_ends(dtype)), data.draw(near_the_ends(other))
+    run = getattr(operator, operation)
+    read, given_ = FieldValues.of(np.array([one], dtype), "n")[0], np.dtype(other).type(two)
+    pair, plain = ((given_, read), (two, one)) if is_swapped else ((read, given_), (one, two))
+    assume(operation not in ("floordiv", "mod") or plain[1])
+    assert run(*pair) == run(*plain)
 
 
 def test_fields_of_one_key_are_checked_whatever_their_shape() -> None:
@@ -196,13 +242,24 @@ class Vectors(Operator):
         slots = state.slots(rows.keys)
         np.add.at(state.column("n"), slots, rows.column("v").to_numpy())
         return pa.record_batch({"k": rows.column("k"), "n": pa.array(state.column("n")[slots])})
+
+
+class OneByOne(Operator):
+    fields = (Field("n", np.int8),)
+    output = COUNTED
+
+    def process(self, rows, state):
+        slots = state.slots(rows.keys)
+        for slot, value in zip(slots, rows.column("v").to_numpy().astype(np.int8)):
+            state.column("n")[slot] += value
+        return pa.record_batch({"k": rows.column("k"), "n": pa.array(state.column("n")[slots])})
 """
 
 
-@pytest.mark.parametrize("operator", ["Shaped", "Vectors"])
-def test_tuple_that_a_field_cannot_hold_is_set_aside(tmp_path: Path, operator: str) -> None:
+@pytest.mark.parametrize("cls", ["Shaped", "Vectors", "OneByOne"])
+def test_tuple_that_a_field_cannot_hold_is_set_aside(tmp_path: Path, cls: str) -> None:
     (tmp_path / "own.py").write_text(OWN)
-    own = {"name": "own", "inputs": ["s"], "grouping": {"policy": "fields", "key": "k"}, "run": f"own.py:{operator}"}
+    own = {"name": "own", "inputs": ["s"], "grouping": {"policy": "fields", "key": "k"}, "run": f"own.py:{cls}"}
     flow = Flow(tmp_path, manifest([own], {"s": "k BIGINT, v BIGINT"}, onBadTuple="deadLetter"))
     flow.batch(s=pa.table({"k": [1, 2, 1], "v": [100, 1, 28]}))
     flow.batch(s=pa.table({"k": [1], "v": [27]}))

@@ -233,6 +233,13 @@ CASTS = [
     (pa.timestamp("us", "Europe/Berlin"), pa.timestamp("us", "UTC"), [1], [1]),
     (pa.large_string(), pa.string(), ["é", None], ["é", None]),
     (pa.dictionary(pa.int8(), pa.string()), pa.string(), ["a", "b"], ["a", "b"]),
+    (pa.dictionary(pa.int8(), pa.int64()), pa.int64(), [5, 3, 5, None], [5, 3, 5, None]),
+    (pa.dictionary(pa.int8(), pa.int64()), pa.dictionary(pa.int32(), pa.int64()), [5, 3], [5, 3]),
+    (pa.dictionary(pa.int8(), pa.string()), pa.string_view(), ["b", "a", None], ["b", "a", None]),
+    (pa.dictionary(pa.int8(), pa.string()), pa.dictionary(pa.int8(), pa.string(), ordered=True), ["b", "a"], ["b", "a"]),
+    (pa.dictionary(pa.int16(), pa.int64()), pa.dictionary(pa.int8(), pa.int64()), list(range(200)), None),
+    (pa.run_end_encoded(pa.int32(), pa.string()), pa.string(), ["b", "b", None], ["b", "b", None]),
+    (pa.run_end_encoded(pa.int32(), pa.int64()), pa.int32(), [2**40], None),
     (pa.null(), pa.string(), [None], [None]),
     (pa.int64(), pa.string(), [1], None),
     (pa.string(), pa.int64(), ["1"], None),
@@ -262,6 +269,25 @@ def test_cast_keeps_every_value_or_is_refused(
     assert repr(
         fitted.column("v").cast(pa.int64()).to_pylist() if pa.types.is_timestamp(declared) else fitted["v"].to_pylist()
     ) == repr(right)
+
+
+LABELS = st.lists(st.sampled_from(["a", "b", "c", None]), min_size=1, max_size=4)
+
+
+@given(st.data(), LABELS, st.sampled_from([pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())]))
+def test_dictionary_arrives_by_its_values_whatever_its_labels(
+    data: st.DataObject, labels: list[str | None], declared: pa.DataType
+) -> None:
+    places = data.draw(st.lists(st.none() | st.integers(0, len(labels) - 1), max_size=5))
+    values = [None if place is None else labels[place] for place in places]
+    column = pa.DictionaryArray.from_arrays(pa.array(places, pa.int8()), pa.array(labels, pa.string()))
+    for rows, kind, right in [
+        (column, declared, values),
+        (pa.StructArray.from_arrays([column], ["a"]), pa.struct({"a": declared}), [{"a": value} for value in values]),
+        (pa.ListArray.from_arrays([0, len(column)], column), pa.list_(declared), [values]),
+    ]:
+        (fitted,) = as_declared(pa.record_batch({"v": rows}), pa.schema([("v", kind)]), "Own")
+        assert (fitted["v"].type, fitted["v"].to_pylist()) == (kind, right)
 
 
 LOST = [

@@ -21,6 +21,7 @@ from duckdb.sqltypes import DuckDBPyType
 
 from streamtopology.contract.errors import InvalidInput
 from streamtopology.jobs.columnar.empty import empty_table
+from streamtopology.jobs.columnar.sql_times import check_of_intervals, finding_of_inputs, finding_of_results, finer_columns
 
 INPUT = "input"
 _SETTINGS = (
@@ -97,11 +98,12 @@ def project(batch: pa.RecordBatch, select: Sequence[str] = (), where: str | None
     if not select:
         return batch if where is None else batch.filter(_mask(batch, where))
     _refuse_one_name_twice(batch.schema, select)
+    _refuse_finer_values(batch, [*select, *([] if where is None else [where])])
     try:
         found = _query(batch, _sql(select, where))
     except duckdb.Error as error:
         raise _named(batch, select, where, error) from error
-    _refuse_more_digits(found, _shown(select, where))
+    _refuse_values_unlike_arrows({INPUT: batch}, found, _sql(select, where), _shown(select, where))
     return found
 
 
@@ -119,6 +121,7 @@ def _output_schema(schema: pa.Schema, select: tuple[str, ...], where: str | None
         if not isinstance(text, str) or not text.strip():
             raise ExpressionError(f"expression {text!r} is not a SQL text")
     _refuse_one_name_twice(schema, [*select, *([] if where is None else [where])])
+    _refuse_finer_types(schema, [*select, *([] if where is None else [where])])
     try:
         _check_row_by_row(empty, select, where)
         if not select:
@@ -137,11 +140,12 @@ def query(tables: Mapping[str, pa.Table | pa.RecordBatch], sql: str) -> pa.Table
     """The result of one SELECT over `tables`, for operators that join. Raises ExpressionError."""
     for table in tables.values():
         _refuse_one_name_twice(table.schema, [sql])
+        _refuse_finer_values(table, [sql])
     try:
         found = _run(tables, sql)
     except duckdb.Error as error:
         raise ExpressionError(f"{_first_line(error)} in {sql}") from error
-    _refuse_more_digits(found, sql)
+    _refuse_values_unlike_arrows(tables, found, sql, sql)
     return found
 
 
@@ -149,6 +153,7 @@ def query_schema(tables: Mapping[str, pa.Table], sql: str) -> pa.Schema:
     """The schema of `query`; refuses aggregates and the like, too. Raises ExpressionError."""
     for table in tables.values():
         _refuse_one_name_twice(table.schema, [sql])
+        _refuse_finer_types(table.schema, [sql])
     try:
         mixing = _mixing_steps(tables, sql, _ACROSS_ROWS)
         if mixing:
@@ -167,15 +172,50 @@ def _refuse_one_name_twice(schema: pa.Schema, expressions: Sequence[str]) -> Non
     if len(by_name) == len(schema.names):
         return
     for text in expressions:
-        named = _LAST_NAME.sub("", text.translate(_FOLDED))
-        takes_all = _ALL_COLUMNS.search(named) is not None
         for name, alike in by_name.items():
-            if len(alike) > 1 and (takes_all or re.search(rf"(?<!\w){re.escape(name)}(?!\w)", named)):
+            if len(alike) > 1 and _names(text, name):
                 raise ExpressionError(
                     f"expression {text!r}: the columns {' and '.join(map(repr, alike))} differ in upper and lower case only, "
                     "which SQL takes for one; declare only one of them, or give them other names before",
                     text,
                 )
+
+
+def _names(expression: str, name: str) -> bool:
+    """True if an expression reads the column whose folded name is `name`, as far as its text shows."""
+    named = _LAST_NAME.sub("", expression.translate(_FOLDED))
+    return _ALL_COLUMNS.search(named) is not None or re.search(rf"(?<!\w){re.escape(name)}(?!\w)", named) is not None
+
+
+def _refuse_finer_types(schema: pa.Schema, expressions: Sequence[str]) -> None:
+    """Raises ExpressionError if an expression reads a column of nanoseconds that SQL would cut off."""
+    for name, finding in finer_columns(schema):
+        for text in expressions:
+            if _names(text, name.translate(_FOLDED)):
+                raise ExpressionError(f"expression {text!r}: {finding}", text)
+
+
+def _refuse_finer_values(rows: pa.RecordBatch | pa.Table, expressions: Sequence[str]) -> None:
+    """Raises ExpressionError if an expression reads an interval that SQL would cut off."""
+    for field in rows.schema:
+        if pa.types.is_interval(field.type):
+            finding = finding_of_inputs(rows.select([field.name]))
+            for text in expressions if finding else ():
+                if _names(text, field.name.translate(_FOLDED)):
+                    raise ExpressionError(f"expression {text!r}: {finding}", text)
+
+
+def _refuse_values_unlike_arrows(
+    tables: Mapping[str, pa.Table | pa.RecordBatch], found: pa.RecordBatch | pa.Table, sql: str, shown: str
+) -> None:
+    """Raises ExpressionError for values of SQL that are others in `found`, or that it has not."""
+    _refuse_more_digits(found, shown)
+    finding = finding_of_results(found)
+    check = check_of_intervals(found.schema, sql)
+    if finding is None and check is not None and _run(tables, check).column("found")[0].as_py():
+        finding = "an interval has more than 292 years in its hours, which Arrow has not; cast it to VARCHAR, or to numbers"
+    if finding is not None:
+        raise ExpressionError(f"{shown}: {finding}")
 
 
 def _refuse_more_digits(found: pa.RecordBatch | pa.Table, shown: str) -> None:
@@ -224,6 +264,7 @@ def _query(batch: pa.RecordBatch, sql: str) -> pa.RecordBatch:
 
 def _mask(batch: pa.RecordBatch, where: str) -> pa.Array:
     _refuse_one_name_twice(batch.schema, [where])
+    _refuse_finer_values(batch, [where])
     try:
         table = _run({INPUT: batch}, f"SELECT CAST(({where}\n) AS BOOLEAN) AS kept\nFROM {INPUT}")
     except duckdb.Error as error:

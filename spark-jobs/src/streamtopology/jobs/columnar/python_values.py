@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import datetime
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -12,19 +14,22 @@ import pyarrow.compute as pc
 
 _UNKNOWN_TO_PYTHON = (OverflowError, ValueError, KeyError)
 """Raised for times out of range, texts that are no UTF-8, and (KeyError) unknown zones and names that are there twice."""
+_DAY = {"s": 86_400, "ms": 86_400 * 10**3, "us": 86_400 * 10**6, "ns": 86_400 * 10**9}
+"""A day in each unit of time."""
 
 
 def python_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     """The values of a column. What Python does not know is a text: a time in ISO 8601, bytes that are no UTF-8 with escapes.
 
-    Python's dates and times are those of the years 1 to 9999, to the microsecond; Arrow's, Spark's and SQL's go further.
+    Python's dates and times are those of the years 1 to 9999, to the microsecond, and its days end before 24:00; Arrow's,
+    Spark's and SQL's go further.
     Texts of files and of operators may be no UTF-8, and their time zones ones that this machine does not know.
 
     >>> python_values(pa.array([0, 4_000_000], pa.date32()))
     [datetime.date(1970, 1, 1), '12921-08-18']
     """
     try:
-        return column.to_pylist()
+        return [_value(scalar) for scalar in column] if _has_other_times(column) else column.to_pylist()
     except _UNKNOWN_TO_PYTHON:
         return [_value(scalar) for scalar in column]
 
@@ -33,6 +38,36 @@ def python_rows(rows: pa.RecordBatch) -> list[dict[str, Any]]:
     """The rows, each as column -> value, as `python_values` gives them."""
     columns = [python_values(column) for column in rows.columns]
     return [dict(zip(rows.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _has_other_times(column: pa.Array | pa.ChunkedArray) -> bool:
+    """True if a time of day may be none of Python's, which Arrow makes another one of: 24:00 or with nanoseconds."""
+    if not pa.types.is_time(column.type):
+        return any(map(pa.types.is_time, _types_in(column.type)))
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    return any(_has_other_ticks(chunk) for chunk in chunks)
+
+
+def _has_other_ticks(times: pa.Array) -> bool:
+    ticks = times.drop_null().view(pa.int32() if times.type.bit_width == 32 else pa.int64()).to_numpy()
+    return bool(len(ticks) and (ticks.max() >= _DAY[times.type.unit] or (times.type.unit == "ns" and (ticks % 1000).any())))
+
+
+def _types_in(kind: pa.DataType) -> Iterator[pa.DataType]:
+    parts = [kind.field(number).type for number in range(kind.num_fields)]
+    for part in [kind.value_type] if isinstance(kind, pa.DictionaryType) else parts:
+        yield part
+        yield from _types_in(part)
+
+
+def _time_of_day(scalar: pa.Scalar) -> datetime.time | str:
+    """One of Python's, or the text of 24:00 and of times with nanoseconds."""
+    nanoseconds = int(scalar.value) * (_DAY["ns"] // _DAY[scalar.type.unit])
+    if nanoseconds < _DAY["ns"] and nanoseconds % 1000 == 0:
+        return scalar.as_py()
+    seconds, part = divmod(nanoseconds, 10**9)
+    digits = f".{part:09d}".rstrip("0").rstrip(".")
+    return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}{digits}"
 
 
 def _value(scalar: pa.Scalar) -> Any:
@@ -47,7 +82,7 @@ def _value(scalar: pa.Scalar) -> Any:
     if isinstance(scalar, pa.DictionaryScalar):
         return _value(scalar.value)
     try:
-        return scalar.as_py()
+        return _time_of_day(scalar) if pa.types.is_time(scalar.type) else scalar.as_py()
     except UnicodeDecodeError:
         return scalar.as_buffer().to_pybytes().decode("utf-8", "backslashreplace")
     except _UNKNOWN_TO_PYTHON:

@@ -47,22 +47,53 @@ REPETITIONS = 3
 class BadTuple(StreamTopologyError):
     """Raised by `process` for tuples that cannot be processed, before it touches the state.
 
-    rows: their positions in the `Rows` given to `process`, an int or int64[b]. reason: why, for people. With
-    `onBadTuple: deadLetter` the other tuples are processed without them, else the run stops and names them.
+    rows: their positions in the `Rows` given to `process`, an int or int64[b] in any order, or a mask, bool[n] of numpy or
+    Arrow, in which NULL counts as false. reason: why, for people. With `onBadTuple: deadLetter` the other tuples are
+    processed without them, else the run stops and names them. Anything else as `rows` ends the run with an OperatorError.
 
     >>> bad = BadTuple([0, 2], "negative duration")
     >>> bad.rows, bad.reason
     (array([0, 2]), 'negative duration')
+    >>> BadTuple(np.array([True, False, True]), "negative duration").places(3)
+    array([0, 2])
     """
 
-    def __init__(self, rows: int | Sequence[int] | np.ndarray, reason: str) -> None:
+    def __init__(self, rows: int | Sequence[int] | np.ndarray | pa.Array | pa.ChunkedArray, reason: str) -> None:
         super().__init__(reason)
-        self.rows = np.atleast_1d(np.asarray(rows, np.int64))
+        given = np.asarray(_without_nulls(rows))
+        self.rows = np.atleast_1d(given if given.size or given.dtype.kind == "b" else given.astype(np.int64))
         self.reason = reason
+
+    def places(self, count: int) -> np.ndarray:
+        """int64[b]: the positions, ascending, each once, among `count` tuples. Raises ValueError for other than positions."""
+        rows = self.rows
+        if rows.ndim != 1:
+            raise ValueError(f"an array of {rows.ndim} dimensions; give it positions in one, as np.flatnonzero(mask)")
+        if rows.dtype.kind == "b":
+            if len(rows) != count:
+                raise ValueError(f"a mask of {len(rows)}; give it one value for each of the {count} tuples")
+            return np.flatnonzero(rows)
+        if rows.dtype.kind not in "iu":
+            raise ValueError(f"{rows.tolist()!r:.60} of type {rows.dtype}; give it positions, whole numbers, or a boolean mask")
+        beyond = rows[(rows < 0) | (rows >= count)]
+        if beyond.size:
+            raise ValueError(f"the position {beyond[0]}; give it positions from 0 to {count - 1}, those of `rows`")
+        return np.unique(rows).astype(np.int64)
+
+
+def _without_nulls(rows: Any) -> Any:
+    """`rows`, in a mask of Arrow false for NULL."""
+    if isinstance(rows, (pa.Array, pa.ChunkedArray)) and pa.types.is_boolean(rows.type):
+        return rows.fill_null(False)
+    return rows
 
 
 class OperatorError(InvalidInput):
     """A class of operators that cannot work, whatever its options; the message says what to change in it."""
+
+
+class UnusableBadTuple(OperatorError):
+    """A BadTuple that does not name tuples: the class is at fault, whatever tuples it gets."""
 
 
 @dataclass(frozen=True)
@@ -289,16 +320,23 @@ class Operator(metaclass=_Checking):
         try:
             emitted = self.process(rows, state)
         except BadTuple as bad:
-            good = np.setdiff1d(np.arange(len(rows)), bad.rows)
-            if not dead_letter or len(good) == len(rows):
+            places = self._places_of(bad, len(rows))
+            if not dead_letter or not len(places):
                 raise
-            self.put_aside(rows, bad.rows, bad.reason)
+            self.put_aside(rows, places, bad.reason)
+            good = np.delete(np.arange(len(rows)), places)
             return self.process(rows.take(good), state) if len(good) else None
         weights = self.tuple_weights(rows)
         if weights is not None and len(rows):
             share = weights / weights.sum() if weights.sum() > 0 else np.full(len(rows), 1 / len(rows))
             self.last_tuple_seconds = share * (time.perf_counter() - started)
         return emitted
+
+    def _places_of(self, bad: BadTuple, count: int) -> np.ndarray:
+        try:
+            return bad.places(count)
+        except ValueError as error:
+            raise UnusableBadTuple(f"{type(self).__name__} raises BadTuple({bad.reason!r:.80}) with {error}") from bad
 
     @property
     def due(self) -> float | None:

@@ -1,11 +1,15 @@
 """Arrow columns of one type as those of another, where every value keeps its meaning, at any depth."""
 
+# pyarrow.compute makes its functions when it is imported, unseen by the type checker.
+# pyright: reportAttributeAccessIssue=false
+
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 _EXACT_IN_A_DOUBLE = 2.0**53
 _MOST_DIGITS = 76
@@ -17,7 +21,7 @@ def may_become(found: pa.DataType, declared: pa.DataType) -> bool:
     """True where a value of type `found` has one meaning as `declared`: numbers, texts, bytes, times of one clock."""
     if found.equals(declared) or pa.types.is_null(found):
         return True
-    if isinstance(found, pa.DictionaryType):
+    if isinstance(found, (pa.DictionaryType, pa.RunEndEncodedType)):
         return may_become(found.value_type, declared)
     if isinstance(declared, pa.DictionaryType):
         return may_become(found, declared.value_type)
@@ -36,10 +40,42 @@ def may_become(found: pa.DataType, declared: pa.DataType) -> bool:
 
 def fitted(values: pa.Array, declared: pa.DataType) -> pa.Array | None:
     """The values as `declared`, to which their type `may_become`; None where one would change. Raises pa.ArrowException."""
+    if isinstance(values, pa.RunEndEncodedArray):
+        values = pc.run_end_decode(values)
     known = values.cast(_leaf_by_leaf(values.type, declared, _known))
     wide = known.cast(_leaf_by_leaf(known.type, declared, _widest))
-    made = wide.cast(declared)
+    made = _encoded(wide, declared) if isinstance(declared, pa.DictionaryType) else wide.cast(declared)
     return made if _equal(made.cast(wide.type), wide, declared) else None
+
+
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """The type of the same values whose rows can be taken one by one: Arrow cannot take those of views and run-ends."""
+    if isinstance(kind, pa.RunEndEncodedType):
+        return plain_type(kind.value_type)
+    return _leaf_by_leaf(kind, kind, _plain_leaf)
+
+
+def _plain_leaf(kind: pa.DataType, _: pa.DataType) -> pa.DataType:
+    if isinstance(kind, pa.DictionaryType):
+        return pa.dictionary(kind.index_type, _plain_leaf(kind.value_type, kind), kind.ordered)
+    if pa.types.is_string_view(kind):
+        return pa.string()
+    return pa.binary() if pa.types.is_binary_view(kind) else kind
+
+
+def can_take_rows(kind: pa.DataType) -> bool:
+    """True if Arrow can take single rows of a column of this type."""
+    try:
+        pa.nulls(0, kind).take(pa.array([], pa.int64()))
+    except pa.ArrowNotImplementedError:
+        return False
+    return True
+
+
+def _encoded(values: pa.Array, declared: pa.DictionaryType) -> pa.Array:
+    """The values as a dictionary, which Arrow's cast makes of texts only."""
+    found = values.cast(declared.value_type).dictionary_encode()
+    return pa.DictionaryArray.from_arrays(found.indices.cast(declared.index_type), found.dictionary, ordered=declared.ordered)
 
 
 def is_number(kind: pa.DataType) -> bool:
@@ -60,7 +96,9 @@ def is_list(kind: pa.DataType) -> bool:
 
 
 def _known(found: pa.DataType, declared: pa.DataType) -> pa.DataType:
-    """A type for values that are all NULL, or that are none at all."""
+    """`declared` for values that are all NULL, or that are none at all; for dictionaries the type of their values."""
+    if isinstance(found, pa.DictionaryType):
+        return found.value_type
     return declared if pa.types.is_null(found) else found
 
 

@@ -126,7 +126,9 @@ def combine_into(target: np.ndarray, slots: np.ndarray, values: np.ndarray, merg
     Raises OverflowError when a sum of integers leaves the bits of `target`.
     """
     flat, rows = _FOLDS[merge]
-    if merge == "sum" and values.ndim == 1 and values.dtype == np.int64:
+    if target.dtype == np.float16:
+        _fold_halves(target, slots, values, merge)
+    elif merge == "sum" and values.ndim == 1 and values.dtype == np.int64:
         if _sum_int_at(target, slots, values) >= 0:
             raise OverflowError("a sum of integers does not fit into 64 bits; cast the column to DOUBLE in a map")
     elif merge == "sum" and values.dtype.kind in "iu":
@@ -135,6 +137,14 @@ def combine_into(target: np.ndarray, slots: np.ndarray, values: np.ndarray, merg
         flat(target, slots, values)
     elif len(values):
         rows(_as_rows(target), slots, np.ascontiguousarray(_as_rows(values)))
+
+
+def _fold_halves(target: np.ndarray, slots: np.ndarray, values: np.ndarray, merge: str) -> None:
+    """Fold half floats, which numba has not, as doubles that are rounded once."""
+    places, folded = np.unique(slots, return_inverse=True)
+    wide = np.asarray(target)[places].astype(np.float64)
+    combine_into(wide, folded, values.astype(np.float64), merge)
+    target[places] = wide
 
 
 def _sum_integers(target: np.ndarray, slots: np.ndarray, values: np.ndarray) -> None:

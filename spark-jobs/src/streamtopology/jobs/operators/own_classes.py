@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamtopology.jobs.operators.base import Operator, OperatorError
+from streamtopology.jobs.operators.casting import can_take_rows, plain_type
 from streamtopology.jobs.operators.tuple_operator import TupleOperator
 from streamtopology.jobs.state import Field
 
@@ -56,8 +57,25 @@ def check_output(operator: Operator, output: Any) -> None:
     if declared is not None and (output is None or not declared.equals(output)):
         returned = "None" if output is None else ", ".join(f"{field.name} {field.type}" for field in output)
         raise OperatorError(f"prepare() of {name} returns {returned}, not its `output`; end it with `return self.output`")
+    for column in output or ():
+        _check_type(column, column.name, name)
     if declared is None and output is not None and isinstance(operator, TupleOperator):
         raise OperatorError(f"prepare() of {name} returns a schema, but sets no `output`; set self.output to it")
+
+
+def _check_type(column: pa.Field, place: str, name: str) -> None:
+    """Raise OperatorError for a type of which no row could be routed, or in which a name has two meanings."""
+    kind = column.type
+    found = f"the `output` of {name} declares {place!r} as {kind}"
+    parts = [kind.field(number) for number in range(kind.num_fields)] if kind == plain_type(kind) else []
+    names = [part.name for part in parts]
+    if len(set(names)) < len(names):
+        twice = next(part for part in names if names.count(part) > 1)
+        raise OperatorError(f"{found}, with the field {twice!r} twice; give each field a name of its own")
+    for part in parts:
+        _check_type(part, place, name)
+    if not can_take_rows(plain_type(kind)):
+        raise OperatorError(f"{found}, in which Arrow cannot take single rows; declare its values without run-ends")
 
 
 def check_methods(operator: Operator) -> None:

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from streamtopology.jobs.operators import own_classes
 from streamtopology.jobs.operators.base import Operator, OperatorError
+from streamtopology.jobs.operators.casting import plain_type
 from streamtopology.jobs.operators.ending import is_interrupt
 from streamtopology.jobs.operators.own_classes import check_fields, check_output, refuse_async
 
@@ -28,14 +29,15 @@ def make(cls: type[Operator], options: Mapping[str, Any], base_dir: Path) -> Ope
 
 
 def prepare(operator: Operator, inputs: Mapping[str, pa.Schema], key: tuple[str, ...]) -> pa.Schema | None:
-    """Prepare the operator and return the schema of its rows. Raises as `make`."""
+    """Prepare the operator and return the schema of its rows, in types that can be routed. Raises as `make`."""
     with _naming(type(operator)):
         refuse_async(operator)
         check_fields(operator)
         output = operator.prepare(inputs, key)
-    if not _is_of_the_project(type(operator)):
-        check_output(operator, output)
-    return output
+    if _is_of_the_project(type(operator)):
+        return output
+    check_output(operator, output)
+    return None if output is None else pa.schema([field.with_type(plain_type(field.type)) for field in output])
 
 
 def check_methods(operator: Operator) -> None:

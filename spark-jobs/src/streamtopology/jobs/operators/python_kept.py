@@ -20,13 +20,16 @@ from streamtopology.jobs.operators.casting import is_bytes, is_list, is_number, 
 
 _UNCHANGING = frozenset({
     type(None), bool, int, float, str, bytes, Decimal,
-    datetime.datetime, datetime.date, datetime.time, datetime.timedelta,
+    datetime.datetime, datetime.date, datetime.time, datetime.timedelta, pa.MonthDayNano,
 })  # fmt: skip
+_NO_DATETIME = "a date has no time of day; make it a datetime, as by datetime.datetime.combine(value, datetime.time())"
 _PART = "a part of it would be lost"
 _NONE_OF_THEM = "it is no such value"
 _SECOND = 10**9
 _NANOSECONDS = {"s": _SECOND, "ms": 10**6, "us": 10**3, "ns": 1, "m": 60 * _SECOND, "h": 3600 * _SECOND, "D": 86_400 * _SECOND}
 _DAY = _NANOSECONDS["D"]
+_UNITS = frozenset({"s", "ms", "us", "ns"})
+"""numpy's units of times that Arrow has, too."""
 _EPOCH = datetime.datetime(1970, 1, 1)
 _EPOCH_UTC = _EPOCH.replace(tzinfo=datetime.UTC)
 
@@ -110,7 +113,12 @@ def _items(value: Any) -> Iterable[Any]:
 def _loss_in_leaves(values: Sequence[Any], kind: pa.DataType) -> str | None:
     if _converted_exactly(kind).issuperset(map(type, values)) and not _differs_in_zone(values, kind):
         return None
+    if pa.types.is_interval(kind):
+        return _first(map(_loss_of_interval, values))
     if pa.types.is_temporal(kind):
+        unlike = _first(_unlike_time(value, kind) for value in values)
+        if unlike is not None:
+            return unlike
         kept = _ticks(pa.array(values, kind))
         return _first(_loss_of_time(value, ticks, kind) for value, ticks in zip(values, kept, strict=True))
     judge = _judge_of(kind)
@@ -124,7 +132,7 @@ def _converted_exactly(kind: pa.DataType) -> frozenset[type]:
     exact: Mapping[Callable[[pa.DataType], bool], tuple[type, ...]] = {
         pa.types.is_integer: (int,),
         pa.types.is_float64: (float, int),
-        pa.types.is_floating: (int,),
+        pa.types.is_float32: (int,),
         pa.types.is_decimal: (Decimal, int),
         pa.types.is_boolean: (bool,),
         is_text: (str,),
@@ -194,6 +202,27 @@ def _loss_of_other(value: Any, kept: Any, kind: pa.DataType) -> str | None:
 def _ticks(column: pa.Array) -> list[int | None]:
     """The integers that Arrow holds for times of any kind."""
     return column.view(pa.int64() if column.type.bit_width == 64 else pa.int32()).to_pylist()
+
+
+def _loss_of_interval(value: Any) -> str | None:
+    if isinstance(value, pa.MonthDayNano):
+        return None
+    return "an interval is a pa.MonthDayNano of months, days and nanoseconds"
+
+
+def _unlike_time(value: Any, kind: pa.DataType) -> str | None:
+    """The reason why Arrow would not read a time of Python's or numpy's as `kind`, where its own words are no help."""
+    if isinstance(value, str):
+        return "a text is no time; make it one of Python's"
+    if isinstance(value, np.datetime64) and pa.types.is_date(kind):
+        return "it is a datetime64; make it a date, as by value.astype('datetime64[D]').item()"
+    if isinstance(value, np.datetime64) and pa.types.is_timestamp(kind) and np.datetime_data(value.dtype)[0] not in _UNITS:
+        return f"give it the unit of its column, as by value.astype('datetime64[{kind.unit}]')"
+    if isinstance(value, np.timedelta64) and pa.types.is_duration(kind) and np.datetime_data(value.dtype)[0] not in _UNITS:
+        return f"give it the unit of its column, as by value.astype('timedelta64[{kind.unit}]')"
+    if pa.types.is_timestamp(kind) and isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
+        return _NO_DATETIME
+    return None
 
 
 def _loss_of_time(value: Any, ticks: int | None, kind: pa.DataType) -> str | None:

@@ -15,7 +15,7 @@ from streamtopology.jobs.operators.base import ERRORS_OF_NO_TUPLE, REPETITIONS, 
 from streamtopology.jobs.operators.python_kept import frozen
 from streamtopology.jobs.operators.returned import WrongOutput, from_dicts
 from streamtopology.jobs.state import KeyedState
-from streamtopology.jobs.state.field_values import check
+from streamtopology.jobs.state.field_checks import check
 
 if TYPE_CHECKING:
     from streamtopology.jobs.operators import declared_cost
@@ -77,7 +77,8 @@ class TupleOperator(Operator):
     def process_tuple(self, row: dict[str, Any], state: Any) -> Iterable[dict[str, Any]] | dict[str, Any] | None:
         """Process one tuple, a dict of Python values by column. Returns a dict or dicts to emit, or None.
 
-        A time that Python's do not know, of a year outside of 1 to 9999, comes as its ISO 8601 text.
+        A time that Python's do not know, of a year outside of 1 to 9999, 24:00 or a time of day with nanoseconds, comes as its
+        ISO 8601 text.
         Each dict has all columns of `output`, and dicts in it all fields of their struct, None for NULL; what else they have is
         left out. They are copied, so they may be used again. A value that its column cannot hold unchanged is an error; only
         floats are rounded, to the nearest of the column's. state: the TupleState of the tuple's key, None when the class

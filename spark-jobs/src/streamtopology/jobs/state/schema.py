@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from streamtopology.jobs.columnar.key_widening import keeps_keys
 from streamtopology.jobs.columnar.keys import LARGEST_INT32, widened
-from streamtopology.jobs.state.field_values import holds
+from streamtopology.jobs.state.field_checks import holds
 
 DELETED = "__deleted"
 ROUTING = "__routing"
