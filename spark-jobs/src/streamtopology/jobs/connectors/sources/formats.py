@@ -25,7 +25,8 @@ MAX_BATCH_ROWS = 1 << 18
 MAX_BATCH_BYTES = 32 << 20
 _BLOCK_BYTES = 8 << 20
 _WEIGHED_ROWS = 64
-_PLACE, _LAST_PLACE = "__place", "__last_place"
+_PLACE, _LAST_PLACE = "place of the row", "last place of the row"
+"""Columns that travel with the rows, by names that no file has."""
 
 BadRow = Callable[[pa.RecordBatch, str], None]
 """Is given each row (one at a time) that a source's select or where raises on, and why; it may raise to end the reading."""
@@ -68,7 +69,7 @@ def read_with_places(
         table.append_column(_PLACE, pa.repeat(pa.scalar(place_of(descriptor), pa.int32()), table.num_rows))
         for descriptor, table in _tables(descriptors, spec, declared, tally)
     )
-    tagged = replace(spec, select=(*spec.select, f"{_PLACE} AS {_LAST_PLACE}")) if spec.select else spec
+    tagged = replace(spec, select=(*spec.select, f'"{_PLACE}" AS "{_LAST_PLACE}"')) if spec.select else spec
     for batch in _together(tables):
         for selected in _finish(batch, tagged, lambda row, reason: bad_row(row.drop_columns([_PLACE]), reason)):
             kept = [name for name in selected.schema.names if name not in (_PLACE, _LAST_PLACE)]

@@ -23,7 +23,7 @@ _LONGEST_LINE = 1 << 30
 """Bytes; Arrow's readers count in 32 bits."""
 _BEGIN = re.compile(rb"\s*\{")
 _NULL_LINE = re.compile(rb"(?m)^[ \t\r]*null")
-_ROWS_ALONE = pa.schema([("__rows_alone", pa.string())])
+_ROWS_ALONE = pa.schema([("no name of a file", pa.string())])
 
 
 def read_json(descriptor: Descriptor, spec: SourceSpec, declared: pa.Schema, place: str) -> Iterator[pa.Table]:
