@@ -83,7 +83,11 @@ def test_run_ends_are_their_values() -> None:
     [
         (pa.array([1], pa.time64("us")), "STRING", "holds time64.us. but is declared string; write it as another type"),
         (pa.array([1], pa.duration("us")), "BIGINT", "write it as another type, such as a text"),
-        (pa.array([{"a b": 1}]), "STRING", "holds struct<a b: int64> but is declared string; declare it STRUCT<`a b`: BIGINT>$"),
+        (
+            pa.array([{"a b": 1}]),
+            "STRING",
+            "holds struct<a b: int64> but is declared string; declare it STRUCT<`a b`: BIGINT>$",
+        ),
         (pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int8())), "STRING", "declare it MAP<STRING, TINYINT>$"),
         (UUIDS, "BIGINT", "holds extension<arrow.uuid> but is declared int64; declare it STRING$"),
         (pa.array([["a"]], pa.list_(pa.string(), 1)), "STRING", "; declare it ARRAY<STRING>$"),

@@ -73,7 +73,9 @@ def test_bare_on_is_a_name_and_other_such_names_are_refused(tmp_path: Path) -> N
     text = _flights_with({"lookup": {"on": "k"}})
     assert "'on': k" in text
     assert load(_written(tmp_path, text.replace("'on': k", "on: k"))).operators[0].options == {"lookup": {"on": "k"}}
-    with pytest.raises(ManifestError, match=r"found the name true or false, as YAML reads a bare yes, no, on or off, expected a"):
+    with pytest.raises(
+        ManifestError, match=r"found the name true or false, as YAML reads a bare yes, no, on or off, expected a"
+    ):
         load(_written(tmp_path, text.replace("'on': k", "yes: k")))
 
 

@@ -41,8 +41,9 @@ def conform(table: pa.Table, declared: pa.Schema, place: str) -> pa.Table:
     """`table` with exactly the columns of `declared`, in that order.
 
     Widened without loss: integers, float to double, decimals, timestamp units (a timestamp without a zone counts as
-    UTC), large and dictionary-encoded strings, strings to bytes, and those of `plain_types`. Fields of structs are found by name, as columns are; one
-    that is missing is NULL, as in Spark. Raises `SchemaMismatchError` that names `place`, column, found and declared type.
+    UTC), large and dictionary-encoded strings, strings to bytes, and other layouts (`plain_types`). Fields of structs are
+    found by name, as columns are; one that is missing is NULL, as in Spark. Raises `SchemaMismatchError` that names
+    `place`, column, found and declared type.
     """
     return pa.table([_column(table, field, place) for field in declared], schema=declared)
 

@@ -18,7 +18,7 @@ from streamtopology.jobs.connectors.sources.conform import MissingColumnError, S
 from streamtopology.jobs.connectors.sources.csv_header import missing_header
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceSpec
 from streamtopology.jobs.connectors.sources.file_kinds import foreign_files, is_parquet, one_of_each_kind
-from streamtopology.jobs.connectors.sources.formats import read_all
+from streamtopology.jobs.connectors.sources.formats import BadFileError, read_all
 from streamtopology.jobs.connectors.sources.json_names import names_in_json
 from streamtopology.jobs.connectors.sources.listing import files_of
 from streamtopology.jobs.connectors.sources.partitions import check_partitions, partition_texts
@@ -60,10 +60,14 @@ def check_sample(spec: SourceSpec, declared: pa.Schema, expressions_hold: bool) 
         return [Problem("options.encoding", str(error))]
     except UnreadableFileError as error:
         return [Problem("options.path", str(error))]
-    except OSError as error:
-        return [
-            Problem("options.path", f"source {spec.name!r}: cannot read {spec.options['path']}: {error}; correct its rights")
-        ]
+    except (OSError, BadFileError) as error:
+        return [_unreadable(spec, error)]
+
+
+def _unreadable(spec: SourceSpec, error: Exception) -> Problem:
+    cause, path = error.__cause__ or error, spec.options["path"]
+    remedy = "correct its rights" if isinstance(cause, PermissionError) else "put a whole file in its place"
+    return Problem("options.path", f"source {spec.name!r}: cannot read {path}: {' '.join(str(cause).split())}; {remedy}")
 
 
 def _parquet_problems(spec: SourceSpec, declared: pa.Schema, path: str) -> Iterator[Problem]:
@@ -136,7 +140,10 @@ def check_event_times(spec: SourceSpec, column: str) -> list[Problem]:
     seconds; a doubt if some are. The path is that of the watermark."""
     file = next(files_of(spec), None)
     path = "" if file is None else file.path
-    rows = None if file is None else next(read_all([_whole(spec, path)], spec, _ignore, [column]), None)
+    try:
+        rows = None if file is None else next(read_all([_whole(spec, path)], spec, _ignore, [column]), None)
+    except BadFileError as error:
+        return [_unreadable(spec, error)]
     if rows is None:
         return []
     times = rows.column(column).drop_null()
@@ -167,7 +174,12 @@ def _likely_unit(times: pa.Array, spec: SourceSpec, column: str) -> str:
 
 
 def _whole(spec: SourceSpec, path: str) -> Descriptor:
-    return Descriptor(spec.name, spec.format, path, 0, 0, os.path.getsize(path), 0)
+    """The first rows of a file, all of one that is no parquet."""
+    if spec.format != "parquet":
+        return Descriptor(spec.name, spec.format, path, 0, 0, os.path.getsize(path), 0)
+    footer = pq.read_metadata(path)
+    rows = footer.row_group(0).num_rows if footer.num_row_groups else 0
+    return Descriptor(spec.name, spec.format, path, 0, 0, rows, rows)
 
 
 def _ignore(_rows: pa.RecordBatch, _reason: str) -> None:

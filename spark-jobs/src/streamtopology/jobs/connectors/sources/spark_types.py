@@ -53,7 +53,9 @@ def spark_type(type_: pa.DataType) -> str | None:
         return f"MAP<{key}, {item}>" if key and item else None
     if pa.types.is_struct(type_) and type_.num_fields:
         fields = [(field.name, spark_type(field.type)) for field in type_]
-        return f"STRUCT<{', '.join(f'{_quoted(name)}: {kind}' for name, kind in fields)}>" if all(k for _, k in fields) else None
+        return (
+            f"STRUCT<{', '.join(f'{_quoted(name)}: {kind}' for name, kind in fields)}>" if all(k for _, k in fields) else None
+        )
     return _NAMES.get(type_)
 
 
