@@ -265,5 +265,5 @@ def test_option_errors_say_what_is_allowed(run, aliases, options, reported):
 def test_join_refuses_columns_with_names_of_its_own():
     inputs = {alias: pa.schema([("k", pa.int64()), ("t", pa.int64()), ("_join_at", pa.int64())]) for alias in "ab"}
     operator = load("window-join", Path())(time="t", size="5s")
-    with pytest.raises(OptionError, match="input 'a' has the column '_join_at', and names of .* begin with _join_; give it"):
+    with pytest.raises(OptionError, match=r"input 'a' has the column '_join_at', and names of .* begin with _join_; give it"):
         operator.prepare(inputs, ("k",))
