@@ -11,6 +11,7 @@ import re
 import pyarrow as pa
 
 from streamtopology.jobs.connectors.sources.conform import SchemaMismatchError, parse_timestamps
+from streamtopology.jobs.connectors.sources.decimals import decimals
 from streamtopology.jobs.connectors.sources.descriptors import SourceSpec, local_path
 from streamtopology.jobs.connectors.sources.listing import is_partition, looks_everywhere
 from streamtopology.jobs.connectors.sources.path_patterns import fixed_part
@@ -61,7 +62,7 @@ def _repeated(text: str | None, field: pa.Field, rows: int, place: str) -> pa.Ar
         raise SchemaMismatchError(f"{place}: column {field.name!r} is declared NOT NULL but its folder says NULL", field.name)
     try:
         value = pa.nulls(1, field.type) if text is None else _parsed(pa.chunked_array([[text]], pa.string()), field.type)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+    except (ValueError, pa.ArrowNotImplementedError) as error:
         sentence = f"{place}: column {field.name!r} is declared {field.type} but its folder says {text!r}; declare it STRING"
         raise SchemaMismatchError(sentence, field.name) from error
     return pa.repeat(value[0], rows)
@@ -70,6 +71,8 @@ def _repeated(text: str | None, field: pa.Field, rows: int, place: str) -> pa.Ar
 def _parsed(text: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     if pa.types.is_timestamp(kind):
         return parse_timestamps(text, kind)
+    if pa.types.is_decimal(kind):
+        return pa.chunked_array([decimals(text.to_pylist(), kind)])
     return integers(text, kind) if pa.types.is_integer(kind) else text.cast(kind)
 
 

@@ -93,6 +93,7 @@ def _row_problems(spec: SourceSpec, path: str, expressions_hold: bool) -> Iterat
     """Problems of the first rows: of each declared column, then of select and where."""
     plain = replace(spec, select=(), where=None)
     columns = columns_of(spec.schema) if spec.schema is not None else []
+    is_by_place = spec.format == "csv" and spec.options.get("header", "false").lower() != "true"
     rows: pa.RecordBatch | None = None
     for _ in range(len(columns) + 1):
         try:
@@ -104,7 +105,7 @@ def _row_problems(spec: SourceSpec, path: str, expressions_hold: bool) -> Iterat
             has_remedy = error.column is None or isinstance(error, MissingColumnError)
             remedy = "" if has_remedy else _FITTING_TYPE
             yield Problem("schema", f"{error}{remedy}")
-            columns = [column for column in columns if column[0] != error.column]
+            columns = _without(error.column, columns, is_by_place)
             if error.column is None or not columns:
                 return
             plain = replace(plain, schema=to_ddl(columns))
@@ -112,6 +113,14 @@ def _row_problems(spec: SourceSpec, path: str, expressions_hold: bool) -> Iterat
         yield from _names_of_another_case(spec, rows, path)
     if rows is not None and plain.schema == spec.schema and expressions_hold:
         yield from _expression_problems(spec, rows.slice(0, _ROWS), path)
+
+
+def _without(name: str | None, columns: list[tuple[str, str]], is_by_place: bool) -> list[tuple[str, str]]:
+    """The columns but for the one that does not fit; where columns are found by their place it is a text, which fits."""
+    if not is_by_place:
+        return [column for column in columns if column[0] != name]
+    others = [(known, "STRING" if known == name else kind) for known, kind in columns]
+    return [] if others == columns else others
 
 
 def _names_of_another_case(spec: SourceSpec, rows: pa.RecordBatch, path: str) -> Iterator[Problem]:
