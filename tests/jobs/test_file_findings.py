@@ -48,3 +48,44 @@ def test_decimal_of_a_folder_has_all_its_digits_or_is_refused(tmp_path: Path, di
     with pytest.raises(SchemaMismatchError, match=r"column 'd' is declared decimal128\(38, 0\) but its folder says '999"):
         rows_of([part], source)
     assert "but its folder says '999" in findings(tmp_path, "csv", "v INT, d DECIMAL(38, 0)")[0][1]
+
+
+@pytest.mark.parametrize(
+    ("format_", "text", "schema"),
+    [
+        ("csv", "1,x\n,y\n", "a INT NOT NULL, b STRING"),
+        ("json", '{"a": null}\n', "a INT NOT NULL"),
+        ("json", '{"a": {"x": null}}\n', "a STRUCT<x: INT NOT NULL>"),
+        ("json", '{"a": {"1": {}}}\n', "a MAP<STRING, STRUCT<x: INT NOT NULL>>"),
+    ],
+)
+def test_null_that_is_refused_says_how_it_would_be_allowed(tmp_path: Path, format_: str, text: str, schema: str) -> None:
+    put(tmp_path / f"a.{format_}", text)
+    ((path, message),) = findings(tmp_path, format_, schema)
+    assert (path, message.endswith("; write a value, or declare it without NOT NULL")) == ("schema", True)
+
+
+@pytest.mark.parametrize(
+    ("value", "declared", "fitting"),
+    [
+        ("Infinity", "INT", "DOUBLE"),
+        ("-Infinity", "DECIMAL(9, 2)", "DOUBLE"),
+        ("NaN", "STRING", "DOUBLE"),
+        ('"NaN"', "BIGINT", "DOUBLE"),
+        ("1.5", "STRING", "DOUBLE"),
+        ("99999999999", "INT", "BIGINT"),
+        ("99999999999999999999", "BIGINT", "DECIMAL(38, 0)"),
+        ("7", "STRING", "BIGINT"),
+        ("true", "INT", "BOOLEAN"),
+        ('"x"', "INT", "STRING"),
+    ],
+)
+def test_type_that_is_named_in_place_of_another_fits(tmp_path: Path, value: str, declared: str, fitting: str) -> None:
+    put(tmp_path / "json/a.json", f'{{"a": {value}}}\n')
+    ((_, message),) = findings(tmp_path / "json", "json", f"a {declared}")
+    assert message.endswith(f"; correct the schema, or name a type that it fits, such as {fitting}")
+    assert findings(tmp_path / "json", "json", f"a {fitting}") == []
+    if value == "Infinity":
+        put(tmp_path / "csv/a.csv", f"{value},1\n")
+        ((_, message),) = findings(tmp_path / "csv", "csv", f"a {declared}, b INT")
+        assert message.endswith("such as DOUBLE")

@@ -22,19 +22,28 @@ _UNSIGNED_BITS = {pa.uint8(): 8, pa.uint16(): 16, pa.uint32(): 32}
 _UINT64_DIGITS = 20
 _EXACT_IN_FLOAT = {pa.float16(): 11, pa.float32(): 24, pa.float64(): 53}
 _ZEROS = {"ms": r"(\.\d{3})0+(\D|$)", "us": r"(\.\d{6})0+(\D|$)", "ns": r"(\.\d{9})0+(\D|$)", "s": r"()\.0+(\D|$)"}
+NULL_REMEDY = "write a value, or declare it without NOT NULL"
 _ZONE = r":\d\d(\.\d+)?\s*(Z|[+-]\d\d(:?\d\d)?)$"
 
 
 class SchemaMismatchError(SourceError):
-    """A file's column is not what the manifest declares; `column` is its declared name, where that is known."""
+    """A file's column is not what the manifest declares; `column` is its declared name, where that is known.
 
-    def __init__(self, message: str, column: str | None = None) -> None:
+    `fitting`: a type that its value fits, "" if that is unknown.
+    """
+
+    def __init__(self, message: str, column: str | None = None, fitting: str = "STRING") -> None:
         super().__init__(message)
         self.column = column
+        self.fitting = fitting
 
 
 class MissingColumnError(SchemaMismatchError):
     """A file lacks a column that the manifest declares; the message lists those that it has."""
+
+
+class NullValueError(SchemaMismatchError):
+    """A column or field that is declared NOT NULL holds NULL; the message says what to do."""
 
 
 def conform(table: pa.Table, declared: pa.Schema, place: str) -> pa.Table:
@@ -60,8 +69,9 @@ def _column(table: pa.Table, field: pa.Field, place: str) -> pa.ChunkedArray:
         raise SchemaMismatchError(sentence, field.name)
     column = table.column(field.name)
     if not field.nullable and column.null_count:
-        sentence = f"{place}: column {field.name!r} is declared NOT NULL but holds {column.null_count} NULLs"
-        raise SchemaMismatchError(sentence, field.name)
+        count = f"{column.null_count:,} NULL{'' if column.null_count == 1 else 's'}"
+        sentence = f"{place}: column {field.name!r} is declared NOT NULL but holds {count}; {NULL_REMEDY}"
+        raise NullValueError(sentence, field.name)
     if column.type == field.type:
         return _checked_text(_checked_nulls(column, field, place), field, place)
     found = column.type
@@ -89,8 +99,8 @@ def _checked_nulls(column: pa.ChunkedArray, field: pa.Field, place: str) -> pa.C
     """The column, if no field of a struct in it holds NULL that is declared NOT NULL."""
     name = next(filter(None, (null_field(chunk, field.type) for chunk in column.chunks)), None)
     if name is not None:
-        sentence = f"{place}: column {field.name!r} has the field {name!r}, declared NOT NULL, which holds NULL"
-        raise SchemaMismatchError(sentence, field.name)
+        sentence = f"{place}: column {field.name!r} has the field {name!r}, declared NOT NULL, which holds NULL; {NULL_REMEDY}"
+        raise NullValueError(sentence, field.name)
     return column
 
 

@@ -17,6 +17,7 @@ from streamtopology.jobs.connectors.sources.csv_options import CsvOptions
 from streamtopology.jobs.connectors.sources.csv_text import CsvText, Piece, arrow_file, parse_options
 from streamtopology.jobs.connectors.sources.decimals import has_tiny_number
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceSpec
+from streamtopology.jobs.connectors.sources.json_values import NO_NUMBERS
 from streamtopology.jobs.connectors.sources.text_stream import TextStream
 from streamtopology.jobs.connectors.sources.text_values import has_hexadecimal, parsed, parsed_as
 from streamtopology.jobs.connectors.sources.time_patterns import TimePatterns
@@ -120,10 +121,9 @@ class _Rows:
             except SchemaMismatchError as error:
                 return error
             except pa.ArrowInvalid:
-                value = _shown(cells[self._names.index(field.name)])
-                return SchemaMismatchError(
-                    f"{where}: column {field.name!r} is declared {field.type} but holds {value}", field.name
-                )
+                value = cells[self._names.index(field.name)]
+                sentence = f"{where}: column {field.name!r} is declared {field.type} but holds {_shown(value)}"
+                return SchemaMismatchError(sentence, field.name, "DOUBLE" if value in NO_NUMBERS else "STRING")
         return SchemaMismatchError(f"{where}: {found}")
 
 

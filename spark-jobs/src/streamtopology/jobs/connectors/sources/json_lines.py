@@ -9,7 +9,7 @@ from contextlib import closing
 import pyarrow as pa
 import pyarrow.json as pa_json
 
-from streamtopology.jobs.connectors.sources.conform import SchemaMismatchError, conform
+from streamtopology.jobs.connectors.sources.conform import NullValueError, SchemaMismatchError, conform
 from streamtopology.jobs.connectors.sources.decimals import has_tiny_number
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceError, SourceSpec
 from streamtopology.jobs.connectors.sources.json_values import REMEDY, JsonLineError, columns_of_lines
@@ -106,7 +106,8 @@ def _mismatch(place: str, declared: pa.Schema, error: JsonLineError) -> SchemaMi
     if error.column is None:
         return SchemaMismatchError(f"{where}: JSON parse error: {error}")
     kind = declared.field(error.column).type
-    return SchemaMismatchError(f"{where}: column {error.column!r} is declared {kind}: {error}", error.column)
+    kind_of_error = NullValueError if error.is_null else SchemaMismatchError
+    return kind_of_error(f"{where}: column {error.column!r} is declared {kind}: {error}", error.column, error.fitting)
 
 
 def _as_text(kind: pa.DataType) -> pa.DataType:

@@ -10,7 +10,12 @@ import re
 
 import pyarrow as pa
 
-from streamtopology.jobs.connectors.sources.conform import SchemaMismatchError, parse_timestamps
+from streamtopology.jobs.connectors.sources.conform import (
+    NULL_REMEDY,
+    NullValueError,
+    SchemaMismatchError,
+    parse_timestamps,
+)
 from streamtopology.jobs.connectors.sources.decimals import decimals
 from streamtopology.jobs.connectors.sources.descriptors import SourceSpec, local_path
 from streamtopology.jobs.connectors.sources.listing import is_partition, looks_everywhere
@@ -59,7 +64,9 @@ def check_partitions(declared: pa.Schema, texts: dict[str, str | None], place: s
 
 def _repeated(text: str | None, field: pa.Field, rows: int, place: str) -> pa.Array:
     if text is None and not field.nullable:
-        raise SchemaMismatchError(f"{place}: column {field.name!r} is declared NOT NULL but its folder says NULL", field.name)
+        raise NullValueError(
+            f"{place}: column {field.name!r} is declared NOT NULL but its folder says NULL; {NULL_REMEDY}", field.name
+        )
     try:
         value = pa.nulls(1, field.type) if text is None else _parsed(pa.chunked_array([[text]], pa.string()), field.type)
     except (ValueError, pa.ArrowNotImplementedError) as error:

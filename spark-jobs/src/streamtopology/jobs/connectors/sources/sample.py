@@ -14,7 +14,12 @@ from streamtopology.jobs.columnar.corrections import named_expression
 from streamtopology.jobs.columnar.empty import empty_table
 from streamtopology.jobs.columnar.event_times import event_micros
 from streamtopology.jobs.connectors.sources.compressed import UnreadableFileError
-from streamtopology.jobs.connectors.sources.conform import MissingColumnError, SchemaMismatchError, conform
+from streamtopology.jobs.connectors.sources.conform import (
+    MissingColumnError,
+    NullValueError,
+    SchemaMismatchError,
+    conform,
+)
 from streamtopology.jobs.connectors.sources.csv_header import missing_header
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceSpec
 from streamtopology.jobs.connectors.sources.file_kinds import foreign_files, is_parquet, one_of_each_kind
@@ -28,7 +33,6 @@ from streamtopology.jobs.connectors.sources.text_stream import EncodingError
 from streamtopology.topology import Doubt, Problem, columns_of
 from streamtopology.topology.schema import to_ddl
 
-_FITTING_TYPE = "; correct the schema, or name a type that it fits, such as STRING"
 _UNITS = (
     ("milliseconds", 1e3, "epoch_ms"),
     ("microseconds", 1e6, "make_timestamp"),
@@ -102,8 +106,9 @@ def _row_problems(spec: SourceSpec, path: str, expressions_hold: bool) -> Iterat
         except EncodingError:
             raise
         except SchemaMismatchError as error:
-            has_remedy = error.column is None or isinstance(error, MissingColumnError)
-            remedy = "" if has_remedy else _FITTING_TYPE
+            has_remedy = error.column is None or isinstance(error, (MissingColumnError, NullValueError))
+            type_ = f", or name a type that it fits, such as {error.fitting}" if error.fitting else ""
+            remedy = "" if has_remedy else f"; correct the schema{type_}"
             yield Problem("schema", f"{error}{remedy}")
             columns = _without(error.column, columns, is_by_place)
             if error.column is None or not columns:
