@@ -89,3 +89,21 @@ def test_type_that_is_named_in_place_of_another_fits(tmp_path: Path, value: str,
         put(tmp_path / "csv/a.csv", f"{value},1\n")
         ((_, message),) = findings(tmp_path / "csv", "csv", f"a {declared}, b INT")
         assert message.endswith("such as DOUBLE")
+
+
+@pytest.mark.parametrize("null", ["a,b", 'N"A', "x\ny", "x\r\ny", '"', ","])
+@pytest.mark.parametrize("escape", ['"', "\\"])
+def test_null_value_of_any_characters_is_null_in_quotes(tmp_path: Path, null: str, escape: str) -> None:
+    quoted = '"' + null.replace('"', escape + '"') + '"'
+    put(tmp_path / "a.csv", f'1,{quoted},{quoted}\n{quoted},"{null[:-1].replace(chr(34), escape + chr(34))}",z\n')
+    part, options = Descriptor("s", "csv", str(tmp_path / "a.csv"), 0, 0, 1, 1), {"nullValue": null, "escape": escape}
+    found = rows_of([part], spec(tmp_path, "csv", "a INT, b STRING, c BINARY", **options))
+    assert found == [{"a": 1, "b": None, "c": None}, {"a": None, "b": null[:-1], "c": b"z"}]
+
+
+@pytest.mark.parametrize("kind", ["INT", "STRING", "BINARY"])
+def test_null_value_of_the_only_column_is_a_row(tmp_path: Path, kind: str) -> None:
+    put(tmp_path / "a.csv", '"a,b"\n1\n"a,b"\n')
+    part = Descriptor("s", "csv", str(tmp_path / "a.csv"), 0, 0, 1, 1)
+    found = rows_of([part], spec(tmp_path, "csv", f"v {kind}", nullValue="a,b"))
+    assert [row["v"] for row in found] == [None, {"INT": 1, "STRING": "1", "BINARY": b"1"}[kind], None]

@@ -160,11 +160,15 @@ def _trimmed(table: pa.Table, declared: pa.Schema) -> pa.Table:
 
 
 def _with_empty_texts(table: pa.Table, options: CsvOptions) -> pa.Table:
-    """`table` with the option emptyValue in place of empty texts, which were quoted."""
-    if not options.empty:
+    """`table` with the option emptyValue in place of empty texts, and NULL in that of nullValue: both were quoted."""
+    if not options.empty and options.is_plain_null:
         return table
     for index, field in enumerate(table.schema):
-        if pa.types.is_string(field.type):
+        if not options.is_plain_null and _keeps_empty(field.type):
+            column = table.column(index)
+            is_null = pc.equal(column, pa.scalar(options.null.encode(), pa.binary()).cast(field.type))
+            table = table.set_column(index, field, pc.if_else(is_null, None, column))
+        if options.empty and pa.types.is_string(field.type):
             column = table.column(index)
             table = table.set_column(index, field, pc.if_else(pc.equal(column, ""), options.empty, column))
     return table
