@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import closing
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.json as pa_json
 
@@ -91,8 +92,22 @@ def _is_row_a_line(table: pa.Table, block: bytes) -> bool:
     lines = block.count(b"\n") + (not block.endswith(b"\n"))
     if table.num_rows != lines and table.num_rows != sum(1 for line in block.split(b"\n") if line.strip()):
         return False
+    if not _are_lines_whole(block):
+        return False
     may_be_null = all(column.null_count for column in table.columns)
     return not may_be_null or _NULL_LINE.search(block) is None
+
+
+def _are_lines_whole(block: bytes) -> bool:
+    """True if no object is over several lines. JSON has no `{` right after a `}` within an object, so none has such an end of
+    line in it."""
+    data = np.frombuffer(block, np.uint8)
+    ends = np.flatnonzero(data == ord("\n"))
+    inner = ends[(ends > 0) & (ends + 1 < len(data))]
+    if np.all(data[inner - 1] == ord("}")) and np.all(data[inner + 1] == ord("{")):
+        return True
+    lines = (line.strip() for line in block.split(b"\n"))
+    return all(line.startswith(b"{") and line.endswith(b"}") for line in lines if line)
 
 
 def _by_arrow(block: bytes, schema: pa.Schema) -> pa.Table:

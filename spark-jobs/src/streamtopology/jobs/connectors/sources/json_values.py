@@ -39,6 +39,8 @@ _WHOLE = re.compile("-?(0|[1-9][0-9]*)")
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _MINUS_ZERO = re.compile(rb"-0[\s,}\]]")
 _LONG = 4000
+_END_OF_LINE = b',"end of line",'
+"""Between the lines: an object over two of them does not make up for two objects in one."""
 _BOOLEANS = {"true": True, "false": False}
 
 
@@ -75,8 +77,9 @@ def columns_of_lines(block: bytes, declared: pa.Schema, times: TimePatterns, num
     """The declared columns of a block of lines of which the first has the `number`. Raises JsonLineError."""
     lines = [line for line in block.split(b"\n") if line.strip()]
     try:
-        rows = parsed_json(b"[%s]" % b",".join(lines))
-        if len(rows) != len(lines) or not all(type(row) is dict for row in rows):
+        found = parsed_json(b"[%s]" % _END_OF_LINE.join(lines))
+        rows, ends = found[::2], found[1::2]
+        if len(rows) != len(lines) or not all(type(row) is dict for row in rows) or any(type(end) is not str for end in ends):
             raise ValueError
     except (ValueError, RecursionError) as error:
         raise _first_fault(block, number) from error
