@@ -107,3 +107,14 @@ def test_null_value_of_the_only_column_is_a_row(tmp_path: Path, kind: str) -> No
     part = Descriptor("s", "csv", str(tmp_path / "a.csv"), 0, 0, 1, 1)
     found = rows_of([part], spec(tmp_path, "csv", f"v {kind}", nullValue="a,b"))
     assert [row["v"] for row in found] == [None, {"INT": 1, "STRING": "1", "BINARY": b"1"}[kind], None]
+
+
+def test_fields_of_json_in_another_case_are_found(tmp_path: Path) -> None:
+    put(tmp_path / "a.json", '{"a": {"B": 1, "c": 2}, "l": [{"X": 1}], "m": {"k": {"Y": 1}}}\n')
+    found = findings(tmp_path, "json", "a STRUCT<b: INT, c: INT>, l ARRAY<STRUCT<x: INT>>, m MAP<STRING, STRUCT<y: INT>>")
+    assert [message.split("has no ")[1].split(";")[0] for _, message in found] == [
+        "field 'a.b' but 'a.B'",
+        "field 'l.x' but 'l.X'",
+        "field 'm.y' but 'm.Y'",
+    ]
+    assert findings(tmp_path, "json", "a STRUCT<B: INT, d: INT>, l ARRAY<STRUCT<X: INT>>") == []

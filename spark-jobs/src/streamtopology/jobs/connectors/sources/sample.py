@@ -24,7 +24,7 @@ from streamtopology.jobs.connectors.sources.csv_header import missing_header
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceSpec
 from streamtopology.jobs.connectors.sources.file_kinds import foreign_files, is_parquet, one_of_each_kind
 from streamtopology.jobs.connectors.sources.formats import BadFileError, read_all
-from streamtopology.jobs.connectors.sources.json_names import names_in_json
+from streamtopology.jobs.connectors.sources.json_names import fields_of_another_case, names_in_json
 from streamtopology.jobs.connectors.sources.listing import files_of
 from streamtopology.jobs.connectors.sources.partitions import check_partitions, partition_texts
 from streamtopology.jobs.connectors.sources.schemas import needed_columns
@@ -129,7 +129,7 @@ def _without(name: str | None, columns: list[tuple[str, str]], is_by_place: bool
 
 
 def _names_of_another_case(spec: SourceSpec, rows: pa.RecordBatch, path: str) -> Iterator[Problem]:
-    """Problems of columns that a JSON file has by a name that differs in case only: such a column reads as NULL."""
+    """Problems of columns and fields that a JSON file has by a name of another case: they read as NULL, as in Spark."""
     absent = [name for name in rows.schema.names if rows.column(name).null_count == rows.num_rows]
     found = names_in_json(path, spec) if absent else set[str]()
     for name in absent:
@@ -137,6 +137,9 @@ def _names_of_another_case(spec: SourceSpec, rows: pa.RecordBatch, path: str) ->
         if alike and name not in alike:
             sentence = f"source {spec.name!r}: {path} has no column {name!r} but {alike[0]!r}; upper and lower case count"
             yield Problem("schema", f"{sentence}: declare it so, and rename it in select")
+    for name, other in fields_of_another_case(path, spec, rows.schema):
+        sentence = f"source {spec.name!r}: {path} has no field {name!r} but {other!r}; upper and lower case count"
+        yield Problem("schema", f"{sentence}: declare it so")
 
 
 def _expression_problems(spec: SourceSpec, rows: pa.RecordBatch, path: str) -> Iterator[Problem]:
