@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from support.streams import rows_of, spec
 
 from streamtopology.jobs.connectors.sources.conform import SchemaMismatchError
-from streamtopology.jobs.connectors.sources.descriptors import Descriptor
+from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceError
+from streamtopology.jobs.connectors.sources.file_log import FileLog
+from streamtopology.jobs.connectors.sources.files import FileStream
 from streamtopology.jobs.connectors.sources.validation import check
 from streamtopology.topology import Source
 
@@ -118,3 +122,30 @@ def test_fields_of_json_in_another_case_are_found(tmp_path: Path) -> None:
         "field 'm.y' but 'm.Y'",
     ]
     assert findings(tmp_path, "json", "a STRUCT<B: INT, d: INT>, l ARRAY<STRUCT<X: INT>>") == []
+
+
+@pytest.mark.parametrize(("format_", "text"), [("csv", "1\n"), ("json", '{"v": 1}\n')])
+@pytest.mark.parametrize("outside", ["a", "dt=1/a", "hr=1/a"])
+def test_file_outside_of_partition_folders_is_refused(tmp_path: Path, format_: str, text: str, outside: str) -> None:
+    folder = tmp_path / "in"
+    put(folder / f"dt=1/x=2/a.{format_}", text)
+    put(folder / f"{outside}.{format_}", text)
+    schema = "v INT, dt INT, x INT"
+    ((path, message),) = findings(folder, format_, schema)
+    assert path == "options.path"
+    assert "is in no folder that gives column '" in message
+    stream = FileStream(spec(folder, format_, schema), FileLog(tmp_path / "log"))
+    with pytest.raises(SourceError, match="is in no folder that gives column"):
+        stream.advance(0)
+    assert not [text for _, text in findings(folder, format_, "v INT") if "in no folder" in text]
+
+
+def test_parquet_file_outside_may_have_the_column_itself(tmp_path: Path) -> None:
+    put(tmp_path / "in/dt=1/a", "")
+    (tmp_path / "in/dt=1/a").unlink()
+    pq.write_table(pa.table({"v": pa.array([1], pa.int32())}), tmp_path / "in/dt=1/a.parquet")
+    pq.write_table(pa.table({"v": pa.array([2], pa.int32()), "dt": pa.array([7], pa.int32())}), tmp_path / "in/b.parquet")
+    source = spec(tmp_path / "in", schema="v INT, dt INT")
+    stream = FileStream(source, FileLog(tmp_path / "log"))
+    assert sorted(row["dt"] for row in rows_of(list(stream.between(0, stream.advance(0))), source)) == [1, 7]
+    assert findings(tmp_path / "in", "parquet", "v INT, dt INT") == []

@@ -25,6 +25,8 @@ from streamtopology.jobs.connectors.sources.descriptors import (
 )
 from streamtopology.jobs.connectors.sources.file_log import FileLog, LoggedFile
 from streamtopology.jobs.connectors.sources.listing import list_files, root_of
+from streamtopology.jobs.connectors.sources.partitions import outside_partitions
+from streamtopology.jobs.connectors.sources.schemas import declared_schema
 
 _SAMPLE_BYTES = 65_536
 
@@ -188,7 +190,12 @@ class FileStream:
         self._waiting = self._log.unknown(self._waiting[tried:])
 
     def _new_files(self) -> list[str]:
-        unknown = self._log.unknown(list_files(self._spec))
+        listed = list_files(self._spec)
+        unknown = self._log.unknown(listed)
+        if unknown and self._spec.schema is not None:
+            outside = outside_partitions(self._spec, declared_schema(self._spec), listed)
+            if outside is not None:
+                raise SourceError(outside)
         root = root_of(self._spec)
         moved = self._log.read_elsewhere(root, unknown, lambda path: _measure(self._spec, root, path))
         for path in moved:

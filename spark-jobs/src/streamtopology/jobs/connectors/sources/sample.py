@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +27,11 @@ from streamtopology.jobs.connectors.sources.file_kinds import foreign_files, is_
 from streamtopology.jobs.connectors.sources.formats import BadFileError, read_all
 from streamtopology.jobs.connectors.sources.json_names import fields_of_another_case, names_in_json
 from streamtopology.jobs.connectors.sources.listing import files_of
-from streamtopology.jobs.connectors.sources.partitions import check_partitions, partition_texts
+from streamtopology.jobs.connectors.sources.partitions import (
+    check_partitions,
+    outside_partitions,
+    partition_texts,
+)
 from streamtopology.jobs.connectors.sources.schemas import needed_columns
 from streamtopology.jobs.connectors.sources.survey import unread_folders, why_none
 from streamtopology.jobs.connectors.sources.text_stream import EncodingError
@@ -39,6 +44,7 @@ _UNITS = (
     ("nanoseconds", 1e9, "make_timestamp_ns"),
 )
 _YEAR_1980, _YEAR_2200 = 315_532_800.0, 7_258_118_400.0
+_MOST_FILES = 1000
 _ROWS = 1000
 """Rows of a sample that a source's select and where are tried on."""
 
@@ -50,6 +56,8 @@ def check_sample(spec: SourceSpec, declared: pa.Schema, expressions_hold: bool) 
         if not kinds:
             return [Doubt("options.path", f"source {spec.name!r}: {why_none(spec)}")]
         path, *others = kinds
+        if outside := outside_partitions(spec, declared, [file.path for file in islice(files_of(spec), _MOST_FILES)]):
+            return [Problem("options.path", outside)]
         if spec.format != "parquet" and is_parquet(path):
             sentence = f"source {spec.name!r}: {path} is a parquet file, not {spec.format}"
             return [Problem("format", f"{sentence}; did you mean 'parquet'?")]
