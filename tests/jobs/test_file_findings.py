@@ -7,14 +7,16 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support.manifests import counting, files, manifest
 from support.streams import rows_of, spec
 
+from streamtopology.jobs.connectors.sinks.writable import unwritable_folders
 from streamtopology.jobs.connectors.sources.conform import SchemaMismatchError
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceError
 from streamtopology.jobs.connectors.sources.file_log import FileLog
 from streamtopology.jobs.connectors.sources.files import FileStream
 from streamtopology.jobs.connectors.sources.validation import check
-from streamtopology.topology import Source
+from streamtopology.topology import Source, parse
 
 
 def findings(folder: Path, format_: str, schema: str, **options: str) -> list[tuple[str, str]]:
@@ -149,3 +151,13 @@ def test_parquet_file_outside_may_have_the_column_itself(tmp_path: Path) -> None
     stream = FileStream(source, FileLog(tmp_path / "log"))
     assert sorted(row["dt"] for row in rows_of(list(stream.between(0, stream.advance(0))), source)) == [1, 7]
     assert findings(tmp_path / "in", "parquet", "v INT, dt INT") == []
+
+
+def test_validate_names_the_topology_that_owns_a_folder_of_a_sink(tmp_path: Path) -> None:
+    sink = {"name": "o", "input": "counts", "format": "json", "options": {"path": str(tmp_path / "out")}}
+    topology = parse(manifest("mine", [files(tmp_path / "in")], [counting()], [sink]))
+    for owner, sentence in (("other", "holds the output of topology 'other'; this is 'mine': name another"), ("mine", None)):
+        put(tmp_path / "out/_manifest/owner.json", f'{{"topology": "{owner}", "run": "r", "sink": "o"}}')
+        found = list(unwritable_folders(topology))
+        assert [problem.path for problem in found] == (["spec.sinks[0].options.path"] if sentence else [])
+        assert all(sentence is not None and sentence in problem.message for problem in found)
