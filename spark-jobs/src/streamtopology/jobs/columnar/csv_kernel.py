@@ -25,14 +25,12 @@ def plain_records(
 ) -> tuple[int, int, int, int]:
     """Write the whole records of `data` (uint8[n], it begins with a record), `most` at most, to `out`, as long at least.
 
-    Characters above 255 are none. Within quotes `escape` before a quote or itself goes, and a quote is written twice. The
-    quotes around `null` (its quotes twice) go, and those around nothing in columns that do not keep empty texts, unless
-    they are the whole line. With `drops_null` nothing is left of a null, unless it is the whole line. Comments and empty
-    lines are no records. Returns the bytes of `data` read, those written, the fault (0: none) and its place.
+    Characters above 255 are none. Within quotes `escape` before a quote or itself goes, a quote is written twice. Quotes go
+    around `null` (its own are written twice; with `drops_null` it goes, too) and around nothing in columns that keep no
+    empty texts, unless it is the whole line. Comments, empty lines are no records. Returns bytes read, written, fault, place.
     """
     size = data.shape[0]
-    at = written = column = records = 0
-    read = kept = 0  # up to the end of the last whole record
+    at = written = column = records = read = kept = 0  # read, kept: up to the end of the last whole record
     while at < size:
         if column == 0 and data[at] == comment:
             at = _end_of_value(data, at, _NEWLINE)
@@ -49,8 +47,8 @@ def plain_records(
             at = _after_blanks(data, at, separator)
             is_alone = column == 0 and (at == size or data[at] != separator)
             is_empty_null = not is_alone and column < keeps_empty.shape[0] and not keeps_empty[column]
-            text = null[:0] if drops_null and is_alone else null
-            written = _close(out, start, written, quote, text, is_empty_null, drops_null)
+            known = null[: 0 if drops_null and is_alone else null.shape[0]]
+            written = _close(out, start, written, quote, known, is_empty_null, drops_null)
             if at < size and data[at] != separator and data[at] != _NEWLINE and data[at] != _RETURN:
                 return read, kept, TEXT_AFTER_END, at
         else:
