@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,10 @@ from streamtopology.jobs.checkpoint import Checkpoint
 from streamtopology.jobs.cli.main import main
 from streamtopology.jobs.connectors.sources.descriptor_stream import DescriptorLog, DescriptorStreamReader
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceError
+from streamtopology.jobs.connectors.sources.file_log import FileLog
+from streamtopology.jobs.connectors.sources.files import FileStream
+from streamtopology.jobs.connectors.sources.validation import check
+from streamtopology.topology import Source, Watermark
 
 
 @pytest.fixture(autouse=True)
@@ -90,6 +95,73 @@ def test_file_replaced_after_a_part_was_committed_is_refused() -> None:
     put("in/a.parquet", [5], 3)
     with pytest.raises(SourceError, match="after a part of its rows was committed; put the former one back, or continue"):
         keys({"s": [0, 1, 0]})
+
+
+def damaged(path: str) -> None:
+    """The file's first page becomes other bytes; its size and time stay."""
+    data, times = bytearray(Path(path).read_bytes()), os.stat(path)
+    data[4:40] = bytes(255 - byte for byte in data[4:40])
+    Path(path).write_bytes(data)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+CUT, EMPTY = b"PAR1" + b"x" * 90, b""
+
+
+@pytest.mark.parametrize(
+    ("spoil", "finding"),
+    [
+        (damaged, "cannot be read: .*; put a whole file in its place"),
+        (lambda path: Path(path).write_bytes(CUT), "cannot be read: Parquet magic bytes.*; put a whole file in its place"),
+        (lambda path: Path(path).write_bytes(EMPTY), "cannot be read: .*0 bytes; put a whole file in its place"),
+        (lambda path: Path(path).unlink(), "is gone; put it back"),
+    ],
+)
+def test_file_that_is_spoilt_while_it_is_read_is_named_with_its_remedy(spoil: Callable[[str], object], finding: str) -> None:
+    part = Descriptor("s", "parquet", str(Path("in/a.parquet").absolute()), 1, 0, 2, 2)
+    spoil("in/a.parquet")
+    remedy = r", or continue without its rows: streamtopology state skip-file MANIFEST /.*/in/a\.parquet$"
+    with pytest.raises(SourceError, match=rf"^source 's', /.*/in/a\.parquet {finding}{remedy}"):
+        rows_of([part, replace(part, part=0)], spec(Path("in")))
+
+
+@pytest.mark.parametrize("keys_now", [[1], [1, 2, 3]])
+def test_file_that_is_replaced_while_it_is_read_is_named(keys_now: list[int]) -> None:
+    part = Descriptor("s", "parquet", str(Path("in/a.parquet").absolute()), 1, 0, 2, 2)
+    put("in/a.parquet", keys_now, 3)
+    with pytest.raises(SourceError, match=r"in/a\.parquet was replaced while it was read; start again"):
+        rows_of([part], spec(Path("in")))
+
+
+def test_text_file_that_is_gone_is_named_with_its_remedy() -> None:
+    part = Descriptor("s", "csv", str(Path("in/a.csv").absolute()), 0, 0, 2, 2)
+    with pytest.raises(SourceError, match=r"in/a\.csv is gone; put it back, or continue .* skip-file MANIFEST /.*/in/a\.csv"):
+        rows_of([part], spec(Path("in"), "csv", "key INT"))
+
+
+def test_file_that_is_gone_before_it_is_handed_out_is_left_out() -> None:
+    Path("in/c.parquet").symlink_to("a.parquet")
+    stream = FileStream(spec(Path("in"), maxFilesPerTrigger="1"), FileLog(Path("log")))
+    stream.close_listing()
+    Path("in/a.parquet").unlink()
+    ends = [stream.advance(0), stream.advance(1), stream.advance(1)]
+    assert [Path(part.path).name for part in stream.between(0, ends[-1])] == ["b.parquet"]
+    assert ends == [1, 1, 1]
+
+
+def test_damaged_footer_is_named_when_the_file_is_handed_out() -> None:
+    data = Path("in/a.parquet").read_bytes()
+    Path("in/a.parquet").write_bytes(data[:-60] + bytes(255 - byte for byte in data[-60:-8]) + data[-8:])
+    with pytest.raises(SourceError, match=r"in/a\.parquet is no readable parquet file"):
+        handed_out()
+
+
+def test_validate_names_a_damaged_file_of_event_times() -> None:
+    damaged("in/a.parquet")
+    time = Watermark("key", 0.0)
+    (found,) = check(Source("s", "parquet", "key BIGINT", {"path": "in/a.parquet"}, watermark=time)).findings
+    assert "in/a.parquet: " in found.message
+    assert found.message.endswith("; put a whole file in its place")
 
 
 def manifest_file() -> None:

@@ -79,8 +79,9 @@ def test_an_empty_batch_gives_an_empty_one():
         (["sum(x) AS total"], None, r"expression 'sum\(x\) AS total' looks at several rows"),
         (["lag(x) OVER () AS y"], None, "looks at several rows"),
         (["DISTINCT x"], None, "looks at several rows"),
-        (["x"], "x = (SELECT max(x) FROM input)", "looks at several rows"),
-        (["x FROM input; SELECT 1 AS x"], None, "several statements"),
+        (["x"], "x = (SELECT max(y) FROM (SELECT 1 AS y))", "looks at several rows"),
+        (["x FROM (SELECT 1 AS x); SELECT 1 AS x"], None, "several statements"),
+        (["input"], None, r'"input" not found.*columns: x, f'),
         ([""], None, "is not a SQL text"),
         (["x"], 5, "is not a SQL text"),
     ],
@@ -88,6 +89,16 @@ def test_an_empty_batch_gives_an_empty_one():
 def test_unfit_expression_is_refused_by_name(select, where, reported):
     with pytest.raises(ExpressionError, match=reported):
         output_schema(SCHEMA, select, where)
+
+
+@pytest.mark.parametrize("name", ["input", "output", "kept", "tuples"])
+def test_column_may_have_the_name_of_any_table(name):
+    batch = pa.record_batch([pa.array([{"a": 5}, None]), pa.array([7, 8])], names=[name, "a"])
+    assert project(batch, [f"{name}.a AS b", "a", name]).to_pylist() == [
+        {"b": 5, "a": 7, name: {"a": 5}},
+        {"b": None, "a": 8, name: None},
+    ]
+    assert project(batch, (), f"{name}.a = 5").num_rows == 1
 
 
 def test_a_value_that_does_not_convert_names_the_expression():

@@ -154,3 +154,16 @@ def test_file_of_another_codec_is_named_with_the_way_out(tmp_path: Path, name: s
         values(path)
     (found,) = check(Source("s", "csv", "a STRING, b STRING", {"path": str(tmp_path), "escape": '"'})).findings
     assert (found.path, name in found.message) == ("options.path", True)
+
+
+@pytest.mark.parametrize("format_", ["csv", "json", "text"])
+@pytest.mark.parametrize("encoding", ["UTF-16LE", "UTF-16BE", "UTF-32LE", "UTF-32BE"])
+def test_text_without_a_byte_order_mark_names_its_encodings(tmp_path: Path, format_: str, encoding: str) -> None:
+    path, other = tmp_path / "a", encoding[:-2] + {"LE": "BE", "BE": "LE"}[encoding[-2:]]
+    path.write_bytes({"json": '{"value": "ö"}\n'}.get(format_, "ö\n").encode(encoding))
+    sentence = f"{path} is {encoding[:-2]} without a byte order mark; set options.encoding: {encoding}, or {other}"
+    source = Source("s", format_, "value STRING", {"path": str(tmp_path), "encoding": encoding[:-2]})
+    (found,) = check(source).findings
+    assert (found.path, found.message) == ("options.encoding", f"source 's', {sentence}")
+    part = Descriptor("s", format_, str(path), 0, 0, 1, 1)
+    assert rows_of([part], spec(tmp_path, format_, "value STRING", encoding=encoding)) == [{"value": "ö"}]

@@ -253,3 +253,29 @@ def test_text_that_no_unicode_has_is_named_in_a_message_that_can_be_printed() ->
 
 def test_row_of_nulls_is_no_line_of_null() -> None:
     assert read('{"w":"\\nnull"}\n{"v":1}\n', "v INT") == [{"v": None}, {"v": 1}]
+
+
+SPLIT = [
+    '{"a":1}{"a":2}\n{"a":\n3}',
+    '{"a":1} {"a":2}\n{"a":3\n}',
+    '{"a":1},{"a":2}\n{"a":1,"b":[{}\n{}]}',
+    '{"a":1},{"a":2}\n{"a":1\n"b":2}',
+]
+
+
+@pytest.mark.parametrize("text", SPLIT)
+@pytest.mark.parametrize("schema", ["a INT", "a INT, m MAP<STRING, INT>"])
+@pytest.mark.parametrize("before", ["", '{"a":0}\n', '\n{"a":0}\r\n  \n'])
+def test_objects_that_are_no_lines_are_refused_by_their_line(tmp_path: Path, text: str, schema: str, before: str) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.json").write_bytes((before + text + "\n").encode())
+    part = Descriptor("s", "json", str(tmp_path / "in/a.json"), 0, 0, 1, 1)
+    with pytest.raises(SchemaMismatchError, match=rf"a\.json: line {before.count(chr(10)) + 1}: .*each line is one object"):
+        rows_of([part], spec(tmp_path / "in", "json", schema))
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", " \n\n"])
+def test_objects_with_any_ends_of_lines_are_rows(tmp_path: Path, end: str) -> None:
+    (tmp_path / "a.json").write_bytes("".join(f'{{"a":{n},"o":{{"x":[{{}},{{}}]}}}}{end}' for n in range(5)).encode())
+    part = Descriptor("s", "json", str(tmp_path / "a.json"), 0, 0, 1, 1)
+    assert rows_of([part], spec(tmp_path, "json", "a INT")) == [{"a": n} for n in range(5)]

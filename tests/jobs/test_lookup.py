@@ -237,3 +237,35 @@ def test_parquet_file_with_a_name_twice_is_refused(tmp_path: Path) -> None:
     for schema in ({}, {"schema": "k STRING"}):
         with pytest.raises(OptionError, match=r"has several columns 'v'"):
             Lookup.from_options({"file": "a.parquet", "on": "k"} | schema, tmp_path)
+
+
+def test_option_on_is_known_as_kubernetes_sends_it(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("k,v\n1,2\n")
+    assert Lookup.from_options({"file": "a.csv", "true": "k"}, tmp_path).on == "k"
+    with pytest.raises(OptionError, match=r"option lookup\.on is missing"):
+        Lookup.from_options({"file": "a.csv"}, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (pa.array(["x", "y"], pa.string_view()), ["x", "y"]),
+        (pa.array([b"x", None], pa.binary_view()), [b"x", None]),
+        (pa.array([{"a": "x"}, None], pa.struct([("a", pa.string_view())])), [{"a": "x"}, None]),
+        (pa.array([["x"], []], pa.list_view(pa.string())), [["x"], []]),
+        (pa.array(["x", "y"]).dictionary_encode(), ["x", "y"]),
+    ],
+)
+def test_parquet_values_of_another_layout_are_looked_up(tmp_path: Path, values: pa.Array, expected: list[Any]) -> None:
+    for key in (pa.array(["1", "2"], pa.string_view()), pa.array(["1", "2"]).dictionary_encode()):
+        pq.write_table(pa.table({"k": key, "v": values}), tmp_path / "a.parquet")
+        lookup = Lookup.from_options({"file": "a.parquet", "on": "k"}, tmp_path)
+        batch = pa.record_batch([pa.array(["2", "3", "1"])], names=["k"])
+        assert lookup.join(batch).column("v").to_pylist() == [expected[1], None, expected[0]]
+        assert lookup.output_schema(batch.schema, "s") == lookup.join(batch).schema
+
+
+def test_both_zeros_are_one_key_of_a_lookup(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"k": [0.0, -0.0], "v": [1, 2]}), tmp_path / "a.parquet")
+    with pytest.raises(OptionError, match=r"has a value twice or none \(0.0 and -0.0 are one key\)"):
+        Lookup.from_options({"file": "a.parquet", "on": "k"}, tmp_path)

@@ -137,6 +137,13 @@ def test_rows_keep_the_place_of_their_descriptor(tmp_path: Path, select: tuple[s
     assert [batch.schema.names for batch, _ in batches] == [["key"]]
 
 
+def test_column_may_have_the_name_of_a_hidden_one(tmp_path: Path) -> None:
+    source = spec(write_input(tmp_path, "a.json", '{"__place": 7, "__rows_alone": 5}\n'), "json", "__place INT")
+    part = only_file(tmp_path / "in", source)
+    ((batch, _),) = read_with_places([part], source, lambda row, why: pytest.fail(why), lambda given: 0, Tally())
+    assert batch.to_pylist() == [{"__place": 7}]
+
+
 def test_failed_row_is_reported_without_its_place(tmp_path: Path) -> None:
     parquet_file(tmp_path / "in", "a.parquet", [1, 0], mtime=1)
     source = replace(spec(tmp_path / "in"), select=("CASE WHEN key = 0 THEN CAST('no' || key AS INT) END AS failing",))

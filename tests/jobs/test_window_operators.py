@@ -260,3 +260,10 @@ def take_in(operator: Operator, state: Any, number: int, rows: Sequence[Any], al
 def test_option_errors_say_what_is_allowed(run, aliases, options, reported):
     with pytest.raises((OptionError, ValueError), match=reported):
         prepared(run, list(aliases), **options)
+
+
+def test_join_refuses_columns_with_names_of_its_own():
+    inputs = {alias: pa.schema([("k", pa.int64()), ("t", pa.int64()), ("_join_at", pa.int64())]) for alias in "ab"}
+    operator = load("window-join", Path())(time="t", size="5s")
+    with pytest.raises(OptionError, match=r"input 'a' has the column '_join_at', and names of .* begin with _join_; give it"):
+        operator.prepare(inputs, ("k",))

@@ -69,6 +69,16 @@ def test_a_file_loads_with_dates_as_text_and_merged_fields(tmp_path: Path) -> No
     assert load(_written(tmp_path, text)).operators[0].options == {"since": "2013-01-01", "k": 3}
 
 
+def test_bare_on_is_a_name_and_other_such_names_are_refused(tmp_path: Path) -> None:
+    text = _flights_with({"lookup": {"on": "k"}})
+    assert "'on': k" in text
+    assert load(_written(tmp_path, text.replace("'on': k", "on: k"))).operators[0].options == {"lookup": {"on": "k"}}
+    with pytest.raises(
+        ManifestError, match=r"found the name true or false, as YAML reads a bare yes, no, on or off, expected a"
+    ):
+        load(_written(tmp_path, text.replace("'on': k", "yes: k")))
+
+
 def _with_option(folder: Path, plain: str) -> Path:
     """A manifest whose source has the option nullValue: `plain`, without quotes."""
     text = yaml.safe_dump(VALID).replace("header: true", f"header: true\n      nullValue: {plain}")

@@ -215,7 +215,8 @@ class Place:
             if isinstance(name, str):
                 places[name] = place
             else:
-                place.wrong(f"found the name {name!r}, expected a text: write it with quotes")
+                bare = "true or false, as YAML reads a bare yes, no, on or off" if isinstance(name, bool) else repr(name)
+                place.wrong(f"found the name {bare}, expected a text: write it with quotes")
         return places
 
     def plain(self, depth: int = 0) -> object:

@@ -25,6 +25,7 @@ _REAL = re.compile(
     r"[-+]?(?:(?:\.[0-9][0-9_]*|[0-9][0-9_]*\.[0-9_]*)(?:[eE][-+]?[0-9]+)?|[0-9][0-9_]*[eE][-+]?[0-9]+)\Z"
     r"|[-+]?\.(?:inf|Inf|INF)\Z|\.(?:nan|NaN|NAN)\Z"
 )
+_ON = "on"
 _LEADING_ZERO = re.compile(r"([-+]?)0[0-9_]*[1-9]")
 
 
@@ -47,6 +48,8 @@ class _Loader(yaml.SafeLoader):
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
                 continue
+            if key.value == _ON:  # a field of lookups, which YAML 1.1 reads as true
+                key.tag = f"{_TAG}str"
             if key.value in seen:
                 raise _Refused(f"the field {key.value!r} is written twice", "remove one of them", key.start_mark)
             seen.add(key.value)

@@ -19,19 +19,18 @@ def plain_records(
     comment: int,
     keeps_empty: np.ndarray,
     null: np.ndarray,
+    drops_null: bool,
     is_last: bool,
     most: int,
 ) -> tuple[int, int, int, int]:
     """Write the whole records of `data` (uint8[n], it begins with a record), `most` at most, to `out`, as long at least.
 
-    Characters above 255 are none. Within quotes `escape` before a quote or itself goes, and a quote is written twice. The
-    quotes around `null` go, and those around nothing in columns that do not keep empty texts, unless they are the whole
-    line. Comments and empty lines are no records. Returns the bytes of `data` read, those written, the fault (0: none) and
-    its place.
+    Characters above 255 are none. Within quotes `escape` before a quote or itself goes, a quote is written twice. Quotes go
+    around `null` (its own are written twice; with `drops_null` it goes, too) and around nothing in columns that keep no
+    empty texts, unless it is the whole line. Comments, empty lines are no records. Returns bytes read, written, fault, place.
     """
     size = data.shape[0]
-    at = written = column = records = 0
-    read = kept = 0  # up to the end of the last whole record
+    at = written = column = records = read = kept = 0  # read, kept: up to the end of the last whole record
     while at < size:
         if column == 0 and data[at] == comment:
             at = _end_of_value(data, at, _NEWLINE)
@@ -48,7 +47,8 @@ def plain_records(
             at = _after_blanks(data, at, separator)
             is_alone = column == 0 and (at == size or data[at] != separator)
             is_empty_null = not is_alone and column < keeps_empty.shape[0] and not keeps_empty[column]
-            written = _close(out, start, written, quote, null, is_empty_null)
+            known = null[: 0 if drops_null and is_alone else null.shape[0]]
+            written = _close(out, start, written, quote, known, is_empty_null, drops_null)
             if at < size and data[at] != separator and data[at] != _NEWLINE and data[at] != _RETURN:
                 return read, kept, TEXT_AFTER_END, at
         else:
@@ -127,8 +127,15 @@ def _after_blanks(data: np.ndarray, at: int, separator: int) -> int:
 
 
 @nb.njit(cache=True, nogil=True)
-def _close(out: np.ndarray, start: int, written: int, quote: int, null: np.ndarray, is_empty_null: bool) -> int:
-    """Write the last quote of a value that begins at `start`, or take its first one away if it is NULL. Returns the end."""
+def _close(
+    out: np.ndarray, start: int, written: int, quote: int, null: np.ndarray, is_empty_null: bool, drops_null: bool
+) -> int:
+    """Write the last quote of a value that begins at `start`, or take its first one (or all of it) away if it is NULL.
+
+    Returns the end.
+    """
+    if drops_null and null.shape[0] > 0 and _is_null(out[start + 1 : written], null, False):
+        return start
     if _is_null(out[start + 1 : written], null, is_empty_null):
         return _move_back(out, start, written)
     out[written] = quote

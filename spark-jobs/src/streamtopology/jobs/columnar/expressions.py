@@ -23,7 +23,8 @@ from streamtopology.contract.errors import InvalidInput
 from streamtopology.jobs.columnar.empty import empty_table
 from streamtopology.jobs.columnar.sql_times import check_of_intervals, finding_of_inputs, finding_of_results, finer_columns
 
-INPUT = "input"
+_TABLE = "the tuples at hand"
+"""The name of the table that expressions see: one that no column has, as `a.b` would be the table's before the column's."""
 _SETTINGS = (
     "SET threads = 1",
     "SET TimeZone = 'UTC'",
@@ -126,8 +127,8 @@ def _output_schema(schema: pa.Schema, select: tuple[str, ...], where: str | None
         _check_row_by_row(empty, select, where)
         if not select:
             return schema
-        _refuse_types_unlike_arrows({INPUT: empty}, _sql(select, where), _shown(select, where))
-        found = _run({INPUT: empty}, _sql(select, where)).schema
+        _refuse_types_unlike_arrows({_TABLE: empty}, _sql(select, where), _shown(select, where))
+        found = _run({_TABLE: empty}, _sql(select, where)).schema
     except duckdb.Error as error:
         raise _named(empty, select, where, error) from error
     twice = [name for name in found.names if found.names.count(name) > 1]
@@ -253,11 +254,11 @@ def _held(kind: DuckDBPyType) -> Iterator[str]:
 
 def _sql(select: Sequence[str], where: str | None) -> str:
     columns = "\n, ".join(select) if select else "*"
-    return f"SELECT {columns}\nFROM {INPUT}" + ("" if where is None else f"\nWHERE ({where}\n)")
+    return f"SELECT {columns}\nFROM {quoted(_TABLE)}" + ("" if where is None else f"\nWHERE ({where}\n)")
 
 
 def _query(batch: pa.RecordBatch, sql: str) -> pa.RecordBatch:
-    found = _run({INPUT: batch}, sql)
+    found = _run({_TABLE: batch}, sql)
     chunks = found.combine_chunks().to_batches()
     return chunks[0] if chunks else pa.RecordBatch.from_pylist([], schema=found.schema)
 
@@ -266,7 +267,7 @@ def _mask(batch: pa.RecordBatch, where: str) -> pa.Array:
     _refuse_one_name_twice(batch.schema, [where])
     _refuse_finer_values(batch, [where])
     try:
-        table = _run({INPUT: batch}, f"SELECT CAST(({where}\n) AS BOOLEAN) AS kept\nFROM {INPUT}")
+        table = _run({_TABLE: batch}, f"SELECT CAST(({where}\n) AS BOOLEAN) AS kept\nFROM {quoted(_TABLE)}")
     except duckdb.Error as error:
         raise _named(batch, (), where, error) from error
     return table.column(0).combine_chunks()
@@ -296,7 +297,7 @@ def _with_tables(tables: Mapping[str, pa.Table | pa.RecordBatch]) -> Iterator[du
 
 
 def _check_row_by_row(empty: pa.Table, select: Sequence[str], where: str | None) -> None:
-    mixing = _mixing_steps({INPUT: empty}, _sql(select, where), _ACROSS_ROWS + _OTHER_TABLES)
+    mixing = _mixing_steps({_TABLE: empty}, _sql(select, where), _ACROSS_ROWS + _OTHER_TABLES)
     if mixing:
         raise ExpressionError(
             f"{_shown(select, where)} looks at several rows at once ({mixing[0]}); an expression sees one tuple at a "
@@ -322,7 +323,7 @@ def _named(rows: pa.RecordBatch | pa.Table, select: Sequence[str], where: str | 
     alone = [([text], None) for text in select] + ([] if where is None else [(["1"], where)])
     for one, condition in alone:
         try:
-            _run({INPUT: rows}, _sql(one, condition))
+            _run({_TABLE: rows}, _sql(one, condition))
         except duckdb.Error as again:
             columns = ", ".join(rows.schema.names)
             return ExpressionError(

@@ -16,6 +16,9 @@ from streamtopology.topology import did_you_mean
 
 _ALLOWED = ("columns", "file", "key", "on", "options", "schema")
 
+_KUBERNETES_ON = "true"
+"""The name as which Kubernetes' tools send a bare `on`."""
+
 
 @dataclass(frozen=True)
 class Lookup:
@@ -39,6 +42,8 @@ class Lookup:
             raise OptionError(
                 f"option 'lookup' is {options!r}; allowed: {{file: airports.csv, on: dest, key: faa}}", about="lookup"
             )
+        if "on" not in options and _KUBERNETES_ON in options:
+            options = {"on" if name == _KUBERNETES_ON else name: value for name, value in options.items()}
         unknown = sorted(set(options) - set(_ALLOWED))
         missing = sorted({"file", "on"} - set(options))
         if unknown or missing:
@@ -62,9 +67,10 @@ class Lookup:
                 "in lookup.key",
                 about="lookup",
             )
-        if keys.null_count or len(keys.unique()) < len(keys):
+        if keys.null_count or len(_comparable(keys.combine_chunks(), keys.type).unique()) < len(keys):
+            zeros = " (0.0 and -0.0 are one key)" if pa.types.is_floating(keys.type) else ""
             raise OptionError(
-                f"column {key!r} of lookup file {file} has a value twice or none; it must identify each row", about="lookup"
+                f"column {key!r} of lookup file {file} has a value twice or none{zeros}; it must identify each row", "lookup"
             )
         return Lookup(table, on, key, columns, file)
 

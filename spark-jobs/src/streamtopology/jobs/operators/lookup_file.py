@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
+from streamtopology.jobs.columnar.plain_types import plain, plain_type
 from streamtopology.jobs.connectors.sources.conform import check_texts, conform
 from streamtopology.jobs.connectors.sources.csv_options import csv_problems
 from streamtopology.jobs.connectors.sources.csv_rows import csv_header, read_csv
@@ -97,13 +98,20 @@ def _undeclared(path: Path, spec: SourceSpec) -> pa.Table:
     if spec.format == "parquet":
         table = _parquet(path)
         check_texts(table, f"lookup file {path}")
-        return table
+        return pa.table({field.name: _plain(table.column(field.name)) for field in table.schema})
     return undeclared_json(path, spec) if spec.format == "json" else _csv(path, spec)
 
 
 def _parquet(path: Path) -> pa.Table:
     _check_names(pyarrow.parquet.read_schema(path).names, path, "")
     return pyarrow.parquet.read_table(path, coerce_int96_timestamp_unit="us")
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The values of a column in a layout that Arrow's functions take, and texts by which a text can be looked up."""
+    kind = plain_type(column.type)
+    plain_column = pa.chunked_array([plain(chunk) for chunk in column.chunks], kind)
+    return plain_column.cast(kind.value_type) if pa.types.is_dictionary(kind) else plain_column
 
 
 def _csv(path: Path, spec: SourceSpec) -> pa.Table:

@@ -65,6 +65,7 @@ class WindowJoin(Operator):
                 f"window-join needs two inputs or more, found {', '.join(inputs)}; to join a stream with itself, name "
                 "it twice under different aliases"
             )
+        _refuse_own_names(inputs)
         self._times = {alias: self._time_column(inputs, alias) for alias in inputs}
         keys = key_schema(inputs, key)
         self._kept = {alias: _kept_schema(schema, keys) for alias, schema in inputs.items()}
@@ -154,6 +155,14 @@ class WindowJoin(Operator):
         tables = ", ".join(f"{quoted(_table(alias))} AS {quoted(alias)}" for alias in aliases)
         columns = "\n, ".join(select)
         return f"SELECT {columns}\nFROM {tables}\nWHERE {' AND '.join(conditions)}"
+
+
+def _refuse_own_names(inputs: Mapping[str, pa.Schema]) -> None:
+    """Raise OptionError for a column that has the name of one that is kept with the tuples."""
+    for alias, schema in inputs.items():
+        if name := next((name for name in schema.names if name.lower().startswith(_OWN)), None):
+            sentence = f"input {alias!r} has the column {name!r}, and names of window-join's own columns begin with {_OWN}"
+            raise OptionError(f"{sentence}; give it another name in a select before", about=name)
 
 
 def _kept_schema(schema: pa.Schema, keys: pa.Schema) -> pa.Schema:

@@ -106,7 +106,8 @@ def common_columns(schemas: dict[str, pa.Schema]) -> tuple[Columns, list[str]]:
 
 def _widest(types: Sequence[pa.DataType], first: pa.DataType) -> str | None:
     for candidate in [first, *types]:
-        name = None if candidate == pa.uint64() else spark_type(candidate)  # a decimal would be cast to DOUBLE: ids would meet
+        is_left_out = candidate == pa.uint64() or pa.types.is_struct(candidate) or pa.types.is_map(candidate)
+        name = None if is_left_out else spark_type(candidate)  # a decimal would be cast to DOUBLE: ids would meet
         if name is not None and all(widens(type_, ddl_to_arrow(f"c {name}").field(0).type) for type_ in types):
             return name
     return None

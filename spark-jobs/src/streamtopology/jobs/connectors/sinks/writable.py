@@ -1,7 +1,8 @@
-"""Sinks in folders that cannot be written, found before anything starts."""
+"""Sinks in folders that cannot be written or are another topology's, found before anything starts."""
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from streamtopology.topology import Problem, Topology
 
 
 def unwritable_folders(topology: Topology) -> Iterator[Problem]:
-    """A problem for each sink whose folder cannot be made or written here.
+    """A problem for each sink whose folder is another topology's, or cannot be made or written here.
 
     A folder on a volume of the driver's pod is left to the pod where that volume is not mounted.
     """
@@ -21,10 +22,25 @@ def unwritable_folders(topology: Topology) -> Iterator[Problem]:
         folder = _folder(sink.options.get("path", ""))
         if folder is None or any(folder.is_relative_to(mount) and not mount.exists() for mount in mounts):
             continue
+        owner = _owner_of(folder)
+        if owner not in (None, topology.name):
+            sentence = f"sink {sink.name!r}: folder {folder} holds the output of topology {owner!r}; this is {topology.name!r}"
+            remedy = "name another path, or delete the folder"
+            yield Problem(f"spec.sinks[{index}].options.path", f"{sentence}: {remedy}")
+            continue
         why = _why_unwritable(folder)
         if why is not None:
             sentence = f"sink {sink.name!r}: cannot write to {folder}: {why}; name a folder that this user may write to"
             yield Problem(f"spec.sinks[{index}].options.path", sentence)
+
+
+def _owner_of(folder: Path) -> str | None:
+    """The topology that writes to `folder`; None if none does, or its manifest cannot be read, as a start then says."""
+    try:
+        owner = json.loads((folder / "_manifest" / "owner.json").read_text())
+    except (OSError, ValueError):
+        return None
+    return owner.get("topology") if isinstance(owner, dict) else None
 
 
 def _folder(path: str) -> Path | None:

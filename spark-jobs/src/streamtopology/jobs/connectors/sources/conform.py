@@ -11,6 +11,7 @@ from itertools import chain
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamtopology.jobs.columnar.plain_types import plain, plain_type
 from streamtopology.jobs.connectors.sources.descriptors import SourceError
 from streamtopology.jobs.connectors.sources.required_fields import all_nullable, declared_required, null_field
 from streamtopology.jobs.connectors.sources.spark_types import spark_type
@@ -21,27 +22,37 @@ _UNSIGNED_BITS = {pa.uint8(): 8, pa.uint16(): 16, pa.uint32(): 32}
 _UINT64_DIGITS = 20
 _EXACT_IN_FLOAT = {pa.float16(): 11, pa.float32(): 24, pa.float64(): 53}
 _ZEROS = {"ms": r"(\.\d{3})0+(\D|$)", "us": r"(\.\d{6})0+(\D|$)", "ns": r"(\.\d{9})0+(\D|$)", "s": r"()\.0+(\D|$)"}
+NULL_REMEDY = "write a value, or declare it without NOT NULL"
 _ZONE = r":\d\d(\.\d+)?\s*(Z|[+-]\d\d(:?\d\d)?)$"
 
 
 class SchemaMismatchError(SourceError):
-    """A file's column is not what the manifest declares; `column` is its declared name, where that is known."""
+    """A file's column is not what the manifest declares; `column` is its declared name, where that is known.
 
-    def __init__(self, message: str, column: str | None = None) -> None:
+    `fitting`: a type that its value fits, "" if that is unknown.
+    """
+
+    def __init__(self, message: str, column: str | None = None, fitting: str = "STRING") -> None:
         super().__init__(message)
         self.column = column
+        self.fitting = fitting
 
 
 class MissingColumnError(SchemaMismatchError):
     """A file lacks a column that the manifest declares; the message lists those that it has."""
 
 
+class NullValueError(SchemaMismatchError):
+    """A column or field that is declared NOT NULL holds NULL; the message says what to do."""
+
+
 def conform(table: pa.Table, declared: pa.Schema, place: str) -> pa.Table:
     """`table` with exactly the columns of `declared`, in that order.
 
     Widened without loss: integers, float to double, decimals, timestamp units (a timestamp without a zone counts as
-    UTC), large and dictionary-encoded strings, strings to bytes. Fields of structs are found by name, as columns are; one
-    that is missing is NULL, as in Spark. Raises `SchemaMismatchError` that names `place`, column, found and declared type.
+    UTC), large and dictionary-encoded strings, strings to bytes, and other layouts (`plain_types`). Fields of structs are
+    found by name, as columns are; one that is missing is NULL, as in Spark. Raises `SchemaMismatchError` that names
+    `place`, column, found and declared type.
     """
     return pa.table([_column(table, field, place) for field in declared], schema=declared)
 
@@ -58,12 +69,17 @@ def _column(table: pa.Table, field: pa.Field, place: str) -> pa.ChunkedArray:
         raise SchemaMismatchError(sentence, field.name)
     column = table.column(field.name)
     if not field.nullable and column.null_count:
-        sentence = f"{place}: column {field.name!r} is declared NOT NULL but holds {column.null_count} NULLs"
-        raise SchemaMismatchError(sentence, field.name)
+        count = f"{column.null_count:,} NULL{'' if column.null_count == 1 else 's'}"
+        sentence = f"{place}: column {field.name!r} is declared NOT NULL but holds {count}; {NULL_REMEDY}"
+        raise NullValueError(sentence, field.name)
     if column.type == field.type:
         return _checked_text(_checked_nulls(column, field, place), field, place)
+    found = column.type
+    if plain_type(found, field.type) != found:
+        chunks = [plain(chunk, field.type) for chunk in column.chunks]
+        column = pa.chunked_array(chunks, plain_type(found, field.type))
     if not widens(column.type, field.type):
-        sentence = f"{place}: column {field.name!r} holds {column.type} but is declared {field.type}{_remedy(column.type)}"
+        sentence = f"{place}: column {field.name!r} holds {found} but is declared {field.type}{_remedy(column.type)}"
         raise SchemaMismatchError(sentence, field.name)
     if pa.types.is_timestamp(column.type) and column.type.tz is None and field.type.tz is not None:
         column = pc.assume_timezone(column, "UTC")
@@ -83,8 +99,8 @@ def _checked_nulls(column: pa.ChunkedArray, field: pa.Field, place: str) -> pa.C
     """The column, if no field of a struct in it holds NULL that is declared NOT NULL."""
     name = next(filter(None, (null_field(chunk, field.type) for chunk in column.chunks)), None)
     if name is not None:
-        sentence = f"{place}: column {field.name!r} has the field {name!r}, declared NOT NULL, which holds NULL"
-        raise SchemaMismatchError(sentence, field.name)
+        sentence = f"{place}: column {field.name!r} has the field {name!r}, declared NOT NULL, which holds NULL; {NULL_REMEDY}"
+        raise NullValueError(sentence, field.name)
     return column
 
 
@@ -135,18 +151,19 @@ def _texts_in(values: pa.Array) -> Iterator[pa.Array]:
 
 def _remedy(found: pa.DataType) -> str:
     name = spark_type(found)
-    return "" if name is None else f"; declare it {name}"
+    return "; write it as another type, such as a text" if name is None else f"; declare it {name}"
 
 
 def widens(found: pa.DataType, declared: pa.DataType) -> bool:
     """True if every value of `found` is a value of `declared` (for timestamps: up to the declared unit)."""
+    found = plain_type(found, declared)
     if found == declared or pa.types.is_null(found):
         return True
     if pa.types.is_dictionary(found):
         return widens(found.value_type, declared)
-    if pa.types.is_string(found) or pa.types.is_large_string(found) or pa.types.is_string_view(found):
+    if pa.types.is_string(found) or pa.types.is_large_string(found):
         return pa.types.is_string(declared) or pa.types.is_binary(declared)
-    if pa.types.is_large_binary(found) or pa.types.is_fixed_size_binary(found) or pa.types.is_binary_view(found):
+    if pa.types.is_large_binary(found) or pa.types.is_fixed_size_binary(found):
         return pa.types.is_binary(declared)
     if pa.types.is_timestamp(found):
         return pa.types.is_timestamp(declared) and not (found.tz is not None and declared.tz is None)

@@ -8,6 +8,7 @@ from streamtopology.jobs.connectors.sources.conform import SchemaMismatchError
 from streamtopology.jobs.connectors.sources.csv_options import CsvOptions
 from streamtopology.jobs.connectors.sources.csv_rows import csv_header
 from streamtopology.jobs.connectors.sources.descriptors import SourceSpec
+from streamtopology.jobs.connectors.sources.partitions import partition_texts
 from streamtopology.topology import Doubt, Problem
 
 
@@ -23,8 +24,9 @@ def missing_header(spec: SourceSpec, declared: pa.Schema, path: str) -> Problem 
     except SchemaMismatchError:
         return None  # its rows are read next, with the finding on this one
     cells = {cell.strip().lower() for cell in first}
-    if not all(name.lower() in cells for name in declared.names):
+    own = [field for field in declared if field.name.lower() not in partition_texts(spec, path)]
+    if not own or not all(field.name.lower() in cells for field in own):
         return None
-    kind = Doubt if all(pa.types.is_string(field.type) for field in declared) else Problem
+    kind = Doubt if all(pa.types.is_string(field.type) for field in own) else Problem
     sentence = f"source {spec.name!r}: the first line of {path} is the names of its columns, and would be read as a row"
     return kind("options.header", f"{sentence}; set options.header: true")

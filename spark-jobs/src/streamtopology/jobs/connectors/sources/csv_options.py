@@ -28,6 +28,11 @@ class CsvOptions:
     null: str = ""
     empty: str = ""
 
+    @property
+    def is_plain_null(self) -> bool:
+        """False for a `null` that no value without quotes can be."""
+        return not set(self.null) & {self.separator, self.quote, "\n", "\r"}
+
     @staticmethod
     def of(spec: SourceSpec) -> CsvOptions:
         """The options of a source. Raises SourceError for the first that cannot be read."""

@@ -17,6 +17,7 @@ from streamtopology.jobs.connectors.sources.csv_options import CsvOptions
 from streamtopology.jobs.connectors.sources.csv_text import CsvText, Piece, arrow_file, parse_options
 from streamtopology.jobs.connectors.sources.decimals import has_tiny_number
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceSpec
+from streamtopology.jobs.connectors.sources.json_values import NO_NUMBERS
 from streamtopology.jobs.connectors.sources.text_stream import TextStream
 from streamtopology.jobs.connectors.sources.text_values import has_hexadecimal, parsed, parsed_as
 from streamtopology.jobs.connectors.sources.time_patterns import TimePatterns
@@ -120,10 +121,9 @@ class _Rows:
             except SchemaMismatchError as error:
                 return error
             except pa.ArrowInvalid:
-                value = _shown(cells[self._names.index(field.name)])
-                return SchemaMismatchError(
-                    f"{where}: column {field.name!r} is declared {field.type} but holds {value}", field.name
-                )
+                value = cells[self._names.index(field.name)]
+                sentence = f"{where}: column {field.name!r} is declared {field.type} but holds {_shown(value)}"
+                return SchemaMismatchError(sentence, field.name, "DOUBLE" if value in NO_NUMBERS else "STRING")
         return SchemaMismatchError(f"{where}: {found}")
 
 
@@ -160,11 +160,15 @@ def _trimmed(table: pa.Table, declared: pa.Schema) -> pa.Table:
 
 
 def _with_empty_texts(table: pa.Table, options: CsvOptions) -> pa.Table:
-    """`table` with the option emptyValue in place of empty texts, which were quoted."""
-    if not options.empty:
+    """`table` with the option emptyValue in place of empty texts, and NULL in that of nullValue: both were quoted."""
+    if not options.empty and options.is_plain_null:
         return table
     for index, field in enumerate(table.schema):
-        if pa.types.is_string(field.type):
+        if not options.is_plain_null and _keeps_empty(field.type):
+            column = table.column(index)
+            is_null = pc.equal(column, pa.scalar(options.null.encode(), pa.binary()).cast(field.type))
+            table = table.set_column(index, field, pc.if_else(is_null, None, column))
+        if options.empty and pa.types.is_string(field.type):
             column = table.column(index)
             table = table.set_column(index, field, pc.if_else(pc.equal(column, ""), options.empty, column))
     return table

@@ -165,18 +165,14 @@ class CsvText:
             _code(options.escape),
             _code(options.comment),
             self._keeps_empty,
-            np.frombuffer(self._quoted_null(), np.uint8),
+            np.frombuffer(options.null.replace(options.quote, 2 * options.quote).encode(), np.uint8),
+            not options.is_plain_null,
             is_last,
             most,
         )
         if fault:
             raise self._refusal(data, fault, at)
         return out[:written].tobytes(), consumed
-
-    def _quoted_null(self) -> bytes:
-        null, options = self._options.null, self._options
-        is_plain = not set(null) & {options.separator, options.quote, "\n", "\r"}
-        return null.encode() if is_plain else b""
 
     def _refusal(self, data: bytes, fault: int, at: int) -> SchemaMismatchError:
         line = self._line + _line_ends(data[:at])

@@ -167,6 +167,11 @@ def _checked(path: str) -> str:
     return path
 
 
+def skip_remedy(path: str) -> str:
+    """A clause on the way out of a file that is bad for good."""
+    return f"or continue without its rows: streamtopology state skip-file MANIFEST {path}"
+
+
 def known_options(kind: Kind) -> tuple[str, ...]:
     """Option names of a descriptor source, without the `kafka.*` settings that go to the client as they are."""
     if kind == "kafka":

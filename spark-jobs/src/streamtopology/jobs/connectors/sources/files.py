@@ -9,14 +9,24 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streamtopology.jobs.connectors.sources.descriptors import DIVISIBLE, Descriptor, SourceError, SourceSpec, positive_option
+from streamtopology.jobs.connectors.sources.descriptors import (
+    DIVISIBLE,
+    Descriptor,
+    SourceError,
+    SourceSpec,
+    positive_option,
+    skip_remedy,
+)
 from streamtopology.jobs.connectors.sources.file_log import FileLog, LoggedFile
 from streamtopology.jobs.connectors.sources.listing import list_files, root_of
+from streamtopology.jobs.connectors.sources.partitions import outside_partitions
+from streamtopology.jobs.connectors.sources.schemas import declared_schema
 
 _SAMPLE_BYTES = 65_536
 
@@ -95,8 +105,7 @@ class FileStream:
         return file.mtime_ns not in (0, status.st_mtime_ns) and file.mark != _mark(file.path, file.size)
 
     def _refusal(self, path: str, finding: str) -> SourceError:
-        skip = f"streamtopology state skip-file MANIFEST {path}"
-        return SourceError(f"source {self._spec.name!r}: {path} {finding}, or continue without its rows: {skip}")
+        return SourceError(f"source {self._spec.name!r}: {path} {finding}, {skip_remedy(path)}")
 
     def skip(self, path: str, start: Position) -> bool:
         """Leave out the rows after `start` of a file that was handed out. Returns False if there is no such file."""
@@ -169,14 +178,24 @@ class FileStream:
     def _hand_out(self) -> None:
         if not self._waiting and not self._listing_closed:
             self._waiting = self._new_files()
-        taken = self._waiting if self._limit is None else self._waiting[: self._limit]
-        if taken:
-            root = root_of(self._spec)
-            self._log.append([_measure(self._spec, root, path) for path in taken])
-            self._waiting = self._log.unknown(self._waiting)
+        root, measured, tried = root_of(self._spec), list[LoggedFile](), 0
+        for path in self._waiting:
+            if len(measured) == self._limit:
+                break
+            tried += 1
+            with suppress(FileNotFoundError):  # it is gone since it was listed
+                measured.append(_measure(self._spec, root, path))
+        if measured:
+            self._log.append(measured)
+        self._waiting = self._log.unknown(self._waiting[tried:])
 
     def _new_files(self) -> list[str]:
-        unknown = self._log.unknown(list_files(self._spec))
+        listed = list_files(self._spec)
+        unknown = self._log.unknown(listed)
+        if unknown and self._spec.schema is not None:
+            outside = outside_partitions(self._spec, declared_schema(self._spec), listed)
+            if outside is not None:
+                raise SourceError(outside)
         root = root_of(self._spec)
         moved = self._log.read_elsewhere(root, unknown, lambda path: _measure(self._spec, root, path))
         for path in moved:
@@ -222,10 +241,12 @@ def _row_groups(spec: SourceSpec, path: str) -> tuple[tuple[int, ...], tuple[int
     """The rows and the bytes of a parquet file's row groups."""
     try:
         footer = pq.read_metadata(path)
-    except pa.ArrowInvalid as error:
+    except FileNotFoundError:
+        raise
+    except (OSError, pa.ArrowInvalid) as error:
         raise SourceError(
-            f"source {spec.name!r}: {path} is no readable parquet file ({error}); write files elsewhere and move them "
-            "into the folder when they are complete"
+            f"source {spec.name!r}: {path} is no readable parquet file ({' '.join(str(error).split())}); write files "
+            "elsewhere and move them into the folder when they are complete"
         ) from error
     groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
     return tuple(group.num_rows for group in groups), tuple(group.total_byte_size for group in groups)

@@ -14,7 +14,13 @@ import pyarrow.parquet as pq
 
 from streamtopology.jobs.connectors.sources.conform import conform
 from streamtopology.jobs.connectors.sources.csv_rows import read_csv
-from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceSpec, Tally
+from streamtopology.jobs.connectors.sources.descriptors import (
+    Descriptor,
+    SourceError,
+    SourceSpec,
+    Tally,
+    skip_remedy,
+)
 from streamtopology.jobs.connectors.sources.json_lines import read_json
 from streamtopology.jobs.connectors.sources.lines import lines
 from streamtopology.jobs.connectors.sources.partitions import columns_in_file, partition_texts, with_partitions
@@ -25,7 +31,13 @@ MAX_BATCH_ROWS = 1 << 18
 MAX_BATCH_BYTES = 32 << 20
 _BLOCK_BYTES = 8 << 20
 _WEIGHED_ROWS = 64
-_PLACE, _LAST_PLACE = "__place", "__last_place"
+_PLACE, _LAST_PLACE = "place of the row", "last place of the row"
+"""Columns that travel with the rows, by names that no file has."""
+
+
+class BadFileError(SourceError):
+    """A file that was handed out is gone, cut or damaged; the cause is the error of the system or of Arrow, if there is one."""
+
 
 BadRow = Callable[[pa.RecordBatch, str], None]
 """Is given each row (one at a time) that a source's select or where raises on, and why; it may raise to end the reading."""
@@ -68,7 +80,7 @@ def read_with_places(
         table.append_column(_PLACE, pa.repeat(pa.scalar(place_of(descriptor), pa.int32()), table.num_rows))
         for descriptor, table in _tables(descriptors, spec, declared, tally)
     )
-    tagged = replace(spec, select=(*spec.select, f"{_PLACE} AS {_LAST_PLACE}")) if spec.select else spec
+    tagged = replace(spec, select=(*spec.select, f'"{_PLACE}" AS "{_LAST_PLACE}"')) if spec.select else spec
     for batch in _together(tables):
         for selected in _finish(batch, tagged, lambda row, reason: bad_row(row.drop_columns([_PLACE]), reason)):
             kept = [name for name in selected.schema.names if name not in (_PLACE, _LAST_PLACE)]
@@ -82,9 +94,25 @@ def _tables(
     for descriptor in descriptors:
         texts = partition_texts(spec, descriptor.path)
         own = columns_in_file(declared, declared_schema(spec), texts) if texts else declared
-        for table in _READERS[spec.format](descriptor, spec, own, tally):
+        for table in _read(descriptor, spec, own, tally):
             tally.read += table.num_rows
             yield descriptor, with_partitions(table, declared, texts, _place(descriptor, spec)) if texts else table
+
+
+def _read(descriptor: Descriptor, spec: SourceSpec, declared: pa.Schema, tally: Tally) -> Iterator[pa.Table]:
+    """The rows of a descriptor by its reader. Raises BadFileError for a file that is gone, cut or damaged by now."""
+    try:
+        yield from _READERS[spec.format](descriptor, spec, declared, tally)
+    except FileNotFoundError as error:
+        raise BadFileError(f"{_place(descriptor, spec)} is gone; put it back, {skip_remedy(descriptor.path)}") from error
+    except MemoryError:
+        raise
+    except (OSError, pa.ArrowException) as error:
+        if spec.format == "kafka":
+            raise
+        finding = f"cannot be read: {' '.join(str(error).split())}"
+        remedy = f"put a whole file in its place, {skip_remedy(descriptor.path)}"
+        raise BadFileError(f"{_place(descriptor, spec)} {finding}; {remedy}") from error
 
 
 def _together(tables: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
@@ -135,10 +163,13 @@ def _finish(batch: pa.RecordBatch, spec: SourceSpec, bad_row: BadRow) -> Iterato
 
 def _read_parquet(descriptor: Descriptor, spec: SourceSpec, declared: pa.Schema, _tally: Tally) -> Iterator[pa.Table]:
     place = _place(descriptor, spec)
+    if descriptor.start >= descriptor.end:
+        return
     file = _parquet_file(descriptor.path, os.stat(descriptor.path).st_mtime_ns)
+    if descriptor.part >= file.num_row_groups or file.metadata.row_group(descriptor.part).num_rows < descriptor.end:
+        raise BadFileError(f"{place} was replaced while it was read; start again: it is read as it is now")
     if not declared.names:
-        rows = file.metadata.row_group(descriptor.part).num_rows
-        yield pa.table({"": pa.nulls(max(min(descriptor.end, rows) - descriptor.start, 0))})
+        yield pa.table({"": pa.nulls(descriptor.end - descriptor.start)})
         return
     present = set(file.schema_arrow.names)
     names = [name for name in declared.names if name in present]

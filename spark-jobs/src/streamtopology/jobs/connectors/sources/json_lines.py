@@ -6,10 +6,11 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import closing
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.json as pa_json
 
-from streamtopology.jobs.connectors.sources.conform import SchemaMismatchError, conform
+from streamtopology.jobs.connectors.sources.conform import NullValueError, SchemaMismatchError, conform
 from streamtopology.jobs.connectors.sources.decimals import has_tiny_number
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceError, SourceSpec
 from streamtopology.jobs.connectors.sources.json_values import REMEDY, JsonLineError, columns_of_lines
@@ -23,7 +24,7 @@ _LONGEST_LINE = 1 << 30
 """Bytes; Arrow's readers count in 32 bits."""
 _BEGIN = re.compile(rb"\s*\{")
 _NULL_LINE = re.compile(rb"(?m)^[ \t\r]*null")
-_ROWS_ALONE = pa.schema([("__rows_alone", pa.string())])
+_ROWS_ALONE = pa.schema([("no name of a file", pa.string())])
 
 
 def read_json(descriptor: Descriptor, spec: SourceSpec, declared: pa.Schema, place: str) -> Iterator[pa.Table]:
@@ -91,8 +92,22 @@ def _is_row_a_line(table: pa.Table, block: bytes) -> bool:
     lines = block.count(b"\n") + (not block.endswith(b"\n"))
     if table.num_rows != lines and table.num_rows != sum(1 for line in block.split(b"\n") if line.strip()):
         return False
+    if not _are_lines_whole(block):
+        return False
     may_be_null = all(column.null_count for column in table.columns)
     return not may_be_null or _NULL_LINE.search(block) is None
+
+
+def _are_lines_whole(block: bytes) -> bool:
+    """True if no object is over several lines. JSON has no `{` right after a `}` within an object, so none has such an end of
+    line in it."""
+    data = np.frombuffer(block, np.uint8)
+    ends = np.flatnonzero(data == ord("\n"))
+    inner = ends[(ends > 0) & (ends + 1 < len(data))]
+    if np.all(data[inner - 1] == ord("}")) and np.all(data[inner + 1] == ord("{")):
+        return True
+    lines = (line.strip() for line in block.split(b"\n"))
+    return all(line.startswith(b"{") and line.endswith(b"}") for line in lines if line)
 
 
 def _by_arrow(block: bytes, schema: pa.Schema) -> pa.Table:
@@ -106,7 +121,8 @@ def _mismatch(place: str, declared: pa.Schema, error: JsonLineError) -> SchemaMi
     if error.column is None:
         return SchemaMismatchError(f"{where}: JSON parse error: {error}")
     kind = declared.field(error.column).type
-    return SchemaMismatchError(f"{where}: column {error.column!r} is declared {kind}: {error}", error.column)
+    kind_of_error = NullValueError if error.is_null else SchemaMismatchError
+    return kind_of_error(f"{where}: column {error.column!r} is declared {kind}: {error}", error.column, error.fitting)
 
 
 def _as_text(kind: pa.DataType) -> pa.DataType:

@@ -19,12 +19,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamtopology.jobs.connectors.sources.conform import SchemaMismatchError
+from streamtopology.jobs.connectors.sources.conform import NULL_REMEDY, SchemaMismatchError
 from streamtopology.jobs.connectors.sources.decimals import decimals
 from streamtopology.jobs.connectors.sources.text_values import from_texts
 from streamtopology.jobs.connectors.sources.time_patterns import TimePatterns
 
-_NO_NUMBERS = {
+NO_NUMBERS = {
     "NaN": "nan",
     "Infinity": "inf",
     "+Infinity": "inf",
@@ -39,6 +39,8 @@ _WHOLE = re.compile("-?(0|[1-9][0-9]*)")
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _MINUS_ZERO = re.compile(rb"-0[\s,}\]]")
 _LONG = 4000
+_END_OF_LINE = b',"end of line",'
+"""Between the lines: an object over two of them does not make up for two objects in one."""
 _BOOLEANS = {"true": True, "false": False}
 
 
@@ -54,19 +56,30 @@ class _MinusZero(int):
 
 
 class JsonLineError(SchemaMismatchError):
-    """A text that is no JSON, or a value of another type than the declared one; `line` is 0 where it is unknown."""
+    """A text that is no JSON, or a value of another type than the declared one; `line` is 0 where it is unknown.
 
-    def __init__(self, message: str, column: str | None = None, line: int = 0) -> None:
-        super().__init__(message, column)
+    `is_null`: a field that is declared NOT NULL holds NULL.
+    """
+
+    def __init__(
+        self, message: str, column: str | None = None, line: int = 0, fitting: str = "", is_null: bool = False
+    ) -> None:
+        super().__init__(message, column, fitting)
         self.line = line
+        self.is_null = is_null
+
+
+class _NullField(ValueError):
+    """A field that is declared NOT NULL holds NULL."""
 
 
 def columns_of_lines(block: bytes, declared: pa.Schema, times: TimePatterns, number: int) -> list[pa.Array]:
     """The declared columns of a block of lines of which the first has the `number`. Raises JsonLineError."""
     lines = [line for line in block.split(b"\n") if line.strip()]
     try:
-        rows = parsed_json(b"[%s]" % b",".join(lines))
-        if len(rows) != len(lines) or not all(type(row) is dict for row in rows):
+        found = parsed_json(b"[%s]" % _END_OF_LINE.join(lines))
+        rows, ends = found[::2], found[1::2]
+        if len(rows) != len(lines) or not all(type(row) is dict for row in rows) or any(type(end) is not str for end in ends):
             raise ValueError
     except (ValueError, RecursionError) as error:
         raise _first_fault(block, number) from error
@@ -121,8 +134,20 @@ def _first_misfit(
         try:
             _array([value], field.type, times)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as reason:
-            return JsonLineError(f"{_shown(value)} does not fit: {reason}", field.name, place)
+            sentence, is_null = f"{_shown(value)} does not fit: {reason}", isinstance(reason, _NullField)
+            return JsonLineError(sentence, field.name, place, _fitting(value), is_null)
     return JsonLineError(error, field.name)
+
+
+def _fitting(value: Any) -> str:
+    """A type that holds a value; "" for arrays and objects, whose parts may be what does not fit."""
+    if isinstance(value, bool):
+        return "BOOLEAN"
+    if isinstance(value, _Fraction) or (isinstance(value, str) and value in NO_NUMBERS):
+        return "DOUBLE"
+    if isinstance(value, int):
+        return "BIGINT" if -(2**63) <= value < 2**63 else "DECIMAL(38, 0)" if len(str(abs(value))) <= 38 else "DOUBLE"
+    return "STRING" if isinstance(value, str) else ""
 
 
 def _shown(value: Any) -> str:
@@ -158,8 +183,8 @@ def _integers(values: Sequence[Any], kind: pa.DataType, _times: TimePatterns) ->
 
 
 def _floats(values: Sequence[Any], kind: pa.DataType, _times: TimePatterns) -> pa.Array:
-    known = [_Fraction(_NO_NUMBERS[value]) if type(value) is str and value in _NO_NUMBERS else value for value in values]
-    texts = [None if v is None else _NO_NUMBERS.get(text := str(v), text) for v in _only(known, int, _MinusZero, _Fraction)]
+    known = [_Fraction(NO_NUMBERS[value]) if type(value) is str and value in NO_NUMBERS else value for value in values]
+    texts = [None if v is None else NO_NUMBERS.get(text := str(v), text) for v in _only(known, int, _MinusZero, _Fraction)]
     return pa.array(texts, pa.string()).cast(kind)
 
 
@@ -181,7 +206,7 @@ def _structs(values: Sequence[Any], kind: pa.DataType, times: TimePatterns) -> p
     rows = [value or {} for value in _only(values, dict)]
     for field in fields:
         if not field.nullable and any(v is not None and v.get(field.name) is None for v in values):
-            raise ValueError(f"its field {field.name!r} is declared NOT NULL")
+            raise _NullField(f"its field {field.name!r} is declared NOT NULL; {NULL_REMEDY}")
     parts = [_array([row.get(field.name) for row in rows], field.type, times) for field in fields]
     return pa.StructArray.from_arrays(parts, fields=fields, mask=_missing(values))
 

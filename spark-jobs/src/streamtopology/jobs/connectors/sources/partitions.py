@@ -7,10 +7,18 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
-from streamtopology.jobs.connectors.sources.conform import SchemaMismatchError, parse_timestamps
+from streamtopology.jobs.connectors.sources.conform import (
+    NULL_REMEDY,
+    NullValueError,
+    SchemaMismatchError,
+    parse_timestamps,
+)
+from streamtopology.jobs.connectors.sources.decimals import decimals
 from streamtopology.jobs.connectors.sources.descriptors import SourceSpec, local_path
 from streamtopology.jobs.connectors.sources.listing import is_partition, looks_everywhere
 from streamtopology.jobs.connectors.sources.path_patterns import fixed_part
@@ -28,6 +36,26 @@ def partition_texts(spec: SourceSpec, path: str) -> dict[str, str | None]:
     below = os.path.relpath(path, base).split("/")[:-1]  # none if the file itself is the source's path
     pairs = [name.partition("=") for name in below if is_partition(name)]
     return {_unescaped(name).lower(): None if text == _NULL else _unescaped(text) for name, _, text in pairs}
+
+
+def outside_partitions(spec: SourceSpec, declared: pa.Schema, paths: Sequence[str]) -> str | None:
+    """A sentence on the first file whose folders do not give a declared column that those of others give; None without one.
+
+    A parquet file may have such a column itself.
+    """
+    files = {os.path.dirname(path): path for path in reversed(paths)}  # the first of each folder
+    if len(files) < 2:
+        return None
+    columns = {path: partition_texts(spec, path).keys() for path in files.values()}
+    for field in declared:
+        inside = next((path for path, names in columns.items() if field.name.lower() in names), None)
+        for path, names in columns.items() if inside is not None else ():
+            if field.name.lower() not in names and not (spec.format == "parquet" and field.name in pq.read_schema(path).names):
+                return (
+                    f"source {spec.name!r}: {path} is in no folder that gives column {field.name!r}, as that of {inside} does; "
+                    f"move it into one such as {field.name}=VALUE, or out of the source's folder (Spark reads no such files)"
+                )
+    return None
 
 
 def columns_in_file(wanted: pa.Schema, declared: pa.Schema, texts: dict[str, str | None]) -> pa.Schema:
@@ -58,10 +86,12 @@ def check_partitions(declared: pa.Schema, texts: dict[str, str | None], place: s
 
 def _repeated(text: str | None, field: pa.Field, rows: int, place: str) -> pa.Array:
     if text is None and not field.nullable:
-        raise SchemaMismatchError(f"{place}: column {field.name!r} is declared NOT NULL but its folder says NULL", field.name)
+        raise NullValueError(
+            f"{place}: column {field.name!r} is declared NOT NULL but its folder says NULL; {NULL_REMEDY}", field.name
+        )
     try:
         value = pa.nulls(1, field.type) if text is None else _parsed(pa.chunked_array([[text]], pa.string()), field.type)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+    except (ValueError, pa.ArrowNotImplementedError) as error:
         sentence = f"{place}: column {field.name!r} is declared {field.type} but its folder says {text!r}; declare it STRING"
         raise SchemaMismatchError(sentence, field.name) from error
     return pa.repeat(value[0], rows)
@@ -70,6 +100,8 @@ def _repeated(text: str | None, field: pa.Field, rows: int, place: str) -> pa.Ar
 def _parsed(text: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     if pa.types.is_timestamp(kind):
         return parse_timestamps(text, kind)
+    if pa.types.is_decimal(kind):
+        return pa.chunked_array([decimals(text.to_pylist(), kind)])
     return integers(text, kind) if pa.types.is_integer(kind) else text.cast(kind)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 import pyarrow as pa
@@ -14,27 +15,36 @@ from streamtopology.jobs.columnar.corrections import named_expression
 from streamtopology.jobs.columnar.empty import empty_table
 from streamtopology.jobs.columnar.event_times import event_micros
 from streamtopology.jobs.connectors.sources.compressed import UnreadableFileError
-from streamtopology.jobs.connectors.sources.conform import MissingColumnError, SchemaMismatchError, conform
+from streamtopology.jobs.connectors.sources.conform import (
+    MissingColumnError,
+    NullValueError,
+    SchemaMismatchError,
+    conform,
+)
 from streamtopology.jobs.connectors.sources.csv_header import missing_header
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceSpec
 from streamtopology.jobs.connectors.sources.file_kinds import foreign_files, is_parquet, one_of_each_kind
-from streamtopology.jobs.connectors.sources.formats import read_all
-from streamtopology.jobs.connectors.sources.json_names import names_in_json
+from streamtopology.jobs.connectors.sources.formats import BadFileError, read_all
+from streamtopology.jobs.connectors.sources.json_names import fields_of_another_case, names_in_json
 from streamtopology.jobs.connectors.sources.listing import files_of
-from streamtopology.jobs.connectors.sources.partitions import check_partitions, partition_texts
+from streamtopology.jobs.connectors.sources.partitions import (
+    check_partitions,
+    outside_partitions,
+    partition_texts,
+)
 from streamtopology.jobs.connectors.sources.schemas import needed_columns
 from streamtopology.jobs.connectors.sources.survey import unread_folders, why_none
 from streamtopology.jobs.connectors.sources.text_stream import EncodingError
 from streamtopology.topology import Doubt, Problem, columns_of
 from streamtopology.topology.schema import to_ddl
 
-_FITTING_TYPE = "; correct the schema, or name a type that it fits, such as STRING"
 _UNITS = (
     ("milliseconds", 1e3, "epoch_ms"),
     ("microseconds", 1e6, "make_timestamp"),
     ("nanoseconds", 1e9, "make_timestamp_ns"),
 )
 _YEAR_1980, _YEAR_2200 = 315_532_800.0, 7_258_118_400.0
+_MOST_FILES = 1000
 _ROWS = 1000
 """Rows of a sample that a source's select and where are tried on."""
 
@@ -46,6 +56,8 @@ def check_sample(spec: SourceSpec, declared: pa.Schema, expressions_hold: bool) 
         if not kinds:
             return [Doubt("options.path", f"source {spec.name!r}: {why_none(spec)}")]
         path, *others = kinds
+        if outside := outside_partitions(spec, declared, [file.path for file in islice(files_of(spec), _MOST_FILES)]):
+            return [Problem("options.path", outside)]
         if spec.format != "parquet" and is_parquet(path):
             sentence = f"source {spec.name!r}: {path} is a parquet file, not {spec.format}"
             return [Problem("format", f"{sentence}; did you mean 'parquet'?")]
@@ -60,10 +72,14 @@ def check_sample(spec: SourceSpec, declared: pa.Schema, expressions_hold: bool) 
         return [Problem("options.encoding", str(error))]
     except UnreadableFileError as error:
         return [Problem("options.path", str(error))]
-    except OSError as error:
-        return [
-            Problem("options.path", f"source {spec.name!r}: cannot read {spec.options['path']}: {error}; correct its rights")
-        ]
+    except (OSError, BadFileError) as error:
+        return [_unreadable(spec, error)]
+
+
+def _unreadable(spec: SourceSpec, error: Exception) -> Problem:
+    cause, path = error.__cause__ or error, spec.options["path"]
+    remedy = "correct its rights" if isinstance(cause, PermissionError) else "put a whole file in its place"
+    return Problem("options.path", f"source {spec.name!r}: cannot read {path}: {' '.join(str(cause).split())}; {remedy}")
 
 
 def _parquet_problems(spec: SourceSpec, declared: pa.Schema, path: str) -> Iterator[Problem]:
@@ -89,6 +105,7 @@ def _row_problems(spec: SourceSpec, path: str, expressions_hold: bool) -> Iterat
     """Problems of the first rows: of each declared column, then of select and where."""
     plain = replace(spec, select=(), where=None)
     columns = columns_of(spec.schema) if spec.schema is not None else []
+    is_by_place = spec.format == "csv" and spec.options.get("header", "false").lower() != "true"
     rows: pa.RecordBatch | None = None
     for _ in range(len(columns) + 1):
         try:
@@ -97,10 +114,11 @@ def _row_problems(spec: SourceSpec, path: str, expressions_hold: bool) -> Iterat
         except EncodingError:
             raise
         except SchemaMismatchError as error:
-            has_remedy = error.column is None or isinstance(error, MissingColumnError)
-            remedy = "" if has_remedy else _FITTING_TYPE
+            has_remedy = error.column is None or isinstance(error, (MissingColumnError, NullValueError))
+            type_ = f", or name a type that it fits, such as {error.fitting}" if error.fitting else ""
+            remedy = "" if has_remedy else f"; correct the schema{type_}"
             yield Problem("schema", f"{error}{remedy}")
-            columns = [column for column in columns if column[0] != error.column]
+            columns = _without(error.column, columns, is_by_place)
             if error.column is None or not columns:
                 return
             plain = replace(plain, schema=to_ddl(columns))
@@ -110,8 +128,16 @@ def _row_problems(spec: SourceSpec, path: str, expressions_hold: bool) -> Iterat
         yield from _expression_problems(spec, rows.slice(0, _ROWS), path)
 
 
+def _without(name: str | None, columns: list[tuple[str, str]], is_by_place: bool) -> list[tuple[str, str]]:
+    """The columns but for the one that does not fit; where columns are found by their place it is a text, which fits."""
+    if not is_by_place:
+        return [column for column in columns if column[0] != name]
+    others = [(known, "STRING" if known == name else kind) for known, kind in columns]
+    return [] if others == columns else others
+
+
 def _names_of_another_case(spec: SourceSpec, rows: pa.RecordBatch, path: str) -> Iterator[Problem]:
-    """Problems of columns that a JSON file has by a name that differs in case only: such a column reads as NULL."""
+    """Problems of columns and fields that a JSON file has by a name of another case: they read as NULL, as in Spark."""
     absent = [name for name in rows.schema.names if rows.column(name).null_count == rows.num_rows]
     found = names_in_json(path, spec) if absent else set[str]()
     for name in absent:
@@ -119,6 +145,9 @@ def _names_of_another_case(spec: SourceSpec, rows: pa.RecordBatch, path: str) ->
         if alike and name not in alike:
             sentence = f"source {spec.name!r}: {path} has no column {name!r} but {alike[0]!r}; upper and lower case count"
             yield Problem("schema", f"{sentence}: declare it so, and rename it in select")
+    for name, other in fields_of_another_case(path, spec, rows.schema):
+        sentence = f"source {spec.name!r}: {path} has no field {name!r} but {other!r}; upper and lower case count"
+        yield Problem("schema", f"{sentence}: declare it so")
 
 
 def _expression_problems(spec: SourceSpec, rows: pa.RecordBatch, path: str) -> Iterator[Problem]:
@@ -136,7 +165,10 @@ def check_event_times(spec: SourceSpec, column: str) -> list[Problem]:
     seconds; a doubt if some are. The path is that of the watermark."""
     file = next(files_of(spec), None)
     path = "" if file is None else file.path
-    rows = None if file is None else next(read_all([_whole(spec, path)], spec, _ignore, [column]), None)
+    try:
+        rows = None if file is None else next(read_all([_whole(spec, path)], spec, _ignore, [column]), None)
+    except BadFileError as error:
+        return [_unreadable(spec, error)]
     if rows is None:
         return []
     times = rows.column(column).drop_null()
@@ -167,7 +199,12 @@ def _likely_unit(times: pa.Array, spec: SourceSpec, column: str) -> str:
 
 
 def _whole(spec: SourceSpec, path: str) -> Descriptor:
-    return Descriptor(spec.name, spec.format, path, 0, 0, os.path.getsize(path), 0)
+    """The first rows of a file, all of one that is no parquet."""
+    if spec.format != "parquet":
+        return Descriptor(spec.name, spec.format, path, 0, 0, os.path.getsize(path), 0)
+    footer = pq.read_metadata(path)
+    rows = footer.row_group(0).num_rows if footer.num_row_groups else 0
+    return Descriptor(spec.name, spec.format, path, 0, 0, rows, rows)
 
 
 def _ignore(_rows: pa.RecordBatch, _reason: str) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from streamtopology.jobs.columnar.plain_types import plain_type
+
 _NAMES: dict[pa.DataType, str] = {
     pa.bool_(): "BOOLEAN",
     pa.int8(): "TINYINT",
@@ -19,10 +21,8 @@ _NAMES: dict[pa.DataType, str] = {
     pa.float64(): "DOUBLE",
     pa.string(): "STRING",
     pa.large_string(): "STRING",
-    pa.string_view(): "STRING",
     pa.binary(): "BINARY",
     pa.large_binary(): "BINARY",
-    pa.binary_view(): "BINARY",
     pa.date32(): "DATE",
     pa.null(): "STRING",
 }
@@ -35,6 +35,7 @@ def spark_type(type_: pa.DataType) -> str | None:
     >>> spark_type(pa.uint16()), spark_type(pa.timestamp("ns")), spark_type(pa.list_(pa.int8())), spark_type(pa.uint64())
     ('INT', 'TIMESTAMP_NTZ', 'ARRAY<TINYINT>', 'DECIMAL(20, 0)')
     """
+    type_ = plain_type(type_)
     if pa.types.is_dictionary(type_):
         return spark_type(type_.value_type)
     if pa.types.is_timestamp(type_):
@@ -47,4 +48,16 @@ def spark_type(type_: pa.DataType) -> str | None:
     if pa.types.is_list(type_) or pa.types.is_large_list(type_):
         item = spark_type(type_.value_type)
         return item and f"ARRAY<{item}>"
+    if pa.types.is_map(type_):
+        key, item = spark_type(type_.key_type), spark_type(type_.item_type)
+        return f"MAP<{key}, {item}>" if key and item else None
+    if pa.types.is_struct(type_) and type_.num_fields:
+        fields = [(field.name, spark_type(field.type)) for field in type_]
+        return (
+            f"STRUCT<{', '.join(f'{_quoted(name)}: {kind}' for name, kind in fields)}>" if all(k for _, k in fields) else None
+        )
     return _NAMES.get(type_)
+
+
+def _quoted(name: str) -> str:
+    return name if name.isidentifier() else "`" + name.replace("`", "``") + "`"

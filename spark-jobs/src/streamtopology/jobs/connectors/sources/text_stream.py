@@ -13,6 +13,8 @@ _UTF_8 = "utf-8"
 _NO_ENCODINGS = ("idna", "punycode", "raw-unicode-escape", "unicode-escape", "utf-7")
 """Codecs of Python that write characters as other characters, and can make halves of characters of them."""
 _MARK = "\ufeff"
+_MARKS = {"utf-16": (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE), "utf-32": (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)}
+"""Without one, Java takes the text for big-endian, and Spark cuts its lines within characters."""
 
 
 class EncodingError(SchemaMismatchError):
@@ -69,8 +71,13 @@ class TextStream:
             return data
         try:
             text = self._decoder.decode(data, final)
-        except UnicodeDecodeError as error:
-            raise self._refusal(error, bytes(pending)) from error
+        except UnicodeError as error:
+            whole = bytes(pending) + data
+            if self._at_start and not whole.startswith(_MARKS.get(self._encoding, b"")):
+                raise EncodingError(f"{self._place} {self._unmarked(whole)}") from error
+            if isinstance(error, UnicodeDecodeError):
+                raise self._refusal(error, bytes(pending)) from error
+            raise
         if self._at_start and text:
             self._at_start = False
             text = text.removeprefix(_MARK)
@@ -89,3 +96,10 @@ class TextStream:
             f"{self._place}: line {line} is no text in {self._encoding.upper()}: byte 0x{error.object[error.start]:02x}, which "
             f"ISO-8859-1 reads as in {shown!r}; set options.encoding to that of the file, such as {other}"
         )
+
+    def _unmarked(self, data: bytes) -> str:
+        """A clause on a file of UTF-16 or UTF-32 without a mark: the high bytes of most texts are zeros."""
+        little, big = (f"{self._encoding.upper()}{end}" for end in ("LE", "BE"))
+        likely = little if data[:1] != b"\0" else big
+        other = big if likely == little else little
+        return f"is {self._encoding.upper()} without a byte order mark; set options.encoding: {likely}, or {other}"
