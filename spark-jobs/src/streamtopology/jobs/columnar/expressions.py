@@ -104,7 +104,7 @@ def project(batch: pa.RecordBatch, select: Sequence[str] = (), where: str | None
         found = _query(batch, _sql(select, where))
     except duckdb.Error as error:
         raise _named(batch, select, where, error) from error
-    _refuse_values_unlike_arrows({INPUT: batch}, found, _sql(select, where), _shown(select, where))
+    _refuse_values_unlike_arrows({_TABLE: batch}, found, _sql(select, where), _shown(select, where))
     return found
 
 
