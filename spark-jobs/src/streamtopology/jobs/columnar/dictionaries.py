@@ -21,26 +21,26 @@ def decoded(column: pa.Array) -> pa.Array:
     return pa.DictionaryArray.from_arrays(column.indices, column.dictionary.cast(plain)).dictionary_decode()
 
 
-def plain_type(kind: pa.DataType) -> pa.DataType:
+def decoded_type(kind: pa.DataType) -> pa.DataType:
     """The type without dictionaries, whose structs and lists may hold NULL: one that is NULL has NULL in all of its parts."""
     if pa.types.is_dictionary(kind):
-        return plain_type(kind.value_type)
+        return decoded_type(kind.value_type)
     if pa.types.is_struct(kind):
-        return pa.struct([pa.field(field.name, plain_type(field.type)) for field in kind])
+        return pa.struct([pa.field(field.name, decoded_type(field.type)) for field in kind])
     if pa.types.is_map(kind):
-        key, item = (pa.field(field.name, plain_type(field.type)) for field in (kind.key_field, kind.item_field))
+        key, item = (pa.field(field.name, decoded_type(field.type)) for field in (kind.key_field, kind.item_field))
         return pa.map_(key.with_nullable(False), item, keys_sorted=kind.keys_sorted)
     for is_list, made in ((pa.types.is_list, pa.list_), (pa.types.is_large_list, pa.large_list)):
         if is_list(kind):
-            return made(pa.field(kind.value_field.name, plain_type(kind.value_type)))
+            return made(pa.field(kind.value_field.name, decoded_type(kind.value_type)))
     if pa.types.is_fixed_size_list(kind):
-        return pa.list_(pa.field(kind.value_field.name, plain_type(kind.value_type)), kind.list_size)
+        return pa.list_(pa.field(kind.value_field.name, decoded_type(kind.value_type)), kind.list_size)
     return kind
 
 
-def plain_rows(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows in the types that `plain_type` gives."""
-    fields = [field.with_type(plain_type(field.type)) for field in rows.schema]
+def decoded_rows(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows in the types that `decoded_type` gives."""
+    fields = [field.with_type(decoded_type(field.type)) for field in rows.schema]
     columns = [_plain(column, field.type) for column, field in zip(rows.columns, fields, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields, rows.schema.metadata))
 

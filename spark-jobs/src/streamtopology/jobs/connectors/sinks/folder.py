@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streamtopology.jobs.columnar.dictionaries import plain_rows, plain_type
+from streamtopology.jobs.columnar.dictionaries import decoded_rows, decoded_type
 from streamtopology.jobs.connectors.sinks.base import SinkError, Writer, staged_table
 from streamtopology.jobs.connectors.sinks.json_rows import json_rows, slices
 from streamtopology.jobs.failpoints import passing
@@ -28,10 +28,10 @@ KEPT_ENTRIES = 1000
 
 def write_parquet(table: pa.Table, path: Path | pa.NativeFile) -> None:
     """Write rows without their dictionaries: parquet makes its own, and readers trust the size of the indices."""
-    if all(plain_type(kind).equals(kind) for kind in table.schema.types):
+    if all(decoded_type(kind).equals(kind) for kind in table.schema.types):
         pq.write_table(table, path)
     else:
-        pq.write_table(pa.Table.from_batches([plain_rows(rows) for rows in table.to_batches()]), path)
+        pq.write_table(pa.Table.from_batches([decoded_rows(rows) for rows in table.to_batches()]), path)
 
 
 def write_json_lines(table: pa.Table, path: Path) -> None:
