@@ -188,6 +188,21 @@ def test_page_says_that_the_driver_is_gone_and_finds_it_again(open_tab: OpenTab)
     tab.faults.clear()
 
 
+def test_events_have_marks_on_the_axis_and_their_words_at_the_batch(open_tab: OpenTab) -> None:
+    history, record = played(30, topology=flights())
+    history.event(1_000.0, 20, "class small: 4 executors in place of 2")
+    with served(record, history) as server:
+        tab = open_tab(address(server))
+        tab.page.wait_for_selector("#plot circle.event")
+        assert tab.page.locator("#plot circle.event").count() == 1
+        slider = tab.page.get_by_role("slider")
+        slider.focus()
+        for _ in range(29 - 20):
+            tab.page.keyboard.press("ArrowLeft")
+        tab.wait_for_text("#readout", "batch 20")
+        assert "4 executors in place of 2" in tab.text("#readout")
+
+
 def test_hidden_tab_asks_for_nothing(slow: StatusServer, open_tab: OpenTab) -> None:
     tab = open_tab(address(slow))
     tab.page.evaluate("""() => {

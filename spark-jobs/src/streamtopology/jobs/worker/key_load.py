@@ -62,4 +62,9 @@ def _candidates(hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _labels(keys: KeyColumns) -> tuple[str, ...]:
     columns = [python_values(column) for column in keys.decode()]
-    return tuple("/".join("NULL" if part is None else str(part)[:40] for part in row) for row in zip(*columns, strict=True))
+    return tuple("/".join(map(_shown, row)) for row in zip(*columns, strict=True))
+
+
+def _shown(part: object) -> str:
+    """The part of a key as text: NULL is `NULL`, and a text of these letters has quotes."""
+    return "NULL" if part is None else "'NULL'" if part == "NULL" else str(part)[:40]

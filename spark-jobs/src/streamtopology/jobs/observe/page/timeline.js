@@ -46,7 +46,7 @@ export function drawTimeline(page) {
   patch(box,
     svg('svg', { height: frame.height, viewBox: `0 0 ${frame.width} ${frame.height}`, role: 'img',
       'aria-label': `Throughput and load over batches ${list[0].number} to ${list.at(-1).number}. ${changes}` },
-    throughput(page, frame), loads(page, frame), happenings(frame), axis(frame),
+    throughput(page, frame), loads(page, frame), happenings(page, frame), axis(frame),
     marks.map((one) => upright(`change ${lit(one)}`, x(one.batch), 20, lowBase)),
     pointed && upright('cross', x(pointed.number), TOP, lowBase)),
     slider(frame, (pointed ?? list.at(-1)).number, text),
@@ -215,13 +215,16 @@ function labels(names, frame) {
     svg('text', { x: frame.labelX, y: at[index] - over + 4, class: isOver ? 'warn' : null }, clip(name, 13)));
 }
 
-/* Squares: state moves with the batch; triangles: it took a second attempt. */
-function happenings({ list, x, base }) {
+/* Squares: state moves with the batch; triangles: it took a second attempt; rings below: an event, as of a scaling. */
+function happenings(page, { list, x, base, lowBase }) {
   return list.map((batch) => [
     batch.moving && svg('rect', { class: 'moves', x: x(batch.number) - 1.5, y: base - 3, width: 3, height: 3 }),
     batch.attempt > 1 && svg('path', { class: 'retry', d: `M${x(batch.number) - 4} ${base}h8l-4 -7z` }),
+    eventsAt(page, batch).length > 0 && svg('circle', { class: 'event', cx: x(batch.number), cy: lowBase, r: 3 }),
   ]);
 }
+
+const eventsAt = (page, { number }) => page.events.filter((event) => event.batch === number).map((event) => event.text);
 
 function axis({ first, last, x, lowBase, isSmall }) {
   const numbers = new Set(ticks(last - first, isSmall ? 4 : 8).map((at) => first + Math.round(at)));
@@ -239,5 +242,6 @@ function sentence(page, batch) {
     batch.spread && `most loaded ${times(batch.spread[4])} its fair share`,
     batch.moving && 'state moves',
     batch.attempt > 1 && `attempt ${batch.attempt}`,
+    ...eventsAt(page, batch),
   ].filter(Boolean).join('; ');
 }
