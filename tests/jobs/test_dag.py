@@ -168,7 +168,7 @@ def test_measured_keys_are_counted_exactly(seed: int, n: int, timed: bool) -> No
         assert {"0", "1", "2", "3"} <= set(load.labels), "keys with an eighth of the rows each are heavy"
 
 
-def test_label_tells_a_key_that_is_null_from_the_text() -> None:
+def test_labels_distinguish_a_key_that_is_null_from_the_text() -> None:
     values = pa.array([None, "NULL", ""] * 100)
     load = measure_keys(KeyColumns.from_arrow(pa.record_batch({"k": values}), ("k",)), None)
     assert sorted(load.labels) == ["", "'NULL'", "NULL"]
