@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from support.operator_world import World, condition, reasons, routing
 from support.reasons import REBALANCED
 
@@ -146,6 +147,22 @@ def test_an_epoch_that_the_driver_refuses_is_withdrawn(world: World):
     assert "epochNumber" not in routing(world)
     (reported,) = [message for reason, message in world.events if reason == "EpochRefused"]
     assert world.refused.why in reported
+
+
+@pytest.mark.parametrize("runs", [True, False], ids=["running", "starting"])
+def test_an_epoch_whose_number_somebody_damaged_is_taken_out(world: World, runs: bool):
+    """They hold the fields of the epoch from then on: to leave them out of what is applied does not remove them."""
+    world.settle()
+    if not runs:
+        world.driver.epoch = None
+    world.held_by_others = {"epochNumber": "many", "epochState": "prepared", "generation": "first"}
+    world.objects["ConfigMap", "flow-routing"]["data"] |= world.held_by_others
+    for _ in range(6):
+        world.carry_out(world.decide())
+    assert "epochNumber" not in routing(world)
+    assert "epochState" not in routing(world)
+    assert not [name for kind, name in world.objects if kind == "Job"]
+    assert not [step for step in world.decide().steps if "flow-routing" in str(step)]
 
 
 def test_a_recommendation_is_reported_and_left(world: World):

@@ -143,3 +143,17 @@ def test_two_operators_at_once_do_the_same_and_not_twice(topologies: Topologies,
         eventually(lambda: settled(topologies, 2))
     eventually(lambda: len(topologies.driver_pods("flow")) == 1)
     eventually(lambda: set(topologies.executor_pods("flow", "large").values()) == {"600m"})
+
+
+def test_routing_that_somebody_has_overwritten_is_corrected_whoever_holds_its_fields(
+    topologies: Topologies, operator: OperatorThread
+):
+    """As after `kubectl replace`: another manager holds each field, and what is left out of an apply would stay."""
+    with operator:
+        topologies.create(manifest("flow", rebalance=QUIET))
+        eventually(lambda: settled(topologies, 1), 120)
+        wrong = {"epochNumber": "many", "epochState": "prepared", "generation": "first"}
+        topologies.core.patch_namespaced_config_map("flow-routing", topologies.namespace, {"data": wrong})
+        eventually(lambda: "epochNumber" not in topologies.routing("flow"), 120)
+        eventually(lambda: settled(topologies, 1), 120)
+        assert topologies.routing("flow")["generation"] == "1"

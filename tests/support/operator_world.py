@@ -72,6 +72,8 @@ class World:
     manifest: Object
     now: float = 1_700_000_000.0
     objects: dict[tuple[str, str], Object] = field(default_factory=dict)
+    held_by_others: dict[str, str] = field(default_factory=dict[str, str])
+    """Data of the ConfigMap that somebody else has written, too: server-side apply leaves it."""
     driver: DriverModel | None = None
     epochs: int = 0
     silence: Silence | None = None
@@ -167,6 +169,8 @@ class World:
                 known = self.objects.get(key)
                 made = {**copy.deepcopy(body), **({"status": known["status"]} if known and "status" in known else {})}
                 made["metadata"]["managedFields"] = [written_by_us(body)]
+                if body["kind"] == "ConfigMap":
+                    made["data"] = {**self.held_by_others, **made["data"]}
                 self.admission(made)
                 self._put(made)
             case MakeSecret():
@@ -174,6 +178,8 @@ class World:
             case Finalizer(present):
                 self.manifest["metadata"]["finalizers"] = [names.FINALIZER] if present else []
             case Patch(kind, name, body, _):
+                for gone in [field for field, value in body.get("data", {}).items() if value is None]:
+                    self.held_by_others.pop(gone, None)
                 self._put(_merged(self.objects[kind.kind, name], body))
             case Resize(pod, _, (cpu, memory)):
                 body = copy.deepcopy(self.objects["Pod", pod])

@@ -26,6 +26,13 @@ READY: Mapping[str, str | None] = {"epochState": "ready", FAILED_MIGRATIONS: Non
 """The change of `data` that makes a prepared epoch ready, which is copied."""
 
 
+NO_EPOCH: Mapping[str, Mapping[str, None]] = {
+    "data": dict.fromkeys(("epochNumber", "epochGeneration", "epochState", "epochReason")),
+    "binaryData": {"epoch": None},
+}
+"""The change of the ConfigMap that takes the epoch out, whoever has written it."""
+
+
 class RoutingMapError(UnreadableData):
     """The ConfigMap does not hold what it should; the message says what and where."""
 
@@ -120,12 +127,15 @@ class Outline:
 
     @staticmethod
     def from_data(data: Mapping[str, str]) -> Outline:
-        """Of any `data`: what somebody has damaged counts as 0 or nothing, and so as unlike what is wanted."""
+        """Of any `data`: what somebody has damaged counts as 0 or nothing, and so as unlike what is wanted.
+
+        An epoch whose number is damaged or gone has the number 0, which no published one has.
+        """
         return Outline(
             data.get("topology", ""),
             _number_or_0(data.get("generation", "")),
             _number_or_0(data.get("restartGeneration", "")),
-            _number_or_0(data["epochNumber"]) if data.get("epochNumber") else None,
+            _number_or_0(data.get("epochNumber", "")) if "epochNumber" in data or "epochState" in data else None,
             data.get("epochState", ""),
             _number_or_0(data.get(FAILED_MIGRATIONS, "")),
         )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from streamtopology.contract.conditions import DegradedReason, ReconfiguringReason
 from streamtopology.contract.formatting import count, duration, size
 from streamtopology.contract.reason_text import describe
-from streamtopology.contract.routing_configmap import READY, PackedEpoch
+from streamtopology.contract.routing_configmap import NO_EPOCH, READY, PackedEpoch
 from streamtopology.k8s import names
 from streamtopology.k8s.decide.answers import Judgement
 from streamtopology.k8s.decide.observation import Observation
@@ -88,11 +88,21 @@ def _other_topology(seen: Observation, current: RoutingMap, topology: Topology, 
         level = Level.RESTART if _begins_otherwise(seen, topology) else change.level
         what = change.sentences
     restart = seen.generation if level is Level.RESTART else current.restart_generation
-    step = Apply(_config_map(seen, topology, restart))
+    steps = _without_epoch(current, _config_map(seen, topology, restart))
     reason = REASONS.get(level)
     text = f"{'; '.join(what)} (generation {seen.generation}){f'; {why}' if why else ''}"
     events = (Event("Normal", reason, text),) if reason else ()
-    return Rollout(restart, (step,), events, begun=reason)
+    return Rollout(restart, steps, events, begun=reason)
+
+
+def _without_epoch(current: RoutingMap, body: Object) -> tuple[Step, ...]:
+    """The steps to a ConfigMap that has no epoch.
+
+    Whoever has written to it holds the fields of the epoch, too, which the API server then keeps when we leave them out.
+    """
+    if current.epoch is None:
+        return (Apply(body),)
+    return Apply(body), Patch(names.CONFIG_MAP, current.name, dict(NO_EPOCH), f"epoch {current.epoch} is taken out")
 
 
 def _begins_otherwise(seen: Observation, topology: Topology) -> bool:
@@ -106,6 +116,9 @@ def _pending(seen: Observation, current: RoutingMap, topology: Topology, job_of:
     """The steps that a published epoch needs; None once it is active."""
     assert current.epoch is not None
     stats = seen.stats
+    if current.epoch == 0:
+        why = "its number in the ConfigMap is damaged"
+        return _withdrawn(seen, current, topology, DegradedReason.EPOCH_REFUSED, why, current.failed_migrations)
     if stats is not None and stats.epoch is not None and stats.epoch >= current.epoch:
         return None
     if stats is not None and stats.refused is not None and stats.refused.epoch == current.epoch:
@@ -133,9 +146,9 @@ def _withdrawn(
 ) -> Rollout:
     """Publish the ConfigMap without the epoch, under which no batch has run; the controller judges again later."""
     assert current.epoch is not None
-    step = Apply(_config_map(seen, topology, current.restart_generation, None, failed_migrations))
+    steps = _without_epoch(current, _config_map(seen, topology, current.restart_generation, None, failed_migrations))
     text = f"epoch {current.epoch} is withdrawn, the routing stays as it was: {why}"
-    return Rollout(current.restart_generation, (step,), (Event("Warning", reason, text),), problem=(reason, text))
+    return Rollout(current.restart_generation, steps, (Event("Warning", reason, text),), problem=(reason, text))
 
 
 def _stale_jobs(seen: Observation, current: RoutingMap) -> list[Step]:
