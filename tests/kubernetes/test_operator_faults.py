@@ -145,9 +145,7 @@ def test_two_operators_at_once_do_the_same_and_not_twice(topologies: Topologies,
     eventually(lambda: set(topologies.executor_pods("flow", "large").values()) == {"600m"})
 
 
-def test_routing_that_somebody_has_overwritten_is_corrected_whoever_holds_its_fields(
-    topologies: Topologies, operator: OperatorThread
-):
+def test_routing_that_another_manager_has_overwritten_is_corrected(topologies: Topologies, operator: OperatorThread):
     """As after `kubectl replace`: another manager holds each field, and what is left out of an apply would stay."""
     with operator:
         topologies.create(manifest("flow", rebalance=QUIET))

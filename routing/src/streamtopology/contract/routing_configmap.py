@@ -30,7 +30,7 @@ NO_EPOCH: Mapping[str, Mapping[str, None]] = {
     "data": dict.fromkeys(("epochNumber", "epochGeneration", "epochState", "epochReason")),
     "binaryData": {"epoch": None},
 }
-"""The change of the ConfigMap that takes the epoch out, whoever has written it."""
+"""The change of the ConfigMap that takes the epoch out, also one that others hold."""
 
 
 class RoutingMapError(UnreadableData):

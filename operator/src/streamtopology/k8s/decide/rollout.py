@@ -98,7 +98,7 @@ def _other_topology(seen: Observation, current: RoutingMap, topology: Topology, 
 def _without_epoch(current: RoutingMap, body: Object) -> tuple[Step, ...]:
     """The steps to a ConfigMap that has no epoch.
 
-    Whoever has written to it holds the fields of the epoch, too, which the API server then keeps when we leave them out.
+    Others that have written to it hold the fields of the epoch, too, which the API server then keeps when we leave them out.
     """
     if current.epoch is None:
         return (Apply(body),)
