@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from streamtopology.jobs.admin.find_run import Unreachable, Where, asking_url, find_run
+from streamtopology.jobs.admin.ask_cluster import Unreachable
+from streamtopology.jobs.admin.find_run import Where, asking_url, find_run
 from streamtopology.jobs.errors import WrongUse
 from streamtopology.jobs.local.control_socket import ControlServer, NotRunning, ask, claim, the_running
 

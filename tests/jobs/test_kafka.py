@@ -343,13 +343,13 @@ def test_lag_is_counted_after_the_newest_commit(kafka_broker: Broker, tmp_path: 
     positions: dict[str, Any] | None = None
     lag = SourceLag([spec(kafka_broker, topic)], tmp_path, lambda: positions, reported.append)
     lag.count()
-    assert lag.rows is None, "nothing is committed yet"
+    assert lag.rows == {"in": None}, "nothing is committed yet"
     positions = {"in": {topic: {"0": 0, "1": 0}}}
     lag.count()
-    assert lag.rows == 3
+    assert lag.rows == {"in": 3}
     positions = {"in": {topic: {"0": 2, "1": 0}}}
     lag.count()
-    assert (lag.rows, reported) == (1, [])
+    assert (lag.rows, reported) == ({"in": 1}, [])
 
 
 def test_lag_of_a_topic_that_is_gone_is_unknown_and_reported_once(kafka_broker: Broker, tmp_path: Path) -> None:
@@ -357,7 +357,7 @@ def test_lag_of_a_topic_that_is_gone_is_unknown_and_reported_once(kafka_broker: 
     lag = SourceLag([spec(kafka_broker, "nowhere")], tmp_path, lambda: {"in": {"nowhere": {"0": 0}}}, reported.append)
     for _ in range(2):
         lag.count()
-    assert lag.rows is None
+    assert lag.rows == {"in": None}
     assert len(reported) == 1
     assert "the autoscaler does not see the rows that wait" in reported[0]
 

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 from prometheus_client import CollectorRegistry
-from support.page_histories import HOSTILE, flights, many, played, recorded, standing_of
+from support.page_histories import HOSTILE, NOW, flights, many, played, recorded, standing_of
 
+from streamtopology.contract.page import Condition
+from streamtopology.contract.reasons import EpochCause, EpochReason, RemedyKind, StageReason
+from streamtopology.contract.wire_values import to_wire
 from streamtopology.jobs.observe.history import History
-from streamtopology.jobs.observe.http_server import StatusServer
+from streamtopology.jobs.observe.http_server import PageServer, StatusServer
 from streamtopology.jobs.observe.page_record import PageRecord
-from streamtopology.jobs.observe.stats import build_stats
+from streamtopology.jobs.observe.stats import Standing, build_stats
 
 if TYPE_CHECKING:  # the plugins are imported by pytest, which then explains their assertions
     from support.browser import Tab
@@ -217,3 +220,30 @@ def test_hidden_tab_asks_for_nothing(slow: StatusServer, open_tab: OpenTab) -> N
     tab.page.evaluate("() => { window.away = false; document.dispatchEvent(new Event('visibilitychange')); }")
     with tab.page.expect_response(lambda answer: "page.json" in answer.url):
         pass
+
+
+def test_recommendation_conditions_lag_and_watermark_can_be_read(open_tab: OpenTab) -> None:
+    history, record = played(20, topology=flights())
+    history.judged(EpochReason(EpochCause.REBALANCED, (StageReason(RemedyKind.TABLE, "tail", 1.4, 0.02),)))
+    standing = Standing(lag={"flights": 1200}, watermark=1_700_000_000.0)
+    with PageServer(lambda since: record.page(standing, since)) as server:
+        tab = open_tab(f"{server.url}/")
+        advice = tab.text("#reroutings .advice")
+        assert "would re-route: tail" in advice
+        assert "rebalance: {mode: Auto}" in advice
+        facts = tab.text("#health .facts")
+        assert "Lag of flights 1,200 rows" in " ".join(facts.split())
+        assert "2023-11-14 22:13:20 UTC" in facts
+        tab.page.close()
+
+    message = "mode is Recommend; would re-route: <b>tail</b>"
+    balanced = Condition("Balanced", "False", "Recommended", message, NOW - 30)
+    more = {"namespace": "team-a", "conditions": [to_wire(balanced)], "recommended": None}
+    with PageServer(lambda since: {**record.page(standing, since), **more}) as server:
+        tab = open_tab(f"{server.url}/", bypass_csp=True)
+        assert message in tab.text("#reroutings .advice")
+        command = """kubectl patch stopo flights -n team-a --type merge -p '{"spec":{"rebalance":{"mode":"Auto"}}}'"""
+        assert tab.text("#reroutings .advice code") == command
+        assert "Balanced False: Recommended, 30 s ago" in tab.text("#health .conditions")
+        assert tab.violations() == []
+        tab.page.close()

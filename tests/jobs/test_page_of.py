@@ -14,7 +14,8 @@ from urllib.request import urlopen
 import pytest
 from support.page_histories import flights, played, served
 
-from streamtopology.jobs.admin.find_run import Unreachable, Where
+from streamtopology.jobs.admin.ask_cluster import Unreachable
+from streamtopology.jobs.admin.find_run import Where
 from streamtopology.jobs.admin.page_of import FILE, page_of_report, page_of_run
 from streamtopology.jobs.cli.main import main
 from streamtopology.jobs.errors import WrongUse
@@ -122,3 +123,11 @@ def test_driver_that_is_away_is_a_sentence() -> None:
 def test_wrong_use_of_ui_is_named(arguments: list[str], why: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 2
     assert why in capsys.readouterr().err
+
+
+def test_report_of_an_older_release_gets_the_fields_that_it_lacks(report: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = json.loads((report / FILE).read_text())
+    (report / FILE).write_text(json.dumps({name: value for name, value in page.items() if name != "conditions"}))
+    answers: dict[str, bytes] = {}
+    page_of_report(report, 0, False, asking(capsys, answers))
+    assert json.loads(answers["page.json?since=3"])["conditions"] == []

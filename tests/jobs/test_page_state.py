@@ -14,13 +14,18 @@ from support.histories import SLOTS, outcome, reconfiguration, run
 from support.page_histories import HOSTILE, NOW, flights, many, many_batch, played, recorded, served, standing_of
 
 from streamtopology.contract import page as contract
+from streamtopology.contract.environment import HIDE_KEYS
 from streamtopology.contract.page import PageFormatError, VerdictState, read_page
 from streamtopology.contract.phases import Phase
-from streamtopology.contract.reasons import SOURCE, EpochCause, EpochReason
+from streamtopology.contract.reason_text import describe
+from streamtopology.contract.reasons import SOURCE, EpochCause, EpochReason, Hold, HoldReason, RemedyKind, StageReason
+from streamtopology.contract.stats_question import Question
 from streamtopology.contract.wire_values import wire_name
+from streamtopology.jobs.errors import WrongUse
+from streamtopology.jobs.observe.hidden_keys import hides_keys
 from streamtopology.jobs.observe.history import History, SlotInfo
 from streamtopology.jobs.observe.page_state import MOST_BATCHES, MOST_BYTES, MOST_LISTED, ONE_BY_ONE
-from streamtopology.jobs.observe.stats import Standing
+from streamtopology.jobs.observe.stats import Standing, build_stats
 from streamtopology.routing.epochs.epoch import Epoch, Route
 from streamtopology.routing.table.table import BUCKETS, RoutingTable
 
@@ -243,3 +248,48 @@ def test_page_of_many_executors_keeps_its_size(executors: int):
     else:
         assert len(page.executors) == executors
         assert page.distribution is None
+
+
+def test_page_shows_what_recommend_would_do_until_it_is_judged_again():
+    history, record = played(20, topology=flights())
+    assert served(record)["recommended"] is None
+    advised = EpochReason(EpochCause.REBALANCED, (StageReason(RemedyKind.TABLE, "tail", 1.4, 0.02),))
+    history.judged(Hold(HoldReason.NOT_DUE, due_seconds=1.0))
+    history.judged(advised)
+    history.judged(Hold(HoldReason.NOT_DUE, due_seconds=1.0))
+    page = served(record)
+    assert (page["recommended"], page["judgement"]) == (describe(advised), None)
+    history.judged(Hold(HoldReason.NO_BETTER_PLAN, stages=("tail",)))
+    page = served(record)
+    assert page["recommended"] is None
+    assert "no plan is noticeably better" in page["judgement"]
+    history.judged(advised)
+    history.judged(None)
+    assert served(record)["recommended"] is None
+
+
+def test_page_has_lag_by_source_and_the_watermark():
+    topology = flights()
+    record = recorded(run(3), topology)
+    page = served(record, standing=Standing(lag={"flights": 1200}, watermark=1_700_000_000.5))
+    assert [node["lag_rows"] for node in page["nodes"]] == [1200, None, None]
+    assert (page["lag_rows"], page["watermark"]) == (1200, 1_700_000_000.5)
+    unknown = Standing(lag={"flights": 7, "other": None})
+    assert (unknown.lag_rows, Standing().lag_rows, Standing(lag={"a": 0}).lag_rows) == (None, None, 0)
+
+
+def test_hidden_keys_are_in_no_answer():
+    shown, history = many(4, 3, slow=1, keys=HOSTILE), History("flights", SLOTS, {"tail": "mixed"}, hides_keys=True)
+    for batch in shown.batches:
+        history.batch_done(batch)
+    answers = json.dumps([served(recorded(history)), build_stats(history, Standing(), Question(since=-1))])
+    labels = [label for label in HOSTILE if len(label) > 4]
+    assert not [label for label in labels if json.dumps(label)[1:-1] in answers]
+    assert [key["label"] == key["hash"] for key in served(recorded(history))["keys"]] == [True] * 12
+    assert {key["label"] for key in served(recorded(shown))["keys"]} & set(HOSTILE), "shown without the switch"
+
+
+def test_switch_that_hides_keys_is_true_or_false():
+    assert [hides_keys(given) for given in ({}, {HIDE_KEYS: "false"}, {HIDE_KEYS: "true"})] == [False, False, True]
+    with pytest.raises(WrongUse, match="STREAMTOPOLOGY_HIDE_KEYS='yes': expected true or false"):
+        hides_keys({HIDE_KEYS: "yes"})

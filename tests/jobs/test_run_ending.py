@@ -86,11 +86,11 @@ def test_ending_names_the_file_that_has_all_events() -> None:
 
 def test_ending_gives_the_controllers_reason_for_an_imbalance_that_is_left() -> None:
     history = run(12)
-    history.held(Hold(HoldReason.NOT_DUE, due_seconds=1.4))
+    history.judged(Hold(HoldReason.NOT_DUE, due_seconds=1.4))
     early = "imbalance      tail 142 %, tolerance 8 %; not re-routed: the run ended 1.4 s before the next judgement"
     assert early in ending_text(replace(ENDED, imbalance=still_unbalanced(history, 0.08)))
-    history.held(Hold(HoldReason.NOT_WORTH_COST, gain_seconds=0.01, batches=10, cost_seconds=0.3))
-    history.held(Hold(HoldReason.NOT_DUE, due_seconds=5.0))
+    history.judged(Hold(HoldReason.NOT_WORTH_COST, gain_seconds=0.01, batches=10, cost_seconds=0.3))
+    history.judged(Hold(HoldReason.NOT_DUE, due_seconds=5.0))
     judged = "tail 142 %, tolerance 8 %; not re-routed: not worth its cost: saves 0.010 s a batch over 10 batches, costs 0.30 s"
     assert still_unbalanced(history, 0.08) == judged
     assert still_unbalanced(history, 1.5) == ""
@@ -100,7 +100,7 @@ def test_ending_gives_the_controllers_reason_for_an_imbalance_that_is_left() -> 
 def test_imbalance_left_after_other_source_shares_counts_as_rerouted() -> None:
     history = run(12)
     history.rerouted(source_shares(epoch=2, batch=7))
-    history.held(Hold(HoldReason.NO_BETTER_PLAN, stages=("tail",)))
+    history.judged(Hold(HoldReason.NO_BETTER_PLAN, stages=("tail",)))
     left = "tail 142 % -> 142 %, tolerance 8 %; not re-routed again: tail is out of balance, but no plan is noticeably better"
     assert still_unbalanced(history, 0.08) == left
     assert "nothing was re-routed" not in verdict(history, None)

@@ -15,7 +15,7 @@ from support.histories import HASHED, outcome, run
 from streamtopology.contract.phases import Phase
 from streamtopology.contract.stats import Refusal
 from streamtopology.contract.stats_question import Question
-from streamtopology.jobs.admin.find_run import Unreachable, asking_the_cluster
+from streamtopology.jobs.admin.ask_cluster import Unreachable, asking_the_cluster
 from streamtopology.jobs.admin.top import follow, take
 from streamtopology.jobs.errors import WrongUse
 from streamtopology.jobs.observe.history import History

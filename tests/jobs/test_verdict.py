@@ -102,7 +102,7 @@ def sentence(history: History, balance: Balance | None) -> tuple[VerdictState, s
 def test_verdict_names_the_slow_executor_and_the_planners_reason():
     history = run(6)
     assert sentence(history, Balance(True, 2)) == (VerdictState.ACT, "small-0 holds the others up: 2.2 × its fair share")
-    history.held(Hold(HoldReason.OFF))
+    history.judged(Hold(HoldReason.OFF))
     assert sentence(history, Balance(True, 2))[1].endswith("; rebalance is off")
 
 

@@ -7,6 +7,7 @@ import json
 import socket
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 from urllib.request import urlopen
 
 import pytest
@@ -14,16 +15,19 @@ from kubernetes import client
 from rich.console import Console
 from support.histories import run
 from support.kube.apiserver import ApiServer
+from support.kube.running_operator import install_crd, manifest
 from support.page_histories import flights, recorded, standing_of
 from support.waiting import eventually
 
 from streamtopology.contract.phases import Phase
-from streamtopology.jobs.admin.find_run import PAGE, AskDriver, Unreachable, Where, asking_the_cluster
+from streamtopology.jobs.admin.ask_cluster import Unreachable, asking_the_cluster
+from streamtopology.jobs.admin.find_run import PAGE, AskDriver, Where
 from streamtopology.jobs.admin.page_of import page_of_run
 from streamtopology.jobs.admin.top import follow
 from streamtopology.jobs.observe.http_server import EVERYWHERE, StatusServer
 from streamtopology.jobs.observe.prometheus import Metrics
 from streamtopology.jobs.observe.stats import build_stats
+from streamtopology.topology.crd import GROUP, PLURAL, VERSION
 
 
 def own_address() -> str:
@@ -99,6 +103,29 @@ def test_page_of_a_run_on_the_cluster_is_served_here(
     page_of_run("flights", Where(namespace), 0, False, look)
     assert b"<title>StreamTopology</title>" in shown[0]
     assert [batch["number"] for batch in json.loads(shown[1])["batches"]] == [4, 5]
+
+
+def test_page_of_a_run_on_the_cluster_has_the_conditions_of_its_resource(
+    driver: StatusServer, api_server: ApiServer, namespace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install_crd(api_server)
+    with api_server.client() as api:
+        resources = client.CustomObjectsApi(api)
+        at = (GROUP, VERSION, namespace, PLURAL)
+        resources.create_namespaced_custom_object(*at, manifest("flights"))
+        ready = {"type": "Ready", "status": "True", "reason": "Running", "message": "all is well"}
+        status = {"conditions": [{**ready, "lastTransitionTime": "2023-11-14T22:13:20Z"}]}
+        resources.patch_namespaced_custom_object_status(*at, "flights", {"status": status})
+    eventually(lambda: is_reached(asking_the_cluster("flights", namespace, None, PAGE)))
+    pages: list[dict[str, Any]] = []
+
+    def look() -> None:
+        address = capsys.readouterr().out.split()[1]
+        pages.append(json.loads(urlopen(f"{address}page.json", timeout=60).read()))
+
+    page_of_run("flights", Where(namespace), 0, False, look)
+    assert pages[0]["namespace"] == namespace
+    assert pages[0]["conditions"] == [{**ready, "since": 1_700_000_000.0}]
 
 
 def test_a_topology_that_is_not_there_is_named(namespace: str) -> None:

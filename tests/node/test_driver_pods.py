@@ -21,7 +21,7 @@ from support.topology_pods import as_list, objects, routing_map, this_machine
 from support.waiting import eventually
 from support.word_stream import WordStream
 
-from streamtopology.jobs.admin.find_run import Unreachable, asking_the_cluster
+from streamtopology.jobs.admin.ask_cluster import Unreachable, asking_the_cluster
 from streamtopology.jobs.pods.routing_configmap import PlannedEpoch, RoutingMap
 from streamtopology.routing.epochs.epoch import Epoch
 from streamtopology.routing.table.table import RoutingTable

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from streamtopology.jobs.admin.find_run import Unreachable, asking_the_cluster
+from streamtopology.jobs.admin.ask_cluster import Unreachable, asking_the_cluster
 from support.kube.chart import NAMESPACE as OPERATOR
 from support.kube.node import Node
 from support.waiting import eventually

@@ -15,7 +15,10 @@ LOG_FORMATS = ("text", "json")
 PAGE_HOSTS = "STREAMTOPOLOGY_PAGE_HOSTS"
 """Host names by which browsers may open a driver's page, separated by commas; addresses and localhost always may."""
 
-FOR_USERS = (LOG_FORMAT, PAGE_HOSTS)
+HIDE_KEYS = "STREAMTOPOLOGY_HIDE_KEYS"
+"""`true`: a driver shows hashes in the place of the stream's keys, wherever it shows any."""
+
+FOR_USERS = (LOG_FORMAT, PAGE_HOSTS, HIDE_KEYS)
 """The variables of our own that users may set."""
 
 TOPOLOGY = "STREAMTOPOLOGY_NAME"

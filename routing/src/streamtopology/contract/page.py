@@ -119,7 +119,7 @@ class Distribution:
 
 @dataclass(frozen=True)
 class Node:
-    """A source, operator or sink. What only operators have is None or 0 elsewhere.
+    """A source, operator or sink. What only operators have is None or 0 elsewhere. `lag_rows`: waiting, of a Kafka source.
 
     `imbalance`: the highest load minus 1; `busy_share`: of all busy seconds; `limits`: most of them are here. `entries`: keys
     with a place of their own in the routing table. `late_rows`, `bad_rows`: of the whole run.
@@ -138,6 +138,7 @@ class Node:
     state_keys: int = 0
     late_rows: int = 0
     bad_rows: int = 0
+    lag_rows: int | None = None
 
 
 @dataclass(frozen=True)
@@ -238,12 +239,26 @@ class Event:
 
 
 @dataclass(frozen=True)
+class Condition:
+    """A condition of the resource, as `kubectl describe` shows it. `since`: seconds since 1970."""
+
+    type: str
+    status: str
+    reason: str
+    message: str
+    since: float | None = None
+
+
+@dataclass(frozen=True)
 class Page:
     """The value at one moment. `run`: of this driver process: batches of another one are forgotten. `now`: its clock.
 
     `mode`, `tolerance`: of `rebalance`. `slots`: executors that the topology has; those that take part are in `executors`, of
-    many only the ten with the highest load. `judgement`: the controller's reason to leave the routing as it is. `batches`:
-    those after the number asked for. `reroutings_before`: older ones that are not listed.
+    many only the ten with the highest load. `judgement`: the controller's reason to leave the routing as it is.
+    `recommended`: what it would re-route if the mode were not Recommend. `watermark`: seconds since 1970. `namespace`,
+    `conditions`: of the resource; a driver does not know them, `streamtopology ui` adds them. `batches`: those after the
+    number asked for.
+    `reroutings_before`: older ones that are not listed.
     """
 
     run: str
@@ -261,6 +276,8 @@ class Page:
     lag_rows: int | None = None
     idle_seconds: float | None = None
     judgement: str | None = None
+    recommended: str | None = None
+    watermark: float | None = None
     last_batch: LastBatch | None = None
     stages: tuple[str, ...] = ()
     classes: tuple[ExecutorClass, ...] = ()
@@ -273,6 +290,8 @@ class Page:
     reroutings: tuple[Rerouting, ...] = ()
     reroutings_before: int = 0
     events: tuple[Event, ...] = ()
+    namespace: str | None = None
+    conditions: tuple[Condition, ...] = ()
     batches: tuple[Batch, ...] = ()
 
     def to_wire(self) -> dict[str, Any]:

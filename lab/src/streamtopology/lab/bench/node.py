@@ -20,7 +20,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from kubernetes import client
 
-from streamtopology.jobs.admin.find_run import AskDriver, Unreachable, asking_the_cluster
+from streamtopology.jobs.admin.ask_cluster import Unreachable, asking_the_cluster
+from streamtopology.jobs.admin.find_run import AskDriver
 from streamtopology.lab.bench.cluster import announce, machine
 from streamtopology.lab.bench.figures import figure
 from streamtopology.lab.bench.kube import Topologies, connect, new_namespace, wait_until

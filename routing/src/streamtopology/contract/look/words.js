@@ -47,6 +47,9 @@ export function ago(at, now) {
   return past < 172800 ? `${Math.round(past / 3600)} h ago` : `${Math.round(past / 86400)} days ago`;
 }
 
+/* Event time, in the zone in which it is given: UTC. */
+export const moment = (at) => new Date(1000 * at).toISOString().replace('T', ' ').replace(/\.?0*Z$/, ' UTC');
+
 export function median(values) {
   const sorted = [...values].sort((a, b) => a - b);
   const half = sorted.length >> 1;

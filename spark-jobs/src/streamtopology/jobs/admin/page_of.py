@@ -1,7 +1,7 @@
 """`streamtopology ui`: the page of a run that is on a cluster, or over.
 
-On a cluster the driver is asked through the API server's proxy, as the user's kubeconfig may; the page itself is of this
-release and served on this machine alone.
+On a cluster the driver is asked by the API server's proxy or by a port-forward, whichever the user's kubeconfig may; the
+page itself is of this release and served on this machine alone.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from typing import Any
 
 from streamtopology.contract.errors import StreamTopologyError
 from streamtopology.contract.page import PageFormatError, read_page
-from streamtopology.jobs.admin.find_run import PAGE, Where, find_run
+from streamtopology.contract.wire_values import to_wire
+from streamtopology.jobs.admin.ask_cluster import ClusterDriver, Unreachable
+from streamtopology.jobs.admin.find_run import PAGE, AskDriver, Where, find_run
 from streamtopology.jobs.errors import WrongUse
 from streamtopology.jobs.local.control_socket import NotRunning, ask, the_running
 from streamtopology.jobs.local.user_browser import opened
@@ -37,10 +39,12 @@ def page_of_run(name: str | None, where: Where, port: int, opens: bool, wait: Ca
         else:
             return
     asking = find_run(name, where, PAGE)
-    read_page(asking(-1))
-    with PageServer(asking, port) as server:
+    page = _as_of_this_release(_with_conditions(asking) if isinstance(asking, ClusterDriver) else asking)
+    page(-1)
+    with PageServer(page, port) as server:
         show(f"{server.url}/", opens)
-        print("through the API server's proxy; Ctrl-C ends it")
+        by = "a port-forward to its pod" if isinstance(asking, ClusterDriver) and asking.forwards else "the API server's proxy"
+        print(f"through {by}; Ctrl-C ends it")
         wait()
 
 
@@ -53,6 +57,28 @@ def page_of_report(folder: Path, port: int, opens: bool, wait: Callable[[], obje
         wait()
 
 
+def _as_of_this_release(asking: AskDriver) -> AskDriver:
+    """The answer with the fields that the page of this release reads; another release's driver may not send them all."""
+
+    def asked(since: int) -> Mapping[str, Any]:
+        try:
+            return read_page(asking(since)).to_wire()
+        except PageFormatError as wrong:
+            raise Unreachable(str(wrong)) from wrong
+
+    return asked
+
+
+def _with_conditions(driver: ClusterDriver) -> AskDriver:
+    """The driver's answer and what it does not know itself: its namespace, and the conditions of the resource."""
+
+    def asking(since: int) -> Mapping[str, Any]:
+        conditions = [to_wire(condition) for condition in driver.conditions()]
+        return {**driver(since), "namespace": driver.namespace, "conditions": conditions}
+
+    return asking
+
+
 def show(address: str, opens: bool) -> None:
     """Print the address of a page, and open it in the user's browser where `opens`."""
     no_browser = opens and not opened(address)
@@ -62,10 +88,9 @@ def show(address: str, opens: bool) -> None:
 def _read(file: Path) -> Mapping[str, Any]:
     try:
         page = json.loads(file.read_text(encoding="utf-8"))
-        read_page(page)
+        return read_page(page).to_wire()
     except FileNotFoundError:
         raise WrongUse(f"{file} is not there: name a folder that `streamtopology run --report` wrote") from None
     except (OSError, ValueError, StreamTopologyError) as wrong:
         release = " or use the release that wrote it" if isinstance(wrong, PageFormatError) else ""
         raise WrongUse(f"{file} cannot be shown: {wrong}; run with --report again{release}") from wrong
-    return page

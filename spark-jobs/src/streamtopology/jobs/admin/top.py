@@ -15,7 +15,8 @@ from rich.console import Console
 
 from streamtopology.contract.phases import Phase
 from streamtopology.contract.stats import Batch, StatsFormatError, read_stats
-from streamtopology.jobs.admin.find_run import AskDriver, Unreachable, Where, find_run
+from streamtopology.jobs.admin.ask_cluster import Unreachable
+from streamtopology.jobs.admin.find_run import AskDriver, Where, find_run
 from streamtopology.jobs.errors import WrongUse
 from streamtopology.jobs.local.control_socket import the_running
 from streamtopology.jobs.observe.history import History, Reconfiguration, SlotInfo

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 import uuid
@@ -28,6 +29,7 @@ from streamtopology.jobs.local.user_browser import opened
 from streamtopology.jobs.malloc import keep_freed_memory
 from streamtopology.jobs.observe.event_log import EventLog
 from streamtopology.jobs.observe.formatting import still_unbalanced
+from streamtopology.jobs.observe.hidden_keys import hides_keys
 from streamtopology.jobs.observe.history import History
 from streamtopology.jobs.observe.http_server import StatusServer
 from streamtopology.jobs.observe.live_view import View
@@ -234,7 +236,7 @@ class Session:
 
     def run(self, topology: Topology, manifest: Path | None = None) -> Ran:
         """Run `topology` until the session's options say so; a changed `manifest` is applied while it runs."""
-        history = new_history(topology)
+        history = new_history(topology, hides_keys(os.environ))
         if self._running is None:
             self._steps.remember_when_running(history, lambda: time.monotonic() - self._started)
         events = EventLog(self._options.work_dir / topology.name / "events.log")

@@ -14,6 +14,7 @@ from streamtopology.contract import stats
 from streamtopology.contract.phases import Activity, Phase
 from streamtopology.contract.reason_text import describe
 from streamtopology.contract.reasons import SOURCE, EpochReason, Hold, RemedyKind
+from streamtopology.jobs.observe.hidden_keys import with_hidden_keys
 from streamtopology.jobs.observe.outcome import BatchOutcome, RunTotals
 from streamtopology.jobs.observe.recent import Recent
 
@@ -107,7 +108,7 @@ Listener = Callable[["History"], None]
 
 
 class History:
-    """The record of one run; safe to read from other threads."""
+    """The record of one run; safe to read from other threads. If it `hides_keys`, it never holds a key of the stream."""
 
     def __init__(
         self,
@@ -115,6 +116,7 @@ class History:
         slots: tuple[SlotInfo, ...],
         policies: dict[str, str],
         clock: Callable[[], float] = time.monotonic,
+        hides_keys: bool = False,
     ) -> None:
         self.topology = topology
         self.slots = slots
@@ -125,8 +127,11 @@ class History:
         """The command of another terminal that has stopped the run."""
         self.running: RunningBatch | None = None
         self._clock = clock
+        self._hides_keys = hides_keys
         self._idle_since = clock()
         self.hold: Hold | None = None
+        self.recommended: EpochReason | None = None
+        """The reason of the re-routing that mode Recommend would make."""
         self.totals = RunTotals()
         """Sums over all batches, those that are not kept any more included."""
         self.opening: tuple[BatchOutcome, ...] = ()
@@ -229,6 +234,8 @@ class History:
 
     def batch_done(self, outcome: BatchOutcome) -> None:
         self.running = None
+        if self._hides_keys:
+            outcome = with_hidden_keys(outcome)
         if outcome.rows:
             self._idle_since = self._clock()
         self.totals = self.totals.plus(outcome)
@@ -245,14 +252,17 @@ class History:
         self._reconfigurations.append(change)
         self._changed()
 
-    def held(self, hold: Hold | None) -> None:
-        """Take note of the controller's reason to leave the routing as it is, None for a decision to change it.
+    def judged(self, verdict: Hold | EpochReason | None) -> None:
+        """Take note of the controller's verdict: a reason to leave the routing as it is, the reason of a re-routing that it
+        recommends only, or None for one that it makes.
 
         A hold that only waits for the next judgement does not replace the verdict of the last one.
         """
-        verdict = self.hold
-        if hold is None or not hold.reason.is_waiting or verdict is None or verdict.reason.is_waiting:
-            self.hold = hold
+        was_judged = self.recommended is not None or (self.hold is not None and not self.hold.reason.is_waiting)
+        if was_judged and isinstance(verdict, Hold) and verdict.reason.is_waiting:
+            return
+        self.hold = verdict if isinstance(verdict, Hold) else None
+        self.recommended = verdict if isinstance(verdict, EpochReason) else None
 
     def gain_measured(self, epoch: int, gain: float) -> None:
         """Fill in the measured gain of the re-routing that `epoch` was, once enough batches ran under it."""

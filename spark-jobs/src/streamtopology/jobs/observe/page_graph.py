@@ -11,17 +11,21 @@ from streamtopology.jobs.observe.figures import locality, recent_rate
 from streamtopology.jobs.observe.history import History
 from streamtopology.jobs.observe.outcome import BatchOutcome
 from streamtopology.jobs.observe.page_figures import rounded
+from streamtopology.jobs.observe.stats import Standing
 from streamtopology.jobs.observe.verdict import limiting_stage
 from streamtopology.routing.epochs.epoch import Epoch
 from streamtopology.topology import OperatorSpec, Topology
 
 
-def nodes_of(topology: Topology, history: History, loads: Loads, routing: Epoch | None) -> tuple[Node, ...]:
+def nodes_of(topology: Topology, history: History, loads: Loads, standing: Standing) -> tuple[Node, ...]:
     """Sources, operators and sinks, each kind in the order of the flow."""
     limit = limiting_stage(loads)
     busy = {stage: sum(done.seconds for done in work.values()) for stage, work in loads.work.items()}
-    sources = [Node(one.name, NodeKind.SOURCE, one.format, limits=limit == SOURCE) for one in topology.sources]
-    operators = [_operator(one, history, loads, busy, limit, routing) for one in topology.operators]
+    sources = [
+        Node(one.name, NodeKind.SOURCE, one.format, limits=limit == SOURCE, lag_rows=standing.lag.get(one.name))
+        for one in topology.sources
+    ]
+    operators = [_operator(one, history, loads, busy, limit, standing.routing) for one in topology.operators]
     sinks = [Node(one.name, NodeKind.SINK, one.format) for one in topology.sinks]
     return (*sources, *operators, *sinks)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from streamtopology.contract.stats import (
@@ -42,8 +42,8 @@ class Standing:
 
     `routing` is the epoch that batches run under, `newest_epoch` the newest that is ready, `generation` that of the
     topology as Kubernetes counts it, `replicas` of each executor class those of the topology, `bound` source rows/s of a
-    perfect division by the last measured capacities (0 before it is known), `lag_rows` the rows that wait in Kafka after the
-    newest commit.
+    perfect division by the last measured capacities (0 before it is known), `lag` by Kafka source the rows that wait after
+    the newest commit, None while that is unknown, `watermark` seconds since 1970.
     """
 
     routing: Epoch | None = None
@@ -53,8 +53,15 @@ class Standing:
     bound: float = 0.0
     checkpoint: str | None = None
     executors: Sequence[Executor] = ()
-    lag_rows: int | None = None
+    lag: Mapping[str, int | None] = field(default_factory=dict[str, int | None])
     replicas: Mapping[str, int] | None = None
+    watermark: float | None = None
+
+    @property
+    def lag_rows(self) -> int | None:
+        """The rows that wait in all Kafka sources together; None while it is unknown, or without one."""
+        counted = [rows for rows in self.lag.values() if rows is not None]
+        return sum(counted) if counted and len(counted) == len(self.lag) else None
 
 
 NOT_STARTED = Standing()

@@ -104,7 +104,7 @@ class DriverProcess:
     def __init__(self, environment: DriverEnvironment, surroundings: Surroundings) -> None:
         self._environment = environment
         self._surroundings = surroundings
-        self._history = History(environment.topology, (), {})
+        self._history = History(environment.topology, (), {}, hides_keys=environment.hides_keys)
         self._map_name = routing_map_name(environment.topology)
         self._mailbox: Mailbox = Mailbox()
         self._stopping = threading.Event()

@@ -11,6 +11,7 @@ from streamtopology.contract.pods import LEAST_EXECUTOR_HEAP_MEBIBYTES, SECRET_F
 from streamtopology.contract.pods import SCRATCH as SCRATCH_FOLDER
 from streamtopology.contract.pods import SECRET_FILE as SECRET_FILE_NAME
 from streamtopology.jobs.errors import WrongUse
+from streamtopology.jobs.observe.hidden_keys import hides_keys
 
 SECRET_FILE = Path(SECRET_FOLDER, SECRET_FILE_NAME)
 CODE_FOLDER = Path("/opt/streamtopology/code")
@@ -22,7 +23,8 @@ DEFAULT_DRIVER_HEAP_MEBIBYTES = 1024
 
 @dataclass(frozen=True)
 class DriverEnvironment:
-    """`heap_mebibytes`: of the driver's JVM. `page_hosts`: names by which browsers may open its page."""
+    """`heap_mebibytes`: of the driver's JVM. `page_hosts`: names by which browsers may open its page. `hides_keys`: from all
+    who ask for its figures."""
 
     topology: str
     namespace: str
@@ -30,6 +32,7 @@ class DriverEnvironment:
     pod_ip: str
     heap_mebibytes: int
     page_hosts: tuple[str, ...] = ()
+    hides_keys: bool = False
 
     @staticmethod
     def read(environ: Mapping[str, str]) -> DriverEnvironment:
@@ -37,7 +40,7 @@ class DriverEnvironment:
         values = _needed(environ, variables.TOPOLOGY, variables.NAMESPACE, variables.POD_NAME, variables.POD_IP)
         heap = environ.get(variables.HEAP_MEBIBYTES, str(DEFAULT_DRIVER_HEAP_MEBIBYTES))
         hosts = variables.hosts_in(environ.get(variables.PAGE_HOSTS, ""))
-        return DriverEnvironment(*values, heap_mebibytes=_mebibytes(heap), page_hosts=hosts)
+        return DriverEnvironment(*values, heap_mebibytes=_mebibytes(heap), page_hosts=hosts, hides_keys=hides_keys(environ))
 
 
 @dataclass(frozen=True)

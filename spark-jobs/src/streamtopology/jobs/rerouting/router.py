@@ -21,7 +21,7 @@ from streamtopology.jobs.rerouting.epoch_ledger import EpochLedger
 from streamtopology.jobs.rerouting.port import CommittedAttempt
 from streamtopology.jobs.rerouting.precopy import Precopy
 from streamtopology.routing.control.controller import Controller
-from streamtopology.routing.control.decisions import Recommend, Reroute, TopologyFacts
+from streamtopology.routing.control.decisions import Decision, Recommend, Reroute, TopologyFacts
 from streamtopology.routing.control.feed import CommittedBatch, Feed
 from streamtopology.routing.control.slot_model import SlotModel, bound
 from streamtopology.routing.epochs.epoch import Epoch
@@ -117,7 +117,7 @@ class InProcessRouter:
     def _judge(self, done: CommittedAttempt) -> None:
         started = self._clock()
         decision = self._controller.step(started, self._active.epoch, self._facts())
-        self._history.held(decision if isinstance(decision, Hold) else None)
+        self._history.judged(_verdict(decision))
         if isinstance(decision, Reroute):
             usual = max(done.seconds, 1e-9)
             gains = {
@@ -268,6 +268,17 @@ class InProcessRouter:
         if text != self._last_notice:
             self._last_notice = text
             self._history.event(done.started_at, done.attempt.number, text)
+
+
+def _verdict(decision: Decision) -> Hold | EpochReason | None:
+    """The decision as the history keeps it: of a re-routing that is made, the epoch itself is kept."""
+    match decision:
+        case Hold():
+            return decision
+        case Recommend():
+            return decision.reason
+        case Reroute():
+            return None
 
 
 def _batch(done: CommittedAttempt) -> CommittedBatch:

@@ -113,8 +113,8 @@ class TopologyQuery:
         self._stopping.set()
 
     @property
-    def lag_rows(self) -> int | None:
-        """The rows that wait in Kafka after the newest commit; None while that is unknown."""
+    def lag(self) -> Mapping[str, int | None]:
+        """By Kafka source the rows that wait after the newest commit; None while that is unknown."""
         return self._lag.rows
 
     def unread(self) -> dict[str, str]:

@@ -59,11 +59,11 @@ class RunOptions:
     former_checkpoint: str = ""
 
 
-def new_history(topology: Topology) -> History:
+def new_history(topology: Topology, hides_keys: bool = False) -> History:
     """Return the history of a future run; its slots get their numbers with its first plan."""
     slots = executor_slots(topology)
     infos = tuple(SlotInfo(index, slot.name, slot.class_name, slot.cpu) for index, slot in enumerate(slots))
-    return History(topology.name, infos, policies_of(topology))
+    return History(topology.name, infos, policies_of(topology), hides_keys=hides_keys)
 
 
 def policies_of(topology: Topology) -> dict[str, str]:
@@ -163,7 +163,8 @@ class TopologyRun:
             bound=self.bound(),
             checkpoint=self.checkpoint.uri,
             executors=[self._executor(executor, executor.id in admitted) for executor in self._cluster.watch.present()],
-            lag_rows=self._query.lag_rows,
+            lag=self._query.lag,
+            watermark=self._driver.watermarks.current(),
         )
 
     def _executor(self, executor: ExecutorInfo, admitted: bool) -> Executor:

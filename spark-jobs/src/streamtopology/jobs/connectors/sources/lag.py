@@ -17,7 +17,7 @@ LOOK_SECONDS = 10.0
 class SourceLag:
     """Counts every few seconds in a thread of its own, as a broker may answer slowly; a context manager.
 
-    `rows`: of all Kafka sources together; None while it is unknown, or without one. `positions` are those of the newest
+    `rows`: by Kafka source, None while it is unknown. `positions` are those of the newest
     commit. `log`: the folder of the descriptor stream. Only the first failure of a source is reported.
     """
 
@@ -29,8 +29,8 @@ class SourceLag:
         tell: Callable[[str], None],
         seconds: float = LOOK_SECONDS,
     ) -> None:
-        self.rows: int | None = None
         self._specs = [spec for spec in specs if spec.format == "kafka"]
+        self.rows: Mapping[str, int | None] = {spec.name: None for spec in self._specs}
         self._log = log
         self._positions = positions
         self._tell = tell
@@ -56,8 +56,7 @@ class SourceLag:
     def count(self) -> None:
         """Count once."""
         known = self._positions()
-        counted = [self._of(spec, known) for spec in self._specs] if known is not None else [None]
-        self.rows = None if None in counted else sum(filter(None, counted))
+        self.rows = {spec.name: None if known is None else self._of(spec, known) for spec in self._specs}
 
     def _of(self, spec: SourceSpec, positions: Mapping[str, Any]) -> int | None:
         if spec.name not in positions:

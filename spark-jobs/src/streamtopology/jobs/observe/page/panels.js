@@ -1,7 +1,7 @@
 /* The head, the re-routings, the keys, and the state with the events. */
 import { byId, html, patch } from './dom.js';
 import { reroutings, state } from './state.js';
-import { ago, count, isKnown, keyText, percent, plural, rate, rateParts, seconds, size } from './words.js';
+import { ago, count, isKnown, keyText, moment, percent, plural, rate, rateParts, seconds, size } from './words.js';
 
 const SHORT_KEY = 44;
 let spoken = '';
@@ -58,12 +58,24 @@ function meter(share) {
 export function drawReroutings(page) {
   const list = reroutings(page).reverse();
   patch(byId('reroutings-note'), list.length ? `${plural(list[0].number, 're-routing')}, newest first` : '');
-  if (!list.length) {
-    patch(byId('reroutings-body'), html('p', { class: 'empty' }, noReroutings(page)));
-    return;
-  }
+  const advice = recommendation(page);
   const attributes = { class: 'cards', tabindex: list.length > 2 ? 0 : null, 'aria-label': 'Re-routings, newest first' };
-  patch(byId('reroutings-body'), html('ol', attributes, list.map((one) => card(page, one))));
+  patch(byId('reroutings-body'), advice, list.length > 0
+    ? html('ol', attributes, list.map((one) => card(page, one)))
+    : !advice && html('p', { class: 'empty' }, noReroutings(page)));
+}
+
+/* What mode Recommend would do now, and how it is done: the driver's word, or on Kubernetes the resource's condition. */
+function recommendation(page) {
+  const condition = page.conditions.find((one) => one.reason === 'Recommended');
+  if (!page.recommended && !condition) return null;
+  const auto = '{"spec":{"rebalance":{"mode":"Auto"}}}';
+  const kubectl = `kubectl patch stopo ${page.topology} -n ${page.namespace} --type merge -p '${auto}'`;
+  return html('div', { class: 'advice' },
+    html('h3', {}, 'Recommended'),
+    html('p', { class: 'why' }, condition ? condition.message : `would re-route: ${page.recommended}`),
+    html('p', { class: 'cost' }, condition ? 'To have it done:' : 'To have it done, in the manifest of the run:'),
+    html('code', {}, condition ? kubectl : 'rebalance: {mode: Auto}'));
 }
 
 function noReroutings({ judgement, mode }) {
@@ -162,6 +174,8 @@ export function drawHealth(page) {
   const held = (node) => `${size(node.state_bytes)}, ${plural(node.state_keys, 'key')}`;
   const facts = [
     ['Executors', executors || '–'],
+    ...page.nodes.filter((node) => isKnown(node.lag_rows)).map((node) => [`Lag of ${node.name}`, plural(node.lag_rows, 'row')]),
+    isKnown(page.watermark) && ['Watermark', moment(page.watermark)],
     ...operators.filter((node) => node.state_bytes).map((node) => [`State of ${node.name}`, held(node)]),
     ['Late rows', count(sum('late_rows'))],
     ['Rows set aside', count(sum('bad_rows'))],
@@ -169,6 +183,11 @@ export function drawHealth(page) {
   ].filter(Boolean);
   patch(byId('health-body'),
     html('dl', { class: 'facts' }, facts.map(([name, value]) => [html('dt', {}, name), html('dd', {}, value)])),
+    page.conditions.length > 0 && html('ul', { class: 'conditions', 'aria-label': 'Conditions' },
+      page.conditions.map((one) => html('li', {},
+        html('b', {}, `${one.type} ${one.status}: ${one.reason}`),
+        html('span', { class: 'soft' }, isKnown(one.since) ? `, ${ago(one.since, page.now)}` : ''),
+        html('p', {}, html('bdi', {}, one.message))))),
     page.events.length > 0 && html('ul', { class: 'events', 'aria-label': 'Events, newest first' },
       [...page.events].reverse().map((event) =>
         html('li', {}, html('span', { class: 'soft' }, `${ago(event.at, page.now)}: `), html('bdi', {}, event.text)))));
