@@ -1,6 +1,6 @@
-"""Pictures of the page for README and docs, made in Chromium from the report of a run.
+"""Pictures of the pages for README and docs, made in Chromium from the report of a run, and from a made-up list.
 
-python scripts/page_pictures.py build/demo        (as `make demo` leaves it)
+PYTHONPATH=tests python scripts/page_pictures.py build/demo        (as `make demo` leaves it)
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from playwright.sync_api import Browser, sync_playwright
+from support.served_list import PROXY, ServedList
 
 from streamtopology.jobs.admin.page_of import page_of_report
 
@@ -26,6 +27,17 @@ def picture(browser: Browser, name: str, width: int, height: int, part: str | No
     tab.close()
 
 
+def picture_of_the_list(browser: Browser) -> None:
+    """Write page-list.png, as it looks behind the API server's proxy."""
+    served = ServedList()
+    tab = browser.new_page(viewport={"width": 1024, "height": 270}, device_scale_factor=1.5)
+    tab.goto(served.address(PROXY))
+    tab.wait_for_selector("tbody tr")
+    tab.screenshot(path=IMAGES / "page-list.png")
+    tab.close()
+    served.close()
+
+
 def draw() -> None:
     """Draw all of them."""
     with sync_playwright() as driver:
@@ -33,6 +45,7 @@ def draw() -> None:
         picture(browser, "page", 1280, 900)
         picture(browser, "page-timeline", 1280, 900, "#timeline")
         picture(browser, "page-phone", 390, 844, scheme="dark")
+        picture_of_the_list(browser)
         browser.close()
 
 

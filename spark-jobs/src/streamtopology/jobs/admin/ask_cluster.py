@@ -36,7 +36,7 @@ _NOT_BY_PROXY = {
     HTTPStatus.SERVICE_UNAVAILABLE,
     HTTPStatus.GATEWAY_TIMEOUT,
 }
-"""What the API server answers where this user may not use its proxy, or the proxy does not reach the pod."""
+"""Answers of the API server where this user may not use its proxy, or the proxy does not reach the pod."""
 
 
 class Unreachable(Unavailable):
@@ -93,7 +93,7 @@ class ClusterDriver:
                 ),
             )
         except (ApiException, HTTPError, OSError):
-            return ()  # the page says all else; the driver's own answer tells whether the cluster is there
+            return ()  # the page shows all else; the driver's own answer shows whether the cluster is there
         return [_condition(each) for each in found.get("status", {}).get("conditions", ())]
 
     def _by_proxy(self, since: int) -> tuple[int, bytes]:

@@ -14,7 +14,6 @@ from streamtopology.contract import stats
 from streamtopology.contract.phases import Activity, Phase
 from streamtopology.contract.reason_text import describe
 from streamtopology.contract.reasons import SOURCE, EpochReason, Hold, RemedyKind
-from streamtopology.jobs.observe.hidden_keys import with_hidden_keys
 from streamtopology.jobs.observe.outcome import BatchOutcome, RunTotals
 from streamtopology.jobs.observe.recent import Recent
 
@@ -235,7 +234,7 @@ class History:
     def batch_done(self, outcome: BatchOutcome) -> None:
         self.running = None
         if self._hides_keys:
-            outcome = with_hidden_keys(outcome)
+            outcome = outcome.with_hidden_keys()
         if outcome.rows:
             self._idle_since = self._clock()
         self.totals = self.totals.plus(outcome)

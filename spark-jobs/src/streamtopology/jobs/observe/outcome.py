@@ -48,9 +48,17 @@ class BatchOutcome:
     moving: bool = False
     bound: float = 0.0
 
+    def with_hidden_keys(self) -> BatchOutcome:
+        """With the hash of each key in the place of its text."""
+        return replace(self, reports=tuple(_with_hidden_keys(report) for report in self.reports))
+
     def without_keys(self) -> BatchOutcome:
         """Without the arrays per key and bucket (32 kB an instance and more); all totals stay."""
         return replace(self, reports=tuple(_totals(report) for report in self.reports))
+
+
+def _with_hidden_keys(report: LoadReport) -> LoadReport:
+    return replace(report, heavy_labels=tuple(f"{key:016x}" for key in report.heavy_hashes.tolist()))
 
 
 def _totals(report: LoadReport) -> LoadReport:
