@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -13,6 +14,7 @@ _EVENTS_PER_BATCH = 0.25
 _OPERATIONS = {"driver": 90, "executor": 60, "copier": 40}
 """Operations of a role in a batch, roughly: a fault comes at one of them."""
 
+ROLES = ("driver", "driver", "executor", "executor", "copier")
 FAULTS = {
     "driver": ("kill", "kill", "kill and edit", "no space", "power", "hang", "commit answer lost"),
     "executor": ("kill", "kill", "hang", "short hang", "lost envelopes", "task twice", "no space"),
@@ -98,24 +100,35 @@ class Story:
         )
 
 
+def _swarm(random: Random, kinds: Sequence[str]) -> Sequence[str]:
+    """All kinds, or, in half of the stories, each by the toss of a coin: some wrongs come from few kinds, often, and others
+    mend what these would show (Groce et al., Swarm Testing, ISSTA 2012)."""
+    if random.random() < 0.5:
+        return kinds
+    return [kind for kind in kinds if random.random() < 0.5] or [random.choice(kinds)]
+
+
 def _some_faults(random: Random, batches: int) -> tuple[Fault, ...]:
     rate = _FAULTS_PER_BATCH * random.choice((0.0, 0.5, 1.0, 2.0))
+    roles = _swarm(random, ROLES)
+    kinds = {role: _swarm(random, FAULTS[role]) for role in roles}
     faults: list[Fault] = []
     for batch in range(batches + 2):
         while random.random() < rate / (1 + rate):
-            role = random.choice(("driver", "driver", "executor", "executor", "copier"))
+            role = random.choice(roles)
             nth = random.randrange(_OPERATIONS[role])
-            faults.append(Fault(batch, role, nth, random.choice(FAULTS[role]), random.getrandbits(32)))
+            faults.append(Fault(batch, role, nth, random.choice(kinds[role]), random.getrandbits(32)))
     return tuple(faults)
 
 
 def _some_events(random: Random, batches: int) -> tuple[Event, ...]:
     """Some events by themselves, and some in bursts."""
     rate = _EVENTS_PER_BATCH * random.choice((0.5, 1.0, 2.0))
+    kinds = _swarm(random, EVENTS)
     events: list[Event] = []
     for batch in range(batches):
         chance, nth = rate, random.randrange(_OPERATIONS["driver"])
         while random.random() < chance:
-            events.append(Event(batch, nth, random.choice(EVENTS), random.getrandbits(32)))
+            events.append(Event(batch, nth, random.choice(kinds), random.getrandbits(32)))
             chance, nth = _BURST, nth + random.randrange(12)
     return tuple(events)

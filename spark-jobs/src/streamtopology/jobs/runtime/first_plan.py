@@ -53,8 +53,8 @@ def first_plan(
     for notice in (*notices(forgotten, before, dag, last.batch + 1), *returns(before.topology, topology, last)):
         notify(notice)
     newest = max(checkpoint.epochs())
-    numbered = ExecutionPlan.from_json(checkpoint.read_epoch(newest)).placement.slots  # includes slots added after that commit
-    placed = replace(before.placement, slots=numbered)
+    planned = ExecutionPlan.from_json(checkpoint.read_epoch(newest)).placement
+    placed = replace(before.placement, slots=_numbered(before.placement.slots, planned.slots))
     placement = placed.rescaled(names, instances)
     same = change.level == Level.IGNORE and dict(before.sources) == dict(schemas) and placed == placement
     if same and before.epoch.number == newest:
@@ -75,6 +75,15 @@ def first_plan(
     reason = EpochReason(EpochCause.RESTARTED, changes=change.sentences)
     epoch = Epoch(newest + 1, routes, shares, reason, placement)
     return ExecutionPlan(topology, epoch, schemas, base_dir)
+
+
+def _numbered(committed: tuple[str, ...], newest: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the slots by their number, with those that the newest epoch has added after that of the newest commit.
+
+    A driver that stood still while another one took over may write an epoch that does not know the other's slots. No batch
+    is committed under it; its numbers do not count.
+    """
+    return newest if newest[: len(committed)] == committed else committed
 
 
 def _partials_holding(last: CommitRecord) -> dict[str, set[int]]:
