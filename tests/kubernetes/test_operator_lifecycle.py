@@ -15,6 +15,7 @@ from support.kube.flow import COUNTS, IMAGE, LARGE, QUIET, SMALL
 from support.kube.running_operator import OperatorThread, Topologies, manifest
 from support.waiting import eventually
 
+from streamtopology.k8s.decide.status import LONGEST_MESSAGE
 from streamtopology.k8s.settings import Settings
 
 
@@ -240,6 +241,18 @@ def test_manifest_that_only_the_parser_refuses_touches_nothing(topologies: Topol
     message = next(one["message"] for one in topologies.status("flow")["conditions"] if one["type"] == "Ready")
     assert "spec.operators[0].inputs" in message
     assert topologies.routing("flow") == before
+    topologies.change("flow", operators=[COUNTS])
+    eventually(lambda: settled(topologies, "flow"))
+
+
+def test_a_manifest_with_thousands_of_mistakes_is_reported(topologies: Topologies):
+    """Their sentences are longer than a condition may be."""
+    inputs = [f"nowhere-{number}" for number in range(32)]
+    topologies.create(manifest("flow", operators=[{**COUNTS, "name": f"counts-{n}", "inputs": inputs} for n in range(64)]))
+    eventually(lambda: topologies.condition("flow", "Ready") == ("False", "InvalidManifest"))
+    message = next(one["message"] for one in topologies.status("flow")["conditions"] if one["type"] == "Ready")
+    assert "spec.operators[0].inputs" in message
+    assert len(message) == LONGEST_MESSAGE
     topologies.change("flow", operators=[COUNTS])
     eventually(lambda: settled(topologies, "flow"))
 

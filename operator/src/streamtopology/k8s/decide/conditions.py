@@ -28,9 +28,6 @@ from streamtopology.k8s.decide.resizing import refusal
 from streamtopology.k8s.decide.scaling import ready_executors
 from streamtopology.topology import Topology
 
-SILENT_TIMES = 3
-"""Answers missed in a row before a driver counts as silent: one may be lost in a switch or a long batch."""
-
 EPOCH_SECONDS = 60.0
 """The time that a driver may ignore a ready epoch before it is reported."""
 
@@ -162,7 +159,7 @@ def _why_not_ready(seen: Observation) -> tuple[str, str] | None:
     if not pod.ready:
         phase = str(stats.activity) if stats is not None and silence is None else f"its pod is {pod.phase.lower()}"
         return ReadyReason.DRIVER_STARTING, f"the driver is starting: {phase}"
-    if silence is not None and silence.count >= SILENT_TIMES:
+    if silence is not None and seen.is_silent:
         return ReadyReason.DRIVER_SILENT, f"the driver's pod is ready, but its /stats cannot be read: {silence.why}"
     if stats is None or stats.batch is None:
         return ReadyReason.DRIVER_STARTING, f"the driver is there, no batch has been committed yet{_phase_of(seen)}"
@@ -246,7 +243,8 @@ def degraded(seen: Observation, topology: Topology, problem: tuple[str, str] | N
     if not found:
         return Condition(ConditionType.DEGRADED, "False", DegradedReason.AS_EXPECTED, "everything is as it should be")
     reason, message = found[0]
-    more = f" (and {len(found) - 1} more: {', '.join(reason for reason, _ in found[1:])})" if len(found) > 1 else ""
+    others = ", ".join(dict.fromkeys(reason for reason, _ in found[1:]))
+    more = f" (and {len(found) - 1} more: {others})" if others else ""
     return Condition(ConditionType.DEGRADED, "True", reason, message + more)
 
 

@@ -21,6 +21,9 @@ from streamtopology.topology import API_VERSION, KIND, ManifestError, Topology, 
 
 Object = dict[str, Any]
 
+SILENT_TIMES = 3
+"""Answers missed in a row before a driver counts as silent: one may be lost in a switch or a long batch."""
+
 
 def manifest_text(manifest: Mapping[str, Any]) -> str:
     """The topology in a resource, as JSON; equal topologies give equal texts."""
@@ -146,3 +149,8 @@ class Observation:
         if self.answer is None or self.driver_pod is None or self.answer.pod != self.driver_pod.name:
             return None
         return self.answer.silence
+
+    @property
+    def is_silent(self) -> bool:
+        """True if the driver's present pod has not answered for too long."""
+        return self.silence is not None and self.silence.count >= SILENT_TIMES
