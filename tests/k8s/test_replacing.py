@@ -113,7 +113,7 @@ def test_sentences_about_a_thousand_pods_name_the_first_ones(world: World) -> No
 def test_reason_that_pods_are_not_created_is_reported_at_once(world: World) -> None:
     world.change(executors=[{**LARGE, "replicas": 31}, SMALL])
     world.carry_out(world.decide())
-    world.not_created = {"large": 'pods "flow-large-30" is forbidden: exceeded quota: team'}
+    world.not_created = {("StatefulSet", "flow-large"): 'pods "flow-large-30" is forbidden: exceeded quota: team'}
     status, reason, message = condition(world, "Degraded")
     assert (status, reason) == ("True", "ExecutorsNotCreated")
     assert "exceeded quota: team" in message

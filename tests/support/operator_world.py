@@ -86,7 +86,7 @@ class World:
     joining: int = 0
     missing: set[str] = field(default_factory=set)
     says_replicas: bool = True
-    not_created: dict[str, str] = field(default_factory=dict)
+    not_created: dict[Place, str] = field(default_factory=dict)
     phase: str = "running"
     reached: bool = False
     idle_seconds: float | None = None

@@ -49,7 +49,7 @@ class Observation:
     `read`: the topology in the manifest, or a sentence for each of its problems. `running`: the topology in the driver's
     ConfigMap; None where there is none that can be read.
     `attempts`: the last steps of this process at each object of the topology. `reached`: the roll-out of this version's pods
-    has come to this topology. `not_created`: executor class -> why the cluster does not create its next pod.
+    has come to this topology. `not_created`: workload -> why the cluster does not create its next pod.
     """
 
     manifest: Object
@@ -59,7 +59,7 @@ class Observation:
     answer: Answer | None
     now: float
     attempts: Known = field(default_factory=dict[Place, Attempts])
-    not_created: Mapping[str, str] = field(default_factory=dict[str, str])
+    not_created: Mapping[Place, str] = field(default_factory=dict[Place, str])
     reached: bool = False
 
     @cached_property
@@ -112,6 +112,11 @@ class Observation:
 
     def job(self, epoch: int) -> Job | None:
         return cast("Job | None", self.objects.get(("Job", names.migration(self.owner.name, epoch))))
+
+    @property
+    def precopy(self) -> Job | None:
+        """The Job that copies state for the published epoch."""
+        return self.job(self.routing.epoch) if self.routing is not None and self.routing.epoch else None
 
     def jobs(self) -> tuple[Job, ...]:
         return tuple(cast("Job", owned) for (kind, _), owned in self.objects.items() if kind == "Job")

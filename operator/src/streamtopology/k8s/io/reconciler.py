@@ -188,7 +188,7 @@ class Reconciler:
         uid = manifest["metadata"]["uid"]
         if ("Secret", names.spark_secret(key.name)) not in self._cache.of(key):
             await self._applier.recall_secret(Owner(key.name, key.namespace, uid))
-        await self._not_created.ask(key, lacking(key.name, _owned_by(uid, self._cache.of(key))))
+        await self._not_created.ask(key, lacking(_owned_by(uid, self._cache.of(key))))
 
     def _look(self, key: Key, manifest: Object) -> Observation:
         text = manifest_text(manifest)
