@@ -306,6 +306,22 @@ def test_foreign_deletions_and_changes_are_reverted(topologies: Topologies):
     assert topologies.driver_pods("flow") == driver
 
 
+def test_spark_secret_that_was_deleted_is_made_again_and_all_pods_restart(topologies: Topologies, kubelet: FakeKubelet):
+    """It is noticed once a pod waits for it, as a kubelet has it do. Nobody knows the former one but the pods that run."""
+    start(topologies, "flow")
+    before = uids(topologies, "flow")
+    topologies.core.delete_namespaced_secret("flow-spark", topologies.namespace)
+    kubelet.unschedulable = lambda pod: pod["metadata"]["name"] == "flow-small-0"
+    try:
+        topologies.core.delete_namespaced_pod("flow-small-0", topologies.namespace)
+        eventually(lambda: "flow-spark" in topologies.left_of("flow"), 60)
+    finally:
+        kubelet.unschedulable = lambda pod: False
+    eventually(lambda: len(uids(topologies, "flow")) == 4 and not set(uids(topologies, "flow").values()) & set(before.values()))
+    eventually(lambda: settled(topologies, "flow"))
+    assert any(reason == "Restarting" and "flow-spark was deleted" in text for _, reason, text in topologies.events("flow"))
+
+
 @pytest.mark.parametrize("phase", ["new", "starting", "running", "changing", "suspended", "invalid"])
 def test_deletion_in_every_phase_leaves_nothing(topologies: Topologies, kubelet: FakeKubelet, phase: str):
     if phase == "new":

@@ -173,7 +173,9 @@ class World:
                     made["data"] = {**self.held_by_others, **made["data"]}
                 self.admission(made)
                 self._put(made)
-            case MakeSecret():
+            case MakeSecret(_, restarts):
+                for delete in restarts:
+                    self.take(delete)
                 self._put(spark_secret(self.look().owner, "text"))
             case Finalizer(present):
                 self.manifest["metadata"]["finalizers"] = [names.FINALIZER] if present else []
