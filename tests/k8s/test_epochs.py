@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from support.operator_world import World, condition, reasons, routing
 from support.reasons import REBALANCED
 
 from streamtopology.contract.stats import Refusal
+from streamtopology.k8s import names
 from streamtopology.k8s.decide.answers import Judgement
+from streamtopology.k8s.decide.rollout import STARTING_SECONDS
+from streamtopology.k8s.instants import format_time
 
 COUNTS = {"name": "counts", "inputs": ["rows"], "grouping": {"policy": "mixed", "key": "key"}, "run": "count"}
 
@@ -76,6 +80,43 @@ def test_a_migration_that_fails_withdraws_its_epoch(world: World):
     assert "epochNumber" not in routing(world)
     assert ("Job", f"flow-migrate-{number}") not in world.objects
     assert "MigrationFailed" in dict(world.events)
+
+
+def copying(world: World, number: int, **status: Any) -> None:
+    """The epoch's migration Job has a pod."""
+    job = world.objects["Job", f"flow-migrate-{number}"]["metadata"]
+    job["creationTimestamp"] = format_time(world.now)
+    owner = {"kind": "Job", "name": job["name"], "uid": job["uid"], "controller": True}
+    labels = names.labels("flow", "migration")
+    metadata = {"name": f"{job['name']}-x", "uid": "uid-pod", "labels": labels, "ownerReferences": [owner]}
+    pod = {"kind": "Pod", "metadata": metadata, "spec": {"containers": [{"name": "migrate"}]}, "status": status}
+    world.objects["Pod", metadata["name"]] = pod
+
+
+def test_a_migration_that_does_not_start_is_reported_and_given_up(world: World):
+    number = migrate_ahead(world)
+    world.not_created = {("Job", f"flow-migrate-{number}"): "exceeded quota: team"}
+    world.carry_out(world.decide())
+    assert condition(world, "Degraded") == ("True", "MigrationNotStarted")
+    world.not_created = {}
+    no_room = {"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"}
+    copying(world, number, phase="Pending", conditions=[no_room])
+    world.now += STARTING_SECONDS - 1
+    world.carry_out(world.decide())
+    assert routing(world)["epochState"] == "prepared"
+    assert condition(world, "Degraded") == ("True", "MigrationNotStarted")
+    world.now += 1
+    world.settle()
+    assert "epochNumber" not in routing(world)
+    assert "no pod of it has started in 5 min 00 s: no node takes" in dict(world.events)["MigrationFailed"]
+
+
+def test_a_migration_whose_pod_runs_has_its_time(world: World):
+    copying(world, migrate_ahead(world), phase="Running")
+    world.now += 2 * STARTING_SECONDS
+    world.carry_out(world.decide())
+    assert routing(world)["epochState"] == "prepared"
+    assert condition(world, "Degraded") == ("False", "AsExpected")
 
 
 def test_state_moves_with_the_batches_after_three_failed_migrations(world: World):

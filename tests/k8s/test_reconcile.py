@@ -243,6 +243,18 @@ def test_deleted_configmap_returns_without_a_driver_restart(world: World):
     assert run_driver_pod(world) == driver
 
 
+def test_secret_that_was_deleted_is_made_again_and_all_pods_know_it(world: World):
+    before = {name: world.objects["Pod", name]["metadata"]["uid"] for kind, name in world.objects if kind == "Pod"}
+    del world.objects["Secret", "flow-spark"]
+    assert reasons(world.decide().steps) == ["create Secret flow-spark and restart 4 pods with it"]
+    world.settle()
+    assert ("Secret", "flow-spark") in world.objects
+    after = {name: body["metadata"]["uid"] for (kind, name), body in world.objects.items() if kind == "Pod"}
+    assert after.keys() == before.keys()
+    assert not set(after.values()) & set(before.values())
+    assert ("Restarting", "Secret flow-spark was deleted: another one is made, and 4 pods restart with it") in world.events
+
+
 def test_deletion_waits_for_the_driver_and_lets_the_owner_references_do_the_rest(world: World):
     world.manifest["metadata"]["deletionTimestamp"] = "2023-11-14T22:13:20Z"
     world.now = 1_700_000_000.0

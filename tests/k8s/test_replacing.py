@@ -7,8 +7,12 @@ from typing import Any
 import pytest
 from support.operator_world import Object, World, manifest
 
+from streamtopology.k8s.decide.answers import Silence
 from streamtopology.k8s.decide.conditions import MISSING_SECONDS
+from streamtopology.k8s.decide.observation import SILENT_TIMES
+from streamtopology.k8s.decide.status import LONGEST_MESSAGE
 from streamtopology.k8s.decide.steps import Delete
+from streamtopology.k8s.decide.under_way import MOST_RECORDED
 
 LARGE = {"name": "large", "replicas": 30, "cpu": "400m", "memory": "1Gi"}
 SMALL = {"name": "small", "replicas": 3, "cpu": "150m", "memory": "1Gi"}
@@ -54,6 +58,15 @@ def test_max_unavailable_pods_of_each_class_are_replaced_at_once(world: World, m
     world.settle()
 
 
+def test_driver_that_is_not_ready_for_a_moment_keeps_the_others_of_a_class(world: World) -> None:
+    """As one that has too little CPU to answer its probe in time: it runs batches on those that stay."""
+    world.change(executors=[{**LARGE, **OTHER}, SMALL])
+    world.objects["Pod", world.pod_names("driver")[0]]["status"]["conditions"] = []
+    assert len(deleted(world)) == 3
+    world.silence = Silence("refused", world.now, SILENT_TIMES)
+    assert len(deleted(world)) == 30, "it does not run, perhaps for want of these changes"
+
+
 def test_a_pod_that_finds_no_node_holds_up_its_own_class_alone(world: World) -> None:
     world.change(executors=[{**LARGE, **OTHER}, {**SMALL, **OTHER}])
     pending(world, "flow-small-0")
@@ -83,10 +96,24 @@ def test_a_change_that_waits_for_a_pod_says_so_after_a_while(world: World) -> No
     assert "no node takes flow-small-0" in message
 
 
+def test_sentences_about_a_thousand_pods_name_the_first_ones(world: World) -> None:
+    """The API server refuses a status with longer ones, and then nothing is done any more."""
+    world.change(executors=[{**LARGE, "replicas": 1000}, SMALL])
+    world.settle()
+    world.change(executors=[{**LARGE, **OTHER, "replicas": 1000}, SMALL])
+    world.carry_out(world.decide())
+    del world.objects["Pod", world.pod_names("driver")[0]]
+    assert len(deleted(world)) > 800
+    status, _, message = condition(world, "Reconfiguring")
+    assert (status, len(message) < LONGEST_MESSAGE) == ("True", True)
+    assert message.endswith("more")
+    assert len(world.decide().status["intent"]["steps"]) == MOST_RECORDED + 1
+
+
 def test_reason_that_pods_are_not_created_is_reported_at_once(world: World) -> None:
     world.change(executors=[{**LARGE, "replicas": 31}, SMALL])
     world.carry_out(world.decide())
-    world.not_created = {"large": 'pods "flow-large-30" is forbidden: exceeded quota: team'}
+    world.not_created = {("StatefulSet", "flow-large"): 'pods "flow-large-30" is forbidden: exceeded quota: team'}
     status, reason, message = condition(world, "Degraded")
     assert (status, reason) == ("True", "ExecutorsNotCreated")
     assert "exceeded quota: team" in message

@@ -15,6 +15,7 @@ from support.kube.flow import COUNTS, IMAGE, LARGE, QUIET, SMALL
 from support.kube.running_operator import OperatorThread, Topologies, manifest
 from support.waiting import eventually
 
+from streamtopology.k8s.decide.status import LONGEST_MESSAGE
 from streamtopology.k8s.settings import Settings
 
 
@@ -244,6 +245,18 @@ def test_manifest_that_only_the_parser_refuses_touches_nothing(topologies: Topol
     eventually(lambda: settled(topologies, "flow"))
 
 
+def test_a_manifest_with_thousands_of_mistakes_is_reported(topologies: Topologies):
+    """Their sentences are longer than a condition may be."""
+    inputs = [f"nowhere-{number}" for number in range(32)]
+    topologies.create(manifest("flow", operators=[{**COUNTS, "name": f"counts-{n}", "inputs": inputs} for n in range(64)]))
+    eventually(lambda: topologies.condition("flow", "Ready") == ("False", "InvalidManifest"))
+    message = next(one["message"] for one in topologies.status("flow")["conditions"] if one["type"] == "Ready")
+    assert "spec.operators[0].inputs" in message
+    assert len(message) == LONGEST_MESSAGE
+    topologies.change("flow", operators=[COUNTS])
+    eventually(lambda: settled(topologies, "flow"))
+
+
 def test_an_epoch_that_the_driver_refuses_is_withdrawn_and_reported(topologies: Topologies, drivers: FakeDrivers):
     with drivers.failing(topologies.namespace, "flow", "refuses-epochs"):
         topologies.create(manifest("flow"))
@@ -291,6 +304,22 @@ def test_foreign_deletions_and_changes_are_reverted(topologies: Topologies):
     eventually(lambda: settled(topologies, "flow"))
     assert topologies.routing("flow")["generation"] == "1"
     assert topologies.driver_pods("flow") == driver
+
+
+def test_spark_secret_that_was_deleted_is_made_again_and_all_pods_restart(topologies: Topologies, kubelet: FakeKubelet):
+    """It is noticed once a pod waits for it, as a kubelet has it do. Nobody knows the former one but the pods that run."""
+    start(topologies, "flow")
+    before = uids(topologies, "flow")
+    topologies.core.delete_namespaced_secret("flow-spark", topologies.namespace)
+    kubelet.unschedulable = lambda pod: pod["metadata"]["name"] == "flow-small-0"
+    try:
+        topologies.core.delete_namespaced_pod("flow-small-0", topologies.namespace)
+        eventually(lambda: "flow-spark" in topologies.left_of("flow"), 60)
+    finally:
+        kubelet.unschedulable = lambda pod: False
+    eventually(lambda: len(uids(topologies, "flow")) == 4 and not set(uids(topologies, "flow").values()) & set(before.values()))
+    eventually(lambda: settled(topologies, "flow"))
+    assert any(reason == "Restarting" and "flow-spark was deleted" in text for _, reason, text in topologies.events("flow"))
 
 
 @pytest.mark.parametrize("phase", ["new", "starting", "running", "changing", "suspended", "invalid"])

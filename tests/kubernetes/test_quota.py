@@ -6,9 +6,12 @@ import pytest
 from kubernetes import client
 from support.fake_driver import FakeDrivers
 from support.kube.apiserver import ApiServer
-from support.kube.flow import LARGE, QUIET, SMALL, an_operator, settled
-from support.kube.running_operator import Topologies, manifest
+from support.kube.flow import IMAGE, LARGE, QUIET, SMALL, an_operator, settled
+from support.kube.running_operator import OperatorThread, Topologies, manifest
 from support.waiting import eventually
+
+from streamtopology.k8s.decide.rollout import STARTING_SECONDS
+from streamtopology.k8s.settings import Settings
 
 DRIVER = {"cpu": "500m", "memory": "1Gi"}
 
@@ -77,6 +80,25 @@ def test_executors_beyond_the_quota_are_reported_with_the_quota(
         assert "exceeded quota: team" in message(topologies, "Degraded")
         assert "exceeded quota: team" in message(topologies, "Reconfiguring")
         eventually(lambda: ("Warning", "ExecutorsNotCreated") in {event[:2] for event in topologies.events("flow")})
+
+
+def test_a_pre_copy_beyond_the_quota_is_reported_and_state_moves_without(
+    topologies: Topologies, api_server: ApiServer, drivers: FakeDrivers
+) -> None:
+    """Its pod may use 500m, and 50m are left. Nothing else is re-routed while an epoch waits for its copy."""
+    settings = Settings((topologies.namespace,), IMAGE, driver_url=drivers.url)
+    later = 0.0
+    with OperatorThread(api_server, settings, lambda: drivers.now() + later):
+        set_quota(topologies, "1500m")
+        topologies.create(manifest("flow", migration={"threshold": "1"}, driver=DRIVER))
+        eventually(lambda: topologies.condition("flow", "Degraded") == ("True", "MigrationNotStarted"), 120)
+        assert "exceeded quota: team" in message(topologies, "Degraded")
+        assert topologies.routing("flow")["epochState"] == "prepared"
+        later = STARTING_SECONDS
+        eventually(lambda: topologies.status("flow").get("epoch", 0) >= 2, 120)
+    failures = [text for _, reason, text in topologies.events("flow") if reason == "MigrationFailed"]
+    assert any("no pod of it has started" in text for text in failures)
+    assert any("state moves in portions" in text for text in failures)
 
 
 @pytest.mark.parametrize("missing", ["quota", "account"])

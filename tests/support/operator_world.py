@@ -86,7 +86,7 @@ class World:
     joining: int = 0
     missing: set[str] = field(default_factory=set)
     says_replicas: bool = True
-    not_created: dict[str, str] = field(default_factory=dict)
+    not_created: dict[Place, str] = field(default_factory=dict)
     phase: str = "running"
     reached: bool = False
     idle_seconds: float | None = None
@@ -173,7 +173,9 @@ class World:
                     made["data"] = {**self.held_by_others, **made["data"]}
                 self.admission(made)
                 self._put(made)
-            case MakeSecret():
+            case MakeSecret(_, restarts):
+                for delete in restarts:
+                    self.take(delete)
                 self._put(spark_secret(self.look().owner, "text"))
             case Finalizer(present):
                 self.manifest["metadata"]["finalizers"] = [names.FINALIZER] if present else []

@@ -82,6 +82,7 @@ class DegradedReason(Documented):
     NAME_TAKEN = "NameTaken", "an object with the name of one of ours exists and is not the topology's"
     TOPOLOGY_REFUSED = "TopologyRefused", "the driver did not take the topology"
     EPOCH_REFUSED = "EpochRefused", "the driver did not take the epoch"
+    MIGRATION_NOT_STARTED = "MigrationNotStarted", "the pod of the epoch's migration is not created, or cannot start"
     MIGRATION_FAILED = "MigrationFailed", "the epoch's migration failed"
     EPOCH_NOT_TAKEN = "EpochNotTaken", "the driver does not run under a ready epoch"
     ROUTING_TOO_LARGE = "RoutingTooLarge", "the epoch does not fit into a ConfigMap"

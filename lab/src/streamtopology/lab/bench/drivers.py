@@ -87,9 +87,13 @@ def make_executor_pods(api: client.ApiClient, namespace: str) -> None:
 
     def make(stateful_set: Any) -> None:
         template: Any = api.sanitize_for_serialization(stateful_set.spec.template)
+        named = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": stateful_set.metadata.name}
+        owner = {**named, "uid": stateful_set.metadata.uid, "controller": True}
         for ordinal in range(stateful_set.spec.replicas):
             name = f"{stateful_set.metadata.name}-{ordinal}"
-            _make_ready_pod(core, namespace, {**template, "metadata": {**template["metadata"], "name": name}})
+            _make_ready_pod(
+                core, namespace, {**template, "metadata": {**template["metadata"], "name": name, "ownerReferences": [owner]}}
+            )
 
     listed: Any = apps.list_namespaced_stateful_set(namespace)
     with ThreadPoolExecutor(4) as makers:

@@ -28,9 +28,6 @@ from streamtopology.k8s.decide.resizing import refusal
 from streamtopology.k8s.decide.scaling import ready_executors
 from streamtopology.topology import Topology
 
-SILENT_TIMES = 3
-"""Answers missed in a row before a driver counts as silent: one may be lost in a switch or a long batch."""
-
 EPOCH_SECONDS = 60.0
 """The time that a driver may ignore a ready epoch before it is reported."""
 
@@ -162,7 +159,7 @@ def _why_not_ready(seen: Observation) -> tuple[str, str] | None:
     if not pod.ready:
         phase = str(stats.activity) if stats is not None and silence is None else f"its pod is {pod.phase.lower()}"
         return ReadyReason.DRIVER_STARTING, f"the driver is starting: {phase}"
-    if silence is not None and silence.count >= SILENT_TIMES:
+    if silence is not None and seen.is_silent:
         return ReadyReason.DRIVER_SILENT, f"the driver's pod is ready, but its /stats cannot be read: {silence.why}"
     if stats is None or stats.batch is None:
         return ReadyReason.DRIVER_STARTING, f"the driver is there, no batch has been committed yet{_phase_of(seen)}"
@@ -246,7 +243,8 @@ def degraded(seen: Observation, topology: Topology, problem: tuple[str, str] | N
     if not found:
         return Condition(ConditionType.DEGRADED, "False", DegradedReason.AS_EXPECTED, "everything is as it should be")
     reason, message = found[0]
-    more = f" (and {len(found) - 1} more: {', '.join(reason for reason, _ in found[1:])})" if len(found) > 1 else ""
+    others = ", ".join(dict.fromkeys(reason for reason, _ in found[1:]))
+    more = f" (and {len(found) - 1} more: {others})" if others else ""
     return Condition(ConditionType.DEGRADED, "True", reason, message + more)
 
 
@@ -259,8 +257,10 @@ def _troubles(seen: Observation, topology: Topology, settled: bool) -> Iterator[
     if ready_epoch is not None and stats is not None and (stats.epoch or 0) < ready_epoch and is_late:
         yield DegradedReason.EPOCH_NOT_TAKEN, f"epoch {ready_epoch} is ready, the driver still runs under {stats.epoch}"
     yield from _resize_troubles(seen, topology)
-    for name, why in seen.not_created.items():
+    for name, why in _classes_not_created(seen):
         yield DegradedReason.EXECUTORS_NOT_CREATED, f"the cluster does not create pods of class {name}: {why}"
+    if why := precopy_obstacle(seen):
+        yield DegradedReason.MIGRATION_NOT_STARTED, f"the pre-copy of an epoch does not start: {why}"
     missing = topology.replicas - ready_executors(seen, topology)
     if missing > 0 and not topology.suspend and (settled or _has_long_waited(seen, topology)):
         yield DegradedReason.EXECUTORS_MISSING, f"{missing} of {topology.replicas} executors are not ready{first_trouble(seen)}"
@@ -290,13 +290,34 @@ def _resize_troubles(seen: Observation, topology: Topology) -> Iterator[tuple[st
 
 def first_trouble(seen: Observation) -> str:
     """The obstacle of the first executor that is not ready, to append to a sentence; empty without one."""
-    for name, why in seen.not_created.items():
+    for name, why in _classes_not_created(seen):
         return f"; pods of class {name} are not created: {why}"
-    for pod in seen.pods("executor"):
-        if pod.unschedulable:
-            return f"; no node takes {pod.name}: {pod.unschedulable}"
-        if pod.waiting and pod.waiting[0] in (*_IMAGE, *_BROKEN):
-            return f"; {pod.name}: {pod.waiting[0]} {pod.waiting[1]}".rstrip()
-        if pod.ended and not pod.ready:
-            return f"; {pod.name} ended with {pod.ended.exit_code}: {pod.ended.message or pod.ended.reason}"
+    return next((f"; {why}" for pod in seen.pods("executor") if (why := _obstacle(pod))), "")
+
+
+def precopy_obstacle(seen: Observation) -> str | None:
+    """The obstacle of the Job of the published epoch; None where it runs, has ended, or its pod is on its way."""
+    job = seen.precopy
+    if job is None or job.done or job.failed:
+        return None
+    if why := seen.not_created.get((job.kind, job.name)):
+        return why
+    pending = (pod for pod in seen.pods("migration") if pod.owner == job.uid and pod.phase == "Pending")
+    return next((why for pod in pending if (why := _obstacle(pod))), None)
+
+
+def _classes_not_created(seen: Observation) -> Iterator[tuple[str, str]]:
+    for (kind, name), why in seen.not_created.items():
+        if kind == names.STATEFUL_SET.kind:
+            yield name.removeprefix(f"{seen.owner.name}-"), why
+
+
+def _obstacle(pod: Pod) -> str:
+    """The reason why a pod does not run, or has ended; empty where there is none."""
+    if pod.unschedulable:
+        return f"no node takes {pod.name}: {pod.unschedulable}"
+    if pod.waiting and pod.waiting[0] in (*_IMAGE, *_BROKEN):
+        return f"{pod.name}: {pod.waiting[0]} {pod.waiting[1]}".rstrip()
+    if pod.ended and not pod.ready:
+        return f"{pod.name} ended with {pod.ended.exit_code}: {pod.ended.message or pod.ended.reason}"
     return ""

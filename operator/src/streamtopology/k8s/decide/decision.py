@@ -11,7 +11,7 @@ from functools import partial
 
 from streamtopology.contract.pods import driver_name
 from streamtopology.k8s import names
-from streamtopology.k8s.decide import lost_nodes, status
+from streamtopology.k8s.decide import lost_nodes, spark_secret, status
 from streamtopology.k8s.decide.answers import PlanningRequest, Target
 from streamtopology.k8s.decide.attempts import allowed, trouble
 from streamtopology.k8s.decide.autoscaling import replicas_kept, replicas_wanted, why_scaled
@@ -34,7 +34,7 @@ from streamtopology.k8s.decide.revisions import (
 from streamtopology.k8s.decide.rollout import Rollout, is_pending, roll_out
 from streamtopology.k8s.decide.scaling import Patience, executor_pods, is_drained, replicas_now
 from streamtopology.k8s.decide.sleeping import asleep, still_asleep, wake
-from streamtopology.k8s.decide.steps import Apply, Delete, Event, Finalizer, MakeSecret, Object, Patch, Step
+from streamtopology.k8s.decide.steps import Apply, Delete, Event, Finalizer, Object, Patch, Step
 from streamtopology.k8s.decide.transition import target_of, waited
 from streamtopology.k8s.instants import parse_time
 from streamtopology.k8s.resources import access, driver, executors, migration
@@ -102,7 +102,7 @@ def _run(seen: Observation, read: Topology, image: str, settings: Settings) -> D
     driver_set = _driver(seen, topology, revision, user, rollout)
     replaced = outdated(seen, topology, pod_contents(seen, revision, stateful_sets))
     lasting, workloads = _lasting_objects(seen, topology, settings), [*stateful_sets.values(), driver_set]
-    lost = lost_nodes.removals(seen, settings.node_loss_seconds)
+    secret, lost = spark_secret.missing_secret(seen), lost_nodes.removals(seen, settings.node_loss_seconds)
     applied = _workloads(seen, revision, workloads)
     if applied and rollout.begun is None:
         rollout = upgrade(rollout, image) if seen.reached else wake(seen, topology, rollout)
@@ -111,7 +111,7 @@ def _run(seen: Observation, read: Topology, image: str, settings: Settings) -> D
         *finalizer,
         *_differing(seen, lasting),
         *_unwanted_budget(seen, settings),
-        *_secret(seen),
+        *secret,
         *rollout.steps,
         *applied,
         *_removed_classes(seen, topology, patience),
@@ -132,7 +132,7 @@ def _run(seen: Observation, read: Topology, image: str, settings: Settings) -> D
         mutated=_mutated(seen, [*lasting, *workloads]),
     )
     events = dict.fromkeys(
-        (*rollout.events, *lost_nodes.events(lost), *events_of(seen, reported))
+        (*rollout.events, *spark_secret.events(secret), *lost_nodes.events(lost), *events_of(seen, reported))
     )  # a withdrawn epoch is also a condition
     decision = _decision(seen, topology, tuple(steps), tuple(events), reported, settings)
     return replace(decision, waits=waits)
@@ -184,12 +184,6 @@ def _workloads(seen: Observation, revision: Revision, wanted: list[Object]) -> l
         elif (patch := adjustment(known, body)) is not None:
             steps.append(patch)
     return steps
-
-
-def _secret(seen: Observation) -> list[Step]:
-    """Created once: running executors know the old one."""
-    name = names.spark_secret(seen.owner.name)
-    return [] if ("Secret", name) in seen.objects else [MakeSecret(name)]
 
 
 def _lasting_objects(seen: Observation, topology: Topology, settings: Settings) -> list[Object]:

@@ -21,6 +21,9 @@ from streamtopology.topology import API_VERSION, KIND, ManifestError, Topology, 
 
 Object = dict[str, Any]
 
+SILENT_TIMES = 3
+"""Answers missed in a row before a driver counts as silent: one may be lost in a switch or a long batch."""
+
 
 def manifest_text(manifest: Mapping[str, Any]) -> str:
     """The topology in a resource, as JSON; equal topologies give equal texts."""
@@ -46,7 +49,7 @@ class Observation:
     `read`: the topology in the manifest, or a sentence for each of its problems. `running`: the topology in the driver's
     ConfigMap; None where there is none that can be read.
     `attempts`: the last steps of this process at each object of the topology. `reached`: the roll-out of this version's pods
-    has come to this topology. `not_created`: executor class -> why the cluster does not create its next pod.
+    has come to this topology. `not_created`: workload -> why the cluster does not create its next pod.
     """
 
     manifest: Object
@@ -56,7 +59,7 @@ class Observation:
     answer: Answer | None
     now: float
     attempts: Known = field(default_factory=dict[Place, Attempts])
-    not_created: Mapping[str, str] = field(default_factory=dict[str, str])
+    not_created: Mapping[Place, str] = field(default_factory=dict[Place, str])
     reached: bool = False
 
     @cached_property
@@ -110,6 +113,11 @@ class Observation:
     def job(self, epoch: int) -> Job | None:
         return cast("Job | None", self.objects.get(("Job", names.migration(self.owner.name, epoch))))
 
+    @property
+    def precopy(self) -> Job | None:
+        """The Job that copies state for the published epoch."""
+        return self.job(self.routing.epoch) if self.routing is not None and self.routing.epoch else None
+
     def jobs(self) -> tuple[Job, ...]:
         return tuple(cast("Job", owned) for (kind, _), owned in self.objects.items() if kind == "Job")
 
@@ -146,3 +154,8 @@ class Observation:
         if self.answer is None or self.driver_pod is None or self.answer.pod != self.driver_pod.name:
             return None
         return self.answer.silence
+
+    @property
+    def is_silent(self) -> bool:
+        """True if the driver's present pod has not answered for too long."""
+        return self.silence is not None and self.silence.count >= SILENT_TIMES

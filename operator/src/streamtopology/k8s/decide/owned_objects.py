@@ -105,9 +105,13 @@ class Pod(OwnedObject):
 
 @dataclass(frozen=True)
 class Job(OwnedObject):
-    """A migration Job: `done` when it has copied everything, `failed` with a reason when Kubernetes has given up on it."""
+    """A migration Job: `done` when it has copied everything, `failed` with a reason when Kubernetes has given up on it.
+
+    `since`: its creation, in seconds since 1970.
+    """
 
     epoch: int = 0
+    since: float = math.inf
     done: bool = False
     failed: str = ""
 
@@ -248,6 +252,7 @@ def _job(common: Mapping[str, Any], body: Mapping[str, Any]) -> Job:
     return Job(
         **common,
         epoch=_ordinal(body["metadata"]["name"]),
+        since=_since(body["metadata"]),
         done="Complete" in conditions,
         failed=f"{failed.get('reason', '')}: {failed.get('message', '')}" if failed else "",
     )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from streamtopology.k8s import names
 from streamtopology.k8s.decide.observation import Observation
 from streamtopology.k8s.decide.owned_objects import Pod, Resources
-from streamtopology.k8s.decide.scaling import ready_of_class
+from streamtopology.k8s.decide.scaling import ready_of_class, runs_nothing
 from streamtopology.k8s.decide.steps import Delete, Resize, Step
 from streamtopology.topology import ExecutorClass, Topology, format_cpu, format_memory
 
@@ -65,14 +65,19 @@ def _lasting(seen: Observation, executor: ExecutorClass) -> list[Pod]:
 
 
 def replacements(seen: Observation, topology: Topology, outdated: list[tuple[Pod, str]]) -> list[Step]:
-    """Delete steps for `outdated` pods; of all of them while the driver does not run.
+    """Delete steps for `outdated` pods; of all of them while no driver runs, or none that answers.
 
     Else in each class by itself: those that are not ready, and of the others as many as may be missing at once.
     """
     chosen = outdated
-    if seen.driver_pod is not None and seen.driver_pod.ready:
+    if not (runs_nothing(seen) or _is_down(seen)):
         chosen = [each for executor in topology.executors for each in _next_of_class(seen, executor, outdated)]
     return [Delete(names.POD, pod.name, pod.uid, why) for pod, why in chosen]
+
+
+def _is_down(seen: Observation) -> bool:
+    """True if the driver is neither ready nor answers, as one that fails again and again: it may need the new pods to run."""
+    return seen.driver_pod is not None and not seen.driver_pod.ready and seen.is_silent
 
 
 def _next_of_class(seen: Observation, executor: ExecutorClass, outdated: list[tuple[Pod, str]]) -> list[tuple[Pod, str]]:

@@ -11,8 +11,9 @@ from streamtopology.contract.reason_text import describe
 from streamtopology.contract.routing_configmap import NO_EPOCH, READY, PackedEpoch
 from streamtopology.k8s import names
 from streamtopology.k8s.decide.answers import Judgement
+from streamtopology.k8s.decide.conditions import precopy_obstacle
 from streamtopology.k8s.decide.observation import Observation
-from streamtopology.k8s.decide.owned_objects import RoutingMap
+from streamtopology.k8s.decide.owned_objects import Job, RoutingMap
 from streamtopology.k8s.decide.steps import Apply, Delete, Event, Object, Patch, Step
 from streamtopology.k8s.resources.routing import RoutingTooLargeError, config_map
 from streamtopology.topology import Level, Topology, difference
@@ -22,6 +23,9 @@ JobOf = Callable[[int], Object]
 
 MOST_MIGRATIONS = 3
 """Pre-copies that may fail one after the other, each by a Job of several tries; from then on state moves with the batches."""
+
+STARTING_SECONDS = 300.0
+"""The time that the pod of a pre-copy may take to start: nothing else is re-routed meanwhile."""
 
 REASONS = {
     Level.ROUTE: ReconfiguringReason.ROUTING,
@@ -129,9 +133,9 @@ def _pending(seen: Observation, current: RoutingMap, topology: Topology, job_of:
         if job is None:
             made = Apply(job_of(current.epoch))
             return Rollout(current.restart_generation, (made,), begun=ReconfiguringReason.MIGRATING, epoch=current.epoch)
-        if job.failed:
+        if failure := job.failed or _not_started(seen, job):
             failed = current.failed_migrations + 1
-            why = f"its migration failed: {job.failed}"
+            why = f"its migration failed: {failure}"
             if failed >= MOST_MIGRATIONS:
                 why += f". {failed} failed in a row: until the manifest changes, state moves in portions, with the batches"
             return _withdrawn(seen, current, topology, DegradedReason.MIGRATION_FAILED, why, failed)
@@ -139,6 +143,16 @@ def _pending(seen: Observation, current: RoutingMap, topology: Topology, job_of:
             ready = Patch(names.CONFIG_MAP, current.name, {"data": dict(READY)}, f"epoch {current.epoch} is copied: ready")
             return Rollout(current.restart_generation, (ready,), epoch=current.epoch)
     return Rollout(current.restart_generation, epoch=current.epoch)
+
+
+def _not_started(seen: Observation, job: Job) -> str:
+    """The obstacle of a Job that has had its time and no pod that ran; empty for another."""
+    ran = any(pod.owner == job.uid and pod.phase != "Pending" for pod in seen.pods("migration"))
+    if job.done or ran or seen.now - job.since < STARTING_SECONDS:
+        return ""
+    return (
+        f"no pod of it has started in {duration(STARTING_SECONDS)}: {precopy_obstacle(seen) or 'the cluster gives no reason'}"
+    )
 
 
 def _withdrawn(

@@ -46,7 +46,7 @@ def is_drained(seen: Observation, class_name: str, wanted: int, patience: Patien
     committed a batch under its newest epoch, and that has none of their slots: by ordinal, as an executor in the middle may
     be missing.
     """
-    if _runs_nothing(seen):
+    if runs_nothing(seen):
         return True
     published = {executor.name: executor.replicas for executor in seen.running.executors} if seen.running else {}
     if published.get(class_name, 0) > wanted:
@@ -61,7 +61,8 @@ def _is_last(seen: Observation, class_name: str, replicas: int) -> bool:
     return replicas == 1 and planned == {class_name: 1}
 
 
-def _runs_nothing(seen: Observation) -> bool:
+def runs_nothing(seen: Observation) -> bool:
+    """True if no driver runs, or one that starts and has not committed a batch; one that is not ready for a moment runs."""
     pods = [pod for pod in seen.pods("driver") if pod.phase not in ("Succeeded", "Failed")]
     if not pods:
         return True

@@ -9,7 +9,6 @@ from dataclasses import replace
 
 from streamtopology.contract.conditions import ReconfiguringReason
 from streamtopology.k8s.decide.autoscaling import Scaled
-from streamtopology.k8s.decide.conditions import SILENT_TIMES
 from streamtopology.k8s.decide.observation import Observation
 from streamtopology.k8s.decide.rollout import Rollout
 from streamtopology.k8s.decide.steps import Event
@@ -38,7 +37,7 @@ def _has_nothing_to_do(seen: Observation, seconds: float, sleeps: bool) -> bool:
     if seen.driver_pod is None or not seen.driver_pod.ready:
         return False
     if seen.silence is not None or seen.stats is None:
-        return sleeps and (seen.silence is None or seen.silence.count < SILENT_TIMES)
+        return sleeps and not seen.is_silent
     idle = seen.stats.idle_seconds
     return idle is not None and (sleeps or idle >= seconds)
 

@@ -33,6 +33,9 @@ _UNAPPLIED = f"the manifest waits until the annotation {names.PAUSE} is gone"
 KEPT_REROUTINGS = 10
 """The number of re-routings in status; each was also an event."""
 
+LONGEST_MESSAGE, _CUT = 32_768, " ... (cut)"
+"""Characters of a condition's message that the CRD allows."""
+
 
 def invalid(seen: Observation, sentences: str) -> Object:
     """The status of a manifest that cannot run: nothing is changed, a running topology keeps running."""
@@ -237,12 +240,17 @@ def _dated(seen: Observation, judged: Iterable[Condition]) -> list[Object]:
                 "type": one.type,
                 "status": one.status,
                 "reason": one.reason,
-                "message": one.message,
+                "message": _bounded(one.message),
                 "observedGeneration": seen.generation,
                 "lastTransitionTime": was["lastTransitionTime"] if was is not None and same else format_time(seen.now),
             }
         )
     return dated
+
+
+def _bounded(message: str) -> str:
+    """The message, cut where the API server would refuse the whole status over it."""
+    return message if len(message) <= LONGEST_MESSAGE else message[: LONGEST_MESSAGE - len(_CUT)] + _CUT
 
 
 _FIGURES = ("batch", "imbalance", "throughput", "bound")

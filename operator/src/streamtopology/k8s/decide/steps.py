@@ -49,24 +49,6 @@ class Apply(_Step):
 
 
 @dataclass(frozen=True)
-class MakeSecret(_Step):
-    """Create Spark's secret, of new random text, where there is none."""
-
-    name: str
-
-    def __str__(self) -> str:
-        return f"create Secret {self.name}"
-
-    @property
-    def place(self) -> tuple[str, str]:
-        return names.SECRET.kind, self.name
-
-    @property
-    def point(self) -> str:
-        return "make-Secret"
-
-
-@dataclass(frozen=True)
 class Finalizer(_Step):
     """Add our finalizer to the topology, or remove it: by server-side apply, which leaves others' as they are."""
 
@@ -154,6 +136,33 @@ class Delete(_Step):
     @property
     def point(self) -> str:
         return f"delete-{self.kind.kind}"
+
+
+@dataclass(frozen=True)
+class MakeSecret(_Step):
+    """Create Spark's secret, of new random text, where there is none.
+
+    `restarts`: pods that know a former one, which nobody can make again. They are deleted first, so that an operator killed
+    in between finds the secret missing, and continues.
+    """
+
+    name: str
+    restarts: tuple[Delete, ...] = ()
+
+    def __str__(self) -> str:
+        return f"create Secret {self.name}" + (f" and restart {len(self.restarts)} pods with it" if self.restarts else "")
+
+    @property
+    def place(self) -> tuple[str, str]:
+        return names.SECRET.kind, self.name
+
+    @property
+    def content(self) -> str:
+        return f"create Secret {self.name}"
+
+    @property
+    def point(self) -> str:
+        return "make-Secret"
 
 
 Step = Finalizer | Apply | MakeSecret | Patch | Resize | Delete

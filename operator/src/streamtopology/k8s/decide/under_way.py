@@ -11,6 +11,9 @@ from streamtopology.k8s.decide.steps import Object, Resize, Step
 from streamtopology.k8s.decide.transition import STOPPING, Transition
 from streamtopology.topology import Topology
 
+MOST_NAMED, MOST_RECORDED = 20, 100
+"""Steps that a sentence names, and that status records: a class of a thousand executors has as many."""
+
 
 def change_under_way(
     seen: Observation, topology: Topology, rollout: Rollout, steps: tuple[Step, ...], outdated: int
@@ -20,7 +23,7 @@ def change_under_way(
     if topology.suspend or is_completed(seen, topology):
         kind = ReconfiguringReason.SUSPENDING if topology.suspend else ReconfiguringReason.COMPLETING
         if steps:
-            return kind, "; ".join(str(step) for step in steps)
+            return kind, _named(steps)
         return (kind, "its pods are stopped, the driver's first") if seen.pods("driver") or seen.pods("executor") else None
     if rollout.begun:
         return rollout.begun, "; ".join(event.message for event in rollout.events) or "its objects are made"
@@ -34,7 +37,7 @@ def change_under_way(
                 f"the driver takes everything off {existing.replicas - executor.replicas} executors of {executor.name}",
             )
     if steps:
-        return known or ReconfiguringReason.UPDATING, "; ".join(str(step) for step in steps)
+        return known or ReconfiguringReason.UPDATING, _named(steps)
     if outdated:
         why = f"executor pods are replaced, {outdated} yet to come{first_trouble(seen)}"
         return known or ReconfiguringReason.UPDATING, why
@@ -49,7 +52,16 @@ def change_under_way(
     return None
 
 
+def _named(steps: tuple[Step, ...]) -> str:
+    return "; ".join(_texts(steps, MOST_NAMED))
+
+
+def _texts(steps: tuple[Step, ...], most: int) -> list[str]:
+    more = len(steps) - most
+    return [*(str(step) for step in steps[:most]), *([f"and {more} more"] if more > 0 else [])]
+
+
 def intent(change: Transition, why: str, steps: tuple[Step, ...]) -> Object:
-    """The record of the unfinished change in status: itself, what it waits for, and the next steps."""
+    """The record of the unfinished change in status: itself, what it waits for, and the next steps, the first of many."""
     noted: Object = {**change.to_status(), "reason": why}
-    return {**noted, "steps": [str(step) for step in steps]} if steps else noted
+    return {**noted, "steps": _texts(steps, MOST_RECORDED)} if steps else noted

@@ -78,7 +78,7 @@ class Applier:
             case Apply():
                 await self._apply(step.body, owner)
             case MakeSecret():
-                await self._make_secret(owner)
+                await self._make_secret(step, owner)
             case Finalizer():
                 return await self._api.apply(_with_finalizer(owner, step.present))
             case Patch():
@@ -105,21 +105,22 @@ class Applier:
         return found
 
     async def recall_secret(self, owner: Owner) -> None:
-        """Look for Spark's secret, which is not watched: one call for each topology after each start."""
+        """Look for Spark's secret, which is not watched: after each start, and where pods may wait for it."""
         known = await self._api.get(names.SECRET, owner.namespace, names.spark_secret(owner.name))
         if known is not None and _is_owned(known, owner):
             self._cache.note(known)
+        else:
+            self._cache.forget(key_of(owner), names.SECRET)
 
-    async def _make_secret(self, owner: Owner) -> None:
-        """Create it unless it is there."""
-        body = spark_secret(owner, secrets.token_hex(SECRET_BYTES))
-        try:
-            self._cache.note(await self._api.create(names.SECRET, owner.namespace, body))
-        except ApiError as error:
-            found = await self._own(names.SECRET, body["metadata"]["name"], owner)
-            if error.reason != "AlreadyExists" or found is None:
-                raise
-            self._cache.note(found)
+    async def _make_secret(self, step: MakeSecret, owner: Owner) -> None:
+        """Create it unless it is there; before that delete the pods that know a former one."""
+        found = await self._own(names.SECRET, step.name, owner)
+        if found is None:
+            for delete in step.restarts:
+                await self._delete(delete, owner)
+            body = spark_secret(owner, secrets.token_hex(SECRET_BYTES))
+            found = await self._api.create(names.SECRET, owner.namespace, body)
+        self._cache.note(found)
 
     async def _resize(self, step: Resize, owner: Owner) -> None:
         cpu, memory = step.resources

@@ -1,6 +1,6 @@
-"""The reasons for which pods of StatefulSets are not created.
+"""The reasons for which pods of StatefulSets and Jobs are not created.
 
-Only the events of their controller say so (Deployments have a condition).
+Only the events of their controllers say so (Deployments have a condition).
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from streamtopology.k8s import names
-from streamtopology.k8s.decide.owned_objects import OwnedObject, Pod, Workload
+from streamtopology.k8s.decide.attempts import Place
+from streamtopology.k8s.decide.owned_objects import Job, OwnedObject, Pod, Workload
 from streamtopology.k8s.instants import parse_time
 from streamtopology.k8s.io.api import Api, ApiAway, ApiError, Object
 from streamtopology.k8s.io.queue import Key
@@ -32,19 +33,19 @@ RECENT_SECONDS = 1800.0
 class _Missing:
     since: float
     asked: float = 0.0
-    found: Mapping[str, str] = field(default_factory=dict[str, str])
+    found: Mapping[Place, str] = field(default_factory=dict[Place, str])
 
 
 class NotCreated:
-    """The reasons by executor class, of each topology that misses pods. `clock`: seconds since 1970."""
+    """The reasons by workload, of each topology that misses pods. `clock`: seconds since 1970."""
 
     def __init__(self, api: Api, clock: Callable[[], float]) -> None:
         self._api = api
         self._clock = clock
         self._missing: dict[Key, _Missing] = {}
 
-    async def ask(self, key: Key, lacking: Mapping[str, Workload]) -> None:
-        """Look at the events, if it is time for it. `lacking`: executor class -> its StatefulSet that lacks pods."""
+    async def ask(self, key: Key, lacking: Mapping[Place, OwnedObject]) -> None:
+        """Look at the events, if it is time for it. `lacking`: the StatefulSets and Jobs that lack pods."""
         if not lacking:
             self.forget(key)
             return
@@ -54,31 +55,37 @@ class NotCreated:
             known.asked = now
             known.found = await self._ask(key, lacking, now)
 
-    def reasons(self, key: Key) -> Mapping[str, str]:
-        """Executor class -> why the cluster does not create its next pod."""
+    def reasons(self, key: Key) -> Mapping[Place, str]:
+        """Workload -> why the cluster does not create its next pod."""
         known = self._missing.get(key)
         return known.found if known is not None else {}
 
     def forget(self, key: Key) -> None:
         self._missing.pop(key, None)
 
-    async def _ask(self, key: Key, lacking: Mapping[str, Workload], now: float) -> dict[str, str]:
+    async def _ask(self, key: Key, lacking: Mapping[Place, OwnedObject], now: float) -> dict[Place, str]:
+        events: list[Object] = []
         try:
-            events = await self._api.events(key.namespace, "StatefulSet", "FailedCreate")
+            for kind in sorted({kind for kind, _ in lacking}):
+                events += await self._api.events(key.namespace, kind, "FailedCreate")
         except (ApiError, ApiAway) as error:  # without the right to list events their topologies run all the same
             log.warning("%s: cannot see why pods are not created: %s", key, error)
             return {}
         newest = {event["involvedObject"].get("uid"): event for event in sorted(events, key=_last)}
         recent = {uid: event for uid, event in newest.items() if now - _last(event) < RECENT_SECONDS}
-        return {name: recent[each.uid].get("message", "") for name, each in lacking.items() if each.uid in recent}
+        return {place: recent[each.uid].get("message", "") for place, each in lacking.items() if each.uid in recent}
 
 
-def lacking(topology: str, objects: Mapping[tuple[str, str], OwnedObject]) -> dict[str, Workload]:
-    """Executor class -> its StatefulSet, where there are fewer pods than it should have."""
-    pods = Counter(owned.class_name for owned in objects.values() if isinstance(owned, Pod))
-    sets = (owned for owned in objects.values() if isinstance(owned, Workload) and owned.kind == names.STATEFUL_SET.kind)
-    by_class = {owned.name.removeprefix(f"{topology}-"): owned for owned in sets}
-    return {name: owned for name, owned in by_class.items() if pods[name] < owned.replicas}
+def lacking(objects: Mapping[Place, OwnedObject]) -> dict[Place, OwnedObject]:
+    """The StatefulSets with fewer pods than they should have, and the active Jobs that have none."""
+    pods = Counter(owned.owner for owned in objects.values() if isinstance(owned, Pod))
+    return {place: owned for place, owned in objects.items() if pods[owned.uid] < _wanted(owned)}
+
+
+def _wanted(owned: OwnedObject) -> int:
+    if isinstance(owned, Job):
+        return 0 if owned.done or owned.failed or owned.deleting else 1
+    return owned.replicas if isinstance(owned, Workload) and owned.kind == names.STATEFUL_SET.kind else 0
 
 
 def _last(event: Object) -> float:

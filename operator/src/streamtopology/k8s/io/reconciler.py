@@ -19,7 +19,7 @@ from streamtopology.k8s.decide.answers import Reading
 from streamtopology.k8s.decide.attempts import Attempts, Place, kept, noted
 from streamtopology.k8s.decide.decision import Decision, decide
 from streamtopology.k8s.decide.observation import Observation, manifest_text, read_topology
-from streamtopology.k8s.decide.owned_objects import OwnedObject, RoutingMap
+from streamtopology.k8s.decide.owned_objects import OwnedObject, Pod, RoutingMap
 from streamtopology.k8s.decide.steps import Finalizer, Step
 from streamtopology.k8s.io.api import ApiAway, ApiError, Object
 from streamtopology.k8s.io.apply import Applier, NameTakenError, ResizeRefusedError, refused_in
@@ -39,6 +39,10 @@ log = logging.getLogger(__name__)
 FIGURES_SECONDS, QUIET_SECONDS = 30.0, 300.0
 """The intervals in which figures alone are written to status, those that somebody would notice and the others: a write is an
 event for every watcher, and every running topology has other figures all the time."""
+
+
+SECRET_SECONDS = 15.0
+"""Between two looks for the Secret of a topology with pods that do not start."""
 
 
 class Reconciler:
@@ -70,6 +74,7 @@ class Reconciler:
         self._manifests: dict[Key, Object] = {}
         self._attempts: dict[Key, dict[Place, Attempts]] = {}
         self._written_at: dict[Key, float] = {}
+        self._secret_asked: dict[Key, float] = {}
         self._event_limit = EventLimit()
         self._begun: set[str | None] = set()
 
@@ -110,6 +115,7 @@ class Reconciler:
         del self._manifests[key]
         self._attempts.pop(key, None)
         self._written_at.pop(key, None)
+        self._secret_asked.pop(key, None)
         self._read.pop(key, None)
         self._roll_out.forget(key)
         self._not_created.forget(key)
@@ -186,9 +192,20 @@ class Reconciler:
     async def _recall(self, key: Key, manifest: Object) -> None:
         """Ask the API server for what no watch shows: Spark's Secret, and why pods are not created."""
         uid = manifest["metadata"]["uid"]
-        if ("Secret", names.spark_secret(key.name)) not in self._cache.of(key):
+        if self._may_lack_secret(key):
             await self._applier.recall_secret(Owner(key.name, key.namespace, uid))
-        await self._not_created.ask(key, lacking(key.name, _owned_by(uid, self._cache.of(key))))
+        await self._not_created.ask(key, lacking(_owned_by(uid, self._cache.of(key))))
+
+    def _may_lack_secret(self, key: Key) -> bool:
+        """True if Spark's Secret is to be looked for: none is known, or a pod that does not start may wait for it."""
+        objects = self._cache.of(key)
+        if (names.SECRET.kind, names.spark_secret(key.name)) not in objects:
+            return True
+        waits = any(isinstance(owned, Pod) and owned.phase == "Pending" for owned in objects.values())
+        if not waits or self._clock() - self._secret_asked.get(key, 0.0) < SECRET_SECONDS:
+            return False
+        self._secret_asked[key] = self._clock()
+        return True
 
     def _look(self, key: Key, manifest: Object) -> Observation:
         text = manifest_text(manifest)

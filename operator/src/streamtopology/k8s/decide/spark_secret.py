@@ -1,0 +1,28 @@
+"""Spark's secret, made once. If somebody deletes it, those that know it restart with another one. Pure."""
+
+from __future__ import annotations
+
+from streamtopology.contract.conditions import ReconfiguringReason
+from streamtopology.k8s import names
+from streamtopology.k8s.decide.observation import Observation
+from streamtopology.k8s.decide.steps import Delete, Event, MakeSecret
+
+
+def missing_secret(seen: Observation) -> list[MakeSecret]:
+    """The step that makes it, where there is none."""
+    name = names.spark_secret(seen.owner.name)
+    if (names.SECRET.kind, name) in seen.objects:
+        return []
+    pods = (*seen.pods("driver"), *seen.pods("executor"))
+    why = "it knows a secret that is gone"
+    return [MakeSecret(name, tuple(Delete(names.POD, pod.name, pod.uid, why) for pod in pods if not pod.deleting))]
+
+
+def events(made: list[MakeSecret]) -> list[Event]:
+    """An event for pods that restart."""
+    text = "Secret {} was deleted: another one is made, and {} pods restart with it"
+    return [
+        Event("Warning", ReconfiguringReason.RESTARTING, text.format(step.name, len(step.restarts)))
+        for step in made
+        if step.restarts
+    ]
