@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from statistics import median
 
@@ -138,3 +139,21 @@ def test_verdict_of_many_executors_counts_those_beyond_the_tolerance(over: int):
     state, text = sentence(history, Balance(True, 2))
     assert state is VerdictState.ACT
     assert ("beyond the tolerance" in text) == (over > 5)
+
+
+def test_verdict_on_a_run_that_is_over_is_of_the_past():
+    history = run(6)
+    history.enter(Phase.DONE)
+    assert sentence(history, Balance(True, 2))[1] == "small-0 held the others up: 2.2 × its fair share"
+    assert sentence(history, None)[1].startswith("The run ended before it could be judged")
+    balanced = run(6, reroute_at=0)
+    balanced.enter(Phase.DONE)
+    assert sentence(balanced, Balance(False, 2))[1].startswith("Balanced from batch 2 to the end")
+    balanced.batch_done(replace(balanced.batches[-1], number=6, moving=True))
+    assert sentence(balanced, Balance(False, 2)) == (
+        VerdictState.WATCH,
+        "The run ended in the middle of a re-routing; the next one continues it",
+    )
+    empty = History("flights", SLOTS, {})
+    empty.enter(Phase.DONE)
+    assert sentence(empty, None) == (VerdictState.WAIT, "The run is over; no batch has run")

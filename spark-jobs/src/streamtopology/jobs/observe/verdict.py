@@ -71,15 +71,20 @@ def verdict(history: History, balance: Balance | None, loads: Loads, tolerance: 
     if history.activity.phase in (Phase.STARTING, Phase.WARMING_UP):
         text = str(history.activity)
         return Verdict(VerdictState.WAIT, f"{text[:1].upper()}{text[1:]}")
+    over = history.activity.phase is Phase.DONE
     if not batches:
-        return Verdict(VerdictState.WAIT, "No batch has run yet")
+        return Verdict(VerdictState.WAIT, "The run is over; no batch has run" if over else "No batch has run yet")
     if batches[-1].moving:
-        return Verdict(VerdictState.WATCH, "A re-routing is under way; state moves portion by portion", since)
+        ended = "The run ended in the middle of a re-routing; the next one continues it"
+        text = ended if over else "A re-routing is under way; state moves portion by portion"
+        return Verdict(VerdictState.WATCH, text, since)
     if balance is None or not loads.by_slot:
-        return Verdict(VerdictState.WAIT, "Being measured; the first batches also load code")
+        text = "The run ended before it could be judged" if over else "Being measured"
+        return Verdict(VerdictState.WAIT, f"{text}; the first batches also load code")
     if balance.held_up:
         return Verdict(VerdictState.ACT, _held_up(history, loads, tolerance), since)
-    return Verdict(VerdictState.GOOD, f"Balanced since batch {since}{_limit(batches, loads)}", since)
+    until = f"Balanced from batch {since} to the end" if over else f"Balanced since batch {since}"
+    return Verdict(VerdictState.GOOD, f"{until}{_limit(batches, loads)}", since)
 
 
 def _held_up(history: History, loads: Loads, tolerance: float) -> str:
@@ -88,7 +93,8 @@ def _held_up(history: History, loads: Loads, tolerance: float) -> str:
     over = sum(load > 1 + tolerance for load in loads.by_slot.values())
     name, share = names.get(worst, f"slot {worst}"), f"{loads.by_slot[worst]:.1f} × its fair share"
     if len(loads.by_slot) <= _ONE_BY_ONE or over <= max(1, len(loads.by_slot) // 20):
-        text = f"{name} holds the others up: {share}"
+        holds = "held" if history.activity.phase is Phase.DONE else "holds"
+        text = f"{name} {holds} the others up: {share}"
     else:
         text = f"{over:,} of {len(loads.by_slot):,} executors are beyond the tolerance, {name} most: {share}"
     return text if history.hold is None else f"{text}; {describe(history.hold)}"
