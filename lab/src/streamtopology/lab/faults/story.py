@@ -109,7 +109,7 @@ def _swarm(random: Random, kinds: Sequence[str]) -> Sequence[str]:
 
 
 def _some_faults(random: Random, batches: int) -> tuple[Fault, ...]:
-    rate = _FAULTS_PER_BATCH * random.choice((0.0, 0.5, 1.0, 2.0))
+    rate = _FAULTS_PER_BATCH * random.choice((0.0, 0.5, 1.0, 2.0, 4.0))
     roles = _swarm(random, ROLES)
     kinds = {role: _swarm(random, FAULTS[role]) for role in roles}
     faults: list[Fault] = []
@@ -123,7 +123,7 @@ def _some_faults(random: Random, batches: int) -> tuple[Fault, ...]:
 
 def _some_events(random: Random, batches: int) -> tuple[Event, ...]:
     """Some events by themselves, and some in bursts."""
-    rate = _EVENTS_PER_BATCH * random.choice((0.5, 1.0, 2.0))
+    rate = _EVENTS_PER_BATCH * random.choice((0.5, 1.0, 2.0, 4.0))
     kinds = _swarm(random, EVENTS)
     events: list[Event] = []
     for batch in range(batches):
