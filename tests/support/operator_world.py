@@ -122,7 +122,10 @@ class World:
         )
 
     def decide(self) -> Decision:
-        return decide(self.look(), self.settings)
+        return self.decide_on(self.look())
+
+    def decide_on(self, seen: Observation) -> Decision:
+        return decide(seen, self.settings)
 
     def carry_out(self, decision: Decision, steps: int | None = None, refuse_resize: str | None = None) -> None:
         """Writes the status, then takes the steps, as the reconciler does; killed after the first `steps`, if that is given."""

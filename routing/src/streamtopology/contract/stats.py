@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, cast
 
 from streamtopology.contract.errors import UnreadableData
@@ -204,7 +205,7 @@ class Stats:
         """Class -> slots that the driver places instances on."""
         return Counter(slot.class_name for slot in self.slots if slot.present)
 
-    @property
+    @cached_property
     def admitted_by_class(self) -> Mapping[str, int]:
         """Class -> executors that fill such a slot and are warm."""
         return Counter(one.class_name for one in self.executors if one.admitted and one.slot is not None)

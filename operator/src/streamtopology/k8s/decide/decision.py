@@ -18,8 +18,7 @@ from streamtopology.k8s.decide.autoscaling import replicas_kept, replicas_wanted
 from streamtopology.k8s.decide.conditions import is_completed
 from streamtopology.k8s.decide.events import events_of
 from streamtopology.k8s.decide.observation import Observation
-from streamtopology.k8s.decide.own_fields import differences
-from streamtopology.k8s.decide.owned_objects import OwnedObject
+from streamtopology.k8s.decide.own_fields import Differences, differences
 from streamtopology.k8s.decide.resizing import outdated, replacements, resizes
 from streamtopology.k8s.decide.revisions import (
     Revision,
@@ -212,20 +211,22 @@ def _differing(seen: Observation, wanted: list[Object]) -> list[Step]:
     """Apply steps for objects that are missing, have other content, or were changed by someone else."""
     steps: list[Step] = []
     for body in wanted:
-        known = _written(seen, body)
-        if known is None:
+        found = _compared(seen, body)
+        if found is None:
             steps.append(Apply(body))
-        elif taken := differences(body, known.values).taken:
-            steps.append(Apply(body, f"changed by others: {', '.join(taken)}"))
+        elif found.taken:
+            steps.append(Apply(body, f"changed by others: {', '.join(found.taken)}"))
     return steps
 
 
-def _written(seen: Observation, body: Object) -> OwnedObject | None:
-    """The object, if we have written it as it is to be."""
-    known = seen.objects.get((body["kind"], body["metadata"]["name"]))
-    if known is None or known.deleting or known.content != body["metadata"]["annotations"][names.CONTENT]:
+def _compared(seen: Observation, body: Object) -> Differences | None:
+    """The differences of the object from what we wrote; None if it is not written as it is to be."""
+    known, content = seen.objects.get((body["kind"], body["metadata"]["name"])), body["metadata"]["annotations"][names.CONTENT]
+    if known is None or known.deleting or known.content != content:
         return None
-    return known
+    if content not in known.differences:
+        known.differences[content] = differences(body, known.values)
+    return known.differences[content]
 
 
 def _mutated(seen: Observation, wanted: list[Object]) -> tuple[str, ...]:
@@ -233,8 +234,8 @@ def _mutated(seen: Observation, wanted: list[Object]) -> tuple[str, ...]:
     return tuple(
         f"{body['kind']} {body['metadata']['name']}: {change}"
         for body in wanted
-        if (known := _written(seen, body)) is not None
-        for change in differences(body, known.values).mutated
+        if (found := _compared(seen, body)) is not None
+        for change in found.mutated
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from streamtopology.contract.pods import HTTP_PORT, HTTP_PORT_NAME
 from streamtopology.contract.routing_configmap import Outline
 from streamtopology.k8s import names
-from streamtopology.k8s.decide.own_fields import own_values
+from streamtopology.k8s.decide.own_fields import Differences, own_values
 from streamtopology.k8s.instants import parse_time
 from streamtopology.topology import QuantityError, parse_cpu, parse_memory
 
@@ -24,7 +24,9 @@ Resources = tuple[float, int]
 @dataclass(frozen=True)
 class OwnedObject:
     """Any owned object. `owner`: uid of its controller, "" if it has none; `content`: digest of the content applied last;
-    `values`: those of our fields (own_fields.py), of kinds in `COMPARED`; `version`: for order only."""
+    `values`: those of our fields (own_fields.py), of kinds in `COMPARED`; `version`: for order only. `differences`: by the
+    content that they were compared with, which each decision asks for.
+    """
 
     kind: str
     name: str
@@ -34,6 +36,7 @@ class OwnedObject:
     content: str = ""
     values: str = "{}"
     deleting: bool = False
+    differences: dict[str, Differences] = field(default_factory=dict[str, Differences], compare=False, repr=False)
 
 
 @dataclass(frozen=True)

@@ -64,8 +64,10 @@ def kept(seen: Observation, revision: Revision, wanted: Object) -> Workload | No
     known = seen.objects.get((wanted["kind"], wanted["metadata"]["name"]))
     if not isinstance(known, Workload) or known.deleting or revision.is_present:
         return None
+    if known.pod_content == _pod_content(wanted):
+        return None
     made = _made(wanted)
-    if known.pod_content == made.pod_content or known.image != made.image:  # all pods of a topology have one image
+    if known.image != made.image:  # all pods of a topology have one image
         return None
     if known.kind == names.DEPLOYMENT.kind:
         return known if made.replicas > 0 else None  # one that stops restarts nothing
@@ -86,7 +88,14 @@ def adjustment(known: Workload, wanted: Object) -> Patch | None:
 
 def pod_contents(seen: Observation, revision: Revision, stateful_sets: Mapping[str, Object]) -> dict[str, str]:
     """Class -> the digest that its pods should have of their template."""
-    return {name: (kept(seen, revision, wanted) or _made(wanted)).pod_content for name, wanted in stateful_sets.items()}
+    return {
+        name: known.pod_content if (known := kept(seen, revision, wanted)) is not None else _pod_content(wanted)
+        for name, wanted in stateful_sets.items()
+    }
+
+
+def _pod_content(wanted: Object) -> str:
+    return wanted["spec"]["template"]["metadata"]["annotations"][names.POD_CONTENT]
 
 
 def _made(wanted: Object) -> Workload:
