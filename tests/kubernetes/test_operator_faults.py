@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -131,6 +132,42 @@ def test_refusal_of_the_api_server_is_reported_and_stops_nothing_else(topologies
         eventually(lambda: topologies.replicas("flow", "small") == 1)
         topologies.change("flow", executors=[LARGE, SMALL])
         eventually(lambda: settled(topologies, 2), 90)
+        assert topologies.condition("flow", "Degraded") == ("False", "AsExpected")
+
+
+@contextmanager
+def without_an_answer(api_server: ApiServer, namespace: str) -> Iterator[None]:
+    """Inside, a webhook of the cluster that nobody serves is asked about each StatefulSet: writes of one end with 500."""
+    name = f"away-{namespace}"
+    hook = {
+        "name": "away.example.com",
+        "clientConfig": {"url": "https://127.0.0.1:1/"},
+        "rules": [{"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["*"], "resources": ["statefulsets"]}],
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+        "timeoutSeconds": 1,
+    }
+    with api_server.client() as api:
+        admission = client.AdmissionregistrationV1Api(api)
+        admission.create_validating_webhook_configuration({"metadata": {"name": name}, "webhooks": [hook]})
+        yield
+        admission.delete_validating_webhook_configuration(name)
+
+
+def test_error_500_to_three_writes_in_a_row_is_reported_and_stops_nothing_else(
+    topologies: Topologies, api_server: ApiServer, operator: OperatorThread
+):
+    with operator:
+        with without_an_answer(api_server, topologies.namespace):
+            topologies.create(manifest("flow", rebalance=QUIET))
+            eventually(lambda: topologies.condition("flow", "Degraded") == ("True", "ApplyRefused"), 120)
+            message = next(one["message"] for one in topologies.status("flow")["conditions"] if one["type"] == "Degraded")
+            assert "StatefulSet flow-" in message
+            assert "away.example.com" in message
+            eventually(lambda: ("Warning", "ApplyRefused") in {event[:2] for event in topologies.events("flow")})
+            eventually(lambda: topologies.driver_pods("flow"))
+        eventually(lambda: settled(topologies, 1), 120)
         assert topologies.condition("flow", "Degraded") == ("False", "AsExpected")
 
 

@@ -29,13 +29,15 @@ CONTESTED = 4
 class Attempts:
     """The number of times in a row that the same step was taken at an object, and the last time, in seconds since 1970.
 
-    `refusal`: (reason, sentence) of the last time, None if it went well.
+    `refused`: the number of times in a row that it was refused, 0 if it went well the last time. `refusal`: (reason,
+    sentence) of the last time, None while that need not be reported.
     """
 
     step: str
     count: int
     last: float
     refusal: tuple[str, str] | None = None
+    refused: int = 0
 
     @property
     def due(self) -> float:
@@ -46,10 +48,21 @@ class Attempts:
 Known = Mapping[Place, Attempts]
 
 
-def noted(known: Attempts | None, step: Step, now: float, refusal: tuple[str, str] | None = None) -> Attempts:
+@dataclass(frozen=True)
+class Refusal:
+    """The answer to a refused step: (reason, sentence), and the number of times in a row from which on it is reported."""
+
+    problem: tuple[str, str]
+    tries: int = 1
+
+
+def noted(known: Attempts | None, step: Step, now: float, refusal: Refusal | None = None) -> Attempts:
     """The attempts at an object after one more."""
-    before = known.count if known is not None and known.step == step.content else 0
-    return Attempts(step.content, before + 1, now, refusal)
+    same = known if known is not None and known.step == step.content else Attempts(step.content, 0, now)
+    if refusal is None:
+        return Attempts(step.content, same.count + 1, now)
+    refused = same.refused + 1
+    return Attempts(step.content, same.count + 1, now, refusal.problem if refused >= refusal.tries else None, refused)
 
 
 def kept(known: Known, now: float) -> dict[Place, Attempts]:
@@ -58,15 +71,20 @@ def kept(known: Known, now: float) -> dict[Place, Attempts]:
 
 
 def allowed(steps: Iterable[Step], known: Known, now: float) -> tuple[tuple[Step, ...], float | None]:
-    """The steps that may be taken now, and the seconds until one of the others may; None where there are no others."""
+    """The steps that may be taken now, and the seconds until one of the others may; None where there are no others.
+
+    None is taken after a finalizer that has to wait: without it nothing is made.
+    """
     taken: list[Step] = []
     delays: list[float] = []
     for step in steps:
         before = _same(step, known)
-        if before is None or before.due <= now or isinstance(step, Finalizer):
+        if before is None or before.due <= now:
             taken.append(step)
-        else:
-            delays.append(before.due - now)
+            continue
+        delays.append(before.due - now)
+        if isinstance(step, Finalizer):
+            break
     return tuple(taken), min(delays, default=None)
 
 
@@ -77,7 +95,7 @@ def trouble(steps: Iterable[Step], known: Known) -> tuple[str, str] | None:
         if before.refusal is not None:
             return before.refusal
     for step, before in found:
-        if before.count >= CONTESTED:
+        if before.refused == 0 and before.count >= CONTESTED:
             text = f"somebody keeps changing what the operator writes; {before.count} times so far: {step}"
             return DegradedReason.CONTESTED, text
     return None

@@ -6,6 +6,7 @@ after every step of a decision has been carried out gives no step (a property th
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -320,13 +321,22 @@ def _delete(seen: Observation, settings: Settings) -> Decision:
         return Decision((), (), seen.status)
     remaining = settings.drain_seconds - (seen.now - parse_time(seen.manifest["metadata"]["deletionTimestamp"]))
     if remaining < 0:
-        return Decision((Finalizer(present=False),), (), seen.status)
+        return _let_go(seen, seen.status)
     steps: list[Step] = []
     if seen.driver is not None and seen.driver.replicas > 0 and not seen.driver.deleting:
         steps.append(Patch(names.DEPLOYMENT, seen.driver.name, {"spec": {"replicas": 0}}, "stop the driver"))
     running = [pod for pod in seen.pods("driver") if pod.phase not in ("Succeeded", "Failed")]
     if not running and not steps:
-        steps.append(Finalizer(present=False))
-        return Decision(tuple(steps), (), status.deleting(seen, "everything is being removed", tuple(steps)))
+        return _let_go(seen, status.deleting(seen, "everything is being removed", (Finalizer(present=False),)))
     reported = status.deleting(seen, "the driver finishes its batch", tuple(steps))
-    return Decision(tuple(steps), events_of(seen, reported), reported, again_seconds=remaining + 0.5)
+    taken, delay = allowed(steps, seen.attempts, seen.now)
+    return Decision(taken, events_of(seen, reported), reported, again_seconds=min(remaining + 0.5, delay or math.inf))
+
+
+def _let_go(seen: Observation, reported: Object) -> Decision:
+    """Remove the finalizer. What keeps it there is an event: status may be what is refused."""
+    steps = (Finalizer(present=False),)
+    taken, delay = allowed(steps, seen.attempts, seen.now)
+    problem = trouble(steps, seen.attempts)
+    events = (Event("Warning", *problem),) if problem is not None and taken else ()
+    return Decision(taken, events, reported, again_seconds=delay)

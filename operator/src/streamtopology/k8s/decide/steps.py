@@ -50,7 +50,7 @@ class Apply(_Step):
 
 @dataclass(frozen=True)
 class Finalizer(_Step):
-    """Add our finalizer to the topology, or remove it: by server-side apply, which leaves others' as they are."""
+    """Add our finalizer to the topology, or remove it, also if others have written it. Others' stay as they are."""
 
     present: bool
 
@@ -59,7 +59,7 @@ class Finalizer(_Step):
 
     @property
     def place(self) -> tuple[str, str]:
-        return names.TOPOLOGY.kind, ""
+        return names.TOPOLOGY.kind, "finalizer"
 
     @property
     def point(self) -> str:

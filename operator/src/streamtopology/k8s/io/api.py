@@ -35,6 +35,7 @@ Object = dict[str, Any]
 
 _APPLY = "application/apply-patch+yaml"
 _MERGE = "application/merge-patch+json"
+_JSON_PATCH = "application/json-patch+json"
 
 
 class ApiError(StreamTopologyError):
@@ -122,6 +123,11 @@ class Api:
         content = "application/strategic-merge-patch+json"
         return await self._call("PATCH", kind.path(namespace, name, subresource), query, body, content)
 
+    async def json_patch(self, kind: Kind, namespace: str, name: str, operations: list[Object]) -> Object:
+        """A JSON patch: its operations one after the other, all or none. A `test` that fails is an error 422."""
+        query = [("fieldManager", names.MANAGER)]
+        return await self._call("PATCH", kind.path(namespace, name), query, operations, _JSON_PATCH)
+
     async def replace(self, kind: Kind, namespace: str, name: str, body: Object) -> Object:
         return await self._call("PUT", kind.path(namespace, name), body=body)
 
@@ -196,7 +202,7 @@ class Api:
         method: str,
         path: str,
         query: list[tuple[str, str]] | None = None,
-        body: Object | None = None,
+        body: Object | list[Object] | None = None,
         content_type: str = "application/json",
     ) -> Object:
         if method != "GET" and not self._may_write():
@@ -216,7 +222,7 @@ class Api:
         method: str,
         path: str,
         query: list[tuple[str, str]],
-        body: Object | None,
+        body: Object | list[Object] | None,
         content_type: str,
         timeout: aiohttp.ClientTimeout,
     ) -> aiohttp.ClientResponse:

@@ -80,7 +80,7 @@ class Applier:
             case MakeSecret():
                 await self._make_secret(step, owner)
             case Finalizer():
-                return await self._api.apply(_with_finalizer(owner, step.present))
+                return await (self._add_finalizer(owner) if step.present else self._remove_finalizer(owner))
             case Patch():
                 self._cache.note(await self._api.strategic_patch(step.kind, owner.namespace, step.name, dict(step.body)))
             case Resize():
@@ -121,6 +121,29 @@ class Applier:
             body = spark_secret(owner, secrets.token_hex(SECRET_BYTES))
             found = await self._api.create(names.SECRET, owner.namespace, body)
         self._cache.note(found)
+
+    async def _add_finalizer(self, owner: Owner) -> Object:
+        """With the uid: a topology that is gone is not created again, nor a namesake changed."""
+        metadata = {"name": owner.name, "namespace": owner.namespace, "uid": owner.uid, "finalizers": [names.FINALIZER]}
+        return await self._api.apply(
+            {"apiVersion": names.TOPOLOGY.api_version, "kind": names.TOPOLOGY.kind, "metadata": metadata}
+        )
+
+    async def _remove_finalizer(self, owner: Owner) -> Object | None:
+        """By its place: server-side apply keeps what others hold, too, as kubectl does after `create -f` of an export."""
+        found = await self._api.get(names.TOPOLOGY, owner.namespace, owner.name)
+        if found is None or found["metadata"]["uid"] != owner.uid:
+            return None  # gone: its event is on the way
+        finalizers = found["metadata"].get("finalizers") or []
+        if names.FINALIZER not in finalizers:
+            return found
+        place = f"/metadata/finalizers/{finalizers.index(names.FINALIZER)}"
+        operations = [
+            {"op": "test", "path": "/metadata/uid", "value": owner.uid},
+            {"op": "test", "path": place, "value": names.FINALIZER},
+            {"op": "remove", "path": place},
+        ]
+        return await self._api.json_patch(names.TOPOLOGY, owner.namespace, owner.name, operations)
 
     async def _resize(self, step: Resize, owner: Owner) -> None:
         cpu, memory = step.resources
@@ -203,14 +226,6 @@ def key_of(owner: Owner) -> Key:
 
 def _is_owned(body: Object, owner: Owner) -> bool:
     return any(reference["uid"] == owner.uid for reference in body["metadata"].get("ownerReferences") or ())
-
-
-def _with_finalizer(owner: Owner, present: bool) -> Object:
-    """With the uid: a topology that is gone is not created again, nor a namesake changed."""
-    metadata: Object = {"name": owner.name, "namespace": owner.namespace, "uid": owner.uid}
-    if present:
-        metadata["finalizers"] = [names.FINALIZER]
-    return {"apiVersion": names.TOPOLOGY.api_version, "kind": names.TOPOLOGY.kind, "metadata": metadata}
 
 
 def refused_in(status: Object, refusals: list[ResizeRefusedError]) -> Object:

@@ -16,7 +16,7 @@ from streamtopology.contract.stats import Batch
 from streamtopology.k8s import failpoints, names
 from streamtopology.k8s.decide import events, status
 from streamtopology.k8s.decide.answers import Reading
-from streamtopology.k8s.decide.attempts import Attempts, Place, kept, noted
+from streamtopology.k8s.decide.attempts import Attempts, Place, Refusal, kept, noted
 from streamtopology.k8s.decide.decision import Decision, decide
 from streamtopology.k8s.decide.observation import Observation, manifest_text, read_topology
 from streamtopology.k8s.decide.owned_objects import OwnedObject, Pod, RoutingMap
@@ -43,6 +43,10 @@ event for every watcher, and every running topology has other figures all the ti
 
 SECRET_SECONDS = 15.0
 """Between two looks for the Secret of a topology with pods that do not start."""
+
+TRIES, LEFT_OVER_TRIES = 3, 6
+"""The number of times in a row from which on a refusal is reported that may be over the next time, and one by an object that
+garbage collection is about to delete: 3.5 and 31 seconds."""
 
 
 class Reconciler:
@@ -235,7 +239,7 @@ class Reconciler:
         """Record the steps, then take them. Afterwards the topology is looked at again, as the steps have changed it.
 
         What the cluster refuses stops no other step but that of the finalizer, without which nothing is made. Returns the
-        first refusal. ApiError: of another kind; ApiAway.
+        first refusal. ApiError: the status was refused; ApiAway.
         """
         failpoints.point("before-intent")
         if decision.status != seen.status:
@@ -246,25 +250,24 @@ class Reconciler:
         attempts = self._attempts[key] = kept(self._attempts.get(key, {}), self._clock())
         for step in decision.steps:
             log.info("%s: %s", key, step)
-            problem: tuple[str, str] | None = None
+            problem: Refusal | None = None
             try:
                 changed = await self._applier.take(step, seen.owner)
             except ResizeRefusedError as refusal:
                 log.warning("%s: %s", key, refusal)
                 if refusal.keeps:
-                    problem = (DegradedReason.RESIZE_REFUSED, str(refusal))
+                    problem = Refusal((DegradedReason.RESIZE_REFUSED, str(refusal)))
                 else:
                     resizes.append(refusal)
             except (ApiError, NameTakenError) as refusal:
+                log.warning("%s: %s", key, refusal)
                 problem = _problem(step, refusal)
-                if problem is None:
-                    raise
                 refused.append(refusal)
             else:
                 if changed is not None:
                     self._took(key, changed)
             attempts[step.place] = noted(attempts.get(step.place), step, self._clock(), problem)
-            if problem is not None and isinstance(step, Finalizer):
+            if problem is not None and (isinstance(step, Finalizer) or _is_busy(refused)):
                 break
         if resizes and (manifest := self._manifests.get(key)) is not None:
             await self._write_now(key, manifest, refused_in(decision.status, resizes))
@@ -354,13 +357,17 @@ def key_of(body: Object) -> Key:
     return Key(body["metadata"]["namespace"], body["metadata"]["name"])
 
 
-def _problem(step: Step, refusal: ApiError | NameTakenError) -> tuple[str, str] | None:
-    """Return what to report of a step that is refused as it is; None if it may go well the next time."""
+def _problem(step: Step, refusal: ApiError | NameTakenError) -> Refusal:
+    """The report of a refused step: at once what stays refused as it is, later what may go well the next time."""
     if isinstance(refusal, NameTakenError):
-        return None if refusal.is_left_over else (DegradedReason.NAME_TAKEN, str(refusal))
-    if refusal.status in (400, 403, 422):
-        return DegradedReason.APPLY_REFUSED, f"{step}: {refusal.message}"
-    return None
+        return Refusal((DegradedReason.NAME_TAKEN, str(refusal)), LEFT_OVER_TRIES if refusal.is_left_over else 1)
+    text = f"{step}: {refusal.message or refusal.reason} ({refusal.status})"
+    return Refusal((DegradedReason.APPLY_REFUSED, text), 1 if refusal.status in (400, 403, 422) else TRIES)
+
+
+def _is_busy(refused: Sequence[ApiError | NameTakenError]) -> bool:
+    """True if the API server asks for fewer calls."""
+    return any(isinstance(one, ApiError) and one.status == 429 for one in refused)
 
 
 def _owned_by(uid: str, objects: Mapping[tuple[str, str], OwnedObject]) -> dict[tuple[str, str], OwnedObject]:

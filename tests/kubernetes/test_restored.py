@@ -1,0 +1,36 @@
+"""Topologies and objects that come back from a backup, or were left when a topology went: on a real API server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from support.fake_driver import FakeDrivers
+from support.kube.apiserver import ApiServer
+from support.kube.flow import QUIET, an_operator, settled
+from support.kube.running_operator import Topologies, manifest
+from support.waiting import eventually
+
+
+def export_of(topologies: Topologies) -> dict[str, Any]:
+    """`kubectl get -o yaml`, without what the API server refuses in a `create`."""
+    exported = topologies.get("flow")
+    for name in ("uid", "resourceVersion", "managedFields"):
+        exported["metadata"].pop(name, None)
+    assert exported["metadata"]["finalizers"]
+    return exported
+
+
+def test_topology_restored_with_its_finalizer_can_be_deleted(
+    topologies: Topologies, api_server: ApiServer, drivers: FakeDrivers
+) -> None:
+    """The finalizer is the restoring client's, which server-side apply would leave."""
+    with an_operator(api_server, (topologies.namespace,), drivers):
+        topologies.create(manifest("flow", rebalance=QUIET))
+        eventually(lambda: settled(topologies, 1), 120)
+        exported = export_of(topologies)
+        topologies.delete("flow")
+        eventually(lambda: not topologies.exists("flow"), 120)
+        topologies.create(exported)
+        eventually(lambda: settled(topologies, 1), 120)
+        topologies.delete("flow")
+        eventually(lambda: not topologies.exists("flow"), 120)
