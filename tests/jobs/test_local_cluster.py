@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.waiting import eventually
 
 from streamtopology.jobs.local.cgroups import cgroup_parents
 from streamtopology.jobs.local.class_archive import ARCHIVE
@@ -124,7 +125,9 @@ def test_remains_of_the_dead_are_removed_and_the_living_are_left_alone(tmp_path:
         name: subprocess.Popen(["sleep", "300"], env={CLUSTER_MARK: name, "PATH": os.defpath}, start_new_session=True)
         for name in (dead, living)
     }
-    for name in (dead, living):
+    for name, sleeper in sleepers.items():  # a process has its environment a moment after it has its program
+        environment = Path(f"/proc/{sleeper.pid}/environ")
+        eventually(lambda environment=environment, name=name: name.encode() in environment.read_bytes())
         (tmp_path / name / "below").mkdir(parents=True)
     (tmp_path / "somebody-elses").mkdir()
     try:
