@@ -200,7 +200,7 @@ def test_console_prints_the_first_rows_of_a_batch_once(tmp_path: Path) -> None:
         (manifest_sink("json", path="s3://bucket/x"), "option path must be a local path or a file: URI, not 's3://"),
         (manifest_sink("json", path="/etc/hostname"), "must be a folder, but a file is there"),
         (
-            manifest_sink("parquet", path="/tmp/of-no-run/out", filePerTask="yes"),
+            manifest_sink("parquet", path="/tmp/no-run/out", filePerTask="yes"),
             "filePerTask must be true or false, not 'yes'",
         ),
         (manifest_sink("console", numRows="-1"), "numRows must be a whole number above 0, not '-1'"),
