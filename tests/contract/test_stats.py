@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,8 @@ def test_without_reports_keeps_what_decisions_read() -> None:
         ({"slots": [{}]}, "lack 'class'"),
         ({"batch": "x"}, "do not hold: invalid literal"),
         ({"policies": []}, "do not hold"),
+        ({"rows_per_second": math.inf}, "do not hold: inf is no finite number"),
+        ({"epoch": 2**63}, "do not hold: a number has more than 64 bits"),
     ],
 )
 def test_damaged_answer_is_refused_with_the_reason(changed: dict[str, Any], why: str) -> None:

@@ -92,6 +92,20 @@ def test_a_fight_over_a_field_is_fought_less_and_less_often_and_reported(world: 
     assert condition(world, "Reconfiguring")[0] == "True"
 
 
+def test_a_fight_over_an_epoch_is_fought_less_and_less_often(world: World):
+    """It is applied and patched in turns, and each would make the other look like something new."""
+    damaged, written = {"epochNumber": "0", "epochState": "ready"}, 0
+    for _ in range(200):
+        world.held_by_others |= damaged
+        world.objects["ConfigMap", "flow-routing"]["data"] |= damaged
+        decision = world.decide()
+        written += len(decision.steps)
+        world.carry_out(decision)
+        if not decision.steps:
+            world.now += 1
+    assert written < 24, "in three minutes"
+
+
 def test_fields_that_others_add_to_an_object_are_theirs(world: World):
     pod = world.objects["StatefulSet", "flow-large"]["spec"]["template"]["spec"]
     pod["containers"].append({"name": "mesh", "image": "mesh:1"})

@@ -255,6 +255,12 @@ def test_secret_that_was_deleted_is_made_again_and_all_pods_know_it(world: World
     assert ("Restarting", "Secret flow-spark was deleted: another one is made, and 4 pods restart with it") in world.events
 
 
+def test_topology_that_begins_restarts_no_pod_of_a_former_one(world: World):
+    former = {place: body for place, body in world.objects.items() if place[0] == "Pod"}
+    new = World(manifest(), objects=former)
+    assert "create Secret flow-spark" in reasons(new.decide().steps)
+
+
 def test_deletion_waits_for_the_driver_and_lets_the_owner_references_do_the_rest(world: World):
     world.manifest["metadata"]["deletionTimestamp"] = "2023-11-14T22:13:20Z"
     world.now = 1_700_000_000.0

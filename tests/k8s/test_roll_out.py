@@ -12,9 +12,9 @@ from streamtopology.k8s.io.roll_out import RollOut
 A, B, C = (Key("space", name) for name in "abc")
 
 
-def decision(*, waits: bool, ready: bool = True, changes: bool = False) -> Decision:
+def decision(*, waits: bool, ready: bool = True, changes: bool = False, action: str = "Routing") -> Decision:
     status: dict[str, Any] = {"conditions": [{"type": "Ready", "status": "True" if ready else "False"}]}
-    return Decision((), (), {**status, **({"intent": {}} if changes else {})}, waits=waits)
+    return Decision((), (), {**status, **({"intent": {"action": action}} if changes else {})}, waits=waits)
 
 
 def test_the_next_turn_begins_when_the_former_topology_has_settled() -> None:
@@ -45,6 +45,18 @@ def test_topologies_that_are_not_ready_come_last() -> None:
     roll_out.saw(C, decision(waits=False))
     roll_out.next()
     assert reached == [C, A], "and one that changes is not reached at all"
+
+
+def test_turn_that_another_process_has_begun_lasts_until_it_has_settled() -> None:
+    reached: list[Key] = []
+    roll_out = RollOut(1, reached.append)
+    roll_out.saw(A, decision(waits=True))
+    roll_out.saw(B, decision(waits=False, changes=True, action="Upgrading"))
+    roll_out.next()
+    assert reached == [], "the pods of this version may have broken it"
+    roll_out.saw(B, decision(waits=False))
+    roll_out.next()
+    assert reached == [A]
 
 
 def test_a_topology_that_is_gone_holds_no_turn() -> None:

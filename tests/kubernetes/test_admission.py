@@ -9,11 +9,13 @@ from kubernetes import client
 from support.fake_driver import FakeDrivers
 from support.kube.apiserver import ApiServer
 from support.kube.flow import LARGE, QUIET, SMALL, an_operator, settled
+from support.kube.policy import refusing
 from support.kube.running_operator import Topologies, manifest
 from support.kube.webhook import MutatingWebhook, Object
 from support.waiting import eventually
 
 from streamtopology.contract import environment as variables
+from streamtopology.k8s import names
 
 WORKLOADS = ("apps/v1/deployments", "apps/v1/statefulsets")
 EVERY_POD_SETTING: dict[str, Any] = {
@@ -105,6 +107,34 @@ def test_a_webhook_that_resizes_pods_is_reported_and_not_fought(
         looks_again(topologies, drivers, 40)
         assert webhook.asked - asked < 40, "each pod less and less often"
         assert topologies.executor_pods("flow", "large") == pods
+
+
+def raised_and_unmarked(pod: Object) -> list[Object]:
+    """Takes our annotations from small executors, too, as a policy does that writes all annotations itself."""
+    is_small = pod["metadata"]["labels"].get(names.CLASS) == "small" and pod["metadata"].get("annotations")
+    return [*raised(pod), *([{"op": "remove", "path": "/metadata/annotations"}] if is_small else [])]
+
+
+def test_pods_that_a_webhook_changes_as_they_are_made_are_not_replaced_for_ever(
+    topologies: Topologies, api_server: ApiServer, drivers: FakeDrivers
+) -> None:
+    """In a cluster that resizes none: the next one would be changed as well."""
+    with (
+        MutatingWebhook(api_server, topologies.namespace, ("v1/pods",), raised_and_unmarked, ("CREATE",)),
+        refusing(topologies, "", ["pods/resize"]),
+        an_operator(api_server, (topologies.namespace,), drivers),
+    ):
+        topologies.create(manifest("flow", rebalance=QUIET))
+        eventually(lambda: topologies.condition("flow", "Degraded") == ("True", "ResizeRefused"), 120)
+        eventually(lambda: "Pod flow-small-0: the annotation" in message(topologies, "MutatedByAdmission"))
+        assert "Pod flow-large-0: 400m CPU, 1Gi became 500m CPU, 1Gi" in message(topologies, "MutatedByAdmission")
+        eventually(lambda: topologies.condition("flow", "Reconfiguring") == ("False", "Settled"))
+        pods = topologies.uids("flow")
+        looks_again(topologies, drivers)
+        assert topologies.uids("flow") == pods
+        topologies.change("flow", executors=[{**LARGE, "pod": {"labels": {"team": "a"}}}, SMALL])
+        eventually(lambda: settled(topologies, 2), 120)
+        assert {name for name, uid in topologies.uids("flow").items() if pods[name] != uid} == {"flow-large-0", "flow-large-1"}
 
 
 def test_nothing_that_the_api_server_completes_is_taken_for_a_change(

@@ -50,11 +50,6 @@ def change(topologies: Topologies, name: str, **spec: Any) -> int:
     return generation
 
 
-def uids(topologies: Topologies, name: str) -> dict[str, str]:
-    pods = topologies.core.list_namespaced_pod(topologies.namespace, label_selector=f"app.kubernetes.io/instance={name}").items
-    return {pod.metadata.name: pod.metadata.uid for pod in pods if pod.metadata.deletion_timestamp is None}
-
-
 def test_apply_and_watch_it_balance_itself(topologies: Topologies):
     topologies.create(manifest("flow"))
     eventually(lambda: topologies.status("flow").get("epoch", 0) >= 2)
@@ -68,21 +63,21 @@ def test_apply_and_watch_it_balance_itself(topologies: Topologies):
 
 def test_a_policy_change_reaches_the_driver_and_restarts_nothing(topologies: Topologies):
     start(topologies, "flow")
-    pods, epoch = uids(topologies, "flow"), topologies.status("flow")["epoch"]
+    pods, epoch = topologies.uids("flow"), topologies.status("flow")["epoch"]
     generation = change(topologies, "flow", operators=[{**COUNTS, "grouping": {"policy": "fields", "key": "key"}}])
     assert topologies.routing("flow")["generation"] == str(generation)
     assert topologies.status("flow")["epoch"] == epoch + 1
     assert topologies.status("flow")["policies"] == {"counts": "fields"}
-    assert uids(topologies, "flow") == pods
+    assert topologies.uids("flow") == pods
     assert ("Normal", "Routing", "operator counts policy: mixed -> fields (generation 2)") in topologies.events("flow")
 
 
 def test_cpu_is_changed_in_place(topologies: Topologies):
     start(topologies, "flow")
-    pods = uids(topologies, "flow")
+    pods = topologies.uids("flow")
     change(topologies, "flow", executors=[{**LARGE, "cpu": "600m"}, SMALL])
     eventually(lambda: topologies.executor_pods("flow", "large") == {"flow-large-0": "600m", "flow-large-1": "600m"})
-    assert uids(topologies, "flow") == pods
+    assert topologies.uids("flow") == pods
     template = topologies.apps.read_namespaced_stateful_set("flow-large", topologies.namespace).spec.template
     assert template.spec.containers[0].resources.limits["cpu"] == "600m", "a pod that is replaced keeps the size"
 
@@ -133,20 +128,20 @@ def is_refused(topologies: Topologies, pod: str) -> bool:
 
 def test_unresizable_pods_are_replaced_one_by_one(topologies: Topologies, no_resizes: None):
     start(topologies, "flow")
-    before = uids(topologies, "flow")
+    before = topologies.uids("flow")
     eventually(lambda: is_refused(topologies, "flow-large-0"))
     change(topologies, "flow", executors=[{**LARGE, "cpu": "600m"}, SMALL])
     eventually(lambda: topologies.executor_pods("flow", "large") == {"flow-large-0": "600m", "flow-large-1": "600m"})
-    assert uids(topologies, "flow")["flow-small-0"] == before["flow-small-0"]
+    assert topologies.uids("flow")["flow-small-0"] == before["flow-small-0"]
     assert topologies.condition("flow", "Degraded") == ("True", "ResizeRefused")
     assert "pods are not resized here" in topologies.status("flow")["classes"][0]["refused"]
 
 
 def test_other_pod_settings_of_a_class_replace_its_pods_and_no_others(topologies: Topologies):
     start(topologies, "flow")
-    before = uids(topologies, "flow")
+    before = topologies.uids("flow")
     change(topologies, "flow", executors=[{**LARGE, "pod": {"annotations": {"team": "streams"}}}, SMALL])
-    after = uids(topologies, "flow")
+    after = topologies.uids("flow")
     assert {name for name in after if after[name] != before.get(name)} == {"flow-large-0", "flow-large-1"}
 
 
@@ -197,10 +192,10 @@ def test_kubectl_scale(topologies: Topologies, api_server: ApiServer):
 
 def test_other_code_restarts_the_driver_from_its_checkpoint(topologies: Topologies):
     start(topologies, "flow")
-    driver, before = topologies.driver_pods("flow"), uids(topologies, "flow")
+    driver, before = topologies.driver_pods("flow"), topologies.uids("flow")
     change(topologies, "flow", operators=[{**COUNTS, "with": {"emit": "nothing"}}])
     assert topologies.driver_pods("flow") != driver
-    after = uids(topologies, "flow")
+    after = topologies.uids("flow")
     assert {name: after[name] for name in after if "driver" not in name} == {n: before[n] for n in before if "driver" not in n}
     assert "Restarting" in topologies.reasons("flow")
 
@@ -208,7 +203,7 @@ def test_other_code_restarts_the_driver_from_its_checkpoint(topologies: Topologi
 def test_suspend_removes_all_pods_and_resume_restores_them(topologies: Topologies):
     start(topologies, "flow")
     topologies.change("flow", suspend=True)
-    eventually(lambda: topologies.status("flow")["phase"] == "Suspended" and uids(topologies, "flow") == {})
+    eventually(lambda: topologies.status("flow")["phase"] == "Suspended" and topologies.uids("flow") == {})
     topologies.change("flow", suspend=False)
     eventually(lambda: settled(topologies, "flow"))
 
@@ -265,7 +260,7 @@ def test_an_epoch_that_the_driver_refuses_is_withdrawn_and_reported(topologies: 
     assert topologies.status("flow")["epoch"] == 1
 
 
-@pytest.mark.parametrize("fault", ["500", "gone", "garbage", "old-version"])
+@pytest.mark.parametrize("fault", ["500", "gone", "garbage", "old-version", "endless"])
 def test_a_driver_that_does_not_answer_is_reported_and_its_return_noticed(
     topologies: Topologies, drivers: FakeDrivers, fault: Any
 ):
@@ -278,14 +273,14 @@ def test_a_driver_that_does_not_answer_is_reported_and_its_return_noticed(
 
 def test_status_that_was_lost_comes_back(topologies: Topologies):
     start(topologies, "flow")
-    before, pods = topologies.status("flow"), uids(topologies, "flow")
+    before, pods = topologies.status("flow"), topologies.uids("flow")
     lost = dict.fromkeys(before) | {"phase": "Lost"}
     topologies.patch_status("flow", {"status": lost})
     eventually(lambda: settled(topologies, "flow"))
     after = topologies.status("flow")
     for column in ("phase", "epoch", "executors", "policy", "classes"):
         assert after[column] == before[column]
-    assert uids(topologies, "flow") == pods
+    assert topologies.uids("flow") == pods
 
 
 def test_foreign_deletions_and_changes_are_reverted(topologies: Topologies):
@@ -309,7 +304,7 @@ def test_foreign_deletions_and_changes_are_reverted(topologies: Topologies):
 def test_spark_secret_that_was_deleted_is_made_again_and_all_pods_restart(topologies: Topologies, kubelet: FakeKubelet):
     """It is noticed once a pod waits for it, as a kubelet has it do. Nobody knows the former one but the pods that run."""
     start(topologies, "flow")
-    before = uids(topologies, "flow")
+    before = topologies.uids("flow")
     topologies.core.delete_namespaced_secret("flow-spark", topologies.namespace)
     kubelet.unschedulable = lambda pod: pod["metadata"]["name"] == "flow-small-0"
     try:
@@ -317,7 +312,7 @@ def test_spark_secret_that_was_deleted_is_made_again_and_all_pods_restart(topolo
         eventually(lambda: "flow-spark" in topologies.left_of("flow"), 60)
     finally:
         kubelet.unschedulable = lambda pod: False
-    eventually(lambda: len(uids(topologies, "flow")) == 4 and not set(uids(topologies, "flow").values()) & set(before.values()))
+    eventually(lambda: len(topologies.uids("flow")) == 4 and not set(topologies.uids("flow").values()) & set(before.values()))
     eventually(lambda: settled(topologies, "flow"))
     assert any(reason == "Restarting" and "flow-spark was deleted" in text for _, reason, text in topologies.events("flow"))
 

@@ -45,16 +45,16 @@ def test_a_resize_beyond_the_quota_keeps_the_pods_and_is_made_once_there_is_room
     """Driver 500m, two large 400m, one small 150m: 1450m of 1500m."""
     with an_operator(api_server, (topologies.namespace,), drivers):
         settle_within(topologies, "1500m")
-        before = uids(topologies)
+        before = topologies.uids("flow")
         topologies.change("flow", executors=[{**LARGE, "cpu": "600m"}, SMALL])
         eventually(lambda: topologies.condition("flow", "Degraded") == ("True", "ResizeRefused"))
         assert "exceeded quota: team" in message(topologies, "Degraded")
         assert topologies.condition("flow", "Ready") == ("True", "Running")
-        assert uids(topologies) == before
+        assert topologies.uids("flow") == before
         set_quota(topologies, "3")
         eventually(lambda: settled(topologies, 2), 120)
         eventually(lambda: set(topologies.executor_pods("flow", "large").values()) == {"600m"})
-        assert uids(topologies) == before, "in place, all of them"
+        assert topologies.uids("flow") == before, "in place, all of them"
         assert topologies.condition("flow", "Degraded") == ("False", "AsExpected")
 
 
@@ -63,11 +63,6 @@ def settle_within(topologies: Topologies, cpu: str) -> None:
     set_quota(topologies, cpu)
     topologies.create(manifest("flow", rebalance=QUIET, driver=DRIVER))
     eventually(lambda: settled(topologies, 1), 120)
-
-
-def uids(topologies: Topologies) -> dict[str, str]:
-    pods = topologies.core.list_namespaced_pod(topologies.namespace, label_selector="app.kubernetes.io/instance=flow").items
-    return {pod.metadata.name: pod.metadata.uid for pod in pods}
 
 
 def test_executors_beyond_the_quota_are_reported_with_the_quota(

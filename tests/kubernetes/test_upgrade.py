@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 from kubernetes import client
 from support.fake_driver import FakeDrivers
 from support.kube.apiserver import ApiServer
+from support.kube.fake_kubelet import FakeKubelet
 from support.kube.flow import COUNTS, IMAGE, QUIET, SMALL
 from support.kube.former_release import CRD, unpacked
 from support.kube.running_operator import OperatorProcess, Topologies, install_crd, manifest
@@ -122,6 +123,38 @@ def test_ten_running_topologies_keep_their_pods_when_the_operator_is_upgraded(
 def _reconfiguring(topologies: Topologies, name: str) -> str:
     conditions = topologies.status(name)["conditions"]
     return next(one["message"] for one in conditions if one["type"] == "Reconfiguring")
+
+
+@pytest.fixture
+def next_finds_no_room(kubelet: FakeKubelet) -> Iterator[None]:
+    """Pods with the next image find no node: the first topology of the roll-out is also the last."""
+    kubelet.unschedulable = lambda pod: pod["spec"]["containers"][0]["image"] == NEXT_IMAGE
+    yield
+    kubelet.unschedulable = lambda pod: False
+
+
+def test_roll_out_that_broke_a_topology_ends_there_also_for_the_next_process(
+    running: Topologies,
+    api_server: ApiServer,
+    drivers: FakeDrivers,
+    environment: dict[str, str],
+    tmp_path: Path,
+    next_finds_no_room: None,
+) -> None:
+    environment |= {"STREAMTOPOLOGY_IMAGE": NEXT_IMAGE, "STREAMTOPOLOGY_UPGRADE_SECONDS": "0.2"}
+
+    def upgraded() -> list[str]:
+        return [name for name in NAMES if NEXT_IMAGE in images(running, name)]
+
+    with OperatorProcess(api_server, tmp_path / "first.log", **environment) as first:
+        wait(first, lambda: len(upgraded()) == 1)
+        (broken,) = upgraded()
+        wait(first, lambda: running.condition(broken, "Ready")[1] == "DriverNotScheduled")
+    other = (running.namespace, next(name for name in NAMES if name != broken))
+    asked = drivers.asked[other]
+    with OperatorProcess(api_server, tmp_path / "second.log", **environment) as second:
+        wait(second, lambda: drivers.asked[other] > asked + 20)
+        assert upgraded() == [broken]
 
 
 def test_a_roll_out_takes_one_topology_after_the_other(

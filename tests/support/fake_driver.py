@@ -31,8 +31,9 @@ from streamtopology.routing.table.table import BUCKETS, bucket_of
 from streamtopology.topology import Level, Topology, difference, parse
 from support.kube.cluster import Cluster
 
-Fault = Literal["none", "slow", "500", "gone", "garbage", "old-version", "refuses-epochs", "deaf"]
-"""`slow`: answers too late; `gone`: hangs up; `refuses-epochs`, `deaf`: does not take epochs, saying so or not."""
+Fault = Literal["none", "slow", "500", "gone", "garbage", "old-version", "endless", "refuses-epochs", "deaf"]
+"""`slow`: answers too late; `gone`: hangs up; `endless`: a rate without end; `refuses-epochs`, `deaf`: does not take epochs,
+saying so or not."""
 
 ROWS, KEYS, RATE, FIXED_SECONDS, KEPT = 50_000, 2_000, 100_000.0, 0.05, 64
 Key = tuple[str, str]
@@ -224,6 +225,8 @@ class FakeDrivers:
                 stats = drivers.stats(key, int(parse_qs(asked.query)["since"][0]))
                 if stats is not None and fault == "old-version":
                     stats["version"] = 0
+                if stats is not None and fault == "endless":
+                    stats["rows_per_second"] = float("inf")
                 self._say(200 if stats else 503, json.dumps(stats).encode())
 
             def _say(self, status: int, body: bytes) -> None:

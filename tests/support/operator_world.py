@@ -18,7 +18,7 @@ from streamtopology.contract.phases import Activity
 from streamtopology.contract.stats import Batch, Executor, Reconfiguration, Refusal, Slot, Stats
 from streamtopology.k8s import failpoints, names
 from streamtopology.k8s.decide.answers import Answer, Gain, Judgement, Scaling, Silence
-from streamtopology.k8s.decide.attempts import Attempts, Place, noted
+from streamtopology.k8s.decide.attempts import Aim, Attempts, Place, aim_of, noted
 from streamtopology.k8s.decide.decision import Decision, decide
 from streamtopology.k8s.decide.observation import Observation, manifest_text, read_topology
 from streamtopology.k8s.decide.owned_objects import owned_object
@@ -93,7 +93,7 @@ class World:
     settings: Settings = SETTINGS
     admission: Callable[[Object], None] = lambda body: None
     events: list[tuple[str, str]] = field(default_factory=list)
-    attempts: dict[Place, Attempts] = field(default_factory=dict)
+    attempts: dict[Aim, Attempts] = field(default_factory=dict)
     _versions: Any = field(default_factory=lambda: itertools.count(2))
 
     def change(self, **spec: Any) -> None:
@@ -137,7 +137,7 @@ class World:
                 self.manifest["status"] = copy.deepcopy(refused)
             else:
                 self.take(step)
-            self.attempts[step.place] = noted(self.attempts.get(step.place), step, self.now)
+            self.attempts[aim_of(step)] = noted(self.attempts.get(aim_of(step)), step, self.now)
         if steps is not None:
             self.attempts.clear()
 

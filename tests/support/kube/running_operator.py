@@ -246,6 +246,11 @@ class Topologies:
         alive = [pod for pod in pods if pod.metadata.deletion_timestamp is None]
         return {pod.metadata.name: pod.spec.containers[0].resources.limits["cpu"] for pod in alive}
 
+    def uids(self, name: str) -> dict[str, str]:
+        """Pod -> uid, of all of its pods that stay."""
+        pods = self.core.list_namespaced_pod(self.namespace, label_selector=f"app.kubernetes.io/instance={name}").items
+        return {pod.metadata.name: pod.metadata.uid for pod in pods if pod.metadata.deletion_timestamp is None}
+
     def left_of(self, name: str) -> list[str]:
         """The objects that a topology has left behind."""
         selector = f"app.kubernetes.io/instance={name}"

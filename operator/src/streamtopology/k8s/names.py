@@ -29,6 +29,8 @@ COMPLETED = "streamtopology.dev/completed"
 """Annotation of the driver's Deployment: the generation whose input has come to its end."""
 
 CLASS = "streamtopology.dev/class"
+POD_REVISION = "controller-revision-hash"
+"""Label of a StatefulSet's pods, by its controller: the template that they were made of."""
 INSTANCE = "app.kubernetes.io/instance"
 COMPONENT = "app.kubernetes.io/component"
 MANAGED_BY = "app.kubernetes.io/managed-by"

@@ -5,6 +5,7 @@ Load reports and the routing stay in their wire form, which `streamtopology.rout
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -275,21 +276,21 @@ def read_stats(answer: object, topology: str | None = None) -> Stats:
 
 
 def _stats(wire: Wire) -> Stats:
-    epoch, number, refused = _optional(int, wire["epoch"]), _optional(int, wire["batch"]), wire.get("refused")
+    epoch, number, refused = _optional(_whole, wire["epoch"]), _optional(_whole, wire["batch"]), wire.get("refused")
     last = wire["last_batch"]
     return Stats(
         topology=str(wire["topology"]),
         activity=Activity.of_text(str(wire["phase"])),
         epoch=epoch,
         batch=number,
-        rows_per_second=_optional(float, wire["rows_per_second"]),
+        rows_per_second=_optional(_finite, wire["rows_per_second"]),
         slots=tuple(_slot(index, slot) for index, slot in enumerate(wire["slots"])),
         policies={str(name): str(policy) for name, policy in wire["policies"].items()},
         last_batch=_batch({"number": number, "epoch": epoch, **last}) if last else None,
         generation=_optional(int, wire.get("generation")),
         replicas=_optional(_replicas, wire.get("replicas")),
-        newest_epoch=_optional(int, wire.get("newest_epoch")),
-        bound_rows_per_second=_optional(float, wire.get("bound_rows_per_second")) or None,
+        newest_epoch=_optional(_whole, wire.get("newest_epoch")),
+        bound_rows_per_second=_optional(_finite, wire.get("bound_rows_per_second")) or None,
         checkpoint=_optional(str, wire.get("checkpoint")),
         refused=_refusal(refused) if refused else None,
         routing=wire["routing"],
@@ -332,14 +333,14 @@ def _refusal(wire: Wire) -> Refusal:
 
 def _reconfiguration(wire: Wire) -> Reconfiguration:
     return Reconfiguration(
-        epoch=int(wire["epoch"]),
-        batch=int(wire["batch"]),
+        epoch=_whole(wire["epoch"]),
+        batch=_whole(wire["batch"]),
         operator=str(wire["operator"]),
         # a text, but a driver of the release before passes on what it cannot read: the wire form of a newer operator
         reason=describe(EpochReason.from_wire(str(wire["reason"]))),
-        keys_moved=int(wire["keys_moved"]),
-        bytes_moved=int(wire["bytes_moved"]),
-        published_to_active_seconds=float(wire["published_to_active_seconds"]),
+        keys_moved=_whole(wire["keys_moved"]),
+        bytes_moved=_whole(wire["bytes_moved"]),
+        published_to_active_seconds=_finite(wire["published_to_active_seconds"]),
         plan_seconds=float(wire.get("plan_seconds", 0.0)),
         predicted_gain=float(wire.get("predicted_gain", 0.0)),
         batches=int(wire.get("batches", 1)),
@@ -351,12 +352,12 @@ def _batch(wire: Wire) -> Batch:
     return Batch(
         reports=tuple(wire["reports"]),
         source_reports=tuple(wire["source_reports"]),
-        number=int(wire["number"]),
-        epoch=int(wire["epoch"]),
-        rows=int(wire["rows"]),
-        seconds=float(wire["seconds"]),
-        committed_at=float(wire["committed_at"]),
-        imbalance={str(operator): _optional(float, value) for operator, value in wire["imbalance"].items()},
+        number=_whole(wire["number"]),
+        epoch=_whole(wire["epoch"]),
+        rows=_whole(wire["rows"]),
+        seconds=_finite(wire["seconds"]),
+        committed_at=_finite(wire["committed_at"]),
+        imbalance={str(operator): _optional(_finite, value) for operator, value in wire["imbalance"].items()},
         attempt=int(wire.get("attempt", 1)),
         moving=bool(wire.get("moving", False)),
         capacities=tuple(
@@ -389,6 +390,22 @@ def _batch_to_wire(batch: Batch) -> dict[str, Any]:
 def _with_class(value: Slot | Executor) -> dict[str, Any]:
     """All fields; `class` is a word of Python's, but not of JSON's."""
     return {("class" if name == "class_name" else name): given for name, given in vars(value).items()}
+
+
+def _finite(value: Any) -> float:
+    """A number that JSON, and the status of a topology, can hold."""
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"{number} is no finite number")
+    return number
+
+
+def _whole(value: Any) -> int:
+    """A number that 64 bits hold, as those of a status."""
+    number = int(value)
+    if not -(2**63) <= number < 2**63:
+        raise ValueError("a number has more than 64 bits")
+    return number
 
 
 def _optional(kind: Callable[[Any], Any], value: object) -> Any:

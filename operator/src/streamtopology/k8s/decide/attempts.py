@@ -14,6 +14,9 @@ from streamtopology.k8s.decide.steps import Finalizer, Step
 Place = tuple[str, str]
 """Kind and name of an object."""
 
+Aim = tuple[str, str, str]
+"""Kind of a step, and the place of its object: what is applied and then patched is limited in both."""
+
 FIRST_DELAY = 0.5
 LONGEST_DELAY = 60.0
 """Seconds until a step is repeated: doubled from the first to the longest."""
@@ -45,7 +48,11 @@ class Attempts:
         return self.last + min(FIRST_DELAY * 2 ** (self.count - 1), LONGEST_DELAY)
 
 
-Known = Mapping[Place, Attempts]
+Known = Mapping[Aim, Attempts]
+
+
+def aim_of(step: Step) -> Aim:
+    return type(step).__name__, *step.place
 
 
 @dataclass(frozen=True)
@@ -57,7 +64,7 @@ class Refusal:
 
 
 def noted(known: Attempts | None, step: Step, now: float, refusal: Refusal | None = None) -> Attempts:
-    """The attempts at an object after one more."""
+    """The attempts of a kind at an object after one more."""
     same = known if known is not None and known.step == step.content else Attempts(step.content, 0, now)
     if refusal is None:
         return Attempts(step.content, same.count + 1, now)
@@ -65,9 +72,9 @@ def noted(known: Attempts | None, step: Step, now: float, refusal: Refusal | Non
     return Attempts(step.content, same.count + 1, now, refusal.problem if refused >= refusal.tries else None, refused)
 
 
-def kept(known: Known, now: float) -> dict[Place, Attempts]:
+def kept(known: Known, now: float) -> dict[Aim, Attempts]:
     """Without the attempts that are forgotten."""
-    return {place: before for place, before in known.items() if now - before.last < FORGOTTEN_SECONDS}
+    return {aim: before for aim, before in known.items() if now - before.last < FORGOTTEN_SECONDS}
 
 
 def allowed(steps: Iterable[Step], known: Known, now: float) -> tuple[tuple[Step, ...], float | None]:
@@ -102,5 +109,5 @@ def trouble(steps: Iterable[Step], known: Known) -> tuple[str, str] | None:
 
 
 def _same(step: Step, known: Known) -> Attempts | None:
-    before = known.get(step.place)
+    before = known.get(aim_of(step))
     return before if before is not None and before.step == step.content else None

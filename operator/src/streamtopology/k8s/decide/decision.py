@@ -20,12 +20,13 @@ from streamtopology.k8s.decide.conditions import is_completed
 from streamtopology.k8s.decide.events import events_of
 from streamtopology.k8s.decide.observation import Observation
 from streamtopology.k8s.decide.own_fields import Differences, differences
-from streamtopology.k8s.decide.resizing import outdated, replacements, resizes
+from streamtopology.k8s.decide.resizing import mutated, outdated, replacements, resizes
 from streamtopology.k8s.decide.revisions import (
     Revision,
     adjustment,
     is_outdated,
     kept,
+    newest_revisions,
     pod_contents,
     revision_of,
     running_image,
@@ -100,7 +101,8 @@ def _run(seen: Observation, read: Topology, image: str, settings: Settings) -> D
     patience = Patience(waited(seen.transition, target, seen.now), settings.drain_seconds)
     stateful_sets = _stateful_sets(seen, topology, revision, user, patience)
     driver_set = _driver(seen, topology, revision, user, rollout)
-    replaced = outdated(seen, topology, pod_contents(seen, revision, stateful_sets))
+    contents, newest = pod_contents(seen, revision, stateful_sets), newest_revisions(seen, stateful_sets)
+    replaced = outdated(seen, topology, contents, newest)
     lasting, workloads = _lasting_objects(seen, topology, settings), [*stateful_sets.values(), driver_set]
     secret, lost = spark_secret.missing_secret(seen), lost_nodes.removals(seen, settings.node_loss_seconds)
     applied = _workloads(seen, revision, workloads)
@@ -129,7 +131,7 @@ def _run(seen: Observation, read: Topology, image: str, settings: Settings) -> D
         outdated=len(replaced),
         waits=waits,
         problem=trouble(steps, seen.attempts) or rollout.problem,
-        mutated=_mutated(seen, [*lasting, *workloads]),
+        mutated=(*_mutated(seen, [*lasting, *workloads]), *mutated(seen, topology, contents, newest)),
     )
     events = dict.fromkeys(
         (*rollout.events, *spark_secret.events(secret), *lost_nodes.events(lost), *events_of(seen, reported))

@@ -13,7 +13,7 @@ from streamtopology.contract.pods import driver_name, routing_map_name
 from streamtopology.contract.stats import Stats
 from streamtopology.k8s import names
 from streamtopology.k8s.decide.answers import Answer, Reading, Silence
-from streamtopology.k8s.decide.attempts import Attempts, Known, Place
+from streamtopology.k8s.decide.attempts import Aim, Attempts, Known, Place
 from streamtopology.k8s.decide.owned_objects import Job, OwnedObject, Pod, RoutingMap, Workload
 from streamtopology.k8s.decide.transition import Transition, recorded
 from streamtopology.k8s.resources.objects import Owner
@@ -58,7 +58,7 @@ class Observation:
     objects: Mapping[tuple[str, str], OwnedObject]
     answer: Answer | None
     now: float
-    attempts: Known = field(default_factory=dict[Place, Attempts])
+    attempts: Known = field(default_factory=dict[Aim, Attempts])
     not_created: Mapping[Place, str] = field(default_factory=dict[Place, str])
     reached: bool = False
 

@@ -46,7 +46,7 @@ class Workload(OwnedObject):
     `failure`: why the pods of a Deployment cannot be made. `restart_generation`: the driver's, None where its template has
     none. `completed`: the generation whose input has come to its end. `pod_content`: of its template; `pod_settings`: the
     digest that a StatefulSet has of the manifest's, "" if it was made by an operator that noted none. `image`: as we wrote
-    it; `resources`: of our own container.
+    it; `resources`: of our own container. `revision`: a StatefulSet's name for its present template, "" until it has seen it.
     """
 
     replicas: int = 0
@@ -57,6 +57,7 @@ class Workload(OwnedObject):
     pod_settings: str = ""
     image: str = ""
     resources: Resources = (0.0, 0)
+    revision: str = ""
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ class Pod(OwnedObject):
     """A pod of the driver, an executor or a migration. `waiting`: the kubelet's reason and message for why it does not run.
 
     `since`: its creation, or its end if it is being deleted, in seconds since 1970. `node_lost`: it is being deleted because
-    its node is gone or unfit.
+    its node is gone or unfit. `revision`: the StatefulSet's name for the template that it was made of.
     """
 
     component: str = ""
@@ -100,6 +101,7 @@ class Pod(OwnedObject):
     node_lost: bool = False
     resources: Resources = (0.0, 0)
     pod_content: str = ""
+    revision: str = ""
     unschedulable: str = ""
     waiting: tuple[str, str] | None = None
     ended: Ended | None = None
@@ -149,6 +151,7 @@ def owned_object(body: Mapping[str, Any]) -> OwnedObject:
                 pod_settings=annotations.get(names.POD_SETTINGS, ""),
                 image=annotations.get(names.IMAGE) or container.get("image", ""),
                 resources=_resources(container),
+                revision=_present_revision(body),
             )
         case "ConfigMap":
             return RoutingMap(**common, **vars(Outline.from_data(body.get("data") or {})))
@@ -163,6 +166,12 @@ def owned_object(body: Mapping[str, Any]) -> OwnedObject:
 def _failure(status: Mapping[str, Any]) -> str:
     found = (one for one in status.get("conditions") or () if one["type"] == "ReplicaFailure" and one["status"] == "True")
     return next((one.get("message", "") for one in found), "")
+
+
+def _present_revision(body: Mapping[str, Any]) -> str:
+    status = body.get("status") or {}
+    is_seen = status.get("observedGeneration") == body["metadata"].get("generation")
+    return status.get("updateRevision", "") if is_seen else ""
 
 
 def resources_of(pod: Mapping[str, Any]) -> Resources:
@@ -207,6 +216,7 @@ def _pod(common: Mapping[str, Any], body: Mapping[str, Any]) -> Pod:
         node_lost=_is_evicted(conditions.get("DisruptionTarget", {})),
         resources=_resources(container),
         pod_content=(metadata.get("annotations") or {}).get(names.POD_CONTENT, ""),
+        revision=labels.get(names.POD_REVISION, ""),
         unschedulable=scheduled.get("message", "") if scheduled.get("status") == "False" else "",
         waiting=(waiting.get("reason", ""), waiting.get("message", "")) if waiting else None,
         ended=Ended(ended["exitCode"], ended.get("reason", ""), ended.get("message", "").strip()) if ended else None,

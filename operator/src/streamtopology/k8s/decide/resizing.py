@@ -41,21 +41,48 @@ def resizes(seen: Observation, topology: Topology) -> list[Step]:
     ]
 
 
-def outdated(seen: Observation, topology: Topology, contents: Mapping[str, str]) -> list[tuple[Pod, str]]:
+def outdated(
+    seen: Observation, topology: Topology, contents: Mapping[str, str], newest: Mapping[str, str]
+) -> list[tuple[Pod, str]]:
     """Pods that differ from their StatefulSet in a way that only replacing them repairs, each with the reason.
 
-    `contents`: class -> the digest that its pods should have of their template.
+    `contents`: class -> the digest that its pods should have of their template; `newest`: class -> that template's revision.
     """
     found: list[tuple[Pod, str]] = []
     for executor in topology.executors:
         content = contents[executor.name]
         refused = refusal(seen, executor)
         for pod in _lasting(seen, executor):
+            if _is_newest(pod, newest):
+                continue
             if pod.pod_content != content:
                 found.append((pod, "its template has changed"))
             elif pod.resources != target(executor) and refused:
                 found.append((pod, f"it cannot be resized in place ({refused})"))
     return found
+
+
+def mutated(seen: Observation, topology: Topology, contents: Mapping[str, str], newest: Mapping[str, str]) -> tuple[str, ...]:
+    """A sentence for each pod that differs from the template that it has just been made of: admission changes such pods.
+
+    Another one in its place would be changed as well, so it is left as it is.
+    """
+    found: list[str] = []
+    for executor in topology.executors:
+        refused = refusal(seen, executor)
+        for pod in _lasting(seen, executor):
+            if not _is_newest(pod, newest):
+                continue
+            if pod.pod_content != contents[executor.name]:
+                found.append(f"Pod {pod.name}: the annotation {names.POD_CONTENT} is another")
+            elif pod.resources != target(executor) and refused:
+                found.append(f"Pod {pod.name}: {written(target(executor))} became {written(pod.resources)}")
+    return tuple(found)
+
+
+def _is_newest(pod: Pod, newest: Mapping[str, str]) -> bool:
+    """True if the pod was made of the template that its class is to have."""
+    return bool(pod.revision) and pod.revision == newest.get(pod.class_name)
 
 
 def _lasting(seen: Observation, executor: ExecutorClass) -> list[Pod]:

@@ -94,6 +94,16 @@ def pod_contents(seen: Observation, revision: Revision, stateful_sets: Mapping[s
     }
 
 
+def newest_revisions(seen: Observation, stateful_sets: Mapping[str, Object]) -> dict[str, str]:
+    """Class -> the revision of its StatefulSet, of those that are written as they are to be."""
+    known = {name: seen.stateful_set(name) for name in stateful_sets}
+    return {
+        name: each.revision
+        for name, each in known.items()
+        if each is not None and each.content == stateful_sets[name]["metadata"]["annotations"][names.CONTENT]
+    }
+
+
 def _pod_content(wanted: Object) -> str:
     return wanted["spec"]["template"]["metadata"]["annotations"][names.POD_CONTENT]
 

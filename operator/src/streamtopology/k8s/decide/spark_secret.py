@@ -5,6 +5,7 @@ from __future__ import annotations
 from streamtopology.contract.conditions import ReconfiguringReason
 from streamtopology.k8s import names
 from streamtopology.k8s.decide.observation import Observation
+from streamtopology.k8s.decide.owned_objects import Pod
 from streamtopology.k8s.decide.steps import Delete, Event, MakeSecret
 
 
@@ -13,9 +14,14 @@ def missing_secret(seen: Observation) -> list[MakeSecret]:
     name = names.spark_secret(seen.owner.name)
     if (names.SECRET.kind, name) in seen.objects:
         return []
-    pods = (*seen.pods("driver"), *seen.pods("executor"))
     why = "it knows a secret that is gone"
-    return [MakeSecret(name, tuple(Delete(names.POD, pod.name, pod.uid, why) for pod in pods if not pod.deleting))]
+    return [MakeSecret(name, tuple(Delete(names.POD, pod.name, pod.uid, why) for pod in _own_pods(seen) if not pod.deleting))]
+
+
+def _own_pods(seen: Observation) -> list[Pod]:
+    """The pods of the topology's workloads: a topology that begins has none of its own."""
+    drivers = seen.pods("driver") if seen.driver is not None else ()
+    return [*drivers, *(pod for pod in seen.pods("executor") if seen.stateful_set(pod.class_name) is not None)]
 
 
 def events(made: list[MakeSecret]) -> list[Event]:

@@ -16,7 +16,7 @@ from streamtopology.contract.stats import Batch
 from streamtopology.k8s import failpoints, names
 from streamtopology.k8s.decide import events, status
 from streamtopology.k8s.decide.answers import Reading
-from streamtopology.k8s.decide.attempts import Attempts, Place, Refusal, kept, noted
+from streamtopology.k8s.decide.attempts import Aim, Attempts, Refusal, aim_of, kept, noted
 from streamtopology.k8s.decide.decision import Decision, decide
 from streamtopology.k8s.decide.observation import Observation, manifest_text, read_topology
 from streamtopology.k8s.decide.owned_objects import OwnedObject, Pod, RoutingMap
@@ -76,7 +76,7 @@ class Reconciler:
         metrics.outdated_topologies.set_function(lambda: len(self._roll_out))
         self._clock = clock
         self._manifests: dict[Key, Object] = {}
-        self._attempts: dict[Key, dict[Place, Attempts]] = {}
+        self._attempts: dict[Key, dict[Aim, Attempts]] = {}
         self._written_at: dict[Key, float] = {}
         self._secret_asked: dict[Key, float] = {}
         self._event_limit = EventLimit()
@@ -266,7 +266,7 @@ class Reconciler:
             else:
                 if changed is not None:
                     self._took(key, changed)
-            attempts[step.place] = noted(attempts.get(step.place), step, self._clock(), problem)
+            attempts[aim_of(step)] = noted(attempts.get(aim_of(step)), step, self._clock(), problem)
             if problem is not None and (isinstance(step, Finalizer) or _is_busy(refused)):
                 break
         if resizes and (manifest := self._manifests.get(key)) is not None:

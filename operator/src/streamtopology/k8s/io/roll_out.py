@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from streamtopology.contract.conditions import ConditionType
+from streamtopology.contract.conditions import ConditionType, ReconfiguringReason
 from streamtopology.k8s.decide.decision import Decision
 from streamtopology.k8s.io.queue import Key
 
@@ -16,8 +16,8 @@ log = logging.getLogger(__name__)
 class RollOut:
     """Gives each outdated topology its turn. `reach` is called with the one whose turn begins.
 
-    A turn lasts until the topology has settled, so the first one that this version's pods break is also the last. Those that
-    are not ready come after all others: they may never settle.
+    A turn lasts until the topology has settled, so the first one that this version's pods break is also the last, also where
+    the operator restarts: status has the turn. Those that are not ready come after all others: they may never settle.
     """
 
     def __init__(self, seconds: float, reach: Callable[[Key], None]) -> None:
@@ -36,7 +36,10 @@ class RollOut:
 
     def saw(self, key: Key, decision: Decision) -> None:
         """Take in the newest decision on a topology."""
-        changes = "intent" in decision.status
+        change = decision.status.get("intent")
+        changes = change is not None
+        if self._turn is None and change is not None and change["action"] == ReconfiguringReason.UPGRADING:
+            self._turn = key
         ready = any(
             one["type"] == ConditionType.READY and one["status"] == "True" for one in decision.status.get("conditions") or ()
         )
