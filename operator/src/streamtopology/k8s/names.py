@@ -15,6 +15,8 @@ MANAGER = "streamtopology-operator"
 
 FINALIZER = "streamtopology.dev/drain"
 PAUSE = "streamtopology.dev/pause"
+SERVED_BY = "streamtopology.dev/served-by"
+"""Annotation of a topology: the release of the operator that serves it, by its namespace."""
 RESTART_GENERATION = "streamtopology.dev/restart-generation"
 CONTENT = "streamtopology.dev/content"
 """Annotation of every owned object: the digest of its applied content. Equal digests mean nothing to do."""
