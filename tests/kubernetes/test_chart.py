@@ -123,6 +123,30 @@ def test_a_wrong_value_is_refused_by_its_name(wrong: str, output: str):
         render("--set", wrong)
 
 
+def paths(values: Manifest, above: str = "") -> Iterator[str]:
+    for name, value in values.items():
+        yield f"{above}{name}"
+        if isinstance(value, dict):
+            yield from paths(value, f"{above}{name}.")
+
+
+ODD = ("null", "{}", "{a,b}", "-1", "true", "a b", "Ä", "")
+
+
+@pytest.mark.parametrize("path", list(paths(yaml.safe_load((CHART / "values.yaml").read_text()))))
+def test_odd_value_is_taken_or_refused_by_its_name(path: str):
+    """Refused by the schema: the templates of Helm would name a line of theirs, or the API server an object."""
+    for odd in ODD:
+        try:
+            made = rendered("--skip-tests", *MONITORED, "--set", f"{path}={odd}")
+        except ProcessFailed as refused:
+            answer = str(refused).partition("ended with")[2]
+            assert "values don't meet the specifications of the schema" in answer, f"{path}={odd}"
+            assert path.rpartition(".")[2] in answer
+        else:
+            assert all(one["metadata"]["name"] for one in made)
+
+
 @pytest.fixture
 def another_release(api_server: ApiServer, namespace: str, request: pytest.FixtureRequest) -> Iterator[str]:
     """The namespace of a release that watches the namespaces of the parameter."""
