@@ -167,9 +167,9 @@ def test_events_of_a_topology_that_is_gone_do_not_touch_its_namesake():
         reconciler.saw(of("second", 9))
         reconciler.saw(of("uid-1", 7))
         reconciler.lost(of("uid-1", 8))
-        assert reconciler.known() == (FLOW,)
+        assert reconciler.known() == {FLOW: 9}
         reconciler.lost(of("second", 10))
-        assert reconciler.known() == ()
+        assert reconciler.known() == {}
 
     play(OneTopology(of("uid-1", 1)), story)
 
@@ -201,7 +201,7 @@ def test_unnoticed_deletion_is_detected_when_status_cannot_be_written():
     async def story(reconciler: Reconciler, queue: Queue, scraper: Scraper) -> None:
         api.meanwhile = gone
         await look(reconciler, queue)
-        assert reconciler.known() == ()
+        assert reconciler.known() == {}
         await look(reconciler, queue)
         assert len(queue) == 0
 

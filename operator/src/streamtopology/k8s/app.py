@@ -19,6 +19,7 @@ from streamtopology.k8s.io.api import Api, always
 from streamtopology.k8s.io.apply import Applier
 from streamtopology.k8s.io.cache import Cache
 from streamtopology.k8s.io.health import Health
+from streamtopology.k8s.io.hearing import Hearing
 from streamtopology.k8s.io.metrics import Metrics
 from streamtopology.k8s.io.not_created import NotCreated
 from streamtopology.k8s.io.ownership import Ownership
@@ -99,7 +100,8 @@ async def operate(
         ]
         others.append(asyncio.create_task(_reconcile(reconciler, cache, namespaces, health), name="reconciler"))
         try:
-            await _until_first(_kopf(reconciler, access, settings), others)
+            hearing = Hearing(api, reconciler, namespaces, health, lambda: _kopf(reconciler, access, settings))
+            await _until_first(hearing.run(), others)
         finally:
             scraper.close()
             for task in others:

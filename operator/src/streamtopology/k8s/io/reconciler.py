@@ -126,8 +126,12 @@ class Reconciler:
         self._write_limit.forget(key)
         self._cache.forget(key, names.SECRET)
 
-    def known(self) -> tuple[Key, ...]:
-        return tuple(self._manifests)
+    def known(self) -> Mapping[Key, int]:
+        """The version of each topology."""
+        return {key: _version(body) for key, body in self._manifests.items()}
+
+    def manifest(self, key: Key) -> Object | None:
+        return self._manifests.get(key)
 
     def manifests(self) -> Iterable[Object]:
         """All topologies that are known, with their status."""
