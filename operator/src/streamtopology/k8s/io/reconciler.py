@@ -18,6 +18,7 @@ from streamtopology.k8s.decide.attempts import Attempts, Place, Refusal, kept, n
 from streamtopology.k8s.decide.decision import Decision, decide
 from streamtopology.k8s.decide.observation import Observation, manifest_text, read_topology
 from streamtopology.k8s.decide.owned_objects import OwnedObject, RoutingMap
+from streamtopology.k8s.decide.rivals import rival_of
 from streamtopology.k8s.decide.steps import Event, Finalizer, Step
 from streamtopology.k8s.io.api import ApiAway, ApiError, Object
 from streamtopology.k8s.io.apply import Applier, NameTakenError, ResizeRefusedError, refused_in
@@ -254,7 +255,15 @@ class Reconciler:
             self._attempts.get(key, {}),
             self._not_created.reasons(key),
             self._roll_out.has_reached(key),
+            self._rival(key, manifest),
         )
+
+    def _rival(self, key: Key, manifest: Object) -> str:
+        def has(topology: Object, stateful_set: str) -> bool:
+            objects = _owned_by(topology["metadata"]["uid"], self._cache.of(key_of(topology)))
+            return (names.STATEFUL_SET.kind, stateful_set) in objects
+
+        return rival_of(manifest, lambda name: self._manifests.get(Key(key.namespace, name)), has)
 
     def _readings(self, key: Key, texts: set[str]) -> Mapping[str, Reading]:
         """The topologies in these manifests of one topology. Each is parsed once for as long as it is one of them."""
