@@ -23,6 +23,8 @@ CONTENT = "streamtopology.dev/content"
 POD_CONTENT = "streamtopology.dev/pod-content"
 """Annotation of pods: the digest of their template without its resources, which change in place."""
 
+RESTARTED_AT = "kubectl.kubernetes.io/restartedAt"
+"""Annotation that `kubectl rollout restart` gives a pod template."""
 POD_SETTINGS = "streamtopology.dev/pod-settings"
 """Annotation of StatefulSets: the digest of the manifest's pod settings that the template was made of."""
 IMAGE = "streamtopology.dev/image"

@@ -43,7 +43,7 @@ class Workload(OwnedObject):
     `failure`: why the pods of a Deployment cannot be made. `restart_generation`: the driver's, None where its template has
     none. `completed`: the generation whose input has come to its end. `pod_content`: of its template; `pod_settings`: the
     digest that a StatefulSet has of the manifest's, "" if it was made by an operator that noted none. `image`: as we wrote
-    it; `resources`: of our own container.
+    it; `resources`: of our own container; `restarted_at`: of the last `kubectl rollout restart`.
     """
 
     replicas: int = 0
@@ -54,6 +54,7 @@ class Workload(OwnedObject):
     pod_settings: str = ""
     image: str = ""
     resources: Resources = (0.0, 0)
+    restarted_at: str = ""
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,7 @@ class Pod(OwnedObject):
     node_lost: bool = False
     resources: Resources = (0.0, 0)
     pod_content: str = ""
+    restarted_at: str = ""
     unschedulable: str = ""
     waiting: tuple[str, str] | None = None
     ended: Ended | None = None
@@ -142,6 +144,7 @@ def owned_object(body: Mapping[str, Any]) -> OwnedObject:
                 pod_settings=annotations.get(names.POD_SETTINGS, ""),
                 image=annotations.get(names.IMAGE) or container.get("image", ""),
                 resources=_resources(container),
+                restarted_at=noted.get(names.RESTARTED_AT, ""),
             )
         case "ConfigMap":
             return RoutingMap(**common, **vars(Outline.from_data(body.get("data") or {})))
@@ -200,6 +203,7 @@ def _pod(common: Mapping[str, Any], body: Mapping[str, Any]) -> Pod:
         node_lost=_is_evicted(conditions.get("DisruptionTarget", {})),
         resources=_resources(container),
         pod_content=(metadata.get("annotations") or {}).get(names.POD_CONTENT, ""),
+        restarted_at=(metadata.get("annotations") or {}).get(names.RESTARTED_AT, ""),
         unschedulable=scheduled.get("message", "") if scheduled.get("status") == "False" else "",
         waiting=(waiting.get("reason", ""), waiting.get("message", "")) if waiting else None,
         ended=Ended(ended["exitCode"], ended.get("reason", ""), ended.get("message", "").strip()) if ended else None,
