@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamtopology.k8s.decide.attempts import Refusal, allowed, noted, trouble
+from streamtopology.k8s.decide.attempts import Refusal, aim_of, allowed, noted, trouble
 from streamtopology.k8s.decide.steps import Finalizer, MakeSecret
 
 SECRET, FINALIZER = MakeSecret("flow-spark"), Finalizer(present=True)
@@ -14,15 +14,15 @@ def test_refusal_that_may_pass_is_reported_from_its_third_time_on():
     reported = []
     for time in range(4):
         known = noted(known, SECRET, float(time), Refusal(REFUSED, 3))
-        reported.append(trouble([SECRET], {SECRET.place: known}))
+        reported.append(trouble([SECRET], {aim_of(SECRET): known}))
     assert reported == [None, None, REFUSED, REFUSED]
-    contested = trouble([SECRET], {SECRET.place: noted(known, SECRET, 5.0)})
+    contested = trouble([SECRET], {aim_of(SECRET): noted(known, SECRET, 5.0)})
     assert contested is not None
     assert contested[0] == "Contested", "it went well, and is wanted once more"
 
 
 def test_finalizer_has_its_pauses_and_nothing_is_made_before_it():
-    known = {FINALIZER.place: noted(None, FINALIZER, 100.0)}
+    known = {aim_of(FINALIZER): noted(None, FINALIZER, 100.0)}
     assert allowed([FINALIZER, SECRET], known, 100.25) == ((), 0.25)
     assert allowed([FINALIZER, SECRET], known, 100.5) == ((FINALIZER, SECRET), None)
     assert allowed([SECRET, FINALIZER], known, 100.25) == ((SECRET,), 0.25)

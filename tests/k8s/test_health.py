@@ -7,7 +7,7 @@ import socket
 
 import aiohttp
 
-from streamtopology.k8s.io.health import STUCK_SECONDS, Health
+from streamtopology.k8s.io.health import HEARD_SECONDS, STUCK_SECONDS, Health
 from streamtopology.k8s.io.metrics import Metrics
 from streamtopology.k8s.io.page_app import Listed
 from streamtopology.k8s.io.queue import Key, Queue
@@ -32,6 +32,17 @@ def test_a_replica_is_ready_standing_by_and_once_a_namespace_is_listed() -> None
     assert health.waits_for == "the lists of owned objects in one, two"
     health.listed("two")
     assert health.waits_for is None, "a namespace that cannot be listed keeps nobody from the others"
+
+
+def test_a_replica_is_not_ready_while_topologies_cannot_be_listed() -> None:
+    clock = Clock()
+    health = Health(clock=clock)
+    health.started(Queue(clock), (None,))
+    health.listed(None)
+    clock.now += HEARD_SECONDS + 1
+    assert health.waits_for == "StreamTopologies, which could not be listed for a minute"
+    health.heard()
+    assert health.waits_for is None
 
 
 def test_workers_that_hang_are_a_problem_and_an_empty_queue_is_none() -> None:

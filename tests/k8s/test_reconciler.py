@@ -20,6 +20,7 @@ from streamtopology.k8s.io.apply import Applier
 from streamtopology.k8s.io.cache import Cache
 from streamtopology.k8s.io.metrics import Metrics
 from streamtopology.k8s.io.not_created import NotCreated
+from streamtopology.k8s.io.ownership import Ownership
 from streamtopology.k8s.io.queue import Key, Queue
 from streamtopology.k8s.io.reconciler import Reconciler
 from streamtopology.k8s.io.scrape import Scraper
@@ -28,6 +29,7 @@ from streamtopology.topology import Rebalance
 
 FLOW = Key("space", "flow")
 UNREADABLE = manifest(operators=[])
+UNREADABLE["metadata"]["annotations"] = {names.SERVED_BY: SETTINGS.namespace}
 """Nothing is made of it: all that is written is its status."""
 
 Change = Callable[[Object], None]
@@ -71,7 +73,7 @@ def deletion(topology: Object) -> None:
 
 
 def pause(topology: Object) -> None:
-    topology["metadata"]["annotations"] = {names.PAUSE: "true"}
+    topology["metadata"]["annotations"] |= {names.PAUSE: "true"}
 
 
 class WithoutEvents(OneTopology):
@@ -111,8 +113,9 @@ def play(api: OneTopology, story: Story, begun: bool = True, metrics: Metrics | 
             planner: Any = SlowPlanner()
             scraper = Scraper(session, planner, queue.add, lambda: 0.0)
             reconciler = Reconciler(
-                Applier(api, cache), cache, NotCreated(api, lambda: 0.0), scraper, queue, SETTINGS, measured, lambda: 0.0
-            )
+                Applier(api, cache), cache, NotCreated(api, lambda: 0.0), Ownership(api, SETTINGS, lambda: 0.0), scraper,
+                queue, SETTINGS, measured, lambda: 0.0,
+            )  # fmt: skip
             if begun:
                 reconciler.begin(None)
             reconciler.saw(copy.deepcopy(api.topology))
@@ -164,9 +167,9 @@ def test_events_of_a_topology_that_is_gone_do_not_touch_its_namesake():
         reconciler.saw(of("second", 9))
         reconciler.saw(of("uid-1", 7))
         reconciler.lost(of("uid-1", 8))
-        assert reconciler.known() == (FLOW,)
+        assert reconciler.known() == {FLOW: 9}
         reconciler.lost(of("second", 10))
-        assert reconciler.known() == ()
+        assert reconciler.known() == {}
 
     play(OneTopology(of("uid-1", 1)), story)
 
@@ -198,7 +201,7 @@ def test_unnoticed_deletion_is_detected_when_status_cannot_be_written():
     async def story(reconciler: Reconciler, queue: Queue, scraper: Scraper) -> None:
         api.meanwhile = gone
         await look(reconciler, queue)
-        assert reconciler.known() == ()
+        assert reconciler.known() == {}
         await look(reconciler, queue)
         assert len(queue) == 0
 

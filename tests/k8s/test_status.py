@@ -16,7 +16,7 @@ from streamtopology.contract.stats import Batch, Reconfiguration
 from streamtopology.k8s.decide import events, status
 from streamtopology.k8s.decide.answers import Gain, Judgement
 from streamtopology.k8s.io.apply import merge_patch
-from streamtopology.k8s.io.reconciler import tuples_stalled
+from streamtopology.k8s.io.metrics import tuples_stalled
 
 unhurried = settings(suppress_health_check=[HealthCheck.too_slow])  # the first draw waits for a busy machine
 leaves = st.integers(0, 2) | st.sampled_from(["", "text", [1], [2]])

@@ -123,6 +123,60 @@ def test_a_wrong_value_is_refused_by_its_name(wrong: str, output: str):
         render("--set", wrong)
 
 
+def paths(values: Manifest, above: str = "") -> Iterator[str]:
+    for name, value in values.items():
+        yield f"{above}{name}"
+        if isinstance(value, dict):
+            yield from paths(value, f"{above}{name}.")
+
+
+ODD = ("null", "{}", "{a,b}", "-1", "true", "a b", "Ä", "")
+
+
+@pytest.mark.parametrize("path", list(paths(yaml.safe_load((CHART / "values.yaml").read_text()))))
+def test_odd_value_is_taken_or_refused_by_its_name(path: str):
+    """Refused by the schema: the templates of Helm would name a line of theirs, or the API server an object."""
+    for odd in ODD:
+        try:
+            made = rendered("--skip-tests", *MONITORED, "--set", f"{path}={odd}")
+        except ProcessFailed as refused:
+            answer = str(refused).partition("ended with")[2]
+            assert "values don't meet the specifications of the schema" in answer, f"{path}={odd}"
+            assert path.rpartition(".")[2] in answer
+        else:
+            assert all(one["metadata"]["name"] for one in made)
+
+
+@pytest.fixture
+def another_release(api_server: ApiServer, namespace: str, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The namespace of a release that watches the namespaces of the parameter."""
+    (other,) = [one for one in render(namespace=namespace) if one["kind"] == "Deployment"]
+    environment = other["spec"]["template"]["spec"]["containers"][0]["env"]
+    next(one for one in environment if one["name"] == "STREAMTOPOLOGY_WATCH_NAMESPACES")["value"] = request.param
+    api_server.kubectl("apply", "-f", "-", stdin=yaml.dump(other))
+    yield namespace
+    api_server.kubectl("delete", "-f", "-", stdin=yaml.dump(other))
+
+
+@pytest.mark.parametrize(
+    ("another_release", "ours", "shared"),
+    [("", "", True), ("one,two", "", True), ("", "{one}", True), ("one,two", "{two,three}", True), ("one", "{two}", False)],
+    indirect=["another_release"],
+)
+def test_release_is_refused_where_another_one_serves_its_namespaces(
+    api_server: ApiServer, another_release: str, ours: str, shared: bool
+):
+    seen = ["--skip-tests", "--kubeconfig", str(api_server.kubeconfig), "--dry-run=server"]
+    if ours:
+        seen += ["--set", f"watchNamespaces={ours}"]
+    assert rendered(*seen, namespace=another_release), "the same release is upgraded"
+    if not shared:
+        assert rendered(*seen)
+        return
+    with pytest.raises(ProcessFailed, match=f"the operator in namespace {another_release} serves"):
+        rendered(*seen)
+
+
 def test_page_is_off_by_default_and_has_a_port_and_a_service_if_asked_for():
     assert all(made["kind"] != "Service" for made in rendered("--skip-tests"))
     asked = rendered("--skip-tests", "--set", "page.enabled=true", "--set", "page.hosts={a.example}")

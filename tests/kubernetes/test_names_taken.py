@@ -8,7 +8,7 @@ import pytest
 from kubernetes import client
 from support.fake_driver import FakeDrivers
 from support.kube.apiserver import ApiServer
-from support.kube.flow import QUIET, an_operator, settled
+from support.kube.flow import QUIET, SMALL, an_operator, settled
 from support.kube.running_operator import Topologies, manifest
 from support.waiting import eventually
 
@@ -80,3 +80,23 @@ def test_an_object_of_somebody_else_is_named_and_never_touched(
         theirs.delete()
         eventually(lambda: settled(topologies, 1), 120)
         assert topologies.condition("flow", "Degraded") == ("False", "AsExpected")
+
+
+def test_topology_whose_objects_would_be_those_of_another_makes_none(
+    topologies: Topologies, api_server: ApiServer, drivers: FakeDrivers
+) -> None:
+    """The StatefulSet `flow-a-b` is that of class `a-b` of `flow`, and of class `b` of `flow-a`."""
+    with an_operator(api_server, (topologies.namespace,), drivers):
+        topologies.create(manifest("flow", rebalance=QUIET, executors=[{**SMALL, "name": "a-b"}]))
+        eventually(lambda: settled(topologies, 1), 120)
+        pods = topologies.executor_pods("flow", "a-b")
+        topologies.create(manifest("flow-a", rebalance=QUIET, executors=[{**SMALL, "name": "b"}]))
+        eventually(lambda: topologies.condition("flow-a", "Ready") == ("False", "InvalidManifest"), 120)
+        message = next(one["message"] for one in topologies.status("flow-a")["conditions"] if one["type"] == "Ready")
+        assert "StatefulSet flow-a-b, which is that of class 'a-b' of the topology 'flow'" in message
+        assert topologies.left_of("flow-a") == []
+        assert topologies.executor_pods("flow", "a-b") == pods
+        topologies.change("flow-a", executors=[{**SMALL, "name": "c"}])
+        eventually(lambda: topologies.condition("flow-a", "Ready")[0] == "True", 120)
+        topologies.delete("flow-a")
+        eventually(lambda: not topologies.exists("flow-a"), 120)

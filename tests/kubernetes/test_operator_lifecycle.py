@@ -145,6 +145,22 @@ def test_other_pod_settings_of_a_class_replace_its_pods_and_no_others(topologies
     assert {name for name in after if after[name] != before.get(name)} == {"flow-large-0", "flow-large-1"}
 
 
+def test_kubectl_rollout_restart_of_a_class_replaces_its_pods_and_no_others(topologies: Topologies, api_server: ApiServer):
+    def pods(class_name: str) -> set[str]:
+        """The uids of a class."""
+        selector = f"streamtopology.dev/class={class_name}"
+        listed = topologies.core.list_namespaced_pod(topologies.namespace, label_selector=selector).items
+        return {pod.metadata.uid for pod in listed if pod.metadata.deletion_timestamp is None}
+
+    topologies.create(manifest("flow"))
+    eventually(lambda: settled(topologies, "flow", 1))
+    large, small, driver = pods("large"), pods("small"), topologies.driver_pods("flow")
+    api_server.kubectl("-n", topologies.namespace, "rollout", "restart", "statefulset/flow-large")
+    eventually(lambda: len(pods("large")) == len(large) and not pods("large") & large, 120)
+    eventually(lambda: settled(topologies, "flow", 1))
+    assert (pods("small"), topologies.driver_pods("flow")) == (small, driver)
+
+
 def test_scale_out_and_in_without_a_restart(topologies: Topologies, drivers: FakeDrivers):
     start(topologies, "flow")
     driver = topologies.driver_pods("flow")

@@ -34,3 +34,29 @@ def test_topology_restored_with_its_finalizer_can_be_deleted(
         eventually(lambda: settled(topologies, 1), 120)
         topologies.delete("flow")
         eventually(lambda: not topologies.exists("flow"), 120)
+
+
+def test_orphans_of_a_deleted_topology_are_adopted_with_their_pods(
+    topologies: Topologies, api_server: ApiServer, drivers: FakeDrivers
+) -> None:
+    with an_operator(api_server, (topologies.namespace,), drivers):
+        topologies.create(manifest("flow", rebalance=QUIET))
+        eventually(lambda: settled(topologies, 1), 120)
+        secret, executors = spark_secret(topologies), topologies.executor_pods("flow", "large")
+        api_server.kubectl("-n", topologies.namespace, "delete", "stopo", "flow", "--cascade=orphan", "--wait=false")
+        eventually(lambda: not topologies.exists("flow"), 120)
+        left = set(topologies.left_of("flow"))
+        assert {"flow-driver", "flow-large", "flow-routing", "flow-spark"} <= left
+        uid = topologies.create(manifest("flow", rebalance=QUIET))["metadata"]["uid"]
+        eventually(lambda: settled(topologies, 1), 120)
+        assert topologies.condition("flow", "Degraded") == ("False", "AsExpected")
+        assert topologies.executor_pods("flow", "large") == executors
+        after = spark_secret(topologies)
+        assert after.data == secret.data
+        assert [owner.uid for owner in after.metadata.owner_references] == [uid]
+        topologies.delete("flow")
+        eventually(lambda: not topologies.left_of("flow"), 120)
+
+
+def spark_secret(topologies: Topologies) -> Any:
+    return topologies.core.read_namespaced_secret("flow-spark", topologies.namespace)

@@ -104,7 +104,7 @@ _pods = st.builds(
     volume_mounts=st.just(()) | st.just(({"name": "v", "mountPath": "/v"},)),
     env=st.lists(_names, max_size=2, unique=True).map(lambda names: tuple({"name": n, "value": n} for n in names)),
     affinity=st.dictionaries(_names, _json, max_size=1),
-    labels=st.dictionaries(_names, st.text(max_size=8), max_size=2),
+    labels=st.dictionaries(_names, st.just("") | _names, max_size=2),
     service_account_name=st.none() | _names,
     init_containers=st.just(()) | st.just(({"name": "side", "image": "i", "restartPolicy": "Always"},)),
     security_context=st.dictionaries(_names, _json, max_size=1),

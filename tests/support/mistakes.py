@@ -196,6 +196,8 @@ MISTAKES: list[tuple[str, object, str, str]] = [
     ("spec.executors[0].pod.env", [{"name": "A"}, {"name": "A"}], "spec.executors[0].pod.env[1].name", "found 'A' again"),
     ("spec.driver.pod.env", [{"name": "STREAMTOPOLOGY_NAME"}], "spec.driver.pod.env[0].name", "which the operator sets itself"),
     ("spec.driver.pod.labels", {"streamtopology.dev/class": "x"}, "", "which the operator sets itself"),
+    ("spec.driver.pod.labels", {"team": "a b"}, "", "found 'a b' for 'team', expected a label's value"),
+    ("spec.executors[0].pod.nodeSelector", {"disk": "-fast"}, "", "found '-fast' for 'disk', expected a label's value"),
     ("spec.executors[0].pod.volumes", [{"name": "scratch", "emptyDir": {}}], "spec.executors[0].pod.volumes[0].name",
      "found 'scratch', the name of a volume that the operator adds: choose another"),
     ("spec.driver.pod.volumes", [{"name": "spark-secret", "emptyDir": {}}], "spec.driver.pod.volumes[0].name",

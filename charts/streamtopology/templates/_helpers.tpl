@@ -110,6 +110,31 @@ priorityClassName: {{ . }}
 {{- if and .Values.metrics.enabled (.Capabilities.APIVersions.Has "monitoring.coreos.com/v1") -}}true{{- end -}}
 {{- end -}}
 
+{{/* Refuses a release that would serve the namespaces of another one. It looks only where its user installs for the whole
+cluster anyway: others may not read Deployments everywhere. `helm template` sees none. */}}
+{{- define "streamtopology.alone" -}}
+{{- if or .Values.crds.install (not .Values.watchNamespaces) -}}
+{{- range (lookup "apps/v1" "Deployment" "" "").items -}}
+{{- $labels := default dict .metadata.labels -}}
+{{- if and (eq (default "" (index $labels "app.kubernetes.io/name")) "streamtopology-operator") (ne .metadata.namespace $.Release.Namespace) -}}
+{{- $theirs := "" -}}
+{{- range (index .spec.template.spec.containers 0).env -}}
+{{- if eq .name "STREAMTOPOLOGY_WATCH_NAMESPACES" -}}{{- $theirs = default "" .value -}}{{- end -}}
+{{- end -}}
+{{- $shared := list -}}
+{{- range $.Values.watchNamespaces -}}
+{{- if has . (splitList "," $theirs) -}}{{- $shared = append $shared . -}}{{- end -}}
+{{- end -}}
+{{- if or (not $theirs) (not $.Values.watchNamespaces) $shared -}}
+{{- $where := "all namespaces" -}}
+{{- if $theirs -}}{{- $where = $theirs -}}{{- end -}}
+{{- fail (printf "the operator in namespace %s serves %s: set watchNamespaces here and there so that they do not overlap" .metadata.namespace $where) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* What the operator may do in a namespace it works in. docs/run/security.md says why, line by line. */}}
 {{- define "streamtopology.rules" -}}
 - apiGroups: [streamtopology.dev]
@@ -126,7 +151,7 @@ priorityClassName: {{ . }}
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [""]
   resources: [secrets]
-  verbs: [get, create]
+  verbs: [get, create, patch]
 - apiGroups: [""]
   resources: [services, serviceaccounts]
   verbs: [get, list, watch, create, patch, delete]

@@ -14,6 +14,7 @@ from yaml import YAMLError
 from streamtopology.contract.environment import exempt_api_server
 from streamtopology.k8s.app import run
 from streamtopology.k8s.io.api import NoCluster
+from streamtopology.k8s.io.hearing import NotServedError
 from streamtopology.k8s.io.leader import LeaseLostError
 from streamtopology.k8s.log_lines import configure
 from streamtopology.k8s.settings import Settings, read_settings
@@ -28,7 +29,7 @@ def main() -> None:
     logging.getLogger("kopf").setLevel(max(logging.WARNING, logging.getLogger().level))
     try:
         asyncio.run(_run(settings))
-    except NoCluster as missing:
+    except (NoCluster, NotServedError) as missing:
         log.error("%s", missing)
         sys.exit(missing.exit_code)
 

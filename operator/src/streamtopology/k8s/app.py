@@ -19,8 +19,10 @@ from streamtopology.k8s.io.api import Api, always
 from streamtopology.k8s.io.apply import Applier
 from streamtopology.k8s.io.cache import Cache
 from streamtopology.k8s.io.health import Health
+from streamtopology.k8s.io.hearing import Hearing
 from streamtopology.k8s.io.metrics import Metrics
 from streamtopology.k8s.io.not_created import NotCreated
+from streamtopology.k8s.io.ownership import Ownership
 from streamtopology.k8s.io.page_app import Listed
 from streamtopology.k8s.io.queue import Queue
 from streamtopology.k8s.io.reconciler import Reconciler
@@ -87,7 +89,8 @@ async def operate(
     ):
         api, watched = Api(client, may_write=leads), Api(watching)
         scraper = Scraper(session, planner, queue.add, clock)
-        reconciler = Reconciler(Applier(api, cache), cache, NotCreated(api, clock), scraper, queue, settings, metrics, clock)
+        not_created, ownership = NotCreated(api, clock), Ownership(api, settings, clock)
+        reconciler = Reconciler(Applier(api, cache), cache, not_created, ownership, scraper, queue, settings, metrics, clock)
         if listed is not None:
             listed.follow(reconciler.manifests)
         others = [
@@ -97,7 +100,8 @@ async def operate(
         ]
         others.append(asyncio.create_task(_reconcile(reconciler, cache, namespaces, health), name="reconciler"))
         try:
-            await _until_first(_kopf(reconciler, access, settings), others)
+            hearing = Hearing(api, reconciler, namespaces, health, lambda: _kopf(reconciler, access, settings))
+            await _until_first(hearing.run(), others)
         finally:
             scraper.close()
             for task in others:

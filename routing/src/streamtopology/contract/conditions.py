@@ -102,4 +102,6 @@ class EventReason(Documented):
     GAIN_MEASURED = "GainMeasured", "what an epoch brought, compared with the prediction"
     RECONFIGURED = "Reconfigured", "a change is done, and how long it took"
     RECOVERED = "Recovered", "a condition Degraded is over"
+    SERVED_BY_ANOTHER = "ServedByAnother", "a second release of the operator leaves the topology to the first"
+    WRITES_LIMITED = "WritesLimited", "the operator has written more for the topology than any change needs, and pauses"
     NODE_LOST = "NodeLost", "a pod of a node that is gone is removed, so that another takes its place"

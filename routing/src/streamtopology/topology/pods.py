@@ -6,6 +6,7 @@ applies the pod.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
@@ -84,6 +85,10 @@ EXECUTOR_POD = PodKind(("executor",), WRITABLE, EXECUTOR_GRACE_SECONDS, "an exec
 
 RESERVED_LABEL_PREFIXES = ("app.kubernetes.io/", "streamtopology.dev/")
 
+LABEL_VALUE_PATTERN = "([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?"
+LABEL_VALUE_EXPECTED = "a label's value: at most 63 letters, digits, -, _ and ., a letter or digit at both ends"
+LONGEST_LABEL_VALUE = 63
+
 OWN_VOLUME = "the name of a volume that the operator adds: choose another"
 OWN_PATH = "where the operator mounts a volume of its own: choose another path"
 OWN_CONTAINER = "the name of the operator's own container: choose another"
@@ -155,6 +160,10 @@ def pod_problems(path: str, pod: PodSettings, kind: PodKind) -> Iterator[Problem
             continue
         if name.startswith(environment.PREFIX) or name in environment.RESERVED:
             yield Problem(f"{path}.env[{index}].name", f"found {name!r}, which the operator sets itself")
+    for what, labels in (("labels", pod.labels), ("nodeSelector", pod.node_selector)):
+        for name, value in labels.items():
+            if len(value) > LONGEST_LABEL_VALUE or not re.fullmatch(LABEL_VALUE_PATTERN, value):
+                yield Problem(f"{path}.{what}", f"found {value!r} for {name!r}, expected {LABEL_VALUE_EXPECTED}")
     for what, names in (("labels", pod.labels), ("annotations", pod.annotations)):
         for name in names:
             if name.startswith(RESERVED_LABEL_PREFIXES):

@@ -45,6 +45,9 @@ from streamtopology.topology import ExecutorClass, Topology
 CHANGING_SECONDS = 5.0
 """The time until the next look at a topology that is changing, unless something happens before."""
 
+RIVAL_SECONDS = 30.0
+"""Between two looks whether a topology with the same names is still there."""
+
 QUICK_SECONDS = 0.5
 """The scrape interval in the first `QUICK_FOR_SECONDS` seconds of a change; otherwise it is the controller's interval."""
 
@@ -76,6 +79,9 @@ def decide(seen: Observation, settings: Settings) -> Decision:
     if isinstance(read, tuple):
         text = "; ".join(read)
         return _untouched(seen, status.invalid(seen, text), settings)
+    if seen.rival:
+        refused = _untouched(seen, status.invalid(seen, seen.rival), settings)
+        return replace(refused, again_seconds=RIVAL_SECONDS)
     image = read.image or settings.image
     if image is None:
         return _untouched(seen, status.without_image(seen), settings)

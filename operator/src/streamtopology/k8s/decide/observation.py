@@ -49,7 +49,8 @@ class Observation:
     `read`: the topology in the manifest, or a sentence for each of its problems. `running`: the topology in the driver's
     ConfigMap; None where there is none that can be read.
     `attempts`: the last steps of this process at each object of the topology. `reached`: the roll-out of this version's pods
-    has come to this topology. `not_created`: workload -> why the cluster does not create its next pod.
+    has come to this topology. `not_created`: workload -> why the cluster does not create its next pod. `rival`: the sentence
+    for a topology that makes way for another one (rivals.py).
     """
 
     manifest: Object
@@ -61,6 +62,7 @@ class Observation:
     attempts: Known = field(default_factory=dict[Aim, Attempts])
     not_created: Mapping[Place, str] = field(default_factory=dict[Place, str])
     reached: bool = False
+    rival: str = ""
 
     @cached_property
     def owner(self) -> Owner:

@@ -46,7 +46,8 @@ class Workload(OwnedObject):
     `failure`: why the pods of a Deployment cannot be made. `restart_generation`: the driver's, None where its template has
     none. `completed`: the generation whose input has come to its end. `pod_content`: of its template; `pod_settings`: the
     digest that a StatefulSet has of the manifest's, "" if it was made by an operator that noted none. `image`: as we wrote
-    it; `resources`: of our own container. `revision`: a StatefulSet's name for its present template, "" until it has seen it.
+    it; `resources`: of our own container. `revision`: a StatefulSet's name for its present template, "" until it has seen it;
+    `restarted_at`: of the last `kubectl rollout restart`.
     """
 
     replicas: int = 0
@@ -58,6 +59,7 @@ class Workload(OwnedObject):
     image: str = ""
     resources: Resources = (0.0, 0)
     revision: str = ""
+    restarted_at: str = ""
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,7 @@ class Pod(OwnedObject):
     resources: Resources = (0.0, 0)
     pod_content: str = ""
     revision: str = ""
+    restarted_at: str = ""
     unschedulable: str = ""
     waiting: tuple[str, str] | None = None
     ended: Ended | None = None
@@ -152,6 +155,7 @@ def owned_object(body: Mapping[str, Any]) -> OwnedObject:
                 image=annotations.get(names.IMAGE) or container.get("image", ""),
                 resources=_resources(container),
                 revision=_present_revision(body),
+                restarted_at=noted.get(names.RESTARTED_AT, ""),
             )
         case "ConfigMap":
             return RoutingMap(**common, **vars(Outline.from_data(body.get("data") or {})))
@@ -217,6 +221,7 @@ def _pod(common: Mapping[str, Any], body: Mapping[str, Any]) -> Pod:
         resources=_resources(container),
         pod_content=(metadata.get("annotations") or {}).get(names.POD_CONTENT, ""),
         revision=labels.get(names.POD_REVISION, ""),
+        restarted_at=(metadata.get("annotations") or {}).get(names.RESTARTED_AT, ""),
         unschedulable=scheduled.get("message", "") if scheduled.get("status") == "False" else "",
         waiting=(waiting.get("reason", ""), waiting.get("message", "")) if waiting else None,
         ended=Ended(ended["exitCode"], ended.get("reason", ""), ended.get("message", "").strip()) if ended else None,

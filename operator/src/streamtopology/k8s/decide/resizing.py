@@ -51,12 +51,15 @@ def outdated(
     found: list[tuple[Pod, str]] = []
     for executor in topology.executors:
         content = contents[executor.name]
-        refused = refusal(seen, executor)
+        refused, existing = refusal(seen, executor), seen.stateful_set(executor.name)
+        restarted_at = existing.restarted_at if existing is not None else ""
         for pod in _lasting(seen, executor):
             if _is_newest(pod, newest):
                 continue
             if pod.pod_content != content:
                 found.append((pod, "its template has changed"))
+            elif restarted_at and pod.restarted_at != restarted_at:
+                found.append((pod, "kubectl rollout restart"))
             elif pod.resources != target(executor) and refused:
                 found.append((pod, f"it cannot be resized in place ({refused})"))
     return found

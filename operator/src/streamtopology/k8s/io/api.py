@@ -36,6 +36,8 @@ Object = dict[str, Any]
 _APPLY = "application/apply-patch+yaml"
 _MERGE = "application/merge-patch+json"
 _JSON_PATCH = "application/json-patch+json"
+_JSON = "application/json"
+_METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 
 class ApiError(StreamTopologyError):
@@ -99,6 +101,18 @@ class Api:
             after = page["metadata"].get("continue") or ""
             if not after:
                 return
+
+    async def versions(self, kind: Kind, namespace: str | None) -> tuple[list[Object], int]:
+        """The metadata of all objects of a kind, and the resource version of the list."""
+        found: list[Object] = []
+        after = ""
+        while True:
+            query = [("limit", str(PAGE)), *([("continue", after)] if after else [])]
+            page = await self._call("GET", kind.path(namespace), query, accept=_METADATA)
+            found += [item["metadata"] for item in page["items"]]
+            after = page["metadata"].get("continue") or ""
+            if not after:
+                return found, int(page["metadata"]["resourceVersion"])
 
     async def create(self, kind: Kind, namespace: str, body: Object) -> Object:
         return await self._call("POST", kind.path(namespace), body=body)
@@ -176,7 +190,7 @@ class Api:
         if selector:
             query.append(("labelSelector", selector))
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._request_seconds, sock_read=SILENT_SECONDS)
-        response = await self._request("GET", kind.path(namespace), query, None, "application/json", timeout)
+        response = await self._request("GET", kind.path(namespace), query, None, _JSON, timeout)
         try:
             if response.status >= 300:
                 raise _error(response.status, await response.read(), kind.path(namespace))
@@ -203,12 +217,13 @@ class Api:
         path: str,
         query: list[tuple[str, str]] | None = None,
         body: Object | list[Object] | None = None,
-        content_type: str = "application/json",
+        content_type: str = _JSON,
+        accept: str = _JSON,
     ) -> Object:
         if method != "GET" and not self._may_write():
             raise ApiAway(f"{method} {path}: not sent, because another replica may lead by now")
         timeout = aiohttp.ClientTimeout(total=self._request_seconds)
-        response = await self._request(method, path, query or [], body, content_type, timeout)
+        response = await self._request(method, path, query or [], body, content_type, timeout, accept)
         try:
             payload = await response.read()
         except (aiohttp.ClientError, TimeoutError) as error:
@@ -225,8 +240,9 @@ class Api:
         body: Object | list[Object] | None,
         content_type: str,
         timeout: aiohttp.ClientTimeout,
+        accept: str = _JSON,
     ) -> aiohttp.ClientResponse:
-        headers = {"Accept": "application/json", "Content-Type": content_type}
+        headers = {"Accept": accept, "Content-Type": content_type}
         request = await self._client.param_serialize(
             method, path, query_params=query, header_params=headers, body=body, auth_settings=["BearerToken"]
         )

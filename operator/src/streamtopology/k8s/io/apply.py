@@ -90,17 +90,17 @@ class Applier:
         return None
 
     async def _apply(self, body: Object, owner: Owner) -> None:
-        """Make or change an object of the owner's. What others have made is never touched, whatever it is called."""
+        """Make or change an object of the owner's, or adopt an orphan. What others have made is never touched."""
         kind, name = names.BY_KIND[body["kind"]], body["metadata"]["name"]
         known = self._cache.of(key_of(owner)).get((kind.kind, name))
         is_there = known is not None and known.owner == owner.uid
-        is_there = is_there or await self._own(kind, name, owner) is not None
+        is_there = is_there or await self._own(kind, body, owner) is not None
         self._cache.note(await self._api.apply(body, force=is_there))
 
-    async def _own(self, kind: Kind, name: str, owner: Owner) -> Object | None:
-        """The owner's object of this name, None where there is none. NameTakenError: it is somebody else's."""
-        found = await self._api.get(kind, owner.namespace, name)
-        if found is not None and not _is_owned(found, owner):
+    async def _own(self, kind: Kind, body: Object, owner: Owner) -> Object | None:
+        """The owner's object of the name of `body`, or an orphan; None where there is none. NameTakenError: it is another's."""
+        found = await self._api.get(kind, owner.namespace, body["metadata"]["name"])
+        if found is not None and not _is_owned(found, owner) and not _is_orphan(found, body):
             raise NameTakenError(kind, found, owner)
         return found
 
@@ -113,13 +113,20 @@ class Applier:
             self._cache.forget(key_of(owner), names.SECRET)
 
     async def _make_secret(self, step: MakeSecret, owner: Owner) -> None:
-        """Create it unless it is there; before that delete the pods that know a former one."""
-        found = await self._own(names.SECRET, step.name, owner)
+        """Create it unless it is there; before that delete the pods that know a former one.
+
+        An orphan is adopted as it is: running executors know it.
+        """
+        body = spark_secret(owner, secrets.token_hex(SECRET_BYTES))
+        found = await self._own(names.SECRET, body, owner)
         if found is None:
             for delete in step.restarts:
                 await self._delete(delete, owner)
-            body = spark_secret(owner, secrets.token_hex(SECRET_BYTES))
             found = await self._api.create(names.SECRET, owner.namespace, body)
+        elif not _is_owned(found, owner):
+            metadata = {"uid": found["metadata"]["uid"], "ownerReferences": [owner.reference()]}
+            patch: Object = {"metadata": metadata}
+            found = await self._api.patch(names.SECRET, owner.namespace, step.name, patch)
         self._cache.note(found)
 
     async def _add_finalizer(self, owner: Owner) -> Object:
@@ -226,6 +233,14 @@ def key_of(owner: Owner) -> Key:
 
 def _is_owned(body: Object, owner: Owner) -> bool:
     return any(reference["uid"] == owner.uid for reference in body["metadata"].get("ownerReferences") or ())
+
+
+def _is_orphan(found: Object, body: Object) -> bool:
+    """True for an object that an operator has made as `body` and nobody owns: its topology was deleted without it."""
+    metadata, wanted = found["metadata"], body["metadata"]["labels"]
+    labels = metadata.get("labels") or {}
+    ours = names.CONTENT in (metadata.get("annotations") or {}) and "deletionTimestamp" not in metadata
+    return ours and not metadata.get("ownerReferences") and all(labels.get(name) == wanted[name] for name in wanted)
 
 
 def refused_in(status: Object, refusals: list[ResizeRefusedError]) -> Object:

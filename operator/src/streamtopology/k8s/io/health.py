@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from streamtopology.k8s.io.queue import Queue
@@ -10,6 +11,9 @@ from streamtopology.k8s.io.queue import Queue
 STUCK_SECONDS = 300.0
 """Topologies that wait while for so long none is taken and none is done show that all workers hang: every call that they
 make has a timeout, and a look ends after some of them, well or not."""
+
+HEARD_SECONDS = 60.0
+"""Topologies are listed twice in this time."""
 
 
 @dataclass
@@ -19,16 +23,23 @@ class Health:
     _queue: Queue | None = None
     _awaited: dict[str | None, None] = field(default_factory=dict[str | None, None])
     _listed: set[str | None] = field(default_factory=set[str | None])
+    _heard_at: float = 0.0
+    clock: Callable[[], float] = time.monotonic
 
     def started(self, queue: Queue, namespaces: Sequence[str | None]) -> None:
         """Take note of the queue that is worked on, and of the namespaces (None: all) that are being listed."""
         self._queue = queue
         self._awaited = dict.fromkeys(namespaces)
+        self._heard_at = self.clock()
         self._listed = set()
 
     def listed(self, namespace: str | None) -> None:
         """Take note that topologies of this namespace are looked at from now on."""
         self._listed.add(namespace)
+
+    def heard(self) -> None:
+        """Take note that topologies have just been listed."""
+        self._heard_at = self.clock()
 
     @property
     def problem(self) -> str | None:
@@ -39,6 +50,9 @@ class Health:
     @property
     def waits_for(self) -> str | None:
         """The lists without which nothing is done yet; None if some namespace is served, or this replica stands by."""
-        if not self._awaited or self._listed:
+        if not self._awaited:
             return None
+        if self._listed:
+            is_deaf = self.clock() - self._heard_at > HEARD_SECONDS
+            return "StreamTopologies, which could not be listed for a minute" if is_deaf else None
         return "the lists of owned objects in " + ", ".join(name or "all namespaces" for name in self._awaited)

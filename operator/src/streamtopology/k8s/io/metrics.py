@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from streamtopology.contract.stats import Batch
 
 PREFIX = "streamtopology_operator_"
 TOPOLOGY = ("namespace", "topology")
@@ -76,3 +79,17 @@ class Metrics:
                 continue
         for kind, reason in self._reasons.pop((namespace, topology), {}).items():
             self._conditions.remove(namespace, topology, kind, reason)
+
+
+def tuples_stalled(batches: Sequence[Batch]) -> float | None:
+    """Tuples that the newest switch among these batches held up: what its first batch took beyond the usual, times the
+    usual rate. None where there is no switch or nothing to compare it with."""
+    switches = [index for index in range(1, len(batches)) if batches[index].epoch != batches[index - 1].epoch]
+    if not switches:
+        return None
+    before = [batch for batch in batches[: switches[-1]] if batch.rows]
+    if not before:
+        return None
+    usual = statistics.median(batch.seconds / batch.rows for batch in before)
+    first = batches[switches[-1]]
+    return max(first.seconds - first.rows * usual, 0.0) / usual if usual > 0 else None

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from streamtopology.contract.conditions import DegradedReason, ReconfiguringReason
+from streamtopology.contract.conditions import DegradedReason, EventReason, ReconfiguringReason
 from streamtopology.contract.pods import routing_map_name
 from streamtopology.contract.reasons import Trigger
-from streamtopology.contract.stats import Batch
 from streamtopology.k8s import failpoints, names
 from streamtopology.k8s.decide import events, status
 from streamtopology.k8s.decide.answers import Reading
@@ -20,16 +18,20 @@ from streamtopology.k8s.decide.attempts import Aim, Attempts, Refusal, aim_of, k
 from streamtopology.k8s.decide.decision import Decision, decide
 from streamtopology.k8s.decide.observation import Observation, manifest_text, read_topology
 from streamtopology.k8s.decide.owned_objects import OwnedObject, Pod, RoutingMap
-from streamtopology.k8s.decide.steps import Finalizer, Step
+from streamtopology.k8s.decide.rivals import rival_of
+from streamtopology.k8s.decide.steps import Event, Finalizer
 from streamtopology.k8s.io.api import ApiAway, ApiError, Object
 from streamtopology.k8s.io.apply import Applier, NameTakenError, ResizeRefusedError, refused_in
 from streamtopology.k8s.io.cache import Cache
 from streamtopology.k8s.io.event_limit import EventLimit
-from streamtopology.k8s.io.metrics import Metrics
+from streamtopology.k8s.io.metrics import Metrics, tuples_stalled
 from streamtopology.k8s.io.not_created import NotCreated, lacking
+from streamtopology.k8s.io.ownership import LOOK_SECONDS, Ownership
 from streamtopology.k8s.io.queue import Key, Queue
+from streamtopology.k8s.io.refusals import is_busy, report_of
 from streamtopology.k8s.io.roll_out import RollOut
 from streamtopology.k8s.io.scrape import Scraper
+from streamtopology.k8s.io.write_limit import WriteLimit, WritesLimitedError
 from streamtopology.k8s.resources.objects import Owner
 from streamtopology.k8s.settings import Settings
 from streamtopology.topology import Topology
@@ -44,10 +46,6 @@ event for every watcher, and every running topology has other figures all the ti
 SECRET_SECONDS = 15.0
 """Between two looks for the Secret of a topology with pods that do not start."""
 
-TRIES, LEFT_OVER_TRIES = 3, 6
-"""The number of times in a row from which on a refusal is reported that may be over the next time, and one by an object that
-garbage collection is about to delete: 3.5 and 31 seconds."""
-
 
 class Reconciler:
     """Reconciles every topology that `saw` reports. `clock`: seconds since 1970."""
@@ -57,6 +55,7 @@ class Reconciler:
         applier: Applier,
         cache: Cache,
         not_created: NotCreated,
+        ownership: Ownership,
         scraper: Scraper,
         queue: Queue,
         settings: Settings,
@@ -66,6 +65,7 @@ class Reconciler:
         self._applier = applier
         self._cache = cache
         self._not_created = not_created
+        self._ownership = ownership
         self._scraper = scraper
         self._read: dict[Key, dict[str, Reading]] = {}
         self._queue = queue
@@ -80,6 +80,7 @@ class Reconciler:
         self._written_at: dict[Key, float] = {}
         self._secret_asked: dict[Key, float] = {}
         self._event_limit = EventLimit()
+        self._write_limit = WriteLimit(clock)
         self._begun: set[str | None] = set()
 
     def begin(self, namespace: str | None) -> None:
@@ -123,11 +124,17 @@ class Reconciler:
         self._read.pop(key, None)
         self._roll_out.forget(key)
         self._not_created.forget(key)
+        self._ownership.forget(key)
         self._event_limit.forget(key)
+        self._write_limit.forget(key)
         self._cache.forget(key, names.SECRET)
 
-    def known(self) -> tuple[Key, ...]:
-        return tuple(self._manifests)
+    def known(self) -> Mapping[Key, int]:
+        """The version of each topology."""
+        return {key: _version(body) for key, body in self._manifests.items()}
+
+    def manifest(self, key: Key) -> Object | None:
+        return self._manifests.get(key)
 
     def manifests(self) -> Iterable[Object]:
         """All topologies that are known, with their status."""
@@ -153,6 +160,9 @@ class Reconciler:
         except ApiAway as error:
             log.warning("%s: again in %.1f s: %s", key, self._queue.failed(key), error)
             return "away"
+        except WritesLimitedError as error:
+            await self._pause(key, error)
+            return "limited"
         except (ApiError, NameTakenError) as error:
             log.warning("%s: again in %.1f s: %s", key, self._queue.failed(key), error)
             return "refused"
@@ -170,20 +180,32 @@ class Reconciler:
             return
         if not self._has_begun(key):
             return
+        try:
+            await self._serve(key, manifest)
+        except ApiError as error:
+            path = names.TOPOLOGY.path(key.namespace, key.name)
+            if error.status == 404 and error.what in (path, f"{path}/status"):
+                self.lost(manifest)  # deleted while there was no watch
+                return
+            raise
+
+    async def _serve(self, key: Key, manifest: Object) -> None:
+        if not self._ownership.holds(manifest):
+            self._write_limit.spend(key, len(self._cache.of(key)))
+        claimed = await self._ownership.claim(key, manifest)
+        if isinstance(claimed, str):
+            await self._step_back(key, manifest, claimed)
+            return
+        if claimed is not manifest:
+            self._took(key, claimed)
         await self._recall(key, manifest)
         seen = self._look(key, self._manifests.get(key, manifest))
         decision = decide(seen, self._settings)
         refused: ApiError | NameTakenError | None = None
-        try:
-            if decision.steps:
-                refused = await self._carry_out(key, seen, decision)
-            else:
-                await self._write(key, seen, decision.status)
-        except ApiError as error:
-            if error.status == 404 and error.what == names.TOPOLOGY.path(key.namespace, key.name, "status"):
-                self.lost(manifest)  # deleted while there was no watch
-                return
-            raise
+        if decision.steps:
+            refused = await self._carry_out(key, seen, decision)
+        else:
+            await self._write(key, seen, decision.status)
         await self._post(key, seen, decision)
         self._scraper.want(key, decision.target)
         self._roll_out.saw(key, decision)
@@ -192,6 +214,25 @@ class Reconciler:
         self._measure(key, seen, decision)
         if refused is not None:
             raise refused
+
+    async def _step_back(self, key: Key, manifest: Object, release: str) -> None:
+        """Leave a topology to the release that serves it, and look again in a while whether that is still there."""
+        event = self._ownership.stepped_back(key, release)
+        if event is not None:
+            log.warning("%s: %s: %s", key, event.reason, event.message)
+            self._metrics.forget(key.namespace, key.name)
+            self._roll_out.forget(key)
+            await self._scraper.forget(key)
+            await self._applier.post(manifest, key, event, self._clock())
+        self._queue.add_after(key, LOOK_SECONDS)
+
+    async def _pause(self, key: Key, error: WritesLimitedError) -> None:
+        log.error("%s", error)
+        self._queue.done(key)
+        self._queue.add_after(key, error.seconds)
+        manifest, now = self._manifests.get(key), self._clock()
+        if manifest is not None and self._event_limit.admits(key, EventReason.WRITES_LIMITED, now) is not None:
+            await self._applier.post(manifest, key, Event("Warning", EventReason.WRITES_LIMITED, str(error)), now)
 
     async def _recall(self, key: Key, manifest: Object) -> None:
         """Ask the API server for what no watch shows: Spark's Secret, and why pods are not created."""
@@ -227,7 +268,15 @@ class Reconciler:
             self._attempts.get(key, {}),
             self._not_created.reasons(key),
             self._roll_out.has_reached(key),
+            self._rival(key, manifest),
         )
+
+    def _rival(self, key: Key, manifest: Object) -> str:
+        def has(topology: Object, stateful_set: str) -> bool:
+            objects = _owned_by(topology["metadata"]["uid"], self._cache.of(key_of(topology)))
+            return (names.STATEFUL_SET.kind, stateful_set) in objects
+
+        return rival_of(manifest, lambda name: self._manifests.get(Key(key.namespace, name)), has)
 
     def _readings(self, key: Key, texts: set[str]) -> Mapping[str, Reading]:
         """The topologies in these manifests of one topology. Each is parsed once for as long as it is one of them."""
@@ -250,6 +299,7 @@ class Reconciler:
         attempts = self._attempts[key] = kept(self._attempts.get(key, {}), self._clock())
         for step in decision.steps:
             log.info("%s: %s", key, step)
+            self._write_limit.spend(key, len(seen.objects))
             problem: Refusal | None = None
             try:
                 changed = await self._applier.take(step, seen.owner)
@@ -261,13 +311,13 @@ class Reconciler:
                     resizes.append(refusal)
             except (ApiError, NameTakenError) as refusal:
                 log.warning("%s: %s", key, refusal)
-                problem = _problem(step, refusal)
+                problem = report_of(step, refusal)
                 refused.append(refusal)
             else:
                 if changed is not None:
                     self._took(key, changed)
             attempts[aim_of(step)] = noted(attempts.get(aim_of(step)), step, self._clock(), problem)
-            if problem is not None and (isinstance(step, Finalizer) or _is_busy(refused)):
+            if problem is not None and (isinstance(step, Finalizer) or is_busy(refused)):
                 break
         if resizes and (manifest := self._manifests.get(key)) is not None:
             await self._write_now(key, manifest, refused_in(decision.status, resizes))
@@ -288,6 +338,7 @@ class Reconciler:
             failpoints.point("after-status")
 
     async def _write_now(self, key: Key, manifest: Object, reported: Object) -> None:
+        self._write_limit.spend(key, len(self._cache.of(key)))
         self._took(key, await self._applier.write_status(manifest, reported))
         self._written_at[key] = self._clock()
 
@@ -339,35 +390,8 @@ class Reconciler:
             metrics.tuples_stalled.labels(key.namespace, key.name).set(stalled)
 
 
-def tuples_stalled(batches: Sequence[Batch]) -> float | None:
-    """Tuples that the newest switch among these batches held up: what its first batch took beyond the usual, times the
-    usual rate. None where there is no switch or nothing to compare it with."""
-    switches = [index for index in range(1, len(batches)) if batches[index].epoch != batches[index - 1].epoch]
-    if not switches:
-        return None
-    before = [batch for batch in batches[: switches[-1]] if batch.rows]
-    if not before:
-        return None
-    usual = statistics.median(batch.seconds / batch.rows for batch in before)
-    first = batches[switches[-1]]
-    return max(first.seconds - first.rows * usual, 0.0) / usual if usual > 0 else None
-
-
 def key_of(body: Object) -> Key:
     return Key(body["metadata"]["namespace"], body["metadata"]["name"])
-
-
-def _problem(step: Step, refusal: ApiError | NameTakenError) -> Refusal:
-    """The report of a refused step: at once what stays refused as it is, later what may go well the next time."""
-    if isinstance(refusal, NameTakenError):
-        return Refusal((DegradedReason.NAME_TAKEN, str(refusal)), LEFT_OVER_TRIES if refusal.is_left_over else 1)
-    text = f"{step}: {refusal.message or refusal.reason} ({refusal.status})"
-    return Refusal((DegradedReason.APPLY_REFUSED, text), 1 if refusal.status in (400, 403, 422) else TRIES)
-
-
-def _is_busy(refused: Sequence[ApiError | NameTakenError]) -> bool:
-    """True if the API server asks for fewer calls."""
-    return any(isinstance(one, ApiError) and one.status == 429 for one in refused)
 
 
 def _owned_by(uid: str, objects: Mapping[tuple[str, str], OwnedObject]) -> dict[tuple[str, str], OwnedObject]:

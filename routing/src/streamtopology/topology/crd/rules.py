@@ -14,6 +14,8 @@ from streamtopology.topology.crd.fields import Schema
 from streamtopology.topology.limits import LONGEST_STATEFUL_SET_NAME, LONGEST_TOPOLOGY_NAME
 from streamtopology.topology.parsing import BUCKET_PATTERN, ORIGIN_EXPECTED, USER_CLASS_PATTERN
 from streamtopology.topology.pods import (
+    LABEL_VALUE_EXPECTED,
+    LABEL_VALUE_PATTERN,
     OWN_CONTAINER,
     OWN_PATH,
     OWN_VOLUME,
@@ -262,6 +264,13 @@ def reserved_label_rules() -> list[Schema]:
     holds = " && ".join(f"!k.startsWith('{prefix}')" for prefix in RESERVED_LABEL_PREFIXES)
     owner = "which the operator sets itself"
     return [telling(f"self.all(k, {holds})", sentence(f"found '%s', {owner}", f"self.filter(k, !({holds}))[0]"), owner)]
+
+
+def label_value_rules() -> list[Schema]:
+    holds, expected = f"self[k].matches('^{LABEL_VALUE_PATTERN}$')", f"expected {LABEL_VALUE_EXPECTED}"
+    first = f"self.filter(k, !({holds}))[0]"
+    found = sentence(f"found '%s' for '%s', {expected}", f"self[{first}]", first)
+    return [telling(f"self.all(k, {holds})", found, expected)]
 
 
 TRIGGER_RULE = rule(

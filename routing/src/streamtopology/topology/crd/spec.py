@@ -35,7 +35,7 @@ from streamtopology.topology.limits import (
     MOST_WINDOW_INTERVALS,
 )
 from streamtopology.topology.parsing import FORMAT_PATTERN
-from streamtopology.topology.pods import DRIVER_POD, EXECUTOR_POD, POD_FIELDS, PodField, PodKind
+from streamtopology.topology.pods import DRIVER_POD, EXECUTOR_POD, LONGEST_LABEL_VALUE, POD_FIELDS, PodField, PodKind
 from streamtopology.topology.quantities import format_cpu, format_duration, format_memory
 from streamtopology.topology.reading import LONGEST_NAME
 from streamtopology.topology.traits import BUILTINS
@@ -313,8 +313,13 @@ def _pod_field(field: PodField, kind: PodKind) -> Schema:
     if field.form == "text":
         return text(description, 253)
     if field.form == "texts":
-        ours = {"x-kubernetes-validations": rules.reserved_label_rules()} if field.name in ("labels", "annotations") else {}
-        return texts_by_name(description) | {"maxProperties": field.most} | ours
+        checks = rules.reserved_label_rules() if field.name in ("labels", "annotations") else []
+        values: Schema = {"type": "string"}
+        if field.name in ("labels", "nodeSelector"):
+            checks += rules.label_value_rules()
+            values["maxLength"] = LONGEST_LABEL_VALUE
+        ours = {"x-kubernetes-validations": checks} if checks else {}
+        return texts_by_name(description) | {"additionalProperties": values, "maxProperties": field.most} | ours
     if field.form == "object":
         return free(description)
     item: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}

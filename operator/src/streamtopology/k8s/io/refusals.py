@@ -1,0 +1,28 @@
+"""What to make of a step that the API server refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from streamtopology.contract.conditions import DegradedReason
+from streamtopology.k8s.decide.attempts import Refusal
+from streamtopology.k8s.decide.steps import Step
+from streamtopology.k8s.io.api import ApiError
+from streamtopology.k8s.io.apply import NameTakenError
+
+TRIES, LEFT_OVER_TRIES = 3, 6
+"""The number of times in a row from which on a refusal is reported that may be over the next time, and one by an object that
+garbage collection is about to delete: 3.5 and 31 seconds."""
+
+
+def report_of(step: Step, refusal: ApiError | NameTakenError) -> Refusal:
+    """The report of a refused step: at once what stays refused as it is, later what may go well the next time."""
+    if isinstance(refusal, NameTakenError):
+        return Refusal((DegradedReason.NAME_TAKEN, str(refusal)), LEFT_OVER_TRIES if refusal.is_left_over else 1)
+    text = f"{step}: {refusal.message or refusal.reason} ({refusal.status})"
+    return Refusal((DegradedReason.APPLY_REFUSED, text), 1 if refusal.status in (400, 403, 422) else TRIES)
+
+
+def is_busy(refused: Sequence[ApiError | NameTakenError]) -> bool:
+    """True if the API server asks for fewer calls."""
+    return any(isinstance(one, ApiError) and one.status == 429 for one in refused)
