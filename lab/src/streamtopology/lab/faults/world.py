@@ -141,14 +141,18 @@ class World:
         elif error is not None and not isinstance(error, Died):
             if "Traceback" in str(error):
                 self.wrong = f"a task failed: {error}"
-            elif self._excuses == 0:
+            elif self._excuses == 0 and not self._has_lost_to_another(life, error):
                 self.wrong = f"the run stopped, and nothing was wrong: {error}"
             else:
-                self._excuses -= 1
+                self._excuses = max(self._excuses - 1, 0)
                 self.note(f"the run stops: {str(error).partition(';')[0][:150]}")
         if len(self._lives) > MOST_LIVES:
             self.wrong = f"{NO_END} {MOST_LIVES} starts"
         return self.wrong is not None
+
+    def _has_lost_to_another(self, life: Life, error: Exception) -> bool:
+        """True if a driver that stood still is awake again: of two, each batch may end one, until the former is stopped."""
+        return "by another driver" in str(error) and any(not _has_ended(other) for other in self._lives if other is not life)
 
     def _is_drained(self) -> bool:
         """True if the newest commit has closed all windows for good."""
