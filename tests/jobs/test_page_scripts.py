@@ -11,6 +11,7 @@ import pytest
 from streamtopology.contract import page
 from streamtopology.contract.page import PAGE_VERSION, Page, VerdictState
 from streamtopology.contract.wire_values import wire_name
+from streamtopology.jobs.driver.watermarks import END_OF_TIME
 from streamtopology.jobs.observe import http_server
 from streamtopology.jobs.observe.page_state import MOST_BATCHES
 
@@ -49,6 +50,7 @@ def test_scripts_fill_places_that_the_markup_has():
 def test_scripts_and_contract_agree_on_version_and_length():
     assert f"const VERSION = {PAGE_VERSION};" in SCRIPTS["page.js"]
     assert f"const MOST_BATCHES = {MOST_BATCHES};" in SCRIPTS["page.js"]
+    assert f"const END_OF_TIME = {END_OF_TIME:.0f};" in SCRIPTS["panels.js"]
 
 
 def test_states_that_need_someone_have_a_mark_of_their_own():

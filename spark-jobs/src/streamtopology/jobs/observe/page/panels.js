@@ -4,6 +4,7 @@ import { reroutings, state } from './state.js';
 import { ago, count, isKnown, keyText, moment, percent, plural, rate, rateParts, seconds, size } from './words.js';
 
 const SHORT_KEY = 44;
+const END_OF_TIME = 253402300799; // the watermark once all windows are closed for good
 let spoken = '';
 
 const width = (share) => ({ width: `${Math.min(100, 100 * share).toFixed(1)}%` });
@@ -175,7 +176,7 @@ export function drawHealth(page) {
   const facts = [
     ['Executors', executors || '–'],
     ...page.nodes.filter((node) => isKnown(node.lag_rows)).map((node) => [`Lag of ${node.name}`, plural(node.lag_rows, 'row')]),
-    isKnown(page.watermark) && ['Watermark', moment(page.watermark)],
+    isKnown(page.watermark) && ['Watermark', page.watermark < END_OF_TIME ? moment(page.watermark) : 'end of the input'],
     ...operators.filter((node) => node.state_bytes).map((node) => [`State of ${node.name}`, held(node)]),
     ['Late rows', count(sum('late_rows'))],
     ['Rows set aside', count(sum('bad_rows'))],
