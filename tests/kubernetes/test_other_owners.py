@@ -102,7 +102,7 @@ def is_explained(topologies: Topologies) -> bool:
 
 
 def written(topologies: Topologies) -> dict[str, Any]:
-    """What the operator writes, without what controllers report."""
+    """The versions of what the operator writes, without the reports of controllers."""
     listed = [topologies.apps.list_namespaced_deployment, topologies.apps.list_namespaced_stateful_set]
     found = [item for each in listed for item in each(topologies.namespace).items]
     maps = topologies.core.list_namespaced_config_map(topologies.namespace).items
