@@ -33,7 +33,9 @@ def another(api_server: ApiServer) -> Iterator[Topologies]:
     """Those of a second namespace."""
     name = api_server.new_namespace()
     with api_server.client() as api:
-        yield Topologies(api, name)
+        there = Topologies(api, name)
+        yield there
+        there.let_go()
         client.CoreV1Api(api).delete_namespace(name)
 
 

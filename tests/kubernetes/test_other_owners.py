@@ -6,7 +6,6 @@ they were; the topology can be deleted.
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable
 from typing import Any
@@ -44,10 +43,10 @@ class People:
             self.topologies.create(manifest("flow", rebalance=QUIET, **spec))
 
     def replace(self) -> None:
-        """By `kubectl replace`, without the annotations and finalizers that the operator has added."""
+        """As `kubectl replace` does: without the annotations and finalizers that the operator has added."""
         if self.topologies.exists("flow"):
-            body = manifest("flow", rebalance=QUIET)
-            self.api_server.kubectl("-n", self.topologies.namespace, "replace", "-f", "-", stdin=json.dumps(body))
+            bare = {"annotations": None, "finalizers": None}
+            self.topologies.patch("flow", {"metadata": bare, "spec": {"executors": [LARGE, SMALL]}})
 
     def orphan(self) -> None:
         self._delete("--cascade=orphan")
@@ -103,7 +102,7 @@ def is_explained(topologies: Topologies) -> bool:
 
 
 def written(topologies: Topologies) -> dict[str, Any]:
-    """What the operator writes, without what controllers report."""
+    """The versions of what the operator writes, without the reports of controllers."""
     listed = [topologies.apps.list_namespaced_deployment, topologies.apps.list_namespaced_stateful_set]
     found = [item for each in listed for item in each(topologies.namespace).items]
     maps = topologies.core.list_namespaced_config_map(topologies.namespace).items
