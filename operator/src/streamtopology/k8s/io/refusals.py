@@ -1,4 +1,4 @@
-"""What to make of a step that the API server refuses."""
+"""Reports of steps that the API server refuses."""
 
 from __future__ import annotations
 
