@@ -11,11 +11,12 @@ from typing import Any
 
 import aiohttp
 import kopf
+from kopf._cogs.clients.errors import APIError  # kopf exports it nowhere else
 from kubernetes.aio.client import ApiClient, Configuration
 
 from streamtopology.k8s import kopf_handlers, names
 from streamtopology.k8s.io import leader
-from streamtopology.k8s.io.api import Api, always
+from streamtopology.k8s.io.api import Api, ApiError, always
 from streamtopology.k8s.io.apply import Applier
 from streamtopology.k8s.io.cache import Cache
 from streamtopology.k8s.io.health import Health
@@ -131,13 +132,17 @@ async def _reconcile(reconciler: Reconciler, cache: Cache, namespaces: Sequence[
 
 
 async def _kopf(reconciler: Reconciler, access: Configuration, settings: Settings) -> None:
-    await kopf.operator(
-        registry=kopf_handlers.registry(reconciler, access),
-        settings=kopf_handlers.kopf_settings(settings),
-        standalone=True,
-        clusterwide=not settings.namespaces,
-        namespaces=settings.namespaces,
-    )
+    """Let kopf watch the topologies until the operator is stopped. ApiError."""
+    try:
+        await kopf.operator(
+            registry=kopf_handlers.registry(reconciler, access),
+            settings=kopf_handlers.kopf_settings(settings),
+            standalone=True,
+            clusterwide=not settings.namespaces,
+            namespaces=settings.namespaces,
+        )
+    except APIError as error:
+        raise ApiError(error.status or 0, "", str(error), "the watch of StreamTopologies") from error
 
 
 async def _until_first(main: Coroutine[Any, Any, None], others: list[asyncio.Task[None]]) -> None:

@@ -12,6 +12,10 @@ class TopologyFailed(StreamTopologyError):
     """The run stops. Its checkpoint is good: the same command continues after the last committed batch."""
 
 
+class AnotherDriver(TopologyFailed):
+    """Another driver works on the same checkpoint; of two, one stops."""
+
+
 class PrecopyUnusable(StreamTopologyError):
     """Pre-copied state cannot be used; the state it was copied from can."""
 

@@ -22,6 +22,7 @@ from streamtopology.jobs.checkpoint import Checkpoint, LocalStore
 from streamtopology.jobs.checkpoint.s3_store import S3Store
 from streamtopology.jobs.connectors.sinks.kafka import BATCH_HEADER
 from streamtopology.jobs.driver.watermarks import END_OF_TIME
+from streamtopology.jobs.errors import AnotherDriver
 from streamtopology.jobs.pods.configmap_watch import ConfigMapContent
 from streamtopology.lab.faults import bucket
 from streamtopology.lab.faults.broker import Broker
@@ -152,7 +153,7 @@ class World:
 
     def _has_lost_to_another(self, life: Life, error: Exception) -> bool:
         """True if a driver that stood still is awake again: of two, each batch may end one, until the former is stopped."""
-        return "by another driver" in str(error) and any(not _has_ended(other) for other in self._lives if other is not life)
+        return isinstance(error, AnotherDriver) and any(not _has_ended(other) for other in self._lives if other is not life)
 
     def _is_drained(self) -> bool:
         """True if the newest commit has closed all windows for good."""

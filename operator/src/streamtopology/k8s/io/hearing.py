@@ -11,8 +11,6 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
-from kopf._cogs.clients.errors import APIError  # kopf exports it nowhere else
-
 from streamtopology.contract.errors import Unavailable
 from streamtopology.k8s import names
 from streamtopology.k8s.io.api import Api, ApiAway, ApiError
@@ -37,7 +35,10 @@ class NotServedError(Unavailable):
 
 
 class Hearing:
-    """Runs `watch`, which ends well only when the operator is stopped, next to lists of topologies."""
+    """Runs `watch`, which ends well only when the operator is stopped, next to lists of topologies.
+
+    It raises ApiError where the API server refuses it.
+    """
 
     def __init__(
         self,
@@ -74,7 +75,7 @@ class Hearing:
                     return False
         finally:
             watching.cancel()
-            with suppress(asyncio.CancelledError, APIError):
+            with suppress(asyncio.CancelledError, ApiError):
                 await watching
 
     async def _compare(self) -> bool:
@@ -134,4 +135,4 @@ class Hearing:
 def _is_missing(watching: asyncio.Future[None]) -> bool:
     """True if the watch has ended because its resource is not served."""
     error = watching.exception()
-    return isinstance(error, APIError) and error.status == 404
+    return isinstance(error, ApiError) and error.status == 404

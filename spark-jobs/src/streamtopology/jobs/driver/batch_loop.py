@@ -26,7 +26,7 @@ from streamtopology.jobs.driver.publisher import Publisher
 from streamtopology.jobs.driver.read_sizes import TOLERANCE
 from streamtopology.jobs.driver.rehearsal import attempt_alone, warm_up
 from streamtopology.jobs.driver.watermarks import Watermarks
-from streamtopology.jobs.errors import BatchTooLarge, PrecopyUnusable, TopologyFailed
+from streamtopology.jobs.errors import AnotherDriver, BatchTooLarge, PrecopyUnusable, TopologyFailed
 from streamtopology.jobs.exchange.collect import between_barriers
 from streamtopology.jobs.plan.attempt import Attempt, place_instances
 from streamtopology.jobs.plan.execution_plan import ExecutionPlan
@@ -387,8 +387,8 @@ class Driver:
             compactions=self.compaction.asked,
         )
 
-    def _another_driver(self, event: str) -> TopologyFailed:
-        return TopologyFailed(
+    def _another_driver(self, event: str) -> AnotherDriver:
+        return AnotherDriver(
             f"{event} by another driver on checkpoint {self.checkpoint.uri}; only one driver may run a topology: stop one of "
             "the two"
         )
