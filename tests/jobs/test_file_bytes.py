@@ -84,7 +84,7 @@ def by_arrow(codec: str) -> bytes:
 
 
 COMPRESSED = {
-    ".gz": gzip.compress(TEXT.encode()),
+    ".gz": gzip.compress(TEXT.encode(), mtime=0),
     ".bz2": bz2.compress(TEXT.encode()),
     ".zst": by_arrow("zstd"),
     ".lz4": by_arrow("lz4"),
