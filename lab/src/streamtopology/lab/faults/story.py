@@ -101,11 +101,15 @@ class Story:
 
 
 def _swarm(random: Random, kinds: Sequence[str]) -> Sequence[str]:
-    """All kinds, or, in half of the stories, each by the toss of a coin: some wrongs come from few kinds, often, and others
-    mend what these would show (Groce et al., Swarm Testing, ISSTA 2012)."""
-    if random.random() < 0.5:
-        return kinds
-    return [kind for kind in kinds if random.random() < 0.5] or [random.choice(kinds)]
+    """All kinds, or each by the toss of a coin, or one or two alone, in a third of the stories each: some wrongs come from few
+    kinds, often, and others mend what these would show (Groce et al., Swarm Testing, ISSTA 2012)."""
+    match random.randrange(3):
+        case 0:
+            return kinds
+        case 1:
+            return [kind for kind in kinds if random.random() < 0.5] or [random.choice(kinds)]
+        case _:
+            return random.choices(kinds, k=2)
 
 
 def _some_faults(random: Random, batches: int) -> tuple[Fault, ...]:
