@@ -107,13 +107,21 @@ class SimulatedRunner:
     """Implements `AttemptRunner` on a cluster.
 
     `loses_shuffle`: whether what a stage sent arrives nowhere. `repeats_task`: whether an executor's task runs once more.
+    `is_too_busy`: whether an executor has had no room for so long that Spark starts its next task on another one.
     """
 
-    def __init__(self, cluster: Cluster, loses_shuffle: Callable[[], bool], repeats_task: Callable[[Process], bool]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        loses_shuffle: Callable[[], bool],
+        repeats_task: Callable[[Process], bool],
+        is_too_busy: Callable[[Process], bool],
+    ) -> None:
         self._cluster = cluster
         self._scheduler = cluster.scheduler
         self._loses_shuffle = loses_shuffle
         self._repeats_task = repeats_task
+        self._is_too_busy = is_too_busy
 
     def executors(self) -> list[Executor]:
         self._cluster.replace_lost()
@@ -165,7 +173,8 @@ class SimulatedRunner:
     ) -> list[_Started]:
         return [self._start(attempt, refs[partition], partition, stage) for partition in partitions]
 
-    def _start(self, attempt: Attempt, executor: SimulatedExecutor, partition: int, stage: StageTask) -> _Started:
+    def _start(self, attempt: Attempt, pinned: SimulatedExecutor, partition: int, stage: StageTask) -> _Started:
+        executor = self._substitute(pinned) if self._is_too_busy(pinned.process) else pinned
         before = executor.newest
 
         def once() -> list[bytes]:
@@ -184,6 +193,11 @@ class SimulatedRunner:
         started = _Started(executor, task)
         executor.newest = task
         return started
+
+    def _substitute(self, executor: SimulatedExecutor) -> SimulatedExecutor:
+        """Another executor, itself if there is none."""
+        here = [other for other in self._cluster.executors.values() if other.is_admitted(self._scheduler.now)]
+        return next((other for other in here if other is not executor), executor)
 
     def _exchange(self, attempt: Attempt, started: Sequence[_Started]) -> Envelopes:
         """By receiving partition, the envelope of each task, in no order that may be relied upon."""

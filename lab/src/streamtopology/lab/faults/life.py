@@ -56,6 +56,7 @@ class Ports:
     open_checkpoint: Callable[[Process], Checkpoint]
     loses_shuffle: Callable[[], bool]
     repeats_task: Callable[[Process], bool]
+    is_too_busy: Callable[[Process], bool]
     broker: Broker
     folder: Path
     task_bytes: int
@@ -106,7 +107,7 @@ class Life:
         publisher = Publisher(checkpoint, {sink.name: opened(sink) for sink in topology.sinks}, opened)
         compaction = Compaction(checkpoint, ports.most_deltas, ports.commits_per_sweep, notify=_nothing)
         driver = Driver(
-            runner=SimulatedRunner(self.cluster, ports.loses_shuffle, ports.repeats_task),
+            runner=SimulatedRunner(self.cluster, ports.loses_shuffle, ports.repeats_task, ports.is_too_busy),
             checkpoint=checkpoint,
             router=router,
             publisher=publisher,

@@ -22,6 +22,7 @@ STRUCK = {
     "lost envelopes": "loses what it sends; this comes",
     "commit answer lost": "gets no answer from Kafka, which did as it was asked; this comes",
     "task twice": "runs its task twice; this comes",
+    "task elsewhere": "is so busy that another one runs its next task; this comes",
 }
 """A fault as the journal has it: a process, this, `before`, and what it was about to do."""
 

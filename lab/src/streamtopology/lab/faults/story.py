@@ -17,7 +17,7 @@ _OPERATIONS = {"driver": 90, "executor": 60, "copier": 40}
 ROLES = ("driver", "driver", "executor", "executor", "copier")
 FAULTS = {
     "driver": ("kill", "kill", "kill and edit", "no space", "power", "hang", "commit answer lost"),
-    "executor": ("kill", "kill", "hang", "short hang", "lost envelopes", "task twice", "no space"),
+    "executor": ("kill", "kill", "hang", "short hang", "lost envelopes", "task twice", "task elsewhere", "no space"),
     "copier": ("kill", "kill", "hang", "no space"),
 }
 EVENTS = (

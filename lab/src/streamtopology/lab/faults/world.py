@@ -78,6 +78,7 @@ class World:
         self._writes_failing = 0
         self._shuffles_lost = 0
         self._repeating = set[Process]()
+        self._too_busy = set[Process]()
         self._excuses = 0
         self._lives: list[Life] = []
         self._people = self._new_people()
@@ -167,6 +168,7 @@ class World:
             open_checkpoint=lambda process: self.open_checkpoint(),
             loses_shuffle=self._loses_shuffle,
             repeats_task=self._repeats_task,
+            is_too_busy=self._is_too_busy,
             broker=self.broker,
             folder=self.folder,
             task_bytes=story.shape.task_bytes,
@@ -200,6 +202,12 @@ class World:
         repeats = process in self._repeating
         self._repeating.discard(process)
         return repeats
+
+    def _is_too_busy(self, process: Process) -> bool:
+        """True if Spark no longer waits for the executor of `process` to have room for the task that is pinned to it."""
+        is_busy = process in self._too_busy
+        self._too_busy.discard(process)
+        return is_busy
 
     def _loses_shuffle(self) -> bool:
         self.step("exchange", "")
@@ -324,6 +332,8 @@ class World:
                 self.broker.losing = random.randint(1, 3)
             case "task twice":
                 self._repeating.add(process)
+            case "task elsewhere":
+                self._too_busy.add(process)
             case _:
                 self._shuffles_lost = 1
 
