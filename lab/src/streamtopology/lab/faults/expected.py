@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from streamtopology.lab.faults.rows import Row
+from streamtopology.lab.faults.thirds import is_named_bad, raises_on
 from streamtopology.lab.faults.topologies import DELAY, WINDOWED, Shape, Windowed
 
 _FIRST_TIME, _LAST_TIME = -62_135_596_800, 253_402_300_800
@@ -91,6 +92,8 @@ def last_results(name: str, batches: Sequence[Batch]) -> dict[int, Result]:
     if name in WINDOWED:
         return {}
     rows = [row for batch in batches for row in batch.own]
+    if name == "thirds":
+        return {key: (count % 3,) for key, (count,) in _counts(good(rows), "k").items() if count % 3}
     if name in ("counts", "chain"):
         return _counts(rows, "g" if name == "chain" else "k")
     sums = _sums(rows)
@@ -103,6 +106,9 @@ def published(name: str, batches: Sequence[Batch]) -> Iterator[Results]:
         window = WINDOWED[name]
         yield from _joined(window, batches) if name in ("pairs", "near") else _windows(window, batches)
         return
+    if name == "thirds":
+        yield from _thirds(batches)
+        return
     key = "g" if name == "chain" else "k"
     seen: list[Row] = []
     for batch in batches:
@@ -112,9 +118,32 @@ def published(name: str, batches: Sequence[Batch]) -> Iterator[Results]:
         yield Counter((value, *result) for value, result in results.items() if value in touched)
 
 
+def good(rows: Sequence[Row]) -> list[Row]:
+    """The rows that the operator `thirds` can process."""
+    return [row for row in rows if not raises_on(row[2]) and not is_named_bad(row[2])]
+
+
+def bad(batch: Batch) -> Results:
+    """The rows (k, g, v) of a batch that are set aside."""
+    if "thirds" not in batch.shape.operators:
+        return Counter()
+    return Counter(row[:3] for row in batch.own) - Counter(row[:3] for row in good(batch.own))
+
+
 def late(name: str, batch: Batch) -> Results:
     """The rows (k, g, v) of a batch that are late for the operator."""
     return Counter(row[:3] for row in batch.own if not _starts(WINDOWED[name], row[3], batch.closed))
+
+
+def _thirds(batches: Sequence[Batch]) -> Iterator[Results]:
+    """(k) with each third of its good rows."""
+    counts = Counter[int]()
+    for batch in batches:
+        found: Results = Counter()
+        for row in good(batch.own):
+            counts[row[0]] += 1
+            found[row[:1]] += counts[row[0]] % 3 == 0
+        yield +found
 
 
 def _counts(rows: Sequence[Row], key: str) -> dict[int, Result]:

@@ -16,6 +16,7 @@ from typing import Any, cast
 from streamtopology.contract.errors import StreamTopologyError
 from streamtopology.jobs.checkpoint import Checkpoint
 from streamtopology.jobs.connectors.sinks import Sink, Writer, open_sink
+from streamtopology.jobs.connectors.sinks.dead_letters import DEAD_LETTERS, DeadLetters
 from streamtopology.jobs.connectors.sinks.kafka import KafkaSink
 from streamtopology.jobs.driver.batch_loop import Driver
 from streamtopology.jobs.driver.compaction import Compaction
@@ -104,7 +105,8 @@ class Life:
             self.cluster.start(slot)
         writer = Writer(topology.name, checkpoint.run)
         opened = partial(self._sink, writer=writer)
-        publisher = Publisher(checkpoint, {sink.name: opened(sink) for sink in topology.sinks}, opened)
+        sinks = {sink.name: opened(sink) for sink in topology.sinks}
+        publisher = Publisher(checkpoint, {**sinks, DEAD_LETTERS: DeadLetters(checkpoint.keep)}, opened)
         compaction = Compaction(checkpoint, ports.most_deltas, ports.commits_per_sweep, notify=_nothing)
         driver = Driver(
             runner=SimulatedRunner(self.cluster, ports.loses_shuffle, ports.repeats_task, ports.is_too_busy),

@@ -19,6 +19,7 @@ STRUCK = {
     "answers lost": "gets no answer from the bucket, which did as it was asked; this comes",
     "hang": "stands still for minutes",
     "short hang": "stands still for seconds",
+    "slow": "takes its time",
     "lost envelopes": "loses what it sends; this comes",
     "commit answer lost": "gets no answer from Kafka, which did as it was asked; this comes",
     "task twice": "runs its task twice; this comes",

@@ -16,9 +16,9 @@ _OPERATIONS = {"driver": 90, "executor": 60, "copier": 40}
 
 ROLES = ("driver", "driver", "executor", "executor", "copier")
 FAULTS = {
-    "driver": ("kill", "kill", "kill and edit", "no space", "power", "hang", "commit answer lost"),
-    "executor": ("kill", "kill", "hang", "short hang", "lost envelopes", "task twice", "task elsewhere", "no space"),
-    "copier": ("kill", "kill", "hang", "no space"),
+    "driver": ("kill", "kill", "kill and edit", "no space", "power", "hang", "commit answer lost", "slow", "slow"),
+    "executor": ("kill", "kill", "hang", "short hang", "lost envelopes", "task twice", "task elsewhere", "no space", "slow"),
+    "copier": ("kill", "kill", "hang", "no space", "slow"),
 }
 EVENTS = (
     "re-route", "re-route", "re-route prepared", "re-route prepared", "epoch ready", "rescale", "restart", "clock step", "edit",

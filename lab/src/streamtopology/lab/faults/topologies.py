@@ -32,7 +32,7 @@ WINDOWED = {
     "near": Windowed(within=12),
 }
 JOINS = ("pairs", "near")
-_OPERATORS = ("counts", "sums", "windows", "split", "chain", "sliding", "pairs", "near")
+_OPERATORS = ("counts", "sums", "windows", "split", "chain", "sliding", "pairs", "near", "thirds")
 
 
 @dataclass(frozen=True)
@@ -118,6 +118,7 @@ class Shape:
                 "migration": {"portion": str(self.portion)},
                 "rebalance": {"mode": "Off"},
                 "onRemove": "drop",
+                "onBadTuple": "deadLetter",
             },
         }  # fmt: skip
 
@@ -135,6 +136,8 @@ class Shape:
             case "pairs" | "near":
                 options = _join_options(name)
                 return [_operator(name, by_key, "window-join", options) | {"inputs": ["s", "t"]}]
+            case "thirds":
+                return [_operator(name, by_key, "streamtopology.lab.faults.thirds:Thirds")]
             case "split":
                 aggregates = {"n": "count()", "total": "sum(v)"}
                 partial = _operator(name, {"policy": "partial-key", "key": "k"}, "aggregate", {"aggregates": aggregates})

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from streamtopology.contract.errors import StreamTopologyError
 from streamtopology.jobs.checkpoint import Checkpoint, CommitRecord
+from streamtopology.jobs.connectors.sinks.dead_letters import FOLDER
 from streamtopology.jobs.connectors.sinks.kafka import BATCH_HEADER
 from streamtopology.jobs.driver.watermarks import END_OF_TIME
 from streamtopology.jobs.plan.as_of import plan_as_of
@@ -25,7 +26,7 @@ from streamtopology.jobs.state import KeyedState, KeyedStateSchema, routing_hash
 from streamtopology.lab.faults import expected
 from streamtopology.lab.faults.expected import Batch, Progress, Results
 from streamtopology.lab.faults.outcome import Outcome
-from streamtopology.lab.faults.rows import Row
+from streamtopology.lab.faults.rows import NAMES, Row
 from streamtopology.lab.faults.story import Story
 from streamtopology.lab.faults.topologies import LATE, node_of
 from streamtopology.lab.faults.world import World
@@ -45,6 +46,7 @@ def check(world: World) -> str | None:
             if name in batches[-1].shape.operators:
                 _check_state(checkpoint, last, name, lives[-1])
         _check_late(world, batches)
+        _check_dead_letters(checkpoint, batches)
         _check_silences(world, batches)
     except (_Wrong, StreamTopologyError) as wrong:
         return str(wrong)
@@ -120,6 +122,15 @@ def _check_late(world: World, batches: Sequence[Batch]) -> None:
         if (name := batch.shape.late_of) is not None:
             wanted[batch.number] = expected.late(name, batch)
     _compare("late rows", wanted, _published(world.folder / "out" / LATE))
+
+
+def _check_dead_letters(checkpoint: Checkpoint, batches: Sequence[Batch]) -> None:
+    """The rows of each batch that could not be processed are set aside."""
+    found: dict[int, list[dict[str, Any]]] = {}
+    for path in checkpoint.files(FOLDER):
+        letters = [json.loads(letter["tuple"]) for letter in _lines(checkpoint.read(path))]
+        found[int(Path(path).stem.partition("-")[2])] = [{name: row[name] for name in NAMES[:3]} for row in letters]
+    _compare("dead letters", {batch.number: expected.bad(batch) for batch in batches}, found)
 
 
 def _compare(what: str, wanted: Mapping[int, Results], found: Mapping[int, Sequence[Mapping[str, Any]]]) -> None:

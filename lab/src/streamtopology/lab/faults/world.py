@@ -38,9 +38,10 @@ from streamtopology.lab.faults.stdlib import Clocks, simulated
 from streamtopology.lab.faults.story import Event, Fault, Story
 from streamtopology.lab.faults.topologies import TOPOLOGY
 
-MOST_LIVES = 80
+_CALM_LIVES, _LIVES_OF_A_FAULT = 80, 4
+"""So many lives may a history have by itself, and so many more for each fault: a full disk ends some, one after the other."""
 _WRITES = ("write", "append to", "link", "make folder")
-_USURPED_SECONDS = 90.0
+_USURPED_SECONDS, _SLOWEST_SECONDS = 90.0, 20.0
 
 
 class World:
@@ -148,8 +149,8 @@ class World:
             else:
                 self._excuses = max(self._excuses - 1, 0)
                 self.note(f"the run stops: {str(error).partition(';')[0][:150]}")
-        if len(self._lives) > MOST_LIVES:
-            self.wrong = f"{NO_END} {MOST_LIVES} starts"
+        if len(self._lives) > _CALM_LIVES + _LIVES_OF_A_FAULT * len(self.story.faults):
+            self.wrong = f"{NO_END} {len(self._lives)} starts"
         return self.wrong is not None
 
     def _has_lost_to_another(self, life: Life, error: Exception) -> bool:
@@ -328,6 +329,9 @@ class World:
             case "requests fail" | "answers lost" if self.bucket is not None:
                 many = random.randint(1, 5)
                 self.bucket.failing, self.bucket.losing = (many, 0) if kind == "requests fail" else (0, many)
+            case "slow":  # a thread waits; the others of its process do not
+                self.producer.disturb(_SLOWEST_SECONDS)
+                self.scheduler.wait(None, random.choice((0.01, 0.1, 1.0, _SLOWEST_SECONDS)))
             case "commit answer lost":
                 self.broker.losing = random.randint(1, 3)
             case "task twice":

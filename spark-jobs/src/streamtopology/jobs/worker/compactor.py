@@ -38,14 +38,14 @@ class Compactor:
     def compacted(self, key: InstanceKey, held: StateRef, deltas: int, compact: Callable[[StateRef], str]) -> Compacted | None:
         """Return the snapshot of the first `deltas` of `held`, or why there is none; None while it is being made.
 
-        It is begun as soon as the worker has nothing else to compact, with `compact`, which returns its path.
+        It is begun as soon as the worker has nothing else to compact, with `compact`, which returns its path. What was begun
+        before the instance was drained covers files that `held` no longer has: who adopts it compares.
         """
-        covered = replace(held, deltas=held.deltas[:deltas])
         if key not in self._done and self._running is None:
+            covered = replace(held, deltas=held.deltas[:deltas])
             self._running = key
             self._background(lambda: self._run(key, covered, compact))
-        done = self._done.pop(key, None)
-        return done if done is not None and done.covered.paths == covered.paths else None
+        return self._done.pop(key, None)
 
     def retain(self, is_here: Callable[[InstanceKey], bool]) -> None:
         """Forget what has become of instances that are not here any more."""
