@@ -7,7 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
-from streamtopology.api import BadTuple, Field, KeyedState, Operator, Output, Rows, key_schema
+from streamtopology.jobs.operators.base import BadTuple, Operator, Output, Rows
+from streamtopology.jobs.operators.options import key_schema
+from streamtopology.jobs.state import Field, KeyedState
 
 
 def raises_on(value: int) -> bool:
