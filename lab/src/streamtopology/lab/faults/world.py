@@ -39,7 +39,7 @@ from streamtopology.lab.faults.story import Event, Fault, Story
 from streamtopology.lab.faults.topologies import TOPOLOGY
 
 _CALM_LIVES, _LIVES_OF_A_FAULT = 80, 4
-"""So many lives may a history have by itself, and so many more for each fault: a full disk ends some, one after the other."""
+"""The most lives of a history without faults, and what each fault adds: a full disk ends some, one after the other."""
 _WRITES = ("write", "append to", "link", "make folder")
 _USURPED_SECONDS, _SLOWEST_SECONDS = 90.0, 20.0
 
