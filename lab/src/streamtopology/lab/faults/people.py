@@ -19,6 +19,8 @@ from streamtopology.lab.faults.stdlib import Clocks
 from streamtopology.lab.faults.story import Event, Story
 
 _MOST_REPLICAS = 4
+_PATIENCE = 60.0
+"""Seconds after which a change is taken back, whether it has come into force or not."""
 
 
 @dataclass(eq=False)
@@ -74,8 +76,12 @@ class People:
                 case "epoch ready":
                     life.run_prepared() if operator is None else operator.make_ready(random)
                 case "rescale":
-                    self._replicas = random.randint(1, _MOST_REPLICAS)
-                    life.rescale(self._replicas) if operator is None else operator.change(self.manifest(), random)
+                    self._rescale(life, random.randint(1, _MOST_REPLICAS), random)
+                case "rescale and back":
+                    before, newest = self._replicas, life.router.newest().epoch.number
+                    self._rescale(life, random.randint(1, _MOST_REPLICAS), random)
+                    self.scheduler.wait(lambda: life.router is not None and life.router.epoch.number > newest, _PATIENCE)
+                    self._rescale(life, before, random)
                 case "edit":
                     self.edit(random)
                     life.stop(drain=False)
@@ -83,6 +89,10 @@ class People:
                     life.stop(drain=False)
         except (ValueError, StreamTopologyError) as refusal:
             self.note(f"  refused: {str(refusal)[:120]}")
+
+    def _rescale(self, life: Life, replicas: int, random: Random) -> None:
+        self._replicas = replicas
+        life.rescale(replicas) if self._operator is None else self._operator.change(self.manifest(), random)
 
     def edit(self, random: Random) -> None:
         """Remove an operator, with the sources and sinks that only it needs, or bring all back; that takes a restart."""

@@ -21,7 +21,8 @@ FAULTS = {
     "copier": ("kill", "kill", "hang", "no space", "slow"),
 }
 EVENTS = (
-    "re-route", "re-route", "re-route prepared", "re-route prepared", "epoch ready", "rescale", "restart", "clock step", "edit",
+    "re-route", "re-route", "re-route prepared", "re-route prepared", "epoch ready", "rescale", "rescale and back", "restart",
+    "clock step", "edit",
 )  # fmt: skip
 
 _CONTESTED = ("", "", "", "migrations/", "epochs/", "batches/", "commits/", "state/")
