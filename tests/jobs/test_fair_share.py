@@ -85,6 +85,14 @@ def test_stage_with_too_few_rows_is_not_judged():
     assert set(measure(few).work) == {SOURCE, "tail"}
 
 
+def test_rows_that_spark_reads_itself_are_no_executors_load():
+    batch = outcome(0, {"tail": HASHED})
+    placed = replace(batch, source_reports=())
+    anywhere = replace(batch, source_reports=tuple(replace(one, slot=-1) for one in batch.source_reports))
+    assert loads_of(anywhere).by_slot == loads_of(placed).by_slot
+    assert loads_of(anywhere).work[SOURCE][-1].rows == sum(one.rows for one in batch.source_reports)
+
+
 def test_recent_loads_are_medians_of_the_newest_epoch_alone():
     batches = [outcome(number, {"tail": HASHED}, epoch=1) for number in range(4)]
     batches.append(outcome(4, {"tail": BY_CAPACITY}, epoch=2))

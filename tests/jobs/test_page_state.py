@@ -95,6 +95,23 @@ def test_page_of_a_slow_executor_shows_load_reason_and_effect():
     assert loads[15]["3"] == pytest.approx(1, abs=0.1)
 
 
+def test_page_of_a_source_that_spark_reads_has_no_other_executors():
+    history = run(0)
+    record = recorded(history, flights())
+    for batch in run(12).batches:
+        idle = replace(batch.source_reports[0], rows=0, busy_seconds=1e-5)
+        anywhere = [replace(one, slot=-1) for one in batch.source_reports]
+        history.batch_done(replace(batch, source_reports=(idle, *anywhere)))
+    history.rerouted(reconfiguration(epoch=2, batch=12))
+    page = read_page(served(record, standing=standing_of()))
+    assert page.stages == ("tail",)
+    assert all(batch.loads is not None and set(batch.loads) == {"0", "1", "2", "3"} for batch in page.batches)
+    assert [executor.load for executor in page.executors] == [executor.loads["tail"] for executor in page.executors]
+    assert page.reroutings[0].why.count("slot") == 0
+    assert page.verdict.text == "small-0 holds the others up: 2.4 × its fair share"
+    assert sum(node.busy_share or 0 for node in page.nodes) < 1, "reading is work, too"
+
+
 def test_reason_names_the_executor_whose_speed_changed():
     history = run(0)
     record = recorded(history)

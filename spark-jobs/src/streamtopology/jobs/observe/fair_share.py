@@ -40,7 +40,7 @@ class Work:
 
 
 StageWork = Mapping[int, Work]
-"""Slot (or instance) -> its work at one stage."""
+"""Slot (or instance) -> its work at one stage. Below 0 is the work of tasks that Spark ran on executors of its choice."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,10 @@ class StageLoad:
 
 @dataclass(frozen=True)
 class Loads:
-    """The work of some batches. `stages`: those with rows enough to judge. `by_slot`: over these stages together."""
+    """The work of some batches. `stages`: those with rows enough to judge. `by_slot`: over these stages together.
+
+    `work` has that of no slot, too; it is nobody's load.
+    """
 
     work: Mapping[str, StageWork]
     stages: Mapping[str, StageLoad]
@@ -114,15 +117,16 @@ def stage_load(work: StageWork, estimated: Mapping[int, float]) -> StageLoad:
 
 
 def _loads(work: Mapping[str, StageWork], estimated: Mapping[str, Mapping[int, float]]) -> Loads:
+    placed = {stage: {slot: one for slot, one in done.items() if slot >= 0} for stage, done in work.items()}
     judged = {
         stage: stage_load(done, estimated.get(stage, {}))
-        for stage, done in work.items()
-        if sum(one.rows for one in done.values()) >= JUDGED_ROWS * len(done)
+        for stage, done in placed.items()
+        if done and sum(one.rows for one in done.values()) >= JUDGED_ROWS * len(done)
     }
     fair = sum(stage.fair_seconds for stage in judged.values())
     busy: defaultdict[int, float] = defaultdict(float)
     for stage in judged:
-        for slot, done in work[stage].items():
+        for slot, done in placed[stage].items():
             busy[slot] += done.seconds
     return Loads(work, judged, {slot: seconds / fair for slot, seconds in busy.items()} if fair else {})
 

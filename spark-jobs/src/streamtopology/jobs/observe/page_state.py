@@ -19,7 +19,7 @@ from streamtopology.contract.page import (
 )
 from streamtopology.contract.reason_text import describe
 from streamtopology.contract.reasons import PARTIAL, SOURCE
-from streamtopology.jobs.observe.fair_share import Loads, MeasuredBatch, batch_loads, recent_loads
+from streamtopology.jobs.observe.fair_share import Loads, MeasuredBatch, StageWork, batch_loads, recent_loads
 from streamtopology.jobs.observe.figures import recent_rate
 from streamtopology.jobs.observe.history import History, SlotInfo
 from streamtopology.jobs.observe.outcome import BatchOutcome
@@ -136,11 +136,15 @@ def _last_batch(batch: BatchOutcome) -> LastBatch:
     return LastBatch(batch.rows, rounded(batch.seconds), batch.committed_at, batch.attempt, batch.moving)
 
 
-def _stages(worked: Iterable[str], operators: Iterable[str]) -> tuple[str, ...]:
-    """The stages that worked: the source, then in the order of the operators, parts of keys ahead of their merge."""
+def _stages(work: Mapping[str, StageWork], operators: Iterable[str]) -> tuple[str, ...]:
+    """The stages that worked: the source, then in the order of the operators, parts of keys ahead of their merge.
+
+    A source that Spark reads on executors of its choice is none: nobody knows whose work it was.
+    """
     order = [SOURCE, *(stage for name in operators for stage in (name + PARTIAL, name))]
     place = {stage: index for index, stage in enumerate(order)}
-    return tuple(sorted(worked, key=lambda stage: place.get(stage, len(order))))
+    unplaced = {stage for stage, done in work.items() if any(slot < 0 and one.rows for slot, one in done.items())}
+    return tuple(sorted((stage for stage in work if stage not in unplaced), key=lambda stage: place.get(stage, len(order))))
 
 
 def _classes(present: Iterable[SlotInfo]) -> tuple[ExecutorClass, ...]:
