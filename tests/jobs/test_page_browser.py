@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from support.page_histories import HOSTILE, NOW, flights, many, played, recorded
 from streamtopology.contract.page import Condition
 from streamtopology.contract.reasons import EpochCause, EpochReason, RemedyKind, StageReason
 from streamtopology.contract.wire_values import to_wire
+from streamtopology.jobs.admin.ask_cluster import Unreachable
 from streamtopology.jobs.observe.history import History
 from streamtopology.jobs.observe.http_server import PageServer, StatusServer
 from streamtopology.jobs.observe.page_record import PageRecord
@@ -188,6 +190,44 @@ def test_page_says_that_the_driver_is_gone_and_finds_it_again(open_tab: OpenTab)
         tab.wait_for_text("#notice", "The driver has restarted")
         assert "figures are from then" not in tab.text("#notice")
     assert all("ERR_CONNECTION" in fault or "Failed to load" in fault for fault in tab.faults)
+    tab.faults.clear()
+
+
+def test_page_says_that_a_driver_hangs(open_tab: OpenTab) -> None:
+    _, record = played(10, topology=flights())
+    awake = threading.Event()
+    awake.set()
+
+    def hanging(since: int) -> Mapping[str, object]:
+        awake.wait()
+        return record.page(standing_of(), since)
+
+    with PageServer(hanging) as server:
+        tab = open_tab(f"{server.url}/")
+        assert not tab.page.is_visible("#notice")
+        awake.clear()
+        tab.wait_for_text("#notice", "the figures are from then")
+        awake.set()
+        tab.page.wait_for_selector("#notice[hidden]", state="attached")
+        tab.page.close()
+
+
+def test_page_gives_the_reason_of_a_server_that_reaches_no_driver(open_tab: OpenTab) -> None:
+    _, record = played(10, topology=flights())
+    reaches = threading.Event()
+    reaches.set()
+
+    def asked(since: int) -> Mapping[str, object]:
+        if not reaches.is_set():
+            raise Unreachable("no pod of its driver runs; see kubectl get pods -n team-a")
+        return record.page(standing_of(), since)
+
+    with PageServer(asked) as server:
+        tab = open_tab(f"{server.url}/")
+        reaches.clear()
+        tab.wait_for_text("#notice", "(no pod of its driver runs; see kubectl get pods -n team-a).")
+        tab.page.close()
+    assert all("502" in fault for fault in tab.faults)
     tab.faults.clear()
 
 

@@ -86,7 +86,7 @@ def test_page_asks_for_served_files_by_relative_addresses_alone(server: StatusSe
             assert not urlsplit(link).scheme, link
             assert not link.startswith("/"), link
             assert ask(server, f"/{link.removeprefix('./')}")[0].status == 200, link
-    assert "fetch(`page.json" in (SOURCE / "page.js").read_text()
+    assert "question(`page.json" in (SOURCE / "page.js").read_text()
 
 
 def test_page_is_small():
