@@ -7,6 +7,7 @@ import json
 import re
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -119,6 +120,30 @@ def test_value_has_the_batches_that_the_page_lacks(server: StatusServer):
     refused, text = ask(server, "/page.json?since=yesterday")
     assert (refused.status, refused.headers["Content-Security-Policy"]) == (400, HEADERS["Content-Security-Policy"])
     assert b"since=yesterday: give the number" in text
+
+
+def test_address_that_is_none_is_answered_with_a_sentence(server: StatusServer, capfd: pytest.CaptureFixture[str]):
+    answer, body = ask(server, "http://[/")
+    assert (answer.status, body) == (400, b"'http://[/' is no address: Invalid IPv6 URL\n")
+    assert capfd.readouterr().err == ""
+
+
+def test_figures_that_cannot_be_given_are_answered_with_a_sentence(capfd: pytest.CaptureFixture[str]):
+    history = run(3)
+    history.batch_done(replace(run(4).batches[-1], bound=float("inf")))
+    with serving(recorded(history), history) as running:
+        answer, body = ask(running, "/page.json")
+    assert (answer.status, answer.headers["Content-Security-Policy"]) == (500, HEADERS["Content-Security-Policy"])
+    assert body == b"the figures cannot be given: ValueError, see the log of this program\n"
+    assert "Out of range float values" in capfd.readouterr().err
+
+
+def test_connection_that_says_nothing_is_closed(server: StatusServer, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(http_server._PageHandler, "timeout", 0.1)
+    for begun in (b"", b"GET /page.json HTTP/1.0\r\nHost: loc"):
+        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as asker:
+            asker.sendall(begun)
+            assert asker.recv(1) == b""
 
 
 def test_hostile_keys_leave_the_server_as_json_text():

@@ -46,7 +46,8 @@ def test_answers_that_are_no_page_are_refused():
         read_page({**value, "version": 2})
     with pytest.raises(PageFormatError, match="lacks 'verdict'"):
         read_page({name: given for name, given in value.items() if name != "verdict"})
-    for wrong in ({"batch": "five"}, {"executors": [7]}, {"verdict": {"state": "glad", "text": ""}}, {"now": True}):
+    glad = {"state": "glad", "text": ""}
+    for wrong in ({"batch": "five"}, {"executors": [7]}, {"verdict": glad}, {"now": True}, {"rows_per_second": float("nan")}):
         with pytest.raises(PageFormatError, match="does not hold"):
             read_page({**value, **wrong})
 
