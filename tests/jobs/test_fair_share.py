@@ -104,6 +104,14 @@ def test_recent_loads_are_medians_of_the_newest_epoch_alone():
     assert recent_loads([measure(batch) for batch in outlier]).highest == pytest.approx(1, rel=0.01)
 
 
+def test_executor_that_is_gone_has_no_load():
+    before = [measure(outcome(number, {"tail": HASHED})) for number in range(4)]
+    last = outcome(4, {"tail": (0.4, 0.3, 0.3)})
+    alone = measure(replace(last, source_reports=last.source_reports[:3]))
+    assert recent_loads([*before, alone]).by_slot.keys() == {0, 1, 2}
+    assert recent_loads([*before, alone]).work[SOURCE].keys() == {0, 1, 2}
+
+
 def slowed(batch: BatchOutcome, slot: int, times: float) -> BatchOutcome:
     """The batch on a machine where `slot` takes `times` as long."""
     reports = (replace(one, busy_seconds=one.busy_seconds * times) if one.slot == slot else one for one in batch.reports)

@@ -8,7 +8,7 @@ flatter a slow executor.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import chain, islice
 from statistics import fmean, median
@@ -94,12 +94,16 @@ def batch_loads(batch: MeasuredBatch) -> Loads:
 
 
 def recent_loads(batches: Sequence[MeasuredBatch]) -> Loads:
-    """The loads now: medians over the last `RECENT_BATCHES` batches with rows, as far as they are of the newest epoch."""
+    """The loads now: medians over the last `RECENT_BATCHES` batches with rows, as far as they are of the newest epoch.
+
+    An executor that did nothing in the newest one is gone, and has none.
+    """
     fed = [batch for batch in islice(reversed(batches), RECENT_BATCHES) if batch.rows][::-1]
     if not fed:
         return NOTHING
     newest = fed[-1]
-    same = [batch.work for batch in fed if batch.epoch == newest.epoch]
+    remaining = {slot for done in newest.work.values() for slot in done}
+    same = [_of_slots(remaining, batch.work) for batch in fed if batch.epoch == newest.epoch]
     return _loads({stage: _medians([work.get(stage, {}) for work in same]) for stage in newest.work}, newest.estimated)
 
 
@@ -140,6 +144,10 @@ def _work_of(batch: BatchOutcome) -> Mapping[str, StageWork]:
         at = work.setdefault(stage, {})
         at[slot] = at[slot] + done if slot in at else done
     return work
+
+
+def _of_slots(slots: Set[int], work: Mapping[str, StageWork]) -> Mapping[str, StageWork]:
+    return {stage: {slot: one for slot, one in done.items() if slot in slots} for stage, done in work.items()}
 
 
 def _medians(works: Sequence[StageWork]) -> StageWork:
