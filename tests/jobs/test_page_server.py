@@ -183,6 +183,18 @@ def test_programs_are_answered_under_any_name(server: StatusServer, path: str):
     assert ask(server, path, Host="flights-driver.streams.svc.cluster.local:4040")[0].status == 200
 
 
+@pytest.mark.parametrize("path", ["/stats?since=-1", "/metrics", "/healthz", "/nothing"])
+@pytest.mark.parametrize("language", ["en-US,en;q=0.9", ""])
+def test_browser_that_a_foreign_name_has_led_here_reads_nothing(server: StatusServer, path: str, language: str):
+    answer, body = ask(server, path, Host="evil.example:4040", Accept_Language=language)
+    assert (answer.status, b"not to 'evil.example:4040'" in body) == (421, True)
+    assert b"N725MQ" not in body
+    refused, _ = ask(server, path, Origin="http://evil.example", Accept_Language=language)
+    assert refused.status == 403
+    for own in ("localhost:8001", "10.1.2.3", "flights.example.com"):
+        assert ask(server, path, Host=own, Accept_Language=language)[0].status in (200, 404)
+
+
 def test_page_is_refused_to_other_sites(server: StatusServer):
     own = f"http://127.0.0.1:{server.port}"
     assert ask(server, "/page.json", Origin=own)[0].status == 200

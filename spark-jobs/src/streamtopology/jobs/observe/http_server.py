@@ -23,7 +23,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from streamtopology.contract.errors import Unavailable
-from streamtopology.contract.page_http import HEADERS, PageFile, page_files, refusal
+from streamtopology.contract.page_http import HEADERS, PageFile, Refused, asks_as_browser, page_files, refusal
 from streamtopology.contract.stats_question import Question
 
 PAGE = "/page.json"
@@ -144,14 +144,17 @@ class _PageHandler(BaseHTTPRequestHandler):
 
     def _answer_page(self, path: str, query: str) -> None:
         """Answer for the page, unless it is asked under a foreign name or by another site."""
-        hosts, origins = (self.headers.get_all(name, []) for name in ("Host", "Origin"))
-        if refused := refusal(hosts, origins, self._names):
+        if refused := self._refusal():
             self._answer_text(*refused, HEADERS)
         elif path == PAGE:
             self._answer_value(query, lambda asked: self._page(-1 if asked.since is None else asked.since), HEADERS)
         else:
             file = driver_page()[path]
             self._answer(HTTPStatus.OK, file.content_type, file.body, HEADERS)
+
+    def _refusal(self) -> Refused | None:
+        hosts, origins = (self.headers.get_all(name, []) for name in ("Host", "Origin"))
+        return refusal(hosts, origins, self._names)
 
     def _answer_value(self, query: str, value_of: Stats, headers: Mapping[str, str] = _NO_HEADERS) -> None:
         try:
@@ -209,6 +212,10 @@ class _StatusHandler(_PageHandler):
         super().__init__(page, names, *connection)
 
     def _answer_get(self, path: str, query: str) -> None:
+        """Answer programs by any name; a browser might have been led here by the page of another site."""
+        if asks_as_browser(self.headers) and (refused := self._refusal()):
+            self._answer_text(*refused, HEADERS)
+            return
         match path:
             case "/metrics":
                 encode, content_type = choose_encoder(self.headers.get("Accept", ""))
