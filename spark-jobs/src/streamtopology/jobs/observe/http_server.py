@@ -104,10 +104,13 @@ class StatusServer(_Serving):
 
 
 class PageServer(_Serving):
-    """Serves the page alone, of a run that is elsewhere or over. `page` may raise Unavailable: the page says so."""
+    """Serves the page alone, of a run that is elsewhere or over. `page` may raise Unavailable: the page says so.
 
-    def __init__(self, page: PageOf, port: int = 0) -> None:
-        super().__init__(LOCAL, port, partial(_PageHandler, page, ()))
+    `names`: by which browsers may open it, in addition to addresses and localhost.
+    """
+
+    def __init__(self, page: PageOf, port: int = 0, names: Collection[str] = ()) -> None:
+        super().__init__(LOCAL, port, partial(_PageHandler, page, names))
 
 
 class _PageHandler(BaseHTTPRequestHandler):
