@@ -177,6 +177,50 @@ def test_thousand_executors_are_a_distribution_and_the_worst_ten(thousand: Statu
     assert "executors of 1,000 beyond the tolerance" in tab.text("#executors-summary")
 
 
+def test_summary_of_a_stage_speaks_of_the_listed_executors_alone(thousand: StatusServer, open_tab: OpenTab) -> None:
+    tab = open_tab(address(thousand))
+    tab.page.get_by_role("button", name="source").click()
+    tab.wait_for_text("#executors-summary", "None of the 10 executors with the highest load is more than")
+    assert "1,000 executors by load over all work" in tab.text("#executors-body")
+    tab.page.get_by_role("button", name="tail").click()
+    tab.wait_for_text("#executors-summary", "its fair share, the most of those listed.")
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_wide_graph_scrolls_in_its_panel(width: int, open_tab: OpenTab) -> None:
+    _, record = played(10, topology=flights())
+    value = record.page(standing_of(), -1)
+    nodes = [{**node, "name": f"{node['name']}-{n}"} for node in value["nodes"] for n in range(60)]
+    edges = [{**edge, "from": f"{edge['from']}-{n}", "to": f"{edge['to']}-{n}"} for edge in value["edges"] for n in range(60)]
+    with PageServer(lambda since: {**value, "nodes": nodes, "edges": edges}) as server:
+        tab = open_tab(f"{server.url}/", width=width, bypass_csp=True)
+        widths = "[...document.querySelectorAll('#graph rect')].map((at) => at.getBoundingClientRect().width)"
+        assert min(tab.page.evaluate(widths)) > 100
+        assert tab.page.locator("#graph rect").count() == 180
+        assert tab.overflows() <= 0
+        assert tab.violations() == []
+        graph = tab.page.locator("#graph")
+        graph.focus()
+        tab.page.keyboard.press("ArrowRight")
+        tab.wait("() => document.querySelector('#graph').scrollLeft > 0")
+        tab.page.close()
+
+
+def test_condition_of_long_words_stays_in_its_panel(open_tab: OpenTab) -> None:
+    _, record = played(10, topology=flights())
+    long = Condition("Ready", "False", "R" * 300, "m" * 3000)
+    with PageServer(lambda since: {**record.page(standing_of(), since), "conditions": [to_wire(long)]}) as server:
+        tab = open_tab(f"{server.url}/", width=360)
+        assert tab.overflows() <= 0
+        tab.page.close()
+
+
+def test_bars_are_printed(slow: StatusServer, open_tab: OpenTab) -> None:
+    tab = open_tab(address(slow))
+    tab.page.emulate_media(media="print")
+    assert tab.page.evaluate("getComputedStyle(document.querySelector('.lane .part')).printColorAdjust") == "exact"
+
+
 def test_page_says_that_the_driver_is_gone_and_finds_it_again(open_tab: OpenTab) -> None:
     history, record = played(10, topology=flights())
     with served(record, history) as server:

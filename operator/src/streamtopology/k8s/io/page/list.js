@@ -26,7 +26,8 @@ function draw(answer) {
         column('Topology'), column('Phase'), column('Executors', 'right optional'), column('Rows/s', 'right'),
         column('Imbalance', 'right optional'), column('Last re-routing', 'optional'), column('Its page'))),
       html('tbody', {}, topologies.map((one) => row(one, now)))),
-    total > topologies.length && html('p', { class: 'note' }, `and ${count(total - topologies.length)} more, all without need`));
+    total > topologies.length && html('p', { class: 'note' },
+      `and ${count(total - topologies.length)} more${topologies.at(-1).state === 'act' ? '' : ', none in need of somebody'}`));
 }
 
 function summary(total, acting) {
