@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from streamtopology.contract.formatting import clipped
 from streamtopology.contract.page import (
     Batch,
     Distribution,
@@ -127,7 +128,7 @@ def build_page(
         keys_of=keys[1],
         reroutings=changes,
         reroutings_before=before,
-        events=tuple(Event(one.at, one.batch, one.text[:_MOST_EVENT]) for one in history.events[-MOST_EVENTS:]),
+        events=tuple(Event(one.at, one.batch, clipped(one.text, _MOST_EVENT)) for one in history.events[-MOST_EVENTS:]),
         batches=_batches(recorded.batches, since),
     )
 
