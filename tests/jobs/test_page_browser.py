@@ -206,6 +206,17 @@ def test_wide_graph_scrolls_in_its_panel(width: int, open_tab: OpenTab) -> None:
         tab.page.close()
 
 
+def test_batch_that_runs_for_long_is_named(open_tab: OpenTab) -> None:
+    _, record = played(10, topology=flights())
+    runs = {"seconds": 5.0}
+    with PageServer(lambda since: {**record.page(standing_of(), since), "running_seconds": runs["seconds"]}) as server:
+        tab = open_tab(f"{server.url}/")
+        assert "40,000 rows" in tab.text(".figures")
+        runs["seconds"] = 127.0
+        tab.wait_for_text(".figures", "▲ the next runs for 127 s")
+        tab.page.close()
+
+
 def test_condition_of_long_words_stays_in_its_panel(open_tab: OpenTab) -> None:
     _, record = played(10, topology=flights())
     long = Condition("Ready", "False", "R" * 300, "m" * 3000)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.histories import SLOTS, outcome, reconfiguration, run
+from support.histories import SLOTS, Clock, outcome, reconfiguration, run
 from support.page_histories import HOSTILE, NOW, flights, many, many_batch, played, recorded, served, standing_of
 
 from streamtopology.contract import page as contract
@@ -112,6 +112,19 @@ def test_page_of_a_source_that_spark_reads_has_no_other_executors():
     assert page.reroutings[0].why.count("slot") == 0
     assert page.verdict.text == "small-0 holds the others up: 2.4 × its fair share"
     assert sum(node.busy_share or 0 for node in page.nodes) < 1, "reading is work, too"
+
+
+def test_batch_that_runs_is_timed_until_it_is_committed():
+    clock = Clock()
+    history = History("flights", SLOTS, {"tail": "mixed"}, clock)
+    history.enter(Phase.RUNNING)
+    record = recorded(history)
+    history.batch_begins(0, None)
+    clock.now = 95.04
+    assert (served(record)["running_seconds"], served(record)["idle_seconds"]) == (95.0, None)
+    history.batch_done(outcome(0, {"tail": (0.25,) * 4}))
+    clock.now = 97.0
+    assert (served(record)["running_seconds"], served(record)["idle_seconds"]) == (None, pytest.approx(1.96))
 
 
 def test_reason_names_the_executor_whose_speed_changed():

@@ -90,7 +90,7 @@ def build_page(
     history: History, standing: Standing, recorded: Recorded, topology: Topology | None, run: str, now: float, since: int
 ) -> Page:
     """The value at `now`, with the batches after the number `since`. `topology`: None before it is known."""
-    last = history.last
+    last, running = history.last, history.running
     loads = recent_loads(recorded.recent)
     tolerance = (topology.rebalance if topology is not None else Rebalance()).tolerance
     present = {slot.index: slot for slot in history.slots if slot.present}
@@ -114,6 +114,7 @@ def build_page(
         bound_rows_per_second=rounded(standing.bound or None),
         lag_rows=standing.lag_rows,
         idle_seconds=rounded(history.idle_seconds),
+        running_seconds=rounded(running.seconds) if running is not None else None,
         judgement=describe(history.hold) if history.hold is not None else None,
         recommended=describe(history.recommended) if history.recommended is not None else None,
         watermark=standing.watermark,
