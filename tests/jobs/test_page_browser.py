@@ -217,6 +217,16 @@ def test_batch_that_runs_for_long_is_named(open_tab: OpenTab) -> None:
         tab.page.close()
 
 
+def test_operators_have_the_same_tints_where_spark_reads_the_source(open_tab: OpenTab) -> None:
+    value = played(10, topology=flights())[1].page(standing_of(), -1)
+    tints = "[...document.querySelectorAll('.legend .swatch')].map((at) => at.className.split(' ').at(-1))"
+    for stages, expected in ((["(source)", "tail"], ["tint0", "tint1"]), (["tail"], ["tint1"])):
+        with PageServer(lambda since, stages=stages: {**value, "stages": stages}) as server:
+            tab = open_tab(f"{server.url}/")
+            assert tab.page.evaluate(tints) == expected
+            tab.page.close()
+
+
 def test_condition_of_long_words_stays_in_its_panel(open_tab: OpenTab) -> None:
     _, record = played(10, topology=flights())
     long = Condition("Ready", "False", "R" * 300, "m" * 3000)

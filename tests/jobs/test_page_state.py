@@ -127,6 +127,15 @@ def test_batch_that_runs_is_timed_until_it_is_committed():
     assert (served(record)["running_seconds"], served(record)["idle_seconds"]) == (None, pytest.approx(1.96))
 
 
+def test_events_are_in_the_order_in_which_they_happened():
+    history = run(2)
+    for number in range(30):
+        history.event(NOW + number, 1, f"event {number}")
+    history.event(NOW + 27.5, 1, "noted late")
+    texts = [event.text for event in read_page(served(recorded(history))).events]
+    assert texts == [*(f"event {number}" for number in range(21, 28)), "noted late", "event 28", "event 29"]
+
+
 def test_reason_names_the_executor_whose_speed_changed():
     history = run(0)
     record = recorded(history)

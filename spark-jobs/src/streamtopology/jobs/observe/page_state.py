@@ -129,9 +129,15 @@ def build_page(
         keys_of=keys[1],
         reroutings=changes,
         reroutings_before=before,
-        events=tuple(Event(one.at, one.batch, clipped(one.text, _MOST_EVENT)) for one in history.events[-MOST_EVENTS:]),
+        events=_events(history),
         batches=_batches(recorded.batches, since),
     )
+
+
+def _events(history: History) -> tuple[Event, ...]:
+    """The newest, oldest first: one may have been noted later than others that happened after it."""
+    newest = sorted(history.events, key=lambda event: event.at)[-MOST_EVENTS:]
+    return tuple(Event(one.at, one.batch, clipped(one.text, _MOST_EVENT)) for one in newest)
 
 
 def _last_batch(batch: BatchOutcome) -> LastBatch:

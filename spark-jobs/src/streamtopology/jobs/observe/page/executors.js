@@ -8,8 +8,8 @@ const HOT_KEY = 0.1;
 const ROOMY = 8; // rows up to which they stand further apart
 
 const tint = (page, stage) => {
-  const index = page.stages.indexOf(stage);
-  return index <= 0 ? 'tint0' : `tint${1 + ((index - 1) % 3)}`;
+  const operators = page.stages.filter((one) => one !== SOURCE);
+  return stage === SOURCE ? 'tint0' : `tint${1 + (operators.indexOf(stage) % 3)}`;
 };
 const shownStages = (page) => (state.stage === ALL ? page.stages : [state.stage]);
 const busyOf = (page, executor) => shownStages(page).reduce((sum, stage) => sum + (executor.busy[stage] ?? 0), 0);
