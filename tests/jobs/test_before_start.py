@@ -13,6 +13,7 @@ import pytest
 import yaml
 from support.manifests import counting, files, manifest, memory_sink
 
+from streamtopology.contract.environment import HIDE_KEYS
 from streamtopology.jobs.cli.main import main
 from streamtopology.jobs.connectors.folder_overlap import overlap_problems
 from streamtopology.jobs.local.control_socket import ControlServer, Refused, claim
@@ -38,6 +39,17 @@ def test_a_second_run_is_refused_before_cluster_and_checkpoint_are_touched(
             open_run(cast(Any, None), topology, tmp_path, new_history(topology), RunOptions(work_dir=work_dir))
     assert not checkpoint.exists()
     assert not work_dir.exists()
+
+
+def test_wrong_switch_for_keys_is_refused_before_anything_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(HIDE_KEYS, "yes")
+    file = tmp_path / "shy.yaml"
+    file.write_text(yaml.safe_dump(manifest("shy", [files(tmp_path)], [counting()], [memory_sink("shy", "counts")])))
+    assert main(["run", str(file), "--work-dir", str(tmp_path / "work")]) == 2
+    assert capsys.readouterr().err.endswith("STREAMTOPOLOGY_HIDE_KEYS='yes': expected true or false\n")
+    assert not (tmp_path / "work").exists()
 
 
 def test_a_name_is_claimed_before_spark_starts_and_free_again_afterwards(

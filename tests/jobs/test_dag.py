@@ -172,3 +172,9 @@ def test_labels_distinguish_a_key_that_is_null_from_the_text() -> None:
     values = pa.array([None, "NULL", ""] * 100)
     load = measure_keys(KeyColumns.from_arrow(pa.record_batch({"k": values}), ("k",)), None)
     assert sorted(load.labels) == ["", "'NULL'", "NULL"]
+
+
+def test_label_of_a_long_key_shows_that_it_is_cut() -> None:
+    values = pa.array(["k" * 40, "k" * 41, "m" * 10_000] * 100)
+    load = measure_keys(KeyColumns.from_arrow(pa.record_batch({"k": values}), ("k",)), None)
+    assert sorted(load.labels) == ["k" * 40, "k" * 39 + "…", "m" * 39 + "…"]

@@ -85,6 +85,14 @@ def test_stage_with_too_few_rows_is_not_judged():
     assert set(measure(few).work) == {SOURCE, "tail"}
 
 
+def test_rows_that_spark_reads_itself_are_no_executors_load():
+    batch = outcome(0, {"tail": HASHED})
+    placed = replace(batch, source_reports=())
+    anywhere = replace(batch, source_reports=tuple(replace(one, slot=-1) for one in batch.source_reports))
+    assert loads_of(anywhere).by_slot == loads_of(placed).by_slot
+    assert loads_of(anywhere).work[SOURCE][-1].rows == sum(one.rows for one in batch.source_reports)
+
+
 def test_recent_loads_are_medians_of_the_newest_epoch_alone():
     batches = [outcome(number, {"tail": HASHED}, epoch=1) for number in range(4)]
     batches.append(outcome(4, {"tail": BY_CAPACITY}, epoch=2))
@@ -94,6 +102,14 @@ def test_recent_loads_are_medians_of_the_newest_epoch_alone():
     assert recent_loads([]).highest is None
     outlier = [outcome(number, {"tail": HASHED if number == 2 else BY_CAPACITY}) for number in range(5)]
     assert recent_loads([measure(batch) for batch in outlier]).highest == pytest.approx(1, rel=0.01)
+
+
+def test_executor_that_is_gone_has_no_load():
+    before = [measure(outcome(number, {"tail": HASHED})) for number in range(4)]
+    last = outcome(4, {"tail": (0.4, 0.3, 0.3)})
+    alone = measure(replace(last, source_reports=last.source_reports[:3]))
+    assert recent_loads([*before, alone]).by_slot.keys() == {0, 1, 2}
+    assert recent_loads([*before, alone]).work[SOURCE].keys() == {0, 1, 2}
 
 
 def slowed(batch: BatchOutcome, slot: int, times: float) -> BatchOutcome:

@@ -6,13 +6,15 @@ import json
 import os
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
+from kubernetes.client import ApiClient, Configuration
 
-from streamtopology.jobs.admin.ask_cluster import Unreachable
-from streamtopology.jobs.admin.find_run import Where, asking_url, find_run
+from streamtopology.jobs.admin.ask_cluster import ClusterDriver, Unreachable
+from streamtopology.jobs.admin.find_run import PAGE, Where, asking_url, find_run
 from streamtopology.jobs.errors import WrongUse
 from streamtopology.jobs.local.control_socket import ControlServer, NotRunning, ask, claim, the_running
 
@@ -29,12 +31,19 @@ class Stats(BaseHTTPRequestHandler):
         pass
 
 
-@pytest.fixture
-def address() -> Iterator[str]:
-    with HTTPServer(("127.0.0.1", 0), Stats) as server:
+@contextmanager
+def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """The address of a server of this handler."""
+    with HTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    with serving(Stats) as address:
+        yield address
 
 
 @pytest.mark.parametrize("where", [Where(), Where(here=True)])
@@ -66,6 +75,29 @@ def test_address_is_asked_and_what_is_no_stats_is_refused(address: str) -> None:
         asking_url(f"{address}/page")(-1)
     with pytest.raises(Unreachable, match=r"nothing answers at http://127.0.0.1:1/stats"):
         asking_url("http://127.0.0.1:1/stats")(-1)
+
+
+@pytest.mark.parametrize("answer", [b'{"topology": "fli', b'{"a": "\xff"}', b""])
+def test_answer_that_is_cut_off_is_one_of_a_driver_that_cannot_be_asked(answer: bytes) -> None:
+    class Cut(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(answer) + 5 * self.path.startswith("/short")))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, format: str, *_: object) -> None:
+            pass
+
+    with serving(Cut) as address:
+        with pytest.raises(Unreachable, match="is cut off or damaged"):
+            asking_url(f"{address}/stats")(-1)
+        with pytest.raises(Unreachable, match="nothing answers at"):
+            asking_url(f"{address}/short")(-1)
+        api = ApiClient(Configuration(host=address))
+        with pytest.raises(Unreachable, match="topology 'flights' in namespace a: the answer is cut off or damaged"):
+            ClusterDriver(api, "flights", "a", PAGE)(-1)
 
 
 def test_only_running_topology_needs_no_name_and_two_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

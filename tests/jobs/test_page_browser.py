@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from support.page_histories import HOSTILE, NOW, flights, many, played, recorded
 from streamtopology.contract.page import Condition
 from streamtopology.contract.reasons import EpochCause, EpochReason, RemedyKind, StageReason
 from streamtopology.contract.wire_values import to_wire
+from streamtopology.jobs.admin.ask_cluster import Unreachable
 from streamtopology.jobs.observe.history import History
 from streamtopology.jobs.observe.http_server import PageServer, StatusServer
 from streamtopology.jobs.observe.page_record import PageRecord
@@ -175,6 +177,71 @@ def test_thousand_executors_are_a_distribution_and_the_worst_ten(thousand: Statu
     assert "executors of 1,000 beyond the tolerance" in tab.text("#executors-summary")
 
 
+def test_summary_of_a_stage_speaks_of_the_listed_executors_alone(thousand: StatusServer, open_tab: OpenTab) -> None:
+    tab = open_tab(address(thousand))
+    tab.page.get_by_role("button", name="source").click()
+    tab.wait_for_text("#executors-summary", "None of the 10 executors with the highest load is more than")
+    assert "1,000 executors by load over all work" in tab.text("#executors-body")
+    tab.page.get_by_role("button", name="tail").click()
+    tab.wait_for_text("#executors-summary", "its fair share, the most of those listed.")
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_wide_graph_scrolls_in_its_panel(width: int, open_tab: OpenTab) -> None:
+    _, record = played(10, topology=flights())
+    value = record.page(standing_of(), -1)
+    nodes = [{**node, "name": f"{node['name']}-{n}"} for node in value["nodes"] for n in range(60)]
+    edges = [{**edge, "from": f"{edge['from']}-{n}", "to": f"{edge['to']}-{n}"} for edge in value["edges"] for n in range(60)]
+    with PageServer(lambda since: {**value, "nodes": nodes, "edges": edges}) as server:
+        tab = open_tab(f"{server.url}/", width=width, bypass_csp=True)
+        widths = "[...document.querySelectorAll('#graph rect')].map((at) => at.getBoundingClientRect().width)"
+        assert min(tab.page.evaluate(widths)) > 100
+        assert tab.page.locator("#graph rect").count() == 180
+        assert tab.overflows() <= 0
+        assert tab.violations() == []
+        graph = tab.page.locator("#graph")
+        graph.focus()
+        tab.page.keyboard.press("ArrowRight")
+        tab.wait("() => document.querySelector('#graph').scrollLeft > 0")
+        tab.page.close()
+
+
+def test_batch_that_runs_for_long_is_named(open_tab: OpenTab) -> None:
+    _, record = played(10, topology=flights())
+    runs = {"seconds": 5.0}
+    with PageServer(lambda since: {**record.page(standing_of(), since), "running_seconds": runs["seconds"]}) as server:
+        tab = open_tab(f"{server.url}/")
+        assert "40,000 rows" in tab.text(".figures")
+        runs["seconds"] = 127.0
+        tab.wait_for_text(".figures", "▲ the next runs for 127 s")
+        tab.page.close()
+
+
+def test_operators_have_the_same_tints_where_spark_reads_the_source(open_tab: OpenTab) -> None:
+    value = played(10, topology=flights())[1].page(standing_of(), -1)
+    tints = "[...document.querySelectorAll('.legend .swatch')].map((at) => at.className.split(' ').at(-1))"
+    for stages, expected in ((["(source)", "tail"], ["tint0", "tint1"]), (["tail"], ["tint1"])):
+        with PageServer(lambda since, stages=stages: {**value, "stages": stages}) as server:
+            tab = open_tab(f"{server.url}/")
+            assert tab.page.evaluate(tints) == expected
+            tab.page.close()
+
+
+def test_condition_of_long_words_stays_in_its_panel(open_tab: OpenTab) -> None:
+    _, record = played(10, topology=flights())
+    long = Condition("Ready", "False", "R" * 300, "m" * 3000)
+    with PageServer(lambda since: {**record.page(standing_of(), since), "conditions": [to_wire(long)]}) as server:
+        tab = open_tab(f"{server.url}/", width=360)
+        assert tab.overflows() <= 0
+        tab.page.close()
+
+
+def test_bars_are_printed(slow: StatusServer, open_tab: OpenTab) -> None:
+    tab = open_tab(address(slow))
+    tab.page.emulate_media(media="print")
+    assert tab.page.evaluate("getComputedStyle(document.querySelector('.lane .part')).printColorAdjust") == "exact"
+
+
 def test_page_says_that_the_driver_is_gone_and_finds_it_again(open_tab: OpenTab) -> None:
     history, record = played(10, topology=flights())
     with served(record, history) as server:
@@ -188,6 +255,44 @@ def test_page_says_that_the_driver_is_gone_and_finds_it_again(open_tab: OpenTab)
         tab.wait_for_text("#notice", "The driver has restarted")
         assert "figures are from then" not in tab.text("#notice")
     assert all("ERR_CONNECTION" in fault or "Failed to load" in fault for fault in tab.faults)
+    tab.faults.clear()
+
+
+def test_page_says_that_a_driver_hangs(open_tab: OpenTab) -> None:
+    _, record = played(10, topology=flights())
+    awake = threading.Event()
+    awake.set()
+
+    def hanging(since: int) -> Mapping[str, object]:
+        awake.wait()
+        return record.page(standing_of(), since)
+
+    with PageServer(hanging) as server:
+        tab = open_tab(f"{server.url}/")
+        assert not tab.page.is_visible("#notice")
+        awake.clear()
+        tab.wait_for_text("#notice", "the figures are from then")
+        awake.set()
+        tab.page.wait_for_selector("#notice[hidden]", state="attached")
+        tab.page.close()
+
+
+def test_page_gives_the_reason_of_a_server_that_reaches_no_driver(open_tab: OpenTab) -> None:
+    _, record = played(10, topology=flights())
+    reaches = threading.Event()
+    reaches.set()
+
+    def asked(since: int) -> Mapping[str, object]:
+        if not reaches.is_set():
+            raise Unreachable("no pod of its driver runs; see kubectl get pods -n team-a")
+        return record.page(standing_of(), since)
+
+    with PageServer(asked) as server:
+        tab = open_tab(f"{server.url}/")
+        reaches.clear()
+        tab.wait_for_text("#notice", "(no pod of its driver runs; see kubectl get pods -n team-a).")
+        tab.page.close()
+    assert all("502" in fault for fault in tab.faults)
     tab.faults.clear()
 
 

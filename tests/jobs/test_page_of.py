@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import pytest
 from support.page_histories import flights, played, served
 
+from streamtopology.contract.environment import PAGE_HOSTS
 from streamtopology.jobs.admin.ask_cluster import Unreachable
 from streamtopology.jobs.admin.find_run import Where
 from streamtopology.jobs.admin.page_of import FILE, page_of_report, page_of_run
@@ -58,6 +60,29 @@ def test_report_is_shown_as_the_run_ended(report: Path, capsys: pytest.CaptureFi
     assert b"<title>StreamTopology</title>" in answers[""]
     page = json.loads(answers["page.json?since=3"])
     assert (page["batch"], len(page["reroutings"]), len(page["batches"])) == (11, 1, 12)
+
+
+def test_ages_of_a_report_are_until_now(report: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before, answers = time.time(), dict[str, bytes]()
+    page_of_report(report, 0, False, asking(capsys, answers))
+    assert json.loads(answers["page.json?since=3"])["now"] >= before
+    ahead = {**json.loads((report / FILE).read_text()), "now": before + 1e6}  # of a machine whose clock is ahead
+    (report / FILE).write_text(json.dumps(ahead))
+    page_of_report(report, 0, False, asking(capsys, answers))
+    assert json.loads(answers["page.json?since=3"])["now"] == before + 1e6
+
+
+def test_page_of_a_report_is_opened_by_a_name_that_the_user_gave(
+    report: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(PAGE_HOSTS, "hub.example.com")
+
+    def by_name() -> None:
+        address = capsys.readouterr().out.split()[1]
+        with urlopen(Request(address, headers={"Host": "hub.example.com"}), timeout=60) as answer:
+            assert answer.status == 200
+
+    page_of_report(report, 0, False, by_name)
 
 
 @pytest.mark.parametrize(

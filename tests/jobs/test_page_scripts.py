@@ -60,8 +60,9 @@ def test_states_that_need_someone_have_a_mark_of_their_own():
 
 def test_polling_stops_in_a_hidden_tab():
     assert len(re.findall(r"\bsetTimeout\(", "".join(SCRIPTS.values()))) == 1
-    assert "if (!document.hidden && !timer) timer = setTimeout(poll, milliseconds);" in SCRIPTS["page.js"]
-    assert "setInterval" not in "".join(SCRIPTS.values())
+    assert "if (!document.hidden && !timer && !isAsking) timer = setTimeout(poll, after);" in SCRIPTS["polling.js"]
+    assert re.findall(r"\bsetInterval\((\w+)", "".join(SCRIPTS.values())) == ["miss"], "only a notice comes by itself"
+    assert [name for name, text in SCRIPTS.items() if "fetch(" in text] == ["polling.js"]
 
 
 def test_lines_of_the_scripts_fit_the_projects_width():

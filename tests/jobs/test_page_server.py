@@ -7,6 +7,7 @@ import json
 import re
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -86,7 +87,7 @@ def test_page_asks_for_served_files_by_relative_addresses_alone(server: StatusSe
             assert not urlsplit(link).scheme, link
             assert not link.startswith("/"), link
             assert ask(server, f"/{link.removeprefix('./')}")[0].status == 200, link
-    assert "fetch(`page.json" in (SOURCE / "page.js").read_text()
+    assert "question(`page.json" in (SOURCE / "page.js").read_text()
 
 
 def test_page_is_small():
@@ -119,6 +120,30 @@ def test_value_has_the_batches_that_the_page_lacks(server: StatusServer):
     refused, text = ask(server, "/page.json?since=yesterday")
     assert (refused.status, refused.headers["Content-Security-Policy"]) == (400, HEADERS["Content-Security-Policy"])
     assert b"since=yesterday: give the number" in text
+
+
+def test_address_that_is_none_is_answered_with_a_sentence(server: StatusServer, capfd: pytest.CaptureFixture[str]):
+    answer, body = ask(server, "http://[/")
+    assert (answer.status, body) == (400, b"'http://[/' is no address: Invalid IPv6 URL\n")
+    assert capfd.readouterr().err == ""
+
+
+def test_figures_that_cannot_be_given_are_answered_with_a_sentence(capfd: pytest.CaptureFixture[str]):
+    history = run(3)
+    history.batch_done(replace(run(4).batches[-1], bound=float("inf")))
+    with serving(recorded(history), history) as running:
+        answer, body = ask(running, "/page.json")
+    assert (answer.status, answer.headers["Content-Security-Policy"]) == (500, HEADERS["Content-Security-Policy"])
+    assert body == b"the figures cannot be given: ValueError, see the log of this program\n"
+    assert "Out of range float values" in capfd.readouterr().err
+
+
+def test_connection_that_says_nothing_is_closed(server: StatusServer, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(http_server._PageHandler, "timeout", 0.1)
+    for begun in (b"", b"GET /page.json HTTP/1.0\r\nHost: loc"):
+        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as asker:
+            asker.sendall(begun)
+            assert asker.recv(1) == b""
 
 
 def test_hostile_keys_leave_the_server_as_json_text():
@@ -156,6 +181,18 @@ def test_page_is_refused_under_another_name(server: StatusServer, host: str | No
 @pytest.mark.parametrize("path", ["/stats", "/metrics", "/healthz", "/readyz"])
 def test_programs_are_answered_under_any_name(server: StatusServer, path: str):
     assert ask(server, path, Host="flights-driver.streams.svc.cluster.local:4040")[0].status == 200
+
+
+@pytest.mark.parametrize("path", ["/stats?since=-1", "/metrics", "/healthz", "/nothing"])
+@pytest.mark.parametrize("language", ["en-US,en;q=0.9", ""])
+def test_browser_that_a_foreign_name_has_led_here_reads_nothing(server: StatusServer, path: str, language: str):
+    answer, body = ask(server, path, Host="evil.example:4040", Accept_Language=language)
+    assert (answer.status, b"not to 'evil.example:4040'" in body) == (421, True)
+    assert b"N725MQ" not in body
+    refused, _ = ask(server, path, Origin="http://evil.example", Accept_Language=language)
+    assert refused.status == 403
+    for own in ("localhost:8001", "10.1.2.3", "flights.example.com"):
+        assert ask(server, path, Host=own, Accept_Language=language)[0].status in (200, 404)
 
 
 def test_page_is_refused_to_other_sites(server: StatusServer):

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.histories import SLOTS, outcome, reconfiguration, run
+from support.histories import SLOTS, Clock, outcome, reconfiguration, run
 from support.page_histories import HOSTILE, NOW, flights, many, many_batch, played, recorded, served, standing_of
 
 from streamtopology.contract import page as contract
 from streamtopology.contract.environment import HIDE_KEYS
+from streamtopology.contract.formatting import clipped
 from streamtopology.contract.page import PageFormatError, VerdictState, read_page
 from streamtopology.contract.phases import Phase
 from streamtopology.contract.reason_text import describe
@@ -46,7 +47,8 @@ def test_answers_that_are_no_page_are_refused():
         read_page({**value, "version": 2})
     with pytest.raises(PageFormatError, match="lacks 'verdict'"):
         read_page({name: given for name, given in value.items() if name != "verdict"})
-    for wrong in ({"batch": "five"}, {"executors": [7]}, {"verdict": {"state": "glad", "text": ""}}, {"now": True}):
+    glad = {"state": "glad", "text": ""}
+    for wrong in ({"batch": "five"}, {"executors": [7]}, {"verdict": glad}, {"now": True}, {"rows_per_second": float("nan")}):
         with pytest.raises(PageFormatError, match="does not hold"):
             read_page({**value, **wrong})
 
@@ -93,6 +95,45 @@ def test_page_of_a_slow_executor_shows_load_reason_and_effect():
     assert loads[5]["3"] > 2
     assert loads[15] is not None
     assert loads[15]["3"] == pytest.approx(1, abs=0.1)
+
+
+def test_page_of_a_source_that_spark_reads_has_no_other_executors():
+    history = run(0)
+    record = recorded(history, flights())
+    for batch in run(12).batches:
+        idle = replace(batch.source_reports[0], rows=0, busy_seconds=1e-5)
+        anywhere = [replace(one, slot=-1) for one in batch.source_reports]
+        history.batch_done(replace(batch, source_reports=(idle, *anywhere)))
+    history.rerouted(reconfiguration(epoch=2, batch=12))
+    page = read_page(served(record, standing=standing_of()))
+    assert page.stages == ("tail",)
+    assert all(batch.loads is not None and set(batch.loads) == {"0", "1", "2", "3"} for batch in page.batches)
+    assert [executor.load for executor in page.executors] == [executor.loads["tail"] for executor in page.executors]
+    assert page.reroutings[0].why.count("slot") == 0
+    assert page.verdict.text == "small-0 holds the others up: 2.4 × its fair share"
+    assert sum(node.busy_share or 0 for node in page.nodes) < 1, "reading is work, too"
+
+
+def test_batch_that_runs_is_timed_until_it_is_committed():
+    clock = Clock()
+    history = History("flights", SLOTS, {"tail": "mixed"}, clock)
+    history.enter(Phase.RUNNING)
+    record = recorded(history)
+    history.batch_begins(0, None)
+    clock.now = 95.04
+    assert (served(record)["running_seconds"], served(record)["idle_seconds"]) == (95.0, None)
+    history.batch_done(outcome(0, {"tail": (0.25,) * 4}))
+    clock.now = 97.0
+    assert (served(record)["running_seconds"], served(record)["idle_seconds"]) == (None, pytest.approx(1.96))
+
+
+def test_events_are_in_the_order_in_which_they_happened():
+    history = run(2)
+    for number in range(30):
+        history.event(NOW + number, 1, f"event {number}")
+    history.event(NOW + 27.5, 1, "noted late")
+    texts = [event.text for event in read_page(served(recorded(history))).events]
+    assert texts == [*(f"event {number}" for number in range(21, 28)), "noted late", "event 28", "event 29"]
 
 
 def test_reason_names_the_executor_whose_speed_changed():
@@ -166,7 +207,7 @@ def test_heavy_keys_have_their_owners_and_place():
 def test_hostile_keys_are_passed_on_as_text_of_bounded_length():
     page = read_page(served(recorded(many(3, 3, keys=HOSTILE))))
     labels = {key.label for key in page.keys}
-    assert labels <= {label[: contract.MOST_LABEL] for label in HOSTILE}
+    assert labels <= {clipped(label, contract.MOST_LABEL) for label in HOSTILE}
     assert max(map(len, labels)) <= contract.MOST_LABEL
 
 

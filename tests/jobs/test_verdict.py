@@ -126,6 +126,20 @@ def test_verdict_waits_while_the_run_starts():
     assert sentence(history, None)[0] is VerdictState.WAIT
 
 
+def test_verdict_on_a_stream_of_few_rows_says_so():
+    history = History("flights", SLOTS, {})
+    history.enter(Phase.RUNNING)
+    for number in range(12):
+        history.batch_done(outcome(number, {"tail": HASHED}, rows=40))
+        starts = number < WARMUP_BATCHES
+        expected = "Being measured; the first" if starts else "Too few rows to judge; loads are compared from 30 rows"
+        state, text = sentence(history, None)
+        assert (state, text[: len(expected)]) == (VerdictState.WAIT, expected)
+    assert sentence(history, Balance(False, 2))[1].startswith("Too few rows")
+    history.enter(Phase.DONE)
+    assert sentence(history, None)[1].startswith("The run had too few rows to judge")
+
+
 def test_verdict_watches_while_state_moves():
     history = run(5)
     history.batch_done(BatchOutcome(**{**vars(outcome(5, {"tail": HASHED})), "moving": True}))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import pytest
 
+from streamtopology.contract.environment import PAGE_HOSTS
 from streamtopology.contract.page import Page, read_page
 
 if TYPE_CHECKING:  # the plugins are imported by pytest, which then explains their assertions
@@ -20,7 +21,8 @@ pytest_plugins = ("support.topologies",)
 pytestmark = pytest.mark.timeout(300)
 
 
-def test_page_of_a_run_with_split_keys_draws_all_its_work(runner: Runner) -> None:
+def test_page_of_a_run_with_split_keys_draws_all_its_work(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PAGE_HOSTS, "hub.example.com")
     feed = Feed(runner.folder / "rows")
     given = manifest(
         "drawn", [files(feed.folder)], [counting(policy="partial-key")], [memory_sink("drawn", "counts")], trigger={}
@@ -34,7 +36,8 @@ def test_page_of_a_run_with_split_keys_draws_all_its_work(runner: Runner) -> Non
         running.wait_until(lambda: running.history.is_ready())
         feed.files(running, 4)
         drawn = page(-1)
-        with urlopen(running.history.address, timeout=60) as answer:
+        by_name = Request(running.history.address, headers={"Host": "hub.example.com"})
+        with urlopen(by_name, timeout=60) as answer:
             assert b"<title>StreamTopology</title>" in answer.read()
     assert (drawn.topology, drawn.phase, drawn.mode) == ("drawn", "running", "Auto")
     assert sum(batch.rows for batch in drawn.batches) == 4 * feed.size

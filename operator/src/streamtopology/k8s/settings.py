@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from streamtopology.contract.environment import LOG_FORMAT, LOG_FORMATS, PAGE_HOSTS, hosts_in
+from streamtopology.contract.environment import LOG_FORMAT, LOG_FORMATS, page_hosts
 from streamtopology.contract.pods import USER
 
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
@@ -155,7 +155,7 @@ def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> S
         probe_port=given.probe_port,
         metrics_port=given.metrics_port,
         page_port=given.page_port,
-        page_hosts=hosts_in(environment.get(PAGE_HOSTS, "")),
+        page_hosts=page_hosts(environment),
         log_level=given.log_level,
         log_format=given.log_format,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 
 PREFIX = "STREAMTOPOLOGY_"
 """Of our own variables; users' `env` may name none with it but those in `FOR_USERS`."""
@@ -57,6 +57,6 @@ def exempt_api_server(environ: MutableMapping[str, str]) -> None:
     environ["no_proxy"] = environ["NO_PROXY"] = exempt  # programs differ in the one that they look at
 
 
-def hosts_in(text: str) -> tuple[str, ...]:
-    """The names in a list separated by commas, as `PAGE_HOSTS` has them."""
-    return tuple(filter(None, (name.strip().lower() for name in text.split(","))))
+def page_hosts(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The names by which browsers may open a page, as the user gave them in `PAGE_HOSTS`."""
+    return tuple(filter(None, (name.strip().lower() for name in environ.get(PAGE_HOSTS, "").split(","))))

@@ -15,6 +15,11 @@ def size(value: float) -> str:
     return _scaled(value, (" B", " kB", " MB", " GB", " TB"))
 
 
+def clipped(text: str, most: int) -> str:
+    """The text with `most` characters at most, of which the last is an ellipsis if there were more."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def rate(value: float | None) -> str:
     return "-" if value is None else f"{count(value)} rows/s"
 

@@ -254,7 +254,8 @@ class Page:
     """The value at one moment. `run`: of this driver process: batches of another one are forgotten. `now`: its clock.
 
     `mode`, `tolerance`: of `rebalance`. `slots`: executors that the topology has; those that take part are in `executors`, of
-    many only the ten with the highest load. `judgement`: the controller's reason to leave the routing as it is.
+    many only the ten with the highest load. `running_seconds`: of the batch that runs now. `judgement`: the controller's
+    reason to leave the routing as it is.
     `recommended`: what it would re-route if the mode were not Recommend. `watermark`: seconds since 1970. `namespace`,
     `conditions`: of the resource; a driver does not know them, `streamtopology ui` adds them. `batches`: those after the
     number asked for.
@@ -275,6 +276,7 @@ class Page:
     bound_rows_per_second: float | None = None
     lag_rows: int | None = None
     idle_seconds: float | None = None
+    running_seconds: float | None = None
     judgement: str | None = None
     recommended: str | None = None
     watermark: float | None = None

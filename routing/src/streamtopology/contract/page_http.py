@@ -1,13 +1,13 @@
 """Pages for people over HTTP, of drivers and of the operator: their files, their headers, and the askers that they refuse.
 
 A web page of another site can let its own name lead to this machine (DNS rebinding) and would then read keys of the stream
-as its own data. So a page answers to addresses, to localhost and to names that the user gave. Programs are not refused:
-Prometheus, probes and the operator ask for other paths, by names that only the cluster knows.
+as its own data. So a page answers to addresses, to localhost and to names that the user gave, and so do the other paths
+where a browser asks. Programs are not refused: Prometheus, probes and the operator ask by names that only the cluster knows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from functools import cache
 from http import HTTPStatus
 from importlib.resources import files
@@ -77,6 +77,11 @@ def refusal(hosts: Sequence[str], origins: Sequence[str], names: Collection[str]
     if any(origin.lower() not in own for origin in origins):
         return Refused(HTTPStatus.FORBIDDEN, "the page answers to no other site")
     return None
+
+
+def asks_as_browser(headers: Container[str]) -> bool:
+    """Return whether a request with these headers, of any case, is a browser's: a page can change this one, not remove it."""
+    return "Accept-Language" in headers
 
 
 def _is_own(host: str, names: Collection[str]) -> bool:

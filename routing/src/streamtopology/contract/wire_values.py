@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from enum import StrEnum
 from functools import cache
+from math import isfinite
 from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 Value = TypeVar("Value")
@@ -76,6 +77,8 @@ def _read(hint: Any, wire: object, name: str) -> Any:
             return hint(str(wire))
         if hint is float and isinstance(wire, int) and not isinstance(wire, bool):
             return float(wire)
+        if isinstance(wire, float) and not isfinite(wire):  # JSON of Python has NaN, no other reader does
+            raise TypeError(f"{name} is {wire}")
         if isinstance(wire, hint) and (hint is bool or not isinstance(wire, bool)):
             return wire
     raise TypeError(f"{name} is {wire!r:.60}")

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from streamtopology.contract.conditions import ConditionType
-from streamtopology.contract.formatting import counted
+from streamtopology.contract.formatting import clipped, counted
 from streamtopology.contract.page import VerdictState
 from streamtopology.contract.pods import driver_name
 from streamtopology.k8s.decide.steps import Object
@@ -45,7 +45,7 @@ def _row(topology: Object) -> dict[str, Any]:
         "service": driver_name(metadata["name"]),
         "phase": phase,
         "state": state,
-        "text": text[:_MOST_TEXT],
+        "text": clipped(text, _MOST_TEXT),
         "executors": (status.get("executors") or {}).get("summary"),
         "rows_per_second": status.get("throughput") if phase in _RUNS else None,
         "imbalance": status.get("imbalance") if phase in _RUNS else None,

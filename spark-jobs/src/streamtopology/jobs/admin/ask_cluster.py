@@ -68,7 +68,7 @@ class ClusterDriver:
             return self._forwarded(since)
         status, body = self._by_proxy(since)
         if status == HTTPStatus.OK:
-            return json.loads(body)
+            return self._read(body)
         refused = f"{status}, {_message(body)}"
         if status not in _NOT_BY_PROXY:
             raise Unreachable(f"{self._where}: {refused}")
@@ -136,7 +136,13 @@ class ClusterDriver:
             connection.close()
         if given.status != HTTPStatus.OK:
             raise Unreachable(f"{self._where}, by a port-forward: {given.status}, {_message(body)}")
-        return json.loads(body)
+        return self._read(body)
+
+    def _read(self, body: bytes) -> Mapping[str, Any]:
+        try:
+            return json.loads(body)
+        except ValueError as wrong:
+            raise Unreachable(f"{self._where}: the answer is cut off or damaged: {wrong}") from wrong
 
     def _pod(self, core: CoreV1Api) -> str:
         """The newest running pod behind the driver's Service. Unreachable if there is none; ApiException."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from http.client import HTTPException
 from typing import Any, Protocol
 from urllib.error import URLError
 from urllib.request import urlopen
@@ -72,10 +73,14 @@ def asking_url(url: str) -> AskDriver:
     def asking(since: int) -> Mapping[str, Any]:
         try:
             with urlopen(f"{url}{'&' if '?' in url else '?'}since={since}", timeout=ANSWER_SECONDS) as answer:
-                return json.load(answer)
-        except (URLError, OSError) as failure:
+                body, kind = answer.read(), answer.headers.get_content_type()
+        except (URLError, OSError, HTTPException) as failure:
             raise Unreachable(f"nothing answers at {url}: {failure}") from failure
+        try:
+            return json.loads(body)
         except ValueError as error:
+            if kind == "application/json":
+                raise Unreachable(f"the answer at {url} is cut off or damaged: {error}") from error
             raise WrongUse(f"{url} does not answer in JSON ({error}); name the driver's /stats") from error
 
     return asking

@@ -7,10 +7,13 @@ page itself is of this release and served on this machine alone.
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from streamtopology.contract.environment import page_hosts
 from streamtopology.contract.errors import StreamTopologyError
 from streamtopology.contract.page import PageFormatError, read_page
 from streamtopology.contract.wire_values import to_wire
@@ -41,7 +44,7 @@ def page_of_run(name: str | None, where: Where, port: int, opens: bool, wait: Ca
     asking = find_run(name, where, PAGE)
     page = _as_of_this_release(_with_conditions(asking) if isinstance(asking, ClusterDriver) else asking)
     page(-1)
-    with PageServer(page, port) as server:
+    with PageServer(page, port, page_hosts(os.environ)) as server:
         show(f"{server.url}/", opens)
         by = "a port-forward to its pod" if isinstance(asking, ClusterDriver) and asking.forwards else "the API server's proxy"
         print(f"through {by}; Ctrl-C ends it")
@@ -49,9 +52,10 @@ def page_of_run(name: str | None, where: Where, port: int, opens: bool, wait: Ca
 
 
 def page_of_report(folder: Path, port: int, opens: bool, wait: Callable[[], object]) -> None:
-    """Serve the page as it was at the end of a run. Raises WrongUse if `folder` has none that can be read."""
+    """Serve the page as it was at the end of a run, that long ago. Raises WrongUse if `folder` has none that can be read."""
     page = _read(folder / FILE)
-    with PageServer(lambda since: page, port) as server:
+    ended: float = page["now"]
+    with PageServer(lambda since: {**page, "now": max(ended, time.time())}, port, page_hosts(os.environ)) as server:
         show(f"{server.url}/", opens)
         print(f"as the run ended, from {folder / FILE}; Ctrl-C ends it")
         wait()

@@ -15,6 +15,7 @@ from typing import Any
 
 from rich.console import Console
 
+from streamtopology.contract.environment import page_hosts
 from streamtopology.contract.errors import StreamTopologyError
 from streamtopology.contract.phases import Phase
 from streamtopology.jobs.connectors.sinks import destination
@@ -95,6 +96,7 @@ def run_manifest(
     until: Until, reporting: Reporting, interrupts: Interrupts, *, work_dir: Path, serving: Serving, baseline: str | None
 ) -> int:
     """Run the manifest with a live view; with `baseline` the same input first under that policy. Returns the exit code."""
+    hides_keys(os.environ)  # a wrong value is refused before anything is started
     findings = examine(reporting.manifest)
     topology = findings.refuse_problems()
     if topology.replicas == 0:
@@ -308,6 +310,7 @@ def process(run: TopologyRun, history: History, serving: Serving = Serving(), ma
         lambda since: page.page(run.standing(), since),
         history.is_ready,
         port=serving.port,
+        names=page_hosts(os.environ),
     )
     handlers = {
         "apply": lambda path: _announced(run, run.apply_file(path)),

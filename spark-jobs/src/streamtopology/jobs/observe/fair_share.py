@@ -8,7 +8,7 @@ flatter a slow executor.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import chain, islice
 from statistics import fmean, median
@@ -40,7 +40,7 @@ class Work:
 
 
 StageWork = Mapping[int, Work]
-"""Slot (or instance) -> its work at one stage."""
+"""Slot (or instance) -> its work at one stage. Below 0 is the work of tasks that Spark ran on executors of its choice."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,10 @@ class StageLoad:
 
 @dataclass(frozen=True)
 class Loads:
-    """The work of some batches. `stages`: those with rows enough to judge. `by_slot`: over these stages together."""
+    """The work of some batches. `stages`: those with rows enough to judge. `by_slot`: over these stages together.
+
+    `work` has that of no slot, too; it is nobody's load.
+    """
 
     work: Mapping[str, StageWork]
     stages: Mapping[str, StageLoad]
@@ -91,12 +94,16 @@ def batch_loads(batch: MeasuredBatch) -> Loads:
 
 
 def recent_loads(batches: Sequence[MeasuredBatch]) -> Loads:
-    """The loads now: medians over the last `RECENT_BATCHES` batches with rows, as far as they are of the newest epoch."""
+    """The loads now: medians over the last `RECENT_BATCHES` batches with rows, as far as they are of the newest epoch.
+
+    An executor that did nothing in the newest one is gone, and has none.
+    """
     fed = [batch for batch in islice(reversed(batches), RECENT_BATCHES) if batch.rows][::-1]
     if not fed:
         return NOTHING
     newest = fed[-1]
-    same = [batch.work for batch in fed if batch.epoch == newest.epoch]
+    remaining = {slot for done in newest.work.values() for slot in done}
+    same = [_of_slots(remaining, batch.work) for batch in fed if batch.epoch == newest.epoch]
     return _loads({stage: _medians([work.get(stage, {}) for work in same]) for stage in newest.work}, newest.estimated)
 
 
@@ -114,15 +121,16 @@ def stage_load(work: StageWork, estimated: Mapping[int, float]) -> StageLoad:
 
 
 def _loads(work: Mapping[str, StageWork], estimated: Mapping[str, Mapping[int, float]]) -> Loads:
+    placed = {stage: {slot: one for slot, one in done.items() if slot >= 0} for stage, done in work.items()}
     judged = {
         stage: stage_load(done, estimated.get(stage, {}))
-        for stage, done in work.items()
-        if sum(one.rows for one in done.values()) >= JUDGED_ROWS * len(done)
+        for stage, done in placed.items()
+        if done and sum(one.rows for one in done.values()) >= JUDGED_ROWS * len(done)
     }
     fair = sum(stage.fair_seconds for stage in judged.values())
     busy: defaultdict[int, float] = defaultdict(float)
     for stage in judged:
-        for slot, done in work[stage].items():
+        for slot, done in placed[stage].items():
             busy[slot] += done.seconds
     return Loads(work, judged, {slot: seconds / fair for slot, seconds in busy.items()} if fair else {})
 
@@ -136,6 +144,10 @@ def _work_of(batch: BatchOutcome) -> Mapping[str, StageWork]:
         at = work.setdefault(stage, {})
         at[slot] = at[slot] + done if slot in at else done
     return work
+
+
+def _of_slots(slots: Set[int], work: Mapping[str, StageWork]) -> Mapping[str, StageWork]:
+    return {stage: {slot: one for slot, one in done.items() if slot in slots} for stage, done in work.items()}
 
 
 def _medians(works: Sequence[StageWork]) -> StageWork:

@@ -23,7 +23,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from streamtopology.contract.errors import Unavailable
-from streamtopology.contract.page_http import HEADERS, PageFile, page_files, refusal
+from streamtopology.contract.page_http import HEADERS, PageFile, Refused, asks_as_browser, page_files, refusal
 from streamtopology.contract.stats_question import Question
 
 PAGE = "/page.json"
@@ -38,6 +38,9 @@ Stats = Callable[[Question], Mapping[str, Any]]
 PageOf = Callable[[int], Mapping[str, Any]]
 """From the number of the last batch that the page knows to its value."""
 
+
+PATIENCE_SECONDS = 60
+"""For how long a client may send or take nothing."""
 
 _NO_HEADERS: Mapping[str, str] = {}
 
@@ -101,14 +104,18 @@ class StatusServer(_Serving):
 
 
 class PageServer(_Serving):
-    """Serves the page alone, of a run that is elsewhere or over. `page` may raise Unavailable: the page says so."""
+    """Serves the page alone, of a run that is elsewhere or over. `page` may raise Unavailable: the page says so.
 
-    def __init__(self, page: PageOf, port: int = 0) -> None:
-        super().__init__(LOCAL, port, partial(_PageHandler, page, ()))
+    `names`: by which browsers may open it, in addition to addresses and localhost.
+    """
+
+    def __init__(self, page: PageOf, port: int = 0, names: Collection[str] = ()) -> None:
+        super().__init__(LOCAL, port, partial(_PageHandler, page, names))
 
 
 class _PageHandler(BaseHTTPRequestHandler):
     server_version = "streamtopology"
+    timeout = PATIENCE_SECONDS  # of the connection: one that sends nothing does not hold its thread for ever
 
     def __init__(self, page: PageOf, names: Collection[str], *connection: Any) -> None:
         self._page = page
@@ -125,22 +132,32 @@ class _PageHandler(BaseHTTPRequestHandler):
         self.do_GET()
 
     def do_GET(self) -> None:
-        asked = urlsplit(self.path)
-        if asked.path == PAGE or asked.path in driver_page():
-            self._answer_page(asked.path, asked.query)
+        try:
+            asked = urlsplit(self.path)
+        except ValueError as wrong:
+            self._answer_text(HTTPStatus.BAD_REQUEST, f"{self.path!r} is no address: {wrong}")
+            return
+        self._answer_get(asked.path, asked.query)
+
+    def _answer_get(self, path: str, query: str) -> None:
+        if path == PAGE or path in driver_page():
+            self._answer_page(path, query)
         else:
-            self._answer_text(HTTPStatus.NOT_FOUND, f"nothing at {asked.path}; there is / with a page for people")
+            self._answer_text(HTTPStatus.NOT_FOUND, f"nothing at {path}; there is / with a page for people")
 
     def _answer_page(self, path: str, query: str) -> None:
         """Answer for the page, unless it is asked under a foreign name or by another site."""
-        hosts, origins = (self.headers.get_all(name, []) for name in ("Host", "Origin"))
-        if refused := refusal(hosts, origins, self._names):
+        if refused := self._refusal():
             self._answer_text(*refused, HEADERS)
         elif path == PAGE:
             self._answer_value(query, lambda asked: self._page(-1 if asked.since is None else asked.since), HEADERS)
         else:
             file = driver_page()[path]
             self._answer(HTTPStatus.OK, file.content_type, file.body, HEADERS)
+
+    def _refusal(self) -> Refused | None:
+        hosts, origins = (self.headers.get_all(name, []) for name in ("Host", "Origin"))
+        return refusal(hosts, origins, self._names)
 
     def _answer_value(self, query: str, value_of: Stats, headers: Mapping[str, str] = _NO_HEADERS) -> None:
         try:
@@ -149,11 +166,14 @@ class _PageHandler(BaseHTTPRequestHandler):
             self._answer_text(HTTPStatus.BAD_REQUEST, str(wrong), headers)
             return
         try:
-            value = value_of(asked)
+            body = json.dumps(value_of(asked), allow_nan=False, separators=(",", ":")).encode()
         except Unavailable as away:
             self._answer_text(HTTPStatus.BAD_GATEWAY, str(away), headers)
             return
-        body = json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
+        except Exception as fault:  # of this program: who asks is answered, and the log gets the trace
+            text = f"the figures cannot be given: {type(fault).__name__}, see the log of this program"
+            self._answer_text(HTTPStatus.INTERNAL_SERVER_ERROR, text, headers)
+            raise
         if "gzip" in self.headers.get("Accept-Encoding", ""):
             body, headers = gzip.compress(body, compresslevel=1), {**headers, "Content-Encoding": "gzip"}
         self._answer(HTTPStatus.OK, "application/json", body, headers)
@@ -167,7 +187,7 @@ class _PageHandler(BaseHTTPRequestHandler):
         self._answer(status, "text/plain; charset=utf-8", f"{text}\n".encode(), headers)
 
     def _answer(self, status: HTTPStatus, content_type: str, body: bytes, headers: Mapping[str, str] = _NO_HEADERS) -> None:
-        with suppress(ConnectionError):  # the client may hang up at any time
+        with suppress(ConnectionError, TimeoutError):  # the client may hang up at any time
             self.send_response(status)
             for name, value in {"Content-Type": content_type, **headers, "Content-Length": str(len(body))}.items():
                 self.send_header(name, value)
@@ -194,14 +214,17 @@ class _StatusHandler(_PageHandler):
         self._is_ready = is_ready
         super().__init__(page, names, *connection)
 
-    def do_GET(self) -> None:
-        asked = urlsplit(self.path)
-        match asked.path:
+    def _answer_get(self, path: str, query: str) -> None:
+        """Answer programs by any name; a browser might have been led here by the page of another site."""
+        if asks_as_browser(self.headers) and (refused := self._refusal()):
+            self._answer_text(*refused, HEADERS)
+            return
+        match path:
             case "/metrics":
                 encode, content_type = choose_encoder(self.headers.get("Accept", ""))
                 self._answer(HTTPStatus.OK, content_type, encode(self._registry))
             case "/stats":
-                self._answer_value(asked.query, self._stats)
+                self._answer_value(query, self._stats)
             case "/healthz":
                 self._answer_text(HTTPStatus.OK, "ok")
             case "/readyz":
@@ -209,12 +232,12 @@ class _StatusHandler(_PageHandler):
                     self._answer_text(HTTPStatus.OK, "ok")
                 else:
                     self._answer_text(HTTPStatus.SERVICE_UNAVAILABLE, "not ready: no batch has run; see /stats")
-            case path if path == PAGE or path in driver_page():
-                self._answer_page(path, asked.query)
-            case other:
+            case _ if path == PAGE or path in driver_page():
+                self._answer_page(path, query)
+            case _:
                 self._answer_text(
                     HTTPStatus.NOT_FOUND,
-                    f"nothing at {other}; there are / with a page for people, /metrics, /stats, /healthz and /readyz",
+                    f"nothing at {path}; there are / with a page for people, /metrics, /stats, /healthz and /readyz",
                 )
 
 

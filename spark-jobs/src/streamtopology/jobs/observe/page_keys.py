@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from streamtopology.contract.formatting import clipped
 from streamtopology.contract.page import MOST_LABEL, MOST_SHORT_LABEL, HeaviestKey, Key, KeySummary, Owner
 from streamtopology.contract.reasons import PARTIAL
 from streamtopology.jobs.observe.fair_share import Loads
@@ -62,7 +63,7 @@ def heaviest_of(slot: int, batch: BatchOutcome, loads: Loads) -> HeaviestKey | N
         at = int(report.heavy_rows.argmax())
         share = min(1.0, float(report.heavy_rows[at]) / rows.rows)
         if best is None or share > best.share:
-            best = HeaviestKey(stage.removesuffix(PARTIAL), report.heavy_labels[at][:MOST_SHORT_LABEL], rounded(share))
+            best = HeaviestKey(stage.removesuffix(PARTIAL), clipped(report.heavy_labels[at], MOST_SHORT_LABEL), rounded(share))
     return best
 
 
@@ -120,7 +121,7 @@ def _key(key: Weighed, batch: BatchOutcome, names: Mapping[int, str], routing: E
     return Key(
         operator=key.stage.removesuffix(PARTIAL),
         hash=f"{key.hash:016x}",
-        label=key.label[:MOST_LABEL],
+        label=clipped(key.label, MOST_LABEL),
         share=rounded(key.rows / key.of_rows),
         rows_per_second=rounded(key.rows / batch.seconds) if batch.seconds > 0 else None,
         owners=tuple(Owner(slot, names.get(slot, f"slot {slot}"), rounded(key.by_slot[slot] / key.rows)) for slot in first),

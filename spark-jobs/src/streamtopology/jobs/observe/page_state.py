@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from streamtopology.contract.formatting import clipped
 from streamtopology.contract.page import (
     Batch,
     Distribution,
@@ -19,7 +20,7 @@ from streamtopology.contract.page import (
 )
 from streamtopology.contract.reason_text import describe
 from streamtopology.contract.reasons import PARTIAL, SOURCE
-from streamtopology.jobs.observe.fair_share import Loads, MeasuredBatch, batch_loads, recent_loads
+from streamtopology.jobs.observe.fair_share import Loads, MeasuredBatch, StageWork, batch_loads, recent_loads
 from streamtopology.jobs.observe.figures import recent_rate
 from streamtopology.jobs.observe.history import History, SlotInfo
 from streamtopology.jobs.observe.outcome import BatchOutcome
@@ -89,7 +90,7 @@ def build_page(
     history: History, standing: Standing, recorded: Recorded, topology: Topology | None, run: str, now: float, since: int
 ) -> Page:
     """The value at `now`, with the batches after the number `since`. `topology`: None before it is known."""
-    last = history.last
+    last, running = history.last, history.running
     loads = recent_loads(recorded.recent)
     tolerance = (topology.rebalance if topology is not None else Rebalance()).tolerance
     present = {slot.index: slot for slot in history.slots if slot.present}
@@ -113,6 +114,7 @@ def build_page(
         bound_rows_per_second=rounded(standing.bound or None),
         lag_rows=standing.lag_rows,
         idle_seconds=rounded(history.idle_seconds),
+        running_seconds=rounded(running.seconds) if running is not None else None,
         judgement=describe(history.hold) if history.hold is not None else None,
         recommended=describe(history.recommended) if history.recommended is not None else None,
         watermark=standing.watermark,
@@ -127,20 +129,30 @@ def build_page(
         keys_of=keys[1],
         reroutings=changes,
         reroutings_before=before,
-        events=tuple(Event(one.at, one.batch, one.text[:_MOST_EVENT]) for one in history.events[-MOST_EVENTS:]),
+        events=_events(history),
         batches=_batches(recorded.batches, since),
     )
+
+
+def _events(history: History) -> tuple[Event, ...]:
+    """The newest, oldest first: one may have been noted later than others that happened after it."""
+    newest = sorted(history.events, key=lambda event: event.at)[-MOST_EVENTS:]
+    return tuple(Event(one.at, one.batch, clipped(one.text, _MOST_EVENT)) for one in newest)
 
 
 def _last_batch(batch: BatchOutcome) -> LastBatch:
     return LastBatch(batch.rows, rounded(batch.seconds), batch.committed_at, batch.attempt, batch.moving)
 
 
-def _stages(worked: Iterable[str], operators: Iterable[str]) -> tuple[str, ...]:
-    """The stages that worked: the source, then in the order of the operators, parts of keys ahead of their merge."""
+def _stages(work: Mapping[str, StageWork], operators: Iterable[str]) -> tuple[str, ...]:
+    """The stages that worked: the source, then in the order of the operators, parts of keys ahead of their merge.
+
+    A source that Spark reads on executors of its choice is none: nobody knows whose work it was.
+    """
     order = [SOURCE, *(stage for name in operators for stage in (name + PARTIAL, name))]
     place = {stage: index for index, stage in enumerate(order)}
-    return tuple(sorted(worked, key=lambda stage: place.get(stage, len(order))))
+    unplaced = {stage for stage, done in work.items() if any(slot < 0 and one.rows for slot, one in done.items())}
+    return tuple(sorted((stage for stage in work if stage not in unplaced), key=lambda stage: place.get(stage, len(order))))
 
 
 def _classes(present: Iterable[SlotInfo]) -> tuple[ExecutorClass, ...]:

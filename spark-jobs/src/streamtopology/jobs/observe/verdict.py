@@ -14,7 +14,7 @@ from streamtopology.contract.page import Verdict, VerdictState
 from streamtopology.contract.phases import Phase
 from streamtopology.contract.reason_text import describe
 from streamtopology.contract.reasons import SOURCE
-from streamtopology.jobs.observe.fair_share import RECENT_BATCHES, Loads, MeasuredBatch, recent_loads
+from streamtopology.jobs.observe.fair_share import JUDGED_ROWS, RECENT_BATCHES, Loads, MeasuredBatch, recent_loads
 from streamtopology.jobs.observe.figures import working_seconds
 from streamtopology.jobs.observe.formatting import shown_name
 from streamtopology.jobs.observe.history import History
@@ -79,12 +79,19 @@ def verdict(history: History, balance: Balance | None, loads: Loads, tolerance: 
         text = ended if over else "A re-routing is under way; state moves portion by portion"
         return Verdict(VerdictState.WATCH, text, since)
     if balance is None or not loads.by_slot:
-        text = "The run ended before it could be judged" if over else "Being measured"
-        return Verdict(VerdictState.WAIT, f"{text}; the first batches also load code")
+        return Verdict(VerdictState.WAIT, _not_judged(history, loads, over))
     if balance.held_up:
         return Verdict(VerdictState.ACT, _held_up(history, loads, tolerance), since)
     until = f"Balanced from batch {since} to the end" if over else f"Balanced since batch {since}"
     return Verdict(VerdictState.GOOD, f"{until}{_limit(batches, loads)}", since)
+
+
+def _not_judged(history: History, loads: Loads, over: bool) -> str:
+    if history.totals.batches > WARMUP_BATCHES and not loads.by_slot:
+        text = "The run had too few rows to judge" if over else "Too few rows to judge"
+        return f"{text}; loads are compared from {JUDGED_ROWS} rows per executor and batch on"
+    text = "The run ended before it could be judged" if over else "Being measured"
+    return f"{text}; the first batches also load code"
 
 
 def _held_up(history: History, loads: Loads, tolerance: float) -> str:

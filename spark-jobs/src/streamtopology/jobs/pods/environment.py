@@ -39,7 +39,7 @@ class DriverEnvironment:
         """Read the environment. Raises WrongUse with the names of missing variables."""
         values = _needed(environ, variables.TOPOLOGY, variables.NAMESPACE, variables.POD_NAME, variables.POD_IP)
         heap = environ.get(variables.HEAP_MEBIBYTES, str(DEFAULT_DRIVER_HEAP_MEBIBYTES))
-        hosts = variables.hosts_in(environ.get(variables.PAGE_HOSTS, ""))
+        hosts = variables.page_hosts(environ)
         return DriverEnvironment(*values, heap_mebibytes=_mebibytes(heap), page_hosts=hosts, hides_keys=hides_keys(environ))
 
 

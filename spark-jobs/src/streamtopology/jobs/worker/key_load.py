@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from streamtopology.contract.formatting import clipped
 from streamtopology.jobs.columnar.keys import KeyColumns
 from streamtopology.jobs.columnar.python_values import python_values
 from streamtopology.routing.table.table import BUCKETS, RoutingTable, bucket_of
@@ -17,6 +18,8 @@ from streamtopology.routing.table.table import BUCKETS, RoutingTable, bucket_of
 HEAVY_KEYS = 256
 SAMPLE = 16_384
 _SEEN_IN_SAMPLE = 3
+_MOST_CHARACTERS = 40
+"""Of one column of a key in its label."""
 
 
 @dataclass(frozen=True)
@@ -66,5 +69,5 @@ def _labels(keys: KeyColumns) -> tuple[str, ...]:
 
 
 def _shown(part: object) -> str:
-    """The part of a key as text: NULL is `NULL`, and a text of these letters has quotes."""
-    return "NULL" if part is None else "'NULL'" if part == "NULL" else str(part)[:40]
+    """The part of a key as text, a long one clipped: NULL is `NULL`, and a text of these letters has quotes."""
+    return "NULL" if part is None else "'NULL'" if part == "NULL" else clipped(str(part), _MOST_CHARACTERS)

@@ -1,14 +1,11 @@
 /* The operator's list of topologies: it draws the answers at `topologies.json` and decides nothing. */
 import { byId, html, patch } from './dom.js';
+import { keepAsking, notice, question } from './polling.js';
 import { ago, count, isKnown, percent, plural, rate } from './words.js';
 
 const VERSION = 1;
 const POLL_MILLISECONDS = 5000;
 const SLOWEST_MILLISECONDS = 60000;
-
-let misses = 0;
-let heardAt = 0;
-let timer = 0;
 
 /* Behind the API server's proxy a topology's page is a neighbour of this one; elsewhere a command leads to it. */
 const PROXIED = /^(.*\/api\/v1\/namespaces\/)[^/]+\/services\/[^/]+\/proxy\/$/;
@@ -29,7 +26,8 @@ function draw(answer) {
         column('Topology'), column('Phase'), column('Executors', 'right optional'), column('Rows/s', 'right'),
         column('Imbalance', 'right optional'), column('Last re-routing', 'optional'), column('Its page'))),
       html('tbody', {}, topologies.map((one) => row(one, now)))),
-    total > topologies.length && html('p', { class: 'note' }, `and ${count(total - topologies.length)} more, all without need`));
+    total > topologies.length && html('p', { class: 'note' },
+      `and ${count(total - topologies.length)} more${topologies.at(-1).state === 'act' ? '' : ', none in need of somebody'}`));
 }
 
 function summary(total, acting) {
@@ -60,37 +58,16 @@ function pageOf({ namespace, name, service }) {
   return html('code', {}, `streamtopology ui ${name} -n ${namespace}`);
 }
 
-async function poll() {
-  timer = 0;
-  try {
-    const answer = await fetch('topologies.json', { cache: 'no-store', credentials: 'same-origin' });
-    if (!answer.ok) throw new Error((await answer.text()).trim() || `the operator answers ${answer.status}`);
-    const value = await answer.json();
-    if (value.version !== VERSION) {
-      throw new Error(`the operator serves version ${value.version}, this page reads ${VERSION}: reload the page`);
-    }
-    misses = 0;
-    heardAt = Date.now();
-    draw(value);
-    notice('');
-  } catch (wrong) {
-    misses += 1;
-    const silent = Math.round((Date.now() - heardAt) / 1000);
-    if (misses > 1 || !heardAt) notice(`${heardAt ? `No list for ${silent} s` : 'No list yet'} (${wrong.message}).`);
+async function refresh() {
+  const value = await question('topologies.json', 'the operator');
+  if (value.version !== VERSION) {
+    throw new Error(`the operator serves version ${value.version}, this page reads ${VERSION}: reload the page`);
   }
-  schedule(Math.min(SLOWEST_MILLISECONDS, POLL_MILLISECONDS * 1.6 ** Math.min(6, misses)));
+  draw(value);
+  notice('');
 }
 
-/* A hidden tab asks for nothing. */
-function schedule(milliseconds) {
-  if (!document.hidden && !timer) timer = setTimeout(poll, milliseconds);
-}
+const silence = (silent, reason) =>
+  (silent === null ? `No list yet${reason}.` : `No list for ${silent} s; this one is from then${reason}.`);
 
-function notice(text) {
-  const at = byId('notice');
-  at.hidden = !text;
-  if (at.textContent !== text) patch(at, text);
-}
-
-document.addEventListener('visibilitychange', () => schedule(0));
-schedule(0);
+keepAsking(refresh, silence, POLL_MILLISECONDS, SLOWEST_MILLISECONDS);

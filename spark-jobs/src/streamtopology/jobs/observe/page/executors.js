@@ -8,8 +8,8 @@ const HOT_KEY = 0.1;
 const ROOMY = 8; // rows up to which they stand further apart
 
 const tint = (page, stage) => {
-  const index = page.stages.indexOf(stage);
-  return index <= 0 ? 'tint0' : `tint${1 + ((index - 1) % 3)}`;
+  const operators = page.stages.filter((one) => one !== SOURCE);
+  return stage === SOURCE ? 'tint0' : `tint${1 + (operators.indexOf(stage) % 3)}`;
 };
 const shownStages = (page) => (state.stage === ALL ? page.stages : [state.stage]);
 const busyOf = (page, executor) => shownStages(page).reduce((sum, stage) => sum + (executor.busy[stage] ?? 0), 0);
@@ -37,13 +37,15 @@ function summary(page, ordered) {
   const load = loadOf(worst);
   const at = state.stage === ALL ? '' : state.stage === SOURCE ? ' reading the source' : ` in ${stageName(state.stage)}`;
   const total = page.distribution?.total ?? page.executors.length;
+  const isPart = page.distribution && state.stage !== ALL; // of a stage only the loads of those that are listed are known
   if (!isKnown(load)) return `Too few rows to judge${at}.`;
   if (!isOver(page, worst)) {
     const most = percent(Math.max(page.tolerance ?? 0, load - 1));
-    return `No executor of ${count(total)} is more than ${most} above its fair share${at}.`;
+    const all = isPart ? `None of the ${ordered.length} executors with the highest load` : `No executor of ${count(total)}`;
+    return `${all} is more than ${most} above its fair share${at}.`;
   }
   const others = ordered.slice(1).map((executor) => busyOf(page, executor));
-  const waiting = page.distribution
+  const waiting = isPart ? ', the most of those listed.' : page.distribution
     ? `; ${plural(page.distribution.over, 'executor')} of ${count(total)} beyond the tolerance.`
     : others.length ? `; the others wait for it (median ${seconds(median(others))}).` : '.';
   const isSlow = isKnown(worst.speed) && worst.speed < SLOW;
@@ -106,9 +108,10 @@ function bars(page, executor, fair, most) {
 
 function distribution(page, ordered) {
   const { total } = page.distribution;
+  const over = state.stage === ALL ? '' : ' over all work';
   return html('div', { class: 'wide' },
-    html('div', {}, html('h3', {}, `${count(total)} executors by load, 1 = fair share`), histogram(page)),
-    html('div', {}, html('h3', {}, `The ${ordered.length} with the highest load`), table(page, ordered, false)));
+    html('div', {}, html('h3', {}, `${count(total)} executors by load${over}, 1 = fair share`), histogram(page)),
+    html('div', {}, html('h3', {}, `The ${ordered.length} with the highest load${over}`), table(page, ordered, false)));
 }
 
 function histogram(page) {

@@ -1,8 +1,8 @@
 /* The page of a running topology: it draws the answers at `page.json` and decides nothing. */
-import { byId, patch } from './dom.js';
 import { drawExecutors } from './executors.js';
 import { drawFlow } from './flow.js';
 import { drawFoot, drawHead, drawHealth, drawKeys, drawReroutings, showTip } from './panels.js';
+import { keepAsking, notice, question } from './polling.js';
 import { state } from './state.js';
 import { drawTimeline, numberAt, stepTo } from './timeline.js';
 
@@ -13,10 +13,7 @@ const MOST_BATCHES = 600;
 const NOTICE_MILLISECONDS = 60000;
 const PARTS = [drawHead, drawTimeline, drawReroutings, drawExecutors, drawFlow, drawKeys, drawHealth, drawFoot];
 
-let misses = 0;
-let heardAt = 0;
 let restartedAt = 0;
-let timer = 0;
 let frame = 0;
 
 function draw() {
@@ -57,39 +54,16 @@ function take(page) {
   return true;
 }
 
-async function ask() {
-  const answer = await fetch(`page.json?since=${state.last}`, { cache: 'no-store', credentials: 'same-origin' });
-  if (!answer.ok) throw new Error(`the driver answers ${answer.status}`);
-  return answer.json();
+const ask = () => question(`page.json?since=${state.last}`, 'the driver');
+
+async function refresh() {
+  if (!take(await ask())) take(await ask());
+  drawSoon();
+  notice(Date.now() - restartedAt < NOTICE_MILLISECONDS ? 'The driver has restarted: this is its new run.' : '');
 }
 
-async function poll() {
-  timer = 0;
-  try {
-    if (!take(await ask())) take(await ask());
-    misses = 0;
-    heardAt = Date.now();
-    drawSoon();
-    notice(Date.now() - restartedAt < NOTICE_MILLISECONDS ? 'The driver has restarted: this is its new run.' : '');
-  } catch (wrong) {
-    misses += 1;
-    const silent = Math.round((Date.now() - heardAt) / 1000);
-    const since = heardAt ? `No answer for ${silent} s; the figures are from then` : 'No answer yet';
-    if (misses > 1 || !heardAt) notice(`${since} (${wrong.message}).`);
-  }
-  schedule(Math.min(SLOWEST_MILLISECONDS, POLL_MILLISECONDS * 1.6 ** Math.min(6, misses)));
-}
-
-/* A hidden tab asks for nothing. */
-function schedule(milliseconds) {
-  if (!document.hidden && !timer) timer = setTimeout(poll, milliseconds);
-}
-
-function notice(text) {
-  const at = byId('notice');
-  at.hidden = !text;
-  if (at.textContent !== text) patch(at, text);
-}
+const silence = (silent, reason) =>
+  (silent === null ? `No answer yet${reason}.` : `No answer for ${silent} s; the figures are from then${reason}.`);
 
 const acting = (event) => event.target.closest?.('[data-act]');
 
@@ -155,6 +129,5 @@ document.addEventListener('keydown', (event) => {
   }
 });
 
-document.addEventListener('visibilitychange', () => schedule(0));
 new ResizeObserver(drawSoon).observe(document.querySelector('.page'));
-schedule(0);
+keepAsking(refresh, silence, POLL_MILLISECONDS, SLOWEST_MILLISECONDS);

@@ -4,6 +4,8 @@ import { reroutings, state } from './state.js';
 import { ago, count, isKnown, keyText, moment, percent, plural, rate, rateParts, seconds, size } from './words.js';
 
 const SHORT_KEY = 44;
+const LONG_SECONDS = 15;
+const LONG = 3; // times as long as the batch before it
 const END_OF_TIME = 253402300799; // the watermark once all windows are closed for good
 let spoken = '';
 
@@ -40,11 +42,14 @@ function figures(page) {
     html('div', {}, html('dt', {}, name), html('dd', {}, value, small && html('span', { class: 'unit' }, small), below));
   const below = (text) => html('span', { class: 'below' }, text);
   const limit = isKnown(bound) ? `bound ${rate(bound)} rows/s` : 'bound not known yet';
-  const idle = page.idle_seconds > 10 ? `no new rows for ${seconds(page.idle_seconds)}` : null;
+  const idle = page.idle_seconds > 10 ? `no batch with rows for ${seconds(page.idle_seconds)}` : null;
+  const isLong = page.running_seconds > Math.max(LONG_SECONDS, LONG * (last?.seconds ?? LONG_SECONDS));
+  const runs = `▲ the ${last ? 'next' : 'first'} runs for ${seconds(page.running_seconds)}`;
+  const took = isLong ? html('span', { class: 'warn' }, runs) : last && `${seconds(last.seconds)}, ${count(last.rows)} rows`;
   return html('dl', { class: 'figures' },
     figure('Throughput', rows, `${unit} rows/s`, below(idle ?? limit)),
     figure('Share of the bound', share === null ? '–' : (100 * share).toFixed(0), share === null ? '' : '%', meter(share ?? 0)),
-    figure('Batch', count(page.batch), '', below(last ? `${seconds(last.seconds)}, ${count(last.rows)} rows` : '')),
+    figure('Batch', count(page.batch), '', below(took)),
     isKnown(page.lag_rows)
       ? figure('Lag', lag, `${lagUnit} rows`, below('in Kafka'))
       : figure('Lag', lag, '', below('not measured')));
@@ -197,6 +202,7 @@ export function drawHealth(page) {
 export function drawFoot(page) {
   patch(byId('foot'),
     html('span', {}, 'read only'),
+    html('span', {}, 'throughput: rows/s while batches run'),
     html('span', {}, `last batch ${page.last_batch ? ago(page.last_batch.committed_at, page.now) : '–'}`),
     html('span', {}, 'fair share: the work of an executor when all finish together'),
     html('span', {}, 'bound: rows/s that no routing can beat with the capacities measured'));
