@@ -24,6 +24,8 @@ _NAMED_EXPRESSION = re.compile(rf"\*.*|{_NAME}|.*\sAS\s+{_NAME}", re.DOTALL | re
 
 
 NO_CHECKPOINT = "a pod's own storage is lost with it: name storage that the driver's and all executors' pods share"
+EXECUTOR_TOO_SMALL = "an executor needs at least 512Mi to start its JVM"
+DRIVER_TOO_SMALL = "the driver needs at least 1Gi for its JVM and Python"
 
 
 def problems_in_pods(topology: Topology) -> Iterator[Problem]:
@@ -264,7 +266,7 @@ def _executor_problems(topology: Topology) -> Iterator[Problem]:
     for index, executor in enumerate(topology.executors):
         path = f"spec.executors[{index}]"
         if executor.memory_bytes < LEAST_EXECUTOR_MEMORY:
-            message = f"found {executor.memory_bytes} bytes, an executor needs at least 512Mi to start its JVM"
+            message = f"found {executor.memory_bytes} bytes, {EXECUTOR_TOO_SMALL}"
             yield Problem(f"{path}.memory", message)
         yield from pod_problems(f"{path}.pod", executor.pod, EXECUTOR_POD)
 
@@ -295,7 +297,7 @@ def _name_problems(topology: Topology) -> Iterator[Problem]:
 
 def _driver_problems(topology: Topology) -> Iterator[Problem]:
     if topology.driver.memory_bytes < LEAST_DRIVER_MEMORY:
-        message = f"found {topology.driver.memory_bytes} bytes, the driver needs at least 1Gi for its JVM and Python"
+        message = f"found {topology.driver.memory_bytes} bytes, {DRIVER_TOO_SMALL}"
         yield Problem("spec.driver.memory", message)
     yield from pod_problems("spec.driver.pod", topology.driver.pod, DRIVER_POD)
     names = topology.image_pull_secrets

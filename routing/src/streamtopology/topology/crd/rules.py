@@ -23,18 +23,30 @@ from streamtopology.topology.pods import (
     RESERVED_LABEL_PREFIXES,
     PodKind,
 )
+from streamtopology.topology.quantities import DURATION_EXPECTED, NEGATIVE
 from streamtopology.topology.reading import NAME_EXPECTED, NAME_PATTERN
 from streamtopology.topology.values import EMPTY
 
 FOUND = '(type(self) == string ? "\'" + string(self) + "\'" : string(self))'
 """The value itself as sentences show it: a text in quotes."""
 
-CPU = "a positive number of cores such as 450m, 0.45 or 2"
-MEMORY = "an amount of memory such as 512Mi, 1Gi or 2G"
-DURATION = "a duration such as 10us, 250ms, 10s, 5m, 1h or 0"
-
-_NEGATIVE = "string(self).startsWith('-')"
-_MEMORY_TEXT = r"string(self).matches('^[0-9]+([.][0-9]+)?([kMGT]|[KMGT]i)?$')"
+_DURATION_CHECKS = (
+    ("!string(self).startsWith('-')", NEGATIVE),
+    ("string(self).matches('^[0-9]+([.][0-9]+)?[A-Za-zµ]*$')", ""),
+    ("string(self).matches('[a-zA-Zµ]$|^0+([.]0+)?$')", "a number alone has no unit"),
+    ("string(self).matches('[0-9](us|µs|ms|s|m|h)?$')", "the units are us, ms, s, m, h"),
+    (
+        "string(self).matches('^[0-9]+([.][0-9]{1,3}0*)?(us|µs)$|^[0-9]+([.][0-9]{1,6}0*)?ms$|^[0-9]+([.][0-9]{1,9}0*)?[smh]?$')",
+        "nothing is finer than 0.001us",
+    ),
+    (
+        "double(string(self).replace('us', '').replace('µs', '').replace('ms', '').replace('s', '').replace('m', '')"
+        ".replace('h', '')) * (string(self).endsWith('us') || string(self).endsWith('µs') ? 0.000001 "
+        ": string(self).endsWith('ms') ? 0.001 : string(self).endsWith('m') ? 60.0 "
+        ": string(self).endsWith('h') ? 3600.0 : 1.0) <= 31622400.0",
+        "at most a year, 8784h",
+    ),
+)
 
 
 def rule(holds: str, message: str, path: str | None = None) -> Schema:
@@ -47,72 +59,15 @@ def telling(holds: str, message: str, fallback: str, path: str | None = None) ->
     return {"rule": holds, "messageExpression": message, "message": fallback, **({"fieldPath": path} if path else {})}
 
 
-def _quantity_rules(expected: str, checks: list[tuple[str, str]]) -> list[Schema]:
-    """Each check holds only where all before it do; so one mistake is one sentence."""
+def duration_rules(above_zero: bool = False) -> list[Schema]:
+    """Each rule holds where one before it does not, so that one mistake is one sentence."""
     rules: list[Schema] = []
     before: list[str] = []
-    for holds, why in checks:
+    for holds, why in _DURATION_CHECKS:
         guarded = f"!({' && '.join(before)}) || {holds}" if before else holds
-        tail = f": {why}" if why else ""
-        rules.append(telling(guarded, sentence(f"found %s, expected {expected}{tail}", FOUND), f"expected {expected}{tail}"))
+        expected = f"expected {DURATION_EXPECTED}{why and ': '}{why}"
+        rules.append(telling(guarded, sentence(f"found %s, {expected}", FOUND), expected))
         before.append(f"({holds})")
-    return rules
-
-
-def cpu_rules() -> list[Schema]:
-    return _quantity_rules(
-        CPU,
-        [
-            (f"!{_NEGATIVE}", "it is negative"),
-            ("string(self).matches('^[0-9]+([.][0-9]+)?m?$')", ""),
-            ("string(self).matches('[1-9]')", "an executor without CPU does no work"),
-            ("string(self).matches('^[0-9]+([.]0+)?m$|^[0-9]+([.][0-9]{1,3}0*)?$')", "nothing is finer than 1m"),
-            ("quantity(string(self)).compareTo(quantity('1024')) <= 0", "at most 1024 cores"),
-        ],
-    )
-
-
-def memory_rules() -> list[Schema]:
-    return _quantity_rules(
-        MEMORY,
-        [
-            (f"!{_NEGATIVE}", "it is negative"),
-            ("string(self).matches('^[0-9]+([.][0-9]+)?[A-Za-z]*$')", ""),
-            (_MEMORY_TEXT, "the units are k, M, G, T, Ki, Mi, Gi, Ti"),
-            ("quantity(string(self)).isInteger()", "this is not a whole number of bytes"),
-            ("quantity(string(self)).compareTo(quantity('1024Ti')) <= 0", "at most 1024Ti"),
-        ],
-    )
-
-
-def least_memory(least: str, why: str) -> Schema:
-    """At least so much memory, for a field that has the rules above, too."""
-    readable = f"{_MEMORY_TEXT} && quantity(string(self)).isInteger()"
-    holds = f"!({readable}) || quantity(string(self)).compareTo(quantity('{least}')) >= 0"
-    return telling(holds, sentence(f"found %d bytes, {why}", "quantity(string(self)).asInteger()"), why)
-
-
-def duration_rules(above_zero: bool = False) -> list[Schema]:
-    rules = _quantity_rules(
-        DURATION,
-        [
-            (f"!{_NEGATIVE}", "it is negative"),
-            ("string(self).matches('^[0-9]+([.][0-9]+)?[A-Za-zµ]*$')", ""),
-            ("string(self).matches('[a-zA-Zµ]$|^0+([.]0+)?$')", "a number alone has no unit"),
-            ("string(self).matches('[0-9](us|µs|ms|s|m|h)?$')", "the units are us, ms, s, m, h"),
-            (
-                "string(self).matches('^[0-9]+([.][0-9]{1,3}0*)?(us|µs)$|^[0-9]+([.][0-9]{1,6}0*)?ms$|^[0-9]+([.][0-9]{1,9}0*)?[smh]?$')",
-                "nothing is finer than 0.001us",
-            ),
-            (
-                "double(string(self).replace('us', '').replace('µs', '').replace('ms', '').replace('s', '').replace('m', '')"
-                ".replace('h', '')) * (string(self).endsWith('us') || string(self).endsWith('µs') ? 0.000001 "
-                ": string(self).endsWith('ms') ? 0.001 : string(self).endsWith('m') ? 60.0 "
-                ": string(self).endsWith('h') ? 3600.0 : 1.0) <= 31622400.0",
-                "at most a year, 8784h",
-            ),
-        ],
-    )
     if above_zero:
         expected = "expected a duration above 0 such as 10s"
         rules.append(telling("!string(self).matches('^[0.]+[a-zµ]*$')", sentence(f"found %s, {expected}", FOUND), expected))
