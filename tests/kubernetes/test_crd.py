@@ -366,5 +366,8 @@ def test_kubectl_scale_asks_for_replicas_of_the_class(api_server: ApiServer, nam
 
 def test_a_topology_without_autoscale_cannot_be_scaled(api_server: ApiServer, namespace: str, topologies: Topologies) -> None:
     topologies.create(VALID)
-    with pytest.raises(ProcessFailed, match=r"spec\.autoscale\.class: Required value"):
+    with pytest.raises(ProcessFailed, match=r"spec\.autoscale\.class: .*is missing, expected the name of an executor class"):
         api_server.kubectl("scale", "stopo/trips", "--replicas=5", "-n", namespace)
+    named = {"spec": {"autoscale": {"class": "small"}}}
+    api_server.kubectl("patch", "stopo", "trips", "-n", namespace, "--type=merge", "-p", json.dumps(named))
+    api_server.kubectl("scale", "stopo/trips", "--replicas=5", "-n", namespace)

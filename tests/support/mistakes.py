@@ -171,8 +171,9 @@ MISTAKES: list[tuple[str, object, str, str]] = [
     ("spec.onBadTuple", "skip", "", "found 'skip', allowed: fail, deadLetter"),
     ("spec.onRemove", "forget", "", "found 'forget', allowed: fail, drop"),
     # on Kubernetes
-    ("metadata.name", "t" * 47, "", "found 't+', expected at most 46 characters, the first of them a letter"),
-    ("metadata.name", "2trips", "", "found '2trips', expected at most 46 characters, the first of them a letter"),
+    ("metadata.name", "t" * 47, "", "found 't+', expected a name of .*, at most 46 characters"),
+    ("metadata.name", "2trips", "", "found '2trips', expected a name of .*, the first a letter"),
+    ("metadata.name", "trips.eu", "", r"found 'trips\.eu', expected a name of .*, without dots"),
     ("spec.executors[0].name", "l" * 47, "", "found 'trips-l+' for its pods, expected at most 52 characters"),
     ("spec.image", 3, "", "found 3, expected the name of an image"),
     ("spec.imagePullPolicy", "always", "", "found 'always', allowed: Always, IfNotPresent, Never; did you mean 'Always'"),

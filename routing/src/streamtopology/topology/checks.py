@@ -16,6 +16,7 @@ from streamtopology.topology.limits import (
 )
 from streamtopology.topology.pods import DRIVER_POD, EXECUTOR_POD, pod_problems
 from streamtopology.topology.problems import Problem, one_of, without_consequences
+from streamtopology.topology.reading import TOPOLOGY_NAME_EXPECTED
 from streamtopology.topology.traits import BUILTINS, Traits
 from streamtopology.topology.values import DESCRIPTOR_FILE_FORMATS, OperatorSpec, Source, Topology
 
@@ -283,8 +284,7 @@ def _autoscale_problems(topology: Topology) -> Iterator[Problem]:
 def _name_problems(topology: Topology) -> Iterator[Problem]:
     name = topology.name
     if len(name) > LONGEST_TOPOLOGY_NAME or name[:1].isdigit():
-        message = f"found {name!r}, expected at most {LONGEST_TOPOLOGY_NAME} characters, the first of them a letter"
-        yield Problem("metadata.name", f"{message}: names of Services and Jobs begin with it")
+        yield Problem("metadata.name", f"found {name!r}, expected {TOPOLOGY_NAME_EXPECTED}")
         return
     for index, executor in enumerate(topology.executors):
         together = f"{name}-{executor.name}"

@@ -12,7 +12,7 @@ from streamtopology.contract import environment
 from streamtopology.topology.checks import NO_CHECKPOINT
 from streamtopology.topology.crd.fields import Schema
 from streamtopology.topology.limits import LONGEST_STATEFUL_SET_NAME, LONGEST_TOPOLOGY_NAME
-from streamtopology.topology.parsing import BUCKET_PATTERN, ORIGIN_EXPECTED, USER_CLASS_PATTERN
+from streamtopology.topology.parsing import AUTOSCALE_CLASS_EXPECTED, BUCKET_PATTERN, ORIGIN_EXPECTED, USER_CLASS_PATTERN
 from streamtopology.topology.pods import (
     LABEL_VALUE_EXPECTED,
     LABEL_VALUE_PATTERN,
@@ -24,7 +24,7 @@ from streamtopology.topology.pods import (
     PodKind,
 )
 from streamtopology.topology.quantities import DURATION_EXPECTED, NEGATIVE
-from streamtopology.topology.reading import NAME_EXPECTED, NAME_PATTERN
+from streamtopology.topology.reading import NAME_EXPECTED, NAME_PATTERN, TOPOLOGY_NAME_EXPECTED
 from streamtopology.topology.values import EMPTY
 
 FOUND = '(type(self) == string ? "\'" + string(self) + "\'" : string(self))'
@@ -83,7 +83,7 @@ def name_rules() -> list[Schema]:
 def topology_name_rules() -> list[Schema]:
     """Rules at the root, the only place that sees the object's name."""
     longest, most = LONGEST_TOPOLOGY_NAME, LONGEST_STATEFUL_SET_NAME
-    expected = f"expected at most {longest} characters, the first of them a letter: names of Services and Jobs begin with it"
+    expected = f"expected {TOPOLOGY_NAME_EXPECTED}"
     holds = f"size(self.metadata.name) <= {longest} && self.metadata.name.matches('^[a-z][-a-z0-9]*$')"
     fits = f"size(self.metadata.name) + 1 + size(x.name) <= {most}"
     too_long = f"for its pods, expected at most {most} characters: shorten a name"
@@ -114,7 +114,7 @@ def spec_rules() -> list[Schema]:
     class_names = "self.executors.map(e, e.name)"
     shared = "self.sources.exists(s, s.name == x.name)"
     unknown = "!self.operators.exists(o, o.name == x.input)"
-    scaled = "(has(self.autoscale) && x.name == self.autoscale.class)"
+    scaled = "(has(self.autoscale) && has(self.autoscale.class) && x.name == self.autoscale.class)"
     others = f"self.executors.exists(x, !{scaled} && (!has(x.replicas) || x.replicas > 0))"
     set_twice = f"{scaled} && has(x.replicas)"
     return [
@@ -134,7 +134,7 @@ def spec_rules() -> list[Schema]:
             ".sinks",
         ),
         telling(
-            f"!has(self.autoscale) || self.executors.exists(x, {scaled})",
+            f"!has(self.autoscale) || !has(self.autoscale.class) || self.executors.exists(x, {scaled})",
             sentence("unknown executor class: found '%s', allowed: %s", "self.autoscale.class", class_names),
             "unknown executor class",
             ".autoscale.class",
@@ -162,6 +162,8 @@ def spec_rules() -> list[Schema]:
 def autoscale_rules() -> list[Schema]:
     missing = "is missing, expected the most executors that the operator may ask for, since by is Operator"
     return [
+        # Not `required`: that is the answer to `kubectl scale` of a topology without autoscale, and says nothing of a remedy.
+        rule("has(self.class)", f"is missing, expected {AUTOSCALE_CLASS_EXPECTED}", ".class"),
         rule("self.by != 'Operator' || has(self.maxReplicas)", missing, ".maxReplicas"),
         telling(
             "!has(self.maxReplicas) || self.minReplicas <= self.maxReplicas",

@@ -394,6 +394,5 @@ def _autoscale() -> Schema:
                 format_duration(Autoscale.stabilisation_seconds),
             ),
         },
-        required=("class",),
         rules=rules.autoscale_rules(),
     )
