@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from streamtopology.contract.conditions import DegradedReason
 from streamtopology.k8s.decide.attempts import Refusal
+from streamtopology.k8s.decide.manifest_fields import manifest_fields
 from streamtopology.k8s.decide.steps import Step
 from streamtopology.k8s.io.api import ApiError
 from streamtopology.k8s.io.apply import NameTakenError
@@ -19,7 +20,9 @@ def report_of(step: Step, refusal: ApiError | NameTakenError) -> Refusal:
     """The report of a refused step: at once what stays refused as it is, later what may go well the next time."""
     if isinstance(refusal, NameTakenError):
         return Refusal((DegradedReason.NAME_TAKEN, str(refusal)), LEFT_OVER_TRIES if refusal.is_left_over else 1)
-    text = f"{step}: {refusal.message or refusal.reason} ({refusal.status})"
+    causes = manifest_fields(step, refusal.fields)
+    blamed = f"because of {', '.join(causes)}: " if causes else ""
+    text = f"{step}: {blamed}{refusal.message or refusal.reason} ({refusal.status})"
     return Refusal((DegradedReason.APPLY_REFUSED, text), 1 if refusal.status in (400, 403, 422) else TRIES)
 
 
