@@ -14,6 +14,8 @@ from streamtopology.topology.crd.fields import Schema
 from streamtopology.topology.limits import LONGEST_STATEFUL_SET_NAME, LONGEST_TOPOLOGY_NAME
 from streamtopology.topology.parsing import AUTOSCALE_CLASS_EXPECTED, BUCKET_PATTERN, ORIGIN_EXPECTED, USER_CLASS_PATTERN
 from streamtopology.topology.pods import (
+    LABEL_NAME_EXPECTED,
+    LABEL_NAME_PATTERN,
     LABEL_VALUE_EXPECTED,
     LABEL_VALUE_PATTERN,
     OWN_CONTAINER,
@@ -190,10 +192,11 @@ def pod_rules(kind: PodKind) -> list[Schema]:
     """A mount's volume must be there, and nothing takes the place of what the operator adds."""
     unknown = "!(has(self.volumes) && self.volumes.exists(v, v.name == x.name))"
     repeated = "!self.volumeMounts.exists_one(y, y.mountPath == x.mountPath)"
+    ours = f"x.mountPath.matches('^({'|'.join(kind.mounts.values())})/*$')"
     return [
         _none_of("volumeMounts", unknown, "unknown volume: found '%s'", "name"),
         _none_of("volumeMounts", repeated, f"found '%s' again; {REPEATED_PATH}", "mountPath"),
-        _none_of("volumeMounts", f"x.mountPath in {texts(kind.mounts.values())}", f"found '%s', {OWN_PATH}", "mountPath"),
+        _none_of("volumeMounts", ours, f"found '%s', {OWN_PATH}", "mountPath"),
         _none_of("volumes", f"x.name in {texts(kind.mounts)}", f"found '%s', {OWN_VOLUME}", "name"),
         _none_of("initContainers", f"x.name in {texts(kind.containers)}", f"found '%s', {OWN_CONTAINER}", "name"),
     ]
@@ -221,6 +224,11 @@ def reserved_label_rules() -> list[Schema]:
     holds = " && ".join(f"!k.startsWith('{prefix}')" for prefix in RESERVED_LABEL_PREFIXES)
     owner = "which the operator sets itself"
     return [telling(f"self.all(k, {holds})", sentence(f"found '%s', {owner}", f"self.filter(k, !({holds}))[0]"), owner)]
+
+
+def label_name_rules() -> list[Schema]:
+    holds, expected = f"k.matches('^{LABEL_NAME_PATTERN}$')", f"expected {LABEL_NAME_EXPECTED}"
+    return [telling(f"self.all(k, {holds})", sentence(f"found '%s', {expected}", f"self.filter(k, !({holds}))[0]"), expected)]
 
 
 def label_value_rules() -> list[Schema]:

@@ -309,6 +309,7 @@ def _pod_field(field: PodField, kind: PodKind) -> Schema:
         return text(description, 253)
     if field.form == "texts":
         checks = rules.reserved_label_rules() if field.name in ("labels", "annotations") else []
+        checks += rules.label_name_rules()
         values: Schema = {"type": "string"}
         if field.name in ("labels", "nodeSelector"):
             checks += rules.label_value_rules()
@@ -321,6 +322,8 @@ def _pod_field(field: PodField, kind: PodKind) -> Schema:
     if field.needs:
         longest = {"image": 1024}
         own = {name: text(f"Its {name}.", longest.get(name, 253)) for name in field.needs}
+        if field.name in ("volumes", "initContainers"):
+            own["name"] = _name("Its name.")
         item |= {"properties": own, "required": list(field.needs)}
     if field.name == "env":
         item["x-kubernetes-validations"] = rules.reserved_env_rules()
