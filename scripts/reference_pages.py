@@ -16,6 +16,8 @@ from typing import Any
 
 import yaml
 
+from streamtopology.topology.quantities import LONGEST_QUANTITY
+
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 SUBJECTS = (
@@ -87,6 +89,8 @@ def _row(path: str, field: Mapping[str, Any], required: bool) -> str:
 def _type(field: Mapping[str, Any]) -> str:
     if field.get("x-kubernetes-int-or-string"):
         return "integer or string"
+    if "type" not in field and field.get("maxLength") == LONGEST_QUANTITY:
+        return "number or string"
     if field.get("type") == "array":
         return f"list of {field['items'].get('type', 'any')}"
     return field.get("type", "any")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+from math import ceil
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.operator_world import Object, World, manifest, reasons, written_by_us
+from support.quantities import Quantity, quantities
 
 from streamtopology.k8s.decide.own_fields import Differences, differences, own_values
 
@@ -115,15 +117,16 @@ def test_fields_that_others_add_to_an_object_are_theirs(world: World):
     assert condition(world, "MutatedByAdmission")[0] == "False"
 
 
-@given(st.integers(1, 64_000), st.integers(512, 64_000))
-def test_quantities_are_the_same_however_they_are_written(cpu_thousandths: int, mebibytes: int):
+@given(quantities(), st.sampled_from(["text", "number"]))
+def test_quantities_are_the_same_however_they_are_written(written: Quantity, form: str):
     """The API server writes quantities in its own way; that must not look like a change."""
 
-    def body(cpu: str, memory: str) -> Object:
-        return {"metadata": {"labels": {"a": "b"}}, "spec": {"limits": {"cpu": cpu, "memory": memory}}}
+    def body(size: object) -> Object:
+        return {"metadata": {"labels": {"a": "b"}}, "spec": {"volumes": [{"name": "v", "emptyDir": {"sizeLimit": size}}]}}
 
-    ours = body(f"{cpu_thousandths}m", f"{mebibytes}Mi")
-    live = body(str(cpu_thousandths / 1000), str(mebibytes * 2**20))
+    thousandths = min(ceil(written.amount * 1000), (2**63 - 1) * 1000)
+    live = body(f"{thousandths}m" if thousandths % 1000 else str(thousandths // 1000))
+    ours = body(written.text if form == "text" or thousandths > 10**12 else thousandths / 1000)
     live["metadata"]["managedFields"] = [written_by_us(ours)]
     assert differences(ours, own_values(live)) == Differences()
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+from math import ceil
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.operator_world import World, condition, manifest, reasons, routing, shape
+from support.quantities import Quantity, quantities
 
 from streamtopology.k8s import names
 from streamtopology.k8s.decide.answers import Scaling
@@ -67,6 +69,16 @@ def test_other_cpu_resizes_the_pods_of_the_class_in_place(world: World):
     assert [(step.pod, step.resources) for step in resized] == [("flow-large-0", (0.6, 2**30)), ("flow-large-1", (0.6, 2**30))]
     world.settle()
     assert {name: world.objects["Pod", name]["metadata"]["uid"] for name in world.pod_names("executor")} == pods
+
+
+@settings(max_examples=25, deadline=None)
+@given(quantities().filter(lambda one: 0 < one.amount <= 64), st.integers(2**29, 2**40))
+def test_the_same_amounts_in_another_form_change_nothing(cpu: Quantity, memory: int):
+    world = World(manifest(executors=[{**LARGE, "cpu": cpu.text, "memory": memory}, SMALL]))
+    world.settle()
+    same = {"cpu": f"{ceil(cpu.amount * 1000)}m", "memory": f"{memory * 1000}m"}
+    world.change(executors=[{**LARGE, **same}, {**SMALL, "cpu": 0.15}])
+    assert [step for step in world.decide().steps if not isinstance(step, Apply) or step.body["kind"] != "ConfigMap"] == []
 
 
 def test_refused_resize_replaces_pods_one_by_one(world: World):

@@ -23,6 +23,7 @@ from streamtopology.k8s.io.not_created import NotCreated
 from streamtopology.k8s.io.ownership import Ownership
 from streamtopology.k8s.io.queue import Key, Queue
 from streamtopology.k8s.io.reconciler import Reconciler
+from streamtopology.k8s.io.refusals import unwritten
 from streamtopology.k8s.io.scrape import Scraper
 from streamtopology.k8s.names import Kind
 from streamtopology.topology import Rebalance
@@ -260,3 +261,21 @@ def test_an_event_that_gets_no_answer_is_reported_so_that_no_other_is_tried():
     applier = Applier(api, Cache(lambda _: None))
     assert not asyncio.run(applier.post(api.topology, FLOW, Event("Normal", "Running", "batches run"), 0.0))
     assert api.tried == ["Running"]
+
+
+@pytest.mark.parametrize(
+    ("status", "times", "is_claimed", "path", "is_event"),
+    [
+        (422, 1, True, names.TOPOLOGY.path("space", "flow", "status"), True),
+        (500, 2, True, names.TOPOLOGY.path("space", "flow", "status"), False),
+        (500, 3, True, names.TOPOLOGY.path("space", "flow", "status"), True),
+        (403, 1, False, names.TOPOLOGY.path("space", "flow"), True),
+        (403, 1, True, names.TOPOLOGY.path("space", "flow"), False),
+        (403, 1, True, names.DEPLOYMENT.path("space", "flow-driver"), False),
+    ],
+)
+def test_refusal_of_the_topology_itself_is_an_event(status: int, times: int, is_claimed: bool, path: str, is_event: bool):
+    """Not of its finalizer, nor of an object: those are conditions."""
+    event = unwritten(ApiError(status, "Forbidden", "a policy of the owner's", path), times, is_claimed)
+    assert (event is not None) == is_event
+    assert event is None or "a policy of the owner's" in event.message

@@ -20,7 +20,7 @@ from streamtopology.k8s import names
 WORKLOADS = ("apps/v1/deployments", "apps/v1/statefulsets")
 EVERY_POD_SETTING: dict[str, Any] = {
     "volumes": [
-        {"name": "cache", "emptyDir": {"sizeLimit": "2048Mi"}},
+        {"name": "cache", "emptyDir": {"sizeLimit": 1.5e9}},
         {"name": "code", "configMap": {"name": "code", "items": [{"key": "a", "path": "a"}]}},
         {"name": "token", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}},
     ],
@@ -142,7 +142,7 @@ def test_nothing_that_the_api_server_completes_is_taken_for_a_change(
 ) -> None:
     with an_operator(api_server, (topologies.namespace,), drivers):
         pod = {"pod": EVERY_POD_SETTING}
-        driver = {"cpu": "1500m", "memory": "2048Mi", **pod}
+        driver = {"cpu": 1.5, "memory": "2e9", **pod}
         topologies.create(manifest("flow", rebalance=QUIET, driver=driver, executors=[{**LARGE, **pod}, SMALL]))
         eventually(lambda: settled(topologies, 1), 120)
         looks_again(topologies, drivers, 5)

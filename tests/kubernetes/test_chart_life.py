@@ -132,3 +132,14 @@ def test_helm_test_says_what_works_and_what_is_missing(api_server: ApiServer, tm
         assert "may read them in streams" in checked(api_server, STREAMTOPOLOGY_WATCH_NAMESPACES="streams")
         with pytest.raises(ProcessFailed, match=r"may not read StreamTopologies in namespace default .* see rbac\.create"):
             checked(api_server, STREAMTOPOLOGY_WATCH_NAMESPACES="streams,default")
+
+
+@pytest.mark.parametrize("before", ["watchNamespaces={streams,operators}", "replicas=1"], ids=["some", "all"])
+def test_upgrade_that_leaves_topologies_without_an_operator_is_refused(api_server: ApiServer, before: str) -> None:
+    api_server.kubectl("create", "namespace", "streams")
+    helm(api_server, "install", "streamtopology", str(CHART), "--set", before)
+    create_topology(api_server)
+    with pytest.raises(ProcessFailed, match="nobody would serve operators/kept"):
+        helm(api_server, "upgrade", "streamtopology", str(CHART), "--set", "watchNamespaces={streams}")
+    api_server.kubectl(f"-n={NAMESPACE}", "annotate", "stopo", "--all", "streamtopology.dev/served-by=other")
+    helm(api_server, "upgrade", "streamtopology", str(CHART), "--set", "watchNamespaces={streams}")

@@ -5,21 +5,24 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 from kubernetes import client
 from support.kube.apiserver import ApiServer
 from support.kube.processes import ProcessFailed
 from support.kube.running_operator import install_crd
 from support.mistakes import MISTAKES, VALID, changed, complete_manifest
+from support.quantities import quantities
 from support.waiting import eventually
 
-from streamtopology.topology import BUILTINS, ManifestError, Topology, parse
+from streamtopology.topology import BUILTINS, ManifestError, Topology, parse, parse_quantity
 from streamtopology.topology.groupings import GROUPINGS
 from streamtopology.topology.yaml_file import read_yaml
 
@@ -156,6 +159,63 @@ def test_most_of_the_sentences_are_the_parsers(topologies: Topologies) -> None:
     assert same >= 40, f"{same} of {len(MISTAKES)}"
 
 
+# Quantities -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def pods(api_server: ApiServer) -> Iterator[Callable[[object], bool]]:
+    """A function that returns True if a Deployment takes this as a limit of memory of its pods."""
+    namespace = api_server.new_namespace()
+
+    def is_accepted(amount: object) -> bool:
+        container = {"name": "a", "image": "a", "resources": {"limits": {"memory": amount}}}
+        template = {"metadata": {"labels": {"a": "a"}}, "spec": {"containers": [container]}}
+        body = {"metadata": {"name": "a"}, "spec": {"selector": {"matchLabels": {"a": "a"}}, "template": template}}
+        try:
+            custom.create_namespaced_custom_object("apps", "v1", namespace, "deployments", body, dry_run="All")
+        except client.ApiException as refusal:
+            if refusal.status in (400, 422):
+                return False
+            raise
+        return True
+
+    with api_server.client() as api:
+        custom = client.CustomObjectsApi(api)
+        yield is_accepted
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example(0.5)
+@example(1e9)
+@example(1e-9)
+@example("1e9")
+@example(".5")
+@example("5.")
+@example("+1")
+@example("1E")
+@example("1Pi")
+@example("0.1")
+@example(".")
+@example("1e")
+@example("00000000000000000000000000000000000000000000000000000000000000001")
+@example("1 Gi")
+@example("0x1")
+@given(
+    st.one_of(quantities().map(lambda one: one.text), st.text("0123.eEinumkKMG+-", min_size=1, max_size=6), st.floats(0, 1e6))
+)
+def test_amounts_that_a_pod_takes_are_taken(
+    topologies: Topologies, pods: Callable[[object], bool], written: str | float
+) -> None:
+    """As memory: all of them that have a digit. As CPU: those that are neither 0 nor more than 1024 cores."""
+    kept = topologies.tried(changed(("spec.migration.threshold", written))).kept
+    assert (kept is not None) == (re.search("[0-9]", str(written)) is not None and pods(written))
+    if kept is None:
+        return
+    assert parse(kept) == parse(changed(("spec.migration.threshold", written)))
+    answer = topologies.tried(changed(("spec.executors[0].cpu", written)))
+    assert (answer.kept is not None) == (0 < (parse_quantity(written) or 0) <= 1024), answer.output
+
+
 # Fuzzed manifests -----------------------------------------------------------------------------------------------------
 
 _ANYTHING: list[object] = [
@@ -164,10 +224,28 @@ _ANYTHING: list[object] = [
     "9" * 45,
 ]  # fmt: skip
 _DURATIONS: list[object] = ["10s", "0s", "0", 0, "1h30m", "5 m", "1e3s", "250ms", "0.5us", "3µs", "9000h", "0.0000001s", "7d"]
-_AMOUNTS: list[object] = ["1Gi", "1.5Gi", "512Mi", "1.0001k", "1.5", "-1Gi", 2**30, "2000000000", "2T", "1Pi", "1 Gi"]
+_AMOUNTS: list[object] = [
+    0.5,
+    "1e9",
+    1e9,
+    "1E",
+    ".5Gi",
+    "1Gi",
+    "1.5Gi",
+    "512Mi",
+    "1.0001k",
+    "1.5",
+    "-1Gi",
+    2**30,
+    "2000000000",
+    "2T",
+    "1Pi",
+    "1 Gi",
+]
 _COUNTS: list[object] = [0, 1, 3, 64, 1024, 1025, 5000, -1]
 _LIKELY: dict[str, list[object]] = {
-    "cpu": ["500m", "0.5", "0.0001", 2, 0, "1e3", "1025", "0m", "1.500"], "memory": _AMOUNTS, "threshold": _AMOUNTS,
+    "cpu": [0.5, ".5", 1e-9, "1E", "500m", "0.5", "0.0001", 2, 0, "1e3", "1025", "0m", "1.500"],
+    "memory": _AMOUNTS, "threshold": _AMOUNTS,
     **dict.fromkeys(("delay", "idleTimeout", "interval", "stabilisation"), _DURATIONS),
     **dict.fromkeys(("replicas", "minReplicas", "maxReplicas", "parallelism", "aggregateEvery", "windowIntervals"), _COUNTS),
     "policy": list(GROUPINGS), "run": [*BUILTINS, "a.py:B", "a b:C", "m.n:C", "countt"], "mode": ["Off", "Auto", "off"],
@@ -288,5 +366,8 @@ def test_kubectl_scale_asks_for_replicas_of_the_class(api_server: ApiServer, nam
 
 def test_a_topology_without_autoscale_cannot_be_scaled(api_server: ApiServer, namespace: str, topologies: Topologies) -> None:
     topologies.create(VALID)
-    with pytest.raises(ProcessFailed, match=r"spec\.autoscale\.class: Required value"):
+    with pytest.raises(ProcessFailed, match=r"spec\.autoscale\.class: .*is missing, expected the name of an executor class"):
         api_server.kubectl("scale", "stopo/trips", "--replicas=5", "-n", namespace)
+    named = {"spec": {"autoscale": {"class": "small"}}}
+    api_server.kubectl("patch", "stopo", "trips", "-n", namespace, "--type=merge", "-p", json.dumps(named))
+    api_server.kubectl("scale", "stopo/trips", "--replicas=5", "-n", namespace)

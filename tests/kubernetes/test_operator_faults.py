@@ -13,6 +13,7 @@ from kubernetes import client
 from support.fake_driver import FakeDrivers
 from support.kube.apiserver import ApiServer
 from support.kube.flow import LARGE, QUIET, SMALL, an_operator, settled
+from support.kube.policy import refusing
 from support.kube.running_operator import OperatorThread, Topologies, manifest
 from support.waiting import eventually
 
@@ -135,6 +136,16 @@ def test_refusal_of_the_api_server_is_reported_and_stops_nothing_else(topologies
         topologies.change("flow", executors=[LARGE, SMALL])
         eventually(lambda: settled(topologies, 2), 90)
         assert topologies.condition("flow", "Degraded") == ("False", "AsExpected")
+
+
+def test_refused_status_is_an_event_with_the_words_of_the_api_server(topologies: Topologies, operator: OperatorThread):
+    with operator:
+        with refusing(topologies, "streamtopology.dev", ["streamtopologies/status"]):
+            topologies.create(manifest("flow", rebalance=QUIET))
+            eventually(lambda: "WriteRefused" in topologies.reasons("flow"), 60)
+            [message] = {text for _, reason, text in topologies.events("flow") if reason == "WriteRefused"}
+            assert "frozen by the cluster's owner" in message
+        eventually(lambda: settled(topologies, 1), 120)
 
 
 @contextmanager

@@ -83,3 +83,15 @@ def test_label_of_pods_is_on_their_workload_and_restarts_no_driver(
         labels = topologies.apps.read_namespaced_stateful_set("flow-large", topologies.namespace).metadata.labels
         assert labels["kueue.x-k8s.io/queue-name"] == "streams"
         assert topologies.driver_pods("flow") == driver
+
+
+def test_refusal_of_a_pod_names_the_field_of_the_manifest(
+    topologies: Topologies, drivers: FakeDrivers, api_server: ApiServer
+) -> None:
+    large = {"name": "large", "pod": {"tolerations": [{"key": "not a key", "operator": "Exists"}]}}
+    with an_operator(api_server, (topologies.namespace,), drivers):
+        topologies.create(manifest("flow", rebalance=QUIET, executors=[large]))
+        eventually(lambda: topologies.condition("flow", "Degraded") == ("True", "ApplyRefused"), 120)
+        [message] = [one["message"] for one in topologies.status("flow")["conditions"] if one["type"] == "Degraded"]
+        assert "spec.executors, large: pod.tolerations" in message
+        assert "not a key" in message

@@ -70,3 +70,16 @@ def test_of_two_releases_that_see_a_new_topology_one_serves_it(
         topologies.create(manifest("flow", rebalance=QUIET))
         eventually(lambda: "ServedByAnother" in topologies.reasons("flow"), 120)
         eventually(lambda: settled(topologies, 1), 120)
+
+
+def test_topology_of_a_namespace_that_is_not_watched_any_more_has_an_event(
+    topologies: Topologies, api_server: ApiServer, drivers: FakeDrivers
+) -> None:
+    with an_operator(api_server, (topologies.namespace,), drivers, namespace="default"):
+        topologies.create(manifest("flow", rebalance=QUIET))
+        eventually(lambda: settled(topologies, 1), 120)
+        assert "NotWatched" not in topologies.reasons("flow")
+    with an_operator(api_server, ("default",), drivers, namespace="default"):
+        eventually(lambda: "NotWatched" in topologies.reasons("flow"), 60)
+        [message] = {text for _, reason, text in topologies.events("flow") if reason == "NotWatched"}
+        assert f"kubectl annotate stopo flow -n {topologies.namespace} --overwrite" in message

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
+from math import ceil
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from support.quantities import Quantity, quantities
 
 from streamtopology.topology import (
     QuantityError,
@@ -21,7 +25,23 @@ from streamtopology.topology import (
 
 @pytest.mark.parametrize(
     ("value", "cores"),
-    [("450m", 0.45), (0.45, 0.45), (1, 1.0), ("2", 2.0), ("0.135", 0.135), ("1500m", 1.5), (1.0, 1.0)],
+    [
+        ("450m", 0.45),
+        (0.45, 0.45),
+        (1, 1.0),
+        ("2", 2.0),
+        ("0.135", 0.135),
+        ("1500m", 1.5),
+        (1.0, 1.0),
+        (".5", 0.5),
+        ("+1", 1.0),
+        ("5.", 5.0),
+        ("1e-1", 0.1),
+        ("500000u", 0.5),
+        ("1k", 1000.0),
+        ("1.5m", 0.002),
+        (1e-7, 0.001),
+    ],
 )
 def test_cpu(value: object, cores: float) -> None:
     assert parse_cpu(value) == cores
@@ -37,6 +57,16 @@ def test_cpu(value: object, cores: float) -> None:
         ("64Ki", 2**16),
         ("2k", 2000),
         (1e9, 10**9),
+        ("1e9", 10**9),
+        ("1Pi", 2**50),
+        ("1E", 10**18),
+        ("1E3", 1000),
+        ("128974848000m", 128974848),
+        ("1.5", 2),
+        ("-0", 0),
+        ("10E", 2**63 - 1),
+        ("1e999999999", 2**63 - 1),
+        ("1e-999999999", 1),
     ],
 )
 def test_memory(value: object, amount: int) -> None:
@@ -53,6 +83,7 @@ def test_durations(value: object, seconds: float) -> None:
 
 CPU = "a positive number of cores such as 450m, 0.45 or 2"
 MEMORY = "an amount of memory such as 512Mi, 1Gi or 2G"
+UNITS = "the units are n, u, m, k, M, G, T, P, E, Ki, Mi, Gi, Ti, Pi, Ei"
 DURATION = "a duration such as 10us, 250ms, 10s, 5m, 1h or 0"
 
 
@@ -61,9 +92,7 @@ DURATION = "a duration such as 10us, 250ms, 10s, 5m, 1h or 0"
     [
         (parse_cpu, 0, f"found 0, expected {CPU}: an executor without CPU does no work"),
         (parse_cpu, "0m", f"found '0m', expected {CPU}: an executor without CPU does no work"),
-        (parse_cpu, "1.5m", f"found '1.5m', expected {CPU}: nothing is finer than 1m"),
-        (parse_cpu, 1e-7, f"found 1e-07, expected {CPU}: nothing is finer than 1m"),
-        (parse_cpu, "2c", f"found '2c', expected {CPU}: the only unit is m, a thousandth of a core"),
+        (parse_cpu, "2c", f"found '2c', expected {CPU}: {UNITS}"),
         (parse_cpu, -1, f"found -1, expected {CPU}: it is negative"),
         (parse_cpu, 5000, f"found 5000, expected {CPU}: at most 1024 cores; did you mean 5000m, 5 of them?"),
         (parse_cpu, 2500, f"found 2500, expected {CPU}: at most 1024 cores; did you mean 2500m, 2.5 of them?"),
@@ -73,12 +102,13 @@ DURATION = "a duration such as 10us, 250ms, 10s, 5m, 1h or 0"
         (parse_cpu, " 1 ", f"found ' 1 ', expected {CPU}: spaces are not allowed; did you mean 1?"),
         (parse_memory, "1 Gi", f"found '1 Gi', expected {MEMORY}: spaces are not allowed; did you mean 1Gi?"),
         (parse_duration, "5 s", f"found '5 s', expected {DURATION}: spaces are not allowed; did you mean 5s?"),
-        (parse_cpu, True, f"found True, expected {CPU}"),
+        (parse_cpu, True, f"found another kind, expected {CPU}"),
         (parse_cpu, float("nan"), f"found nan, expected {CPU}"),
-        (parse_cpu, [1], f"found [1], expected {CPU}"),
-        (parse_memory, "1GB", f"found '1GB', expected {MEMORY}: the units are k, M, G, T, Ki, Mi, Gi, Ti"),
-        (parse_memory, "1.5", f"found '1.5', expected {MEMORY}: this is not a whole number of bytes"),
-        (parse_memory, "2000Ti", f"found '2000Ti', expected {MEMORY}: at most 1024Ti"),
+        (parse_cpu, [1], f"found another kind, expected {CPU}"),
+        (parse_memory, "1GB", f"found '1GB', expected {MEMORY}: {UNITS}"),
+        (parse_memory, "-1Gi", f"found '-1Gi', expected {MEMORY}: it is negative"),
+        (parse_memory, "1e", f"found '1e', expected {MEMORY}: {UNITS}"),
+        (parse_memory, "1" * 300, f"found '{'1' * 300}', expected {MEMORY}"),
         (parse_memory, "lots", f"found 'lots', expected {MEMORY}"),
         (parse_duration, 10, f"found 10, expected {DURATION}: a number alone has no unit"),
         (parse_duration, "10", f"found '10', expected {DURATION}: a number alone has no unit"),
@@ -93,6 +123,30 @@ def test_a_quantity_that_cannot_be_says_why(parser: object, value: object, sente
     with pytest.raises(QuantityError) as raised:
         parser(value)
     assert str(raised.value) == sentence
+
+
+@given(quantities())
+def test_amounts_are_rounded_up_as_a_pod_has_them(written: Quantity) -> None:
+    """To a millicore and a byte; one that a pod takes is refused only for want of CPU or for more of it than there is."""
+    assert parse_memory(written.text) == ceil(min(written.amount, Fraction(2**63 - 1)))
+    if 0 < written.amount <= 1024:
+        assert parse_cpu(written.text) == ceil(written.amount * 1000) / 1000
+    else:
+        with pytest.raises(QuantityError):
+            parse_cpu(written.text)
+
+
+@given(st.floats(min_value=0, max_value=1024, exclude_min=True))
+def test_numbers_that_yaml_has_read_are_taken(cores: float) -> None:
+    assert parse_cpu(cores) == parse_cpu(repr(cores)) == ceil(Fraction(repr(cores)) * 1000) / 1000
+
+
+@pytest.mark.parametrize(("parser", "expected"), [(parse_cpu, CPU), (parse_memory, MEMORY), (parse_duration, DURATION)])
+def test_every_example_of_a_refusal_is_accepted(parser: Callable[[object], float], expected: str) -> None:
+    """With and without the quotes of YAML."""
+    examples = expected.split("such as ")[1].replace(" or ", ", ").split(", ")
+    for example in examples:
+        assert parser(example) == parser(yaml.safe_load(example))
 
 
 @given(st.integers(1, 1_024_000))

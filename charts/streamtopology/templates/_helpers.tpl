@@ -135,6 +135,27 @@ cluster anyway: others may not read Deployments everywhere. `helm template` sees
 {{- end -}}
 {{- end -}}
 
+{{/* Refuses an upgrade that takes a namespace away in which topologies live: their finalizers would wait for an operator. */}}
+{{- define "streamtopology.served" -}}
+{{- $deployment := lookup "apps/v1" "Deployment" .Release.Namespace (include "streamtopology.fullname" .) -}}
+{{- if and .Values.watchNamespaces $deployment (.Capabilities.APIVersions.Has "streamtopology.dev/v1alpha1") -}}
+{{- $before := "" -}}
+{{- range (index $deployment.spec.template.spec.containers 0).env -}}
+{{- if eq .name "STREAMTOPOLOGY_WATCH_NAMESPACES" -}}{{- $before = default "" .value -}}{{- end -}}
+{{- end -}}
+{{- range splitList "," $before -}}
+{{- if not (has . $.Values.watchNamespaces) -}}
+{{- range (lookup "streamtopology.dev/v1alpha1" "StreamTopology" . "").items -}}
+{{- $release := index (default dict .metadata.annotations) "streamtopology.dev/served-by" | default $.Release.Namespace -}}
+{{- if and (eq $release $.Release.Namespace) (not (has .metadata.namespace $.Values.watchNamespaces)) -}}
+{{- fail (printf "nobody would serve %s/%s, as watchNamespaces leaves %s out: delete its topologies first, keep the namespace, or hand them over (kubectl annotate stopo --all -n %s --overwrite streamtopology.dev/served-by=NAMESPACE)" .metadata.namespace .metadata.name .metadata.namespace .metadata.namespace) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* What the operator may do in a namespace it works in. docs/run/security.md says why, line by line. */}}
 {{- define "streamtopology.rules" -}}
 - apiGroups: [streamtopology.dev]

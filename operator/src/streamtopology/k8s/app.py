@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from copy import deepcopy
+from functools import partial
 from typing import Any
 
 import aiohttp
@@ -29,6 +30,7 @@ from streamtopology.k8s.io.queue import Queue
 from streamtopology.k8s.io.reconciler import Reconciler
 from streamtopology.k8s.io.scrape import Scraper
 from streamtopology.k8s.io.serving import serving
+from streamtopology.k8s.io.unserved import report_unserved
 from streamtopology.k8s.planning.process import Planner, PlanningProcess
 from streamtopology.k8s.settings import Settings
 
@@ -91,7 +93,8 @@ async def operate(
         api, watched = Api(client, may_write=leads), Api(watching)
         scraper = Scraper(session, planner, queue.add, clock)
         not_created, ownership = NotCreated(api, clock), Ownership(api, settings, clock)
-        reconciler = Reconciler(Applier(api, cache), cache, not_created, ownership, scraper, queue, settings, metrics, clock)
+        applier = Applier(api, cache)
+        reconciler = Reconciler(applier, cache, not_created, ownership, scraper, queue, settings, metrics, clock)
         if listed is not None:
             listed.follow(reconciler.manifests)
         others = [
@@ -99,7 +102,8 @@ async def operate(
             for kind in WATCHED
             for namespace in namespaces
         ]
-        others.append(asyncio.create_task(_reconcile(reconciler, cache, namespaces, health), name="reconciler"))
+        unserved = partial(report_unserved, api, applier, settings, clock)
+        others.append(asyncio.create_task(_reconcile(reconciler, cache, namespaces, health, unserved), name="reconciler"))
         try:
             hearing = Hearing(api, reconciler, namespaces, health, lambda: _kopf(reconciler, access, settings))
             await _until_first(hearing.run(), others)
@@ -117,8 +121,17 @@ def _for_watches(access: Configuration, watches: int) -> Configuration:
     return own
 
 
-async def _reconcile(reconciler: Reconciler, cache: Cache, namespaces: Sequence[str | None], health: Health) -> None:
-    """Begin with each namespace by itself: one that cannot be listed, because it or the right to is gone, delays no other."""
+async def _reconcile(
+    reconciler: Reconciler,
+    cache: Cache,
+    namespaces: Sequence[str | None],
+    health: Health,
+    unserved: Callable[[], Coroutine[Any, Any, None]],
+) -> None:
+    """Begin with each namespace by itself: one that cannot be listed, because it or the right to is gone, delays no other.
+
+    `unserved` reports topologies of others that nobody serves.
+    """
 
     async def begin(namespace: str | None) -> None:
         await cache.listed(WATCHED, namespace)
@@ -127,6 +140,7 @@ async def _reconcile(reconciler: Reconciler, cache: Cache, namespaces: Sequence[
 
     async with asyncio.TaskGroup() as group:
         group.create_task(reconciler.run())
+        group.create_task(unserved())
         for namespace in namespaces:
             group.create_task(begin(namespace))
 

@@ -104,4 +104,6 @@ class EventReason(Documented):
     RECOVERED = "Recovered", "a condition Degraded is over"
     SERVED_BY_ANOTHER = "ServedByAnother", "a second release of the operator leaves the topology to the first"
     WRITES_LIMITED = "WritesLimited", "the operator has written more for the topology than any change needs, and pauses"
+    NOT_WATCHED = "NotWatched", "the release that serves the topology does not watch its namespace any more"
+    WRITE_REFUSED = "WriteRefused", "the API server refuses what the operator writes to the topology itself"
     NODE_LOST = "NodeLost", "a pod of a node that is gone is removed, so that another takes its place"

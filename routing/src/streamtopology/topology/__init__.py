@@ -25,6 +25,7 @@ from streamtopology.topology.quantities import (
     parse_cpu,
     parse_duration,
     parse_memory,
+    parse_quantity,
 )
 from streamtopology.topology.schema import SchemaError, columns_of
 from streamtopology.topology.traits import BUILTINS, Traits
@@ -112,6 +113,7 @@ __all__ = [
     "parse_cpu",
     "parse_duration",
     "parse_memory",
+    "parse_quantity",
     "problems_in_pods",
     "read",
     "read_yaml",

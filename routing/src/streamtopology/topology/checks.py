@@ -16,6 +16,7 @@ from streamtopology.topology.limits import (
 )
 from streamtopology.topology.pods import DRIVER_POD, EXECUTOR_POD, pod_problems
 from streamtopology.topology.problems import Problem, one_of, without_consequences
+from streamtopology.topology.reading import TOPOLOGY_NAME_EXPECTED
 from streamtopology.topology.traits import BUILTINS, Traits
 from streamtopology.topology.values import DESCRIPTOR_FILE_FORMATS, OperatorSpec, Source, Topology
 
@@ -24,6 +25,8 @@ _NAMED_EXPRESSION = re.compile(rf"\*.*|{_NAME}|.*\sAS\s+{_NAME}", re.DOTALL | re
 
 
 NO_CHECKPOINT = "a pod's own storage is lost with it: name storage that the driver's and all executors' pods share"
+EXECUTOR_TOO_SMALL = "an executor needs at least 512Mi to start its JVM"
+DRIVER_TOO_SMALL = "the driver needs at least 1Gi for its JVM and Python"
 
 
 def problems_in_pods(topology: Topology) -> Iterator[Problem]:
@@ -264,7 +267,7 @@ def _executor_problems(topology: Topology) -> Iterator[Problem]:
     for index, executor in enumerate(topology.executors):
         path = f"spec.executors[{index}]"
         if executor.memory_bytes < LEAST_EXECUTOR_MEMORY:
-            message = f"found {executor.memory_bytes} bytes, an executor needs at least 512Mi to start its JVM"
+            message = f"found {executor.memory_bytes} bytes, {EXECUTOR_TOO_SMALL}"
             yield Problem(f"{path}.memory", message)
         yield from pod_problems(f"{path}.pod", executor.pod, EXECUTOR_POD)
 
@@ -281,8 +284,7 @@ def _autoscale_problems(topology: Topology) -> Iterator[Problem]:
 def _name_problems(topology: Topology) -> Iterator[Problem]:
     name = topology.name
     if len(name) > LONGEST_TOPOLOGY_NAME or name[:1].isdigit():
-        message = f"found {name!r}, expected at most {LONGEST_TOPOLOGY_NAME} characters, the first of them a letter"
-        yield Problem("metadata.name", f"{message}: names of Services and Jobs begin with it")
+        yield Problem("metadata.name", f"found {name!r}, expected {TOPOLOGY_NAME_EXPECTED}")
         return
     for index, executor in enumerate(topology.executors):
         together = f"{name}-{executor.name}"
@@ -295,7 +297,7 @@ def _name_problems(topology: Topology) -> Iterator[Problem]:
 
 def _driver_problems(topology: Topology) -> Iterator[Problem]:
     if topology.driver.memory_bytes < LEAST_DRIVER_MEMORY:
-        message = f"found {topology.driver.memory_bytes} bytes, the driver needs at least 1Gi for its JVM and Python"
+        message = f"found {topology.driver.memory_bytes} bytes, {DRIVER_TOO_SMALL}"
         yield Problem("spec.driver.memory", message)
     yield from pod_problems("spec.driver.pod", topology.driver.pod, DRIVER_POD)
     names = topology.image_pull_secrets

@@ -293,10 +293,16 @@ def _executor_class(place: Place, autoscale: Autoscale | None) -> ExecutorClass:
     )
 
 
+AUTOSCALE_CLASS_EXPECTED = (
+    "the name of an executor class: with it, and without that class's own replicas, `kubectl scale`, HPA and KEDA can set "
+    "spec.autoscale.replicas"
+)
+
+
 def _autoscale(place: Place) -> Autoscale:
     fields = place.fields("class", "by", "replicas", "minReplicas", "maxReplicas", "targetUtilisation", "stabilisation")
     autoscale = Autoscale(
-        executor_class=fields["class"].text("the name of an executor class"),
+        executor_class=fields["class"].text(AUTOSCALE_CLASS_EXPECTED),
         by=cast("AutoscaleBy", fields["by"].choice(get_args(AutoscaleBy), Autoscale.by)),
         replicas=fields["replicas"].whole(Autoscale.replicas, 0, MOST_INSTANCES),
         min_replicas=fields["minReplicas"].whole(Autoscale.min_replicas, 0, MOST_INSTANCES),

@@ -15,7 +15,7 @@ from streamtopology.contract import environment
 from streamtopology.contract.pods import DRIVER_GRACE_SECONDS, EXECUTOR_GRACE_SECONDS, SECRET_FOLDER, SECRET_VOLUME, WRITABLE
 from streamtopology.topology.limits import MOST_CONTAINERS, MOST_GRACE_SECONDS, MOST_POD_ITEMS, MOST_VOLUMES
 from streamtopology.topology.problems import Problem, one_of
-from streamtopology.topology.reading import Place, is_mapping
+from streamtopology.topology.reading import LONGEST_NAME, NAME_EXPECTED, NAME_PATTERN, Place, is_mapping
 from streamtopology.topology.values import JsonMap, PodSettings
 
 
@@ -85,9 +85,12 @@ EXECUTOR_POD = PodKind(("executor",), WRITABLE, EXECUTOR_GRACE_SECONDS, "an exec
 
 RESERVED_LABEL_PREFIXES = ("app.kubernetes.io/", "streamtopology.dev/")
 
+NAME_OF_LABEL = "[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 LABEL_VALUE_PATTERN = "([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?"
 LABEL_VALUE_EXPECTED = "a label's value: at most 63 letters, digits, -, _ and ., a letter or digit at both ends"
 LONGEST_LABEL_VALUE = 63
+LABEL_NAME_PATTERN = f"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?{NAME_OF_LABEL}"
+LABEL_NAME_EXPECTED = "a label's name: [PREFIX/]NAME, NAME of at most 63 letters, digits, -, _ and ., PREFIX a DNS name"
 
 OWN_VOLUME = "the name of a volume that the operator adds: choose another"
 OWN_PATH = "where the operator mounts a volume of its own: choose another path"
@@ -145,7 +148,7 @@ def pod_problems(path: str, pod: PodSettings, kind: PodKind) -> Iterator[Problem
     yield from _taken(f"{path}.volumeMounts", pod.volume_mounts, tuple(kind.mounts.values()), OWN_PATH, "mountPath")
     yield from _taken(f"{path}.initContainers", pod.init_containers, kind.containers, OWN_CONTAINER)
     volumes = [str(volume.get("name")) for volume in pod.volumes]
-    paths = [mount.get("mountPath") for mount in pod.volume_mounts]
+    paths = [_without_slashes(mount.get("mountPath")) for mount in pod.volume_mounts]
     for index, mount in enumerate(pod.volume_mounts):
         if mount.get("name") not in volumes:
             yield Problem(f"{path}.volumeMounts[{index}].name", f"unknown volume: {one_of(str(mount.get('name')), volumes)}")
@@ -164,10 +167,24 @@ def pod_problems(path: str, pod: PodSettings, kind: PodKind) -> Iterator[Problem
         for name, value in labels.items():
             if len(value) > LONGEST_LABEL_VALUE or not re.fullmatch(LABEL_VALUE_PATTERN, value):
                 yield Problem(f"{path}.{what}", f"found {value!r} for {name!r}, expected {LABEL_VALUE_EXPECTED}")
+    yield from _misnamed(path, pod)
     for what, names in (("labels", pod.labels), ("annotations", pod.annotations)):
         for name in names:
             if name.startswith(RESERVED_LABEL_PREFIXES):
                 yield Problem(f"{path}.{what}", f"found {name!r}, which the operator sets itself")
+
+
+def _misnamed(path: str, pod: PodSettings) -> Iterator[Problem]:
+    """Names that the API server would refuse once the pod is made."""
+    for what, names in (("labels", pod.labels), ("annotations", pod.annotations), ("nodeSelector", pod.node_selector)):
+        for name in names:
+            if not re.fullmatch(LABEL_NAME_PATTERN, name):
+                yield Problem(f"{path}.{what}", f"found {name!r}, expected {LABEL_NAME_EXPECTED}")
+    for what, items in (("volumes", pod.volumes), ("initContainers", pod.init_containers)):
+        for index, item in enumerate(items):
+            name = item.get("name")  # what is no text is a problem of its own
+            if isinstance(name, str) and name and (len(name) > LONGEST_NAME or not re.fullmatch(NAME_PATTERN, name)):
+                yield Problem(f"{path}.{what}[{index}].name", f"found {name!r}, expected {NAME_EXPECTED}")
 
 
 def _named_twice(path: str, items: Sequence[JsonMap]) -> Iterator[Problem]:
@@ -181,5 +198,10 @@ def _named_twice(path: str, items: Sequence[JsonMap]) -> Iterator[Problem]:
 
 def _taken(path: str, items: Sequence[JsonMap], ours: Sequence[str], why: str, key: str = "name") -> Iterator[Problem]:
     for index, item in enumerate(items):
-        if item.get(key) in ours:
+        if _without_slashes(item.get(key)) in ours:
             yield Problem(f"{path}[{index}].{key}", f"found {item[key]!r}, {why}")
+
+
+def _without_slashes(path: object) -> object:
+    """A path without the slashes at its end: `/tmp/` is `/tmp`, which the API server does not see, but the node."""
+    return (path.rstrip("/") or path) if isinstance(path, str) else path

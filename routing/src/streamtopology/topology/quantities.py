@@ -2,49 +2,81 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from decimal import Decimal
+from fractions import Fraction
 
 from streamtopology.contract.errors import InvalidInput
 
 _NUMBER_AND_UNIT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-zµ]*)")
-_LONGEST = 40  # characters; nobody writes more, and arithmetic on more digits than this is a way to hang
+_LONGEST = 40  # characters of a duration; nobody writes more, and arithmetic on more digits than this is a way to hang
 
-_MEMORY_UNITS: Mapping[str, int] = {
-    "": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12,
-    "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40,
+_QUANTITY = re.compile(r"([+-]?)([0-9]+\.?[0-9]*|\.[0-9]+)(?:([eE])([+-]?[0-9]{1,9})|([numkMGTPE]|[KMGTPE]i)?)")
+LONGEST_QUANTITY = 256
+_UNITS: Mapping[str, Fraction] = {
+    "n": Fraction(1, 10**9), "u": Fraction(1, 10**6), "m": Fraction(1, 1000), "": Fraction(1),
+    "k": Fraction(10**3), "M": Fraction(10**6), "G": Fraction(10**9), "T": Fraction(10**12), "P": Fraction(10**15),
+    "E": Fraction(10**18), "Ki": Fraction(2**10), "Mi": Fraction(2**20), "Gi": Fraction(2**30), "Ti": Fraction(2**40),
+    "Pi": Fraction(2**50), "Ei": Fraction(2**60),
 }  # fmt: skip
+_FINEST, _LARGEST = Fraction(1, 10**9), Fraction(2**63 - 1)
+_FURTHEST = LONGEST_QUANTITY + 32
+"""Beyond this power of ten a number is rounded to one of these two, whatever its digits."""
+
 _DURATION_UNITS: Mapping[str, Decimal] = {
     "us": Decimal("0.000001"), "µs": Decimal("0.000001"), "ms": Decimal("0.001"),
     "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600),
 }  # fmt: skip
-_LARGEST_CORES = Decimal(1024)
-_LARGEST_BYTES = 2**50
+MOST_CORES = 1024
 _LARGEST_SECONDS = Decimal(366 * 24 * 3600)
+
+CPU_EXPECTED = "a positive number of cores such as 450m, 0.45 or 2"
+MEMORY_EXPECTED = "an amount of memory such as 512Mi, 1Gi or 2G"
+DURATION_EXPECTED = "a duration such as 10us, 250ms, 10s, 5m, 1h or 0"
+UNITS = f"the units are {', '.join(unit for unit in _UNITS if unit)}"
+NUMBER_AND_WORD = "[+-]?[0-9.]*[0-9][A-Za-zµ]+"
+NEGATIVE, WITHOUT_CPU = "it is negative", "an executor without CPU does no work"
 
 
 class QuantityError(InvalidInput):
     """A quantity that cannot be read; the message is the whole sentence for the person who wrote it."""
 
 
+def parse_quantity(value: object) -> Fraction | None:
+    """A quantity by Kubernetes' own grammar, which has `.5`, `+1`, `1e9`, `2E` and `100n`, too; None for anything else.
+
+    As there, nothing is finer than 1n, to which a number is rounded up, and nothing is larger than 2^63 - 1. (Kubernetes also
+    takes texts without a digit, such as `m`, for 0: those are None here.)
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    text = repr(value) if isinstance(value, float) else str(value)
+    match = _QUANTITY.fullmatch(text) if len(text) <= LONGEST_QUANTITY else None
+    if match is None:
+        return None
+    sign, digits, _, exponent, unit = match.groups()
+    number = Fraction(f"0{digits}0" if "." in digits else digits) * _UNITS[unit or ""]
+    if exponent and number:
+        number *= Fraction(10) ** max(-_FURTHEST, min(int(exponent), _FURTHEST))
+    rounded = min(math.ceil(number / _FINEST) * _FINEST, _LARGEST)
+    return -rounded if sign == "-" else rounded
+
+
 def parse_cpu(value: object) -> float:
-    """Cores of `450m`, `0.45`, `1`, `"2"`; finer than one millicore, 0 and more than 1024 cores are refused."""
-    allowed = "a positive number of cores such as 450m, 0.45 or 2"
-    number, unit = _split(value, allowed)
-    if unit not in ("", "m"):
-        raise QuantityError(f"found {value!r}, expected {allowed}: the only unit is m, a thousandth of a core")
-    cores = number / 1000 if unit == "m" else number
+    """Cores of `450m`, `0.45`, `1`, `"2"`: rounded up to whole millicores, as Kubernetes does in a pod.
+
+    0 and more than 1024 cores are refused.
+    """
+    cores = _amount(value, CPU_EXPECTED)
     if cores == 0:
-        raise QuantityError(f"found {value!r}, expected {allowed}: an executor without CPU does no work")
-    if cores * 1000 != int(cores * 1000):
-        raise QuantityError(f"found {value!r}, expected {allowed}: nothing is finer than 1m")
-    if cores > _LARGEST_CORES:
-        slip = not unit and number == int(number) and number <= 1000 * _LARGEST_CORES
-        likely = f"; did you mean {number:f}m, {number / 1000:f} of them?" if slip else ""
-        raise QuantityError(f"found {value!r}, expected {allowed}: at most {_LARGEST_CORES} cores{likely}")
-    _refuse_spaces(value, allowed)
-    return float(cores)
+        raise QuantityError(f"found {value!r}, expected {CPU_EXPECTED}: {WITHOUT_CPU}")
+    if cores > MOST_CORES:
+        slip = isinstance(value, int) or str(value).isdecimal()
+        likely = f"; did you mean {value}m, {float(cores / 1000):g} of them?" if slip and cores <= 1000 * MOST_CORES else ""
+        raise QuantityError(f"found {value!r}, expected {CPU_EXPECTED}: at most {MOST_CORES} cores{likely}")
+    return math.ceil(cores * 1000) / 1000
 
 
 def format_cpu(cores: float) -> str:
@@ -54,32 +86,21 @@ def format_cpu(cores: float) -> str:
 
 
 def parse_memory(value: object) -> int:
-    """Bytes of `1Gi`, `512Mi`, `1.5G`, `1073741824`."""
-    allowed = "an amount of memory such as 512Mi, 1Gi or 2G"
-    number, unit = _split(value, allowed)
-    if unit not in _MEMORY_UNITS:
-        units = ", ".join(name for name in _MEMORY_UNITS if name)
-        raise QuantityError(f"found {value!r}, expected {allowed}: the units are {units}")
-    amount = number * _MEMORY_UNITS[unit]
-    if amount != int(amount):
-        raise QuantityError(f"found {value!r}, expected {allowed}: this is not a whole number of bytes")
-    if amount > _LARGEST_BYTES:
-        raise QuantityError(f"found {value!r}, expected {allowed}: at most 1024Ti")
-    _refuse_spaces(value, allowed)
-    return int(amount)
+    """Bytes of `1Gi`, `512Mi`, `1.5G`, `1073741824`: rounded up to whole ones."""
+    return math.ceil(_amount(value, MEMORY_EXPECTED))
 
 
 def format_memory(amount: int) -> str:
     """The shortest exact notation of a number of bytes, in binary units: `1Gi`, `1536Mi`, `1000`."""
     for unit in ("Ti", "Gi", "Mi", "Ki"):
-        if amount and amount % _MEMORY_UNITS[unit] == 0:
-            return f"{amount // _MEMORY_UNITS[unit]}{unit}"
+        if amount and amount % _UNITS[unit] == 0:
+            return f"{amount // int(_UNITS[unit])}{unit}"
     return str(amount)
 
 
 def parse_duration(value: object) -> float:
     """Seconds of `10us`, `250ms`, `1.5s`, `10m`, `1h` and `0`; every other number needs its unit."""
-    allowed = "a duration such as 10us, 250ms, 10s, 5m, 1h or 0"
+    allowed = DURATION_EXPECTED
     number, unit = _split(value, allowed)
     if unit == "" and number != 0:
         raise QuantityError(f"found {value!r}, expected {allowed}: a number alone has no unit")
@@ -111,6 +132,20 @@ def _refuse_spaces(value: object, allowed: str) -> None:
         raise QuantityError(f"found {value!r}, expected {allowed}: spaces are not allowed; did you mean {together}?")
 
 
+def _amount(value: object, allowed: str) -> Fraction:
+    """A quantity that is not negative."""
+    amount = parse_quantity(value)
+    if amount is None:
+        if isinstance(value, str) and parse_quantity("".join(value.split())) is not None:
+            _refuse_spaces(value, allowed)
+        reason = f": {UNITS}" if re.fullmatch(NUMBER_AND_WORD, str(value)) else ""
+        found = repr(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else "another kind"
+        raise QuantityError(f"found {found}, expected {allowed}{reason}")
+    if amount < 0:
+        raise QuantityError(f"found {value!r}, expected {allowed}: {NEGATIVE}")
+    return amount
+
+
 def _split(value: object, allowed: str) -> tuple[Decimal, str]:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise QuantityError(f"found {value!r}, expected {allowed}")
@@ -118,7 +153,7 @@ def _split(value: object, allowed: str) -> tuple[Decimal, str]:
     if isinstance(value, float) and "e" in text:
         text = f"{Decimal(text):f}"
     if text.startswith("-"):
-        raise QuantityError(f"found {value!r}, expected {allowed}: it is negative")
+        raise QuantityError(f"found {value!r}, expected {allowed}: {NEGATIVE}")
     match = _NUMBER_AND_UNIT.fullmatch(text) if len(text) <= _LONGEST else None
     if match is None:
         raise QuantityError(f"found {value!r}, expected {allowed}")

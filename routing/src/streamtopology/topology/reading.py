@@ -15,7 +15,10 @@ NAME_PATTERN = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 LONGEST_NAME = 63
 _EXPECTED = "a name of lower-case letters, digits and '-', at most {}, beginning and ending with a letter or digit"
 NAME_EXPECTED = _EXPECTED.format(LONGEST_NAME)
-TOPOLOGY_NAME_EXPECTED = _EXPECTED.format(LONGEST_TOPOLOGY_NAME)
+TOPOLOGY_NAME_EXPECTED = (
+    f"a name of lower-case letters, digits and '-', at most {LONGEST_TOPOLOGY_NAME} characters, without dots, the first a "
+    "letter: names of Services and Jobs begin with it"
+)
 
 _DNS_LABEL = re.compile(NAME_PATTERN)
 _PLAIN_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")

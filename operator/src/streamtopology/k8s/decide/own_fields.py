@@ -8,12 +8,13 @@ its way by an admission webhook: the next apply would meet the same webhook, so 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
 from streamtopology.k8s import names
-from streamtopology.topology import QuantityError, parse_cpu, parse_memory
+from streamtopology.topology import parse_quantity
 
 Json = Any
 Place = tuple[str, ...]
@@ -125,16 +126,13 @@ def _covers(live: Json, wanted: Json) -> bool:
         return len(live) == len(wanted) and all(map(_covers, live, wanted))
     if live is None:
         return wanted in ("", 0, False)  # the API server leaves these out
-    return live == wanted or _quantity(live) == _quantity(wanted) is not None
+    return live == wanted or _amount(live) == _amount(wanted) is not None
 
 
-def _quantity(value: Json) -> float | None:
-    for read in (parse_cpu, parse_memory):
-        try:
-            return float(read(value))
-        except (QuantityError, TypeError, AttributeError):
-            continue
-    return None
+def _amount(value: Json) -> int | None:
+    """Thousandths of a quantity, to which the API server rounds CPU and memory up."""
+    amount = parse_quantity(value)
+    return None if amount is None else math.ceil(amount * 1000)
 
 
 def _short(value: Json) -> str:

@@ -41,13 +41,15 @@ _METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 
 class ApiError(StreamTopologyError):
-    """The API server refused. `status`: HTTP status, `reason`: machine-readable (Conflict, NotFound), `what`: the path."""
+    """The API server refused. `status`: HTTP status, `reason`: machine-readable (Conflict, NotFound), `what`: the path,
+    `fields`: those of the object that it names as causes."""
 
-    def __init__(self, status: int, reason: str, message: str, what: str) -> None:
+    def __init__(self, status: int, reason: str, message: str, what: str, fields: tuple[str, ...] = ()) -> None:
         self.status = status
         self.reason = reason
         self.message = message
         self.what = what
+        self.fields = fields
         super().__init__(f"{what}: {message} ({status} {reason})")
 
 
@@ -256,7 +258,9 @@ class Api:
 def _error(status: int, payload: bytes, what: str) -> ApiError:
     try:
         answer: Mapping[str, Any] = json.loads(payload)
-        return ApiError(status, str(answer.get("reason", "")), str(answer.get("message", "")), what)
+        causes = (answer.get("details") or {}).get("causes") or ()
+        fields = tuple(str(cause["field"]) for cause in causes if cause.get("field"))
+        return ApiError(status, str(answer.get("reason", "")), str(answer.get("message", "")), what, fields)
     except (ValueError, AttributeError):  # a proxy in between answers in a form of its own
         return ApiError(status, "", payload[:200].decode(errors="replace"), what)
 

@@ -82,6 +82,10 @@ class Queue:
         self.add_after(key, delay)
         return delay
 
+    def failures(self, key: Key) -> int:
+        """The number of looks in a row that have failed."""
+        return self._failures.get(key, 0)
+
     def forget(self, key: Key) -> None:
         """Remove a topology that is gone."""
         self._ready.pop(key, None)

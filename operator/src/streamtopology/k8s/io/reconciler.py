@@ -28,7 +28,7 @@ from streamtopology.k8s.io.metrics import Metrics, tuples_stalled
 from streamtopology.k8s.io.not_created import NotCreated, lacking
 from streamtopology.k8s.io.ownership import LOOK_SECONDS, Ownership
 from streamtopology.k8s.io.queue import Key, Queue
-from streamtopology.k8s.io.refusals import is_busy, report_of
+from streamtopology.k8s.io.refusals import is_busy, report_of, unwritten
 from streamtopology.k8s.io.roll_out import RollOut
 from streamtopology.k8s.io.scrape import Scraper
 from streamtopology.k8s.io.write_limit import WriteLimit, WritesLimitedError
@@ -41,7 +41,6 @@ log = logging.getLogger(__name__)
 FIGURES_SECONDS, QUIET_SECONDS = 30.0, 300.0
 """The intervals in which figures alone are written to status, those that somebody would notice and the others: a write is an
 event for every watcher, and every running topology has other figures all the time."""
-
 
 SECRET_SECONDS = 15.0
 """Between two looks for the Secret of a topology with pods that do not start."""
@@ -165,6 +164,8 @@ class Reconciler:
             return "limited"
         except (ApiError, NameTakenError) as error:
             log.warning("%s: again in %.1f s: %s", key, self._queue.failed(key), error)
+            is_claimed = key in self._manifests and self._ownership.holds(self._manifests[key])
+            await self._post_one(key, unwritten(error, self._queue.failures(key), is_claimed))
             return "refused"
         except Exception:
             log.exception("%s: again in %.1f s; please report this", key, self._queue.failed(key))
@@ -230,9 +231,13 @@ class Reconciler:
         log.error("%s", error)
         self._queue.done(key)
         self._queue.add_after(key, error.seconds)
+        await self._post_one(key, Event("Warning", EventReason.WRITES_LIMITED, str(error)))
+
+    async def _post_one(self, key: Key, event: Event | None) -> None:
+        """Post the event of a look that has failed, if there is one, and there are not too many."""
         manifest, now = self._manifests.get(key), self._clock()
-        if manifest is not None and self._event_limit.admits(key, EventReason.WRITES_LIMITED, now) is not None:
-            await self._applier.post(manifest, key, Event("Warning", EventReason.WRITES_LIMITED, str(error)), now)
+        if event is not None and manifest is not None and self._event_limit.admits(key, event.reason, now) is not None:
+            await self._applier.post(manifest, key, event, now)
 
     async def _recall(self, key: Key, manifest: Object) -> None:
         """Ask the API server for what no watch shows: Spark's Secret, and why pods are not created."""

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from streamtopology.contract.conditions import DegradedReason
+from streamtopology.contract.conditions import DegradedReason, EventReason
+from streamtopology.k8s import names
 from streamtopology.k8s.decide.attempts import Refusal
-from streamtopology.k8s.decide.steps import Step
+from streamtopology.k8s.decide.manifest_fields import manifest_fields
+from streamtopology.k8s.decide.steps import Event, Step
 from streamtopology.k8s.io.api import ApiError
 from streamtopology.k8s.io.apply import NameTakenError
+
+LASTING = (400, 403, 422)
+"""Statuses of refusals that stay as they are until somebody changes something."""
 
 TRIES, LEFT_OVER_TRIES = 3, 6
 """The number of times in a row from which on a refusal is reported that may be over the next time, and one by an object that
@@ -19,8 +24,25 @@ def report_of(step: Step, refusal: ApiError | NameTakenError) -> Refusal:
     """The report of a refused step: at once what stays refused as it is, later what may go well the next time."""
     if isinstance(refusal, NameTakenError):
         return Refusal((DegradedReason.NAME_TAKEN, str(refusal)), LEFT_OVER_TRIES if refusal.is_left_over else 1)
-    text = f"{step}: {refusal.message or refusal.reason} ({refusal.status})"
-    return Refusal((DegradedReason.APPLY_REFUSED, text), 1 if refusal.status in (400, 403, 422) else TRIES)
+    causes = manifest_fields(step, refusal.fields)
+    blamed = f"because of {', '.join(causes)}: " if causes else ""
+    text = f"{step}: {blamed}{refusal.message or refusal.reason} ({refusal.status})"
+    return Refusal((DegradedReason.APPLY_REFUSED, text), 1 if refusal.status in LASTING else TRIES)
+
+
+def unwritten(refusal: ApiError | NameTakenError, times: int, is_claimed: bool) -> Event | None:
+    """The event for a topology whose status, or claim by this release, is refused: no condition can say so.
+
+    None for another refusal, and for one that may be over the next time. `times`: in a row.
+    """
+    if not isinstance(refusal, ApiError) or f"/{names.TOPOLOGY.plural}/" not in refusal.what:
+        return None
+    is_status = refusal.what.endswith("/status")
+    if (is_claimed and not is_status) or times < (1 if refusal.status in LASTING else TRIES):
+        return None
+    part = "its status" if is_status else f"the annotation {names.SERVED_BY}"
+    text = f"the API server refuses {part}, without which nothing is done for this topology"
+    return Event("Warning", EventReason.WRITE_REFUSED, f"{text}: {refusal.message or refusal.reason} ({refusal.status})")
 
 
 def is_busy(refused: Sequence[ApiError | NameTakenError]) -> bool:

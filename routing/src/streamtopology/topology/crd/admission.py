@@ -1,15 +1,16 @@
 """A ValidatingAdmissionPolicy for what the schema's rules cannot see: fields that may be of several kinds.
 
-An input is a name or a mapping, a key a column or a list, an option a text, number or boolean: an API server's schema
-keeps such values but hides them from its rules. A policy sees them. What only Spark's DDL or a user's class can show
-stays with the operator, which refuses it when it reads the object. Errors of the policy itself are passed over
-(`failurePolicy: Ignore`): it is a quicker answer, not the last word.
+An input is a name or a mapping, a key a column or a list, an option a text, number or boolean, an amount of CPU a text or
+any number (amounts.py): an API server's schema keeps such values but hides them from its rules. A policy sees them. What
+only Spark's DDL or a user's class can show stays with the operator, which refuses it when it reads the object. Errors of
+the policy itself are passed over (`failurePolicy: Ignore`): it is a quicker answer, not the last word.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from streamtopology.topology.crd import amounts
 from streamtopology.topology.crd.fields import Schema
 from streamtopology.topology.crd.rules import sentence, texts
 from streamtopology.topology.groupings import GROUPINGS
@@ -67,7 +68,7 @@ def admission_policy() -> list[Schema]:
         # Finalizers, labels and annotations change on objects that an older version has let pass, too.
         "matchConditions": [{"name": "spec-changed", "expression": "oldObject == null || object.spec != oldObject.spec"}],
         "variables": [{"name": name, "expression": expression} for name, expression in _variables().items()],
-        "validations": [*_edges(), *_groupings(), *_sources(), *_sinks(), *_late()],
+        "validations": [*_edges(), *_groupings(), *_sources(), *_sinks(), *_late(), *amounts.validations()],
     }
     binding: Schema = {"policyName": NAME, "validationActions": ["Deny"]}
     return [
@@ -89,7 +90,7 @@ def _variables() -> dict[str, str]:
     for layer in range(1, _PEELED + 1):
         waits = f"{_ORIGIN} in variables.operatorNames && !({_ORIGIN} in variables.peeled{layer - 1}) && {_ORIGIN} != o.name"
         variables[f"peeled{layer}"] = f"variables.operators.filter(o, !o.inputs.exists(i, {waits})).map(o, o.name)"
-    return variables
+    return variables | amounts.variables()
 
 
 def _check(items: str, item: str, wrong: str, words: str, *values: str) -> Schema:

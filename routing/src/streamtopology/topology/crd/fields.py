@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from streamtopology.topology.quantities import LONGEST_QUANTITY
+
 Schema = dict[str, object]
 
 
@@ -37,8 +39,13 @@ def flag(description: str, default: bool | None = None) -> Schema:
     return {"type": "boolean", "description": description, **_default(default)}
 
 
-def quantity(description: str, rules: Sequence[Schema], default: str | None = None) -> Schema:
-    """A quantity: a text, or a whole number. (The API server takes no fraction there: `0.5` needs quotes.)"""
+def quantity(description: str, default: str | None = None) -> Schema:
+    """A quantity as a pod takes it: a text or any number. Only an open schema allows a fraction; the policy judges it."""
+    return anything(description, maxLength=LONGEST_QUANTITY) | _default(default)
+
+
+def duration(description: str, rules: Sequence[Schema], default: str | None = None) -> Schema:
+    """A duration: a text, or 0."""
     kind: Schema = {"x-kubernetes-int-or-string": True, "description": description, "maxLength": 40}
     return kind | _default(default) | {"x-kubernetes-validations": list(rules)}
 

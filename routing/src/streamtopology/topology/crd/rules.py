@@ -12,8 +12,10 @@ from streamtopology.contract import environment
 from streamtopology.topology.checks import NO_CHECKPOINT
 from streamtopology.topology.crd.fields import Schema
 from streamtopology.topology.limits import LONGEST_STATEFUL_SET_NAME, LONGEST_TOPOLOGY_NAME
-from streamtopology.topology.parsing import BUCKET_PATTERN, ORIGIN_EXPECTED, USER_CLASS_PATTERN
+from streamtopology.topology.parsing import AUTOSCALE_CLASS_EXPECTED, BUCKET_PATTERN, ORIGIN_EXPECTED, USER_CLASS_PATTERN
 from streamtopology.topology.pods import (
+    LABEL_NAME_EXPECTED,
+    LABEL_NAME_PATTERN,
     LABEL_VALUE_EXPECTED,
     LABEL_VALUE_PATTERN,
     OWN_CONTAINER,
@@ -23,18 +25,30 @@ from streamtopology.topology.pods import (
     RESERVED_LABEL_PREFIXES,
     PodKind,
 )
-from streamtopology.topology.reading import NAME_EXPECTED, NAME_PATTERN
+from streamtopology.topology.quantities import DURATION_EXPECTED, NEGATIVE
+from streamtopology.topology.reading import NAME_EXPECTED, NAME_PATTERN, TOPOLOGY_NAME_EXPECTED
 from streamtopology.topology.values import EMPTY
 
 FOUND = '(type(self) == string ? "\'" + string(self) + "\'" : string(self))'
 """The value itself as sentences show it: a text in quotes."""
 
-CPU = "a positive number of cores such as 450m, 0.45 or 2"
-MEMORY = "an amount of memory such as 512Mi, 1Gi or 2G"
-DURATION = "a duration such as 10us, 250ms, 10s, 5m, 1h or 0"
-
-_NEGATIVE = "string(self).startsWith('-')"
-_MEMORY_TEXT = r"string(self).matches('^[0-9]+([.][0-9]+)?([kMGT]|[KMGT]i)?$')"
+_DURATION_CHECKS = (
+    ("!string(self).startsWith('-')", NEGATIVE),
+    ("string(self).matches('^[0-9]+([.][0-9]+)?[A-Za-zµ]*$')", ""),
+    ("string(self).matches('[a-zA-Zµ]$|^0+([.]0+)?$')", "a number alone has no unit"),
+    ("string(self).matches('[0-9](us|µs|ms|s|m|h)?$')", "the units are us, ms, s, m, h"),
+    (
+        "string(self).matches('^[0-9]+([.][0-9]{1,3}0*)?(us|µs)$|^[0-9]+([.][0-9]{1,6}0*)?ms$|^[0-9]+([.][0-9]{1,9}0*)?[smh]?$')",
+        "nothing is finer than 0.001us",
+    ),
+    (
+        "double(string(self).replace('us', '').replace('µs', '').replace('ms', '').replace('s', '').replace('m', '')"
+        ".replace('h', '')) * (string(self).endsWith('us') || string(self).endsWith('µs') ? 0.000001 "
+        ": string(self).endsWith('ms') ? 0.001 : string(self).endsWith('m') ? 60.0 "
+        ": string(self).endsWith('h') ? 3600.0 : 1.0) <= 31622400.0",
+        "at most a year, 8784h",
+    ),
+)
 
 
 def rule(holds: str, message: str, path: str | None = None) -> Schema:
@@ -47,72 +61,15 @@ def telling(holds: str, message: str, fallback: str, path: str | None = None) ->
     return {"rule": holds, "messageExpression": message, "message": fallback, **({"fieldPath": path} if path else {})}
 
 
-def _quantity_rules(expected: str, checks: list[tuple[str, str]]) -> list[Schema]:
-    """Each check holds only where all before it do; so one mistake is one sentence."""
+def duration_rules(above_zero: bool = False) -> list[Schema]:
+    """Each rule holds where one before it does not, so that one mistake is one sentence."""
     rules: list[Schema] = []
     before: list[str] = []
-    for holds, why in checks:
+    for holds, why in _DURATION_CHECKS:
         guarded = f"!({' && '.join(before)}) || {holds}" if before else holds
-        tail = f": {why}" if why else ""
-        rules.append(telling(guarded, sentence(f"found %s, expected {expected}{tail}", FOUND), f"expected {expected}{tail}"))
+        expected = f"expected {DURATION_EXPECTED}{why and ': '}{why}"
+        rules.append(telling(guarded, sentence(f"found %s, {expected}", FOUND), expected))
         before.append(f"({holds})")
-    return rules
-
-
-def cpu_rules() -> list[Schema]:
-    return _quantity_rules(
-        CPU,
-        [
-            (f"!{_NEGATIVE}", "it is negative"),
-            ("string(self).matches('^[0-9]+([.][0-9]+)?m?$')", ""),
-            ("string(self).matches('[1-9]')", "an executor without CPU does no work"),
-            ("string(self).matches('^[0-9]+([.]0+)?m$|^[0-9]+([.][0-9]{1,3}0*)?$')", "nothing is finer than 1m"),
-            ("quantity(string(self)).compareTo(quantity('1024')) <= 0", "at most 1024 cores"),
-        ],
-    )
-
-
-def memory_rules() -> list[Schema]:
-    return _quantity_rules(
-        MEMORY,
-        [
-            (f"!{_NEGATIVE}", "it is negative"),
-            ("string(self).matches('^[0-9]+([.][0-9]+)?[A-Za-z]*$')", ""),
-            (_MEMORY_TEXT, "the units are k, M, G, T, Ki, Mi, Gi, Ti"),
-            ("quantity(string(self)).isInteger()", "this is not a whole number of bytes"),
-            ("quantity(string(self)).compareTo(quantity('1024Ti')) <= 0", "at most 1024Ti"),
-        ],
-    )
-
-
-def least_memory(least: str, why: str) -> Schema:
-    """At least so much memory, for a field that has the rules above, too."""
-    readable = f"{_MEMORY_TEXT} && quantity(string(self)).isInteger()"
-    holds = f"!({readable}) || quantity(string(self)).compareTo(quantity('{least}')) >= 0"
-    return telling(holds, sentence(f"found %d bytes, {why}", "quantity(string(self)).asInteger()"), why)
-
-
-def duration_rules(above_zero: bool = False) -> list[Schema]:
-    rules = _quantity_rules(
-        DURATION,
-        [
-            (f"!{_NEGATIVE}", "it is negative"),
-            ("string(self).matches('^[0-9]+([.][0-9]+)?[A-Za-zµ]*$')", ""),
-            ("string(self).matches('[a-zA-Zµ]$|^0+([.]0+)?$')", "a number alone has no unit"),
-            ("string(self).matches('[0-9](us|µs|ms|s|m|h)?$')", "the units are us, ms, s, m, h"),
-            (
-                "string(self).matches('^[0-9]+([.][0-9]{1,3}0*)?(us|µs)$|^[0-9]+([.][0-9]{1,6}0*)?ms$|^[0-9]+([.][0-9]{1,9}0*)?[smh]?$')",
-                "nothing is finer than 0.001us",
-            ),
-            (
-                "double(string(self).replace('us', '').replace('µs', '').replace('ms', '').replace('s', '').replace('m', '')"
-                ".replace('h', '')) * (string(self).endsWith('us') || string(self).endsWith('µs') ? 0.000001 "
-                ": string(self).endsWith('ms') ? 0.001 : string(self).endsWith('m') ? 60.0 "
-                ": string(self).endsWith('h') ? 3600.0 : 1.0) <= 31622400.0",
-                "at most a year, 8784h",
-            ),
-        ],
-    )
     if above_zero:
         expected = "expected a duration above 0 such as 10s"
         rules.append(telling("!string(self).matches('^[0.]+[a-zµ]*$')", sentence(f"found %s, {expected}", FOUND), expected))
@@ -128,7 +85,7 @@ def name_rules() -> list[Schema]:
 def topology_name_rules() -> list[Schema]:
     """Rules at the root, the only place that sees the object's name."""
     longest, most = LONGEST_TOPOLOGY_NAME, LONGEST_STATEFUL_SET_NAME
-    expected = f"expected at most {longest} characters, the first of them a letter: names of Services and Jobs begin with it"
+    expected = f"expected {TOPOLOGY_NAME_EXPECTED}"
     holds = f"size(self.metadata.name) <= {longest} && self.metadata.name.matches('^[a-z][-a-z0-9]*$')"
     fits = f"size(self.metadata.name) + 1 + size(x.name) <= {most}"
     too_long = f"for its pods, expected at most {most} characters: shorten a name"
@@ -159,7 +116,7 @@ def spec_rules() -> list[Schema]:
     class_names = "self.executors.map(e, e.name)"
     shared = "self.sources.exists(s, s.name == x.name)"
     unknown = "!self.operators.exists(o, o.name == x.input)"
-    scaled = "(has(self.autoscale) && x.name == self.autoscale.class)"
+    scaled = "(has(self.autoscale) && has(self.autoscale.class) && x.name == self.autoscale.class)"
     others = f"self.executors.exists(x, !{scaled} && (!has(x.replicas) || x.replicas > 0))"
     set_twice = f"{scaled} && has(x.replicas)"
     return [
@@ -179,7 +136,7 @@ def spec_rules() -> list[Schema]:
             ".sinks",
         ),
         telling(
-            f"!has(self.autoscale) || self.executors.exists(x, {scaled})",
+            f"!has(self.autoscale) || !has(self.autoscale.class) || self.executors.exists(x, {scaled})",
             sentence("unknown executor class: found '%s', allowed: %s", "self.autoscale.class", class_names),
             "unknown executor class",
             ".autoscale.class",
@@ -207,6 +164,8 @@ def spec_rules() -> list[Schema]:
 def autoscale_rules() -> list[Schema]:
     missing = "is missing, expected the most executors that the operator may ask for, since by is Operator"
     return [
+        # Not `required`: that is the answer to `kubectl scale` of a topology without autoscale, and says nothing of a remedy.
+        rule("has(self.class)", f"is missing, expected {AUTOSCALE_CLASS_EXPECTED}", ".class"),
         rule("self.by != 'Operator' || has(self.maxReplicas)", missing, ".maxReplicas"),
         telling(
             "!has(self.maxReplicas) || self.minReplicas <= self.maxReplicas",
@@ -233,10 +192,11 @@ def pod_rules(kind: PodKind) -> list[Schema]:
     """A mount's volume must be there, and nothing takes the place of what the operator adds."""
     unknown = "!(has(self.volumes) && self.volumes.exists(v, v.name == x.name))"
     repeated = "!self.volumeMounts.exists_one(y, y.mountPath == x.mountPath)"
+    ours = f"x.mountPath.matches('^({'|'.join(kind.mounts.values())})/*$')"
     return [
         _none_of("volumeMounts", unknown, "unknown volume: found '%s'", "name"),
         _none_of("volumeMounts", repeated, f"found '%s' again; {REPEATED_PATH}", "mountPath"),
-        _none_of("volumeMounts", f"x.mountPath in {texts(kind.mounts.values())}", f"found '%s', {OWN_PATH}", "mountPath"),
+        _none_of("volumeMounts", ours, f"found '%s', {OWN_PATH}", "mountPath"),
         _none_of("volumes", f"x.name in {texts(kind.mounts)}", f"found '%s', {OWN_VOLUME}", "name"),
         _none_of("initContainers", f"x.name in {texts(kind.containers)}", f"found '%s', {OWN_CONTAINER}", "name"),
     ]
@@ -264,6 +224,11 @@ def reserved_label_rules() -> list[Schema]:
     holds = " && ".join(f"!k.startsWith('{prefix}')" for prefix in RESERVED_LABEL_PREFIXES)
     owner = "which the operator sets itself"
     return [telling(f"self.all(k, {holds})", sentence(f"found '%s', {owner}", f"self.filter(k, !({holds}))[0]"), owner)]
+
+
+def label_name_rules() -> list[Schema]:
+    holds, expected = f"k.matches('^{LABEL_NAME_PATTERN}$')", f"expected {LABEL_NAME_EXPECTED}"
+    return [telling(f"self.all(k, {holds})", sentence(f"found '%s', {expected}", f"self.filter(k, !({holds}))[0]"), expected)]
 
 
 def label_value_rules() -> list[Schema]:

@@ -9,6 +9,7 @@ from streamtopology.topology.crd.fields import (
     Schema,
     anything,
     choice,
+    duration,
     flag,
     fraction,
     free,
@@ -133,19 +134,17 @@ def _migration() -> Schema:
         {
             "threshold": quantity(
                 "More state than this is pre-copied by a Job.",
-                rules.memory_rules(),
                 format_memory(Migration.threshold_bytes),
             ),
             "portion": quantity(
                 "State moved in a switch's first batch, per executor with a whole CPU; more takes several batches.",
-                rules.memory_rules(),
                 format_memory(Migration.portion_bytes),
             ),
             "resources": mapping(
                 "Limits of the Job's pod.",
                 {
-                    "cpu": quantity("500m if left out; at most 100m of it is requested.", rules.cpu_rules()),
-                    "memory": quantity("1Gi if left out: request and limit.", rules.memory_rules()),
+                    "cpu": quantity("500m if left out; at most 100m of it is requested."),
+                    "memory": quantity("1Gi if left out: request and limit."),
                 },
             ),
         },
@@ -178,17 +177,17 @@ def _source() -> Schema:
                 "Event time of the rows; operators with windows need it.",
                 {
                     "column": text("The column with the time of the event: a timestamp, or epoch seconds."),
-                    "delay": quantity(
+                    "delay": duration(
                         "How far behind the newest a row may be.",
                         rules.duration_rules(),
                         format_duration(Watermark.delay_seconds),
                     ),
-                    "idleTimeout": quantity(
+                    "idleTimeout": duration(
                         "A source silent for so long holds the others back no more.",
                         rules.duration_rules(),
                         format_duration(Watermark.idle_seconds),
                     ),
-                    "maxAhead": quantity(
+                    "maxAhead": duration(
                         "A time this far after the clock's moves no watermark.",
                         rules.duration_rules(),
                         format_duration(Watermark.max_ahead_seconds),
@@ -257,16 +256,14 @@ def _sink() -> Schema:
 
 
 def _executor_class() -> Schema:
-    too_small = rules.least_memory("512Mi", "an executor needs at least 512Mi to start its JVM")
     return mapping(
         "Executors with the same limits: a StatefulSet.",
         {
             "name": _name("The class."),
             "replicas": whole("Executors of the class; 1 if left out, none where autoscale names it.", 0, MOST_INSTANCES),
-            "cpu": quantity("CPU of each: request and limit.", rules.cpu_rules(), format_cpu(ExecutorClass.cpu)),
+            "cpu": quantity("CPU of each: request and limit.", format_cpu(ExecutorClass.cpu)),
             "memory": quantity(
                 "Memory of each: request and limit, at least 512Mi.",
-                [*rules.memory_rules(), too_small],
                 format_memory(ExecutorClass.memory_bytes),
             ),
             "maxUnavailable": whole(
@@ -281,14 +278,12 @@ def _executor_class() -> Schema:
 
 
 def _driver() -> Schema:
-    too_small = rules.least_memory("1Gi", "the driver needs at least 1Gi for its JVM and Python")
     return mapping(
         "The driver's pod.",
         {
-            "cpu": quantity("CPU: request and limit.", rules.cpu_rules(), format_cpu(Driver.cpu)),
+            "cpu": quantity("CPU: request and limit.", format_cpu(Driver.cpu)),
             "memory": quantity(
                 "Memory: request and limit, at least 1Gi.",
-                [*rules.memory_rules(), too_small],
                 format_memory(Driver.memory_bytes),
             ),
             "pod": _pod("Further settings of the driver's pod.", DRIVER_POD),
@@ -314,6 +309,7 @@ def _pod_field(field: PodField, kind: PodKind) -> Schema:
         return text(description, 253)
     if field.form == "texts":
         checks = rules.reserved_label_rules() if field.name in ("labels", "annotations") else []
+        checks += rules.label_name_rules()
         values: Schema = {"type": "string"}
         if field.name in ("labels", "nodeSelector"):
             checks += rules.label_value_rules()
@@ -326,6 +322,8 @@ def _pod_field(field: PodField, kind: PodKind) -> Schema:
     if field.needs:
         longest = {"image": 1024}
         own = {name: text(f"Its {name}.", longest.get(name, 253)) for name in field.needs}
+        if field.name in ("volumes", "initContainers"):
+            own["name"] = _name("Its name.")
         item |= {"properties": own, "required": list(field.needs)}
     if field.name == "env":
         item["x-kubernetes-validations"] = rules.reserved_env_rules()
@@ -342,7 +340,7 @@ def _rebalance() -> Schema:
             "mode": choice(
                 "Re-route by itself, say what would be done, or keep still.", get_args(RebalanceMode), Rebalance.mode
             ),
-            "interval": quantity(
+            "interval": duration(
                 "How often it is judged.", rules.duration_rules(above_zero=True), format_duration(Rebalance.interval_seconds)
             ),
             "tolerance": fraction("Imbalance above which a re-routing is considered.", Rebalance.tolerance),
@@ -361,7 +359,7 @@ def _trigger() -> Schema:
     return mapping(
         "When batches start.",
         {
-            "interval": quantity(
+            "interval": duration(
                 "A batch starts so often; 0: when the last one is done.",
                 rules.duration_rules(),
                 format_duration(Trigger.interval_seconds),
@@ -393,12 +391,11 @@ def _autoscale() -> Schema:
             ),
             "maxReplicas": whole("Never more; required where by is Operator.", 1, MOST_INSTANCES),
             "targetUtilisation": fraction("Share of measured capacity that Operator keeps busy.", Autoscale.target_utilisation),
-            "stabilisation": quantity(
+            "stabilisation": duration(
                 "How long Operator waits before it takes executors away.",
                 rules.duration_rules(),
                 format_duration(Autoscale.stabilisation_seconds),
             ),
         },
-        required=("class",),
         rules=rules.autoscale_rules(),
     )
