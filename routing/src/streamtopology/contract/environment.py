@@ -18,7 +18,10 @@ PAGE_HOSTS = "STREAMTOPOLOGY_PAGE_HOSTS"
 HIDE_KEYS = "STREAMTOPOLOGY_HIDE_KEYS"
 """`true`: a driver shows hashes in the place of the stream's keys, wherever it shows any."""
 
-FOR_USERS = (LOG_FORMAT, PAGE_HOSTS, HIDE_KEYS)
+SPARK_EVENTS = "STREAMTOPOLOGY_SPARK_EVENTS"
+"""A folder: a driver has Spark log its jobs there, for Spark's history server."""
+
+FOR_USERS = (LOG_FORMAT, PAGE_HOSTS, HIDE_KEYS, SPARK_EVENTS)
 """The variables of our own that users may set."""
 
 TOPOLOGY = "STREAMTOPOLOGY_NAME"

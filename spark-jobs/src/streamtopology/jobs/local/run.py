@@ -53,6 +53,7 @@ from streamtopology.jobs.runtime.preflight import examine
 from streamtopology.jobs.runtime.streaming_query import Until
 from streamtopology.jobs.runtime.topology_run import RunOptions, TopologyRun, new_history
 from streamtopology.jobs.spark.cluster import Cluster, executor_slots
+from streamtopology.jobs.spark.history_log import history_log
 from streamtopology.jobs.spark.session import driver_jvm_death
 from streamtopology.topology import ManifestError, Problem, Topology, format_cpu, groupings, load
 
@@ -96,7 +97,8 @@ def run_manifest(
     until: Until, reporting: Reporting, interrupts: Interrupts, *, work_dir: Path, serving: Serving, baseline: str | None
 ) -> int:
     """Run the manifest with a live view; with `baseline` the same input first under that policy. Returns the exit code."""
-    hides_keys(os.environ)  # a wrong value is refused before anything is started
+    hides_keys(os.environ)  # wrong values are refused before anything is started
+    history_log(os.environ)
     findings = examine(reporting.manifest)
     topology = findings.refuse_problems()
     if topology.replicas == 0:

@@ -19,6 +19,7 @@ from streamtopology.jobs.local.loopback import Subnet
 from streamtopology.jobs.local.spelling import spelling
 from streamtopology.jobs.local.standalone import LocalCluster
 from streamtopology.jobs.local.stderr_filter import to_stderr
+from streamtopology.jobs.spark.history_log import history_log
 from streamtopology.jobs.spark.java_options import DRIVER_JAVA, log4j, temporary_folder
 from streamtopology.jobs.spark.session import DRIVER_LOGS, create_session, spark_conf, start_driver_jvm
 
@@ -76,4 +77,5 @@ def create_local_session(cluster: LocalCluster, name: str, extra: Mapping[str, s
     measured = spark_conf(len(cluster.slots), cluster.heap_bytes, python=sys.executable)
     own = f"{shlex.quote(SHARED_CLASSES)} {shlex.quote(temporary_folder(cluster.scratch))}"
     measured[_EXECUTOR_OPTIONS] = f"{own} {measured[_EXECUTOR_OPTIONS]}"
-    return create_session(name, cluster.master, {**measured, **loopback, **(extra or {})}, to_stderr)
+    settings = {**measured, **loopback, **history_log(os.environ), **(extra or {})}
+    return create_session(name, cluster.master, settings, to_stderr)

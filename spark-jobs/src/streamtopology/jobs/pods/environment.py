@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from streamtopology.contract import environment as variables
@@ -12,6 +12,7 @@ from streamtopology.contract.pods import SCRATCH as SCRATCH_FOLDER
 from streamtopology.contract.pods import SECRET_FILE as SECRET_FILE_NAME
 from streamtopology.jobs.errors import WrongUse
 from streamtopology.jobs.observe.hidden_keys import hides_keys
+from streamtopology.jobs.spark.history_log import history_log
 
 SECRET_FILE = Path(SECRET_FOLDER, SECRET_FILE_NAME)
 CODE_FOLDER = Path("/opt/streamtopology/code")
@@ -24,7 +25,7 @@ DEFAULT_DRIVER_HEAP_MEBIBYTES = 1024
 @dataclass(frozen=True)
 class DriverEnvironment:
     """`heap_mebibytes`: of the driver's JVM. `page_hosts`: names by which browsers may open its page. `hides_keys`: from all
-    who ask for its figures."""
+    who ask for its figures. `history_log`: Spark's settings for one."""
 
     topology: str
     namespace: str
@@ -33,14 +34,20 @@ class DriverEnvironment:
     heap_mebibytes: int
     page_hosts: tuple[str, ...] = ()
     hides_keys: bool = False
+    history_log: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @staticmethod
     def read(environ: Mapping[str, str]) -> DriverEnvironment:
-        """Read the environment. Raises WrongUse with the names of missing variables."""
+        """Read the environment. Raises WrongUse with the names of missing or wrong variables."""
         values = _needed(environ, variables.TOPOLOGY, variables.NAMESPACE, variables.POD_NAME, variables.POD_IP)
         heap = environ.get(variables.HEAP_MEBIBYTES, str(DEFAULT_DRIVER_HEAP_MEBIBYTES))
-        hosts = variables.page_hosts(environ)
-        return DriverEnvironment(*values, heap_mebibytes=_mebibytes(heap), page_hosts=hosts, hides_keys=hides_keys(environ))
+        return DriverEnvironment(
+            *values,
+            heap_mebibytes=_mebibytes(heap),
+            page_hosts=variables.page_hosts(environ),
+            hides_keys=hides_keys(environ),
+            history_log=history_log(environ),
+        )
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ def driver_settings(environment: DriverEnvironment) -> dict[str, str]:
         "spark.authenticate.secret.file": str(SECRET_FILE),
         "spark.local.dir": str(SCRATCH / "spark"),
         "spark.sql.warehouse.dir": str(SCRATCH / "warehouse"),
+        **environment.history_log,
     }
 
 

@@ -52,6 +52,7 @@ class SparkAttemptRunner:
     def begin_batch(self, batch: int) -> None:
         log_tags.begin_batch(batch)
         self._spark.sparkContext.setLocalProperty("mdc.batch", str(batch))  # executors' JVMs, in tasks of the calling thread
+        self._spark.sparkContext.setJobDescription(f"batch {batch}")
         self._jvm_system.setProperty("streamtopology.batch", str(batch))
 
     def run(
