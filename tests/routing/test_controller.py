@@ -10,49 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.observed import BASE, SLOTS, Stream
+from support.rerouted import FACTS, Run
 
 from streamtopology.contract.reasons import EpochCause, Hold, HoldReason
-from streamtopology.routing.control.controller import GLARING, Controller
-from streamtopology.routing.control.decisions import Decision, Recommend, Reroute, TopologyFacts
+from streamtopology.routing.control.controller import GLARING
+from streamtopology.routing.control.decisions import Recommend, TopologyFacts
 from streamtopology.routing.control.feed import CommittedBatch
 from streamtopology.routing.control.window import FEW_BATCHES, MIN_BATCHES
 from streamtopology.routing.epochs.epoch import Epoch
 from streamtopology.routing.load.load_report import LoadReport, SourceReport
 from streamtopology.routing.planners.balance import imbalance
 from streamtopology.topology import Rebalance
-
-FACTS = TopologyFacts((1.0,) * SLOTS, {"count": "mixed"})
-
-
-class Run:
-    """A controller at a stream; `time` is what its clock says."""
-
-    def __init__(self, stream: Stream, facts: TopologyFacts = FACTS, **rebalance: object) -> None:
-        self.stream, self.facts, self.time = stream, facts, 0.0
-        self.controller = Controller(replace(Rebalance(), **rebalance), lambda: self.time)
-        self.epoch = stream.first_epoch()
-        self.batches = 0
-        self.decisions: list[tuple[int, Decision]] = []
-
-    def go(self, batches: int) -> Run:
-        for _ in range(batches):
-            seconds, reports, sources = self.stream.batch(self.epoch)
-            self.time += seconds
-            self.batches += 1
-            self.controller.observe(CommittedBatch(self.batches, self.epoch.number, seconds, reports, sources).observed())
-            decision = self.controller.step(self.time, self.epoch, self.facts)
-            self.decisions.append((self.batches, decision))
-            if isinstance(decision, Reroute):
-                self.epoch = decision.epoch
-        return self
-
-    def held(self, reason: HoldReason) -> list[tuple[int, Hold]]:
-        """The batches after which the routing was left as it was for this reason."""
-        return [(batch, one) for batch, one in self.decisions if isinstance(one, Hold) and one.reason is reason]
-
-    @property
-    def reroutes(self) -> list[tuple[int, Reroute]]:
-        return [(batch, decision) for batch, decision in self.decisions if isinstance(decision, Reroute)]
 
 
 @settings(max_examples=8)

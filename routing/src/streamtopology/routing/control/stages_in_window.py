@@ -54,7 +54,11 @@ def _source_stage(window: Sequence[WindowBatch], current: Epoch, facts: Topology
 
 
 def _table_stage(name: str, route: Route, spans: Sequence[Span], current: Epoch, facts: TopologyFacts) -> TableStage | None:
-    """An operator whose table a planner may change; None where it is none, or has not reported."""
+    """An operator whose table a planner may change; None where it is none, or has not reported.
+
+    One of whose instances some have not been heard of under the current epoch is left alone, too: these would seem to have
+    nothing to do.
+    """
     planner = facts.planners.get(name)
     if planner is None or route.table is None:
         return None
@@ -63,6 +67,8 @@ def _table_stage(name: str, route: Route, spans: Sequence[Span], current: Epoch,
     if not every:
         return None
     of_now = [report for span, of_span in reports if span.epoch == current.number for report in of_span]
+    if of_now and {report.instance for report in of_now} < set(route.instances):
+        return None
     return TableStage(
         name=name,
         route=route,
