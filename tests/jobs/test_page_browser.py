@@ -311,6 +311,16 @@ def test_events_have_marks_on_the_axis_and_their_words_at_the_batch(open_tab: Op
         assert "4 executors in place of 2" in tab.text("#readout")
 
 
+def test_batches_before_a_gap_are_not_drawn(open_tab: OpenTab) -> None:
+    value = played(10, topology=flights())[1].page(standing_of(), -1)
+    late = [{**batch, "number": batch["number"] + 5_000} for batch in value["batches"]]
+    with PageServer(lambda since: value if since < 0 else {**value, "batch": 5_009, "batches": late}) as server:
+        tab = open_tab(f"{server.url}/")
+        tab.wait("() => document.querySelector('[role=slider]')?.getAttribute('aria-valuenow') === '5009'")
+        assert tab.page.get_by_role("slider").get_attribute("aria-valuemin") == "5000"
+        tab.page.close()
+
+
 def test_hidden_tab_asks_for_nothing(slow: StatusServer, open_tab: OpenTab) -> None:
     tab = open_tab(address(slow))
     tab.page.evaluate("""() => {

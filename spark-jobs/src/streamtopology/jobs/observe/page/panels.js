@@ -194,7 +194,8 @@ export function drawHealth(page) {
         html('b', {}, `${one.type} ${one.status}: ${one.reason}`),
         html('span', { class: 'soft' }, isKnown(one.since) ? `, ${ago(one.since, page.now)}` : ''),
         html('p', {}, html('bdi', {}, one.message))))),
-    page.events.length > 0 && html('ul', { class: 'events', 'aria-label': 'Events, newest first' },
+    page.events.length > 0 && html('ul',
+      { class: 'events', tabindex: page.events.length > 4 ? 0 : null, 'aria-label': 'Events, newest first' },
       [...page.events].reverse().map((event) =>
         html('li', {}, html('span', { class: 'soft' }, `${ago(event.at, page.now)}: `), html('bdi', {}, event.text)))));
 }
