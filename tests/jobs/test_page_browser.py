@@ -227,6 +227,19 @@ def test_operators_have_the_same_tints_where_spark_reads_the_source(open_tab: Op
             tab.page.close()
 
 
+def test_lag_of_a_broker_that_does_not_answer_is_not_known_now(open_tab: OpenTab) -> None:
+    value = played(10, topology=flights())[1].page(standing_of(), -1)
+    known, unknown = ({**value["nodes"][0], "name": name, "format": "kafka"} for name in ("known", "unknown"))
+    nodes = [{**known, "lag_rows": 1200}, unknown, *value["nodes"]]
+    with PageServer(lambda since: {**value, "nodes": nodes}) as server:
+        tab = open_tab(f"{server.url}/")
+        assert "Lag – not known now" in " ".join(tab.text(".figures").split())
+        facts = " ".join(tab.text("#health .facts").split())
+        assert "Lag of known 1,200 rows Lag of unknown not known now" in facts
+        assert "Lag of flights" not in facts
+        tab.page.close()
+
+
 def test_condition_of_long_words_stays_in_its_panel(open_tab: OpenTab) -> None:
     _, record = played(10, topology=flights())
     long = Condition("Ready", "False", "R" * 300, "m" * 3000)
