@@ -105,7 +105,7 @@ def test_a_port_that_is_taken_is_refused_before_cluster_and_checkpoint_are_touch
         port = taken.getsockname()[1]
         assert main(["run", str(file), "--work-dir", str(work_dir), "--port", str(port)]) == 1
     reported = capsys.readouterr().err
-    assert f"cannot serve metrics on 127.0.0.1:{port}: the port is taken; choose another one" in reported
+    assert f"cannot serve on 127.0.0.1:{port}: the port is taken; choose another one" in reported
     assert not work_dir.exists()
 
 

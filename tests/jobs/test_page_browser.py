@@ -227,6 +227,19 @@ def test_operators_have_the_same_tints_where_spark_reads_the_source(open_tab: Op
             tab.page.close()
 
 
+def test_lag_of_a_broker_that_does_not_answer_is_not_known_now(open_tab: OpenTab) -> None:
+    value = played(10, topology=flights())[1].page(standing_of(), -1)
+    known, unknown = ({**value["nodes"][0], "name": name, "format": "kafka"} for name in ("known", "unknown"))
+    nodes = [{**known, "lag_rows": 1200}, unknown, *value["nodes"]]
+    with PageServer(lambda since: {**value, "nodes": nodes}) as server:
+        tab = open_tab(f"{server.url}/")
+        assert "Lag – not known now" in " ".join(tab.text(".figures").split())
+        facts = " ".join(tab.text("#health .facts").split())
+        assert "Lag of known 1,200 rows Lag of unknown not known now" in facts
+        assert "Lag of flights" not in facts
+        tab.page.close()
+
+
 def test_condition_of_long_words_stays_in_its_panel(open_tab: OpenTab) -> None:
     _, record = played(10, topology=flights())
     long = Condition("Ready", "False", "R" * 300, "m" * 3000)
@@ -309,6 +322,16 @@ def test_events_have_marks_on_the_axis_and_their_words_at_the_batch(open_tab: Op
             tab.page.keyboard.press("ArrowLeft")
         tab.wait_for_text("#readout", "batch 20")
         assert "4 executors in place of 2" in tab.text("#readout")
+
+
+def test_batches_before_a_gap_are_not_drawn(open_tab: OpenTab) -> None:
+    value = played(10, topology=flights())[1].page(standing_of(), -1)
+    late = [{**batch, "number": batch["number"] + 5_000} for batch in value["batches"]]
+    with PageServer(lambda since: value if since < 0 else {**value, "batch": 5_009, "batches": late}) as server:
+        tab = open_tab(f"{server.url}/")
+        tab.wait("() => document.querySelector('[role=slider]')?.getAttribute('aria-valuenow') === '5009'")
+        assert tab.page.get_by_role("slider").get_attribute("aria-valuemin") == "5000"
+        tab.page.close()
 
 
 def test_hidden_tab_asks_for_nothing(slow: StatusServer, open_tab: OpenTab) -> None:

@@ -35,6 +35,7 @@ def test_topology_in_need_is_the_first_row_and_in_the_title(served: ServedList, 
     assert "broken" in tab.text("tbody tr:first-child")
     assert "the driver ended with code 3" in tab.text("tbody tr:first-child")
     assert tab.text("#summary") == "3 topologies, 1 of them in need of somebody"
+    assert tab.page.title() == "1 topology needs somebody"
     row = tab.text("tbody tr:last-child")
     assert all(part in row for part in ("flights", "51.0 k", "12 %", "60 s ago", "epoch 4, 12 keys of delays"))
     assert "streamtopology ui flights -n streams" in row

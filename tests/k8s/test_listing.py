@@ -44,6 +44,24 @@ def test_running_topology_has_its_columns() -> None:
     }
 
 
+def test_incomplete_status_of_one_topology_hides_no_other() -> None:
+    odd = [
+        topology("a", lastRerouting={"epoch": 4}),
+        topology("b", lastRerouting={}),
+        topology("c", conditions=[{"type": "Degraded", "status": "True"}]),
+        topology("d", "Failed", conditions=[{"type": "Ready"}]),
+        topology("e", conditions=None, executors=None),
+    ]
+    shown = listing(odd, NOW)["topologies"]
+    assert {one["name"]: (one["state"], one["text"], one["rerouting"]) for one in shown} == {
+        "c": ("act", "", None),
+        "d": ("act", "", None),
+        "a": ("good", "", None),
+        "b": ("good", "", None),
+        "e": ("good", "", None),
+    }
+
+
 def test_topology_without_a_status_waits() -> None:
     (shown,) = listing([topology("new", None)], NOW)["topologies"]
     assert (shown["phase"], shown["state"], shown["rows_per_second"], shown["rerouting"]) == ("New", "wait", None, None)

@@ -38,7 +38,7 @@ def _row(topology: Object) -> dict[str, Any]:
     conditions = {one["type"]: one for one in status.get("conditions") or ()}
     phase = status.get("phase", "New")
     state, text = _state(phase, conditions)
-    rerouting = status.get("lastRerouting")
+    rerouting = _complete(status.get("lastRerouting"))
     return {
         "namespace": metadata["namespace"],
         "name": metadata["name"],
@@ -54,10 +54,15 @@ def _row(topology: Object) -> dict[str, Any]:
     }
 
 
+def _complete(rerouting: Object | None) -> Object | None:
+    """None of one that lacks what is shown: a status can be edited, and one topology's must not hide all others."""
+    return rerouting if rerouting and {"at", "epoch", "operator", "keysMoved"} <= rerouting.keys() else None
+
+
 def _state(phase: str, conditions: dict[str, Object]) -> tuple[VerdictState, str]:
     """As a sentence of the page begins, and the reason in words: what somebody has to mend comes before all else."""
     ready, degraded, stalled, balanced = (
-        conditions.get(kind, {"status": "Unknown", "message": ""})
+        {"status": "Unknown", "message": "", **conditions.get(kind, {})}
         for kind in (ConditionType.READY, ConditionType.DEGRADED, ConditionType.STALLED, ConditionType.BALANCED)
     )
     if phase in _NEEDS_SOMEBODY:

@@ -255,7 +255,7 @@ def _listening(host: str, port: int, handler: Callable[..., BaseHTTPRequestHandl
 def _advice(error: OSError, host: str, port: int) -> str:
     where = f"{host}:{port}"
     if error.errno == errno.EADDRINUSE:
-        return f"cannot serve metrics on {where}: the port is taken; choose another one, or 0 for any free port"
+        return f"cannot serve on {where}: the port is taken; choose another one, or 0 for any free port"
     if error.errno == errno.EACCES:
-        return f"cannot serve metrics on {where}: ports below 1024 need root; choose a higher one"
-    return f"cannot serve metrics on {where}: {error.strerror or error}"
+        return f"cannot serve on {where}: ports below 1024 need root; choose a higher one"
+    return f"cannot serve on {where}: {error.strerror or error}"

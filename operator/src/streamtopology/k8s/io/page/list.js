@@ -14,7 +14,7 @@ function draw(answer) {
   const { topologies, total, now } = answer;
   const acting = topologies.filter((one) => one.state === 'act').length;
   patch(byId('summary'), total ? summary(total, acting) : '');
-  document.title = acting ? `${plural(acting, 'topology', 'topologies')} need somebody` : 'Topologies';
+  document.title = acting ? `${plural(acting, 'topology needs', 'topologies need')} somebody` : 'Topologies';
   if (!total) {
     patch(byId('list'), html('p', { class: 'empty' }, 'No StreamTopology exists in the namespaces of this operator.'));
     return;

@@ -46,6 +46,8 @@ function take(page) {
     state.batches.clear();
     if (!isFirst) return false;
   }
+  const isGap = state.last >= 0 && page.batches[0]?.number > state.last + 1; // away for long: what came since did not fit
+  if (isGap) state.batches.clear();
   for (const batch of page.batches) state.batches.set(batch.number, batch);
   const oldest = [...state.batches.keys()].sort((a, b) => a - b).slice(0, -MOST_BATCHES);
   for (const number of oldest) state.batches.delete(number);

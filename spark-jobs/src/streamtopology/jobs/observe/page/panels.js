@@ -6,10 +6,13 @@ import { ago, count, isKnown, keyText, moment, percent, plural, rate, rateParts,
 const SHORT_KEY = 44;
 const LONG_SECONDS = 15;
 const LONG = 3; // times as long as the batch before it
+const UNKNOWN_LAG = 'not known now';
 const END_OF_TIME = 253402300799; // the watermark once all windows are closed for good
 let spoken = '';
 
 const width = (share) => ({ width: `${Math.min(100, 100 * share).toFixed(1)}%` });
+const isKafka = (node) => node.kind === 'source' && (node.format === 'kafka' || isKnown(node.lag_rows));
+const lagOf = (node) => (isKnown(node.lag_rows) ? plural(node.lag_rows, 'row') : UNKNOWN_LAG);
 const capital = (text) => `${text[0].toUpperCase()}${text.slice(1)}`;
 
 export function drawHead(page) {
@@ -52,7 +55,7 @@ function figures(page) {
     figure('Batch', count(page.batch), '', below(took)),
     isKnown(page.lag_rows)
       ? figure('Lag', lag, `${lagUnit} rows`, below('in Kafka'))
-      : figure('Lag', lag, '', below('not measured')));
+      : figure('Lag', lag, '', below(page.nodes.some(isKafka) ? UNKNOWN_LAG : 'not measured')));
 }
 
 function meter(share) {
@@ -180,7 +183,7 @@ export function drawHealth(page) {
   const held = (node) => `${size(node.state_bytes)}, ${plural(node.state_keys, 'key')}`;
   const facts = [
     ['Executors', executors || '–'],
-    ...page.nodes.filter((node) => isKnown(node.lag_rows)).map((node) => [`Lag of ${node.name}`, plural(node.lag_rows, 'row')]),
+    ...page.nodes.filter(isKafka).map((node) => [`Lag of ${node.name}`, lagOf(node)]),
     isKnown(page.watermark) && ['Watermark', page.watermark < END_OF_TIME ? moment(page.watermark) : 'end of the input'],
     ...operators.filter((node) => node.state_bytes).map((node) => [`State of ${node.name}`, held(node)]),
     ['Late rows', count(sum('late_rows'))],
@@ -194,7 +197,8 @@ export function drawHealth(page) {
         html('b', {}, `${one.type} ${one.status}: ${one.reason}`),
         html('span', { class: 'soft' }, isKnown(one.since) ? `, ${ago(one.since, page.now)}` : ''),
         html('p', {}, html('bdi', {}, one.message))))),
-    page.events.length > 0 && html('ul', { class: 'events', 'aria-label': 'Events, newest first' },
+    page.events.length > 0 && html('ul',
+      { class: 'events', tabindex: page.events.length > 4 ? 0 : null, 'aria-label': 'Events, newest first' },
       [...page.events].reverse().map((event) =>
         html('li', {}, html('span', { class: 'soft' }, `${ago(event.at, page.now)}: `), html('bdi', {}, event.text)))));
 }
