@@ -37,7 +37,7 @@ class NotServedError(Unavailable):
 class Hearing:
     """Runs `watch`, which ends well only when the operator is stopped, next to lists of topologies.
 
-    It raises ApiError where the API server refuses it.
+    It raises ApiError where the API server refuses it. `clock`: seconds, of `sleep`, too.
     """
 
     def __init__(
@@ -47,12 +47,16 @@ class Hearing:
         namespaces: Sequence[str | None],
         health: Health,
         watch: Callable[[], Awaitable[None]],
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._api = api
         self._reconciler = reconciler
         self._namespaces = namespaces
         self._health = health
         self._watch = watch
+        self._clock = clock
+        self._sleep = sleep
         self._missing_since: float | None = None
 
     async def run(self) -> None:
@@ -66,7 +70,7 @@ class Hearing:
         try:
             while True:
                 was_missing = self._missing_since is not None
-                await asyncio.wait({watching}, timeout=MISSING_SECONDS if was_missing else LIST_SECONDS)
+                await self._pause(watching, MISSING_SECONDS if was_missing else LIST_SECONDS)
                 if watching.done() and not _is_missing(watching):
                     watching.result()
                     return True
@@ -78,6 +82,14 @@ class Hearing:
             with suppress(asyncio.CancelledError, ApiError):
                 await watching
 
+    async def _pause(self, watching: asyncio.Future[None], seconds: float) -> None:
+        """Wait until the watch ends, at most for so long; where it has ended before, for so long."""
+        pausing = asyncio.ensure_future(self._sleep(seconds))
+        try:
+            await asyncio.wait({pausing} if watching.done() else {pausing, watching}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            pausing.cancel()
+
     async def _compare(self) -> bool:
         """List the topologies. False if the watch has missed one; the reconciler knows it then."""
         is_current = True
@@ -85,7 +97,7 @@ class Hearing:
             try:
                 missed = await self._missed(namespace)
                 if missed:
-                    await asyncio.sleep(LATE_SECONDS)
+                    await self._sleep(LATE_SECONDS)
                     missed &= await self._missed(namespace)
                 for key in missed:
                     await self._catch_up(key)
@@ -121,7 +133,7 @@ class Hearing:
             self._reconciler.lost(known)
 
     def _is_not_served(self) -> None:
-        now = time.monotonic()
+        now = self._clock()
         if self._missing_since is None:
             self._missing_since = now
             log.warning("StreamTopologies are not served: waiting until the resource definition is applied again")
