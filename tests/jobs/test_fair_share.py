@@ -11,6 +11,7 @@ from support.histories import BY_CAPACITY, CAPACITIES, HASHED, load_report, outc
 
 from streamtopology.contract.reasons import SOURCE
 from streamtopology.jobs.observe.fair_share import MEASURED_ROWS, Loads, Work, batch_loads, measure, recent_loads, stage_load
+from streamtopology.jobs.observe.figures import imbalance
 from streamtopology.jobs.observe.outcome import BatchOutcome
 from streamtopology.jobs.observe.speeds import changed_speeds, speeds
 
@@ -130,3 +131,13 @@ def test_only_a_change_of_one_executor_is_a_changed_speed():
     assert changed_speeds(loads_of(early), loads_of(all_slower)) == {}
     changed = changed_speeds(loads_of(early), loads_of(slowed(early, 3, 4.0)))
     assert changed == {3: pytest.approx(0.25, rel=0.01)}
+
+
+def test_imbalance_of_metrics_and_of_the_page_is_that_of_executors():
+    pairs = [load_report("n", instance, 1000, 0.1 if instance % 2 else 0.3) for instance in range(4)]
+    two_each = tuple(replace(report, slot=report.instance // 2) for report in pairs)
+    batch = replace(outcome(0, {"n": HASHED}), reports=two_each, source_reports=())
+    assert imbalance(batch, "n") == pytest.approx(0)
+    assert loads_of(batch).highest == pytest.approx(1)
+    alone = replace(batch, reports=tuple(pairs))
+    assert imbalance(alone, "n") == pytest.approx((loads_of(alone).highest or 0) - 1)

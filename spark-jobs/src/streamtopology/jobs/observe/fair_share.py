@@ -88,6 +88,11 @@ def measure(batch: BatchOutcome) -> MeasuredBatch:
     return MeasuredBatch(batch.number, batch.epoch, batch.rows, _work_of(batch), _estimated(batch))
 
 
+def stage_of(batch: BatchOutcome, stage: str) -> StageLoad:
+    """The loads of a batch's executors at one stage, however few its rows are."""
+    return stage_load(_placed(_work_of(batch).get(stage, {})), _estimated(batch).get(stage, {}))
+
+
 def batch_loads(batch: MeasuredBatch) -> Loads:
     """The loads of one batch."""
     return _loads(batch.work, batch.estimated)
@@ -121,7 +126,7 @@ def stage_load(work: StageWork, estimated: Mapping[int, float]) -> StageLoad:
 
 
 def _loads(work: Mapping[str, StageWork], estimated: Mapping[str, Mapping[int, float]]) -> Loads:
-    placed = {stage: {slot: one for slot, one in done.items() if slot >= 0} for stage, done in work.items()}
+    placed = {stage: _placed(done) for stage, done in work.items()}
     judged = {
         stage: stage_load(done, estimated.get(stage, {}))
         for stage, done in placed.items()
@@ -133,6 +138,11 @@ def _loads(work: Mapping[str, StageWork], estimated: Mapping[str, Mapping[int, f
         for slot, done in placed[stage].items():
             busy[slot] += done.seconds
     return Loads(work, judged, {slot: seconds / fair for slot, seconds in busy.items()} if fair else {})
+
+
+def _placed(work: StageWork) -> StageWork:
+    """The work of executors that we placed it on."""
+    return {slot: one for slot, one in work.items() if slot >= 0}
 
 
 def _work_of(batch: BatchOutcome) -> Mapping[str, StageWork]:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import median
 
-from streamtopology.jobs.observe.fair_share import JUDGED_ROWS, RECENT_BATCHES, Work, stage_load
+from streamtopology.jobs.observe.fair_share import JUDGED_ROWS, RECENT_BATCHES, Work, stage_load, stage_of
 from streamtopology.jobs.observe.history import History
 from streamtopology.jobs.observe.outcome import WARMUP_BATCHES, BatchOutcome
 from streamtopology.routing.load.load_report import LoadReport, Onward
@@ -79,9 +80,15 @@ def relative_loads(batch: BatchOutcome, operator: str) -> Mapping[int, float]:
 
 
 def imbalance(batch: BatchOutcome, operator: str) -> float | None:
-    """The imbalance of one batch: the highest of `relative_loads`, minus 1. The controller estimates that of the next ones."""
-    loads = relative_loads(batch, operator)
-    return max(loads.values()) - 1 if loads else None
+    """The imbalance of one batch: the highest load of an executor, minus 1. Its instances run one after the other.
+
+    The controller estimates that of the next ones.
+    """
+    reports = reports_of(batch, operator)
+    if not reports:
+        return None
+    load = stage_of(replace(batch, reports=reports), operator)
+    return max(load.loads.values(), default=1.0) - 1
 
 
 def judged_imbalance(batch: BatchOutcome, operator: str) -> float | None:
