@@ -225,6 +225,6 @@ def test_topology_is_served_or_explained_after_any_sequence_of_actions(seed: int
 @pytest.mark.long
 def test_topology_is_served_or_explained_after_new_sequences_of_actions() -> None:
     first = seed_of_commit()
-    for seed in range(first, first + 400):
+    for seed in range(first, first + 200):
         print(f"seed {seed}")
         run_virtual(play(seed))
