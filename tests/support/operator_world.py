@@ -94,7 +94,7 @@ class World:
     admission: Callable[[Object], None] = lambda body: None
     events: list[tuple[str, str]] = field(default_factory=list)
     attempts: dict[Aim, Attempts] = field(default_factory=dict)
-    _versions: Any = field(default_factory=lambda: itertools.count(2))
+    versions: Any = field(default_factory=lambda: itertools.count(2))
 
     def change(self, **spec: Any) -> None:
         """`kubectl apply` of another spec."""
@@ -175,22 +175,22 @@ class World:
                 if body["kind"] == "ConfigMap":
                     made["data"] = {**self.held_by_others, **made["data"]}
                 self.admission(made)
-                self._put(made)
+                self.put(made)
             case MakeSecret(_, restarts):
                 for delete in restarts:
                     self.take(delete)
-                self._put(spark_secret(self.look().owner, "text"))
+                self.put(spark_secret(self.look().owner, "text"))
             case Finalizer(present):
                 self.manifest["metadata"]["finalizers"] = [names.FINALIZER] if present else []
             case Patch(kind, name, body, _):
                 for gone in [field for field, value in body.get("data", {}).items() if value is None]:
                     self.held_by_others.pop(gone, None)
-                self._put(_merged(self.objects[kind.kind, name], body))
+                self.put(strategically_merged(self.objects[kind.kind, name], body))
             case Resize(pod, _, (cpu, memory)):
                 body = copy.deepcopy(self.objects["Pod", pod])
                 limits = {"cpu": format_cpu(cpu), "memory": format_memory(memory)}
                 body["spec"]["containers"][0]["resources"] = {"requests": limits, "limits": limits}
-                self._put(body)
+                self.put(body)
             case Delete(kind, name, uid, _):
                 assert self.objects[kind.kind, name]["metadata"]["uid"] == uid
                 del self.objects[kind.kind, name]
@@ -252,7 +252,7 @@ class World:
             metadata["ownerReferences"] = [{"kind": kind, "name": name}]
             ready = {"type": "Ready", "status": "True"}
             status = {"phase": "Running", "podIP": "10.0.0.1", "conditions": [ready]}
-            self._put({"kind": "Pod", "metadata": metadata, "spec": copy.deepcopy(template["spec"]), "status": status})
+            self.put({"kind": "Pod", "metadata": metadata, "spec": copy.deepcopy(template["spec"]), "status": status})
 
     def _drive(self) -> None:
         pods, routing = (
@@ -279,10 +279,10 @@ class World:
             self.epochs = driver.newest = number
         driver.epoch = driver.newest
 
-    def _put(self, body: Object) -> None:
+    def put(self, body: Object) -> None:
         key = (body["kind"], body["metadata"]["name"])
         known = self.objects.get(key)
-        version = next(self._versions)
+        version = next(self.versions)
         uid = known["metadata"]["uid"] if known else f"uid-{version}"
         body["metadata"] = {**body["metadata"], "uid": uid, "resourceVersion": str(version)}
         self.objects[key] = body
@@ -336,15 +336,15 @@ def reasons(steps: Sequence[Step]) -> list[str]:
     return [str(step) for step in steps]
 
 
-def _merged(body: Any, patch: Any) -> Any:
+def strategically_merged(body: Any, patch: Any) -> Any:
     """By strategic merge: what has names in a list is found by them."""
     if isinstance(patch, list) and isinstance(body, list):
         changes = {one["name"]: one for one in patch}
-        return [_merged(one, changes.get(one["name"], {})) for one in body]
+        return [strategically_merged(one, changes.get(one["name"], {})) for one in body]
     if not isinstance(patch, dict) or not isinstance(body, dict):
         return copy.deepcopy(patch)
     merged = {name: value for name, value in body.items() if patch.get(name, 1) is not None}
-    return merged | {name: _merged(merged.get(name), value) for name, value in patch.items() if value is not None}
+    return merged | {name: strategically_merged(merged.get(name), value) for name, value in patch.items() if value is not None}
 
 
 def _revision(template: Object) -> str:

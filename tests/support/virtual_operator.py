@@ -1,0 +1,143 @@
+"""A release of the operator in virtual time: all of it but kopf, the planner and HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from dataclasses import replace
+from typing import Any
+
+from streamtopology.k8s import names
+from streamtopology.k8s.app import WATCHED
+from streamtopology.k8s.decide.answers import Answer, Target
+from streamtopology.k8s.io.api import ApiError
+from streamtopology.k8s.io.apply import Applier
+from streamtopology.k8s.io.cache import Cache
+from streamtopology.k8s.io.health import Health
+from streamtopology.k8s.io.hearing import Hearing
+from streamtopology.k8s.io.metrics import Metrics
+from streamtopology.k8s.io.not_created import NotCreated
+from streamtopology.k8s.io.ownership import Ownership
+from streamtopology.k8s.io.queue import Key, Queue
+from streamtopology.k8s.io.reconciler import Reconciler
+from support.fake_api import FakeApi, FakeCluster
+from support.operator_world import SETTINGS
+from support.virtual_time import now
+
+RENEW_SECONDS = 5.0
+
+
+class PlayedScraper:
+    """Asks the driver of the cluster's world, at the intervals that the operator wants."""
+
+    def __init__(self, cluster: FakeCluster, queue: Queue) -> None:
+        self._cluster = cluster
+        self._queue = queue
+        self._targets: dict[Key, Target] = {}
+        self._answers: dict[Key, Answer] = {}
+
+    def answer(self, key: Key) -> Answer | None:
+        return self._answers.get(key)
+
+    def want(self, key: Key, target: Target | None) -> None:
+        known = self._targets.get(key)
+        if target is None:
+            self._targets.pop(key, None)
+            self._answers.pop(key, None)
+            return
+        if known is None or known.pod != target.pod:
+            self._answers[key] = Answer(target.pod)
+        self._targets[key] = target
+
+    async def forget(self, key: Key) -> None:
+        self.want(key, None)
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(min((each.interval_seconds for each in self._targets.values()), default=1.0))
+            for key, target in self._targets.items():
+                driver = self._cluster.world.driver
+                if driver is not None and driver.pod == target.pod:
+                    self._answers[key] = Answer(target.pod, self._cluster.world.stats())
+                    self._queue.add(key)
+
+
+class VirtualRelease:
+    """A release, by the namespace of its Lease, with an image of its own."""
+
+    def __init__(self, cluster: FakeCluster, release: str) -> None:
+        self._cluster = cluster
+        self._release = release
+        self.metrics = Metrics()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name=f"release {self._release}")
+
+    async def stop(self) -> None:
+        """End it as SIGKILL would. Raises what has ended it before."""
+        task, self._task = self._task, None
+        if task is None:
+            return
+        task.cancel()
+        try:
+            await task
+        except asyncio.CancelledError:
+            return
+
+    @property
+    def mistakes(self) -> float:
+        """Looks that have ended with an error of ours, or at the limit of writes."""
+        return sum(
+            self.metrics.registry.get_sample_value("streamtopology_operator_reconcile_seconds_count", {"outcome": outcome})
+            or 0.0
+            for outcome in ("error", "limited")
+        )
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        settings = replace(SETTINGS, namespace=self._release, image=f"registry.example/spark:{self._release}")
+        api = FakeApi(self._cluster, self._release)
+        queue = Queue(loop.time)
+        cache = Cache(queue.add)
+        scraper: Any = PlayedScraper(self._cluster, queue)
+        ownership = Ownership(api, settings, now)
+        reconciler = Reconciler(
+            Applier(api, cache), cache, NotCreated(api, now), ownership, scraper, queue, settings, self.metrics, now
+        )
+        health = Health(clock=loop.time)
+        health.started(queue, (None,))
+        hearing = Hearing(api, reconciler, (None,), health, lambda: self._watch(reconciler), loop.time)
+        async with asyncio.TaskGroup() as group:
+            for kind in WATCHED:
+                group.create_task(cache.follow(api, kind, None))
+            group.create_task(self._renew())
+            group.create_task(scraper.run())
+            group.create_task(reconciler.run())
+            group.create_task(hearing.run())
+            await cache.listed(WATCHED, None)
+            reconciler.begin(None)
+
+    async def _renew(self) -> None:
+        while True:
+            self._cluster.leases[self._release] = now()
+            await asyncio.sleep(RENEW_SECONDS)
+
+    async def _watch(self, reconciler: Reconciler) -> None:
+        """The watch of topologies as kopf has it: refused while they are not served, and deaf once they have ceased to be."""
+        cluster = self._cluster
+        if not cluster.is_served:
+            raise ApiError(404, "NotFound", "the server could not find the requested resource", names.TOPOLOGY.path(None))
+        number = len(cluster.log)
+        if cluster.topology is not None:
+            reconciler.saw(copy.deepcopy(cluster.topology))
+        while True:
+            for _, event, body in cluster.log[number:]:
+                if body["kind"] == names.TOPOLOGY.kind:
+                    (reconciler.lost if event == "DELETED" else reconciler.saw)(copy.deepcopy(body))
+            number = len(cluster.log)
+            async with cluster.changed:
+                await cluster.changed.wait()
+            while not cluster.is_served:
+                await asyncio.Event().wait()
