@@ -64,6 +64,24 @@ def test_slot_without_timings_needs_fixed_seconds_of_others_at_its_speed():
     assert model.fixed_seconds["count"][3] == pytest.approx(FIXED / SPEEDS[3], rel=0.01)
 
 
+@pytest.mark.parametrize("strangers", [(3,), (1, 2, 3), (0, 1, 2, 3)], ids=["one", "most", "all"])
+def test_timings_of_slots_that_are_not_declared_are_left_out(strangers):
+    """A driver's statistics may be of more executors than the manifest has, or of fewer: both change while it runs."""
+    declared = [1.0] * (len(SPEEDS) - len(strangers)) or [1.0]
+    batches = window(8, noise=0.0)
+    known = [[timing for timing in batch if timing.slot not in strangers] for batch in batches]
+    if len(strangers) == len(SPEEDS):
+        batches = [[replace(timing, slot=timing.slot + 4) for timing in batch] for batch in batches]
+    found, expected = estimate(batches, declared), estimate(known, declared)
+    np.testing.assert_array_equal(found.speeds, expected.speeds)
+    assert found.base_rates == expected.base_rates
+    for part in ("rates", "fixed_seconds"):
+        of_found, of_expected = getattr(found, part), getattr(expected, part)
+        assert of_found.keys() == of_expected.keys()
+        for stage in of_found:
+            np.testing.assert_array_equal(of_found[stage], of_expected[stage])
+
+
 def test_the_source_needs_the_fixed_seconds_that_operators_need_on_a_slot():
     """Its own say little: a slot has saved up CPU in the pause before them, or works during the former batch."""
     batches = window(8, noise=0.0)

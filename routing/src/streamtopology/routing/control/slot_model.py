@@ -98,12 +98,13 @@ class SlotModel:
 def estimate(batches: Sequence[Sequence[StageTiming]], declared_cpu: Sequence[float]) -> SlotModel:
     """The slot model of a window of batches, each given by its stage timings; `declared_cpu` is cores > 0 per slot.
 
-    Medians over the window, so a few bad batches do not matter. Stages without a measurable timing are not in the model.
+    Medians over the window, so a few bad batches do not matter. Stages without a measurable timing are not in the model,
+    and timings of slots that are not declared (those of a batch before or after a resize) are left out.
     """
     n_slots = len(declared_cpu)
     if not n_slots or min(declared_cpu) <= 0:
         raise ValueError(f"declared_cpu: every slot needs a CPU limit > 0 cores; found {tuple(declared_cpu)}")
-    cells = _by_cell(batches)
+    cells = {(stage, slot): of_cell for (stage, slot), of_cell in _by_cell(batches).items() if slot < n_slots}
     stages = tuple(dict.fromkeys(stage for stage, _ in cells))
     measured = {
         cell: float(np.median(rates))
