@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from papers import (
+    test_reasons_beyond,
     test_reasons_consistent,
     test_reasons_dkg,
     test_reasons_locality,
@@ -19,7 +20,14 @@ from streamtopology.lab.reproduce.verdict import Verdict
 
 VERDICTS = Path(__file__).parents[2] / "docs" / "internals" / "papers" / "verdicts.json"
 
-MODULES = (test_reasons_consistent, test_reasons_dkg, test_reasons_locality, test_reasons_mixed, test_reasons_posg)
+MODULES = (
+    test_reasons_beyond,
+    test_reasons_consistent,
+    test_reasons_dkg,
+    test_reasons_locality,
+    test_reasons_mixed,
+    test_reasons_posg,
+)
 """Those whose tests are marked with what they show."""
 
 

@@ -52,14 +52,18 @@ def _of_batches(
     measured: list[Mapping[str, float]] = []
     for keys in intervals:
         chosen = by_batches(scheme, k, len(keys), routers)(names[keys])
-        measured.append(_of_batch(keys, chosen, home, k, float(parameters["partial"])))
+        measured.append(of_batch(keys, chosen, home, k, float(parameters["partial"])))
     return measured
 
 
-def _of_batch(
+def of_batch(
     keys: npt.NDArray[np.int64], chosen: npt.NDArray[np.int32], home: npt.NDArray[np.int32], k: int, partial: float
 ) -> Mapping[str, float]:
-    """Throughput over that of k instances without any partial results; the largest block; pieces of a key."""
+    """Of a batch whose tuple i, of key `keys[i]`, went to instance `chosen[i]`; `home` merges the partial results of each key.
+
+    Throughput over that of k instances without any partial results; the largest block and the most keys of a block, over the
+    mean; pieces of a key.
+    """
     pairs = np.unique(keys * k + chosen)
     tuples, made = np.bincount(chosen, minlength=k), np.bincount(pairs % k, minlength=k)
     merged = np.bincount(home[pairs // k], minlength=k)
