@@ -34,7 +34,8 @@ def test_kip_is_as_fast_as_the_heaviest_key_allows_1_5_times_with_some_seeds_onl
         given = {**kip.KIP_SPEEDUP.parameters, "intervals": 3}
         operator, intervals = kip.Operator.of(given, seed), list(intervals_of(given, 1.0, 0.0, seed))
         hashed, planned = (
-            np.mean([one.slowest for one in kip.planned(planner, operator, intervals)]) for planner in (None, planners.get("kip"))
+            np.mean([one.slowest for one in kip.planned(planner, operator, intervals)])
+            for planner in (None, planners.get("kip"))
         )
         heaviest = np.mean([np.bincount(keys).max() / len(keys) for keys in intervals[1:]]) * operator.instances
         assert planned == pytest.approx(heaviest, rel=0.02)
@@ -118,7 +119,7 @@ def test_w_choices_that_starts_with_each_batch_waits_no_longer_when_keys_change(
 
 
 def batch(scheme: str, zipf: float, routers: int) -> tuple[dict[str, float], Counts, float, int]:
-    """What is measured of a batch; the keys of each block, int64[k]; the heaviest key's share of its block, and that block."""
+    """The measures of a batch; the keys of each block, int64[k]; the heaviest key's share of its block, and that block."""
     given = {**prompt.PROMPT_BATCHES.parameters, "intervals": 1}
     k = int(given["instances"])
     names = hash_int64(np.arange(given["keys"]) + 7)
