@@ -78,7 +78,7 @@ def collecting() -> Iterator[Collector]:
             self.end_headers()
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Requests are no news of a test."""
+            """The standard error is not for requests."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     collector.url = f"http://127.0.0.1:{server.server_address[1]}"

@@ -63,7 +63,7 @@ def test_trace_arrives_as_it_was_made(collector: Collector, monkeypatch: pytest.
     reported: list[str] = []
     with traces({ENDPOINT: collector.url}, {"service.name": "flights"}, reported.append) as emit:
         assert emit is not None
-        emit(BATCH)
+        emit(lambda: BATCH)
     (root,) = collector.roots("batch")
     assert (root.began_at, root.ended_at) == (100.0, 101.5)
     assert root.attributes == BATCH.attributes
@@ -83,7 +83,7 @@ def test_users_name_of_the_service_wins(collector: Collector, monkeypatch: pytes
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=trial")
     with traces({ENDPOINT: collector.url}, {"service.name": "flights", "k8s.pod.name": "p"}, print) as emit:
         assert emit is not None
-        emit(BATCH)
+        emit(lambda: BATCH)
     (root,) = collector.roots("batch")
     chosen = {name: root.resource[name] for name in ("service.name", "deployment.environment.name", "k8s.pod.name")}
     assert chosen == {"service.name": "mine", "deployment.environment.name": "trial", "k8s.pod.name": "p"}
@@ -95,7 +95,7 @@ def test_collector_that_is_down_is_reported_at_once_and_at_the_end(monkeypatch: 
     monkeypatch.setenv(ENDPOINT, url)
     reported: list[str] = []
     delivery = Delivery({}, url, reported.append)
-    delivery.emit(BATCH)
+    delivery.emit(lambda: BATCH)
     eventually(lambda: bool(reported))
     delivery.close()
     assert reported == [
@@ -112,13 +112,13 @@ def test_refusing_collector_is_reported_now_and_then(collector: Collector, monke
     reported: list[str] = []
     delivery = Delivery({}, collector.url, reported.append, lambda: now[0], flush_seconds=60)
     for attempt in (1, 2, 3):
-        delivery.emit(BATCH)
+        delivery.emit(lambda: BATCH)
         eventually(lambda seen=attempt: collector.requests == seen)
     now[0] = WARNING_SECONDS
-    delivery.emit(BATCH)
+    delivery.emit(lambda: BATCH)
     eventually(lambda: len(reported) == 2)
     collector.status = 200
-    delivery.emit(BATCH)
+    delivery.emit(lambda: BATCH)
     delivery.close()
     assert len(collector.roots("batch")) == 1
     takes_none = f"traces: {collector.url} takes no spans (HTTP status 500): they are lost, and nothing else waits for them"
@@ -133,7 +133,7 @@ def test_hanging_collector_delays_neither_spans_nor_the_end(collector: Collector
     collector.held.clear()
     reported: list[str] = []
     delivery = Delivery({}, collector.url, reported.append, flush_seconds=0.2)
-    emitted = threading.Thread(target=lambda: [delivery.emit(BATCH) for _ in range(1000)])
+    emitted = threading.Thread(target=lambda: [delivery.emit(lambda: BATCH) for _ in range(1000)])
     emitted.start()
     emitted.join(60)
     assert not emitted.is_alive(), "spans wait for a collector that does not answer"
@@ -155,7 +155,7 @@ def test_no_header_is_printed_whatever_fails(
     caplog.set_level(logging.DEBUG)
     reported: list[str] = []
     delivery = Delivery({}, "http://collector", reported.append)
-    delivery.emit(BATCH)
+    delivery.emit(lambda: BATCH)
     eventually(lambda: bool(reported))
     delivery.close()
     out = capfd.readouterr()

@@ -52,12 +52,12 @@ class Delivery:
         self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
         self._tracer = self._provider.get_tracer("streamtopology")
 
-    def emit(self, root: TraceSpan) -> None:
-        """Queue a trace. Returns at once; whatever goes wrong is reported, as no work may fail with its trace."""
+    def emit(self, make: Callable[[], TraceSpan]) -> None:
+        """Queue the trace that `make` returns. Whatever goes wrong is reported, as no work may fail with its trace."""
         try:
-            self._emit(root, Context())
-        except Exception as error:  # noqa: BLE001 - the work that the span is of has succeeded
-            self._report(f"traces: a span {root.name!r} could not be made: {type(error).__name__}; please report this")
+            self._emit(make(), Context())
+        except Exception as error:  # noqa: BLE001 - the work that the trace is of is done
+            self._report(f"traces: a trace could not be made ({type(error).__name__}: {error}); please report this")
 
     def close(self) -> None:
         """Deliver what is queued, as far as that takes no more than some seconds."""
