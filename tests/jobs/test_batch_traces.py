@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -17,8 +20,9 @@ from support.stages import SLOTS, Flow, Loss, manifest, random_table
 
 from streamtopology.jobs.driver import batch_trace
 from streamtopology.jobs.driver.batch_trace import MOST_PARTS
+from streamtopology.jobs.pods.environment import DriverEnvironment
 from streamtopology.tracing.opening import traces
-from streamtopology.tracing.settings import ENDPOINT
+from streamtopology.tracing.settings import ENDPOINT, HEADERS, PROTOCOL, TracesUnusable
 from streamtopology.tracing.span import TraceSpan
 
 OURS = "streamtopology."
@@ -203,3 +207,48 @@ def test_batches_make_no_spans_while_nobody_wants_them(tmp_path: Path, monkeypat
     flow = Flow(tmp_path, counting())
     flow.batch(s=rows(100))
     assert flow.last.batch == 0
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "without", "sentence"),
+    [
+        ("collector", "", "expected the URL of a collector, such as http://collector:4318"),
+        ("http://c:4318", "opentelemetry", "install streamtopology-jobs[traces], or unset the variable"),
+    ],
+)
+def test_run_whose_traces_cannot_be_made_is_refused_first(tmp_path: Path, endpoint: str, without: str, sentence: str) -> None:
+    path = tmp_path / "flow.yaml"
+    path.write_text(json.dumps(counting()))
+    code = (
+        f"import sys; sys.modules.update({{name: None for name in '{without}'.split()}}); sys.argv[1:] = ['run', 'flow.yaml']\n"
+        "from streamtopology.jobs.cli.process import main; sys.exit(main())"
+    )
+    environ = {**os.environ, ENDPOINT: endpoint}
+    run = subprocess.run([sys.executable, "-c", code], env=environ, cwd=tmp_path, capture_output=True, text=True)
+    assert run.returncode == 2
+    assert run.stderr.startswith(f"streamtopology: {ENDPOINT}")
+    assert sentence in run.stderr
+    assert run.stderr.count("\n") == 1
+    assert [file.name for file in tmp_path.iterdir()] == ["flow.yaml"]
+
+
+def test_driver_in_a_pod_knows_itself_by_the_names_of_opentelemetry_and_hides_headers() -> None:
+    pod = {
+        "STREAMTOPOLOGY_NAME": "flow",
+        "STREAMTOPOLOGY_NAMESPACE": "space",
+        "POD_NAME": "flow-driver-1",
+        "POD_IP": "10.0.0.1",
+    }
+    given = {**pod, ENDPOINT: "http://c:4318", HEADERS: f"authorization={SECRET}"}
+    environment = DriverEnvironment.read(given)
+    assert environment.traces[ENDPOINT] == "http://c:4318"
+    assert environment.resource == {
+        "service.name": "flow",
+        "service.namespace": "space",
+        "service.instance.id": "flow-driver-1",
+        "k8s.namespace.name": "space",
+        "k8s.pod.name": "flow-driver-1",
+    }
+    assert SECRET not in repr(environment)
+    with pytest.raises(TracesUnusable, match="only http/protobuf is spoken"):
+        DriverEnvironment.read({**given, PROTOCOL: "grpc"})
