@@ -232,7 +232,7 @@ def test_run_whose_traces_cannot_be_made_is_refused_first(tmp_path: Path, endpoi
     assert [file.name for file in tmp_path.iterdir()] == ["flow.yaml"]
 
 
-def test_driver_in_a_pod_knows_itself_by_the_names_of_opentelemetry_and_hides_headers() -> None:
+def test_driver_in_a_pod_names_itself_to_collectors_and_shows_no_header() -> None:
     pod = {
         "STREAMTOPOLOGY_NAME": "flow",
         "STREAMTOPOLOGY_NAMESPACE": "space",
