@@ -89,6 +89,16 @@ def test_users_name_of_the_service_wins(collector: Collector, monkeypatch: pytes
     assert chosen == {"service.name": "mine", "deployment.environment.name": "trial", "k8s.pod.name": "p"}
 
 
+def test_traces_that_are_not_sampled_are_not_missed(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ENDPOINT, collector.url)
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")
+    reported: list[str] = []
+    with traces({ENDPOINT: collector.url}, {}, reported.append) as emit:
+        assert emit is not None
+        emit(lambda: BATCH)
+    assert (collector.spans, reported) == ([], [])
+
+
 @pytest.mark.usefixtures("prompt")
 def test_collector_that_is_down_is_reported_at_once_and_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     url = nowhere()
