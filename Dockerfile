@@ -39,7 +39,7 @@ FROM locked AS data-plane
 COPY images/install-java.sh /build/images/
 RUN /build/images/install-java.sh
 RUN --mount=type=bind,from=uv,source=/uv,target=/usr/local/bin/uv \
-    /build/images/install-packages.sh --package streamtopology-jobs --extra kubernetes
+    /build/images/install-packages.sh --package streamtopology-jobs --extra kubernetes --extra traces
 COPY --from=wheels /wheels /build/wheels
 RUN --mount=type=bind,from=uv,source=/uv,target=/usr/local/bin/uv \
     /build/images/install-own.sh streamtopology routing jobs
@@ -61,7 +61,7 @@ CMD ["streamtopology", "--help"]
 
 FROM locked AS operator
 RUN --mount=type=bind,from=uv,source=/uv,target=/usr/local/bin/uv \
-    /build/images/install-packages.sh --package streamtopology-operator
+    /build/images/install-packages.sh --package streamtopology-operator --extra traces
 COPY --from=wheels /wheels /build/wheels
 RUN --mount=type=bind,from=uv,source=/uv,target=/usr/local/bin/uv \
     /build/images/install-own.sh streamtopology-operator routing operator

@@ -27,8 +27,8 @@ from olm_bundle import BundleError, rendered, write_bundle
 ROOT = Path(__file__).resolve().parents[1]
 CHART = ROOT / "charts" / "streamtopology"
 PACKAGES = {
-    "operator": ("--package", "streamtopology-operator"),
-    "spark": ("--package", "streamtopology-jobs", "--extra", "kubernetes"),
+    "operator": ("--package", "streamtopology-operator", "--extra", "traces"),
+    "spark": ("--package", "streamtopology-jobs", "--extra", "kubernetes", "--extra", "traces"),
 }
 """Of uv.lock, by image: what the Dockerfile installs."""
 NO_REGISTRY = '\n  registry: ""\n'

@@ -10,7 +10,7 @@ from graphlib import CycleError, TopologicalSorter
 import grimp
 import pytest
 
-PACKAGES = ("api", "contract", "jobs", "k8s", "lab", "routing", "topology")
+PACKAGES = ("api", "contract", "jobs", "k8s", "lab", "routing", "topology", "tracing")
 THIRD_PARTY = {
     "jobs.admin": "kubernetes numpy pyarrow rich urllib3 yaml",
     "jobs.checkpoint": "obstore pyarrow",
@@ -51,6 +51,7 @@ THIRD_PARTY = {
     "routing.table": "numba numpy",
     "topology.crd": "yaml",
     "topology.yaml_file": "yaml",
+    "tracing.export": "opentelemetry requests",
 }
 """Room -> the packages that it may import; a module takes the entry of the smallest room around it, or may import none."""
 PURE = ("k8s.decide", "k8s.resources")

@@ -245,3 +245,11 @@ def test_the_config_map_holds_topology_generation_and_epoch():
 def test_an_epoch_that_does_not_fit_is_refused_with_what_to_do():
     with pytest.raises(RoutingTooLargeError, match="maxTableEntries"):
         config_map(OWNER, topology(), 1, 1, PackedEpoch(3, 1, bytes(LARGEST_BYTES), "ready", ""))
+
+
+def test_variables_of_traces_reach_the_driver_with_headers_from_a_secret():
+    headers = {"name": "OTEL_EXPORTER_OTLP_HEADERS", "valueFrom": {"secretKeyRef": {"name": "collector", "key": "headers"}}}
+    given = [{"name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": "http://collector:4318"}, headers]
+    traced = topology(driver={"pod": {"env": given}})
+    made = driver.deployment(OWNER, traced, IMAGE, None, replicas=1, restart_generation=1)
+    assert [one for one in container(made)["env"] if one["name"].startswith("OTEL_")] == given

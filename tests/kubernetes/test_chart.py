@@ -83,6 +83,7 @@ EVERY_POD_OPTION = {
         "pageFrom": [{"namespaceSelector": {"matchLabels": {"name": "ingress"}}}],
     },
     "page": {"enabled": True, "hosts": ["stopo.example.com"]},
+    "tracing": {"endpoint": "http://collector.observability:4318", "headersSecret": {"name": "collector", "key": "token"}},
 }  # fmt: skip
 
 
@@ -116,6 +117,9 @@ def test_lint_has_nothing_to_say():
         ("nodeLossSeconds=-1", "nodeLossSeconds"),
         ("podUser=0", "podUser"),
         ("page.hosts={https://stopo.example.com}", "hosts"),
+        ("tracing.endpoint=collector:4318", "endpoint"),
+        ("tracing.endpoint=http://me:token@collector:4318", "endpoint"),
+        ("tracing.headers=authorization=x", "headers"),
     ],
 )
 def test_a_wrong_value_is_refused_by_its_name(wrong: str, output: str):
@@ -188,6 +192,21 @@ def test_page_is_off_by_default_and_has_a_port_and_a_service_if_asked_for():
     assert environment["STREAMTOPOLOGY_PAGE_HOSTS"] == "a.example"
     assert made["Service"]["spec"]["ports"] == [{"name": "page", "port": 80, "targetPort": "page"}]
     assert any(rule["ports"][0]["port"] == "page" for rule in made["NetworkPolicy"]["spec"]["ingress"])
+
+
+def test_traces_are_off_by_default_and_their_headers_are_in_a_secret():
+    def variables(*values: str) -> dict[str, Manifest]:
+        [container] = only(rendered(*values), "Deployment")["spec"]["template"]["spec"]["containers"]
+        return {one["name"]: one for one in container["env"] if one["name"].startswith("OTEL_")}
+
+    assert variables() == {}
+    assert variables("--set", "tracing.headersSecret.name=collector") == {}
+    endpoint = {"name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": "https://collector:4318"}
+    asked = ("--set", "tracing.endpoint=https://collector:4318")
+    assert variables(*asked) == {endpoint["name"]: endpoint}
+    headers = variables(*asked, "--set", "tracing.headersSecret.name=collector")["OTEL_EXPORTER_OTLP_HEADERS"]
+    assert headers["valueFrom"] == {"secretKeyRef": {"name": "collector", "key": "headers"}}
+    assert "value" not in headers
 
 
 @pytest.fixture(scope="module")

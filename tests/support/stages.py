@@ -46,6 +46,7 @@ from streamtopology.routing.epochs.epoch import Epoch, Route
 from streamtopology.routing.epochs.placement import Placement
 from streamtopology.routing.table.table import RoutingTable
 from streamtopology.topology import Topology, parse
+from streamtopology.tracing.span import Emit
 from support.reasons import BY_TEST
 from support.states import extracted
 
@@ -178,7 +179,7 @@ class Flow:
     tasks run twice, the second time by new workers. `skews`: slots whose hosts have clocks of their own, and the seconds by
     which these are ahead. `checkpoint`: its URI, if not in the folder. `clock`: monotonic seconds at which the sources are
     asked for a batch's rows. `wall_clock`: epoch seconds. `worker` makes the memory of a worker process. `end`: where the next
-    batches end in their sources, None as former versions recorded it.
+    batches end in their sources, None as former versions recorded it. `trace` gets the spans of each batch.
     """
 
     def __init__(
@@ -193,7 +194,9 @@ class Flow:
         compaction: Callable[[Checkpoint], Compaction] = Compaction,
         wall_clock: Callable[[], float] = time.time,
         worker: Callable[[], WorkerCache] = WorkerCache,
+        trace: Emit | None = None,
     ) -> None:
+        self._trace = trace
         self._compaction_of = compaction
         self._worker_of = worker
         self._folder = folder
@@ -242,6 +245,7 @@ class Flow:
             settled=self._settle,
             pause=self.paused.append,
             clock=self._wall_clock,
+            trace=self._trace,
         )
         return self.driver.resume()
 

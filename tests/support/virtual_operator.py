@@ -15,11 +15,13 @@ from streamtopology.k8s.io.apply import Applier
 from streamtopology.k8s.io.cache import Cache
 from streamtopology.k8s.io.health import Health
 from streamtopology.k8s.io.hearing import Hearing
+from streamtopology.k8s.io.looks import Looks, TracedApplier
 from streamtopology.k8s.io.metrics import Metrics
 from streamtopology.k8s.io.not_created import NotCreated
 from streamtopology.k8s.io.ownership import Ownership
 from streamtopology.k8s.io.queue import Key, Queue
 from streamtopology.k8s.io.reconciler import Reconciler
+from streamtopology.tracing.span import Emit
 from support.fake_api import FakeApi, FakeCluster
 from support.operator_world import SETTINGS
 from support.virtual_time import now
@@ -63,9 +65,10 @@ class PlayedScraper:
 
 
 class VirtualRelease:
-    """A release, by the namespace of its Lease, with an image of its own."""
+    """A release, by the namespace of its Lease, with an image of its own. `emit` gets the spans of its looks."""
 
-    def __init__(self, cluster: FakeCluster, release: str) -> None:
+    def __init__(self, cluster: FakeCluster, release: str, emit: Emit | None = None) -> None:
+        self._emit = emit
         self._cluster = cluster
         self._release = release
         self.metrics = Metrics()
@@ -103,8 +106,10 @@ class VirtualRelease:
         cache = Cache(queue.add)
         scraper: Any = PlayedScraper(self._cluster, queue)
         ownership = Ownership(api, settings, now)
+        looks = Looks(self.metrics, now, self._emit)
+        applier = Applier(api, cache) if self._emit is None else TracedApplier(api, cache, looks)
         reconciler = Reconciler(
-            Applier(api, cache), cache, NotCreated(api, now), ownership, scraper, queue, settings, self.metrics, now
+            applier, cache, NotCreated(api, now), ownership, scraper, queue, settings, self.metrics, now, looks
         )
         health = Health(clock=loop.time)
         health.started(queue, (None,))

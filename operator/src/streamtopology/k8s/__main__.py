@@ -18,6 +18,8 @@ from streamtopology.k8s.io.hearing import NotServedError
 from streamtopology.k8s.io.leader import LeaseLostError
 from streamtopology.k8s.log_lines import configure
 from streamtopology.k8s.settings import Settings, read_settings
+from streamtopology.tracing.opening import check_traces, traces
+from streamtopology.tracing.settings import TracesUnusable
 
 log = logging.getLogger("streamtopology.k8s")
 
@@ -25,6 +27,11 @@ log = logging.getLogger("streamtopology.k8s")
 def main() -> None:
     exempt_api_server(os.environ)
     settings = read_settings(sys.argv[1:], os.environ)
+    try:
+        check_traces(os.environ, "streamtopology-operator")
+    except TracesUnusable as wrong:
+        print(f"streamtopology-operator: {wrong}", file=sys.stderr)
+        sys.exit(wrong.exit_code)
     configure(settings.log_level, settings.log_format)
     logging.getLogger("kopf").setLevel(max(logging.WARNING, logging.getLogger().level))
     try:
@@ -35,12 +42,13 @@ def main() -> None:
 
 
 async def _run(settings: Settings) -> None:
-    try:
-        await run(await configuration(), settings)
-    except LeaseLostError as lost:
-        log.error("%s", lost)
-        logging.shutdown()
-        os._exit(1)  # at once: a step that hangs must not keep a process alive that no longer leads
+    with traces(os.environ, settings.resource, log.warning) as emit:
+        try:
+            await run(await configuration(), settings, emit)
+        except LeaseLostError as lost:
+            log.error("%s", lost)
+            logging.shutdown()
+            os._exit(1)  # at once: a step that hangs must not keep a process alive that no longer leads
 
 
 async def configuration() -> Configuration:

@@ -22,6 +22,7 @@ from streamtopology.k8s.io.apply import Applier
 from streamtopology.k8s.io.cache import Cache
 from streamtopology.k8s.io.health import Health
 from streamtopology.k8s.io.hearing import Hearing
+from streamtopology.k8s.io.looks import Looks, TracedApplier
 from streamtopology.k8s.io.metrics import Metrics
 from streamtopology.k8s.io.not_created import NotCreated
 from streamtopology.k8s.io.ownership import Ownership
@@ -33,6 +34,7 @@ from streamtopology.k8s.io.serving import serving
 from streamtopology.k8s.io.unserved import report_unserved
 from streamtopology.k8s.planning.process import Planner, PlanningProcess
 from streamtopology.k8s.settings import Settings
+from streamtopology.tracing.span import Emit
 
 log = logging.getLogger(__name__)
 
@@ -40,18 +42,18 @@ WATCHED = (*(kind for kind in names.OWNED if kind != names.SECRET), names.POD)
 """All but Secrets: an operator should not need the right to read those of a whole cluster."""
 
 
-async def run(access: Configuration, settings: Settings) -> None:
-    """Run until SIGTERM or SIGINT. LeaseLostError: another replica leads now."""
+async def run(access: Configuration, settings: Settings, emit: Emit | None = None) -> None:
+    """Run until SIGTERM or SIGINT. `emit` gets the spans of each reconciliation. LeaseLostError: another replica leads now."""
     metrics, health, listed = Metrics(), Health(), Listed(time.time)
     async with serving(metrics, settings, health, listed):
         if not settings.leader_election:
-            await _operate_and_plan(access, settings, metrics, health, listed, always)
+            await _operate_and_plan(access, settings, metrics, health, listed, always, emit)
             return
 
         async def work(leads: Callable[[], bool]) -> None:
             log.info("%s leads", settings.identity)
             metrics.leading.set(1)
-            await _operate_and_plan(access, settings, metrics, health, listed, leads)
+            await _operate_and_plan(access, settings, metrics, health, listed, leads, emit)
 
         log.info("%s waits for the lease %s/%s", settings.identity, settings.namespace, leader.LEASE_NAME)
         async with ApiClient(access) as client:  # of its own: renewing waits for no other call's connection
@@ -59,10 +61,16 @@ async def run(access: Configuration, settings: Settings) -> None:
 
 
 async def _operate_and_plan(
-    access: Configuration, settings: Settings, metrics: Metrics, health: Health, listed: Listed, leads: Callable[[], bool]
+    access: Configuration,
+    settings: Settings,
+    metrics: Metrics,
+    health: Health,
+    listed: Listed,
+    leads: Callable[[], bool],
+    emit: Emit | None,
 ) -> None:
     with PlanningProcess() as planner:
-        await operate(access, settings, metrics, planner, time.time, leads, health, listed)
+        await operate(access, settings, metrics, planner, time.time, leads, health, listed, emit)
 
 
 async def operate(
@@ -74,9 +82,10 @@ async def operate(
     leads: Callable[[], bool] = always,
     health: Health | None = None,
     listed: Listed | None = None,
+    emit: Emit | None = None,
 ) -> None:
     """Reconcile topologies until kopf ends, on SIGTERM or SIGINT. `clock`: seconds since 1970; `health`: for the kubelet,
-    `listed`: for the page.
+    `listed`: for the page, `emit`: for traces.
 
     `leads`: True while this replica may write; when it may not, its process is about to end.
     """
@@ -93,8 +102,9 @@ async def operate(
         api, watched = Api(client, may_write=leads), Api(watching)
         scraper = Scraper(session, planner, queue.add, clock)
         not_created, ownership = NotCreated(api, clock), Ownership(api, settings, clock)
-        applier = Applier(api, cache)
-        reconciler = Reconciler(applier, cache, not_created, ownership, scraper, queue, settings, metrics, clock)
+        looks = Looks(metrics, clock, emit)
+        applier = Applier(api, cache) if emit is None else TracedApplier(api, cache, looks)
+        reconciler = Reconciler(applier, cache, not_created, ownership, scraper, queue, settings, metrics, clock, looks)
         if listed is not None:
             listed.follow(reconciler.manifests)
         others = [

@@ -39,6 +39,16 @@ class Settings:
     log_level: str = "INFO"
     log_format: str = "text"
 
+    @property
+    def resource(self) -> dict[str, str]:
+        """This replica by OpenTelemetry's names."""
+        return {
+            "service.name": "streamtopology-operator",
+            "service.namespace": self.namespace,
+            "service.instance.id": self.identity,
+            "k8s.namespace.name": self.namespace,
+        }
+
 
 @dataclass(frozen=True)
 class _Flag:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
@@ -17,13 +16,14 @@ from streamtopology.k8s.decide.answers import Reading
 from streamtopology.k8s.decide.attempts import Aim, Attempts, Refusal, aim_of, kept, noted
 from streamtopology.k8s.decide.decision import Decision, decide
 from streamtopology.k8s.decide.observation import Observation, manifest_text, read_topology
-from streamtopology.k8s.decide.owned_objects import OwnedObject, Pod, RoutingMap
+from streamtopology.k8s.decide.owned_objects import Pod, RoutingMap
 from streamtopology.k8s.decide.rivals import rival_of
 from streamtopology.k8s.decide.steps import Event, Finalizer
 from streamtopology.k8s.io.api import ApiAway, ApiError, Object
 from streamtopology.k8s.io.apply import Applier, NameTakenError, ResizeRefusedError, refused_in
 from streamtopology.k8s.io.cache import Cache
 from streamtopology.k8s.io.event_limit import EventLimit
+from streamtopology.k8s.io.looks import Looks
 from streamtopology.k8s.io.metrics import Metrics, tuples_stalled
 from streamtopology.k8s.io.not_created import NotCreated, lacking
 from streamtopology.k8s.io.ownership import LOOK_SECONDS, Ownership
@@ -31,6 +31,7 @@ from streamtopology.k8s.io.queue import Key, Queue
 from streamtopology.k8s.io.refusals import is_busy, report_of, unwritten
 from streamtopology.k8s.io.roll_out import RollOut
 from streamtopology.k8s.io.scrape import Scraper
+from streamtopology.k8s.io.topology_body import asked, is_same, key_of, owned_by, version
 from streamtopology.k8s.io.write_limit import WriteLimit, WritesLimitedError
 from streamtopology.k8s.resources.objects import Owner
 from streamtopology.k8s.settings import Settings
@@ -60,6 +61,7 @@ class Reconciler:
         settings: Settings,
         metrics: Metrics,
         clock: Callable[[], float],
+        looks: Looks,
     ) -> None:
         self._applier = applier
         self._cache = cache
@@ -74,6 +76,7 @@ class Reconciler:
         self._roll_out = RollOut(settings.upgrade_seconds, queue.add)
         metrics.outdated_topologies.set_function(lambda: len(self._roll_out))
         self._clock = clock
+        self._looks = looks
         self._manifests: dict[Key, Object] = {}
         self._attempts: dict[Key, dict[Aim, Attempts]] = {}
         self._written_at: dict[Key, float] = {}
@@ -98,9 +101,9 @@ class Reconciler:
         ignored, and so are late events of a former topology of this name: kopf orders events for each uid only."""
         key = key_of(body)
         known = self._manifests.get(key)
-        if known is not None and _version(known) >= _version(body):
+        if known is not None and version(known) >= version(body):
             return
-        if known is not None and not _same(known, body):
+        if known is not None and not is_same(known, body):
             self._drop(key)
         body["metadata"].pop("managedFields", None)
         self._manifests[key] = body
@@ -110,7 +113,7 @@ class Reconciler:
         """Take in that a topology is gone. One of its name that exists by now, or comes later, is another."""
         key = key_of(body)
         known = self._manifests.get(key)
-        if known is not None and _same(known, body):
+        if known is not None and is_same(known, body):
             self._drop(key)
             self._queue.add(key)
 
@@ -130,7 +133,7 @@ class Reconciler:
 
     def known(self) -> Mapping[Key, int]:
         """The version of each topology."""
-        return {key: _version(body) for key, body in self._manifests.items()}
+        return {key: version(body) for key, body in self._manifests.items()}
 
     def manifest(self, key: Key) -> Object | None:
         return self._manifests.get(key)
@@ -149,9 +152,8 @@ class Reconciler:
     async def _work(self) -> None:
         while True:
             key = await self._queue.take()
-            started = time.perf_counter()
-            outcome = await self._attempt(key)
-            self._metrics.reconcile_seconds.labels(outcome).observe(time.perf_counter() - started)
+            with self._looks.at(key) as look:
+                look.outcome = await self._attempt(key)
 
     async def _attempt(self, key: Key) -> str:
         try:
@@ -244,7 +246,7 @@ class Reconciler:
         uid = manifest["metadata"]["uid"]
         if self._may_lack_secret(key):
             await self._applier.recall_secret(Owner(key.name, key.namespace, uid))
-        await self._not_created.ask(key, lacking(_owned_by(uid, self._cache.of(key))))
+        await self._not_created.ask(key, lacking(owned_by(uid, self._cache.of(key))))
 
     def _may_lack_secret(self, key: Key) -> bool:
         """True if Spark's Secret is to be looked for: none is known, or a pod that does not start may wait for it."""
@@ -259,7 +261,7 @@ class Reconciler:
 
     def _look(self, key: Key, manifest: Object) -> Observation:
         text = manifest_text(manifest)
-        objects = _owned_by(manifest["metadata"]["uid"], self._cache.of(key))
+        objects = owned_by(manifest["metadata"]["uid"], self._cache.of(key))
         routing = objects.get(("ConfigMap", routing_map_name(key.name)))
         read = self._readings(key, {text, routing.topology} if isinstance(routing, RoutingMap) else {text})
         running = read[routing.topology] if isinstance(routing, RoutingMap) else None
@@ -278,7 +280,7 @@ class Reconciler:
 
     def _rival(self, key: Key, manifest: Object) -> str:
         def has(topology: Object, stateful_set: str) -> bool:
-            objects = _owned_by(topology["metadata"]["uid"], self._cache.of(key_of(topology)))
+            objects = owned_by(topology["metadata"]["uid"], self._cache.of(key_of(topology)))
             return (names.STATEFUL_SET.kind, stateful_set) in objects
 
         return rival_of(manifest, lambda name: self._manifests.get(Key(key.namespace, name)), has)
@@ -351,11 +353,11 @@ class Reconciler:
         """Take in the topology as one of our own writes left it. If someone changed it just before, it is looked at again: the
         event of that change is yet to come and will be ignored as older."""
         known = self._manifests.get(key)
-        if known is None or _version(known) > _version(body):
+        if known is None or version(known) > version(body):
             return
         body["metadata"].pop("managedFields", None)
         self._manifests[key] = body
-        if _asked(known) != _asked(body):
+        if asked(known) != asked(body):
             self._queue.add(key)
 
     async def _post(self, key: Key, seen: Observation, decision: Decision) -> None:
@@ -393,27 +395,3 @@ class Reconciler:
             metrics.imbalance_ratio.labels(key.namespace, key.name).set(stats.imbalance)
         if (stalled := tuples_stalled(stats.batches)) is not None:
             metrics.tuples_stalled.labels(key.namespace, key.name).set(stalled)
-
-
-def key_of(body: Object) -> Key:
-    return Key(body["metadata"]["namespace"], body["metadata"]["name"])
-
-
-def _owned_by(uid: str, objects: Mapping[tuple[str, str], OwnedObject]) -> dict[tuple[str, str], OwnedObject]:
-    """Without what only has our labels, or is left of a former topology. The owner of a pod is its workload."""
-    return {place: each for place, each in objects.items() if each.owner == uid or each.kind == names.POD.kind}
-
-
-def _same(one: Object, other: Object) -> bool:
-    """True if both are versions of the same topology."""
-    return one["metadata"]["uid"] == other["metadata"]["uid"]
-
-
-def _asked(body: Object) -> tuple[object, ...]:
-    """The parts that only others change: identity, spec, deletion, annotations."""
-    metadata = body["metadata"]
-    return metadata["uid"], metadata["generation"], "deletionTimestamp" in metadata, metadata.get("annotations") or {}
-
-
-def _version(body: Object) -> int:
-    return int(body["metadata"]["resourceVersion"])

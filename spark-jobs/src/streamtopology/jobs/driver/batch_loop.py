@@ -16,17 +16,19 @@ from streamtopology.jobs.connectors.sinks.dead_letters import DEAD_LETTERS
 from streamtopology.jobs.connectors.sources.assignment import deal
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor
 from streamtopology.jobs.driver.attempt_runner import AttemptLost, AttemptRunner, Executor, LargeEnvelope
+from streamtopology.jobs.driver.batch_trace import batch_span
 from streamtopology.jobs.driver.commit import closed_until, skipped_texts, stage_bad_rows, staged_outputs, state_after
 from streamtopology.jobs.driver.compaction import Compaction
-from streamtopology.jobs.driver.failures import raise_failures
+from streamtopology.jobs.driver.failures import another_driver, raise_failures
 from streamtopology.jobs.driver.lateness import Lateness
 from streamtopology.jobs.driver.prefetch import Prefetch, foreseen_attempt
 from streamtopology.jobs.driver.progress import BatchInProgress, BatchInput, Progress, RunningAttempt
 from streamtopology.jobs.driver.publisher import Publisher
 from streamtopology.jobs.driver.read_sizes import TOLERANCE
 from streamtopology.jobs.driver.rehearsal import attempt_alone, warm_up
+from streamtopology.jobs.driver.timeline import Timeline
 from streamtopology.jobs.driver.watermarks import Watermarks
-from streamtopology.jobs.errors import AnotherDriver, BatchTooLarge, PrecopyUnusable, TopologyFailed
+from streamtopology.jobs.errors import BatchTooLarge, PrecopyUnusable, TopologyFailed
 from streamtopology.jobs.exchange.collect import between_barriers
 from streamtopology.jobs.plan.attempt import Attempt, place_instances
 from streamtopology.jobs.plan.execution_plan import ExecutionPlan
@@ -36,6 +38,7 @@ from streamtopology.jobs.rerouting.port import CommittedAttempt, Router
 from streamtopology.routing.epochs.gradual_switch import GradualSwitch
 from streamtopology.routing.epochs.placement import Placement
 from streamtopology.topology import Level, difference
+from streamtopology.tracing.span import Emit
 
 MOST_ATTEMPTS = 20
 RETRY_PAUSES = (0.0, 0.0, 0.5, 1.0, 2.0, 5.0)
@@ -49,7 +52,8 @@ class Driver:
     `run`: id of this start of the topology, part of the keys of worker caches. `iterations_per_second`: calibration of
     `costPerTuple`. `notify` gets a sentence for each retry. `begins` gets the number of each batch, and about how many
     rows it reads, None if that is unknown. `settled` gets the placement of each committed batch: executors of other slots
-    are no longer needed. `pause` sleeps for the given seconds, `clock` gives epoch seconds.
+    are no longer needed. `pause` sleeps for the given seconds, `clock` gives epoch seconds. `trace` gets the spans of each
+    committed batch; None: nobody wants them.
     """
 
     runner: AttemptRunner
@@ -68,13 +72,14 @@ class Driver:
     clock: Callable[[], float] = time.time
     progress: Progress = field(default_factory=Progress)
     lateness: Lateness = field(default_factory=Lateness)
+    trace: Emit | None = None
 
     def resume(self) -> CommitRecord | None:
         """Resume from the newest commit, and publish it again: it may not have reached all sinks."""
         commit = self.checkpoint.resume()
         if commit is not None:
             if commit.epoch > self.router.ready().epoch.number:  # than our plan, which was made of the newest commit
-                raise self._another_driver(f"batch {commit.batch} was committed under epoch {commit.epoch}")
+                raise another_driver(self.checkpoint.uri, f"batch {commit.batch} was committed under epoch {commit.epoch}")
             plan = ExecutionPlan.from_json(self.checkpoint.read_epoch(commit.epoch))
             self.progress.commit, self.progress.plan = commit.with_state_of(plan.epoch.routes), plan
             attempts = self.checkpoint.batch_records(commit.batch)
@@ -173,10 +178,12 @@ class Driver:
                 results = self._run(batch, attempt, executors)
             except AttemptLost as loss:
                 reason = str(loss)
+                batch.timeline.lose(number, loss)
                 self.notify(f"batch {batch.number}, attempt {number}: {reason}; retrying on the remaining executors")
                 self.pause(RETRY_PAUSES[min(number - batch.first_attempt, len(RETRY_PAUSES) - 1)])
             except PrecopyUnusable as failure:
                 reason = f"{failure}; all state moves with the batch"
+                batch.timeline.lose(number, failure)
                 self.notify(f"batch {batch.number}, attempt {number}: {reason}")
                 self.checkpoint.precopies.release(attempt.epoch)
             else:
@@ -218,8 +225,7 @@ class Driver:
 
     def _begin(self, given: BatchInput) -> BatchInProgress:
         """Choose the plan of the next batch, with the executors that have arrived."""
-        started_monotonic, started_at = time.perf_counter(), time.time()
-        progress = self.progress
+        timeline, progress = Timeline.begin(), self.progress
         number = progress.next_batch
         parts = [Descriptor.from_json(text) for text in given.descriptors]
         self.begins(number, None if given.rows is not None else sum(part.rows for part in parts))
@@ -231,7 +237,7 @@ class Driver:
         progress.knowledge.forget_changed(progress.plan, plan)
         first_attempt = 1 + max((record.attempt for record in tried), default=0)
         dag = progress.dag(plan)
-        return BatchInProgress(number, given, plan, dag, switch, first_attempt, parts, started_monotonic, started_at)
+        return BatchInProgress(number, given, plan, dag, switch, first_attempt, parts, timeline)
 
     def _plan_for(self, tried: Sequence[BatchRecord]) -> ExecutionPlan:
         """Return the plan of the batch's record, or the newest that is ready if the batch has none.
@@ -242,7 +248,7 @@ class Driver:
         if not tried:
             return ready
         if tried[-1].epoch > ready.epoch.number:  # made after our plan, which was then the newest
-            raise self._another_driver(f"batch {tried[-1].batch} was recorded under epoch {tried[-1].epoch}")
+            raise another_driver(self.checkpoint.uri, f"batch {tried[-1].batch} was recorded under epoch {tried[-1].epoch}")
         recorded = ExecutionPlan.from_json(self.checkpoint.read_epoch(tried[-1].epoch))
         return recorded if difference(recorded.topology, ready.topology).level == Level.IGNORE else ready
 
@@ -272,7 +278,7 @@ class Driver:
             )
         )
         if not recorded:
-            raise self._another_driver(f"attempt {attempt.attempt} at batch {attempt.number} was recorded")
+            raise another_driver(self.checkpoint.uri, f"attempt {attempt.attempt} at batch {attempt.number} was recorded")
         self.router.active(attempt.epoch, attempt.number)
         return attempt, executors
 
@@ -284,7 +290,7 @@ class Driver:
         progress = self.progress
         prefetch = progress.take_prefetch(attempt, executors)
         progress.running = RunningAttempt(attempt, tuple(executors), batch.plan)
-        began_at = time.monotonic()
+        began_at = batch.timeline.submit()
         sent = None if prefetch is None else prefetch.sent
         results = self.runner.run(attempt, batch.dag.depth, executors, batch.input.rows, sent)
         try:
@@ -296,7 +302,7 @@ class Driver:
             progress.sizes.envelope_was_too_large()
             raise
         progress.sizes.measured(results.read_bytes)
-        results = progress.clocks.by_driver(results, began_at, time.monotonic(), prefetch is not None)
+        results = progress.clocks.by_driver(results, began_at, batch.timeline.collect(), prefetch is not None)
         timed = between_barriers(results, began_at, lambda name: batch.dag.node(name).level, prefetch is not None)
         if prefetch is None:
             progress.reading_seconds = max((report.task_seconds for report in timed.sources), default=0.0)
@@ -304,18 +310,24 @@ class Driver:
 
     def _finish(self, batch: BatchInProgress, attempt: Attempt, results: Results) -> None:
         """Commit and publish the batch, then pass it on to all that learn from it."""
-        commit = self._commit(batch, attempt, results)
+        commit, timeline = self._commit(batch, attempt, results), batch.timeline
+        timeline.commit()
         self.progress.committed(commit, batch.plan, results.due)
         self.progress.knowledge.count(results)
         for text in [*skipped_texts(commit.batch, results), *self.lateness.texts(commit.batch, results)]:
             self.notify(text)
         self.publisher.publish(commit)
+        timeline.publish()
         self.compaction.after(commit, batch.dag)
         self.progress.knowledge.learned.learn(batch.plan.epoch, results.learning_reports)
-        rows, seconds = sum(report.rows for report in results.sources), time.perf_counter() - batch.started_monotonic
+        rows, seconds = sum(report.rows for report in results.sources), time.monotonic() - timeline.began_at
         self.switching.committed(seconds, attempt)
-        self.router.committed(CommittedAttempt(attempt, results, rows, seconds, batch.started_at))
+        done = CommittedAttempt(attempt, results, rows, seconds, timeline.began_epoch)
+        self.router.committed(done)
         self.settled(batch.plan.placement)
+        timeline.judge()
+        if self.trace is not None:
+            self.trace(lambda: batch_span(batch, done))
 
     def _commit(self, batch: BatchInProgress, attempt: Attempt, results: Results) -> CommitRecord:
         self.watermarks.advance(results.event_times, batch.input.poll)
@@ -339,7 +351,7 @@ class Driver:
             end=batch.input.end,
         )
         if not self.checkpoint.commit(commit):
-            raise self._another_driver(f"batch {attempt.number} was committed")
+            raise another_driver(self.checkpoint.uri, f"batch {attempt.number} was committed")
         return commit
 
     def _executors(self, plan: ExecutionPlan) -> list[Executor]:
@@ -385,10 +397,4 @@ class Driver:
             switch=switch,
             previous_switch=None if last is None else last.switch,
             compactions=self.compaction.asked,
-        )
-
-    def _another_driver(self, event: str) -> AnotherDriver:
-        return AnotherDriver(
-            f"{event} by another driver on checkpoint {self.checkpoint.uri}; only one driver may run a topology: stop one of "
-            "the two"
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from streamtopology.jobs.driver.attempt_runner import LargeEnvelope, TaskResubmitted
-from streamtopology.jobs.errors import BatchTooLarge, PrecopyUnusable, TopologyFailed
+from streamtopology.jobs.errors import AnotherDriver, BatchTooLarge, PrecopyUnusable, TopologyFailed
 from streamtopology.jobs.plan.results import FailureKind, Results
 
 
@@ -21,3 +21,10 @@ def raise_failures(results: Results) -> None:
         raise TopologyFailed(explained.message)
     if (unexpected := results.failure(FailureKind.UNEXPECTED)) is not None:
         raise TopologyFailed(f"{unexpected.where}: {unexpected.message}\n{unexpected.traceback}")
+
+
+def another_driver(checkpoint: str, event: str) -> AnotherDriver:
+    """The error of a driver that has found another one's `event` on its checkpoint."""
+    return AnotherDriver(
+        f"{event} by another driver on checkpoint {checkpoint}; only one driver may run a topology: stop one of the two"
+    )

@@ -13,6 +13,7 @@ from streamtopology.jobs.driver.host_clocks import HostClocks
 from streamtopology.jobs.driver.knowledge import ChooserKnowledge
 from streamtopology.jobs.driver.prefetch import Prefetch
 from streamtopology.jobs.driver.read_sizes import ReadSizes
+from streamtopology.jobs.driver.timeline import Timeline
 from streamtopology.jobs.driver.watermarks import Poll
 from streamtopology.jobs.plan.attempt import Attempt
 from streamtopology.jobs.plan.dag import Dag
@@ -59,7 +60,7 @@ class BatchInput:
 class BatchInProgress:
     """A batch that is not committed yet, and the plan that all its attempts run under.
 
-    `parts`: its descriptors. `started_monotonic` is in seconds of a monotonic clock, `started_at` in epoch seconds.
+    `parts`: its descriptors.
     """
 
     number: int
@@ -69,8 +70,7 @@ class BatchInProgress:
     switch: GradualSwitch | None
     first_attempt: int
     parts: Sequence[Descriptor]
-    started_monotonic: float
-    started_at: float
+    timeline: Timeline
 
 
 @dataclass(frozen=True)

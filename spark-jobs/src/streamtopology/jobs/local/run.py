@@ -56,6 +56,7 @@ from streamtopology.jobs.spark.cluster import Cluster, executor_slots
 from streamtopology.jobs.spark.history_log import history_log
 from streamtopology.jobs.spark.session import driver_jvm_death
 from streamtopology.topology import ManifestError, Problem, Topology, format_cpu, groupings, load
+from streamtopology.tracing.opening import check_traces, traces
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,7 @@ def run_manifest(
     """Run the manifest with a live view; with `baseline` the same input first under that policy. Returns the exit code."""
     hides_keys(os.environ)  # wrong values are refused before anything is started
     history_log(os.environ)
+    check_traces(os.environ, "streamtopology-jobs")
     findings = examine(reporting.manifest)
     topology = findings.refuse_problems()
     if topology.replicas == 0:
@@ -250,7 +252,8 @@ class Session:
         self._show()
         options = replace(self._options, warming_up=self._steps.warm_up())
         with ExitStack() as undo:
-            run = open_run(self._embedded, topology, self._base_dir, history, options)
+            trace = undo.enter_context(traces(os.environ, {"service.name": topology.name}, self._report))
+            run = open_run(self._embedded, topology, self._base_dir, history, replace(options, trace=trace))
             if manifest is not None:
                 undo.enter_context(watching(run.apply_file, manifest, run.notify))
             undo.enter_context(self._interrupts.stopping(lambda: self._interrupted(run, history)))

@@ -51,6 +51,7 @@ from streamtopology.jobs.runtime.topology_run import RunOptions, TopologyRun, ne
 from streamtopology.jobs.spark.cluster import Cluster
 from streamtopology.jobs.spark.session import start_driver_jvm
 from streamtopology.topology import ManifestError, Topology, problems_in_pods
+from streamtopology.tracing.opening import traces
 
 _LOOK_SECONDS = 0.5
 _REPEAT_SECONDS = 10.0
@@ -149,7 +150,9 @@ class DriverProcess:
             is_stopping = self._stopping.is_set
             entered = self._surroundings.cluster_of(topology, self._history.starting, self._notify, is_stopping)
             cluster = undo.enter_context(entered)
-            options = RunOptions(work_dir=SCRATCH, decides=False, former_checkpoint=first.former_checkpoint)
+            environment = self._environment
+            trace = undo.enter_context(traces(environment.traces, environment.resource, self._notify))
+            options = RunOptions(work_dir=SCRATCH, decides=False, former_checkpoint=first.former_checkpoint, trace=trace)
             run = TopologyRun(cluster, topology, CODE_FOLDER, self._history, options)
             self._follower = Follower(run, self._map_name, first)
             self._run = run

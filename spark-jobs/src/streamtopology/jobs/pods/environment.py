@@ -13,6 +13,7 @@ from streamtopology.contract.pods import SECRET_FILE as SECRET_FILE_NAME
 from streamtopology.jobs.errors import WrongUse
 from streamtopology.jobs.observe.hidden_keys import hides_keys
 from streamtopology.jobs.spark.history_log import history_log
+from streamtopology.tracing.opening import check_traces
 
 SECRET_FILE = Path(SECRET_FOLDER, SECRET_FILE_NAME)
 CODE_FOLDER = Path("/opt/streamtopology/code")
@@ -25,7 +26,7 @@ DEFAULT_DRIVER_HEAP_MEBIBYTES = 1024
 @dataclass(frozen=True)
 class DriverEnvironment:
     """`heap_mebibytes`: of the driver's JVM. `page_hosts`: names by which browsers may open its page. `hides_keys`: from all
-    who ask for its figures. `history_log`: Spark's settings for one."""
+    who ask for its figures. `history_log`: Spark's settings for one. `traces`: OpenTelemetry's variables."""
 
     topology: str
     namespace: str
@@ -35,10 +36,23 @@ class DriverEnvironment:
     page_hosts: tuple[str, ...] = ()
     hides_keys: bool = False
     history_log: Mapping[str, str] = field(default_factory=dict[str, str])
+    traces: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)  # with the headers, which may hold a token
+
+    @property
+    def resource(self) -> dict[str, str]:
+        """The driver by OpenTelemetry's names."""
+        return {
+            "service.name": self.topology,
+            "service.namespace": self.namespace,
+            "service.instance.id": self.pod,
+            "k8s.namespace.name": self.namespace,
+            "k8s.pod.name": self.pod,
+        }
 
     @staticmethod
     def read(environ: Mapping[str, str]) -> DriverEnvironment:
-        """Read the environment. Raises WrongUse with the names of missing or wrong variables."""
+        """Read the environment. Raises WrongUse or TracesUnusable with the names of missing or wrong variables."""
+        check_traces(environ, "streamtopology-jobs")
         values = _needed(environ, variables.TOPOLOGY, variables.NAMESPACE, variables.POD_NAME, variables.POD_IP)
         heap = environ.get(variables.HEAP_MEBIBYTES, str(DEFAULT_DRIVER_HEAP_MEBIBYTES))
         return DriverEnvironment(
@@ -47,6 +61,7 @@ class DriverEnvironment:
             page_hosts=variables.page_hosts(environ),
             hides_keys=hides_keys(environ),
             history_log=history_log(environ),
+            traces={name: value for name, value in environ.items() if name.startswith("OTEL_")},
         )
 
 

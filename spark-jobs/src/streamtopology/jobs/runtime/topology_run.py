@@ -42,6 +42,7 @@ from streamtopology.routing.control.controller import Controller
 from streamtopology.routing.epochs.placement import Placement
 from streamtopology.routing.epochs.rescaling import slot_names, with_replicas
 from streamtopology.topology import Level, Topology, difference, format_cpu, load, parse_cpu
+from streamtopology.tracing.span import Emit
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class RunOptions:
     """The end of the run, the folder of the checkpoint if the manifest names none, and the checkpoint that was used before.
 
     Unless it `decides`, the run takes its epochs from outside (an operator) and only measures. `warming_up`: the text for
-    people while it warms up, if there is more to say than that.
+    people while it warms up, if there is more to say than that. `trace` gets the spans of each batch, where traces are on.
     """
 
     until: Until = field(default_factory=Until)
@@ -57,6 +58,7 @@ class RunOptions:
     decides: bool = True
     warming_up: str = ""
     former_checkpoint: str = ""
+    trace: Emit | None = None
 
 
 def new_history(topology: Topology, hides_keys: bool = False) -> History:
@@ -137,6 +139,7 @@ class TopologyRun:
             notify=self.notify,
             begins=history.batch_begins,
             settled=self._release,
+            trace=options.trace,
         )
         self._changed_by = plan.epoch.number
         self._folder = self.checkpoint.spark_folder()
