@@ -25,6 +25,7 @@ OPTIONS: Mapping[str, str] = {
     "batches": "Number of batches.",
     "minutes": "Begin no batch later than this many minutes after the start.",
     "topologies": "Number of topologies.",
+    "shards": "Operators that share the topologies; one of them is measured, among the topologies of all.",
     "changes": "Number of changed policies.",
 }
 
@@ -56,6 +57,8 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     ),
     "migrate": Benchmark("Pre-copied state: bytes read and written, and the switching batch.", {"runs": 3, "keys": 1_000_000}),
     "reconfigure": Benchmark("A tenth of a million keys moves: delay, and time of the switching batch.", {"runs": 5}),
-    "operator": Benchmark("The operator with many topologies on an API server alone.", {"topologies": 100}, "cluster"),
+    "operator": Benchmark(
+        "The operator with many topologies on an API server alone.", {"topologies": 100, "shards": 1}, "cluster"
+    ),
     "node": Benchmark("A changed policy on a real node, to the first batch under it.", {"changes": 50}, "cluster"),
 }

@@ -3,6 +3,9 @@
 Measured: a first start until everything is made; a start with every topology changed meanwhile, until all changes are in
 the ConfigMaps; resident memory and CPU at rest; single changes, from the API server's answer to the ConfigMap; and the memory
 and CPU of a kopf operator that does nothing. All of it on one machine: API server, etcd and the benchmark share its cores.
+
+With several shards one operator is measured, which watches its own namespace. The topologies of the others are in theirs, and
+nobody serves them.
 """
 
 from __future__ import annotations
@@ -37,17 +40,52 @@ async def nothing(**_): pass
 """
 
 
-def run(topologies: int = 100) -> dict[str, Any]:
-    """Seconds, cores and MiB with that many topologies. The cluster is an API server alone, whose other parts are played."""
+def run(topologies: int = 100, shards: int = 1) -> dict[str, Any]:
+    """Seconds, cores and MiB of one operator of as many topologies, or of its share of them.
+
+    The cluster is an API server alone, whose other parts are played. Raises WrongUse.
+    """
+    own, *others = shares(topologies, shards)
     with connect() as api:
         _check_alone(api)
         install_crd(api)
         LOG.parent.mkdir(parents=True, exist_ok=True)
-        figures = _Measured(api, topologies).figures()
+        for count in others:
+            _fill(Topologies(api, new_namespace(api, "shard")), count)
+        figures = _Measured(api, own, watches_own=shards > 1).figures()
         figures |= _plain_kopf()
-    case = f"{topologies} topologies"
+    case = f"{own} of {topologies} topologies" if others else f"{topologies} topologies"
     results = [figure(case, metric, unit, [value]) for (metric, unit), value in figures.items()]
-    return {"name": "operator", "machine": machine(topologies=topologies), "results": results}
+    return {"name": "operator", "machine": machine(topologies=topologies, shards=shards), "results": results}
+
+
+def shares(topologies: int, shards: int) -> list[int]:
+    """Return the number of topologies of each shard, the measured one's first. Raises WrongUse if one would have none."""
+    if shards > topologies:
+        raise WrongUse(f"{shards} shards of {topologies} topologies: a shard needs at least one")
+    return [topologies // shards + (number < topologies % shards) for number in range(shards)]
+
+
+def environment_of(namespace: str, port: int, watches_own: bool) -> dict[str, str]:
+    """Return the variables of an operator of topologies in `namespace`, whose drivers are played at `port`.
+
+    If it `watches_own`, it serves that namespace alone, as a shard does.
+    """
+    given = {
+        "STREAMTOPOLOGY_IMAGE": "none",
+        "STREAMTOPOLOGY_DRIVER_URL": f"http://127.0.0.1:{port}/{{name}}",
+        "STREAMTOPOLOGY_LOG_LEVEL": "WARNING",
+        "STREAMTOPOLOGY_LEADER_ELECTION": "false",
+        "STREAMTOPOLOGY_PROBE_PORT": "0",
+        "STREAMTOPOLOGY_METRICS_PORT": "0",
+    }
+    return given | {"STREAMTOPOLOGY_WATCH_NAMESPACES": namespace} if watches_own else given
+
+
+def _fill(topologies: Topologies, count: int) -> None:
+    """Create the topologies of another shard."""
+    for number in range(count):
+        topologies.create(manifest(f"topology-{number}"))
 
 
 def _check_alone(api: client.ApiClient) -> None:
@@ -60,23 +98,16 @@ def _check_alone(api: client.ApiClient) -> None:
 
 
 class _Measured:
-    """One series of measurements, in a namespace of its own."""
+    """One series of measurements, in a namespace of its own, which its operator `watches_own`, or watches among all."""
 
-    def __init__(self, api: client.ApiClient, count: int) -> None:
+    def __init__(self, api: client.ApiClient, count: int, watches_own: bool) -> None:
         self._api = api
         self._namespace = new_namespace(api, "bench")
         self._drivers = Drivers(self._namespace)
         self._drivers.follow(api)
         self._topologies = Topologies(api, self._namespace)
         self._names = [f"topology-{number}" for number in range(count)]
-        self._environment = {
-            "STREAMTOPOLOGY_IMAGE": "none",
-            "STREAMTOPOLOGY_DRIVER_URL": f"http://127.0.0.1:{self._drivers.port}/{{name}}",
-            "STREAMTOPOLOGY_LOG_LEVEL": "WARNING",
-            "STREAMTOPOLOGY_LEADER_ELECTION": "false",
-            "STREAMTOPOLOGY_PROBE_PORT": "0",
-            "STREAMTOPOLOGY_METRICS_PORT": "0",
-        }
+        self._environment = environment_of(self._namespace, self._drivers.port, watches_own)
 
     def figures(self) -> dict[tuple[str, str], float]:
         """Value by metric and unit."""
