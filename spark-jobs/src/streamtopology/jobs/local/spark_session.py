@@ -55,6 +55,14 @@ def start_local_jvm(directory: Path) -> None:
     start_driver_jvm({**_DRIVER, _DRIVER_OPTIONS: options}, to_stderr)
 
 
+def meeting_place(scratch: Path) -> dict[str, str]:
+    """Settings of where Python and JVMs meet: sockets in `scratch`, else in a folder with a short path, else ports."""
+    for folder in (scratch, Path(tempfile.gettempdir()), Path("/tmp")):
+        if len(str(folder)) <= _SHORT and os.access(folder, os.W_OK | os.X_OK):
+            return {"spark.python.unix.domain.socket.dir": str(folder)}
+    return {"spark.python.unix.domain.socket.enabled": "false"}
+
+
 def _remove_scratch() -> None:
     shutil.rmtree(_scratch[0], ignore_errors=True)
     with suppress(OSError):  # of a cluster that is not closed yet
@@ -64,13 +72,12 @@ def _remove_scratch() -> None:
 def create_local_session(cluster: LocalCluster, name: str, extra: Mapping[str, str] | None = None) -> SparkSession:
     """Create a session on the embedded cluster; `extra` settings win over ours."""
     start_local_jvm(cluster.directory)
-    sockets = cluster.scratch if len(str(cluster.scratch)) <= _SHORT else Path(tempfile.gettempdir())
     loopback = {
         **_DRIVER,
         "spark.authenticate": "true",
         "spark.authenticate.secret": cluster.secret,
         "spark.local.dir": str(cluster.directory / "driver"),
-        "spark.python.unix.domain.socket.dir": str(sockets),
+        **meeting_place(cluster.scratch),
         "spark.sql.warehouse.dir": str(cluster.directory / "warehouse"),
         "spark.cores.max": str(Subnet.MOST_HOSTS),  # executors may come later
     }
