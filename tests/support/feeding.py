@@ -27,7 +27,7 @@ class Feed:
         """Hand over that number of files of keys from `first` on, each when the former is committed."""
         self.until(running, lambda: False, first, at_most=number)
 
-    def until(self, running: Running, seen: Callable[[], bool], first: int = 1, waiting: int = 0, at_most: int = 150) -> None:
+    def until(self, running: Running, seen: Callable[[], object], first: int = 1, waiting: int = 0, at_most: int = 150) -> None:
         """The same until `seen()`, or until the number is reached; on return all are committed.
 
         Args:
