@@ -38,6 +38,7 @@ EPOCHS = [
     EpochReason(EpochCause.FIRST),
     EpochReason(EpochCause.REBALANCED, STAGES),
     EpochReason(EpochCause.APPLIED, changes=("operator tail: policy fields -> mixed", "é")),
+    EpochReason(EpochCause.TAKEN_BACK, epoch=7, lost_seconds=0.25),
     EpochReason(EpochCause.RESTARTED),
     EpochReason(EpochCause.JOINED, slots=("large-0", "large-1")),
     EpochReason(EpochCause.DRAINED),

@@ -206,7 +206,7 @@ def test_operators_planned_together_are_reported_one_by_one():
             report = LoadReport(operator, instance, instance, 100 * len(mine), 100 * len(mine) * COST, 1.0, bucket_rows=buckets)
             reports.append(replace(report, key_pairs=pairs if operator == "first" else {}))
     history = History("trips", SLOTS, {"first": "locality", "second": "locality"})
-    history.batch_done(BatchOutcome(7, 1, EPOCH, 40_000, 0.6, 1_700_000_000.0, tuple(reports), ()))
+    history.batch_done(BatchOutcome(7, 1, EPOCH, 40_000, 2.0, 1_700_000_000.0, tuple(reports), ()))
     routes = {name: Route("locality", table, (0, 1, 2, 3)) for name, table in tables.items()}
     stats = json.loads(json.dumps(build_stats(history, Standing(Epoch(EPOCH, routes, (), BY_TEST))), allow_nan=False))
     chain = given() | {"metadata": {"name": "trips"}}

@@ -114,6 +114,17 @@ class Empty(Odd):
         self.rows = 100_000 if number % 10 == 0 else 0
 
 
+class SecondsOffByTen(Odd):
+    """The clocks of instances and source tasks run ten times too fast or too slow, another one in every batch."""
+
+    def seen(self, seconds, reports, sources):
+        return seconds, [self.off(report) for report in reports], [self.off(report) for report in sources]
+
+    def off(self, report):
+        factor = self.rng.choice([0.1, 1.0, 10.0])
+        return replace(report, busy_seconds=report.busy_seconds * factor, task_seconds=report.task_seconds * factor)
+
+
 def dead_slot(seed: int) -> Stream:
     return Odd(seed, speeds=np.array([1.0, 1.0, 1.0, 1e-3]))
 
@@ -124,7 +135,7 @@ def one_key(seed: int) -> Stream:
 
 ODD: tuple[Callable[[int], Stream], ...] = (
     ReportsMissing, InstanceNeverHeard, OldReports, OneBatchOnly, CostsJump, NewKeys, HotKeyMoves, NoSeconds,
-    PausesElsewhere, Empty, dead_slot, one_key,
+    PausesElsewhere, Empty, SecondsOffByTen, dead_slot, one_key,
 )  # fmt: skip
 
 

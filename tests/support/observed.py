@@ -50,9 +50,9 @@ class Stream:
         shares = np.array(epoch.source_shares or (1 / SLOTS,) * SLOTS)
         sources = [self._source_report(slot, self.rows * shares[slot]) for slot in range(SLOTS)]
         reports = [report for name in self.operators for report in self._reports(name, epoch.routes[name])]
-        stages = [[0.0 if s.ahead else s.task_seconds for s in sources]]
-        stages += [[r.task_seconds for r in reports if r.operator == name] for name in self.operators]
-        return sum(max(stage) for stage in stages), reports, sources
+        reading = max(source.task_seconds for source in sources)
+        working = sum(max(r.task_seconds for r in reports if r.operator == name) for name in self.operators)
+        return max(reading, working) if self.read_ahead else reading + working, reports, sources
 
     def _source_report(self, slot: int, rows: float) -> SourceReport:
         busy, task = self._time("source", slot, rows)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from streamtopology.contract.formatting import duration
 from streamtopology.contract.reasons import (
     SOURCE,
     EpochCause,
@@ -48,6 +49,11 @@ def _hold(hold: Hold) -> str:
             return "a capacity has just changed: waiting for batches under the new one"
         case HoldReason.NOTHING_OBSERVED:
             return "no batch has been observed"
+        case HoldReason.CONTRADICTED:
+            return (
+                f"by the reports {_stages(hold.stages)} took {duration(hold.stage_seconds)} of batches that took "
+                f"{duration(hold.batch_seconds)}: the clocks of executors are wrong"
+            )
         case HoldReason.BALANCED:
             return f"balanced: imbalance {hold.imbalance:.1%} is within the tolerance of {hold.tolerance:.1%}"
         case HoldReason.MAY_NOT_LAST:
@@ -81,6 +87,8 @@ def _epoch(reason: EpochReason) -> str:
             return "the first epoch"
         case EpochCause.REBALANCED:
             return "; ".join(_stage(stage) for stage in reason.stages)
+        case EpochCause.TAKEN_BACK:
+            return f"routed as before epoch {reason.epoch}, under which batches took {duration(reason.lost_seconds)} longer"
         case EpochCause.APPLIED:
             return "; ".join(reason.changes)
         case EpochCause.RESTARTED:

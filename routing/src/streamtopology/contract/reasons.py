@@ -39,6 +39,7 @@ class HoldReason(Documented):
     TOO_FEW_BATCHES = "too-few-batches", "too few batches have run under the current epoch"
     CAPACITY_CHANGED = "capacity-changed", "a capacity has just changed: the window starts again"
     NOTHING_OBSERVED = "nothing-observed", "no batch has been observed"
+    CONTRADICTED = "contradicted", "by its reports a stage lasts longer than whole batches: their seconds are wrong"
     BALANCED = "balanced", "every stage is within the tolerance"
     MAY_NOT_LAST = "may-not-last", "the imbalance is small and may be gone by the next judgement"
     NO_BETTER_PLAN = "no-better-plan", "no plan is noticeably better than the current routing"
@@ -55,6 +56,7 @@ class EpochCause(Documented):
 
     FIRST = "first", "the topology's first epoch"
     REBALANCED = "rebalanced", "the controller found a better routing"
+    TAKEN_BACK = "taken-back", "batches were slower under the controller's last epoch: routed as before"
     APPLIED = "applied", "the manifest or the number of executors changed while the topology ran"
     RESTARTED = "restarted", "the topology was started again from its checkpoint"
     JOINED = "joined", "executors that the topology was waiting for have joined"
@@ -65,7 +67,7 @@ class EpochCause(Documented):
     def trigger(self) -> Trigger:
         """The requester of the epoch, as metrics label it."""
         match self:
-            case EpochCause.REBALANCED:
+            case EpochCause.REBALANCED | EpochCause.TAKEN_BACK:
                 return Trigger.IMBALANCE
             case EpochCause.UNKNOWN:
                 return Trigger.UNKNOWN
@@ -107,6 +109,7 @@ class Hold:
 
     `epoch`: the one that is awaited, or that too few batches have run under: `batches` of `needed`. `due_seconds`: until
     the next judgement. `stages`: those out of balance. `gain_seconds` per batch over `batches`, against `cost_seconds` once.
+    `stage_seconds`: of a stage by its reports, against the `batch_seconds` that were measured.
     """
 
     reason: HoldReason
@@ -119,6 +122,8 @@ class Hold:
     tolerance: float = 0.0
     gain_seconds: float = 0.0
     cost_seconds: float = 0.0
+    stage_seconds: float = 0.0
+    batch_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -141,7 +146,7 @@ class EpochReason:
     """The cause of an epoch, with its figures.
 
     `stages`: what was rebalanced. `changes`: a sentence for each thing that changed in the manifest. `slots`: those that
-    joined. `text`: of an unknown cause.
+    joined. `text`: of an unknown cause. `epoch`: the one that was taken back, under which batches took `lost_seconds` longer.
     """
 
     cause: EpochCause
@@ -149,6 +154,8 @@ class EpochReason:
     changes: tuple[str, ...] = ()
     slots: tuple[str, ...] = ()
     text: str = ""
+    epoch: int = 0
+    lost_seconds: float = 0.0
 
     @staticmethod
     def of_text(text: str) -> EpochReason:
@@ -170,6 +177,8 @@ class EpochReason:
         if self.stages:
             given["stages"] = [_without_none(asdict(stage)) for stage in self.stages]
         given |= {name: list(value) for name, value in (("changes", self.changes), ("slots", self.slots)) if value}
+        if self.cause is EpochCause.TAKEN_BACK:
+            given |= {"epoch": self.epoch, "lost_seconds": self.lost_seconds}
         return json.dumps(given, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
     @staticmethod
@@ -189,6 +198,8 @@ def _reason(given: Mapping[str, Any]) -> EpochReason:
         stages=tuple(_stage(stage) for stage in given.get("stages", ())),
         changes=tuple(str(change) for change in given.get("changes", ())),
         slots=tuple(str(slot) for slot in given.get("slots", ())),
+        epoch=int(given.get("epoch", 0)),
+        lost_seconds=float(given.get("lost_seconds", 0.0)),
     )
 
 

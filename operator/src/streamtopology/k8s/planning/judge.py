@@ -121,7 +121,7 @@ class Judge:
         began = self._clock()
         facts = TopologyFacts.of(topology.current.routes, stats.cpu, request.by_share)
         due = topology.controller.begin(began, topology.current, facts)
-        if isinstance(due, Hold):
+        if not isinstance(due, Assessment):
             return self._with_judgement(topology, read, request, due, began)
         if (quiet := due.if_quiet()) is None:
             topology.pending = Pending(due, began, read, request)

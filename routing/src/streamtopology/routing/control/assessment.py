@@ -61,7 +61,7 @@ class Assessment:
         if isinstance(stage, ShareStage):
             return stage.remedy(model, self.tolerance, self.max_entries)
         off = stage.imbalance(model)
-        return Remedy(off, 0.0, 0.0, 0.0, StageReason(RemedyKind.TABLE, stage.name, off))
+        return Remedy(off, 0.0, 0.0, 0.0, 0.0, StageReason(RemedyKind.TABLE, stage.name, off))
 
     def _model(self) -> SlotModel:
         return estimate([batch.timings for batch in self.window], self.facts.declared_cpu)

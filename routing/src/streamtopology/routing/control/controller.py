@@ -3,7 +3,8 @@
 Stages (the source and each operator) are barriers, so each is balanced on its own. Quiet at balance by four rules: a
 judgement only every interval and over enough batches of the current epoch (few where it is glaringly out of balance);
 nothing within the tolerance; after a re-routing an imbalance must be clear or last; and the seconds saved over the
-horizon must outweigh the cost.
+horizon must outweigh the cost. A re-routing that made batches slower is taken back, and after predictions that did not
+hold the next ones count for less.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ from streamtopology.routing.control.next_epoch import next_epoch, with_remedies
 from streamtopology.routing.control.observed import ObservedBatch
 from streamtopology.routing.control.slot_model import SlotModel, estimate, settled_from
 from streamtopology.routing.control.stages import Remedy
-from streamtopology.routing.control.weighing import Scales
-from streamtopology.routing.control.window import FEW_BATCHES, MIN_BATCHES, Span, Trial, Trials, Window, WindowBatch
+from streamtopology.routing.control.trials import Trial, Trials
+from streamtopology.routing.control.weighing import Scales, contradicted
+from streamtopology.routing.control.window import FEW_BATCHES, MIN_BATCHES, Span, Window, WindowBatch
 from streamtopology.routing.epochs.epoch import Epoch
 
 GLARING = 0.5
@@ -97,18 +99,22 @@ class Controller:
     def step(self, now: float, current: Epoch, facts: TopologyFacts) -> Decision:
         """Decide at time `now` under the epoch that batches run under; cheap when it is not time to judge."""
         due = self.begin(now, current, facts)
-        if isinstance(due, Hold):
+        if not isinstance(due, Assessment):
             return due
         quiet = due.if_quiet()
         return self.conclude(now, due, quiet if quiet is not None else due.remedies())
 
-    def begin(self, now: float, current: Epoch, facts: TopologyFacts) -> Hold | Assessment:
-        """The first half of a step: the reason to wait, or what is to be judged now, here or elsewhere."""
+    def begin(self, now: float, current: Epoch, facts: TopologyFacts) -> Hold | Reroute | Assessment:
+        """The first half of a step: a reason to wait, a re-routing to take back, or what is to be judged here or elsewhere."""
+        taken_back = self._trials.take_back(current) if self._settings.mode == "Auto" else None
+        if taken_back is not None:
+            self._judged_at, self._verdict = now, taken_back.reason
+            return taken_back
         waiting = self._wait(now, current)
         if waiting is not None:
             return waiting
         window = self._recent()
-        if self._window.batches_under(current.number) < MIN_BATCHES:
+        if self._window.batches_under(current.number) < self._enough:
             return self._assess(window, current, facts, GLARING)
         if not self._settling and (start := settled_from([batch.timings for batch in window])):
             self._settling = True
@@ -120,8 +126,8 @@ class Controller:
     def conclude(self, now: float, assessment: Assessment, judged: Mapping[str, Remedy]) -> Decision:
         """The second half of a step: the decision by the remedies of `assessment`."""
         current = assessment.current
-        if self._window.batches_under(current.number) < MIN_BATCHES and worst(judged) <= GLARING:
-            return self._too_few(current, MIN_BATCHES)
+        if self._window.batches_under(current.number) < self._enough and worst(judged) <= GLARING:
+            return self._too_few(current, self._enough)
         return self._decide(now, judged, assessment.window, current)
 
     def preview(self, current: Epoch, facts: TopologyFacts) -> tuple[Decision, Mapping[str, Remedy]]:
@@ -156,9 +162,15 @@ class Controller:
         due_seconds = self._judged_at + settings.interval_seconds * self._trials.patience - now
         if due_seconds > 0:
             return Hold(HoldReason.NOT_DUE, due_seconds=due_seconds)
-        if self._window.batches_under(current.number) < FEW_BATCHES:
-            return self._too_few(current, FEW_BATCHES)
+        few = FEW_BATCHES if self._trials.patience == 1 and not self._trials.is_pending else self._enough
+        if self._window.batches_under(current.number) < few:
+            return self._too_few(current, few)
         return None
+
+    @property
+    def _enough(self) -> int:
+        """Batches under the current epoch before it is judged, unless it is glaringly out of balance."""
+        return MIN_BATCHES * self._trials.patience
 
     def _too_few(self, current: Epoch, needed: int) -> Hold:
         seen = self._window.batches_under(current.number)
@@ -177,8 +189,11 @@ class Controller:
 
     def _weigh(self, judged: Mapping[str, Remedy], window: Sequence[WindowBatch], current: Epoch) -> Decision:
         """The next epoch, where one is worth its cost."""
+        contradiction = contradicted(judged, [batch for batch in window if batch.epoch == current.number])
+        if contradiction is not None:
+            return contradiction
         usual = float(np.median([batch.seconds for batch in window]))
-        weighed = self._scales.weigh(judged, self._settings.tolerance, usual, self._horizon_seconds)
+        weighed = self._scales.weigh(judged, self._settings.tolerance, usual, self._horizon_seconds, self._trials.trust)
         if isinstance(weighed, Hold):
             return weighed
         plans = {name: plan for remedy in weighed.remedies.values() for name, plan in remedy.plans.items()}
@@ -193,8 +208,9 @@ class Controller:
         self._imbalance = max((remedy.imbalance for remedy in judged.values()), default=None)
         if isinstance(decision, Reroute):
             self._scales.rerouted(judged.keys())
-            per_row = float(np.median([batch.seconds_per_row for batch in window if batch.epoch == current.number]))
-            self._trials.begin(Trial(decision.epoch.number, now, decision.predicted_gain_seconds, per_row))
+            self._trials.begin(Trial.of(decision, current, now, window))
+        elif isinstance(decision, Hold):
+            self._trials.regain_trust()
         return decision
 
     @property

@@ -88,10 +88,11 @@ Decision = Hold | Recommend | Reroute
 class Outcome:
     """The gain of a re-routing: seconds per batch, predicted and measured (at the batch size after it).
 
-    `batch_seconds_before`: what a batch of that size took before.
+    `batch_seconds_before`: what a batch of that size took before. `error_seconds`: standard error of the measured gain.
     """
 
     epoch: int
     predicted_gain_seconds: float
     measured_gain_seconds: float
     batch_seconds_before: float
+    error_seconds: float

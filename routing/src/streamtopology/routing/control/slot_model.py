@@ -7,9 +7,10 @@ is judged by how fast it is at the others. Pure functions of a window of batches
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +35,10 @@ a time may fall where its slot has all of that left, or nothing."""
 
 SHIFT = 0.2
 """Relative change of a rate from one batch to the next few that is taken for a change of capacity, not for noise."""
+
+
+ERROR_PER_DEVIATION = 1.0895
+"""Standard error of the median of normal values, times the root of their number, per third quartile of deviations from it."""
 
 
 @dataclass(frozen=True)
@@ -82,12 +87,20 @@ class SlotModel:
 
     `speeds`: relative to the slot with the largest declared CPU, shared by all stages. `base_rates`: rows/s of a stage
     on a slot of speed 1. `rates`: rows/s of each stage on each slot. `fixed_seconds`: the time of a stage without its rows.
+    `rate_errors`: relative standard error of a rate of the stage; `fixed_errors`: of its fixed seconds, in seconds. A stage
+    in neither has none.
     """
 
     speeds: Floats
     base_rates: Mapping[str, float]
     rates: Mapping[str, Floats]
     fixed_seconds: Mapping[str, Floats]
+    rate_errors: Mapping[str, float] = field(default_factory=dict[str, float])
+    fixed_errors: Mapping[str, float] = field(default_factory=dict[str, float])
+
+    def error_seconds(self, stage: str, seconds: float) -> float:
+        """Standard error of the `seconds` that an instance of the stage takes by this model."""
+        return math.hypot(self.rate_errors.get(stage, 0.0) * seconds, self.fixed_errors.get(stage, 0.0))
 
     def of_instances(self, stage: str, slots: npt.NDArray[np.int64]) -> tuple[Floats, Floats]:
         """Capacities (rows/s) and fixed seconds of instances on these slots; those on one slot share its rate."""
@@ -124,7 +137,16 @@ def estimate(batches: Sequence[Sequence[StageTiming]], declared_cpu: Sequence[fl
         if stage not in timed and _typical_busy_seconds(cells[stage, slot]) >= SHORT_SECONDS:
             rates[stage][slot] = rate
     fixed = {stage: _fixed_seconds(cells, stage, speeds) for stage in known}
-    return SlotModel(speeds, bases, rates, fixed)
+    errors = {
+        stage: _pooled_error(
+            np.log([timing.rate for timing in of_cell if timing.rate > 0])
+            for (of_stage, _), of_cell in cells.items()
+            if of_stage == stage
+        )
+        for stage in known
+    }
+    fixed_errors = {stage: _pooled_error(_overheads(cells, stage).values()) for stage in known}
+    return SlotModel(speeds, bases, rates, fixed, errors, fixed_errors)
 
 
 def _typical_busy_seconds(of_cell: Sequence[StageTiming]) -> float:
@@ -205,19 +227,38 @@ def _speeds_and_bases(
     return np.exp(fitted[n_stages:]), dict(zip(stages, np.exp(fitted[:n_stages]).tolist(), strict=True))
 
 
+def _pooled_error(of_slots: Iterable[Floats]) -> float:
+    """Standard error of a slot's median, by the spread of the values of all slots about their own medians."""
+    known = [values for values in of_slots if len(values)]
+    if not known:
+        return 0.0
+    off = np.concatenate([values - np.median(values) for values in known])
+    return median_error(off, float(np.median([len(values) for values in known])))
+
+
+def median_error(off: Floats, count: float) -> float:
+    """Standard error of the median of `count` values, by those that are `off` a median so far; a few bad ones do not matter."""
+    return ERROR_PER_DEVIATION * float(np.quantile(np.abs(off), 0.75)) / float(np.sqrt(count))
+
+
 def _fixed_seconds(cells: Mapping[tuple[str, int], list[StageTiming]], stage: str, speeds: Floats) -> Floats:
     """Median of task - busy seconds per slot; a slot without timings needs what the others do, at its own speed.
 
     The source's are taken from the operators, where there are any: Spark takes as long for its tasks, but these come after
     a pause, in which a slot saves up CPU, or during the former batch.
     """
+    fixed = np.full(len(speeds), np.nan)
+    for slot, seconds in _overheads(cells, stage).items():
+        fixed[slot] = max(float(np.median(seconds)), 0.0)
+    return np.where(np.isnan(fixed), np.nanmedian(fixed * speeds) / speeds, fixed)
+
+
+def _overheads(cells: Mapping[tuple[str, int], list[StageTiming]], stage: str) -> dict[int, Floats]:
+    """Task - busy seconds of each slot at the stage; the source's are those of the operators."""
     operators = {of_stage for of_stage, _ in cells} - {SOURCE}
     like_it = operators if stage == SOURCE and operators else {stage}
     overheads: defaultdict[int, list[float]] = defaultdict(list)
     for (of_stage, slot), of_cell in cells.items():
         if of_stage in like_it:
             overheads[slot] += [timing.task_seconds - timing.busy_seconds for timing in of_cell]
-    fixed = np.full(len(speeds), np.nan)
-    for slot, seconds in overheads.items():
-        fixed[slot] = max(float(np.median(seconds)), 0.0)
-    return np.where(np.isnan(fixed), np.nanmedian(fixed * speeds) / speeds, fixed)
+    return {slot: np.array(seconds) for slot, seconds in overheads.items()}

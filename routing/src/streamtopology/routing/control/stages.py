@@ -37,12 +37,13 @@ MORE_LOCAL = 0.05
 class Remedy:
     """The assessment of one stage and its best remedy: a plan for a table, or shares per instance.
 
-    `gain_seconds` per batch; a gain up to `noise_seconds` is not distinguishable from noise. `plans`: by operator, one but for
-    operators planned together. `locality_gain`: share of the tuples between these that would stay on their server and do
-    not now, or what a planner has in its place.
+    `seconds_before`: of a batch, by the reports; `gain_seconds` of them are saved. A gain up to `noise_seconds` is not
+    distinguishable from noise. `plans`: by operator, one but for operators planned together. `locality_gain`: share of the
+    tuples between these that would stay on their server and do not now, or what a planner has in its place.
     """
 
     imbalance: float
+    seconds_before: float
     gain_seconds: float
     noise_seconds: float
     moved_bytes: float
@@ -54,7 +55,11 @@ class Remedy:
     @property
     def is_noticeable(self) -> bool:
         """True if the gain is distinguishable from noise."""
-        return self.gain_seconds > self.noise_seconds
+        return self.is_noticeable_by(1.0)
+
+    def is_noticeable_by(self, trust: float) -> bool:
+        """True if this share of the gain is distinguishable from noise."""
+        return trust * self.gain_seconds > self.noise_seconds
 
     @property
     def brings_locality(self) -> bool:
@@ -87,8 +92,9 @@ class ShareStage:
         off = max(before / after - 1.0, 0.0) if after > 0 else 0.0
         return Remedy(
             imbalance=off,
+            seconds_before=before,
             gain_seconds=before - after,
-            noise_seconds=NOTICEABLE * tolerance * before,
+            noise_seconds=_noise([self.name], model, tolerance, before),
             moved_bytes=0.0,
             reason=StageReason(RemedyKind.SHARES, self.name, off),
             shares=tuple((best / best.sum()).tolist()) if best.sum() > 0 else tuple(self.shares.tolist()),
@@ -124,8 +130,9 @@ class TableStage:
         off = self.imbalance(model)
         return Remedy(
             imbalance=off,
+            seconds_before=plan.predicted_seconds_before,
             gain_seconds=plan.predicted_seconds_before - plan.predicted_seconds_after,
-            noise_seconds=NOTICEABLE * tolerance * plan.predicted_seconds_before,
+            noise_seconds=_noise([self.name], model, tolerance, plan.predicted_seconds_before),
             moved_bytes=plan.moved_bytes,
             reason=StageReason(RemedyKind.TABLE, self.name, off, plan.imbalance_after),
             plans={self.name: plan},
@@ -201,8 +208,9 @@ class JointStage:
         is_worst = self.planner == "locality-worst"  # a bound for comparisons, wanted whatever it costs
         return Remedy(
             imbalance=off,
+            seconds_before=before,
             gain_seconds=0.0 if is_worst else saved,
-            noise_seconds=NOTICEABLE * tolerance * before,
+            noise_seconds=_noise([operator.name for operator in self.operators], model, tolerance, before),
             moved_bytes=sum(plan.moved_bytes for plan in planned.plans.values()),
             reason=StageReason(
                 RemedyKind.LOCALITY,
@@ -227,3 +235,8 @@ class JointStage:
 
 
 Stage = ShareStage | TableStage | JointStage
+
+
+def _noise(stages: Sequence[str], model: SlotModel, tolerance: float, seconds: float) -> float:
+    """The gain that is noise where the stages last `seconds`: a share of the tolerance, or the standard error if it is more."""
+    return max(NOTICEABLE * tolerance * seconds, *(model.error_seconds(stage, seconds) for stage in stages))

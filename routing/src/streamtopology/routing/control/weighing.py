@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from streamtopology.contract.reasons import Hold, HoldReason
+import numpy as np
+
+from streamtopology.contract.reasons import SOURCE, Hold, HoldReason
 from streamtopology.routing.control.stages import Remedy
+from streamtopology.routing.control.window import WindowBatch
 
 CLEAR = 1.5
 """After a re-routing, an imbalance beyond this many tolerances is answered at once, a smaller one when it lasts."""
@@ -25,6 +28,10 @@ LOCALITY_MAY_COST = 0.1
 """Share of the horizon that operators planned for locality may lose by a switch, and by worse balance after it."""
 
 
+CONTRADICTORY = 1.5
+"""Reports by which a single stage lasts longer than this many batches are wrong, whichever of them it is."""
+
+
 @dataclass(frozen=True)
 class Worthwhile:
     """The remedies to carry out together. Gain is seconds per batch, cost is seconds once."""
@@ -32,6 +39,19 @@ class Worthwhile:
     remedies: Mapping[str, Remedy]
     gain_seconds: float
     cost_seconds: float
+
+
+def contradicted(judged: Mapping[str, Remedy], batches: Sequence[WindowBatch]) -> Hold | None:
+    """The reason to do nothing about a stage that, by its reports, lasts longer than whole `batches` of its epoch did."""
+    if not batches:
+        return None
+    apart = {SOURCE} if any(batch.read_ahead for batch in batches) else set[str]()
+    seconds = {name: remedy.seconds_before for name, remedy in judged.items() if name not in apart}
+    longest = max(seconds, key=seconds.__getitem__, default="")
+    measured = float(np.mean([batch.seconds for batch in batches]))
+    if not longest or seconds[longest] <= CONTRADICTORY * measured:
+        return None
+    return Hold(HoldReason.CONTRADICTED, stages=(longest,), stage_seconds=seconds[longest], batch_seconds=measured)
 
 
 class Scales:
@@ -47,9 +67,12 @@ class Scales:
         self._out_of_tolerance.clear()
 
     def weigh(
-        self, judged: Mapping[str, Remedy], tolerance: float, batch_seconds: float, horizon_seconds: float
+        self, judged: Mapping[str, Remedy], tolerance: float, batch_seconds: float, horizon_seconds: float, trust: float
     ) -> Hold | Worthwhile:
-        """The decision to carry out, by what is `judged` of each stage, for usual batches of `batch_seconds`."""
+        """The decision to carry out, by what is `judged` of each stage, for usual batches of `batch_seconds`.
+
+        `trust`: the share of a predicted gain that counts.
+        """
         out = {name for name, remedy in judged.items() if remedy.imbalance > tolerance or remedy.brings_locality}
         self._out_of_tolerance = Counter({name: self._out_of_tolerance[name] + 1 for name in out})
         if not out:
@@ -58,21 +81,21 @@ class Scales:
         ripe = {name for name in out if self._is_ripe(name, judged[name].imbalance, tolerance)}
         if not ripe:
             return Hold(HoldReason.MAY_NOT_LAST, stages=tuple(sorted(out)))
-        noticeable = {name: remedy for name, remedy in judged.items() if remedy.is_noticeable or remedy.brings_locality}
+        noticeable = {name: one for name, one in judged.items() if one.brings_locality or one.is_noticeable_by(trust)}
         if not ripe & noticeable.keys():
             return Hold(HoldReason.NO_BETTER_PLAN, stages=tuple(sorted(ripe)))
-        return _if_worth_it(noticeable, horizon_seconds / max(batch_seconds, 1e-3), horizon_seconds)
+        return _if_worth_it(noticeable, horizon_seconds / max(batch_seconds, 1e-3), horizon_seconds, trust)
 
     def _is_ripe(self, name: str, imbalance: float, tolerance: float) -> bool:
         clear = imbalance > CLEAR * tolerance
         return name not in self._rerouted or clear or self._out_of_tolerance[name] >= LASTING
 
 
-def _if_worth_it(remedies: Mapping[str, Remedy], batches: float, horizon_seconds: float) -> Hold | Worthwhile:
-    """All of `remedies`, if over this number of `batches` they save the cost of switching."""
+def _if_worth_it(remedies: Mapping[str, Remedy], batches: float, horizon_seconds: float, trust: float) -> Hold | Worthwhile:
+    """All of `remedies`, if over this number of `batches` what is believed of their gain saves the cost of switching."""
     gain = sum(remedy.gain_seconds for remedy in remedies.values())
     cost = SWITCH_SECONDS + sum(remedy.moved_bytes for remedy in remedies.values()) / MOVED_BYTES_PER_SECOND
     allowed = LOCALITY_MAY_COST * horizon_seconds if any(remedy.brings_locality for remedy in remedies.values()) else 0.0
-    if gain * batches + allowed <= cost:
+    if min(gain, gain * trust) * batches + allowed <= cost:
         return Hold(HoldReason.NOT_WORTH_COST, gain_seconds=gain, batches=batches, cost_seconds=cost)
     return Worthwhile(remedies, gain, cost)

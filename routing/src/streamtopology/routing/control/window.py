@@ -1,4 +1,4 @@
-"""The window of batches that a judgement is made from, and what re-routings turned out to bring."""
+"""The window of batches that a judgement is made from."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from streamtopology.routing.control.decisions import Outcome
 from streamtopology.routing.control.observed import ObservedBatch
 from streamtopology.routing.control.slot_model import StageTiming
 from streamtopology.routing.control.timings import Timings
@@ -27,15 +24,6 @@ MAX_BATCHES = 32
 MAX_SPANS = 8
 """Spans of batches with one sum of loads that a window holds at most: neighbours are added up beyond that."""
 
-MOST_OUTCOMES = 64
-"""Measured re-routings that are kept, the newest."""
-
-DISAPPOINTING = 0.25
-"""A re-routing that gained less than this share of what was predicted puts the next judgement off, longer each time."""
-
-LONGEST_PATIENCE = 4
-"""Intervals that a judgement is put off at most."""
-
 
 @dataclass(frozen=True)
 class WindowBatch:
@@ -47,6 +35,8 @@ class WindowBatch:
     epoch: int
     packed_timings: Timings
     source_rows: int
+    read_ahead: bool
+    """Some source rows were read during the batch before: the seconds of their tasks are not this batch's."""
     source_is_hidden: bool
     """Sources were read during the batch before, and operators hardly waited for them: nothing to gain there."""
 
@@ -68,6 +58,7 @@ class WindowBatch:
             epoch=batch.epoch,
             packed_timings=batch.timings,
             source_rows=batch.source_rows,
+            read_ahead=batch.read_ahead,
             source_is_hidden=batch.read_ahead and batch.source_seconds <= tolerance * batch.seconds,
         )
 
@@ -139,59 +130,3 @@ class Window:
         """Forget all but the newest batches."""
         while len(self._batches) > newest:
             self._batches.popleft()
-
-
-@dataclass(frozen=True)
-class Trial:
-    """A re-routing that has been decided and not been measured yet."""
-
-    epoch: int
-    decided_at: float
-    predicted_gain_seconds: float
-    seconds_per_row_before: float
-
-    def outcome(self, after: Sequence[WindowBatch]) -> Outcome | None:
-        """Its gain, by the batches under it; None while these are too few."""
-        if len(after) < MIN_BATCHES:
-            return None
-        rows = float(np.median([batch.source_rows for batch in after]))
-        per_row = float(np.median([batch.seconds_per_row for batch in after]))
-        before = self.seconds_per_row_before * rows
-        return Outcome(self.epoch, self.predicted_gain_seconds, before - per_row * rows, before)
-
-
-class Trials:
-    """Re-routings under trial, one at a time, and how patient their outcomes make the controller.
-
-    `patience`: intervals until the next judgement.
-    """
-
-    def __init__(self) -> None:
-        self.outcomes: deque[Outcome] = deque(maxlen=MOST_OUTCOMES)
-        self.patience = 1
-        self._pending: Trial | None = None
-
-    def begin(self, trial: Trial) -> None:
-        self._pending = trial
-
-    def awaited(self, current_epoch: int, now: float, patience_seconds: float) -> int | None:
-        """The epoch that was decided and does not run yet; given up after `patience_seconds`."""
-        trial = self._pending
-        if trial is None or current_epoch >= trial.epoch:
-            return None
-        if now - trial.decided_at < patience_seconds:
-            return trial.epoch
-        self._pending = None
-        return None
-
-    def measure(self, window: Window) -> None:
-        """Note the outcome of the trial once enough batches ran under it."""
-        trial = self._pending
-        outcome = trial.outcome(window.since(trial.epoch)) if trial is not None else None
-        if outcome is None:
-            return
-        self.outcomes.append(outcome)
-        predicted = outcome.predicted_gain_seconds
-        disappointed = predicted > 0 and outcome.measured_gain_seconds < DISAPPOINTING * predicted
-        self.patience = min(2 * self.patience, LONGEST_PATIENCE) if disappointed else 1
-        self._pending = None

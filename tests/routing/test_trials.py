@@ -1,0 +1,142 @@
+"""Re-routings under trial: a loss is taken back once, and predictions count by how the ones before them did."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from support.observed import Stream
+from support.rerouted import Run
+
+from streamtopology.contract.reason_text import describe
+from streamtopology.contract.reasons import EpochCause, EpochReason, Hold, HoldReason, RemedyKind, StageReason
+from streamtopology.routing.control.decisions import Reroute
+from streamtopology.routing.control.observed import ObservedBatch
+from streamtopology.routing.control.slot_model import StageTiming, estimate
+from streamtopology.routing.control.stages import Remedy
+from streamtopology.routing.control.timings import Timings
+from streamtopology.routing.control.trials import LEAST_TRUST, Trial, Trials
+from streamtopology.routing.control.weighing import Scales, contradicted
+from streamtopology.routing.control.window import Window, WindowBatch
+from streamtopology.routing.epochs.epoch import Epoch
+
+FORMER = Epoch(1, {}, (), EpochReason(EpochCause.FIRST))
+
+
+def batch(number: int, epoch: int, seconds: float, rows: int = 1000, read_ahead: bool = False) -> WindowBatch:
+    timings = Timings.of([StageTiming("count", 0, rows, seconds, seconds)])
+    return WindowBatch.of(ObservedBatch(number, epoch, seconds, timings, rows, read_ahead=read_ahead), float(number), 0.08)
+
+
+def tried(*after: float, predicted: float = 0.5, before: float = 1.0) -> Trials:
+    """A re-routing of batches of `before` seconds, followed by batches that took these."""
+    window, trials = Window(), Trials()
+    for number in range(4):
+        window.add(batch(number, 1, before))
+    decision = Reroute(replace(FORMER, number=2), {}, predicted, 0.3)
+    trials.begin(Trial.of(decision, FORMER, 0.0, window.recent(60.0)))
+    for number, seconds in enumerate(after, 4):
+        window.add(batch(number, 2, seconds))
+        trials.measure(window)
+    return trials
+
+
+def test_loss_is_taken_back_once():
+    trials = tried(1.2, 1.2, 1.2, 1.2)
+    decision = trials.take_back(replace(FORMER, number=2))
+    assert decision is not None
+    assert decision.epoch.number == 3
+    assert decision.epoch.routes == FORMER.routes
+    assert decision.predicted_gain_seconds == pytest.approx(0.2)
+    assert decision.reason.cause is EpochCause.TAKEN_BACK
+    assert describe(decision.reason) == "routed as before epoch 2, under which batches took 200 ms longer"
+    assert trials.take_back(replace(FORMER, number=2)) is None
+
+
+@pytest.mark.parametrize("after", [(0.5,) * 4, (1.0,) * 4, (1.01,) * 4, (0.7, 1.4, 0.7, 1.4), (1.2, 1.2, 1.2)])
+def test_gain_noise_or_too_few_batches_take_nothing_back(after):
+    assert tried(*after).take_back(replace(FORMER, number=2)) is None
+
+
+def test_plain_loss_is_seen_in_two_batches():
+    assert tried(1.6, 1.6).take_back(replace(FORMER, number=2)) is not None
+    assert tried(1.6, 1.4).take_back(replace(FORMER, number=2)) is None
+
+
+def test_another_epoch_since_then_is_not_undone():
+    assert tried(2.0, 2.0).take_back(replace(FORMER, number=3)) is None
+
+
+def test_batches_without_rows_measure_nothing():
+    window = Window()
+    window.add(batch(0, 1, 1.0, rows=0))
+    assert Trial.of(Reroute(FORMER, {}, 0.5, 0.3), FORMER, 0.0, window.recent(60.0)) is None
+    assert not tried().outcomes
+
+
+def test_prediction_off_by_a_third_halves_trust():
+    assert tried(*(0.5,) * 4).trust == 1.0
+    assert tried(*(0.65,) * 4).trust == 1.0  # 0.35 of 0.5 predicted
+    assert tried(*(0.7,) * 4).trust == 0.5  # 0.3 of 0.5
+
+
+def test_trust_stays_above_zero_and_comes_back():
+    trials = tried()
+    for _ in range(9):
+        trials.trust = max(trials.trust / 2, LEAST_TRUST)
+    assert trials.trust == LEAST_TRUST
+    trials.regain_trust()
+    assert trials.trust == pytest.approx(0.325)
+
+
+def remedy(before: float, gain: float) -> Remedy:
+    return Remedy(1.0, before, gain, 0.04, 0.0, StageReason(RemedyKind.TABLE, "count", 1.0))
+
+
+def test_predicted_gain_counts_by_trust():
+    judged = {"count": remedy(1.0, 0.1)}
+    assert not isinstance(Scales().weigh(judged, 0.08, 1.0, 60.0, 1.0), Hold)
+    doubted = Scales().weigh(judged, 0.08, 1.0, 60.0, 0.3)
+    assert isinstance(doubted, Hold)
+    assert doubted.reason is HoldReason.NO_BETTER_PLAN
+
+
+def test_stage_longer_than_its_batches_contradicts_them():
+    judged, batches = {"count": remedy(2.0, 1.0)}, [batch(0, 1, 1.0), batch(1, 1, 1.2)]
+    hold = contradicted(judged, batches)
+    assert hold == Hold(HoldReason.CONTRADICTED, stages=("count",), stage_seconds=2.0, batch_seconds=1.1)
+    assert describe(hold) == "by the reports count took 2.0 s of batches that took 1.1 s: the clocks of executors are wrong"
+    assert contradicted({"count": remedy(1.6, 1.0)}, batches) is None
+
+
+def test_source_read_ahead_may_last_longer_than_a_batch():
+    judged = {"(source)": remedy(2.0, 1.0)}
+    assert contradicted(judged, [batch(0, 1, 1.0)]) is not None
+    assert contradicted(judged, [batch(0, 1, 1.0, read_ahead=True)]) is None
+
+
+def test_rates_that_jump_are_known_to_be_uncertain():
+    def model(*rates: float):
+        return estimate([[StageTiming("count", 0, 1000, 1000 / rate, 1000 / rate)] for rate in rates], (1.0,))
+
+    assert model(1000, 1000, 1000, 1000).error_seconds("count", 1.0) == 0
+    wild = model(100, 1000, 1000, 10000)
+    assert wild.error_seconds("count", 1.0) == pytest.approx(1.0895 * np.log(10) / 2)
+
+
+class WorseAfterwards(Stream):
+    """A stream of which every re-routing makes the batches long."""
+
+    def batch(self, epoch):
+        seconds, reports, sources = super().batch(epoch)
+        return (seconds if epoch.routes == self.first_epoch().routes and not epoch.source_shares else 4.0), reports, sources
+
+
+def test_controller_goes_back_to_the_former_routing():
+    run = Run(WorseAfterwards(3)).go(20)
+    (_, away), (taken_back_at, back) = run.reroutes[:2]
+    assert back.epoch.routes == run.stream.first_epoch().routes
+    assert back.plans["count"].moved_bytes == away.plans["count"].moved_bytes
+    assert back.plans["count"].table == run.stream.first_epoch().routes["count"].table
+    assert all(batch > taken_back_at + 4 for batch, _ in run.reroutes[2:])
