@@ -29,13 +29,14 @@ def batch(number: int, epoch: int, seconds: float, rows: int = 1000, read_ahead:
     return WindowBatch.of(ObservedBatch(number, epoch, seconds, timings, rows, read_ahead=read_ahead), float(number), 0.08)
 
 
-def tried(*after: float, predicted: float = 0.5, before: float = 1.0) -> Trials:
+def tried(*after: float, predicted: float = 0.5, before: float = 1.0, kind: RemedyKind = RemedyKind.TABLE) -> Trials:
     """A re-routing of batches of `before` seconds, followed by batches that took these."""
     window, trials = Window(), Trials()
     for number in range(4):
         window.add(batch(number, 1, before))
-    decision = Reroute(replace(FORMER, number=2), {}, predicted, 0.3)
-    trials.begin(Trial.of(decision, FORMER, 0.0, window.recent(60.0)))
+    reason = EpochReason(EpochCause.REBALANCED, (StageReason(kind, "count", 0.3),))
+    decision = Reroute(replace(FORMER, number=2, reason=reason), {}, predicted, 0.3)
+    trials.begin(decision, 0.0, Trial.of(decision, FORMER, window.recent(60.0)))
     for number, seconds in enumerate(after, 4):
         window.add(batch(number, 2, seconds))
         trials.measure(window)
@@ -59,6 +60,22 @@ def test_gain_noise_or_too_few_batches_take_nothing_back(after):
     assert tried(*after).take_back(replace(FORMER, number=2)) is None
 
 
+def test_locality_that_was_asked_for_is_not_taken_back():
+    assert tried(*(1.2,) * 4, kind=RemedyKind.LOCALITY).take_back(replace(FORMER, number=2)) is None
+
+
+def test_an_epoch_that_does_not_run_yet_is_awaited_for_a_while_whether_it_is_tried_or_not():
+    for trial in (None, Trial(Reroute(replace(FORMER, number=2), {}, 0.5, 0.3), FORMER, 1e-3, 0.0)):
+        trials = Trials()
+        trials.begin(Reroute(replace(FORMER, number=2), {}, 0.5, 0.3), 100.0, trial)
+        assert trials.awaited(1, 159.0, 60.0) == 2
+        assert trials.awaited(2, 159.5, 60.0) is None
+        assert trials.is_pending == (trial is not None)
+        trials.begin(Reroute(replace(FORMER, number=3), {}, 0.5, 0.3), 200.0, trial)
+        assert trials.awaited(2, 261.0, 60.0) is None
+        assert not trials.is_pending
+
+
 def test_plain_loss_is_seen_in_two_batches():
     assert tried(1.6, 1.6).take_back(replace(FORMER, number=2)) is not None
     assert tried(1.6, 1.4).take_back(replace(FORMER, number=2)) is None
@@ -71,7 +88,7 @@ def test_another_epoch_since_then_is_not_undone():
 def test_batches_without_rows_measure_nothing():
     window = Window()
     window.add(batch(0, 1, 1.0, rows=0))
-    assert Trial.of(Reroute(FORMER, {}, 0.5, 0.3), FORMER, 0.0, window.recent(60.0)) is None
+    assert Trial.of(Reroute(FORMER, {}, 0.5, 0.3), FORMER, window.recent(60.0)) is None
     assert not tried().outcomes
 
 

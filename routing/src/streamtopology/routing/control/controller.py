@@ -109,6 +109,7 @@ class Controller:
         taken_back = self._trials.take_back(current) if self._settings.mode == "Auto" else None
         if taken_back is not None:
             self._judged_at, self._verdict = now, taken_back.reason
+            self._trials.begin(taken_back, now, None)
             return taken_back
         waiting = self._wait(now, current)
         if waiting is not None:
@@ -208,7 +209,7 @@ class Controller:
         self._imbalance = max((remedy.imbalance for remedy in judged.values()), default=None)
         if isinstance(decision, Reroute):
             self._scales.rerouted(judged.keys())
-            self._trials.begin(Trial.of(decision, current, now, window))
+            self._trials.begin(decision, now, Trial.of(decision, current, window))
         elif isinstance(decision, Hold):
             self._trials.regain_trust()
         return decision

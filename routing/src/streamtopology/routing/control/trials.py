@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from streamtopology.contract.reasons import EpochCause, EpochReason
+from streamtopology.contract.reasons import EpochCause, EpochReason, RemedyKind
 from streamtopology.routing.control.decisions import Outcome, Reroute
 from streamtopology.routing.control.slot_model import Floats, median_error
 from streamtopology.routing.control.window import FEW_BATCHES, MIN_BATCHES, Window, WindowBatch
@@ -51,19 +51,23 @@ class Trial:
 
     decision: Reroute
     former: Epoch
-    decided_at: float
     seconds_per_row_before: float
     error_before: float
 
     @staticmethod
-    def of(decision: Reroute, former: Epoch, decided_at: float, window: Sequence[WindowBatch]) -> Trial | None:
+    def of(decision: Reroute, former: Epoch, window: Sequence[WindowBatch]) -> Trial | None:
         """The trial of `decision`; None if no rows were seen in `window` under `former`, so that nothing can be compared."""
         per_row = _per_row([batch for batch in window if batch.epoch == former.number])
-        return Trial(decision, former, decided_at, *_median_and_error(per_row)) if len(per_row) else None
+        return Trial(decision, former, *_median_and_error(per_row)) if len(per_row) else None
 
     @property
     def epoch(self) -> int:
         return self.decision.epoch.number
+
+    @property
+    def is_asked_for(self) -> bool:
+        """True if its policy brings keys near each other, whatever the controller finds that it gains (decision 49)."""
+        return any(stage.kind is RemedyKind.LOCALITY for stage in self.decision.epoch.reason.stages)
 
     def outcome(self, after: Sequence[WindowBatch]) -> Outcome | None:
         """Its gain, by the batches under it; None while these are too few to see more than a plain loss."""
@@ -113,6 +117,7 @@ class Trials:
         self.outcomes: deque[Outcome] = deque(maxlen=MOST_OUTCOMES)
         self.patience = 1
         self.trust = 1.0
+        self._awaited: tuple[int, float] | None = None
         self._pending: Trial | None = None
         self._lost: tuple[Trial, Outcome] | None = None
 
@@ -121,18 +126,20 @@ class Trials:
         """True while the gain of a re-routing is not known."""
         return self._pending is not None
 
-    def begin(self, trial: Trial | None) -> None:
-        """Wait for the outcome of `trial`, if there is one, in the place of an earlier one's."""
-        self._pending, self._lost = trial, None
+    def begin(self, decision: Reroute, now: float, trial: Trial | None) -> None:
+        """Wait until the epoch of `decision` runs, and then for the outcome of its `trial`, if it has one."""
+        self._awaited, self._pending, self._lost = (decision.epoch.number, now), trial, None
 
     def awaited(self, current_epoch: int, now: float, patience_seconds: float) -> int | None:
         """The epoch that was decided and does not run yet; given up after `patience_seconds`."""
-        trial = self._pending
-        if trial is None or current_epoch >= trial.epoch:
+        if self._awaited is None:
             return None
-        if now - trial.decided_at < patience_seconds:
-            return trial.epoch
-        self._pending = None
+        epoch, decided_at = self._awaited
+        if current_epoch < epoch and now - decided_at < patience_seconds:
+            return epoch
+        if current_epoch < epoch:
+            self._pending = None
+        self._awaited = None
         return None
 
     def measure(self, window: Window) -> None:
@@ -150,7 +157,8 @@ class Trials:
             self.trust = max(self.trust / 2, LEAST_TRUST)
         else:
             self.regain_trust()
-        if outcome.measured_gain_seconds < -max(LOSS_ERRORS * outcome.error_seconds, LEAST_LOSS * outcome.batch_seconds_before):
+        least = max(LOSS_ERRORS * outcome.error_seconds, LEAST_LOSS * outcome.batch_seconds_before)
+        if outcome.measured_gain_seconds < -least and not trial.is_asked_for:
             self._lost = trial, outcome
 
     def take_back(self, current: Epoch) -> Reroute | None:
