@@ -64,7 +64,7 @@ def test_locality_that_was_asked_for_is_not_taken_back():
     assert tried(*(1.2,) * 4, kind=RemedyKind.LOCALITY).take_back(replace(FORMER, number=2)) is None
 
 
-def test_an_epoch_that_does_not_run_yet_is_awaited_for_a_while_whether_it_is_tried_or_not():
+def test_an_epoch_that_does_not_run_yet_is_awaited_for_a_while():
     for trial in (None, Trial(Reroute(replace(FORMER, number=2), {}, 0.5, 0.3), FORMER, 1e-3, 0.0)):
         trials = Trials()
         trials.begin(Reroute(replace(FORMER, number=2), {}, 0.5, 0.3), 100.0, trial)
