@@ -141,6 +141,8 @@ def test_at_balance_nothing_is_done():
     outlook = look_ahead(topology(), Snapshot.from_stats(stats))
     assert outlook.proposal is None
     assert "nothing would be re-routed: balanced" in as_text(outlook)
+    assert "routing is not the bound: tasks take" in as_text(outlook)
+    assert as_json(outlook)["bound"] in as_text(outlook)
     assert not any(stage["rerouted"] for stage in as_json(outlook)["stages"])
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 from statistics import median
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +16,7 @@ from support.page_histories import many
 
 from streamtopology.contract.page import VerdictState
 from streamtopology.contract.phases import Phase
-from streamtopology.contract.reasons import Hold, HoldReason
+from streamtopology.contract.reasons import Binding, BindingKind, Hold, HoldReason
 from streamtopology.jobs.observe.fair_share import measure, recent_loads
 from streamtopology.jobs.observe.history import History
 from streamtopology.jobs.observe.outcome import WARMUP_BATCHES, BatchOutcome
@@ -114,6 +115,36 @@ def test_verdict_of_balanced_run_names_its_limit():
     assert sentence(small, Balance(False, 2))[1].endswith(
         "of a batch is fixed cost: larger batches would help, routing would not"
     )
+
+
+def test_verdict_says_which_key_is_the_bound():
+    history = run(6, reroute_at=0)
+    key = Binding(BindingKind.KEY, "tail", 1.27, 0.61, instance=1, key="00000000deadbeef", combinable=False)
+    history.bound_by(key)
+    sentences = "tail is bounded by one key: 00000000deadbeef alone takes 1.3 s at instance 1, all together would take 610 ms, "
+    sentences += "the state of tail cannot be combined"
+    assert sentence(history, Balance(False, 2))[1] == f"Balanced since batch 2; {sentences}"
+    assert sentence(history, Balance(True, 2))[1].endswith(f"; {sentences}")
+    history.bound_by(None)
+    assert sentence(history, Balance(False, 2))[1] == "Balanced since batch 2; limited by tail"
+
+
+@pytest.mark.parametrize("hides", [False, True])
+def test_key_of_the_bound_is_hidden_where_keys_are(hides: bool):
+    history = History("flights", SLOTS, {}, hides_keys=hides)
+    made = outcome(0, {"tail": HASHED})
+    heavy = replace(
+        made.reports[0],
+        heavy_hashes=np.array([7], np.uint64),
+        heavy_rows=np.array([1]),
+        heavy_seconds=np.zeros(1),
+        heavy_bytes=np.array([8]),
+        heavy_labels=("Berlin",),
+    )
+    history.batch_done(replace(made, reports=(heavy, *made.reports[1:])))
+    history.bound_by(Binding(BindingKind.KEY, "tail", 1.27, 0.61, instance=1, key=f"{7:016x}"))
+    assert history.binding is not None
+    assert history.binding.key == (f"{7:016x}" if hides else "Berlin")
 
 
 def test_verdict_waits_while_the_run_starts():

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from streamtopology.contract.formatting import duration
+from streamtopology.contract.formatting import duration, percent
 from streamtopology.contract.reasons import (
+    PARTIAL,
     SOURCE,
+    Binding,
+    BindingKind,
     EpochCause,
     EpochReason,
     Hold,
@@ -25,6 +28,8 @@ from streamtopology.contract.reasons import (
 def describe(reason: Reason) -> str:
     """One line with the figures, without a full stop."""
     match reason:
+        case Binding():
+            return _binding(reason)
         case Hold():
             return _hold(reason)
         case StageReason():
@@ -65,6 +70,34 @@ def _hold(hold: Hold) -> str:
                 f"not worth its cost: saves {hold.gain_seconds:.3f} s a batch over {hold.batches:.0f} batches, "
                 f"costs {hold.cost_seconds:.2f} s"
             )
+
+
+def _binding(binding: Binding) -> str:
+    name = _stages((binding.stage.removesuffix(PARTIAL),))
+    together, seconds = duration(binding.bound_seconds), duration(binding.seconds)
+    where = f"{'executor slot' if binding.stage == SOURCE else 'instance'} {binding.instance}"
+    match binding.kind:
+        case BindingKind.CAPACITY:
+            fixed = f"fixed seconds are {percent(binding.fixed_share)} of it"
+            return f"{name} is bounded by capacity: its instances finish together after {together}, {fixed}"
+        case BindingKind.INSTANCE:
+            return f"{name} is bounded by {where}: it takes {seconds}, all together would take {together}"
+        case BindingKind.KEY:
+            alone = f"{binding.key} alone takes {seconds} at {where}, all together would take {together}"
+            return f"{name} is bounded by one key: {alone}{_remedy_of_key(binding, name)}"
+        case BindingKind.FIXED:
+            share = percent(binding.fixed_share)
+            return f"{name} is bounded by fixed seconds: {share} of its {together}, larger batches would help"
+        case BindingKind.ELSEWHERE:
+            rest = duration(binding.batch_seconds - binding.seconds)
+            return f"routing is not the bound: tasks take {seconds} of a batch, the driver and waiting {rest}"
+
+
+def _remedy_of_key(binding: Binding, name: str) -> str:
+    if binding.combinable is None:
+        return ""
+    can_split = ", a policy that splits keys would divide it"
+    return can_split if binding.combinable else f", the state of {name} cannot be combined"
 
 
 def _stage(stage: StageReason) -> str:

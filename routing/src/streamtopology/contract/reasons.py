@@ -91,6 +91,16 @@ class RemedyKind(Documented):
     LOCALITY = "locality", "the tables of several operators, so that tuples stay on their server"
 
 
+class BindingKind(Documented):
+    """Kinds of constraints that bound the time of a batch."""
+
+    CAPACITY = "capacity", "all instances finish together: only more capacity would be faster"
+    INSTANCE = "instance", "one instance is done after the others"
+    KEY = "key", "one key has more work than its share, and has one home"
+    FIXED = "fixed", "starting tasks takes longer than their rows: larger batches would help"
+    ELSEWHERE = "elsewhere", "tasks take less than half of a batch: the rest is the driver's, or waiting"
+
+
 class ScalingReason(Documented):
     """Reasons of the number of executors of the scaled class."""
 
@@ -234,4 +244,24 @@ class Sizing:
     held: int | None = None
 
 
-Reason = Hold | StageReason | EpochReason | Sizing
+@dataclass(frozen=True)
+class Binding:
+    """The constraint that bounds the time of a batch, at the stage that takes longest.
+
+    `seconds`: of its last instance, of the key alone, or of all tasks, against `bound_seconds`: when all of its instances
+    finish together, `fixed_share` of it in fixed seconds. `key`: its hash in hexadecimal digits, or its label where that may
+    be shown; `combinable`: its state may be gathered in parts, None if that is not known.
+    """
+
+    kind: BindingKind
+    stage: str
+    seconds: float
+    bound_seconds: float
+    fixed_share: float = 0.0
+    instance: int | None = None
+    key: str = ""
+    combinable: bool | None = None
+    batch_seconds: float = 0.0
+
+
+Reason = Binding | Hold | StageReason | EpochReason | Sizing

@@ -28,7 +28,7 @@ from streamtopology.topology.quantities import (
     parse_quantity,
 )
 from streamtopology.topology.schema import SchemaError, columns_of
-from streamtopology.topology.traits import BUILTINS, Traits
+from streamtopology.topology.traits import BUILTINS, Traits, combinable
 from streamtopology.topology.values import (
     API_VERSION,
     DESCRIPTOR_FILE_FORMATS,
@@ -99,6 +99,7 @@ __all__ = [
     "Trigger",
     "Watermark",
     "columns_of",
+    "combinable",
     "did_you_mean",
     "difference",
     "format_cpu",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+
+from streamtopology.topology.values import OperatorSpec
 
 
 @dataclass(frozen=True)
@@ -37,3 +39,12 @@ BUILTINS: Mapping[str, Traits] = {
     ),
     "enrich": Traits(stateful=False, max_inputs=None, summary="more columns, at a cost that may depend on the tuple"),
 }
+
+
+def combinable(operators: Iterable[OperatorSpec]) -> dict[str, bool]:
+    """Return whether the state of a key may be gathered in parts, by operator, of those that are built in."""
+    return {
+        operator.name: BUILTINS[operator.run].combinable and operator.options.get("emit") != "tuples"
+        for operator in operators
+        if operator.run in BUILTINS and BUILTINS[operator.run].stateful
+    }

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from streamtopology.contract.reasons import RemedyKind, StageReason
+import numpy as np
+
+from streamtopology.contract.reasons import SOURCE, Binding, RemedyKind, StageReason
+from streamtopology.routing.control.binding import binding
 from streamtopology.routing.control.decisions import TopologyFacts
 from streamtopology.routing.control.slot_model import SlotModel, estimate
 from streamtopology.routing.control.stages import JointStage, Remedy, ShareStage, Stage
@@ -63,12 +67,33 @@ class Assessment:
         off = stage.imbalance(model)
         return Remedy(off, 0.0, 0.0, 0.0, 0.0, StageReason(RemedyKind.TABLE, stage.name, off))
 
+    def binding(self) -> Binding | None:
+        """The constraint that bounds the batches under the current epoch; None where nothing was measured of them."""
+        batches = [batch for batch in self.window if batch.epoch == self.current.number]
+        if not batches:
+            return None
+        model, usual = self._model(), float(np.median([batch.seconds for batch in batches]))
+        return binding(self._stages(model), model, _measured(batches), usual, self.tolerance, self.facts.combinable)
+
     def _model(self) -> SlotModel:
         return estimate([batch.timings for batch in self.window], self.facts.declared_cpu)
 
     def _stages(self, model: SlotModel) -> list[Stage]:
         stages = stages_in_window(self.window, self.spans, self.current, self.facts)
         return [stage for stage in stages if all(name in model.rates for name in operators_of(stage))]
+
+
+def _measured(batches: Sequence[WindowBatch]) -> dict[str, float]:
+    """Seconds of each stage by its last task, medians; without a source that was read during the batch before."""
+    by_stage: defaultdict[str, list[float]] = defaultdict(list)
+    for batch in batches:
+        last: defaultdict[str, float] = defaultdict(float)
+        for timing in batch.timings:
+            if timing.stage != SOURCE or not batch.read_ahead:
+                last[timing.stage] = max(last[timing.stage], timing.task_seconds)
+        for stage, seconds in last.items():
+            by_stage[stage].append(seconds)
+    return {stage: float(np.median(seconds)) for stage, seconds in by_stage.items()}
 
 
 def worst(judged: Mapping[str, Remedy]) -> float:

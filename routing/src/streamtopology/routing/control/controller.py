@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from streamtopology.contract.reasons import EpochReason, Hold, HoldReason
+from streamtopology.contract.reasons import Binding, EpochReason, Hold, HoldReason
 from streamtopology.routing.control.assessment import Assessment, worst
 from streamtopology.routing.control.decisions import (
     Decision,
@@ -138,6 +138,11 @@ class Controller:
             return Hold(HoldReason.NOTHING_OBSERVED), {}
         judged = self._assess(window, current, facts, 0.0).remedies()
         return self._weigh(judged, window, current), judged
+
+    def binding(self, current: Epoch, facts: TopologyFacts) -> Binding | None:
+        """Return the constraint that bounds the batches under `current`; None where none was observed."""
+        window = self._recent()
+        return self._assess(window, current, facts, 0.0).binding() if window else None
 
     def fit_epoch(self, rescaled: Epoch, facts: TopologyFacts) -> Epoch:
         """`rescaled`, an epoch over other slots or instances than those observed, with the tables and shares that fit them.

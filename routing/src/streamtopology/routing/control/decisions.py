@@ -35,13 +35,15 @@ class TopologyFacts:
     `declared_cpu`: cores > 0 per slot number, slots that are gone included. `planners`: operator -> name of the planner of
     its table policy. `choosers`: operators whose policy chooses per tuple by capacities given to it. Operators in neither
     are left alone: choosers that learn find out themselves how fast their instances are. `source_by_share`: whether source
-    rows can be placed by share per slot.
+    rows can be placed by share per slot. `combinable`: operators of which it is known whether the state of a key may be
+    gathered in parts.
     """
 
     declared_cpu: tuple[float, ...]
     planners: Mapping[str, str] = field(default_factory=dict[str, str])
     choosers: frozenset[str] = frozenset()
     source_by_share: bool = True
+    combinable: Mapping[str, bool] = field(default_factory=dict[str, bool])
 
     @staticmethod
     def of(routes: Mapping[str, Route], declared_cpu: Sequence[float], source_by_share: bool) -> TopologyFacts:

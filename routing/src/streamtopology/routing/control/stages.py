@@ -167,13 +167,13 @@ class TableStage:
 
     def imbalance(self, model: SlotModel) -> float:
         """Of what the instances did under the current epoch."""
-        return imbalance(self._present_loads(model), *self._machines(model))
+        return imbalance(self.present_loads(model), *self._machines(model))
 
     def _machines(self, model: SlotModel) -> tuple[Floats, Floats]:
         """Capacities and fixed seconds of the active instances."""
         return model.of_instances(self.name, np.array(self.slot_by_instance))
 
-    def _present_loads(self, model: SlotModel) -> Floats:
+    def present_loads(self, model: SlotModel) -> Floats:
         """Work per batch of each active instance under the current epoch."""
         work = dict.fromkeys(self.route.instances, 0.0)
         for report in self.present:

@@ -16,7 +16,7 @@ import numpy as np
 
 from streamtopology.contract import formatting
 from streamtopology.contract.reason_text import describe
-from streamtopology.contract.reasons import PARTIAL, SOURCE
+from streamtopology.contract.reasons import PARTIAL, SOURCE, Binding
 from streamtopology.contract.stats import StatsFormatError, read_stats
 from streamtopology.jobs.admin.find_run import Where, asking_url, find_run
 from streamtopology.jobs.errors import WrongUse
@@ -25,9 +25,10 @@ from streamtopology.routing.control.decisions import Decision, Proposal, Topolog
 from streamtopology.routing.control.feed import CommittedBatch
 from streamtopology.routing.control.stages import Remedy
 from streamtopology.routing.epochs.epoch import Epoch, EpochFormatError
+from streamtopology.routing.load.key_label import with_label
 from streamtopology.routing.load.load_report import ReportFormatError
 from streamtopology.routing.planners import Plan
-from streamtopology.topology import Topology, groupings, load
+from streamtopology.topology import Topology, combinable, groupings, load
 
 STDIN = "-"
 
@@ -69,6 +70,7 @@ class Outlook:
     snapshot: Snapshot
     decision: Decision
     remedies: Mapping[str, Remedy]
+    binding: Binding | None
 
     @property
     def proposal(self) -> Proposal | None:
@@ -111,8 +113,12 @@ def look_ahead(topology: Topology, snapshot: Snapshot) -> Outlook:
     routing = _under_the_manifest(topology, snapshot.routing)
     controller = Controller(topology.rebalance, lambda: 0.0)
     controller.observe(snapshot.last_batch.observed(), after_others=True)
-    decision, remedies = controller.preview(routing, TopologyFacts.of(routing.routes, snapshot.cpu, by_share))
-    return Outlook(replace(snapshot, routing=routing), decision, remedies)
+    facts = TopologyFacts.of(routing.routes, snapshot.cpu, by_share)
+    facts = replace(facts, combinable=combinable(topology.operators))
+    decision, remedies = controller.preview(routing, facts)
+    bound = controller.binding(routing, facts)
+    bound = None if bound is None else with_label(bound, snapshot.last_batch.reports)
+    return Outlook(replace(snapshot, routing=routing), decision, remedies, bound)
 
 
 def _under_the_manifest(topology: Topology, routing: Epoch) -> Epoch:
@@ -160,6 +166,8 @@ def as_text(outlook: Outlook) -> str:
             f"would be re-routed: saves {formatting.duration(proposal.predicted_gain_seconds)} of a batch "
             f"({formatting.percent(share)}), costs {formatting.duration(proposal.cost_seconds)} once"
         )
+    if outlook.binding is not None:
+        lines.append(describe(outlook.binding))
     lines += ["", f"  {'stage':20} {'policy':12} {'imbalance':>15} {'gain':>8} {'keys':>7} {'bytes':>8} {'entries':>11}"]
     lines += [_line(stage) for stage in _stages(outlook)]
     return "\n".join(lines)
@@ -188,6 +196,7 @@ def as_json(outlook: Outlook) -> dict[str, Any]:
         "batch_seconds": snapshot.last_batch.seconds,
         "reroute": proposal is not None,
         "reason": outlook.reason,
+        "bound": None if outlook.binding is None else describe(outlook.binding),
         "predicted_gain_seconds": proposal.predicted_gain_seconds if proposal else 0.0,
         "cost_seconds": proposal.cost_seconds if proposal else 0.0,
         "stages": _stages(outlook),

@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 from streamtopology.contract import stats
 from streamtopology.contract.phases import Activity, Phase
 from streamtopology.contract.reason_text import describe
-from streamtopology.contract.reasons import SOURCE, EpochReason, Hold, RemedyKind
+from streamtopology.contract.reasons import SOURCE, Binding, EpochReason, Hold, RemedyKind
 from streamtopology.jobs.observe.outcome import BatchOutcome, RunTotals
 from streamtopology.jobs.observe.recent import Recent
+from streamtopology.routing.load.key_label import with_label
 
 
 @dataclass(frozen=True)
@@ -129,6 +130,8 @@ class History:
         self._hides_keys = hides_keys
         self._idle_since = clock()
         self.hold: Hold | None = None
+        self.binding: Binding | None = None
+        """The constraint that bounds the batches, as of the last judgement."""
         self.recommended: EpochReason | None = None
         """The reason of the re-routing that mode Recommend would make."""
         self.totals = RunTotals()
@@ -262,6 +265,14 @@ class History:
             return
         self.hold = verdict if isinstance(verdict, Hold) else None
         self.recommended = verdict if isinstance(verdict, EpochReason) else None
+
+    def bound_by(self, constraint: Binding | None) -> None:
+        """Take note of the constraint that bounds the batches; None where a new routing has yet to show it.
+
+        Its key is named as the reports that are kept name it: by its hash if this run hides keys.
+        """
+        last = self._batches.last()
+        self.binding = with_label(constraint, last.reports) if constraint is not None and last is not None else constraint
 
     def gain_measured(self, epoch: int, gain: float) -> None:
         """Fill in the measured gain of the re-routing that `epoch` was, once enough batches ran under it."""

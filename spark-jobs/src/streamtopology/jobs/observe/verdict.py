@@ -13,7 +13,7 @@ from streamtopology.contract.formatting import percent
 from streamtopology.contract.page import Verdict, VerdictState
 from streamtopology.contract.phases import Phase
 from streamtopology.contract.reason_text import describe
-from streamtopology.contract.reasons import SOURCE
+from streamtopology.contract.reasons import SOURCE, Binding, BindingKind
 from streamtopology.jobs.observe.fair_share import JUDGED_ROWS, RECENT_BATCHES, Loads, MeasuredBatch, recent_loads
 from streamtopology.jobs.observe.figures import working_seconds
 from streamtopology.jobs.observe.formatting import shown_name
@@ -83,7 +83,7 @@ def verdict(history: History, balance: Balance | None, loads: Loads, tolerance: 
     if balance.held_up:
         return Verdict(VerdictState.ACT, _held_up(history, loads, tolerance), since)
     until = f"Balanced from batch {since} to the end" if over else f"Balanced since batch {since}"
-    return Verdict(VerdictState.GOOD, f"{until}{_limit(batches, loads)}", since)
+    return Verdict(VerdictState.GOOD, f"{until}{_limit(history.binding, batches, loads)}", since)
 
 
 def _not_judged(history: History, loads: Loads, over: bool) -> str:
@@ -104,14 +104,18 @@ def _held_up(history: History, loads: Loads, tolerance: float) -> str:
         text = f"{name} {holds} the others up: {share}"
     else:
         text = f"{over:,} of {len(loads.by_slot):,} executors are beyond the tolerance, {name} most: {share}"
+    if history.binding is not None and history.binding.kind is BindingKind.KEY:
+        return f"{text}; {describe(history.binding)}"
     return text if history.hold is None else f"{text}; {describe(history.hold)}"
 
 
-def _limit(batches: Sequence[BatchOutcome], loads: Loads) -> str:
+def _limit(binding: Binding | None, batches: Sequence[BatchOutcome], loads: Loads) -> str:
     """A clause on the limit of the throughput."""
     recent = [batch for batch in batches[-RECENT_BATCHES:] if batch.rows and batch.seconds > 0]
     fixed = median(1 - working_seconds(batch) / batch.seconds for batch in recent) if recent else 0.0
     if fixed >= _FIXED_COST:
         return f"; {percent(fixed)} of a batch is fixed cost: larger batches would help, routing would not"
+    if binding is not None and binding.kind is not BindingKind.INSTANCE:
+        return f"; {describe(binding)}"
     stage = limiting_stage(loads)
     return "" if stage is None else f"; limited by {'the source' if stage == SOURCE else shown_name(stage)}"

@@ -27,7 +27,7 @@ from streamtopology.routing.control.slot_model import SlotModel, bound
 from streamtopology.routing.epochs.epoch import Epoch
 from streamtopology.routing.epochs.placement import Placement
 from streamtopology.routing.epochs.rescaling import class_of, instances_of, most_instances, rescaled_shares, slot_names
-from streamtopology.topology import Topology
+from streamtopology.topology import Topology, combinable
 
 
 class InProcessRouter:
@@ -118,6 +118,8 @@ class InProcessRouter:
         started = self._clock()
         decision = self._controller.step(started, self._active.epoch, self._facts())
         self._history.judged(_verdict(decision))
+        if isinstance(decision, Recommend) or (isinstance(decision, Hold) and not decision.reason.is_waiting):
+            self._history.bound_by(self._controller.binding(self._active.epoch, self._facts()))
         if isinstance(decision, Reroute):
             usual = max(done.seconds, 1e-9)
             gains = {
@@ -215,6 +217,7 @@ class InProcessRouter:
         An epoch that moves much state is only prepared. It supersedes an earlier plan that is not ready yet.
         """
         published_at = self._clock()
+        self._history.bound_by(None)
         plan = replace(self._ready, topology=topology, epoch=epoch)
         self._checkpoint.write_epoch(epoch.number, plan.to_json())
         self._precopy.give_up()
@@ -241,7 +244,8 @@ class InProcessRouter:
     def _facts_of(self, topology: Topology, epoch: Epoch) -> TopologyFacts:
         by_share = all(source.reads_descriptors for source in topology.sources)
         slots = epoch.placement.slots if epoch.placement else ()
-        return TopologyFacts.of(epoch.routes, self._cpu_of(slots), by_share)
+        facts = TopologyFacts.of(epoch.routes, self._cpu_of(slots), by_share)
+        return replace(facts, combinable=combinable(topology.operators))
 
     def _cpu_of(self, slots: Sequence[str]) -> tuple[float, ...]:
         """Return the cores per slot number; 1 for a slot that is gone, which no plan uses."""
