@@ -217,7 +217,7 @@ async def play(seed: int) -> None:
         running.cancel()
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", [*range(30), 394647035692])  # the last one had a timer within the loop's resolution
 def test_topology_is_served_or_explained_after_any_sequence_of_actions(seed: int) -> None:
     run_virtual(play(seed))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
@@ -18,6 +19,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         super().__init__()
         self._now = 0.0
+        self._clock_resolution = 0.0  # else what is due within it runs early, and may ask for the same time again for ever
 
     def time(self) -> float:
         return self._now
@@ -25,7 +27,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def _run_once(self) -> None:
         inside: Any = self
         if not inside._ready and inside._scheduled:
-            self._now = max(self._now, inside._scheduled[0]._when)
+            self._now = max(self._now, math.nextafter(inside._scheduled[0]._when, math.inf))
         super()._run_once()  # type: ignore[misc]
 
 
