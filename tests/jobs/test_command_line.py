@@ -65,7 +65,7 @@ def test_unknown_command_and_option_are_usage_errors_that_name_the_known(capsys:
             ["state", "got"],
             "No such command 'got'; there are: check, clone, delete, export-batch, get, list, rollback, skip-file, watermark",
         ),
-        (["bench", "kernel"], "No such command 'kernel'; there are: chaos, dataplane"),
+        (["bench", "kernel"], "No such command 'kernel'; there are: auto, chaos, dataplane"),
         (["bench", "kernels", "--seed", "3"], "No such option '--seed'; kernels has: --runs, --json"),
         (["bench", "--json", "x.json", "kernels"], "write --json after the benchmark's name: bench NAME --json VALUE"),
         (["bench", "--runs=3", "kernels"], "write --runs after the benchmark's name"),

@@ -27,11 +27,15 @@ OPTIONS: Mapping[str, str] = {
     "topologies": "Number of topologies.",
     "shards": "Operators that share the topologies; one of them is measured, among the topologies of all.",
     "changes": "Number of changed policies.",
+    "quick": "Small streams: a test of seconds whose figures say nothing.",
 }
 
 BENCHMARKS: Mapping[str, Benchmark] = {
     "kernels": Benchmark("Hashing, table lookup and choosers against numpy take.", {"runs": 5}),
     "planners": Benchmark("Time of a plan, from 10 thousand to 1 million keys.", {"runs": 5}),
+    "auto": Benchmark(
+        "Share of the bound by policy on the streams of `auto`, simulated.", {"runs": 5, "seed": 1, "quick": False}
+    ),
     "locality": Benchmark("A locality plan of 150,000 key pairs against METIS alone.", {"runs": 5}),
     "dataplane": Benchmark("Two chained stateful operators against Spark's own row exchange.", {"runs": 5}),
     "page": Benchmark("Ten open pages of a running topology against none.", {"runs": 5}),

@@ -1,0 +1,167 @@
+"""The share of the capacity bound that each of today's policies reaches on the streams by which `policy: auto` is judged.
+
+Simulated, with the groupings, planners and the controller that run on Spark. Capacities are 1, 1, 1, 0.3, again and again,
+unless a stream says equal. A stage's fixed seconds and the source are left out, so all shares are a little higher than
+on Spark.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamtopology.lab.bench.figures import machine, row
+from streamtopology.lab.simulate.comparison import Comparison
+from streamtopology.lab.simulate.site import Batch, Site
+from streamtopology.lab.simulate.streams import draw, zipf_probabilities
+from streamtopology.routing.table.hashing import hash_int64
+from streamtopology.topology.groupings import GROUPINGS
+
+Shares = npt.NDArray[np.float64]
+
+UNEQUAL = (1.0, 1.0, 1.0, 0.3)
+EQUAL = (1.0, 1.0, 1.0, 1.0)
+
+SECONDS_PER_ROW = 10e-6
+HOT = 0.6
+"""The share of the one key that has most rows."""
+
+MOVES_EVERY = 6
+"""Batches until another key is the hot one."""
+
+BEST = "the best"
+"""The policy that reaches most."""
+
+COSTS = (1.0, 10.0)
+"""Least and most cost of a row, in `SECONDS_PER_ROW`, where it depends on the content."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """Distinct keys, rows of a batch, and batches."""
+
+    keys: int
+    rows: int
+    batches: int
+
+
+FULL, QUICK = Size(20_000, 100_000, 30), Size(1_000, 5_000, 15)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A stream. `shares`: of each key in a batch, by its number.
+
+    `bar`: the share of the bound that `auto` should reach, or the multiple of what the policy `of` or the `BEST` one does.
+    """
+
+    name: str
+    shares: Callable[[Size, int], Shares]
+    policies: tuple[str, ...]
+    bar: float
+    of: str = ""
+    cpu: tuple[float, ...] = UNEQUAL
+    stateful: bool = True
+    combinable: bool = True
+    by_content: bool = False
+
+    def site(self) -> Site:
+        return Site("count", len(self.cpu), self.cpu, "mixed", stateful=self.stateful, combinable=self.combinable)
+
+    def batches(self, size: Size, seed: int) -> Iterator[Batch]:
+        rng = np.random.default_rng(seed)
+        order = rng.permutation(size.keys)
+        least, most = COSTS if self.by_content else (1.0, 1.0)
+        costs = np.exp(rng.uniform(np.log(least), np.log(most), size.keys)) * SECONDS_PER_ROW
+        for number in range(size.batches):
+            keys = order[draw(self.shares(size, number), size.rows, rng)]
+            yield Batch.of(hash_int64(keys), costs[keys] if self.by_content else SECONDS_PER_ROW)
+
+
+def zipf(exponent: float) -> Callable[[Size, int], Shares]:
+    return lambda size, number: zipf_probabilities(size.keys, exponent)
+
+
+def hot(size: Size, number: int) -> Shares:
+    return _with_hot_key(size, 0, HOT)
+
+
+def hot_moves(size: Size, number: int) -> Shares:
+    return _with_hot_key(size, number // MOVES_EVERY, HOT)
+
+
+def drifting(size: Size, number: int) -> Shares:
+    """A hot key that moves, of a share that grows from 0.2 to 0.6 and falls again, over a Zipf stream whose ranks turn."""
+    share = 0.2 + 0.4 * (1 - abs(2 * number / size.batches - 1))
+    return _with_hot_key(size, number // MOVES_EVERY, share, np.roll(zipf_probabilities(size.keys, 1.0), number))
+
+
+def _with_hot_key(size: Size, key: int, share: float, others: Shares | None = None) -> Shares:
+    shares = (np.full(size.keys, 1 / size.keys) if others is None else others) * (1 - share)
+    shares[key] += share
+    return shares
+
+
+KEYED = ("fields", "mixed", "partial-key", "w-choices")
+CASES = (
+    Case("Zipf 1.0", zipf(1.0), KEYED, 0.93),
+    Case("Zipf 1.2", zipf(1.2), KEYED, 0.93),
+    Case("one key 60 %, 4 instances", hot, KEYED, 0.90),
+    Case("one key 60 %, 8 instances", hot, KEYED, 0.86, cpu=UNEQUAL * 2),
+    Case("60 % key moves every 6 batches", hot_moves, KEYED, 0.88),
+    Case("one key 60 %, not combinable", hot, ("fields", "mixed"), 0.98, of="mixed", combinable=False),
+    Case(
+        "stateless, cost by content",
+        zipf(1.0),
+        ("shuffle", "earliest-finish", "mixed"),
+        0.98,
+        of="earliest-finish",
+        stateful=False,
+        by_content=True,
+    ),
+    Case(
+        "stateless, cost by content, equal",
+        zipf(1.0),
+        ("shuffle", "earliest-finish", "mixed"),
+        0.98,
+        of="earliest-finish",
+        cpu=EQUAL,
+        stateful=False,
+        by_content=True,
+    ),
+    Case("uniform, equal", zipf(0.0), KEYED, 0.98, of="fields", cpu=EQUAL),
+    Case("hot key and shares drift", drifting, KEYED, 1.15, of=BEST),
+)
+
+
+def run(runs: int = 5, seed: int = 1, quick: bool = False) -> dict[str, Any]:
+    """The share of the bound by stream and policy, one run a seed, and the bar of `auto` with the policy nearest to it."""
+    size = QUICK if quick else FULL
+    results = [line for case in CASES for line in _lines(case, size, range(seed, seed + runs))]
+    sizes = {"keys": size.keys, "rows": size.rows, "batches": size.batches}
+    return {"name": "auto", "machine": machine(numpy=np.__version__, **sizes), "results": results}
+
+
+def _lines(case: Case, size: Size, seeds: range) -> list[dict[str, Any]]:
+    shares: dict[str, list[float]] = {policy: [] for policy in case.policies}
+    for seed in seeds:
+        for policy, share in _shares_of_bound(case, size, seed).items():
+            shares[policy].append(share)
+    lines = [row(f"{case.name}, {policy}", "share of bound", "", values, {}) for policy, values in shares.items()]
+    medians = {policy: statistics.median(values) for policy, values in shares.items()}
+    best = max(medians, key=medians.__getitem__)
+    bar = case.bar * (medians[best if case.of == BEST else case.of] if case.of else 1.0)
+    met = "met by" if medians[best] >= bar else "missed by"
+    return [*lines, row(case.name, "bar of auto", f"{met} {best}", [bar], {f"{case.name}, {best}": bar / medians[best]})]
+
+
+def _shares_of_bound(case: Case, size: Size, seed: int) -> dict[str, float]:
+    comparison = Comparison(case.site(), {policy: GROUPINGS[policy] for policy in case.policies}, seed)
+    for batch in case.batches(size, seed):
+        comparison.take(batch)
+    return {result.policy: result.share_of_bound for result in comparison.results()}

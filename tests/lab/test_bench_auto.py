@@ -1,0 +1,39 @@
+"""The simulated streams of `bench auto`: their shares of keys, and the bars against what today's policies reach."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from streamtopology.lab.bench import auto
+from streamtopology.lab.bench.auto import CASES, QUICK, Case
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_shares_of_keys_sum_to_one_in_every_batch(case: Case):
+    for number in range(QUICK.batches):
+        assert case.shares(QUICK, number).sum() == pytest.approx(1)
+
+
+def test_hot_key_has_its_share_and_moves():
+    heaviest = [int(np.argmax(auto.hot_moves(QUICK, number))) for number in range(13)]
+    assert heaviest == [0] * 6 + [1] * 6 + [2]
+    assert auto.hot_moves(QUICK, 6)[1] == pytest.approx(0.6 + 0.4 / QUICK.keys)
+
+
+def test_quick_run_has_every_stream_policy_and_bar():
+    lines = auto.run(runs=1, quick=True)["results"]
+    shares = {line["case"]: line["median"] for line in lines if line["metric"] == "share of bound"}
+    bars = {line["case"]: line for line in lines if line["metric"] == "bar of auto"}
+    assert shares.keys() == {f"{case.name}, {policy}" for case in CASES for policy in case.policies}
+    assert bars.keys() == {case.name for case in CASES}
+    assert all(0 < share <= 1.0001 for share in shares.values())
+    for case in CASES:
+        best = max(shares[f"{case.name}, {policy}"] for policy in case.policies)
+        assert bars[case.name]["unit"].startswith("met by" if best >= bars[case.name]["median"] else "missed by")
+    not_combinable = bars["one key 60 %, not combinable"]["median"]
+    assert not_combinable == pytest.approx(0.98 * shares["one key 60 %, not combinable, mixed"])
+
+
+def test_same_seed_gives_the_same_shares():
+    assert auto.run(runs=1, quick=True)["results"] == auto.run(runs=1, quick=True)["results"]
