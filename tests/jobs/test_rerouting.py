@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from support.stages import SLOTS, Flow, manifest
 
-from streamtopology.contract.reasons import HoldReason
+from streamtopology.contract.reasons import SOURCE, EpochCause, EpochReason, HoldReason, RemedyKind, StageReason
 from streamtopology.jobs.checkpoint import Checkpoint
 from streamtopology.jobs.errors import TopologyFailed
 from streamtopology.jobs.observe.history import History
@@ -23,10 +23,11 @@ from streamtopology.jobs.plan.initial_routes import first_routes
 from streamtopology.jobs.plan.results import Results, SourceResult
 from streamtopology.jobs.plan.span import Span
 from streamtopology.jobs.rerouting.port import CommittedAttempt
-from streamtopology.jobs.rerouting.router import InProcessRouter
+from streamtopology.jobs.rerouting.router import InProcessRouter, predicted_gains
 from streamtopology.jobs.runtime.topology_run import new_history
 from streamtopology.routing.control.controller import Controller
-from streamtopology.routing.epochs.epoch import Route
+from streamtopology.routing.control.decisions import Reroute
+from streamtopology.routing.epochs.epoch import Epoch, Route
 from streamtopology.routing.epochs.placement import Placement
 from streamtopology.routing.epochs.rescaling import slot_names
 from streamtopology.routing.load.load_report import SourceReport
@@ -216,6 +217,14 @@ def test_imbalance_becomes_an_epoch_and_what_it_did_is_reported(tmp_path: Path) 
     assert (reported.epoch, reported.batch, reported.keys_moved, reported.bytes_moved) == (2, 12, 12, 600)
     assert 0 < reported.published_to_active_seconds < 22
     assert reported.predicted_gain > 0
+
+
+def test_what_no_plan_saves_is_the_gain_of_stages_with_rows_in_other_shares() -> None:
+    shares = tuple(StageReason(RemedyKind.SHARES, name, 0.3) for name in (SOURCE, "counts.partial"))
+    epoch = Epoch(2, {}, (), EpochReason(EpochCause.REBALANCED, shares))
+    gains = predicted_gains(Reroute(epoch, {}, predicted_gain_seconds=0.4, cost_seconds=0.3), usual_seconds=2.0)
+    assert gains == pytest.approx({SOURCE: 0.1, "counts.partial": 0.1})
+    assert predicted_gains(Reroute(replace(epoch, reason=EpochReason(EpochCause.TAKEN_BACK)), {}, 0.4, 0.3), 2.0) == {}
 
 
 def test_a_judgement_never_takes_the_number_of_a_plan_that_was_applied_meanwhile(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from streamtopology.contract.reason_text import describe
-from streamtopology.contract.reasons import PARTIAL, SOURCE, EpochCause, EpochReason, Hold, HoldReason
+from streamtopology.contract.reasons import PARTIAL, SOURCE, EpochCause, EpochReason, Hold, HoldReason, RemedyKind
 from streamtopology.jobs.checkpoint import Checkpoint
 from streamtopology.jobs.observe.history import History, SlotInfo
 from streamtopology.jobs.plan.execution_plan import ExecutionPlan
@@ -121,11 +121,7 @@ class InProcessRouter:
         if isinstance(decision, Recommend) or (isinstance(decision, Hold) and not decision.reason.is_waiting):
             self._history.bound_by(self._controller.binding(self._active.epoch, self._facts()))
         if isinstance(decision, Reroute):
-            usual = max(done.seconds, 1e-9)
-            gains = {
-                name: (plan.predicted_seconds_before - plan.predicted_seconds_after) / usual
-                for name, plan in decision.plans.items()
-            }
+            gains = predicted_gains(decision, usual_seconds=max(done.seconds, 1e-9))
             self._publish(self._ready.topology, decision.epoch, self._clock() - started, gains)
         elif isinstance(decision, Recommend):
             self._notify(done, f"recommended: {describe(decision.reason)}")
@@ -272,6 +268,15 @@ class InProcessRouter:
         if text != self._last_notice:
             self._last_notice = text
             self._history.event(done.started_at, done.attempt.number, text)
+
+
+def predicted_gains(decision: Reroute, usual_seconds: float) -> dict[str, float]:
+    """Predicted gains by stage, as shares of a usual batch; what no plan saves is by stages that get rows in other shares."""
+    saved = {name: plan.predicted_seconds_before - plan.predicted_seconds_after for name, plan in decision.plans.items()}
+    shared = [stage.stage for stage in decision.reason.stages if stage.kind is RemedyKind.SHARES]
+    rest = decision.predicted_gain_seconds - sum(saved.values())
+    saved |= {name: rest / len(shared) for name in shared}
+    return {name: seconds / usual_seconds for name, seconds in saved.items()}
 
 
 def _verdict(decision: Decision) -> Hold | EpochReason | None:
