@@ -219,7 +219,7 @@ def test_imbalance_becomes_an_epoch_and_what_it_did_is_reported(tmp_path: Path) 
     assert reported.predicted_gain > 0
 
 
-def test_what_no_plan_saves_is_the_gain_of_stages_with_rows_in_other_shares() -> None:
+def test_gain_that_no_plan_has_is_of_stages_with_rows_in_other_shares() -> None:
     shares = tuple(StageReason(RemedyKind.SHARES, name, 0.3) for name in (SOURCE, "counts.partial"))
     epoch = Epoch(2, {}, (), EpochReason(EpochCause.REBALANCED, shares))
     gains = predicted_gains(Reroute(epoch, {}, predicted_gain_seconds=0.4, cost_seconds=0.3), usual_seconds=2.0)
