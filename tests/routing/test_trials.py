@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -24,12 +25,22 @@ from streamtopology.routing.epochs.epoch import Epoch
 FORMER = Epoch(1, {}, (), EpochReason(EpochCause.FIRST))
 
 
-def batch(number: int, epoch: int, seconds: float, rows: int = 1000, read_ahead: bool = False) -> WindowBatch:
-    timings = Timings.of([StageTiming("count", 0, rows, seconds, seconds)])
+def batch(
+    number: int, epoch: int, seconds: float, rows: int = 1000, read_ahead: bool = False, dearer: Sequence[float] = (1.0, 1.0)
+) -> WindowBatch:
+    """`dearer`: by how much on each slot a row takes longer than usual."""
+    busy = [0.2 * each * rows / 1000 for each in dearer]
+    timings = Timings.of([StageTiming("count", slot, rows // 2, each, each) for slot, each in enumerate(busy)])
     return WindowBatch.of(ObservedBatch(number, epoch, seconds, timings, rows, read_ahead=read_ahead), float(number), 0.08)
 
 
-def tried(*after: float, predicted: float = 0.5, before: float = 1.0, kind: RemedyKind = RemedyKind.TABLE) -> Trials:
+def tried(
+    *after: float,
+    predicted: float = 0.5,
+    before: float = 1.0,
+    kind: RemedyKind = RemedyKind.TABLE,
+    dearer: Sequence[float] = (1.0, 1.0),
+) -> Trials:
     """A re-routing of batches of `before` seconds, followed by batches that took these."""
     window, trials = Window(), Trials()
     for number in range(4):
@@ -38,7 +49,7 @@ def tried(*after: float, predicted: float = 0.5, before: float = 1.0, kind: Reme
     decision = Reroute(replace(FORMER, number=2, reason=reason), {}, predicted, 0.3)
     trials.begin(decision, 0.0, Trial.of(decision, FORMER, window.recent(60.0)))
     for number, seconds in enumerate(after, 4):
-        window.add(batch(number, 2, seconds))
+        window.add(batch(number, 2, seconds, dearer=dearer))
         trials.measure(window)
     return trials
 
@@ -65,7 +76,7 @@ def test_locality_that_was_asked_for_is_not_taken_back():
 
 
 def test_an_epoch_that_does_not_run_yet_is_awaited_for_a_while():
-    for trial in (None, Trial(Reroute(replace(FORMER, number=2), {}, 0.5, 0.3), FORMER, 1e-3, 0.0)):
+    for trial in (None, Trial(Reroute(replace(FORMER, number=2), {}, 0.5, 0.3), FORMER, (batch(0, 1, 1.0),))):
         trials = Trials()
         trials.begin(Reroute(replace(FORMER, number=2), {}, 0.5, 0.3), 100.0, trial)
         assert trials.awaited(1, 159.0, 60.0) == 2
@@ -74,6 +85,22 @@ def test_an_epoch_that_does_not_run_yet_is_awaited_for_a_while():
         trials.begin(Reroute(replace(FORMER, number=3), {}, 0.5, 0.3), 200.0, trial)
         assert trials.awaited(2, 261.0, 60.0) is None
         assert not trials.is_pending
+
+
+@pytest.mark.parametrize(
+    ("dearer", "lost"), [((10.0, 10.0), False), ((1.1, 1.1), True), ((10.0, 1.0), True), ((10.0, 0.1), True)]
+)
+def test_rows_that_became_dearer_everywhere_are_no_loss_of_the_rerouting(dearer, lost):
+    trials = tried(*(8.0,) * 4, dearer=dearer)
+    assert (trials.take_back(replace(FORMER, number=2)) is not None) == lost
+    assert (trials.outcomes[-1].measured_gain_seconds > 0) == (not lost)
+
+
+def test_a_loss_under_dearer_rows_is_one_beyond_them():
+    trials = tried(*(11.0,) * 4, dearer=(10.0, 10.0))
+    (outcome,) = trials.outcomes
+    assert outcome.measured_gain_seconds == pytest.approx(-1.0)
+    assert outcome.batch_seconds_before == pytest.approx(10.0)
 
 
 def test_plain_loss_is_seen_in_two_batches():

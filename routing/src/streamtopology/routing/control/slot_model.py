@@ -169,6 +169,24 @@ def settled_from(batches: Sequence[Sequence[StageTiming]], newest: int = 2) -> i
     return 0
 
 
+def common_shift(before: Sequence[Sequence[StageTiming]], after: Sequence[Sequence[StageTiming]]) -> float:
+    """How many times as long a row takes `after` as `before`, at nearly all slots alike: rows became dearer, or all CPUs slower.
+
+    1 where less than three quarters of the stages' parts on slots have changed by more than `SHIFT` in the same direction.
+    """
+    earlier, later = _by_cell(before), _by_cell(after)
+    rates = [
+        [float(np.median([timing.rate for timing in of_cell])) for of_cell in (earlier[cell], later[cell])]
+        for cell in earlier.keys() & later.keys()
+        if min(sum(timing.rows for timing in of_cell) for of_cell in (earlier[cell], later[cell])) >= ENOUGH_ROWS
+    ]
+    ratios = [was / now for was, now in rates if was > 0 and now > 0]
+    if not ratios:
+        return 1.0
+    low, middle, high = np.quantile(ratios, (0.25, 0.5, 0.75))
+    return float(middle) if low > 1 + SHIFT or high < 1 / (1 + SHIFT) else 1.0
+
+
 @dataclass(frozen=True)
 class Bound:
     """The bound by measured capacities: `rows_per_second` of source rows when every stage uses all slots to the full.

@@ -10,7 +10,7 @@ import numpy as np
 
 from streamtopology.contract.reasons import EpochCause, EpochReason, RemedyKind
 from streamtopology.routing.control.decisions import Outcome, Reroute
-from streamtopology.routing.control.slot_model import Floats, median_error
+from streamtopology.routing.control.slot_model import Floats, common_shift, median_error
 from streamtopology.routing.control.window import FEW_BATCHES, MIN_BATCHES, Window, WindowBatch
 from streamtopology.routing.epochs.epoch import Epoch
 
@@ -46,19 +46,18 @@ REGAINED = 0.25
 class Trial:
     """A re-routing that has been decided and not been measured yet.
 
-    `former`: the epoch that it is to be compared with. `error_before`: the standard error of `seconds_per_row_before`.
+    `former`: the epoch that it is to be compared with, and `before`: the batches under it that had rows, at least one.
     """
 
     decision: Reroute
     former: Epoch
-    seconds_per_row_before: float
-    error_before: float
+    before: tuple[WindowBatch, ...]
 
     @staticmethod
     def of(decision: Reroute, former: Epoch, window: Sequence[WindowBatch]) -> Trial | None:
         """The trial of `decision`; None if no rows were seen in `window` under `former`, so that nothing can be compared."""
-        per_row = _per_row([batch for batch in window if batch.epoch == former.number])
-        return Trial(decision, former, *_median_and_error(per_row)) if len(per_row) else None
+        before = tuple(batch for batch in window if batch.epoch == former.number and batch.source_rows)
+        return Trial(decision, former, before) if before else None
 
     @property
     def epoch(self) -> int:
@@ -70,20 +69,25 @@ class Trial:
         return any(stage.kind is RemedyKind.LOCALITY for stage in self.decision.epoch.reason.stages)
 
     def outcome(self, after: Sequence[WindowBatch]) -> Outcome | None:
-        """Its gain, by the batches under it; None while these are too few to see more than a plain loss."""
+        """Its gain, by the batches under it; None while these are too few to see more than a plain loss.
+
+        Rows that became dearer at all slots meanwhile would have been so without it.
+        """
         per_row = _per_row(after)
         if len(per_row) < FEW_BATCHES:
             return None
-        if len(per_row) < MIN_BATCHES and per_row.min() <= (1 + PLAIN_LOSS) * self.seconds_per_row_before:
+        dearer = common_shift([batch.timings for batch in self.before], [batch.timings for batch in after])
+        before, error_before = _median_and_error(dearer * _per_row(self.before))
+        if len(per_row) < MIN_BATCHES and per_row.min() <= (1 + PLAIN_LOSS) * before:
             return None
         rows = float(np.median([batch.source_rows for batch in after if batch.source_rows]))
         now, error = _median_and_error(per_row)
         return Outcome(
             epoch=self.epoch,
             predicted_gain_seconds=self.decision.predicted_gain_seconds,
-            measured_gain_seconds=(self.seconds_per_row_before - now) * rows,
-            batch_seconds_before=self.seconds_per_row_before * rows,
-            error_seconds=float(np.hypot(error, self.error_before)) * rows,
+            measured_gain_seconds=(before - now) * rows,
+            batch_seconds_before=before * rows,
+            error_seconds=float(np.hypot(error, error_before)) * rows,
         )
 
     def taken_back(self, current: Epoch, outcome: Outcome) -> Reroute:
