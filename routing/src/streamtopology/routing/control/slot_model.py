@@ -170,7 +170,7 @@ def settled_from(batches: Sequence[Sequence[StageTiming]], newest: int = 2) -> i
 
 
 def common_shift(before: Sequence[Sequence[StageTiming]], after: Sequence[Sequence[StageTiming]]) -> float:
-    """How many times as long a row takes `after` as `before`, at nearly all slots alike: rows became dearer, or all CPUs slower.
+    """The factor by which a row takes longer `after` than `before` at nearly all slots: rows are dearer, or all CPUs slower.
 
     1 where less than three quarters of the stages' parts on slots have changed by more than `SHIFT` in the same direction.
     """
