@@ -58,8 +58,8 @@ class Listening(InProcessRouter):
 class Routed:
     """A flow under the real router; `now` is its clock."""
 
-    def __init__(self, folder: Path, spec: dict[str, Any]) -> None:
-        self.now = 0.0
+    def __init__(self, folder: Path, spec: dict[str, Any], decides: bool = True) -> None:
+        self.now, self.decides = 0.0, decides
         self.flow = Flow(folder, spec, router=self._router)
 
     @property
@@ -70,7 +70,7 @@ class Routed:
     def _router(self, plan: ExecutionPlan, checkpoint: Checkpoint) -> Listening:
         self.history: History = new_history(plan.topology)
         controller = Controller(plan.topology.rebalance, self._clock)
-        return Listening(plan, checkpoint, controller, self.history, dict, self._clock)
+        return Listening(plan, checkpoint, controller, self.history, dict, self._clock, self.decides)
 
     def _clock(self) -> float:
         return self.now
@@ -217,6 +217,20 @@ def test_imbalance_becomes_an_epoch_and_what_it_did_is_reported(tmp_path: Path) 
     assert (reported.epoch, reported.batch, reported.keys_moved, reported.bytes_moved) == (2, 12, 12, 600)
     assert 0 < reported.published_to_active_seconds < 22
     assert reported.predicted_gain > 0
+
+
+@pytest.mark.parametrize("decides", [True, False])
+def test_bound_of_the_batches_is_known_wherever_they_are_judged(tmp_path: Path, decides: bool) -> None:
+    routed = Routed(tmp_path, given("mixed", mode="Recommend"), decides)
+    routed.batch()
+    for number in range(1, 12):
+        routed.now += 2.0
+        routed.router.committed(skewed(routed, number, SKEWED))
+    bound = routed.history.binding
+    assert bound is not None
+    assert bound.stage == "counts"
+    routed.apply(given("mixed", mode="Off"))
+    assert routed.history.binding is None
 
 
 def test_gain_that_no_plan_has_is_of_stages_with_rows_in_other_shares() -> None:

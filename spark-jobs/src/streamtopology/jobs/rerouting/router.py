@@ -6,6 +6,7 @@ driver takes the newest ready one at each batch boundary; nothing waits for it.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -64,6 +65,7 @@ class InProcessRouter:
         self._last_notice = ""
         self._rows_per_source_row: dict[str, float] = {}
         self._bound = 0.0
+        self._bound_looked_for_at = -math.inf
         self._lock = threading.Lock()
         self._deciding = threading.Lock()  # one new epoch at a time: `apply` comes from another thread
         checkpoint.write_epoch(plan.epoch.number, plan.to_json())
@@ -113,6 +115,15 @@ class InProcessRouter:
             changing = self._is_changing(flushed=done.attempt.flush) or batch.moving
             if not changing and self._decides:
                 self._judge(done)
+            elif not changing:
+                self._look_for_the_bound()
+
+    def _look_for_the_bound(self) -> None:
+        """Where an operator judges, this driver finds what bounds its batches as often as that one does."""
+        now = self._clock()
+        if now - self._bound_looked_for_at >= self._active.topology.rebalance.interval_seconds:
+            self._bound_looked_for_at = now
+            self._history.bound_by(self._controller.binding(self._active.epoch, self._facts()))
 
     def _judge(self, done: CommittedAttempt) -> None:
         started = self._clock()
