@@ -119,7 +119,7 @@ class InProcessRouter:
                 self._look_for_the_bound()
 
     def _look_for_the_bound(self) -> None:
-        """Where an operator judges, this driver finds what bounds its batches as often as that one does."""
+        """Find what bounds the batches where an operator judges, as often as that one does."""
         now = self._clock()
         if now - self._bound_looked_for_at >= self._active.topology.rebalance.interval_seconds:
             self._bound_looked_for_at = now
