@@ -149,6 +149,30 @@ def test_file_that_is_gone_before_it_is_handed_out_is_left_out() -> None:
     assert ends == [1, 1, 1]
 
 
+def names(stream: FileStream, end: int) -> list[str]:
+    return [Path(piece.path).name for piece in stream.between(0, end) if piece.part == 0]
+
+
+@pytest.mark.parametrize("limit", ["1", "2"])
+def test_file_that_another_driver_has_handed_out_is_not_handed_out_again(limit: str) -> None:
+    """Found by the simulator (seed 8000428): the former driver woke up after the files had been listed."""
+    put("in/c.parquet", [7], 3)
+    former, newer = (FileStream(spec(Path("in"), maxFilesPerTrigger=limit), FileLog(Path("log"))) for _ in range(2))
+    newer.close_listing()
+    first = former.advance(0)
+    ends = [newer.advance(first), newer.advance(newer.advance(first))]
+    assert names(newer, ends[-1]) == ["a.parquet", "b.parquet", "c.parquet"]
+
+
+def test_files_that_another_driver_was_first_to_hand_out_leave_the_others_to_be_read() -> None:
+    put("in/c.parquet", [7], 3)
+    former = FileStream(spec(Path("in"), maxFilesPerTrigger="1"), FileLog(Path("log")))
+    newer = FileStream(spec(Path("in"), maxFilesPerTrigger="3"), FileLog(Path("log")))
+    newer.close_listing()
+    former.advance(0)
+    assert names(newer, newer.advance(newer.advance(0))) == ["a.parquet", "b.parquet", "c.parquet"]
+
+
 def test_damaged_footer_is_named_when_the_file_is_handed_out() -> None:
     data = Path("in/a.parquet").read_bytes()
     Path("in/a.parquet").write_bytes(data[:-60] + bytes(255 - byte for byte in data[-60:-8]) + data[-8:])

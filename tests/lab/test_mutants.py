@@ -25,10 +25,11 @@ from pathlib import Path
 from streamtopology.lab.faults.mutants import Mutant
 mutant = Mutant.read(Path(sys.argv[1]))
 mutant.install()
-from streamtopology.lab.faults.runner import Amount, first_wrong
+from streamtopology.lab.faults.runner import Amount, first_wrong, stories
 from streamtopology.lab.faults.tally import Tally
 tally = Tally()
-found = first_wrong(int(sys.argv[2]), Amount(mutant.histories, None), tally, lambda: print(tally.line()))
+played = filter(mutant.concerns, stories(int(sys.argv[2])))
+found = first_wrong(played, Amount(mutant.histories, None), tally, lambda: print(tally.line()))
 print(tally.line(), found and found[1])
 sys.exit(found is not None)
 """

@@ -15,6 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from streamtopology.lab.faults.story import Story
 
 
 class MutantError(Exception):
@@ -25,7 +29,8 @@ class MutantError(Exception):
 class Mutant:
     """In `module`, `after` in place of `before`.
 
-    `breaks`: the promise that no longer holds. `histories`: the number within which it is found.
+    `breaks`: the promise that no longer holds. `histories`: the number within which it is found, of those that `concerns`
+    lets through: `operators`, `faults` and `events` that its story needs, all of them; empty: any story.
     """
 
     name: str
@@ -34,12 +39,24 @@ class Mutant:
     after: str
     breaks: str
     histories: int
+    operators: frozenset[str] = frozenset()
+    faults: frozenset[str] = frozenset()
+    events: frozenset[str] = frozenset()
 
     @staticmethod
     def read(path: Path) -> Mutant:
         given = tomllib.loads(path.read_text(encoding="utf-8"))
         before, after = given["before"].strip("\n"), given["after"].strip("\n")
-        return Mutant(path.stem, given["module"], before, after, given["breaks"], given["histories"])
+        needs = [frozenset(given.get(name, ())) for name in ("operators", "faults", "events")]
+        return Mutant(path.stem, given["module"], before, after, given["breaks"], given["histories"], *needs)
+
+    def concerns(self, story: Story) -> bool:
+        """True if the story has what this mutant needs to be seen: most promises are about something that may happen."""
+        return (
+            self.operators <= set(story.shape.operators)
+            and self.faults <= {f"{fault.role} {fault.kind}" for fault in story.faults}
+            and self.events <= {event.kind for event in story.events}
+        )
 
     def applied(self, source: str) -> str:
         """The module's text with the fault in it. Raises MutantError unless `before` stands there once."""

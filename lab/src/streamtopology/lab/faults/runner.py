@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 import pyarrow as pa
@@ -46,7 +47,7 @@ def simulate_faults(seed: int, amount: Amount, show: Callable[[str], None], file
         if file is not None and record is not None:
             record.plus(tally).write(file)
 
-    failed = first_wrong(first, amount, tally, report)
+    failed = first_wrong(stories(first), amount, tally, report)
     if failed is not None:
         story, wrong = failed
         show(f"seed {story.seed}: {wrong}")
@@ -63,16 +64,22 @@ def simulate_faults(seed: int, amount: Amount, show: Callable[[str], None], file
     return 0
 
 
-def first_wrong(seed: int, amount: Amount, tally: Tally, report: Callable[[], None]) -> tuple[Story, str] | None:
-    """Play histories from `seed` on; return the first story that fails and what is wrong with it, None if all hold.
+def stories(seed: int) -> Iterable[Story]:
+    """The stories from `seed` on, without end."""
+    return map(Story.draw, count(seed))
+
+
+def first_wrong(stories: Iterable[Story], amount: Amount, tally: Tally, report: Callable[[], None]) -> tuple[Story, str] | None:
+    """Play `stories`; return the first that fails and what is wrong with it, None if all of that amount hold.
 
     `report` is called every half a minute of CPU, when all histories in `tally` held.
     """
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
     shown_at = 0.0
-    while not amount.is_reached(tally):
-        story = Story.draw(seed + tally.histories)
+    for story in stories:
+        if amount.is_reached(tally):
+            break
         outcome = played(story, tally)
         if outcome.wrong is not None:
             return story, outcome.wrong

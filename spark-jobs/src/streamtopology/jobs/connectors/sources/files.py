@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 
 import pyarrow as pa
@@ -178,16 +177,18 @@ class FileStream:
     def _hand_out(self) -> None:
         if not self._waiting and not self._listing_closed:
             self._waiting = self._new_files()
-        root, measured, tried = root_of(self._spec), list[LoggedFile](), 0
-        for path in self._waiting:
+        waiting = self._log.unknown(self._waiting)  # without those that another driver has handed out since they were listed
+        root, measured, gone = root_of(self._spec), list[LoggedFile](), set[str]()
+        for path in waiting:
             if len(measured) == self._limit:
                 break
-            tried += 1
-            with suppress(FileNotFoundError):  # it is gone since it was listed
+            try:
                 measured.append(_measure(self._spec, root, path))
+            except FileNotFoundError:  # since it was listed
+                gone.add(path)
         if measured:
             self._log.append(measured)
-        self._waiting = self._log.unknown(self._waiting[tried:])
+        self._waiting = self._log.unknown([path for path in waiting if path not in gone])
 
     def _new_files(self) -> list[str]:
         listed = list_files(self._spec)
