@@ -164,7 +164,7 @@ def test_file_that_another_driver_has_handed_out_is_not_handed_out_again(limit: 
     assert names(newer, ends[-1]) == ["a.parquet", "b.parquet", "c.parquet"]
 
 
-def test_files_that_another_driver_was_first_to_hand_out_leave_the_others_to_be_read() -> None:
+def test_files_that_another_driver_handed_out_first_leave_the_others_to_be_read() -> None:
     put("in/c.parquet", [7], 3)
     former = FileStream(spec(Path("in"), maxFilesPerTrigger="1"), FileLog(Path("log")))
     newer = FileStream(spec(Path("in"), maxFilesPerTrigger="3"), FileLog(Path("log")))

@@ -179,15 +179,18 @@ def simulate_faults(
     """
     import random
 
-    if mutant is not None:
-        from streamtopology.lab.faults.mutants import Mutant
+    from streamtopology.lab.faults.mutants import Mutant
 
-        Mutant.read(mutant).install()
+    if mutant is not None and record is not None:
+        raise WrongUse("--record counts histories of the code as it is: leave out --mutant")
+    changed = None if mutant is None else Mutant.read(mutant)
+    if changed is not None:
+        changed.install()
     from streamtopology.lab.faults.runner import Amount, simulate_faults
 
     first = random.SystemRandom().randrange(10**9) if seed is None else seed
     limited = Amount(histories or (None if hours else 100), None if hours is None else hours * 3600)
-    return simulate_faults(first, limited, click.echo, record)
+    return simulate_faults(first, limited, click.echo, record, None if changed is None else changed.concerns)
 
 
 class _Bench(Group):

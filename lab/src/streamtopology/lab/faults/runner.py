@@ -33,10 +33,17 @@ class Amount:
         )
 
 
-def simulate_faults(seed: int, amount: Amount, show: Callable[[str], None], file: Path | None = None) -> int:
+def simulate_faults(
+    seed: int,
+    amount: Amount,
+    show: Callable[[str], None],
+    file: Path | None = None,
+    concerns: Callable[[Story], bool] | None = None,
+) -> int:
     """Play histories from `seed` on; 0 if all held, 1 after the first that did not, with its story made short.
 
     `file`: a record to continue (`record.py`), whose next seed is taken in place of `seed`; it gets what held.
+    `concerns`: other stories are passed over; None: none is.
     """
     record = None if file is None else open_record(file, seed, digest_of_code())
     tally, first = Tally(), seed if record is None else record.next_seed
@@ -47,7 +54,7 @@ def simulate_faults(seed: int, amount: Amount, show: Callable[[str], None], file
         if file is not None and record is not None:
             record.plus(tally).write(file)
 
-    failed = first_wrong(stories(first), amount, tally, report)
+    failed = first_wrong(filter(concerns, stories(first)) if concerns else stories(first), amount, tally, report)
     if failed is not None:
         story, wrong = failed
         show(f"seed {story.seed}: {wrong}")

@@ -14,7 +14,6 @@ from random import Random
 
 from streamtopology.lab.faults.outcome import NO_END
 
-STEP_SECONDS = 0.0005
 MOST_STEPS = 400_000
 CONTESTED = 0.7
 """The share of contested steps after which another task may continue."""
@@ -95,10 +94,14 @@ _IDLE: list[_Carrier] = []
 
 @dataclass(eq=False)
 class Scheduler:
-    """`switching`: the share of steps after which another task may continue, most contested ones aside. `seed` decides who."""
+    """`switching`: the share of steps after which another task may continue, most contested ones aside. `seed` decides who.
+
+    step_seconds: the time that a step takes.
+    """
 
     seed: int
     switching: float
+    step_seconds: float = 0.0005
     now: float = 0.0
     steps: int = 0
     _tasks: list[Task] = field(default_factory=list[Task])
@@ -141,7 +144,7 @@ class Scheduler:
     def step(self, is_contested: bool = False) -> None:
         """Let another task continue, if the seed says so. Raises Died if the process was killed."""
         self.steps += 1
-        self.now += STEP_SECONDS
+        self.now += self.step_seconds
         me = self.current
         if self.steps > MOST_STEPS and self.stuck is None:
             self._give_up(f"{NO_END} {MOST_STEPS:,} steps")

@@ -61,7 +61,8 @@ class Event:
 class Story:
     """`switching`: the share of steps after which another thread continues; 0: each runs as long as it can.
 
-    `contested`: a folder of the checkpoint; at most operations on it another thread continues. Empty: none.
+    `contested`: a folder of the checkpoint; at most operations on it another thread continues. Empty: none. `step_seconds`:
+    the time that an operation takes; where it is long, batches last for seconds, and others look on meanwhile.
     """
 
     seed: int
@@ -73,6 +74,7 @@ class Story:
     contested: str
     most_deltas: int
     commits_per_sweep: int
+    step_seconds: float
 
     @staticmethod
     def draw(seed: int) -> Story:
@@ -90,6 +92,7 @@ class Story:
             random.choice(_CONTESTED),
             random.choice((2, 3, 6)),
             random.choice((1, 3, 7)),
+            random.choice((0.0005, 0.0005, 0.005, 0.02)),
         )
 
     def without(self, faults: frozenset[int] = frozenset(), events: frozenset[int] = frozenset()) -> Story:

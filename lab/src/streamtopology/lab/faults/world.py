@@ -51,7 +51,7 @@ class World:
         self.story = story
         self.folder = folder
         self.root = folder / "checkpoint"
-        self.scheduler = Scheduler(story.seed, story.switching)
+        self.scheduler = Scheduler(story.seed, story.switching, story.step_seconds)
         self.clocks = Clocks(self.scheduler)
         self.bucket = Bucket(self.step, self._made) if story.shape.bucket else None
         self.broker = Broker(self.step)
