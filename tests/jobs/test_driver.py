@@ -287,7 +287,7 @@ def test_two_drivers_on_one_checkpoint_are_distinguished(tmp_path: Path) -> None
     given = picky(tmp_path, "Named")
     flow, row = Flow(tmp_path, given), table_of([(1, 1)])
     flow.meanwhile.append(lambda: Flow(tmp_path, given).batch(s=row))
-    with pytest.raises(TopologyFailed, match="another driver"):
+    with pytest.raises(TopologyFailed, match="batch 0 was committed by another driver"):
         flow.batch(s=row)
     assert sums_of(Flow(tmp_path, given)) == {1: (1, 1)}
 
