@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pytest
 from support.reasons import BY_TEST
@@ -49,9 +50,11 @@ class Here:
 class Copied:
     """A flow under the real router whose copiers the test has in hand."""
 
-    def __init__(self, folder: Path, threshold: str = "4Ki", start: Callable[[str, int], PrecopyJob] | None = None) -> None:
-        operator = {"name": "n", "inputs": ["s"], "grouping": {"policy": "mixed", "key": "k"}, "run": "count"}
-        given = manifest([operator], {"s": "k BIGINT"}, rebalance={"mode": "Off"}, migration={"threshold": threshold})
+    def __init__(
+        self, folder: Path, threshold: str = "4Ki", start: Callable[[str, int], PrecopyJob] | None = None, run: str = "count"
+    ) -> None:
+        operator = {"name": "n", "inputs": ["s"], "grouping": {"policy": "mixed", "key": "k"}, "run": run}
+        given = manifest([operator], {"s": "k BIGINT, v BIGINT"}, rebalance={"mode": "Off"}, migration={"threshold": threshold})
         self.now = 0.0
         self.reported: list[str] = []
         self.copiers: list[Here] = []
@@ -78,14 +81,28 @@ class Copied:
 
     def batch(self, keys: list[int]) -> int:
         self.seen.update(keys)
-        return self.flow.batch(s=pa.table({"k": keys})).epoch
+        return self.flow.batch(s=pa.table({"k": keys, "v": [0] * len(keys)})).epoch
 
     def publish(self, every: int = 4) -> int:
         """Every `every`th bucket goes to the next instance; the epoch's number."""
+        buckets = self.buckets()
+        buckets[::every] = (buckets[::every] + 1) % 4
+        return self._publish(buckets)
+
+    def publish_to(self, instance: int, former: tuple[int, ...]) -> int:
+        """All buckets of `former` instances go to `instance`; the epoch's number."""
+        buckets = self.buckets()
+        buckets[np.isin(buckets, former)] = instance
+        return self._publish(buckets)
+
+    def buckets(self) -> npt.NDArray[np.int32]:
+        table = self.router.ready().epoch.routes["n"].table
+        assert table is not None
+        return table.buckets.copy()
+
+    def _publish(self, buckets: npt.NDArray[np.int32]) -> int:
         epoch = self.router.ready().epoch
         number = 1 + max(self.flow.checkpoint.epochs())
-        buckets = epoch.routes["n"].table.buckets.copy()
-        buckets[::every] = (buckets[::every] + 1) % 4
         table = RoutingTable(np.empty(0, np.uint64), np.empty(0, np.int32), buckets)
         self.router.publish(Epoch(number, {"n": replace(epoch.routes["n"], table=table)}, epoch.source_shares, BY_TEST))
         return number
@@ -153,6 +170,20 @@ def test_state_that_cannot_be_copied_moves_with_the_batch(tmp_path: Path, late: 
     assert len(flow.copiers) == (1 if late else precopy.MOST_STARTS)
     assert flow.flow.checkpoint.precopies.leases() == []
     flow.check()
+
+
+def test_half_of_a_damaged_copy_is_no_part_of_the_state_that_moves_without_it(tmp_path: Path) -> None:
+    """Instance 3 merges the keys of instance 1 and fails on those of instance 2; meanwhile both have forgotten theirs."""
+    flow = Copied(tmp_path, run="streamtopology.lab.faults.thirds:Thirds")
+    epoch = flow.publish_to(3, (1, 2))
+    flow.flow.meanwhile.append(flow.copiers[0].copy)
+    assert flow.batch(2 * list(range(KEYS))) == epoch - 1
+    (of_instance_2,) = tmp_path.glob(f"checkpoint/state/n/3/*-e{epoch}-2-*.delta")
+    of_instance_2.write_bytes(b"damaged")
+    assert flow.batch([KEYS]) == epoch
+    assert any("all state moves with the batch" in reported for reported in flow.flow.reported)
+    flow.batch(list(range(KEYS)))
+    assert {row["k"]: row["tuples"] for row in flow.flow.state("n")} == dict.fromkeys(range(KEYS + 1), 1)
 
 
 def test_a_newer_plan_supersedes_one_that_is_being_prepared(tmp_path: Path) -> None:
