@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import threading
 from collections import Counter
@@ -13,12 +14,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 from support.stages import Flow, manifest
 
 from streamtopology.jobs.checkpoint import Checkpoint, CheckpointError, LocalStore, SourceEnd
 from streamtopology.jobs.checkpoint.copying import copy_checkpoint
 from streamtopology.jobs.checkpoint.filesystem import Content, Pieces
 from streamtopology.jobs.checkpoint.holds import LONGEST_SECONDS
+from streamtopology.jobs.cli.pods import snapshot
 from streamtopology.jobs.driver.compaction import Compaction
 
 BATCHES = [[1, 2, 3], [1, 1], [2, 5], [7, 7, 1]]
@@ -230,3 +233,13 @@ def test_record_of_a_log_that_is_merged_while_it_is_copied_is_in_the_longer_one(
     source = Checkpoint.attached(Merging(Path(flow.checkpoint.uri)))
     copy_checkpoint(source, LocalStore(tmp_path / "copy"), "flow")
     assert Checkpoint.attach(str(tmp_path / "copy")).files("files") == ["files/s/000000000000-000000000009.json"]
+
+
+def test_command_of_a_snapshots_pod_copies_and_reports_batch_and_bytes(flow: Flow, tmp_path: Path) -> None:
+    report, copy = tmp_path / "report", tmp_path / "copy"
+    arguments = ["--checkpoint", flow.checkpoint.uri, "--to", str(copy), "--report", str(report)]
+    ran = CliRunner().invoke(snapshot, arguments, standalone_mode=False)
+    assert (ran.exception, ran.return_value) == (None, 0)
+    reported = json.loads(report.read_text(encoding="utf-8"))
+    assert Checkpoint.attach(str(copy)).commits() == [reported["batch"]] == [flow.checkpoint.commits()[-1]]
+    assert reported["bytes"] == sum(file.stat().st_size for file in copy.rglob("*") if file.is_file())

@@ -1,0 +1,66 @@
+"""The Job that a StreamTopologySnapshot becomes, as a value, and the command that its pod runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from streamtopology.contract.pods import USER
+from streamtopology.k8s import names
+from streamtopology.k8s.resources import migration, snapshot
+from streamtopology.k8s.resources.objects import Owner
+from streamtopology.topology import Topology, parse
+
+OWNER = Owner("nightly", "space", "uid-2", names.SNAPSHOT, of="flow")
+POD = {
+    "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
+    "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+    "envFrom": [{"secretRef": {"name": "s3"}}],
+    "securityContext": {"fsGroup": 2000},
+}
+
+
+def topology() -> Topology:
+    return parse(
+        {
+            "apiVersion": "streamtopology.dev/v1alpha1",
+            "kind": "StreamTopology",
+            "metadata": {"name": "flow"},
+            "spec": {
+                "sources": [{"name": "rows", "format": "parquet", "schema": "key BIGINT", "options": {"path": "/data"}}],
+                "operators": [
+                    {"name": "counts", "inputs": ["rows"], "grouping": {"policy": "mixed", "key": "key"}, "run": "count"}
+                ],
+                "executors": [{"name": "large", "replicas": 2, "cpu": "450m", "memory": "1Gi"}],
+                "driver": {"cpu": "500m", "memory": "2Gi", "pod": POD},
+                "checkpoint": "/checkpoint",
+            },
+        }
+    )
+
+
+def made() -> dict[str, Any]:
+    return snapshot.job(OWNER, topology(), "image:1", USER, "/checkpoint", "/backup/nightly")
+
+
+def test_job_belongs_to_the_snapshot_and_is_labelled_with_the_topology() -> None:
+    metadata = made()["metadata"]
+    [owner] = metadata["ownerReferences"]
+    assert (owner["kind"], owner["name"], owner["uid"]) == ("StreamTopologySnapshot", "nightly", "uid-2")
+    assert (metadata["name"], metadata["labels"][names.INSTANCE]) == ("nightly-snapshot", "flow")
+
+
+def test_pod_copies_with_the_drivers_settings_and_no_api_token() -> None:
+    pod = made()["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    assert container["args"][1:6] == ["snapshot", "--checkpoint", "/checkpoint", "--to", "/backup/nightly"]
+    assert container["resources"] == migration.container_resources(topology().migration)
+    assert container["envFrom"] == POD["envFrom"]
+    assert {"name": "data", "mountPath": "/data"} in container["volumeMounts"]
+    assert pod["securityContext"]["fsGroup"] == 2000
+    assert (pod["serviceAccountName"], pod["automountServiceAccountToken"]) == ("flow-driver", False)
+
+
+def test_job_retries_a_bounded_number_of_times_and_stays() -> None:
+    spec = made()["spec"]
+    assert spec["backoffLimit"] == snapshot.TRIES - 1
+    assert "ttlSecondsAfterFinished" not in spec
