@@ -7,6 +7,7 @@ from typing import Any
 from support.snapshots import POD, topology
 
 from streamtopology.contract.pods import USER
+from streamtopology.jobs.checkpoint.holds import LONGEST_SECONDS
 from streamtopology.k8s import names
 from streamtopology.k8s.resources import migration, snapshot
 from streamtopology.k8s.resources.objects import Owner
@@ -39,4 +40,5 @@ def test_pod_copies_with_the_drivers_settings_and_no_api_token() -> None:
 def test_job_retries_a_bounded_number_of_times_and_stays() -> None:
     spec = made()["spec"]
     assert spec["backoffLimit"] == snapshot.TRIES - 1
+    assert spec["activeDeadlineSeconds"] <= LONGEST_SECONDS, "the checkpoint keeps the files of a copy for no longer"
     assert "ttlSecondsAfterFinished" not in spec

@@ -11,7 +11,7 @@ from support.snapshots import topology
 
 from streamtopology.contract.pods import USER
 from streamtopology.k8s.decide.owned_objects import Ended, Job, Pod
-from streamtopology.k8s.decide.snapshots import SnapshotView, decide_snapshot
+from streamtopology.k8s.decide.snapshots import SnapshotView, decide_snapshot, rival_of
 
 JOB = Job("Job", "nightly-snapshot", "uid-3", owner="uid-2")
 REPORT = json.dumps({"batch": 7, "bytes": 4096})
@@ -22,11 +22,11 @@ def view(**changed: Any) -> SnapshotView:
         "metadata": {"name": "nightly", "namespace": "space", "uid": "uid-2", "generation": 1},
         "spec": {"topology": "flow", "to": "/backup/nightly"},
     }
-    return replace(SnapshotView(body, topology(), "/checkpoint", "image:1", None, (), "", 1e9), **changed)
+    return replace(SnapshotView(body, topology(), "/checkpoint", "image:1", None, (), "", "", 1e9), **changed)
 
 
 def pod(exit_code: int, message: str) -> Pod:
-    return Pod("Pod", "nightly-snapshot-x", "uid-4", owner="uid-3", ended=Ended(exit_code, "", message))
+    return Pod("Pod", "nightly-snapshot-x", "uid-4", owner="uid-3", phase="Failed", ended=Ended(exit_code, "", message))
 
 
 def conditions(status: dict[str, Any]) -> dict[str, str]:
@@ -48,7 +48,6 @@ def test_snapshot_of_a_topology_with_a_committed_batch_gets_its_job() -> None:
         ({"topology": "spec.sources: missing"}, "InvalidManifest"),
         ({"image": None}, "NoImage"),
         ({"checkpoint": ""}, "NothingCommitted"),
-        ({"checkpoint": "file:///backup/nightly/"}, "SamePlace"),
     ],
 )
 def test_snapshot_that_cannot_begin_says_why_and_waits(changed: dict[str, Any], reason: str) -> None:
@@ -59,10 +58,55 @@ def test_snapshot_that_cannot_begin_says_why_and_waits(changed: dict[str, Any], 
 
 
 def test_job_that_does_not_start_is_reported_with_its_obstacle() -> None:
-    decision = decide_snapshot(view(job=JOB, obstacle="exceeded quota"), USER)
+    decision = decide_snapshot(view(job=JOB, not_created="exceeded quota"), USER)
     assert decision.job is None
     assert decision.status["conditions"][0]["reason"] == "JobNotStarted"
     assert "exceeded quota" in decision.status["message"]
+
+
+def test_pod_that_no_node_takes_is_the_obstacle_of_its_job() -> None:
+    waits = Pod("Pod", "nightly-snapshot-x", "uid-4", owner="uid-3", unschedulable="Insufficient cpu")
+    status = decide_snapshot(view(job=JOB, pods=(waits,)), USER).status
+    assert status["conditions"][0]["reason"] == "JobNotStarted"
+    assert "no node takes nightly-snapshot-x: Insufficient cpu" in status["message"]
+
+
+def test_copy_that_is_tried_again_says_why_the_last_try_failed() -> None:
+    status = decide_snapshot(view(job=JOB, pods=(pod(1, "no space left"),)), USER).status
+    assert (status["phase"], status["conditions"][0]["reason"]) == ("Running", "Copying")
+    assert "try 2 of 4; the last one failed: no space left" in status["message"]
+
+
+@pytest.mark.parametrize(
+    "checkpoint",
+    ["/backup/nightly", "file:///backup/nightly/", "/backup", "/backup/x/..", "/backup/nightly/deep", "file:/backup%2Fnightly"],
+)
+def test_place_that_is_in_or_around_the_checkpoint_fails_for_good(checkpoint: str) -> None:
+    decision = decide_snapshot(view(checkpoint=checkpoint), USER)
+    assert (decision.job, decision.again_seconds) == (None, None)
+    assert (decision.status["phase"], decision.status["conditions"][0]["reason"]) == ("Failed", "SamePlace")
+
+
+@pytest.mark.parametrize("checkpoint", ["/backup/nightly-2", "/backup/night", "s3://backup/nightly"])
+def test_place_next_to_the_checkpoint_is_taken(checkpoint: str) -> None:
+    assert decide_snapshot(view(checkpoint=checkpoint), USER).job is not None
+
+
+def test_second_snapshot_of_a_place_fails_and_names_the_first() -> None:
+    decision = decide_snapshot(view(rival="hourly"), USER)
+    assert (decision.job, decision.status["conditions"][0]["reason"]) == (None, "PlaceTaken")
+    assert "'hourly'" in decision.status["message"]
+
+
+def test_older_snapshot_of_the_place_is_the_rival_unless_it_failed() -> None:
+    first, second = (
+        {"metadata": {"name": name, "creationTimestamp": at}, "spec": {"topology": "flow", "to": to}}
+        for name, at, to in (("b", "2026-01-01T00:00:00Z", "/backup"), ("a", "2026-01-02T00:00:00Z", "/backup/a"))
+    )
+    assert (rival_of(second, [first, second]), rival_of(first, [first, second])) == ("b", "")
+    other = {**first, "spec": {"topology": "other", "to": "/backup"}}
+    failed = {**first, "status": {"phase": "Failed"}}
+    assert rival_of(second, [other, failed, second]) == ""
 
 
 def test_completed_copy_has_the_batch_and_bytes_of_its_pod() -> None:

@@ -90,7 +90,7 @@ OWNED = (
 )
 """The kinds that a topology owns, in the order in which they are created."""
 
-BY_KIND = {kind.kind: kind for kind in (*OWNED, POD, TOPOLOGY)}
+BY_KIND = {kind.kind: kind for kind in (*OWNED, POD, TOPOLOGY, SNAPSHOT)}
 
 
 def labels(topology: str, component: str | None = None, class_name: str | None = None) -> dict[str, str]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from streamtopology.contract.conditions import ConditionType
 from streamtopology.contract.reasons import Documented
 from streamtopology.k8s import names
-from streamtopology.k8s.decide.conditions import Condition
+from streamtopology.k8s.decide.conditions import Condition, pod_obstacle
 from streamtopology.k8s.decide.owned_objects import Job, Pod
 from streamtopology.k8s.instants import format_time
 from streamtopology.k8s.resources import snapshot
@@ -37,7 +38,10 @@ class SnapshotReason(Documented):
     INVALID_MANIFEST = "InvalidManifest", "the topology's manifest has mistakes"
     NO_IMAGE = "NoImage", "neither spec.image of the topology nor the operator's --image is set"
     NOTHING_COMMITTED = "NothingCommitted", "the topology has not committed a batch yet"
-    SAME_PLACE = "SamePlace", "the copy would be in the topology's own checkpoint"
+    SAME_PLACE = "SamePlace", "the copy would be in the topology's own checkpoint, or around it"
+    PLACE_TAKEN = "PlaceTaken", "an older snapshot of the topology has this place, or one in or around it"
+    NAME_TAKEN = "NameTaken", "a Job of this snapshot's name exists and is not its own"
+    JOB_REFUSED = "JobRefused", "the API server refuses the Job"
     STARTING = "Starting", "the Job is made"
     NOT_STARTED = "JobNotStarted", "the Job's pod is not created, or cannot start"
     COPYING = "Copying", "the Job copies"
@@ -51,7 +55,8 @@ class SnapshotView:
     """A snapshot and what surrounds it. `topology`: None where the name is unknown, a text with the mistakes of its manifest.
 
     `checkpoint`: of the topology's last committed batch, "" before the first one. `job`: the snapshot's own; `pods`: that
-    Job's. `obstacle`: why its pod is not created or cannot start, "" where nothing is known.
+    Job's, newest first. `not_created`: why the cluster creates no pod of it, "" where nothing is known. `rival`: an older
+    snapshot whose place this one would share, "" without one.
     """
 
     body: Object
@@ -60,7 +65,8 @@ class SnapshotView:
     image: str | None
     job: Job | None
     pods: tuple[Pod, ...]
-    obstacle: str
+    not_created: str
+    rival: str
     now: float
 
     @property
@@ -85,15 +91,70 @@ class SnapshotDecision:
 
 def decide_snapshot(seen: SnapshotView, user: int | None) -> SnapshotDecision:
     """The next step of a snapshot. One that has completed or failed stays so, whatever becomes of its Job."""
-    if seen.status.get("phase") in (SnapshotPhase.COMPLETED, SnapshotPhase.FAILED):
+    if is_ended(seen.body):
         return SnapshotDecision(seen.status)
     if seen.job is not None:
         return _of_job(seen, seen.job)
     if isinstance(found := _ready_to_copy(seen), tuple):
         return SnapshotDecision(_status(seen, SnapshotPhase.PENDING, *found), again_seconds=LOOK_SECONDS)
+    if (refused := _refused_place(seen, found)) is not None:
+        return SnapshotDecision(_status(seen, SnapshotPhase.FAILED, *refused))
     place = str(seen.body["spec"]["to"])
     job = snapshot.job(seen.owner, found, seen.image or "", user, seen.checkpoint, place)
     return SnapshotDecision(_status(seen, SnapshotPhase.PENDING, SnapshotReason.STARTING, "its Job is made"), job)
+
+
+def without_job(seen: SnapshotView, reason: SnapshotReason, problem: str) -> Object:
+    """The status of a snapshot whose Job could not be made; it is tried again."""
+    return _status(seen, SnapshotPhase.PENDING, reason, problem)
+
+
+def is_ended(body: Object) -> bool:
+    """True if the snapshot has completed or failed: it stays so."""
+    return (body.get("status") or {}).get("phase") in (SnapshotPhase.COMPLETED, SnapshotPhase.FAILED)
+
+
+def rival_of(body: Object, others: Iterable[Object]) -> str:
+    """The name of an older snapshot of the same topology whose place overlaps, "" without one. A failed one holds no place."""
+    rivals = (
+        other
+        for other in others
+        if other["spec"]["topology"] == body["spec"]["topology"]
+        and _age(other) < _age(body)
+        and (other.get("status") or {}).get("phase") != SnapshotPhase.FAILED
+        and overlap(other["spec"]["to"], body["spec"]["to"])
+    )
+    return str(next((other["metadata"]["name"] for other in rivals), ""))
+
+
+def _age(body: Object) -> tuple[str, str]:
+    return body["metadata"].get("creationTimestamp", ""), body["metadata"]["name"]
+
+
+def overlap(one: str, other: str) -> bool:
+    """True if two places are the same, or one is in the other."""
+    first, second = _folder(one), _folder(other)
+    return first.startswith(second) or second.startswith(first)
+
+
+def _folder(uri: str) -> str:
+    """A place in one form, with a slash at its end."""
+    if uri.startswith("s3://"):
+        return uri.rstrip("/") + "/"
+    path = _decoded(re.sub("^file:(//)?", "", uri)) if uri.startswith("file:") else uri
+    parts: list[str] = []
+    for part in path.split("/"):
+        if part == "..":
+            parts = parts[:-1]
+        elif part not in ("", "."):
+            parts.append(part)
+    return "".join(f"/{part}" for part in parts) + "/"
+
+
+def _decoded(path: str) -> str:
+    """The path that a URI writes with percent signs."""
+    plain = re.sub(rb"%([0-9A-Fa-f]{2})", lambda found: bytes.fromhex(found[1].decode()), path.encode())
+    return plain.decode(errors="replace")
 
 
 def _ready_to_copy(seen: SnapshotView) -> Topology | tuple[SnapshotReason, str]:
@@ -108,28 +169,43 @@ def _ready_to_copy(seen: SnapshotView) -> Topology | tuple[SnapshotReason, str]:
     if not seen.checkpoint:
         text = f"{name!r} has not committed a batch yet: the copy begins after its first one"
         return SnapshotReason.NOTHING_COMMITTED, text
-    if _place(seen.body["spec"]["to"]) in (_place(seen.checkpoint), _place(seen.topology.checkpoint or "")):
-        text = f"spec.to is the checkpoint of {name!r} itself: create a snapshot with another place"
-        return SnapshotReason.SAME_PLACE, text
     return seen.topology
 
 
+def _refused_place(seen: SnapshotView, topology: Topology) -> tuple[SnapshotReason, str] | None:
+    """The reason why the copy cannot be where it is asked for; the place is for good, so no later look changes that."""
+    place, name = str(seen.body["spec"]["to"]), seen.owner.topology
+    if any(overlap(place, other) for other in (seen.checkpoint, topology.checkpoint or "") if other):
+        text = f"spec.to is the checkpoint of {name!r}, or in or around it: create a snapshot with a place of its own"
+        return SnapshotReason.SAME_PLACE, text
+    if seen.rival:
+        text = f"spec.to is the place of the snapshot {seen.rival!r}, or in or around it: create a snapshot with another place"
+        return SnapshotReason.PLACE_TAKEN, text
+    return None
+
+
 def _of_job(seen: SnapshotView, job: Job) -> SnapshotDecision:
+    place, failures = seen.body["spec"]["to"], [pod.ended.message for pod in seen.pods if pod.ended and pod.ended.exit_code]
+    why = next((f": {message}" for message in failures if message), "")
     if job.done:
         figures = _reported(seen.pods)
         at = f" as of batch {figures['batch']}" if "batch" in figures else ""
-        text = f"{seen.owner.topology!r}{at} is in {seen.body['spec']['to']}; spec.restore.from takes it"
+        text = f"{seen.owner.topology!r}{at} is in {place}; spec.restore.from takes it"
         return SnapshotDecision(_status(seen, SnapshotPhase.COMPLETED, SnapshotReason.COMPLETED, text) | figures)
     if job.failed:
-        why = next((f" ({pod.ended.message})" for pod in seen.pods if pod.ended and pod.ended.message), "")
-        text = f"the copy failed {snapshot.TRIES} times at most, {job.failed}{why}: correct it and create another snapshot"
+        text = f"the Job {job.name} failed ({job.failed}){why}; correct that and create another snapshot"
         return SnapshotDecision(_status(seen, SnapshotPhase.FAILED, SnapshotReason.FAILED, text))
-    if seen.obstacle:
-        text = f"the Job {job.name} does not start: {seen.obstacle}"
+    if obstacle := seen.not_created or _obstacle(seen.pods):
+        text = f"the Job {job.name} does not start: {obstacle}"
         status = _status(seen, SnapshotPhase.RUNNING, SnapshotReason.NOT_STARTED, text)
         return SnapshotDecision(status, again_seconds=LOOK_SECONDS)
-    text = f"the Job {job.name} copies to {seen.body['spec']['to']}"
+    again = f", try {len(failures) + 1} of {snapshot.TRIES}; the last one failed{why}" if failures else ""
+    text = f"the Job {job.name} copies to {place}{again}"
     return SnapshotDecision(_status(seen, SnapshotPhase.RUNNING, SnapshotReason.COPYING, text), again_seconds=LOOK_SECONDS)
+
+
+def _obstacle(pods: Iterable[Pod]) -> str:
+    return next((why for pod in pods if pod.phase == "Pending" and (why := pod_obstacle(pod))), "")
 
 
 def _reported(pods: tuple[Pod, ...]) -> dict[str, int]:
@@ -176,7 +252,3 @@ def _written(seen: SnapshotView, condition: Condition) -> Object:
         "reason": condition.reason,
         "message": condition.message,
     }
-
-
-def _place(uri: str) -> str:
-    return uri.removeprefix("file://").rstrip("/")

@@ -14,6 +14,9 @@ from streamtopology.topology import Topology
 TRIES = 4
 """Pods that the Job starts before it gives up; each continues the copy of the one before."""
 
+DEADLINE_SECONDS = 86_400
+"""The time that a copy may take, tries and waiting for room together: its hold on the checkpoint's files lasts as long."""
+
 REPORT = "/dev/termination-log"
 """The pod's report of batch and bytes: the kubelet puts it into the pod's status."""
 
@@ -38,7 +41,7 @@ def job(owner: Owner, topology: Topology, image: str, user: int | None, checkpoi
         names.snapshot(owner.name),
         "snapshot",
         labels=topology.driver.pod.labels,
-        spec={"backoffLimit": TRIES - 1, "template": template},
+        spec={"backoffLimit": TRIES - 1, "activeDeadlineSeconds": DEADLINE_SECONDS, "template": template},
     )
 
 
