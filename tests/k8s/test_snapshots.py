@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ from support.snapshots import topology
 
 from streamtopology.contract.pods import USER
 from streamtopology.k8s.decide.owned_objects import Ended, Job, Pod
-from streamtopology.k8s.decide.snapshots import SnapshotView, decide_snapshot, rival_of
+from streamtopology.k8s.decide.snapshots import FOR_SOMEBODY, SnapshotReason, SnapshotView, decide_snapshot, rival_of
 
 JOB = Job("Job", "nightly-snapshot", "uid-3", owner="uid-2")
 REPORT = json.dumps({"batch": 7, "bytes": 4096})
@@ -54,6 +56,8 @@ def test_snapshot_that_cannot_begin_says_why_and_waits(changed: dict[str, Any], 
     decision = decide_snapshot(view(**changed), USER)
     assert (decision.job, decision.status["phase"]) == (None, "Pending")
     assert decision.status["conditions"][0]["reason"] == reason
+    waits_for_somebody = str(reason in FOR_SOMEBODY)
+    assert conditions(decision.status)["Stalled"] == waits_for_somebody != conditions(decision.status)["Reconciling"]
     assert decision.again_seconds is not None
 
 
@@ -135,3 +139,10 @@ def test_ended_snapshot_makes_no_second_job_when_its_job_is_deleted(phase: str) 
     seen.body["status"] = {"phase": phase}
     decision = decide_snapshot(seen, USER)
     assert (decision.job, decision.status) == (None, {"phase": phase})
+
+
+def test_page_has_a_line_for_each_reason() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "run" / "operations.md").read_text(encoding="utf-8")
+    section = page.partition("\n## Snapshots\n")[2].partition("\n## ")[0]
+    named = re.findall(r"^\| `(\w+)`", section, re.MULTILINE)
+    assert sorted(named) == sorted(reason.value for reason in SnapshotReason if reason is not SnapshotReason.SETTLED)

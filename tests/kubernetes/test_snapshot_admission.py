@@ -4,25 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.kube.apiserver import ApiServer
 from support.kube.processes import ProcessFailed
 from support.kube.running_operator import Topologies
+from support.kube.snapshots import install_snapshots, snapshot
 
-from streamtopology.topology.crd.snapshot import snapshot_definition
-
-NAME = "streamtopologysnapshots.streamtopology.dev"
-
-
-def snapshot(name: str = "nightly", to: str = "s3://backup/nightly") -> dict[str, Any]:
-    return {
-        "apiVersion": "streamtopology.dev/v1alpha1",
-        "kind": "StreamTopologySnapshot",
-        "metadata": {"name": name},
-        "spec": {"topology": "flow", "to": to},
-    }
+EXAMPLE = Path(__file__).parents[2] / "examples" / "snapshot.yaml"
 
 
 def apply(api_server: ApiServer, body: object, tmp_path: Path, *arguments: str) -> str:
@@ -36,9 +25,14 @@ def apply(api_server: ApiServer, body: object, tmp_path: Path, *arguments: str) 
 
 
 @pytest.fixture
-def served(api_server: ApiServer, tmp_path: Path) -> None:
-    apply(api_server, snapshot_definition(), tmp_path)
-    api_server.kubectl("wait", "--for=condition=Established", f"crd/{NAME}", "--timeout=30s")
+def served(api_server: ApiServer) -> None:
+    install_snapshots(api_server)
+
+
+def test_example_is_taken_as_it_is(topologies: Topologies, api_server: ApiServer, served: None) -> None:
+    dry = ("apply", "--server-side", "--dry-run=server", "--validate=strict", f"--namespace={topologies.namespace}")
+    output = api_server.kubectl(*dry, "-f", str(EXAMPLE))
+    assert "streamtopologysnapshot.streamtopology.dev/flights-before-upgrade serverside-applied" in output
 
 
 def test_snapshot_is_admitted_once_and_refused_where_it_cannot_be_made(

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+import yaml
 from kubernetes import client
 from support.fake_driver import FakeDrivers
 from support.kube.apiserver import ApiServer
+from support.kube.binaries import binary
 from support.kube.fake_kubelet import FakeKubelet
-from support.kube.flow import QUIET, an_operator, settled
-from support.kube.running_operator import Topologies, manifest
+from support.kube.flow import IMAGE, QUIET, an_operator, settled
+from support.kube.processes import run
+from support.kube.running_operator import OperatorThread, Topologies, manifest
 from support.kube.snapshots import Snapshots, install_snapshots, remove_snapshots
 from support.waiting import eventually
+
+from streamtopology.k8s.settings import Settings
+
+CHART = Path(__file__).parents[2] / "charts" / "streamtopology"
 
 
 @pytest.fixture
@@ -46,6 +55,31 @@ def test_snapshot_of_a_running_topology_reports_batch_and_size(
         after = topologies.uids("flow")
         assert {name: uid for name, uid in after.items() if name in before} == before
         assert topologies.condition("flow", "Ready") == ("True", "Running")
+
+
+@pytest.mark.parametrize("everywhere", [True, False], ids=["cluster-wide", "namespaced"])
+def test_rights_of_the_chart_are_enough_for_a_snapshot(
+    topologies: Topologies, snapshots: Snapshots, api_server: ApiServer, drivers: FakeDrivers, everywhere: bool
+) -> None:
+    here = topologies.namespace
+    rights = rights_of_the_chart(here, () if everywhere else (here,))
+    api_server.kubectl("apply", "-f", "-", stdin=rights)
+    settings = Settings((here,) if not everywhere else (), IMAGE, namespace=here, driver_url=drivers.url, leader_election=False)
+    access = api_server.kubeconfig_of(here, "streamtopology")
+    with OperatorThread(api_server, settings, kubeconfig=access):
+        a_topology(topologies)
+        snapshots.create()
+        snapshots.finish()
+        snapshots.comes_to("Completed")
+    api_server.kubectl("delete", "-f", "-", stdin=rights)
+
+
+def rights_of_the_chart(release_namespace: str, watched: tuple[str, ...]) -> str:
+    """The ServiceAccount, the roles and their bindings."""
+    chart = [str(binary("helm")), "template", "streamtopology", str(CHART), f"--namespace={release_namespace}"]
+    made = run([*chart, "--kube-version=1.30.0", f"--set-json=watchNamespaces={json.dumps(watched)}"], 60)
+    kinds = ("ServiceAccount", "Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding")
+    return yaml.safe_dump_all([each for each in yaml.safe_load_all(made) if each and each["kind"] in kinds])
 
 
 def test_snapshot_waits_for_its_topology_and_its_first_batch(

@@ -50,6 +50,12 @@ class SnapshotReason(Documented):
     SETTLED = "Settled", "(False) nothing is being brought about"
 
 
+FOR_SOMEBODY = frozenset(
+    {SnapshotReason.INVALID_MANIFEST, SnapshotReason.NO_IMAGE, SnapshotReason.NAME_TAKEN, SnapshotReason.JOB_REFUSED}
+)
+"""Reasons of Ready=False while a snapshot that has not failed waits for somebody to act."""
+
+
 @dataclass(frozen=True)
 class SnapshotView:
     """A snapshot and what surrounds it. `topology`: None where the name is unknown, a text with the mistakes of its manifest.
@@ -221,7 +227,7 @@ def _reported(pods: tuple[Pod, ...]) -> dict[str, int]:
 
 
 def _status(seen: SnapshotView, phase: SnapshotPhase, reason: SnapshotReason, message: str) -> Object:
-    done, stalled = phase is SnapshotPhase.COMPLETED, phase is SnapshotPhase.FAILED
+    done, stalled = phase is SnapshotPhase.COMPLETED, phase is SnapshotPhase.FAILED or reason in FOR_SOMEBODY
     settled = (SnapshotReason.SETTLED.value, "nothing is being brought about")
     conditions = (
         Condition(ConditionType.READY, "True" if done else "False", reason.value, message),
