@@ -30,6 +30,7 @@ def test_pod_copies_with_the_drivers_settings_and_no_api_token() -> None:
     pod = made()["spec"]["template"]["spec"]
     [container] = pod["containers"]
     assert container["args"][1:6] == ["snapshot", "--checkpoint", "/checkpoint", "--to", "/backup/nightly"]
+    assert container["args"][6:8] == ["--run", "uid2"]
     assert container["resources"] == migration.container_resources(topology().migration)
     assert container["envFrom"] == POD["envFrom"]
     assert {"name": "data", "mountPath": "/data"} in container["volumeMounts"]

@@ -46,10 +46,11 @@ def job(owner: Owner, topology: Topology, image: str, user: int | None, checkpoi
 
 
 def _container(owner: Owner, topology: Topology, image: str, checkpoint: str, to: str) -> Object:
+    run = owner.uid.replace("-", "")  # the copy of a Job that has to be made again is the same snapshot's
     container: Object = {
         "name": "snapshot",
         "image": image,
-        "args": ["streamtopology", "snapshot", "--checkpoint", checkpoint, "--to", to, "--report", REPORT],
+        "args": ["streamtopology", "snapshot", "--checkpoint", checkpoint, "--to", to, "--run", run, "--report", REPORT],
         "env": [
             {"name": variables.TOPOLOGY, "value": owner.topology},
             {"name": variables.NAMESPACE, "value": owner.namespace},
