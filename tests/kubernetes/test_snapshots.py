@@ -74,6 +74,25 @@ def test_rights_of_the_chart_are_enough_for_a_snapshot(
     api_server.kubectl("delete", "-f", "-", stdin=rights)
 
 
+def test_operator_without_the_new_rights_works_and_takes_them_up_when_they_come(
+    topologies: Topologies, snapshots: Snapshots, api_server: ApiServer, drivers: FakeDrivers, caplog: pytest.LogCaptureFixture
+) -> None:
+    here = topologies.namespace
+    rights = rights_of_the_chart(here, (here,))
+    api_server.kubectl("apply", "-f", "-", stdin=rights.replace("streamtopologysnapshots", "others"))
+    settings = Settings((here,), IMAGE, namespace=here, driver_url=drivers.url, leader_election=False)
+    access = api_server.kubeconfig_of(here, "streamtopology")
+    with OperatorThread(api_server, settings, kubeconfig=access):
+        a_topology(topologies)
+        eventually(lambda: settled(topologies, 1), 120)
+        eventually(lambda: logged(caplog, "no snapshots are made") == 1)
+        api_server.kubectl("apply", "-f", "-", stdin=rights)
+        snapshots.create()
+        snapshots.finish()
+        snapshots.comes_to("Completed")
+    assert logged(caplog, "no snapshots are made") == 1
+
+
 def rights_of_the_chart(release_namespace: str, watched: tuple[str, ...]) -> str:
     """The ServiceAccount, the roles and their bindings."""
     chart = [str(binary("helm")), "template", "streamtopology", str(CHART), f"--namespace={release_namespace}"]
@@ -223,6 +242,41 @@ def test_operator_that_starts_again_takes_up_the_copy_that_has_ended_meanwhile(
     with an_operator(api_server, (topologies.namespace,), drivers):
         assert snapshots.comes_to("Completed")["batch"] == 9
     assert len(snapshots.jobs()) == 1
+
+
+def test_job_that_somebody_deletes_is_made_again_until_the_copy_is_whole(
+    topologies: Topologies, snapshots: Snapshots, api_server: ApiServer, drivers: FakeDrivers
+) -> None:
+    with an_operator(api_server, (topologies.namespace,), drivers):
+        a_topology(topologies)
+        snapshots.create()
+        snapshots.comes_to("Running")
+        first = snapshots.jobs()["nightly-snapshot"].metadata.uid
+        topologies.batch.delete_namespaced_job("nightly-snapshot", topologies.namespace, propagation_policy="Background")
+        eventually(lambda: {job.metadata.uid for job in snapshots.jobs().values()} not in (set(), {first}), 120)
+        eventually(lambda: len(snapshots.running()) == 1, 120)
+        snapshots.finish()
+        snapshots.comes_to("Completed")
+        topologies.batch.delete_namespaced_job("nightly-snapshot", topologies.namespace, propagation_policy="Background")
+        snapshots.create("later", "s3://backup/later")
+        snapshots.finish("later")
+        snapshots.comes_to("Completed", "later")
+        assert list(snapshots.jobs()) == ["later-snapshot"]
+        assert snapshots.status()["phase"] == "Completed"
+
+
+def test_status_that_somebody_empties_is_written_again_from_the_job(
+    topologies: Topologies, snapshots: Snapshots, api_server: ApiServer, drivers: FakeDrivers
+) -> None:
+    with an_operator(api_server, (topologies.namespace,), drivers):
+        a_topology(topologies)
+        snapshots.create()
+        snapshots.finish(batch=3)
+        snapshots.comes_to("Completed")
+        emptied = ("patch", "stosnap", "nightly", "--subresource=status", "--type=merge", "-p", '{"status":null}')
+        api_server.kubectl(f"--namespace={topologies.namespace}", *emptied)
+        assert snapshots.comes_to("Completed")["batch"] == 3
+        assert len(snapshots.jobs()) == 1
 
 
 def test_copy_continues_when_its_topology_is_deleted_in_the_middle(

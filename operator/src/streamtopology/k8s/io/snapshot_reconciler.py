@@ -25,7 +25,7 @@ from streamtopology.k8s.io.not_created import NotCreated, lacking
 from streamtopology.k8s.io.ownership import Ownership
 from streamtopology.k8s.io.queue import Key
 from streamtopology.k8s.io.refusals import LASTING, LEFT_OVER_TRIES, TRIES
-from streamtopology.k8s.io.snapshot_watch import SnapshotWatch
+from streamtopology.k8s.io.snapshot_watch import SnapshotWatch, topology_of
 from streamtopology.k8s.resources.objects import Owner
 from streamtopology.k8s.settings import Settings
 from streamtopology.topology import Topology
@@ -92,7 +92,7 @@ class SnapshotReconciler:
             self._not_created.forget(key)
             self._queue.forget(key)
             return
-        of = Key(key.namespace, body["spec"]["topology"])
+        of = topology_of(body)
         topology = self._topology(of) or await self._api.get(names.TOPOLOGY, of.namespace, of.name)
         if topology is not None and not self._ownership.holds(topology):
             self._queue.add_after(key, LOOK_SECONDS)  # another release serves it, or its claim is on the way
@@ -135,13 +135,13 @@ class SnapshotReconciler:
         )
 
     def _job(self, key: Key, body: Object) -> Job | None:
-        found = self._cache.of(_topology_of(body)).get((names.JOB.kind, names.snapshot(key.name)))
+        found = self._cache.of(topology_of(body)).get((names.JOB.kind, names.snapshot(key.name)))
         return found if isinstance(found, Job) and found.owner == body["metadata"]["uid"] else None
 
     async def _pods(self, body: Object, job: Job) -> tuple[Pod, ...]:
         """The Job's pods, newest first. The end of a Job may be known before that of its pods, which has the report."""
         if (job.done or job.failed) and not any(_has_ended_as(job, pod) for pod in self._known_pods(body, job)):
-            of = _topology_of(body)
+            of = topology_of(body)
             selector = names.selector(names.labels(of.name, "snapshot"))
             async for page in self._api.pages(names.POD, of.namespace, selector):
                 for item in page["items"]:
@@ -149,7 +149,7 @@ class SnapshotReconciler:
         return self._known_pods(body, job)
 
     def _known_pods(self, body: Object, job: Job) -> tuple[Pod, ...]:
-        objects = self._cache.of(_topology_of(body)).values()
+        objects = self._cache.of(topology_of(body)).values()
         pods = [each for each in objects if isinstance(each, Pod) and each.owner == job.uid]
         return tuple(sorted(pods, key=lambda pod: pod.since, reverse=True))
 
@@ -187,12 +187,7 @@ class SnapshotReconciler:
             self._watch.lost(key, body)
             return
         log.info("snapshot %s: %s: %s", key, status["phase"], status["message"])
-        written["metadata"].pop("managedFields", None)
         self._watch.took(key, written)
-
-
-def _topology_of(body: Object) -> Key:
-    return Key(body["metadata"]["namespace"], body["spec"]["topology"])
 
 
 def _has_ended_as(job: Job, pod: Pod) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -25,10 +26,14 @@ MISSING_SECONDS = 10.0
 
 @dataclass
 class SnapshotWatch:
-    """Snapshots by namespace and name. One that appears, changes or goes is put into `queue`."""
+    """Snapshots by namespace and name. One that appears, changes or goes is put into `queue`.
+
+    Those that have not ended are also known by topology: old ones may be many, and topologies change all the time.
+    """
 
     queue: Queue
     _bodies: dict[Key, Object] = field(default_factory=dict[Key, Object])
+    _open: defaultdict[Key, set[Key]] = field(default_factory=lambda: defaultdict[Key, set[Key]](set))
     _without: set[str | None] = field(default_factory=set[str | None])
 
     def get(self, key: Key) -> Object | None:
@@ -39,21 +44,34 @@ class SnapshotWatch:
 
     def wake(self, topology: Key) -> None:
         """Look at the snapshots of a topology that has changed, or one of whose objects has."""
-        for key, body in self._bodies.items():
-            if key.namespace == topology.namespace and body["spec"]["topology"] == topology.name and not is_ended(body):
-                self.queue.add(key)
+        for key in self._open.get(topology, ()):
+            self.queue.add(key)
 
     def took(self, key: Key, body: Object) -> None:
         """Take in a snapshot as our own write left it: its event will be ignored."""
         known = self._bodies.get(key)
         if known is not None and is_same(known, body) and version(known) <= version(body):
-            self._bodies[key] = body
+            self._keep(key, body)
 
     def lost(self, key: Key, known: Object) -> None:
         """Take in that a snapshot is gone; one of its name that has come since stays."""
         if key in self._bodies and is_same(self._bodies[key], known):
-            del self._bodies[key]
+            self._close(key, self._bodies.pop(key))
             self.queue.add(key)
+
+    def _keep(self, key: Key, body: Object) -> None:
+        body["metadata"].pop("managedFields", None)
+        self._bodies[key] = body
+        if is_ended(body):
+            self._close(key, body)
+        else:
+            self._open[topology_of(body)].add(key)
+
+    def _close(self, key: Key, body: Object) -> None:
+        of = topology_of(body)
+        self._open[of].discard(key)
+        if not self._open[of]:
+            del self._open[of]
 
     async def follow(self, api: Api, namespace: str | None) -> None:
         """Keep them current until cancelled. Each watch begins with a list: they are few, and their definition may be new."""
@@ -92,8 +110,9 @@ class SnapshotWatch:
         key = key_of(body)
         known = self._bodies.get(key)
         if known is None or version(known) < version(body):
-            body["metadata"].pop("managedFields", None)
-            self._bodies[key] = body
+            if known is not None and not is_same(known, body):
+                self._close(key, known)
+            self._keep(key, body)
             self.queue.add(key)
 
     def _pause(self, error: ApiAway | ApiError, namespace: str | None, failures: int) -> float:
@@ -113,6 +132,11 @@ class SnapshotWatch:
             self._without.discard(namespace)
             if not self._without:
                 log.info("snapshots are made: %s are served", names.SNAPSHOT.plural)
+
+
+def topology_of(body: Object) -> Key:
+    """The topology that a snapshot is of."""
+    return Key(body["metadata"]["namespace"], body["spec"]["topology"])
 
 
 def _why(error: ApiError) -> str:
