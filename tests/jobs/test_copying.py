@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -24,6 +24,11 @@ from streamtopology.jobs.checkpoint.holds import LONGEST_SECONDS
 from streamtopology.jobs.checkpoint.records import Hold
 from streamtopology.jobs.cli.pods import snapshot
 from streamtopology.jobs.driver.compaction import Compaction
+
+if TYPE_CHECKING:  # the plugin is loaded by pytest, below
+    from support.s3 import S3Server
+
+pytest_plugins = ("support.s3",)
 
 BATCHES = [[1, 2, 3], [1, 1], [2, 5], [7, 7, 1]]
 
@@ -236,7 +241,7 @@ def test_record_of_a_log_that_is_merged_while_it_is_copied_is_in_the_longer_one(
     assert Checkpoint.attach(str(tmp_path / "copy")).files("files") == ["files/s/000000000000-000000000009.json"]
 
 
-def run_snapshot(flow: Flow, copy: Path, report: Path, run: str = "1") -> dict[str, int]:
+def run_snapshot(flow: Flow, copy: Path | str, report: Path, run: str = "1") -> dict[str, int]:
     """The report of the command that a snapshot's pod runs. CheckpointError: it has failed."""
     arguments = ["--checkpoint", flow.checkpoint.uri, "--to", str(copy), "--run", run, "--report", str(report)]
     ran = CliRunner().invoke(snapshot, arguments, standalone_mode=False)
@@ -299,3 +304,13 @@ def test_place_in_the_checkpoint_is_refused_by_the_copy_itself(flow: Flow, tmp_p
     target = tmp_path / place if place.startswith("linked") else Path(flow.checkpoint.uri) / place
     with pytest.raises(CheckpointError, match="itself, or in or around it"):
         copy_checkpoint(flow.checkpoint, LocalStore(target), "flow")
+
+
+def test_snapshot_in_a_bucket_is_made_once_and_can_be_run_on(flow: Flow, tmp_path: Path, s3_server: S3Server) -> None:
+    place = s3_server.uri()
+    first = run_snapshot(flow, place, tmp_path / "report")
+    flow.batch(s=pa.table({"k": [1]}))
+    assert run_snapshot(flow, place, tmp_path / "report") == first
+    with pytest.raises(CheckpointError, match="is not empty"):
+        run_snapshot(flow, place, tmp_path / "report", run="2")
+    assert counts(Flow(tmp_path / "other", counting(), checkpoint=place)) == counted(BATCHES)
