@@ -94,6 +94,15 @@ class Snapshots:
         self._batch.patch_namespaced_job(f"{name}-snapshot", self.namespace, {"spec": {"backoffLimit": 0}})
         self._end(name, 1, message)
 
+    def end_running(self, name: str, exit_code: int) -> None:
+        """End the Job's pods that run, if any."""
+        for pod in self.running(name):
+            self._kubelet.finish(self.namespace, pod, exit_code, json.dumps({"batch": 7, "bytes": 4096}))
+
+    def empty(self, name: str) -> None:
+        """Take everything from the status."""
+        self._custom.patch_namespaced_custom_object_status(GROUP, VERSION, self.namespace, PLURAL, name, {"status": None})
+
     def _end(self, name: str, exit_code: int, message: str) -> None:
         eventually(lambda: len(self.running(name)) == 1, 120)
         self._kubelet.finish(self.namespace, self.running(name)[0], exit_code, message)
