@@ -73,8 +73,9 @@ s3-server: $(READY) # the S3 server of the tests (docs/internals/testing.md): bu
 kafka-broker: $(READY) # the Kafka of the tests: its jars, kept in ~/.cache/streamtopology; one line when that is missing
 	@PYTHONPATH=tests $(BIN)/python -m support.kafka
 
-crds: $(READY) # the CRD and the admission policy, from what the parser goes by
+crds: $(READY) # the CRDs and the admission policy, from what the parser goes by
 	$(BIN)/python -m streamtopology.topology.crd > crds/streamtopologies.streamtopology.dev.yaml
+	$(BIN)/python -m streamtopology.topology.crd snapshot > crds/streamtopologysnapshots.streamtopology.dev.yaml
 	$(BIN)/python -m streamtopology.topology.crd admission > crds/admission-policy.yaml
 	@echo "now the copies of the chart and of deploy/: scripts/render-manifests.sh HELM"
 

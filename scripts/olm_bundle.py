@@ -29,6 +29,8 @@ LEFT_OUT = {
     "ValidatingAdmissionPolicy": "OLM takes none; the operator reports the same in a topology's status",
     "ValidatingAdmissionPolicyBinding": "as the policy",
 }
+DEFINITIONS = ("crd.yaml", "crd-snapshots.yaml")
+"""Files of the chart with the resource definitions."""
 VALUES = ("crds.install=false", "networkPolicy.enabled=false", "rbac.aggregate=false")
 """The CRD is a file of the bundle, OLM makes the ClusterRoles for viewers and editors itself, and one before OpenShift 4.20
 refuses a bundle with a NetworkPolicy."""
@@ -52,12 +54,13 @@ def rendered(helm: str, chart: Path = CHART) -> list[Object]:
 def write_bundle(folder: Path, objects: Sequence[Object], chart: Path = CHART) -> None:
     """Write `manifests/`, `metadata/` and `bundle.Dockerfile` into an empty `folder`. Raises BundleError."""
     about = yaml.safe_load((chart / "Chart.yaml").read_text(encoding="utf-8"))
-    definition = yaml.safe_load((chart / "files" / "crd.yaml").read_text(encoding="utf-8"))
+    definitions = [yaml.safe_load((chart / "files" / name).read_text(encoding="utf-8")) for name in DEFINITIONS]
     manifests, metadata = folder / "manifests", folder / "metadata"
     manifests.mkdir(parents=True)
     metadata.mkdir()
-    _write(manifests / f"{NAME}.clusterserviceversion.yaml", cluster_service_version(objects, about, definition, example()))
-    shutil.copyfile(chart / "files" / "crd.yaml", manifests / f"{definition['metadata']['name']}.yaml")
+    _write(manifests / f"{NAME}.clusterserviceversion.yaml", cluster_service_version(objects, about, definitions, examples()))
+    for name, definition in zip(DEFINITIONS, definitions, strict=True):
+        shutil.copyfile(chart / "files" / name, manifests / f"{definition['metadata']['name']}.yaml")
     _write(metadata / "annotations.yaml", {"annotations": annotations()})
     labels = "".join(f"LABEL {name}={value}\n" for name, value in annotations().items())
     copies = "COPY manifests /manifests/\nCOPY metadata /metadata/\n"
@@ -77,13 +80,16 @@ def annotations() -> dict[str, str]:
     }
 
 
-def example() -> Object:
-    """The first topology of docs/run/kubernetes.md."""
-    documents = yaml.safe_load_all((ROOT / "examples" / "first-k8s.yaml").read_text(encoding="utf-8"))
-    return next(each for each in documents if each["kind"] == "StreamTopology")
+def examples() -> list[Object]:
+    """The first topology of docs/run/kubernetes.md, and a snapshot."""
+    texts = [(ROOT / "examples" / name).read_text(encoding="utf-8") for name in ("first-k8s.yaml", "snapshot.yaml")]
+    documents = [document for text in texts for document in yaml.safe_load_all(text)]
+    return [each for each in documents if each["kind"].startswith("StreamTopology")]
 
 
-def cluster_service_version(objects: Sequence[Object], about: Object, definition: Object, topology: Object) -> Object:
+def cluster_service_version(
+    objects: Sequence[Object], about: Object, definitions: Sequence[Object], samples: Sequence[Object]
+) -> Object:
     """The ClusterServiceVersion: the Deployment and the rights among `objects`, and what `about` (Chart.yaml) says of them."""
     deployment = _deployment(objects)
     image = deployment["spec"]["template"]["spec"]["containers"][0]["image"]
@@ -95,7 +101,7 @@ def cluster_service_version(objects: Sequence[Object], about: Object, definition
         "metadata": {
             "name": f"{NAME}.v{about['appVersion']}",
             "annotations": {
-                "alm-examples": json.dumps([topology], indent=2),
+                "alm-examples": json.dumps(samples, indent=2),
                 "capabilities": "Deep Insights",
                 "categories": "Streaming & Messaging, Big Data",
                 "containerImage": image,
@@ -115,7 +121,7 @@ def cluster_service_version(objects: Sequence[Object], about: Object, definition
                 {"type": mode, "supported": True}
                 for mode in ("OwnNamespace", "SingleNamespace", "MultiNamespace", "AllNamespaces")
             ],
-            "customresourcedefinitions": {"owned": [_owned(definition)]},
+            "customresourcedefinitions": {"owned": [_owned(definition) for definition in definitions]},
             "relatedImages": [{"name": "operator", "image": image}, {"name": "spark", "image": _spark_image(deployment)}],
             "install": {
                 "strategy": "deployment",

@@ -40,23 +40,40 @@ RUNTIME_METHODS = re.compile(
 )
 """Methods of the API's classes that the runtime calls and users do not: left out of the page."""
 CRD = ROOT / "crds" / "streamtopologies.streamtopology.dev.yaml"
+SNAPSHOT_CRD = ROOT / "crds" / "streamtopologysnapshots.streamtopology.dev.yaml"
 
 
 def crd_page() -> str:
     """The page of the CRD: each field of spec and status with type, default, limits and description."""
-    crd = yaml.safe_load(CRD.read_text(encoding="utf-8"))["spec"]
+    explained = (
+        "the [manifest](../guide/manifest.md)",
+        "explains the fields with examples, [another page](crd-snapshots.md) has those of snapshots.",
+    )
+    return _page_of(CRD, "CRD", explained)
+
+
+def snapshot_crd_page() -> str:
+    """The page of the CRD of snapshots."""
+    explained = ("[snapshots](../run/operations.md#snapshots)", "explains them.")
+    return _page_of(SNAPSHOT_CRD, "CRD of snapshots", explained)
+
+
+def _page_of(file: Path, title: str, explained: tuple[str, str]) -> str:
+    """The page of a resource definition. `explained`: the end of a line and the next one, about the page that explains it."""
+    crd = yaml.safe_load(file.read_text(encoding="utf-8"))["spec"]
     version = crd["versions"][0]
     schema = version["schema"]["openAPIV3Schema"]["properties"]
     names = crd["names"]
+    short = names["shortNames"][0]
     lines = [
-        "# CRD",
+        f"# {title}",
         "",
-        f"`{names['plural']}.{crd['group']}`, version `{version['name']}`, kind `{names['kind']}`, short name"
-        f" `{names['shortNames'][0]}`,",
-        f"{crd['scope'].lower()}. Generated from `crds/` by `make reference`; the [manifest](../guide/manifest.md)",
-        "explains the fields with examples. `kubectl explain stopo.spec --recursive` shows the same.",
+        f"`{names['plural']}.{crd['group']}`, version `{version['name']}`, kind `{names['kind']}`, short name `{short}`,",
+        f"{crd['scope'].lower()}. Generated from `crds/` by `make reference`; {explained[0]}",
+        explained[1],
+        f"`kubectl explain {short}.spec --recursive` shows the same.",
         "",
-        "## Columns of `kubectl get stopo`",
+        f"## Columns of `kubectl get {short}`",
         "",
         "| column | path |",
         "| --- | --- |",
@@ -235,7 +252,12 @@ def decisions_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-GENERATED = {"reference/crd.md": crd_page, "reference/python-api.md": api_page, "decisions/README.md": decisions_page}
+GENERATED = {
+    "reference/crd.md": crd_page,
+    "reference/crd-snapshots.md": snapshot_crd_page,
+    "reference/python-api.md": api_page,
+    "decisions/README.md": decisions_page,
+}
 
 
 def main() -> None:

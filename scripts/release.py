@@ -22,7 +22,7 @@ from pathlib import Path
 
 import yaml
 from image_packages import ImageError, debian_packages
-from olm_bundle import BundleError, rendered, write_bundle
+from olm_bundle import DEFINITIONS, BundleError, rendered, write_bundle
 
 ROOT = Path(__file__).resolve().parents[1]
 CHART = ROOT / "charts" / "streamtopology"
@@ -64,7 +64,8 @@ def build(folder: Path, registry: str, images: Mapping[str, Path], origin: Origi
     version = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))["version"]
     chart = _chart_of(registry, folder / "chart")
     _run(tools.helm, "package", str(chart), "--destination", str(folder))
-    shutil.copyfile(chart / "files" / "crd.yaml", folder / "crd.yaml")
+    definitions = [(chart / "files" / name).read_text(encoding="utf-8") for name in DEFINITIONS]
+    (folder / "crd.yaml").write_text("---\n".join(definitions), encoding="utf-8")
     (folder / "install.yaml").write_text(_install(tools.helm, chart), encoding="utf-8")
     write_bundle(folder / "olm", rendered(tools.helm, chart), chart)
     shutil.rmtree(chart)

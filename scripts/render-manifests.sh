@@ -6,6 +6,7 @@ cd "$(dirname "$0")/.."
 
 helm="${1:-helm}"
 cp crds/streamtopologies.streamtopology.dev.yaml charts/streamtopology/files/crd.yaml
+cp crds/streamtopologysnapshots.streamtopology.dev.yaml charts/streamtopology/files/crd-snapshots.yaml
 cp crds/admission-policy.yaml charts/streamtopology/files/
 {
     echo "# The chart's default rendering, written by scripts/render-manifests.sh: change the chart, not this file."

@@ -22,7 +22,7 @@ from streamtopology.jobs.cli.main import COMMANDS, main, streamtopology
 ROOT = Path(__file__).parents[2]
 STREAMTOPOLOGY = [sys.executable, "-m", "streamtopology.jobs.cli.main"]
 MANIFEST = str(ROOT / "examples" / "wordcount.yaml")
-FOR_PODS = {"driver", "executor", "migrate"}
+FOR_PODS = {"driver", "executor", "migrate", "snapshot"}
 SLOW = {
     "numpy",
     "numba",

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 from support.stages import Flow, manifest
 
 from streamtopology.jobs.checkpoint import Checkpoint, CheckpointError, LocalStore, SourceEnd
 from streamtopology.jobs.checkpoint.copying import copy_checkpoint
 from streamtopology.jobs.checkpoint.filesystem import Content, Pieces
 from streamtopology.jobs.checkpoint.holds import LONGEST_SECONDS
+from streamtopology.jobs.checkpoint.records import Hold
+from streamtopology.jobs.cli.pods import snapshot
 from streamtopology.jobs.driver.compaction import Compaction
+
+if TYPE_CHECKING:  # the plugin is loaded by pytest, below
+    from support.s3 import S3Server
+
+pytest_plugins = ("support.s3",)
 
 BATCHES = [[1, 2, 3], [1, 1], [2, 5], [7, 7, 1]]
 
@@ -93,12 +102,12 @@ class Death:
             raise Dying
 
 
-def killed_at(nth: int, flow: Flow, target: Path) -> bool:
+def killed_at(nth: int, flow: Flow, target: Path, run: str | None = None) -> bool:
     """Copy, and die at the `nth` write. False if the copy was made before that."""
     death = Death(nth)
     source = Checkpoint.attached(Watched(Path(flow.checkpoint.uri), death))
     try:
-        copy_checkpoint(source, Watched(target, death), "flow")
+        copy_checkpoint(source, Watched(target, death), "flow", run=run)
     except Dying:
         return True
     return False
@@ -230,3 +239,78 @@ def test_record_of_a_log_that_is_merged_while_it_is_copied_is_in_the_longer_one(
     source = Checkpoint.attached(Merging(Path(flow.checkpoint.uri)))
     copy_checkpoint(source, LocalStore(tmp_path / "copy"), "flow")
     assert Checkpoint.attach(str(tmp_path / "copy")).files("files") == ["files/s/000000000000-000000000009.json"]
+
+
+def run_snapshot(flow: Flow, copy: Path | str, report: Path, run: str = "1") -> dict[str, int]:
+    """The report of the command that a snapshot's pod runs. CheckpointError: it has failed."""
+    arguments = ["--checkpoint", flow.checkpoint.uri, "--to", str(copy), "--run", run, "--report", str(report)]
+    ran = CliRunner().invoke(snapshot, arguments, standalone_mode=False)
+    if ran.exception is not None:
+        raise ran.exception
+    assert ran.return_value == 0
+    return json.loads(report.read_text(encoding="utf-8"))
+
+
+def test_command_of_a_snapshots_pod_copies_and_reports_batch_and_bytes(flow: Flow, tmp_path: Path) -> None:
+    report, copy = tmp_path / "report", tmp_path / "copy"
+    reported = run_snapshot(flow, copy, report)
+    assert Checkpoint.attach(str(copy)).commits() == [reported["batch"]] == [flow.checkpoint.commits()[-1]]
+    assert reported["bytes"] == sum(file.stat().st_size for file in copy.rglob("*") if file.is_file())
+
+
+def test_snapshot_whose_pod_dies_after_the_copy_is_reported_by_the_next_pod(flow: Flow, tmp_path: Path) -> None:
+    report, copy = tmp_path / "report", tmp_path / "copy"
+    first = run_snapshot(flow, copy, report)
+    flow.checkpoint.holds.take(Hold(str(copy), first["batch"]))  # it died before the release
+    flow.batch(s=pa.table({"k": [1]}))
+    files = {file: file.read_bytes() for file in copy.rglob("*") if file.is_file()}
+    assert run_snapshot(flow, copy, report) == first
+    assert {file: file.read_bytes() for file in copy.rglob("*") if file.is_file()} == files
+    assert flow.checkpoint.holds.of(str(copy)) is None
+    with pytest.raises(CheckpointError, match="is not empty"):
+        run_snapshot(flow, copy, report, run="2")
+
+
+def test_snapshot_that_is_killed_at_any_write_and_tried_again_is_whole(flow: Flow, tmp_path: Path) -> None:
+    nth = 0
+    while killed_at(nth, flow, target := tmp_path / f"copy {nth}", run="1"):
+        flow.batch(s=pa.table({"k": [1]}))
+        reported = run_snapshot(flow, target, tmp_path / "report")
+        assert Checkpoint.attach(str(target)).commits() == [reported["batch"]]
+        other = Flow(tmp_path / f"other {nth}", counting(), checkpoint=str(target))
+        assert counts(other) == counted([*BATCHES, *[[1]] * (reported["batch"] - len(BATCHES) + 1)])
+        nth += 1
+    assert nth > 8
+
+
+def test_two_copies_to_one_place_at_once_are_of_one_version(flow: Flow, tmp_path: Path) -> None:
+    def another_pod_copies() -> None:
+        nonlocal others
+        others += 1
+        if others == 5:
+            flow.batch(s=pa.table({"k": [1]}))
+            reports.append(run_snapshot(flow, tmp_path / "copy", tmp_path / "report"))
+
+    others, reports = 0, list[dict[str, int]]()
+    made = copy_checkpoint(flow.checkpoint, Watched(tmp_path / "copy", another_pod_copies), "flow", run="1")
+    assert [report["batch"] for report in reports] == [made.batch]
+    assert Checkpoint.attach(str(tmp_path / "copy")).commits() == [made.batch]
+    assert counts(Flow(tmp_path / "other", counting(), checkpoint=str(tmp_path / "copy"))) == counted(BATCHES)
+
+
+@pytest.mark.parametrize("place", ["", "inside", "state", "linked/inside"])
+def test_place_in_the_checkpoint_is_refused_by_the_copy_itself(flow: Flow, tmp_path: Path, place: str) -> None:
+    (tmp_path / "linked").symlink_to(flow.checkpoint.uri)
+    target = tmp_path / place if place.startswith("linked") else Path(flow.checkpoint.uri) / place
+    with pytest.raises(CheckpointError, match="itself, or in or around it"):
+        copy_checkpoint(flow.checkpoint, LocalStore(target), "flow")
+
+
+def test_snapshot_in_a_bucket_is_made_once_and_can_be_run_on(flow: Flow, tmp_path: Path, s3_server: S3Server) -> None:
+    place = s3_server.uri()
+    first = run_snapshot(flow, place, tmp_path / "report")
+    flow.batch(s=pa.table({"k": [1]}))
+    assert run_snapshot(flow, place, tmp_path / "report") == first
+    with pytest.raises(CheckpointError, match="is not empty"):
+        run_snapshot(flow, place, tmp_path / "report", run="2")
+    assert counts(Flow(tmp_path / "other", counting(), checkpoint=place)) == counted(BATCHES)

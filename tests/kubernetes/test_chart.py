@@ -23,7 +23,7 @@ from streamtopology.k8s.settings import Settings, read_settings
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "streamtopology"
-CRD = "streamtopologies.streamtopology.dev.yaml"
+CRD, SNAPSHOT_CRD = "streamtopologies.streamtopology.dev.yaml", "streamtopologysnapshots.streamtopology.dev.yaml"
 MONITORED = ("--api-versions", "monitoring.coreos.com/v1")
 MONITORS = {"PodMonitor", "PrometheusRule"}
 
@@ -214,7 +214,8 @@ def release_namespace(api_server: ApiServer) -> str:
     """The namespaces `operators` and `streams`; the CRD is served."""
     for name in ("operators", "streams"):
         api_server.kubectl("create", "namespace", name)
-    api_server.kubectl("apply", "--server-side", "-f", str(ROOT / "crds" / CRD))
+    for file in (CRD, SNAPSHOT_CRD):
+        api_server.kubectl("apply", "--server-side", "-f", str(ROOT / "crds" / file))
     return "operators"
 
 
@@ -383,12 +384,14 @@ MAY = [
     ("patch", "streamtopologies.streamtopology.dev/status"), ("patch", "streamtopologies.streamtopology.dev"),
     ("patch", "configmaps"), ("create", "secrets"), ("patch", "pods/resize"), ("delete", "pods"),
     ("create", "statefulsets.apps"), ("create", "jobs.batch"), ("create", "events"),
+    ("watch", "streamtopologysnapshots.streamtopology.dev"), ("patch", "streamtopologysnapshots.streamtopology.dev/status"),
 ]  # fmt: skip
 MAY_NOT = [
     ("list", "secrets"), ("delete", "secrets"), ("create", "pods"), ("create", "pods/exec"), ("get", "nodes"),
     ("create", "streamtopologies.streamtopology.dev"), ("delete", "streamtopologies.streamtopology.dev"),
     ("escalate", "roles.rbac.authorization.k8s.io"), ("bind", "roles.rbac.authorization.k8s.io"),
-    ("create", "clusterroles.rbac.authorization.k8s.io"),
+    ("create", "clusterroles.rbac.authorization.k8s.io"), ("create", "streamtopologysnapshots.streamtopology.dev"),
+    ("patch", "streamtopologysnapshots.streamtopology.dev"), ("delete", "streamtopologysnapshots.streamtopology.dev"),
 ]  # fmt: skip
 
 
@@ -470,6 +473,7 @@ def test_derived_manifests_are_current(tmp_path: Path):
     run([str(copy / "scripts" / "render-manifests.sh"), str(binary("helm"))], 60)
     for derived in (
         "charts/streamtopology/files/crd.yaml",
+        "charts/streamtopology/files/crd-snapshots.yaml",
         "charts/streamtopology/files/admission-policy.yaml",
         "deploy/operator.yaml",
     ):
@@ -487,15 +491,18 @@ def test_kustomize_makes_what_the_chart_makes(api_server: ApiServer):
     built = list(yaml.safe_load_all(api_server.kubectl("kustomize", str(ROOT / "deploy"))))
     by_chart = render(namespace="streamtopology")
     kinds = sorted(each["kind"] for each in built)
-    assert kinds == sorted([*(each["kind"] for each in by_chart), "CustomResourceDefinition", "Namespace"])
-    [definition] = [each for each in built if each["kind"] == "CustomResourceDefinition"]
-    assert definition["spec"] == only(rendered(), "CustomResourceDefinition", CRD.removesuffix(".yaml"))["spec"]
+    assert kinds == sorted([*(each["kind"] for each in by_chart), *["CustomResourceDefinition"] * 2, "Namespace"])
+    for file in (CRD, SNAPSHOT_CRD):
+        name = file.removesuffix(".yaml")
+        definition = only(built, "CustomResourceDefinition", name)
+        assert definition["spec"] == only(rendered(), "CustomResourceDefinition", name)["spec"]
     applied = only(built, "Deployment")["spec"]["template"]["spec"]
     assert applied == only(by_chart, "Deployment")["spec"]["template"]["spec"]
     output = api_server.kubectl("apply", "--server-side", "-k", str(ROOT / "deploy"))
     assert "deployment.apps/streamtopology serverside-applied" in output
     api_server.kubectl("delete", "--wait=false", "-k", str(ROOT / "deploy"))
-    api_server.kubectl("wait", "--for=delete", f"crd/{CRD.removesuffix('.yaml')}", "--timeout=30s")  # others bring theirs
+    for file in (CRD, SNAPSHOT_CRD):  # others bring theirs
+        api_server.kubectl("wait", "--for=delete", f"crd/{file.removesuffix('.yaml')}", "--timeout=30s")
 
 
 def test_versions_agree():

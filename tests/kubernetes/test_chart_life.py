@@ -98,7 +98,7 @@ async def looked_without_patience(cluster: ApiServer) -> str:
     async def at_once(_: float) -> None:
         return None
 
-    async with ApiClient(await configuration_of(cluster)) as client:
+    async with ApiClient(await configuration_of(cluster.kubeconfig)) as client:
         return await installed(Api(client), Settings(namespace=NAMESPACE), at_once)
 
 

@@ -44,7 +44,7 @@ class Replica:
 
 def story(api_server: ApiServer, namespace: str, tell: Callable[[Replica, Replica], Awaitable[None]]) -> None:
     async def reported() -> None:
-        configuration = await configuration_of(api_server)
+        configuration = await configuration_of(api_server.kubeconfig)
         async with ApiClient(configuration) as one, ApiClient(configuration) as other:
             first = Replica(one, namespace, "first")
             await asyncio.wait_for(first.works.wait(), 30)
@@ -102,7 +102,7 @@ def test_work_that_fails_ends_the_replica_with_its_error(api_server: ApiServer, 
         raise RuntimeError("the work itself has failed")
 
     async def reported() -> None:
-        async with ApiClient(await configuration_of(api_server)) as api:
+        async with ApiClient(await configuration_of(api_server.kubeconfig)) as api:
             with pytest.raises(RuntimeError, match="itself has failed"):
                 await asyncio.wait_for(lead(api, namespace, "only", LEASE_SECONDS, fails), 30)
 

@@ -63,11 +63,11 @@ def files(folder: Path) -> set[str]:
 
 
 def test_release_has_chart_manifests_images_bills_provenance_and_sums(built: Path) -> None:
-    crd = "olm/manifests/streamtopologies.streamtopology.dev.yaml"
+    crds = {f"olm/manifests/{name}.streamtopology.dev.yaml" for name in ("streamtopologies", "streamtopologysnapshots")}
     assert files(built) == {
         "streamtopology-0.1.0.tgz", "crd.yaml", "install.yaml", "operator-0.1.0.oci.tar", "spark-0.1.0.oci.tar",
-        "operator-0.1.0.cdx.json", "spark-0.1.0.cdx.json", "olm/bundle.Dockerfile", "olm/metadata/annotations.yaml", crd,
-        "olm/manifests/streamtopology.clusterserviceversion.yaml", "provenance.intoto.json", "SHA256SUMS",
+        "operator-0.1.0.cdx.json", "spark-0.1.0.cdx.json", "olm/bundle.Dockerfile", "olm/metadata/annotations.yaml",
+        "olm/manifests/streamtopology.clusterserviceversion.yaml", "provenance.intoto.json", "SHA256SUMS", *crds,
     }  # fmt: skip
     checked = subprocess.run(["sha256sum", "--check", "SHA256SUMS"], cwd=built, capture_output=True, text=True)
     assert checked.returncode == 0, checked.stdout
@@ -190,13 +190,15 @@ def test_bundle_has_the_deployment_and_the_rights_of_the_chart(version: dict[str
     assert namespaces["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.annotations['olm.targetNamespaces']"
 
 
-def test_bundle_owns_the_crd_and_its_example_is_of_it(version: dict[str, Any], built: Path) -> None:
-    [owned] = version["spec"]["customresourcedefinitions"]["owned"]
-    definition = yaml.safe_load((built / "olm" / "manifests" / f"{owned['name']}.yaml").read_text())
-    assert definition == yaml.safe_load((built / "crd.yaml").read_text())
-    [example] = json.loads(version["metadata"]["annotations"]["alm-examples"])
-    assert example["apiVersion"] == f"{definition['spec']['group']}/{owned['version']}"
-    assert example["kind"] == owned["kind"]
+def test_bundle_owns_the_crds_and_has_an_example_of_each(version: dict[str, Any], built: Path) -> None:
+    owned = version["spec"]["customresourcedefinitions"]["owned"]
+    files = [built / "olm" / "manifests" / f"{each['name']}.yaml" for each in owned]
+    definitions = [yaml.safe_load(file.read_text()) for file in files]
+    assert definitions == list(yaml.safe_load_all((built / "crd.yaml").read_text()))
+    examples = json.loads(version["metadata"]["annotations"]["alm-examples"])
+    for example, definition, each in zip(examples, definitions, owned, strict=True):
+        assert example["apiVersion"] == f"{definition['spec']['group']}/{each['version']}"
+        assert example["kind"] == each["kind"]
     annotations = yaml.safe_load((built / "olm" / "metadata" / "annotations.yaml").read_text())["annotations"]
     labels = dict(re.findall(r"^LABEL (\S+)=(.*)$", (built / "olm" / "bundle.Dockerfile").read_text(), re.MULTILINE))
     assert labels == annotations

@@ -14,6 +14,7 @@ from support.mistakes import GONE, VALID, changed, complete_manifest
 from streamtopology.topology import ManifestError, parse
 from streamtopology.topology.crd import custom_resource_definition
 from streamtopology.topology.crd.admission import admission_policy
+from streamtopology.topology.crd.snapshot import snapshot_definition
 
 CRDS = Path(__file__).parents[2] / "crds"
 SCHEMA: Any = custom_resource_definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]  # type: ignore[index]
@@ -24,6 +25,7 @@ COMPLETE = complete_manifest()
     ("name", "objects"),
     [
         ("streamtopologies.streamtopology.dev.yaml", [custom_resource_definition()]),
+        ("streamtopologysnapshots.streamtopology.dev.yaml", [snapshot_definition()]),
         ("admission-policy.yaml", admission_policy()),
     ],
 )
@@ -54,8 +56,10 @@ def _nodes(schema: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, A
 SPEC_FIELDS = dict(_nodes(SCHEMA["properties"]["spec"], "spec"))
 
 
-def test_every_field_is_explained() -> None:
-    bare = [path for path, field in _nodes(SCHEMA, "") if path != ".metadata" and not field.get("description")]
+@pytest.mark.parametrize("definition", [custom_resource_definition(), snapshot_definition()], ids=["topology", "snapshot"])
+def test_every_field_is_explained(definition: Any) -> None:
+    schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    bare = [path for path, field in _nodes(schema, "") if path != ".metadata" and not field.get("description")]
     assert bare == [".metadata.name"]
 
 

@@ -66,12 +66,12 @@ class FakeKubelet:
         if self._failure is not None:
             raise self._failure
 
-    def finish(self, namespace: str, name: str, exit_code: int = 0) -> None:
-        """The pod's containers end: it has succeeded or failed for good, as the pod of a Job does."""
+    def finish(self, namespace: str, name: str, exit_code: int = 0, message: str = "") -> None:
+        """The pod's containers end with a termination message: it has succeeded or failed for good, as a Job's does."""
         with self._api.client() as api:
             core = client.CoreV1Api(api)
             pod = cast(Pod, api.sanitize_for_serialization(core.read_namespaced_pod(name, namespace)))
-            core.patch_namespaced_pod_status(name, namespace, {"status": _ended(pod, exit_code)}, _content_type=_MERGE)
+            core.patch_namespaced_pod_status(name, namespace, {"status": _ended(pod, exit_code, message)}, _content_type=_MERGE)
 
     def _run(self) -> None:
         with self._api.client() as api:
@@ -188,9 +188,10 @@ def _allocated(resources: dict[str, Any]) -> dict[str, Any]:
     return {"allocatedResources": dict(resources["requests"])} if resources.get("requests") else {}
 
 
-def _ended(pod: Pod, exit_code: int) -> dict[str, Any]:
+def _ended(pod: Pod, exit_code: int, message: str) -> dict[str, Any]:
     """The status of a pod whose containers ended with `exit_code`."""
-    ended = {"terminated": {"exitCode": exit_code, "reason": "Completed" if exit_code == 0 else "Error", "finishedAt": _now()}}
+    reason = "Completed" if exit_code == 0 else "Error"
+    ended = {"terminated": {"exitCode": exit_code, "reason": reason, "finishedAt": _now(), "message": message}}
     containers = [
         {**each, "ready": False, "started": False, "state": ended} for each in pod["status"].get("containerStatuses", [])
     ]

@@ -78,10 +78,15 @@ class PlannerInProcess:
 
 
 class OperatorThread:
-    """The whole operator, kopf and watches included, in a thread; a context manager. `clock`: seconds since 1970."""
+    """The whole operator, kopf and watches included, in a thread; a context manager. `clock`: seconds since 1970.
 
-    def __init__(self, cluster: Cluster, settings: Settings, clock: Callable[[], float] = time.time) -> None:
-        self._cluster = cluster
+    `kubeconfig`: the access of somebody else than the cluster's administrator.
+    """
+
+    def __init__(
+        self, cluster: Cluster, settings: Settings, clock: Callable[[], float] = time.time, kubeconfig: Path | None = None
+    ) -> None:
+        self._kubeconfig = kubeconfig or cluster.kubeconfig
         self._settings = settings
         self._clock = clock
         self._loop = asyncio.new_event_loop()
@@ -116,13 +121,13 @@ class OperatorThread:
             self._loop.close()
 
     async def _operate(self) -> None:
-        access = await configuration_of(self._cluster)
+        access = await configuration_of(self._kubeconfig)
         await operate(access, self._settings, self.metrics, PlannerInProcess(), self._clock)
 
 
-async def configuration_of(cluster: Cluster) -> Configuration:
+async def configuration_of(kubeconfig: Path) -> Configuration:
     configuration = Configuration()
-    await aio_config.load_kube_config(str(cluster.kubeconfig), client_configuration=configuration)
+    await aio_config.load_kube_config(str(kubeconfig), client_configuration=configuration)
     return configuration
 
 

@@ -27,10 +27,12 @@ from streamtopology.k8s.io.metrics import Metrics
 from streamtopology.k8s.io.not_created import NotCreated
 from streamtopology.k8s.io.ownership import Ownership
 from streamtopology.k8s.io.page_app import Listed
-from streamtopology.k8s.io.queue import Queue
+from streamtopology.k8s.io.queue import Key, Queue
 from streamtopology.k8s.io.reconciler import Reconciler
 from streamtopology.k8s.io.scrape import Scraper
 from streamtopology.k8s.io.serving import serving
+from streamtopology.k8s.io.snapshot_reconciler import SnapshotReconciler
+from streamtopology.k8s.io.snapshot_watch import SnapshotWatch
 from streamtopology.k8s.io.unserved import report_unserved
 from streamtopology.k8s.planning.process import Planner, PlanningProcess
 from streamtopology.k8s.settings import Settings
@@ -89,14 +91,19 @@ async def operate(
 
     `leads`: True while this replica may write; when it may not, its process is about to end.
     """
-    queue = Queue(time.monotonic)
-    cache = Cache(queue.add)
+    queue, snapshots = Queue(time.monotonic), SnapshotWatch(Queue(time.monotonic))
+
+    def changed(topology: Key) -> None:
+        queue.add(topology)
+        snapshots.wake(topology)
+
+    cache = Cache(changed)
     namespaces = settings.namespaces or (None,)
     health = health or Health()
     health.started(queue, namespaces)
     async with (
         ApiClient(access) as client,
-        ApiClient(_for_watches(access, len(WATCHED) * len(namespaces))) as watching,
+        ApiClient(_for_watches(access, (len(WATCHED) + 1) * len(namespaces))) as watching,
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=256)) as session,
     ):
         api, watched = Api(client, may_write=leads), Api(watching)
@@ -107,15 +114,18 @@ async def operate(
         reconciler = Reconciler(applier, cache, not_created, ownership, scraper, queue, settings, metrics, clock, looks)
         if listed is not None:
             listed.follow(reconciler.manifests)
+        copying = SnapshotReconciler(api, cache, snapshots, reconciler.manifest, ownership, settings, clock)
         others = [
             asyncio.create_task(cache.follow(watched, kind, namespace), name=f"watch {kind.plural}")
             for kind in WATCHED
             for namespace in namespaces
         ]
+        others += [asyncio.create_task(copying.follow(watched, each), name="watch snapshots") for each in namespaces]
+        others.append(asyncio.create_task(copying.run(), name="snapshots"))
         unserved = partial(report_unserved, api, applier, settings, clock)
         others.append(asyncio.create_task(_reconcile(reconciler, cache, namespaces, health, unserved), name="reconciler"))
         try:
-            hearing = Hearing(api, reconciler, namespaces, health, lambda: _kopf(reconciler, access, settings))
+            hearing = Hearing(api, reconciler, namespaces, health, lambda: _kopf(reconciler, access, settings, snapshots.wake))
             await _until_first(hearing.run(), others)
         finally:
             scraper.close()
@@ -155,11 +165,11 @@ async def _reconcile(
             group.create_task(begin(namespace))
 
 
-async def _kopf(reconciler: Reconciler, access: Configuration, settings: Settings) -> None:
-    """Let kopf watch the topologies until the operator is stopped. ApiError."""
+async def _kopf(reconciler: Reconciler, access: Configuration, settings: Settings, changed: Callable[[Key], None]) -> None:
+    """Let kopf watch the topologies until the operator is stopped; `changed` hears of each event. ApiError."""
     try:
         await kopf.operator(
-            registry=kopf_handlers.registry(reconciler, access),
+            registry=kopf_handlers.registry(reconciler, access, changed),
             settings=kopf_handlers.kopf_settings(settings),
             standalone=True,
             clusterwide=not settings.namespaces,

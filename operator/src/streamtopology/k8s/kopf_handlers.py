@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import kopf
 from kubernetes.aio.client import Configuration
 
 from streamtopology.k8s import names
+from streamtopology.k8s.io.queue import Key
 from streamtopology.k8s.io.reconciler import Reconciler
+from streamtopology.k8s.io.topology_body import key_of
 from streamtopology.k8s.settings import Settings
 
 BACKOFFS = (1, 1, 2, 3, 5, 8, 13, 21, *[30] * 18)
@@ -16,8 +19,8 @@ BACKOFFS = (1, 1, 2, 3, 5, 8, 13, 21, *[30] * 18)
 operator ends with the reason in its log, and its Deployment restarts it."""
 
 
-def registry(reconciler: Reconciler, access: Configuration) -> kopf.OperatorRegistry:
-    """The registry whose events go to `reconciler`; kopf reaches the API server as our own client does.
+def registry(reconciler: Reconciler, access: Configuration, changed: Callable[[Key], None]) -> kopf.OperatorRegistry:
+    """The registry whose events go to `reconciler`, then to `changed`; kopf reaches the API server as our own client does.
 
     `on.event` alone, which keeps no state in annotations and adds no finalizer: the reconciler is level-triggered, retries
     and has a finalizer of its own.
@@ -30,7 +33,9 @@ def registry(reconciler: Reconciler, access: Configuration) -> kopf.OperatorRegi
 
     @kopf.on.event(names.TOPOLOGY.api_version, names.TOPOLOGY.plural, registry=handlers)
     async def topology(event: Any, **_: Any) -> None:
-        (reconciler.lost if event["type"] == "DELETED" else reconciler.saw)(dict(event["object"]))
+        body = dict(event["object"])
+        (reconciler.lost if event["type"] == "DELETED" else reconciler.saw)(body)
+        changed(key_of(body))
 
     return handlers
 

@@ -58,6 +58,7 @@ class Kind:
 
 
 TOPOLOGY = Kind(API_VERSION, KIND, "streamtopologies")
+SNAPSHOT = Kind(API_VERSION, f"{KIND}Snapshot", "streamtopologysnapshots")
 CONFIG_MAP = Kind("v1", "ConfigMap", "configmaps")
 SECRET = Kind("v1", "Secret", "secrets")
 SERVICE = Kind("v1", "Service", "services")
@@ -89,7 +90,7 @@ OWNED = (
 )
 """The kinds that a topology owns, in the order in which they are created."""
 
-BY_KIND = {kind.kind: kind for kind in (*OWNED, POD, TOPOLOGY)}
+BY_KIND = {kind.kind: kind for kind in (*OWNED, POD, TOPOLOGY, SNAPSHOT)}
 
 
 def labels(topology: str, component: str | None = None, class_name: str | None = None) -> dict[str, str]:
@@ -127,3 +128,8 @@ def executor_class(topology: str, class_name: str) -> str:
 
 def migration(topology: str, epoch: int) -> str:
     return f"{topology}-migrate-{epoch}"
+
+
+def snapshot(resource: str) -> str:
+    """The Job of a StreamTopologySnapshot."""
+    return f"{resource}-snapshot"

@@ -292,7 +292,7 @@ def first_trouble(seen: Observation) -> str:
     """The obstacle of the first executor that is not ready, to append to a sentence; empty without one."""
     for name, why in _classes_not_created(seen):
         return f"; pods of class {name} are not created: {why}"
-    return next((f"; {why}" for pod in seen.pods("executor") if (why := _obstacle(pod))), "")
+    return next((f"; {why}" for pod in seen.pods("executor") if (why := pod_obstacle(pod))), "")
 
 
 def precopy_obstacle(seen: Observation) -> str | None:
@@ -303,7 +303,7 @@ def precopy_obstacle(seen: Observation) -> str | None:
     if why := seen.not_created.get((job.kind, job.name)):
         return why
     pending = (pod for pod in seen.pods("migration") if pod.owner == job.uid and pod.phase == "Pending")
-    return next((why for pod in pending if (why := _obstacle(pod))), None)
+    return next((why for pod in pending if (why := pod_obstacle(pod))), None)
 
 
 def _classes_not_created(seen: Observation) -> Iterator[tuple[str, str]]:
@@ -312,7 +312,7 @@ def _classes_not_created(seen: Observation) -> Iterator[tuple[str, str]]:
             yield name.removeprefix(f"{seen.owner.name}-"), why
 
 
-def _obstacle(pod: Pod) -> str:
+def pod_obstacle(pod: Pod) -> str:
     """The reason why a pod does not run, or has ended; empty where there is none."""
     if pod.unschedulable:
         return f"no node takes {pod.name}: {pod.unschedulable}"

@@ -113,7 +113,7 @@ class Pod(OwnedObject):
 
 @dataclass(frozen=True)
 class Job(OwnedObject):
-    """A migration Job: `done` when it has copied everything, `failed` with a reason when Kubernetes has given up on it.
+    """A Job that copies state: `done` when it has copied everything, `failed` with a reason when Kubernetes has given up on it.
 
     `since`: its creation, in seconds since 1970.
     """
@@ -241,7 +241,7 @@ def _since(metadata: Mapping[str, Any]) -> float:
 
 def _own_container(containers: Sequence[Mapping[str, Any]], name: str | None = None) -> Mapping[str, Any]:
     """Our own container, without injected sidecars."""
-    ours = (name,) if name else ("driver", "executor", "migrate")
+    ours = (name,) if name else ("driver", "executor", "migrate", "snapshot")
     return next((container for container in containers if container.get("name") in ours), containers[0])
 
 

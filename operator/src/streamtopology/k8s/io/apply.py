@@ -42,17 +42,18 @@ class ResizeRefusedError(StreamTopologyError):
 
 
 class NameTakenError(StreamTopologyError):
-    """An object of this name exists and is not the topology's own. `is_left_over`: it was of a former topology of its name."""
+    """An object of this name exists and is not the owner's. `is_left_over`: it was of a former owner of the same name."""
 
     def __init__(self, kind: Kind, found: Object, owner: Owner) -> None:
         owners = found["metadata"].get("ownerReferences") or ()
-        self.is_left_over = any((each["kind"], each["name"]) == (names.TOPOLOGY.kind, owner.name) for each in owners)
+        self.is_left_over = any((each["kind"], each["name"]) == (owner.kind.kind, owner.name) for each in owners)
+        kind_of_owner = "topology" if owner.kind == names.TOPOLOGY else "snapshot"
         what = f"{kind.kind} {found['metadata']['name']}"
         if self.is_left_over:
-            super().__init__(f"{what} is of a former topology {owner.name!r} and will be deleted with it")
+            super().__init__(f"{what} is of a former {kind_of_owner} {owner.name!r} and will be deleted with it")
         else:
-            whose = f"belongs to {owners[0]['kind']} {owners[0]['name']}" if owners else "is not of this topology"
-            super().__init__(f"{what} exists and {whose}: give the topology another name, or delete that object")
+            whose = f"belongs to {owners[0]['kind']} {owners[0]['name']}" if owners else f"is not of this {kind_of_owner}"
+            super().__init__(f"{what} exists and {whose}: give the {kind_of_owner} another name, or delete that object")
 
 
 class Applier:
@@ -100,14 +101,14 @@ class Applier:
     async def _own(self, kind: Kind, body: Object, owner: Owner) -> Object | None:
         """The owner's object of the name of `body`, or an orphan; None where there is none. NameTakenError: it is another's."""
         found = await self._api.get(kind, owner.namespace, body["metadata"]["name"])
-        if found is not None and not _is_owned(found, owner) and not _is_orphan(found, body):
+        if found is not None and not is_owned(found, owner) and not _is_orphan(found, body):
             raise NameTakenError(kind, found, owner)
         return found
 
     async def recall_secret(self, owner: Owner) -> None:
         """Look for Spark's secret, which is not watched: after each start, and where pods may wait for it."""
         known = await self._api.get(names.SECRET, owner.namespace, names.spark_secret(owner.name))
-        if known is not None and _is_owned(known, owner):
+        if known is not None and is_owned(known, owner):
             self._cache.note(known)
         else:
             self._cache.forget(key_of(owner), names.SECRET)
@@ -123,7 +124,7 @@ class Applier:
             for delete in step.restarts:
                 await self._delete(delete, owner)
             found = await self._api.create(names.SECRET, owner.namespace, body)
-        elif not _is_owned(found, owner):
+        elif not is_owned(found, owner):
             metadata = {"uid": found["metadata"]["uid"], "ownerReferences": [owner.reference()]}
             patch: Object = {"metadata": metadata}
             found = await self._api.patch(names.SECRET, owner.namespace, step.name, patch)
@@ -231,7 +232,7 @@ def key_of(owner: Owner) -> Key:
     return Key(owner.namespace, owner.name)
 
 
-def _is_owned(body: Object, owner: Owner) -> bool:
+def is_owned(body: Object, owner: Owner) -> bool:
     return any(reference["uid"] == owner.uid for reference in body["metadata"].get("ownerReferences") or ())
 
 

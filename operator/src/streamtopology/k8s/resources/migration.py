@@ -60,7 +60,7 @@ def _container(owner: Owner, topology: Topology, image: str, epoch: int) -> Obje
             {"name": variables.NAMESPACE, "value": owner.namespace},
             from_field(variables.POD_NAME, "metadata.name"),
         ],
-        "resources": _resources(topology.migration),
+        "resources": container_resources(topology.migration),
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
     if topology.image_pull_policy:
@@ -68,6 +68,7 @@ def _container(owner: Owner, topology: Topology, image: str, epoch: int) -> Obje
     return container
 
 
-def _resources(limits: Migration) -> Object:
+def container_resources(limits: Migration) -> Object:
+    """Requests and limits of a Job that copies state."""
     memory, requested = format_memory(limits.memory_bytes), format_cpu(min(limits.cpu, REQUESTED_CPU))
     return {"requests": {"cpu": requested, "memory": memory}, "limits": {"cpu": format_cpu(limits.cpu), "memory": memory}}

@@ -19,16 +19,23 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True)
 class Owner:
-    """The StreamTopology that owns the objects."""
+    """The StreamTopology that owns the objects, or another resource about one, which is then `of`."""
 
     name: str
     namespace: str
     uid: str
+    kind: Kind = names.TOPOLOGY
+    of: str = ""
+
+    @property
+    def topology(self) -> str:
+        """The topology that the objects are labelled with."""
+        return self.of or self.name
 
     def reference(self) -> Object:
         return {
-            "apiVersion": names.TOPOLOGY.api_version,
-            "kind": names.TOPOLOGY.kind,
+            "apiVersion": self.kind.api_version,
+            "kind": self.kind.kind,
             "name": self.name,
             "uid": self.uid,
             "controller": True,
@@ -53,7 +60,7 @@ def owned(
         "metadata": {
             "name": name,
             "namespace": owner.namespace,
-            "labels": {**(labels or {}), **names.labels(owner.name, component, class_name)},
+            "labels": {**(labels or {}), **names.labels(owner.topology, component, class_name)},
             "ownerReferences": [owner.reference()],
             **({"annotations": dict(annotations)} if annotations else {}),
         },
@@ -95,7 +102,7 @@ def pod_template(
     if env_from := theirs.pop("envFrom", None):
         ours["envFrom"] = env_from
     scratch = [{"name": name, "emptyDir": {}} for name in WRITABLE]
-    pod_labels = {**dict(theirs.pop("labels", {})), **(labels or {}), **names.labels(owner.name, component, class_name)}  # pyright: ignore
+    pod_labels = {**dict(theirs.pop("labels", {})), **(labels or {}), **names.labels(owner.topology, component, class_name)}  # pyright: ignore
     pod_annotations = {**dict(theirs.pop("annotations", {})), **annotations}  # pyright: ignore
     pod_spec: Object = {
         **spec,

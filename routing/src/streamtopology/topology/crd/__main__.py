@@ -1,4 +1,4 @@
-"""Print the CustomResourceDefinition as YAML, or with `admission` the admission policy."""
+"""Print the CustomResourceDefinition as YAML, of snapshots with `snapshot`, or the admission policy with `admission`."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import yaml
 
 from streamtopology.topology.crd import VERSION, custom_resource_definition
 from streamtopology.topology.crd.admission import admission_policy
+from streamtopology.topology.crd.snapshot import snapshot_definition
 
 
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser("python -m streamtopology.topology.crd", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("object", nargs="?", choices=("definition", "admission"), default="definition")
+    parser.add_argument("object", nargs="?", choices=("definition", "snapshot", "admission"), default="definition")
     parser.add_argument("--versions", default=VERSION, help="versions to serve, separated by commas (docs/run/upgrade.md)")
     parser.add_argument("--storage", default=VERSION, help="the one of them that is stored")
     given = parser.parse_args(arguments)
@@ -21,7 +22,7 @@ def main(arguments: list[str]) -> None:
         definition = custom_resource_definition(given.versions.split(","), given.storage)
     except ValueError as wrong:
         parser.error(str(wrong))
-    objects = admission_policy() if given.object == "admission" else [definition]
+    objects = {"definition": [definition], "snapshot": [snapshot_definition()], "admission": admission_policy()}[given.object]
     sys.stdout.write("# Written by `make crds` from routing/topology/crd; change that, not this.\n")
     yaml.safe_dump_all(objects, sys.stdout, sort_keys=False, width=120, allow_unicode=True)
 

@@ -113,8 +113,8 @@ def _restore() -> Schema:
         "What a checkpoint without a committed batch begins with; later it means nothing.",
         {
             "from": text(
-                f"The checkpoint to copy: a path with a slash, file:// or s3://. {EMPTY}: nothing, although another "
-                "checkpoint was in use before.",
+                "The checkpoint to copy, another topology's or a snapshot's: a path with a slash, file:// or s3://. "
+                f"{EMPTY}: nothing, although another checkpoint was in use before.",
                 1024,
                 **{"x-kubernetes-validations": [rules.ORIGIN_RULE, rules.CHECKPOINT_RULE, rules.BUCKET_RULE]},
             ),

@@ -14,7 +14,9 @@ def status_schema() -> Schema:
                 "Completed, Draining, Failed or Invalid."
             ),
             "observedGeneration": whole("The metadata.generation that this status is about."),
-            "conditions": _conditions(),
+            "conditions": conditions_schema(
+                "What: Ready, Balanced, Reconfiguring, Degraded, Reconciling, Stalled, MutatedByAdmission."
+            ),
             "epoch": whole("The epoch of routing that the last batch ran under."),
             "batch": whole("The last committed batch."),
             "imbalance": number("The worst stage's imbalance, as last judged; until then, of the last batch."),
@@ -120,11 +122,12 @@ def _executor_class() -> Schema:
     )
 
 
-def _conditions() -> Schema:
+def conditions_schema(types: str) -> Schema:
+    """The list of conditions. `types`: a sentence with those that there are."""
     condition = mapping(
         "One thing that is so or is not.",
         {
-            "type": text("What: Ready, Balanced, Reconfiguring, Degraded, Reconciling, Stalled, MutatedByAdmission.", 316),
+            "type": text(types, 316),
             "status": choice("Whether it is so.", ("True", "False", "Unknown")),
             "observedGeneration": whole("The metadata.generation that this is about.", 0),
             "lastTransitionTime": _time("When status last changed."),

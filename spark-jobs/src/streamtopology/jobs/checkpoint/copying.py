@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from streamtopology.jobs.checkpoint import records
 from streamtopology.jobs.checkpoint.checkpoint import KEPT_COMMITS, Checkpoint
@@ -35,12 +36,19 @@ class CheckpointCopy:
     bytes: int
 
 
-def copy_checkpoint(source: Checkpoint, into: Store, topology: str, mode: RestoreMode = "Clone") -> CheckpointCopy:
+def copy_checkpoint(
+    source: Checkpoint, into: Store, topology: str, mode: RestoreMode = "Clone", run: str | None = None
+) -> CheckpointCopy:
     """Copy `source` as of its newest commit to an empty place, for `topology`, or continue such a copy.
 
     A Clone has an identity of its own, and sinks get from it what comes after that commit. Own continues the identity of the
-    source, which must not run any more: sinks continue where it has left them. Raises CheckpointError.
+    source, which must not run any more: sinks continue where it has left them. `run`: the identity of a Clone, by which a
+    further call finds that it has made the copy already; a random one by default. Raises CheckpointError.
     """
+    _refuse_overlap(source.uri, into.uri)
+    if run is not None and (made_before := _made(into, run)) is not None:
+        source.holds.release(into.uri)
+        return made_before
     if not source.commits():
         raise CheckpointError(f"{source.uri} has no committed batch yet")
     _claim(into, Origin(source.uri, source.run, mode))
@@ -62,10 +70,28 @@ def copy_checkpoint(source: Checkpoint, into: Store, topology: str, mode: Restor
         _copy_file(source, into, f"epochs/{epoch}.json")
     into.create(f"commits/{commit.batch}.json", records.to_bytes(kept))
     _refuse_if_it_runs(source, commit, into.uri, mode)
-    run = source.run if mode == "Own" else uuid.uuid4().hex
-    into.create(HEADER, records.to_bytes(Header(topology, run)))
+    own_run = source.run if mode == "Own" else run or uuid.uuid4().hex
+    into.create(HEADER, records.to_bytes(Header(topology, own_run)))
     source.holds.release(into.uri)
-    return CheckpointCopy(commit.batch, commit.epoch, sum(file.bytes for file in into.stored("")))
+    return CheckpointCopy(commit.batch, commit.epoch, _size(into))
+
+
+def _refuse_overlap(source: str, target: str) -> None:
+    first, second = (uri.rstrip("/") if uri.startswith("s3://") else str(Path(uri).resolve()) for uri in (source, target))
+    if f"{first}/".startswith(f"{second}/") or f"{second}/".startswith(f"{first}/"):
+        raise CheckpointError(f"{target} is {source} itself, or in or around it: name another place for the copy")
+
+
+def _made(into: Store, run: str) -> CheckpointCopy | None:
+    """The whole copy of this identity that is in `into`, if any."""
+    if not into.exists(HEADER) or records.header_from(into.read(HEADER), into.where(HEADER)).run != run:
+        return None
+    commit = Checkpoint.attached(into).last_commit()
+    return None if commit is None else CheckpointCopy(commit.batch, commit.epoch, _size(into))
+
+
+def _size(into: Store) -> int:
+    return sum(file.bytes for file in into.stored(""))
 
 
 def _claim(into: Store, origin: Origin) -> None:

@@ -36,6 +36,7 @@ COMMANDS = {
     "driver": f"{_ROOM}.pods:driver",
     "executor": f"{_ROOM}.pods:executor",
     "migrate": f"{_ROOM}.pods:migrate",
+    "snapshot": f"{_ROOM}.pods:snapshot",
 }
 
 

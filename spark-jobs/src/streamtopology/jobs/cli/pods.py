@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+from pathlib import Path
 
 import click
 
@@ -35,4 +37,20 @@ def migrate(checkpoint: str, epoch: int) -> int:
     from streamtopology.jobs.rerouting import precopy_job
 
     precopy_job.run(checkpoint, epoch)
+    return SUCCESS
+
+
+@click.command(hidden=True)
+@click.option("--checkpoint", required=True, metavar="URI", help="The topology's checkpoint.")
+@click.option("--to", required=True, metavar="URI", help="The place of the copy.")
+@click.option("--run", required=True, metavar="ID", help="The copy's identity; a whole copy that has it is only reported.")
+@click.option("--report", required=True, type=click.Path(path_type=Path), help="The file for batch and bytes, as JSON.")
+def snapshot(checkpoint: str, to: str, run: str, report: Path) -> int:
+    """Copy a checkpoint as `state clone` does, and report its batch and size."""
+    from streamtopology.jobs.checkpoint import Checkpoint, open_store
+    from streamtopology.jobs.checkpoint.copying import copy_checkpoint
+
+    original = Checkpoint.attach(checkpoint)
+    made = copy_checkpoint(original, open_store(to), original.topology, run=run)
+    report.write_text(json.dumps({"batch": made.batch, "bytes": made.bytes}), encoding="utf-8")
     return SUCCESS

@@ -1,0 +1,260 @@
+"""The decision about a StreamTopologySnapshot: its Job, if it is to be made now, and its status. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from streamtopology.contract.conditions import ConditionType
+from streamtopology.contract.reasons import Documented
+from streamtopology.k8s import names
+from streamtopology.k8s.decide.conditions import Condition, pod_obstacle
+from streamtopology.k8s.decide.owned_objects import Job, Pod
+from streamtopology.k8s.instants import format_time
+from streamtopology.k8s.resources import snapshot
+from streamtopology.k8s.resources.objects import Object, Owner
+from streamtopology.topology import Topology
+
+LOOK_SECONDS = 15.0
+"""Between two looks at a snapshot that waits for something that no watch shows."""
+
+
+class SnapshotPhase(Documented):
+    """The phases of a snapshot."""
+
+    PENDING = "Pending", "its Job is not made yet"
+    RUNNING = "Running", "its Job copies"
+    COMPLETED = "Completed", "the copy is whole"
+    FAILED = "Failed", "there is no copy, and no further try"
+
+
+class SnapshotReason(Documented):
+    """Reasons of a snapshot's conditions."""
+
+    NO_TOPOLOGY = "NoTopology", "no topology of this name is in the namespace"
+    INVALID_MANIFEST = "InvalidManifest", "the topology's manifest has mistakes"
+    NO_IMAGE = "NoImage", "neither spec.image of the topology nor the operator's --image is set"
+    NOTHING_COMMITTED = "NothingCommitted", "the topology has not committed a batch yet"
+    SAME_PLACE = "SamePlace", "the copy would be in the topology's own checkpoint, or around it"
+    PLACE_TAKEN = "PlaceTaken", "an older snapshot of the topology has this place, or one in or around it"
+    NAME_TAKEN = "NameTaken", "a Job of this snapshot's name exists and is not its own"
+    JOB_REFUSED = "JobRefused", "the API server refuses the Job"
+    STARTING = "Starting", "the Job is made"
+    NOT_STARTED = "JobNotStarted", "the Job's pod is not created, or cannot start"
+    COPYING = "Copying", "the Job copies"
+    COMPLETED = "Completed", "(True) the copy is whole"
+    FAILED = "JobFailed", "the Job has failed for good"
+    SETTLED = "Settled", "(False) nothing is being brought about"
+
+
+FOR_SOMEBODY = frozenset(
+    {SnapshotReason.INVALID_MANIFEST, SnapshotReason.NO_IMAGE, SnapshotReason.NAME_TAKEN, SnapshotReason.JOB_REFUSED}
+)
+"""Reasons of Ready=False while a snapshot that has not failed waits for somebody to act."""
+
+
+@dataclass(frozen=True)
+class SnapshotView:
+    """A snapshot and what surrounds it. `topology`: None where the name is unknown, a text with the mistakes of its manifest.
+
+    `checkpoint`: of the topology's last committed batch, "" before the first one. `job`: the snapshot's own; `pods`: that
+    Job's, newest first. `not_created`: why the cluster creates no pod of it, "" where nothing is known. `rival`: an older
+    snapshot whose place this one would share, "" without one.
+    """
+
+    body: Object
+    topology: Topology | str | None
+    checkpoint: str
+    image: str | None
+    job: Job | None
+    pods: tuple[Pod, ...]
+    not_created: str
+    rival: str
+    now: float
+
+    @property
+    def status(self) -> Object:
+        return self.body.get("status") or {}
+
+    @property
+    def owner(self) -> Owner:
+        metadata = self.body["metadata"]
+        of = str(self.body["spec"]["topology"])
+        return Owner(metadata["name"], metadata["namespace"], metadata["uid"], names.SNAPSHOT, of)
+
+
+@dataclass(frozen=True)
+class SnapshotDecision:
+    """`job`: to create, if any. `again_seconds`: until the next look, if one is due without a change."""
+
+    status: Object
+    job: Object | None = None
+    again_seconds: float | None = None
+
+
+def decide_snapshot(seen: SnapshotView, user: int | None) -> SnapshotDecision:
+    """The next step of a snapshot. One that has completed or failed stays so, whatever becomes of its Job."""
+    if is_ended(seen.body):
+        return SnapshotDecision(seen.status)
+    if seen.job is not None:
+        return _of_job(seen, seen.job)
+    if isinstance(found := _ready_to_copy(seen), tuple):
+        return SnapshotDecision(_status(seen, SnapshotPhase.PENDING, *found), again_seconds=LOOK_SECONDS)
+    if (refused := _refused_place(seen, found)) is not None:
+        return SnapshotDecision(_status(seen, SnapshotPhase.FAILED, *refused))
+    place = str(seen.body["spec"]["to"])
+    job = snapshot.job(seen.owner, found, seen.image or "", user, seen.checkpoint, place)
+    return SnapshotDecision(_status(seen, SnapshotPhase.PENDING, SnapshotReason.STARTING, "its Job is made"), job)
+
+
+def without_job(seen: SnapshotView, reason: SnapshotReason, problem: str) -> Object:
+    """The status of a snapshot whose Job could not be made; it is tried again."""
+    return _status(seen, SnapshotPhase.PENDING, reason, problem)
+
+
+def is_ended(body: Object) -> bool:
+    """True if the snapshot has completed or failed: it stays so."""
+    return (body.get("status") or {}).get("phase") in (SnapshotPhase.COMPLETED, SnapshotPhase.FAILED)
+
+
+def rival_of(body: Object, others: Iterable[Object]) -> str:
+    """The name of an older snapshot of the same topology whose place overlaps, "" without one. A failed one holds no place."""
+    rivals = (
+        other
+        for other in others
+        if other["spec"]["topology"] == body["spec"]["topology"]
+        and _age(other) < _age(body)
+        and (other.get("status") or {}).get("phase") != SnapshotPhase.FAILED
+        and overlap(other["spec"]["to"], body["spec"]["to"])
+    )
+    return str(next((other["metadata"]["name"] for other in rivals), ""))
+
+
+def _age(body: Object) -> tuple[str, str]:
+    return body["metadata"].get("creationTimestamp", ""), body["metadata"]["name"]
+
+
+def overlap(one: str, other: str) -> bool:
+    """True if two places are the same, or one is in the other."""
+    first, second = _folder(one), _folder(other)
+    return first.startswith(second) or second.startswith(first)
+
+
+def _folder(uri: str) -> str:
+    """A place in one form, with a slash at its end."""
+    if uri.startswith("s3://"):
+        return uri.rstrip("/") + "/"
+    path = _decoded(re.sub("^file:(//)?", "", uri)) if uri.startswith("file:") else uri
+    parts: list[str] = []
+    for part in path.split("/"):
+        if part == "..":
+            parts = parts[:-1]
+        elif part not in ("", "."):
+            parts.append(part)
+    return "".join(f"/{part}" for part in parts) + "/"
+
+
+def _decoded(path: str) -> str:
+    """The path that a URI writes with percent signs."""
+    plain = re.sub(rb"%([0-9A-Fa-f]{2})", lambda found: bytes.fromhex(found[1].decode()), path.encode())
+    return plain.decode(errors="replace")
+
+
+def _ready_to_copy(seen: SnapshotView) -> Topology | tuple[SnapshotReason, str]:
+    """The topology to copy, or the reason why it cannot be copied now, with the remedy."""
+    name = seen.owner.topology
+    if seen.topology is None:
+        return SnapshotReason.NO_TOPOLOGY, f"there is no StreamTopology {name!r} in this namespace: create it, or delete this"
+    if isinstance(seen.topology, str):
+        return SnapshotReason.INVALID_MANIFEST, f"the manifest of {name!r} has mistakes, correct it: {seen.topology}"
+    if not seen.image:
+        return SnapshotReason.NO_IMAGE, f"{name!r} has no image: set its spec.image, or the operator's --image"
+    if not seen.checkpoint:
+        text = f"{name!r} has not committed a batch yet: the copy begins after its first one"
+        return SnapshotReason.NOTHING_COMMITTED, text
+    return seen.topology
+
+
+def _refused_place(seen: SnapshotView, topology: Topology) -> tuple[SnapshotReason, str] | None:
+    """The reason why the copy cannot be where it is asked for; the place is for good, so no later look changes that."""
+    place, name = str(seen.body["spec"]["to"]), seen.owner.topology
+    if any(overlap(place, other) for other in (seen.checkpoint, topology.checkpoint or "") if other):
+        text = f"spec.to is the checkpoint of {name!r}, or in or around it: create a snapshot with a place of its own"
+        return SnapshotReason.SAME_PLACE, text
+    if seen.rival:
+        text = f"spec.to is the place of the snapshot {seen.rival!r}, or in or around it: create a snapshot with another place"
+        return SnapshotReason.PLACE_TAKEN, text
+    return None
+
+
+def _of_job(seen: SnapshotView, job: Job) -> SnapshotDecision:
+    place, failures = seen.body["spec"]["to"], [pod.ended.message for pod in seen.pods if pod.ended and pod.ended.exit_code]
+    why = next((f": {message}" for message in failures if message), "")
+    if job.done:
+        figures = _reported(seen.pods)
+        at = f" as of batch {figures['batch']}" if "batch" in figures else ""
+        text = f"{seen.owner.topology!r}{at} is in {place}; spec.restore.from takes it"
+        return SnapshotDecision(_status(seen, SnapshotPhase.COMPLETED, SnapshotReason.COMPLETED, text) | figures)
+    if job.failed:
+        text = f"the Job {job.name} failed ({job.failed}){why}; correct that and create another snapshot"
+        return SnapshotDecision(_status(seen, SnapshotPhase.FAILED, SnapshotReason.FAILED, text))
+    if obstacle := seen.not_created or _obstacle(seen.pods):
+        text = f"the Job {job.name} does not start: {obstacle}"
+        status = _status(seen, SnapshotPhase.RUNNING, SnapshotReason.NOT_STARTED, text)
+        return SnapshotDecision(status, again_seconds=LOOK_SECONDS)
+    again = f", try {len(failures) + 1} of {snapshot.TRIES}; the last one failed{why}" if failures else ""
+    text = f"the Job {job.name} copies to {place}{again}"
+    return SnapshotDecision(_status(seen, SnapshotPhase.RUNNING, SnapshotReason.COPYING, text), again_seconds=LOOK_SECONDS)
+
+
+def _obstacle(pods: Iterable[Pod]) -> str:
+    return next((why for pod in pods if pod.phase == "Pending" and (why := pod_obstacle(pod))), "")
+
+
+def _reported(pods: tuple[Pod, ...]) -> dict[str, int]:
+    """Batch and bytes, as the pod that succeeded has reported them; empty where no pod is left to say."""
+    for pod in pods:
+        if pod.ended is not None and pod.ended.exit_code == 0:
+            try:
+                report: Mapping[str, Any] = json.loads(pod.ended.message)
+                return {"batch": int(report["batch"]), "bytes": int(report["bytes"])}
+            except (ValueError, KeyError, TypeError):  # a sidecar's, or cut off
+                continue
+    return {}
+
+
+def _status(seen: SnapshotView, phase: SnapshotPhase, reason: SnapshotReason, message: str) -> Object:
+    done, stalled = phase is SnapshotPhase.COMPLETED, phase is SnapshotPhase.FAILED or reason in FOR_SOMEBODY
+    settled = (SnapshotReason.SETTLED.value, "nothing is being brought about")
+    conditions = (
+        Condition(ConditionType.READY, "True" if done else "False", reason.value, message),
+        Condition(
+            ConditionType.RECONCILING,
+            "False" if done or stalled else "True",
+            *(settled if done or stalled else (reason.value, message)),
+        ),
+        Condition(ConditionType.STALLED, "True" if stalled else "False", *((reason.value, message) if stalled else settled)),
+    )
+    return {
+        "phase": phase.value,
+        "observedGeneration": seen.body["metadata"].get("generation", 1),
+        "uri": seen.body["spec"]["to"],
+        "message": message,
+        "conditions": [_written(seen, one) for one in conditions],
+    }
+
+
+def _written(seen: SnapshotView, condition: Condition) -> Object:
+    known = {one["type"]: one for one in seen.status.get("conditions") or ()}.get(condition.type)
+    same = known is not None and known["status"] == condition.status
+    return {
+        "type": str(condition.type),
+        "status": condition.status,
+        "observedGeneration": seen.body["metadata"].get("generation", 1),
+        "lastTransitionTime": known["lastTransitionTime"] if known is not None and same else format_time(seen.now),
+        "reason": condition.reason,
+        "message": condition.message,
+    }
