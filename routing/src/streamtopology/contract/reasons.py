@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Self, cast
 
+from streamtopology.contract.wire_values import from_wire
+
 SOURCE = "(source)"
 """The stage that reads the sources; no operator can bear this name."""
 
@@ -262,6 +264,24 @@ class Binding:
     key: str = ""
     combinable: bool | None = None
     batch_seconds: float = 0.0
+
+    @property
+    def subject(self) -> tuple[str, ...]:
+        """The kind, the stage, and the instance or key that is to blame: figures change with every batch, this does not."""
+        match self.kind:
+            case BindingKind.ELSEWHERE:
+                return (self.kind.value,)
+            case BindingKind.INSTANCE:
+                return self.kind.value, self.stage, str(self.instance)
+            case BindingKind.KEY:
+                return self.kind.value, self.stage, self.key
+            case _:
+                return self.kind.value, self.stage
+
+    @staticmethod
+    def from_wire(wire: Mapping[str, Any]) -> Binding | None:
+        """The constraint of which `wire_values.to_wire` wrote `wire`; None of a kind that only a newer release knows."""
+        return from_wire(Binding, wire) if wire["kind"] in {kind.value for kind in BindingKind} else None
 
 
 Reason = Binding | Hold | StageReason | EpochReason | Sizing

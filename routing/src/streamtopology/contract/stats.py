@@ -15,7 +15,8 @@ from typing import Any, cast
 from streamtopology.contract.errors import UnreadableData
 from streamtopology.contract.phases import Activity
 from streamtopology.contract.reason_text import describe
-from streamtopology.contract.reasons import EpochReason
+from streamtopology.contract.reasons import Binding, EpochReason
+from streamtopology.contract.wire_values import to_wire
 
 STATS_VERSION = 2
 """Changes when a reader must. A new field needs no new version: readers pass over fields that they do not know, and give one
@@ -161,7 +162,8 @@ class Stats:
     current epoch as it travels, None if the reader has it. `batches`: those after the number asked for. `observed`: what a
     controller observes of these, where it asked for that.
     `lag_rows`: rows that wait in Kafka after the last batch. `idle_seconds`: for how long no batch has run for want of rows,
-    None while one runs. Both are None where they are not known.
+    None while one runs. Both are None where they are not known. `binding`: the constraint that bounds the batches, as last
+    judged.
     """
 
     topology: str
@@ -185,6 +187,7 @@ class Stats:
     observed: Wire | None = None
     lag_rows: int | None = None
     idle_seconds: float | None = None
+    binding: Binding | None = None
 
     @property
     def settled(self) -> bool:
@@ -252,6 +255,7 @@ class Stats:
             "last_batch": _batch_to_wire(self.last_batch) if self.last_batch else None,
             "batches": [{"number": one.number, "epoch": one.epoch, **_batch_to_wire(one)} for one in self.batches],
             **({} if self.observed is None else {"observed": self.observed}),
+            **({} if self.binding is None else {"binding": to_wire(self.binding)}),
         }
 
 
@@ -300,6 +304,7 @@ def _stats(wire: Wire) -> Stats:
         observed=wire.get("observed"),
         lag_rows=_optional(int, wire.get("lag_rows")),
         idle_seconds=_optional(float, wire.get("idle_seconds")),
+        binding=_optional(Binding.from_wire, wire.get("binding")),
     )
 
 

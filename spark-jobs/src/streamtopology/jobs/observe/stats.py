@@ -95,6 +95,7 @@ def build_stats(history: History, standing: Standing = NOT_STARTED, asked: Quest
         batches=() if asked.as_observed else tuple(_batch(batch) for batch in _with_few_reports(since)),
         lag_rows=standing.lag_rows,
         idle_seconds=history.idle_seconds,
+        binding=history.binding,
     )
     return (_as_observed(stats, batches, since, asked.since) if asked.as_observed else stats).to_wire()
 
