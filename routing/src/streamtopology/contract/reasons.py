@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Self, cast
 
-from streamtopology.contract.wire_values import from_wire
+from streamtopology.contract.wire_values import from_wire, to_wire
 
 SOURCE = "(source)"
 """The stage that reads the sources; no operator can bear this name."""
@@ -154,99 +154,6 @@ class StageReason:
 
 
 @dataclass(frozen=True)
-class EpochReason:
-    """The cause of an epoch, with its figures.
-
-    `stages`: what was rebalanced. `changes`: a sentence for each thing that changed in the manifest. `slots`: those that
-    joined. `text`: of an unknown cause. `epoch`: the one that was taken back, under which batches took `lost_seconds` longer.
-    """
-
-    cause: EpochCause
-    stages: tuple[StageReason, ...] = ()
-    changes: tuple[str, ...] = ()
-    slots: tuple[str, ...] = ()
-    text: str = ""
-    epoch: int = 0
-    lost_seconds: float = 0.0
-
-    @staticmethod
-    def of_text(text: str) -> EpochReason:
-        """A reason that only people understand."""
-        return EpochReason(EpochCause.UNKNOWN, text=text)
-
-    def brings(self, kind: RemedyKind) -> bool:
-        """True if a plan of this kind is part of it."""
-        return any(stage.kind is kind for stage in self.stages)
-
-    def to_wire(self) -> str:
-        """One text, as epochs of format 2 carry it: JSON, or the text of an unknown cause as it stands.
-
-        It is a text so that the release before, which shows it to people and reads nothing else in its place, takes it.
-        """
-        if self.cause is EpochCause.UNKNOWN:
-            return self.text
-        given: dict[str, Any] = {"cause": self.cause.value}
-        if self.stages:
-            given["stages"] = [_without_none(asdict(stage)) for stage in self.stages]
-        given |= {name: list(value) for name, value in (("changes", self.changes), ("slots", self.slots)) if value}
-        if self.cause is EpochCause.TAKEN_BACK:
-            given |= {"epoch": self.epoch, "lost_seconds": self.lost_seconds}
-        return json.dumps(given, sort_keys=True, separators=(",", ":"), allow_nan=False)
-
-    @staticmethod
-    def from_wire(text: str) -> EpochReason:
-        """The reason that `to_wire` was called on; any other text, and that of a newer release, is of an unknown cause."""
-        try:
-            given: object = json.loads(text)
-            return _reason(cast("Mapping[str, Any]", given)) if isinstance(given, dict) else EpochReason.of_text(text)
-        except (ValueError, KeyError, TypeError, AttributeError):
-            return EpochReason.of_text(text)
-
-
-def _reason(given: Mapping[str, Any]) -> EpochReason:
-    cause = EpochCause(given["cause"])
-    return EpochReason(
-        cause,
-        stages=tuple(_stage(stage) for stage in given.get("stages", ())),
-        changes=tuple(str(change) for change in given.get("changes", ())),
-        slots=tuple(str(slot) for slot in given.get("slots", ())),
-        epoch=int(given.get("epoch", 0)),
-        lost_seconds=float(given.get("lost_seconds", 0.0)),
-    )
-
-
-def _stage(given: Mapping[str, Any]) -> StageReason:
-    shares = {name: float(given[name]) for name in ("planned", "local_before", "local_planned") if name in given}
-    return StageReason(RemedyKind(given["kind"]), str(given["stage"]), float(given["imbalance"]), **shares)
-
-
-def _without_none(given: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in given.items() if value is not None}
-
-
-@dataclass(frozen=True)
-class Sizing:
-    """The wanted number of executors of the scaled class, within the bounds, with reason and figures; None for no value.
-
-    `executors` were `utilisation` busy against `target`; `lag_rows` wait in the sources, which is `lag_seconds` of work.
-    `needed`: what the load alone asks for, or what was asked for. Fewer are delayed by the stabilisation window of
-    `window_seconds`: `fewer_in_seconds` at the earliest, or since `held` were needed within it.
-    """
-
-    reason: ScalingReason
-    replicas: int
-    needed: int = 0
-    executors: int = 0
-    utilisation: float = 0.0
-    target: float = 0.0
-    lag_rows: float | None = None
-    lag_seconds: float = 0.0
-    window_seconds: float = 0.0
-    fewer_in_seconds: float | None = None
-    held: int | None = None
-
-
-@dataclass(frozen=True)
 class Binding:
     """The constraint that bounds the time of a batch, at the stage that takes longest.
 
@@ -282,6 +189,172 @@ class Binding:
     def from_wire(wire: Mapping[str, Any]) -> Binding | None:
         """The constraint of which `wire_values.to_wire` wrote `wire`; None of a kind that only a newer release knows."""
         return from_wire(Binding, wire) if wire["kind"] in {kind.value for kind in BindingKind} else None
+
+
+@dataclass(frozen=True)
+class WeighedStage:
+    """The two routings of a stage that were weighed, in predicted seconds of a batch; `taken`: the planned one was.
+
+    A gain up to `noise_seconds` is not distinguishable from noise.
+    """
+
+    stage: str
+    kind: RemedyKind
+    keep_seconds: float
+    planned_seconds: float
+    noise_seconds: float = 0.0
+    taken: bool = True
+
+
+@dataclass(frozen=True)
+class KeyMove:
+    """A key that changes its owner, with its `rows` of average cost in a batch.
+
+    `key`: its hash in hexadecimal digits, or its label where that may be shown. `before`, `after`: instances.
+    """
+
+    stage: str
+    key: str
+    rows: float
+    before: int
+    after: int
+
+
+@dataclass(frozen=True)
+class LinkMove:
+    """Two keys that come to one server, with the `rows` of a batch that go from the one to the other."""
+
+    stage: str
+    key: str
+    next_stage: str
+    next_key: str
+    rows: float
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """The figures by which a re-routing was decided.
+
+    It saves `gain_seconds` of usual batches of `batch_seconds`; the share `trust` of that, over `batches`, outweighs
+    `cost_seconds` once. `binding`: the constraint under the routing before. `keys`, `links`: the first of those that make
+    the difference.
+    """
+
+    stages: tuple[WeighedStage, ...]
+    batch_seconds: float
+    gain_seconds: float
+    cost_seconds: float
+    batches: float
+    trust: float = 1.0
+    binding: Binding | None = None
+    keys: tuple[KeyMove, ...] = ()
+    links: tuple[LinkMove, ...] = ()
+
+
+@dataclass(frozen=True)
+class EpochReason:
+    """The cause of an epoch, with its figures.
+
+    `stages`: what was rebalanced. `changes`: a sentence for each thing that changed in the manifest. `slots`: those that
+    joined. `text`: of an unknown cause. `epoch`: the one that was taken back, under which batches took `lost_seconds` longer.
+    `weighed`: of one by the controller.
+    """
+
+    cause: EpochCause
+    stages: tuple[StageReason, ...] = ()
+    changes: tuple[str, ...] = ()
+    slots: tuple[str, ...] = ()
+    text: str = ""
+    epoch: int = 0
+    lost_seconds: float = 0.0
+    weighed: Weighed | None = None
+
+    @staticmethod
+    def of_text(text: str) -> EpochReason:
+        """A reason that only people understand."""
+        return EpochReason(EpochCause.UNKNOWN, text=text)
+
+    def brings(self, kind: RemedyKind) -> bool:
+        """True if a plan of this kind is part of it."""
+        return any(stage.kind is kind for stage in self.stages)
+
+    def to_wire(self) -> str:
+        """One text, as epochs of format 2 carry it: JSON, or the text of an unknown cause as it stands.
+
+        It is a text so that the release before, which shows it to people and reads nothing else in its place, takes it.
+        """
+        if self.cause is EpochCause.UNKNOWN:
+            return self.text
+        given: dict[str, Any] = {"cause": self.cause.value}
+        if self.stages:
+            given["stages"] = [_without_none(asdict(stage)) for stage in self.stages]
+        given |= {name: list(value) for name, value in (("changes", self.changes), ("slots", self.slots)) if value}
+        if self.cause is EpochCause.TAKEN_BACK:
+            given |= {"epoch": self.epoch, "lost_seconds": self.lost_seconds}
+        if self.weighed is not None:
+            given["weighed"] = to_wire(self.weighed)
+        return json.dumps(given, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+    @staticmethod
+    def from_wire(text: str) -> EpochReason:
+        """The reason that `to_wire` was called on; any other text, and that of a newer release, is of an unknown cause."""
+        try:
+            given: object = json.loads(text)
+            return _reason(cast("Mapping[str, Any]", given)) if isinstance(given, dict) else EpochReason.of_text(text)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return EpochReason.of_text(text)
+
+
+def _reason(given: Mapping[str, Any]) -> EpochReason:
+    cause = EpochCause(given["cause"])
+    return EpochReason(
+        cause,
+        stages=tuple(_stage(stage) for stage in given.get("stages", ())),
+        changes=tuple(str(change) for change in given.get("changes", ())),
+        slots=tuple(str(slot) for slot in given.get("slots", ())),
+        epoch=int(given.get("epoch", 0)),
+        lost_seconds=float(given.get("lost_seconds", 0.0)),
+        weighed=_weighed(given.get("weighed")),
+    )
+
+
+def _weighed(wire: object) -> Weighed | None:
+    """The figures; None of an older release, and of a newer one that writes what this one does not read."""
+    try:
+        return None if wire is None else from_wire(Weighed, wire)
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _stage(given: Mapping[str, Any]) -> StageReason:
+    shares = {name: float(given[name]) for name in ("planned", "local_before", "local_planned") if name in given}
+    return StageReason(RemedyKind(given["kind"]), str(given["stage"]), float(given["imbalance"]), **shares)
+
+
+def _without_none(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Sizing:
+    """The wanted number of executors of the scaled class, within the bounds, with reason and figures; None for no value.
+
+    `executors` were `utilisation` busy against `target`; `lag_rows` wait in the sources, which is `lag_seconds` of work.
+    `needed`: what the load alone asks for, or what was asked for. Fewer are delayed by the stabilisation window of
+    `window_seconds`: `fewer_in_seconds` at the earliest, or since `held` were needed within it.
+    """
+
+    reason: ScalingReason
+    replicas: int
+    needed: int = 0
+    executors: int = 0
+    utilisation: float = 0.0
+    target: float = 0.0
+    lag_rows: float | None = None
+    lag_seconds: float = 0.0
+    window_seconds: float = 0.0
+    fewer_in_seconds: float | None = None
+    held: int | None = None
 
 
 Reason = Binding | Hold | StageReason | EpochReason | Sizing
