@@ -1,4 +1,4 @@
-"""What an epoch of the controller carries: the routings that were weighed, the bound, and the keys and links that count."""
+"""Figures in an epoch of the controller: the routings that were weighed, the bound, and the keys and links that count."""
 
 from __future__ import annotations
 

@@ -29,6 +29,9 @@ LOCALITY_MAY_COST = 0.1
 """Share of the horizon that operators planned for locality may lose by a switch, and by worse balance after it."""
 
 
+MOST_STAGES = 16
+"""Stages whose figures an epoch carries."""
+
 CONTRADICTORY = 1.5
 """Reports by which a single stage lasts longer than this many batches are wrong, whichever of them it is."""
 
@@ -43,11 +46,12 @@ class Worthwhile:
     batches: float
 
     def weighed(self, judged: Mapping[str, Remedy], batch_seconds: float, trust: float, binding: Binding | None) -> Weighed:
-        """The figures that an epoch carries: those of all that was `judged`, taken or not."""
+        """The figures that an epoch carries: those of the stages that were `judged`, first those that are taken."""
+        stages = (_weighed(name, remedy, name in self.remedies) for name, remedy in sorted(judged.items()))
         keys = (move for remedy in self.remedies.values() for move in remedy.keys)
         links = (link for remedy in self.remedies.values() for link in remedy.links)
         return Weighed(
-            stages=tuple(_weighed(name, remedy, name in self.remedies) for name, remedy in sorted(judged.items())),
+            stages=tuple(sorted(stages, key=lambda stage: (not stage.taken, -stage.keep_seconds))[:MOST_STAGES]),
             batch_seconds=batch_seconds,
             gain_seconds=self.gain_seconds,
             cost_seconds=self.cost_seconds,
