@@ -156,6 +156,26 @@ def test_command_needs_a_name_on_a_cluster(capsys: pytest.CaptureFixture[str]):
     assert "streamtopology explain NAME" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("label", "shown"), [("a\x1b[2Jb", "a\ufffd[2Jb"), ("line\nbreak", "line\ufffdbreak"), ("\ud800 alone", "\ufffd alone")]
+)
+def test_label_of_odd_characters_can_be_printed(label: str, shown: str):
+    history = History("flights", SLOTS, {"tail": "mixed"})
+    batch = outcome(0, {"tail": HASHED})
+    history.batch_done(replace(batch, reports=tuple(replace(one, heavy_labels=(label,)) for one in batch.reports)))
+    history.rerouted(reconfiguration(epoch=2, batch=8, reason=REASON))
+    weighed = history.reconfigurations[0].reason.weighed
+    assert weighed is not None
+    assert weighed.keys[0].key == shown
+
+
+def test_key_of_an_epoch_by_others_need_not_be_a_hash():
+    history = rerouted()
+    theirs = replace(REASON, weighed=replace(WEIGHED, keys=(replace(WEIGHED.keys[0], key="Berlin"),)))
+    history.rerouted(reconfiguration(epoch=3, batch=9, reason=theirs))
+    assert history.reconfigurations[-1].reason == theirs
+
+
 def test_label_stays_a_hash_where_no_report_has_it():
     history = History("flights", SLOTS, {"tail": "mixed"})
     batch = outcome(0, {"tail": HASHED})

@@ -103,6 +103,8 @@ def test_constraint_of_batches_is_written_when_its_subject_changes():
     assert world.decide().status["boundBy"]["text"] == describe(world.binding)
     world.binding = Binding(BindingKind.INSTANCE, "counts", 1.27, 0.61, instance=1)
     assert world.decide().status["boundBy"]["instance"] == 1
+    world.binding = Binding(BindingKind.ELSEWHERE, "counts", 0.2, 0.1, batch_seconds=1.0)
+    assert "stage" not in world.decide().status["boundBy"], "which stage is longest says nothing then"
 
 
 def test_another_constraint_is_noticeable_and_written_no_sooner_than_figures():

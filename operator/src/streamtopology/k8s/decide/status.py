@@ -212,7 +212,9 @@ def _bound_by(seen: Observation) -> Object | None:
     found = seen.stats.binding
     if found is None:
         return None
-    bound: Object = {"kind": found.kind.value, "stage": found.stage}
+    bound: Object = {"kind": found.kind.value}
+    if found.kind is not BindingKind.ELSEWHERE:
+        bound["stage"] = found.stage
     if found.kind is BindingKind.INSTANCE:
         bound["instance"] = found.instance
     if found.kind is BindingKind.KEY:

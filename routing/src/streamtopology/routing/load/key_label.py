@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -39,10 +40,18 @@ def with_labels(reason: EpochReason, reports: Sequence[LoadReport]) -> EpochReas
 
 
 def _label(stage: str, key: str, reports: Sequence[LoadReport]) -> str:
+    """The label of the key with this hash; `key` itself where it is no hash, as in an epoch that others have written."""
+    if not re.fullmatch(r"[0-9a-f]{16}", key):
+        return key
     wanted = int(key, 16)
     for report in reports:
         if report.operator == stage:
             at = int(np.searchsorted(report.heavy_hashes, np.uint64(wanted)))
             if at < len(report.heavy_hashes) and int(report.heavy_hashes[at]) == wanted:
-                return clipped(report.heavy_labels[at], MOST_LABEL) or key
+                return clipped(_printable(report.heavy_labels[at]), MOST_LABEL) or key
     return key
+
+
+def _printable(label: str) -> str:
+    """The label without what would move a terminal's cursor, turn a line around, or be no character: others own the keys."""
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in label)

@@ -48,7 +48,7 @@ def _bound_by() -> Schema:
         "The constraint that bounds the time of a batch, with the figures of when it was first seen.",
         {
             "kind": text("What: capacity, instance, key, fixed or elsewhere; others may follow."),
-            "stage": text("The operator that takes longest, or (source)."),
+            "stage": text("The operator that takes longest, or (source); not of kind elsewhere."),
             "instance": whole("Of kind instance: which one is done last."),
             "key": text("Of kind key: the key, or its hash where keys are hidden."),
             "text": text("The sentence."),
