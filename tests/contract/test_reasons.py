@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -14,16 +15,22 @@ from streamtopology.contract import conditions, reasons
 from streamtopology.contract.conditions import BalancedReason, DegradedReason, EventReason, ReadyReason, ReconfiguringReason
 from streamtopology.contract.reason_text import describe
 from streamtopology.contract.reasons import (
+    Binding,
+    BindingKind,
     Documented,
     EpochCause,
     EpochReason,
     Hold,
     HoldReason,
+    KeyMove,
+    LinkMove,
     RemedyKind,
     ScalingReason,
     Sizing,
     StageReason,
     Trigger,
+    Weighed,
+    WeighedStage,
 )
 from streamtopology.routing.epochs.epoch import Epoch
 
@@ -34,9 +41,24 @@ STAGES = (
     StageReason(RemedyKind.SHARES, reasons.SOURCE, 0.3),
     StageReason(RemedyKind.LOCALITY, "first+second", 0.1, local_before=0.25, local_planned=1.0),
 )
+WEIGHED = Weighed(
+    stages=(
+        WeighedStage("counts", RemedyKind.TABLE, 1.3, 0.7, 0.05),
+        WeighedStage("tail", RemedyKind.TABLE, 0.2, 0.19, 0.02, False),
+    ),
+    batch_seconds=2.0,
+    gain_seconds=0.6,
+    cost_seconds=0.4,
+    batches=30.0,
+    trust=0.5,
+    binding=Binding(BindingKind.KEY, "counts", 1.27, 0.61, instance=1, key="00000000deadbeef", combinable=False),
+    keys=(KeyMove("counts", "00000000deadbeef", 12_000.0, 3, 1),),
+    links=(LinkMove("counts", "00000000deadbeef", "tail", "0000000000000007", 900.0),),
+)
 EPOCHS = [
     EpochReason(EpochCause.FIRST),
     EpochReason(EpochCause.REBALANCED, STAGES),
+    EpochReason(EpochCause.REBALANCED, STAGES[:1], weighed=WEIGHED),
     EpochReason(EpochCause.APPLIED, changes=("operator tail: policy fields -> mixed", "é")),
     EpochReason(EpochCause.TAKEN_BACK, epoch=7, lost_seconds=0.25),
     EpochReason(EpochCause.RESTARTED),
@@ -73,6 +95,19 @@ def test_epoch_of_another_release_keeps_its_text(text: str):
     assert epoch.reason == EpochReason(EpochCause.UNKNOWN, text=text)
     assert describe(epoch.reason) == text
     assert epoch.to_wire() == wire
+
+
+def test_figures_of_another_release_are_left_out_and_their_epoch_is_read():
+    """A newer one may weigh what this one does not know; an older one carries no figures at all."""
+    carried = json.loads(EpochReason(EpochCause.REBALANCED, STAGES, weighed=WEIGHED).to_wire())
+    for damaged in (carried | {"weighed": [1]}, carried | {"weighed": {"stages": []}}, carried | {"weighed": None}):
+        assert EpochReason.from_wire(json.dumps(damaged)) == EpochReason(EpochCause.REBALANCED, STAGES)
+    newer = carried | {"weighed": {**carried["weighed"], "weather": "fine"}}
+    assert EpochReason.from_wire(json.dumps(newer)).weighed == WEIGHED
+    older = {name: value for name, value in carried["weighed"].items() if name not in ("keys", "links", "binding", "trust")}
+    assert EpochReason.from_wire(json.dumps(carried | {"weighed": older})).weighed == replace(
+        WEIGHED, keys=(), links=(), binding=None, trust=1.0
+    )
 
 
 def test_wire_form_is_that_of_the_release_before():

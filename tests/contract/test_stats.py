@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from streamtopology.contract.reasons import EpochCause, EpochReason, RemedyKind, StageReason
+from streamtopology.contract.reasons import Binding, BindingKind, EpochCause, EpochReason, RemedyKind, StageReason
 from streamtopology.contract.stats import Executor, Reconfiguration, Refusal, Slot, StatsFormatError, read_stats
 
 STORED = Path(__file__).parent / "stats-2.json"
@@ -52,6 +53,15 @@ def test_answer_of_the_version_before_has_defaults_for_what_it_does_not_say() ->
 def test_stats_survive_a_round_trip() -> None:
     late = {"lag_rows": 1200, "idle_seconds": 4.5}
     assert json.loads(json.dumps(read_stats(stored() | late).to_wire(), allow_nan=False)) == stored() | late
+
+
+def test_constraint_of_batches_comes_back_and_one_of_a_newer_release_is_none() -> None:
+    bound = Binding(BindingKind.KEY, "tail", 1.27, 0.61, 0.1, instance=1, key="Berlin", combinable=True)
+    answer = json.loads(json.dumps(replace(read_stats(stored()), binding=bound).to_wire(), allow_nan=False))
+    assert read_stats(answer).binding == bound
+    assert read_stats({**answer, "binding": {**answer["binding"], "kind": "network", "link": 3}}).binding is None
+    del answer["binding"]["combinable"]
+    assert read_stats(answer).binding == replace(bound, combinable=None)
 
 
 def test_reason_that_an_older_driver_passes_on_unread_is_a_text_for_people() -> None:

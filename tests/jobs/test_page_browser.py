@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from prometheus_client import CollectorRegistry
+from support.explained import LINES
+from support.explained import rerouted as explained
 from support.page_histories import HOSTILE, NOW, flights, many, played, recorded, standing_of
 
 from streamtopology.contract.page import Condition
@@ -90,6 +92,22 @@ def test_rerouting_has_its_mark_reason_and_gain(rerouted: StatusServer, open_tab
     assert "small-0" in tab.text("#tip")
     tab.page.keyboard.press("Escape")
     tab.page.wait_for_selector("#tip[hidden]", state="attached")
+
+
+def test_story_of_a_rerouting_opens_and_stays_open(open_tab: OpenTab) -> None:
+    history = explained()
+    with served(recorded(history, flights()), history) as server:
+        tab = open_tab(address(server), bypass_csp=True)
+        button = tab.page.locator("#reroutings .story button")
+        assert button.get_attribute("aria-expanded") == "false"
+        button.click()
+        tab.page.wait_for_selector("#reroutings .story li")
+        history.gain_measured(2, 0.28)
+        tab.page.wait_for_function("document.querySelector('#reroutings .story').textContent.includes('measured 28 %')")
+        lines = tab.page.locator("#reroutings .story li").all_inner_texts()
+        assert lines == [*LINES[:-1], "gain: predicted 30 %, measured 28 %; helped as predicted; kept"]
+        assert tab.violations() == []
+        tab.page.close()
 
 
 @pytest.mark.parametrize("width", [360, 414, 768, 1024, 1280, 1600, 2200])

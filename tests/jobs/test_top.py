@@ -13,6 +13,8 @@ from rich.console import Console, ConsoleDimensions
 from support.histories import HASHED, outcome, run
 
 from streamtopology.contract.phases import Phase
+from streamtopology.contract.reason_text import describe
+from streamtopology.contract.reasons import Binding, BindingKind
 from streamtopology.contract.stats import Refusal
 from streamtopology.contract.stats_question import Question
 from streamtopology.jobs.admin.ask_cluster import Unreachable, asking_the_cluster
@@ -45,6 +47,17 @@ def test_it_shows_what_the_drivers_own_view_shows() -> None:
     assert shown(here) == shown(there)
     assert [batch.number for batch in here.batches] == list(range(7)), "each batch once"
     assert len(here.reconfigurations) == len(there.reconfigurations)
+
+
+def test_constraint_of_the_batches_is_shown_in_the_drivers_words() -> None:
+    there, here = run(6), History("flights", (), {})
+    there.binding = Binding(BindingKind.KEY, "tail", 1.27, 0.61, instance=1, key="Berlin", combinable=False)
+    take(served(there, -1), here)
+    assert here.binding == there.binding
+    assert describe(there.binding) in " ".join(shown(here).split())
+    there.binding = None
+    take(served(there, 5), here)
+    assert "Berlin" not in shown(here)
 
 
 def test_a_refusal_is_reported_once() -> None:

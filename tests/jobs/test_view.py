@@ -15,6 +15,8 @@ from support.histories import CAPACITIES, HASHED, SLOTS, Clock, load_report, out
 
 from streamtopology.contract import formatting
 from streamtopology.contract.phases import Phase
+from streamtopology.contract.reason_text import describe
+from streamtopology.contract.reasons import Binding, BindingKind
 from streamtopology.jobs.observe.formatting import rerouting
 from streamtopology.jobs.observe.history import History, Reconfiguration, SlotInfo
 from streamtopology.jobs.observe.live_view import HEARTBEAT_SECONDS, LINE_SECONDS, ProgressLines, View
@@ -108,6 +110,33 @@ def test_address_of_the_page_is_printed_in_both_forms():
     lines = ProgressLines(history)
     assert "page: http://127.0.0.1:4040/" in (lines.next(0.0) or "")
     assert "4040" not in (lines.next(60.0) or ""), "once"
+
+
+BERLIN = Binding(BindingKind.KEY, "tail", 1.27, 0.61, instance=1, key="Berlin", combinable=False)
+
+
+def test_constraint_of_the_batches_is_shown_where_there_is_room():
+    history = run(4)
+    history.binding = BERLIN
+    for width in (80, 120, 200):
+        assert describe(BERLIN) in " ".join(drawn(history, width).split())
+    low = drawn(history, 80, 12)
+    assert "tail is bounded by one key" in low
+    assert len(low.splitlines()) < 12
+    assert "bounded" not in drawn(history, 80, 7)
+
+
+def test_log_says_what_bounds_the_batches_once_for_each_subject():
+    history = run(4)
+    lines, times = ProgressLines(history), itertools.count(0, 60)
+    history.binding = BERLIN
+    assert describe(BERLIN) in (lines.next(next(times)) or "")
+    history.binding = replace(BERLIN, seconds=1.4)
+    assert "Berlin" not in (lines.next(next(times)) or ""), "other figures alone are not printed"
+    history.binding = None
+    lines.next(next(times))
+    history.binding = replace(BERLIN, key="Paris")
+    assert "Paris" in (lines.next(next(times)) or "")
 
 
 def test_two_rows_have_no_imbalance():

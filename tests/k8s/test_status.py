@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.operator_world import World, manifest
 
-from streamtopology.contract.reasons import Hold, HoldReason
+from streamtopology.contract.reason_text import describe
+from streamtopology.contract.reasons import Binding, BindingKind, Hold, HoldReason
 from streamtopology.contract.stats import Batch, Reconfiguration
 from streamtopology.k8s.decide import events, status
 from streamtopology.k8s.decide.answers import Gain, Judgement
@@ -86,6 +87,31 @@ def test_a_new_obstacle_under_the_same_reason_is_noticeable():
     by_type["Ready"]["message"] += "; no node takes flow-large-0"
     assert not status.is_news(reported, other)
     assert status.is_noticeable(reported, other)
+
+
+def test_constraint_of_batches_is_written_when_its_subject_changes():
+    world = World(manifest())
+    world.settle()
+    assert "boundBy" not in world.decide().status
+    world.binding = Binding(BindingKind.KEY, "counts", 1.27, 0.61, instance=1, key="Berlin", combinable=False)
+    first = world.decide().status["boundBy"]
+    assert (first["kind"], first["stage"], first["key"], first["text"]) == ("key", "counts", "Berlin", describe(world.binding))
+    world.manifest["status"], world.now = {**world.manifest["status"], "boundBy": first}, world.now + 100
+    world.binding = replace(world.binding, seconds=1.31)
+    assert world.decide().status["boundBy"] == first, "other figures alone are not written"
+    world.binding = replace(world.binding, key="Paris")
+    assert world.decide().status["boundBy"]["text"] == describe(world.binding)
+    world.binding = Binding(BindingKind.INSTANCE, "counts", 1.27, 0.61, instance=1)
+    assert world.decide().status["boundBy"]["instance"] == 1
+    world.binding = Binding(BindingKind.ELSEWHERE, "counts", 0.2, 0.1, batch_seconds=1.0)
+    assert "stage" not in world.decide().status["boundBy"], "which stage is longest says nothing then"
+
+
+def test_another_constraint_is_noticeable_and_written_no_sooner_than_figures():
+    before = {"boundBy": {"kind": "capacity", "stage": "counts"}}
+    now = {"boundBy": {"kind": "fixed", "stage": "counts"}}
+    assert status.is_noticeable(before, now)
+    assert not status.is_news(before, now)
 
 
 def test_a_condition_keeps_the_time_of_its_last_turn():

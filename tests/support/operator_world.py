@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from streamtopology.contract.phases import Activity
+from streamtopology.contract.reasons import Binding
 from streamtopology.contract.stats import Batch, Executor, Reconfiguration, Refusal, Slot, Stats
 from streamtopology.k8s import failpoints, names
 from streamtopology.k8s.decide.answers import Answer, Gain, Judgement, Scaling, Silence
@@ -83,6 +84,7 @@ class World:
     reroutings: tuple[Reconfiguration, ...] = ()
     gains: tuple[Gain, ...] = ()
     imbalance: float = 0.01
+    binding: Binding | None = None
     joining: int = 0
     missing: set[str] = field(default_factory=set)
     says_replicas: bool = True
@@ -226,7 +228,7 @@ class World:
             replicas={one.name: one.replicas for one in driver.topology.executors} if self.says_replicas else None,
             policies={}, checkpoint="/checkpoint", refused=self.refused, last_batch=last,
             batches=() if driver.epoch is None else (last,), reconfigurations=self.reroutings,
-            idle_seconds=self.idle_seconds,
+            idle_seconds=self.idle_seconds, binding=self.binding,
         )  # fmt: skip
 
     def pod_names(self, component: str) -> list[str]:

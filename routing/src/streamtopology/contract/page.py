@@ -175,7 +175,7 @@ class Batch:
 class Rerouting:
     """A new epoch. `at`: seconds since 1970; `batches`: those that moved state. Gains: shares of a batch's time.
 
-    `why`, `helped`, `cost`: sentences.
+    `why`, `helped`, `cost`: sentences. `story`: as `streamtopology explain` prints it, line by line.
     """
 
     epoch: int
@@ -190,6 +190,7 @@ class Rerouting:
     predicted_gain: float
     measured_gain: float | None = None
     at: float | None = None
+    story: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ def _hold(hold: Hold) -> str:
 
 
 def _binding(binding: Binding) -> str:
-    name = _stages((binding.stage.removesuffix(PARTIAL),))
+    name = stage_name(binding.stage)
     together, seconds = duration(binding.bound_seconds), duration(binding.seconds)
     where = f"{'executor slot' if binding.stage == SOURCE else 'instance'} {binding.instance}"
     match binding.kind:
@@ -169,6 +169,11 @@ def _delay(sizing: Sizing) -> str:
     if sizing.held is not None:
         return f"; {sizing.held} were needed within the last {sizing.window_seconds:.0f} s"
     return ""
+
+
+def stage_name(stage: str) -> str:
+    """The name of a stage in a sentence: the user's of the operator, or `the source`."""
+    return _stages((stage.removesuffix(PARTIAL),))
 
 
 def _stages(names: Sequence[str]) -> str:

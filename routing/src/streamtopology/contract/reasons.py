@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Self, cast
 
+from streamtopology.contract.wire_values import from_wire, to_wire
+
 SOURCE = "(source)"
 """The stage that reads the sources; no operator can bear this name."""
 
@@ -152,11 +154,110 @@ class StageReason:
 
 
 @dataclass(frozen=True)
+class Binding:
+    """The constraint that bounds the time of a batch, at the stage that takes longest.
+
+    `seconds`: of its last instance, of the key alone, or of all tasks, against `bound_seconds`: when all of its instances
+    finish together, `fixed_share` of it in fixed seconds. `key`: its hash in hexadecimal digits, or its label where that may
+    be shown; `combinable`: its state may be gathered in parts, None if that is not known.
+    """
+
+    kind: BindingKind
+    stage: str
+    seconds: float
+    bound_seconds: float
+    fixed_share: float = 0.0
+    instance: int | None = None
+    key: str = ""
+    combinable: bool | None = None
+    batch_seconds: float = 0.0
+
+    @property
+    def subject(self) -> tuple[str, ...]:
+        """The kind, the stage, and the instance or key that is to blame: figures change with every batch, this does not."""
+        match self.kind:
+            case BindingKind.ELSEWHERE:
+                return (self.kind.value,)
+            case BindingKind.INSTANCE:
+                return self.kind.value, self.stage, str(self.instance)
+            case BindingKind.KEY:
+                return self.kind.value, self.stage, self.key
+            case _:
+                return self.kind.value, self.stage
+
+    @staticmethod
+    def from_wire(wire: Mapping[str, Any]) -> Binding | None:
+        """The constraint of which `wire_values.to_wire` wrote `wire`; None of a kind that only a newer release knows."""
+        return from_wire(Binding, wire) if wire["kind"] in {kind.value for kind in BindingKind} else None
+
+
+@dataclass(frozen=True)
+class WeighedStage:
+    """The two routings of a stage that were weighed, in predicted seconds of a batch; `taken`: the planned one was.
+
+    A gain up to `noise_seconds` is not distinguishable from noise.
+    """
+
+    stage: str
+    kind: RemedyKind
+    keep_seconds: float
+    planned_seconds: float
+    noise_seconds: float = 0.0
+    taken: bool = True
+
+
+@dataclass(frozen=True)
+class KeyMove:
+    """A key that changes its owner, with its `rows` of average cost in a batch.
+
+    `key`: its hash in hexadecimal digits, or its label where that may be shown. `before`, `after`: instances.
+    """
+
+    stage: str
+    key: str
+    rows: float
+    before: int
+    after: int
+
+
+@dataclass(frozen=True)
+class LinkMove:
+    """Two keys that come to one server, with the `rows` of a batch that go from the one to the other."""
+
+    stage: str
+    key: str
+    next_stage: str
+    next_key: str
+    rows: float
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """The figures by which a re-routing was decided.
+
+    It saves `gain_seconds` of usual batches of `batch_seconds`; the share `trust` of that, over `batches`, outweighs
+    `cost_seconds` once. `binding`: the constraint under the routing before. `keys`, `links`: the first of those that make
+    the difference.
+    """
+
+    stages: tuple[WeighedStage, ...]
+    batch_seconds: float
+    gain_seconds: float
+    cost_seconds: float
+    batches: float
+    trust: float = 1.0
+    binding: Binding | None = None
+    keys: tuple[KeyMove, ...] = ()
+    links: tuple[LinkMove, ...] = ()
+
+
+@dataclass(frozen=True)
 class EpochReason:
     """The cause of an epoch, with its figures.
 
     `stages`: what was rebalanced. `changes`: a sentence for each thing that changed in the manifest. `slots`: those that
     joined. `text`: of an unknown cause. `epoch`: the one that was taken back, under which batches took `lost_seconds` longer.
+    `weighed`: of one by the controller.
     """
 
     cause: EpochCause
@@ -166,6 +267,7 @@ class EpochReason:
     text: str = ""
     epoch: int = 0
     lost_seconds: float = 0.0
+    weighed: Weighed | None = None
 
     @staticmethod
     def of_text(text: str) -> EpochReason:
@@ -189,6 +291,8 @@ class EpochReason:
         given |= {name: list(value) for name, value in (("changes", self.changes), ("slots", self.slots)) if value}
         if self.cause is EpochCause.TAKEN_BACK:
             given |= {"epoch": self.epoch, "lost_seconds": self.lost_seconds}
+        if self.weighed is not None:
+            given["weighed"] = to_wire(self.weighed)
         return json.dumps(given, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
     @staticmethod
@@ -210,7 +314,16 @@ def _reason(given: Mapping[str, Any]) -> EpochReason:
         slots=tuple(str(slot) for slot in given.get("slots", ())),
         epoch=int(given.get("epoch", 0)),
         lost_seconds=float(given.get("lost_seconds", 0.0)),
+        weighed=_weighed(given.get("weighed")),
     )
+
+
+def _weighed(wire: object) -> Weighed | None:
+    """The figures; None of an older release, and of a newer one that writes what this one does not read."""
+    try:
+        return None if wire is None else from_wire(Weighed, wire)
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def _stage(given: Mapping[str, Any]) -> StageReason:
@@ -242,26 +355,6 @@ class Sizing:
     window_seconds: float = 0.0
     fewer_in_seconds: float | None = None
     held: int | None = None
-
-
-@dataclass(frozen=True)
-class Binding:
-    """The constraint that bounds the time of a batch, at the stage that takes longest.
-
-    `seconds`: of its last instance, of the key alone, or of all tasks, against `bound_seconds`: when all of its instances
-    finish together, `fixed_share` of it in fixed seconds. `key`: its hash in hexadecimal digits, or its label where that may
-    be shown; `combinable`: its state may be gathered in parts, None if that is not known.
-    """
-
-    kind: BindingKind
-    stage: str
-    seconds: float
-    bound_seconds: float
-    fixed_share: float = 0.0
-    instance: int | None = None
-    key: str = ""
-    combinable: bool | None = None
-    batch_seconds: float = 0.0
 
 
 Reason = Binding | Hold | StageReason | EpochReason | Sizing

@@ -5,17 +5,18 @@ Load reports and the routing stay in their wire form, which `streamtopology.rout
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, cast
 
+from streamtopology.contract.epoch_story import EpochStory, read_story
 from streamtopology.contract.errors import UnreadableData
 from streamtopology.contract.phases import Activity
 from streamtopology.contract.reason_text import describe
-from streamtopology.contract.reasons import EpochReason
+from streamtopology.contract.reasons import Binding, EpochReason
+from streamtopology.contract.wire_values import finite, optional, to_wire, whole
 
 STATS_VERSION = 2
 """Changes when a reader must. A new field needs no new version: readers pass over fields that they do not know, and give one
@@ -161,7 +162,8 @@ class Stats:
     current epoch as it travels, None if the reader has it. `batches`: those after the number asked for. `observed`: what a
     controller observes of these, where it asked for that.
     `lag_rows`: rows that wait in Kafka after the last batch. `idle_seconds`: for how long no batch has run for want of rows,
-    None while one runs. Both are None where they are not known.
+    None while one runs. Both are None where they are not known. `binding`: the constraint that bounds the batches, as last
+    judged. `epochs`: the stories of the newest epochs, oldest first.
     """
 
     topology: str
@@ -185,6 +187,8 @@ class Stats:
     observed: Wire | None = None
     lag_rows: int | None = None
     idle_seconds: float | None = None
+    binding: Binding | None = None
+    epochs: tuple[EpochStory, ...] = ()
 
     @property
     def settled(self) -> bool:
@@ -252,6 +256,8 @@ class Stats:
             "last_batch": _batch_to_wire(self.last_batch) if self.last_batch else None,
             "batches": [{"number": one.number, "epoch": one.epoch, **_batch_to_wire(one)} for one in self.batches],
             **({} if self.observed is None else {"observed": self.observed}),
+            **({} if self.binding is None else {"binding": to_wire(self.binding)}),
+            **({"epochs": to_wire(self.epochs)} if self.epochs else {}),
         }
 
 
@@ -276,30 +282,32 @@ def read_stats(answer: object, topology: str | None = None) -> Stats:
 
 
 def _stats(wire: Wire) -> Stats:
-    epoch, number, refused = _optional(_whole, wire["epoch"]), _optional(_whole, wire["batch"]), wire.get("refused")
+    epoch, number, refused = optional(whole, wire["epoch"]), optional(whole, wire["batch"]), wire.get("refused")
     last = wire["last_batch"]
     return Stats(
         topology=str(wire["topology"]),
         activity=Activity.of_text(str(wire["phase"])),
         epoch=epoch,
         batch=number,
-        rows_per_second=_optional(_finite, wire["rows_per_second"]),
+        rows_per_second=optional(finite, wire["rows_per_second"]),
         slots=tuple(_slot(index, slot) for index, slot in enumerate(wire["slots"])),
         policies={str(name): str(policy) for name, policy in wire["policies"].items()},
         last_batch=_batch({"number": number, "epoch": epoch, **last}) if last else None,
-        generation=_optional(int, wire.get("generation")),
-        replicas=_optional(_replicas, wire.get("replicas")),
-        newest_epoch=_optional(_whole, wire.get("newest_epoch")),
-        bound_rows_per_second=_optional(_finite, wire.get("bound_rows_per_second")) or None,
-        checkpoint=_optional(str, wire.get("checkpoint")),
+        generation=optional(int, wire.get("generation")),
+        replicas=optional(_replicas, wire.get("replicas")),
+        newest_epoch=optional(whole, wire.get("newest_epoch")),
+        bound_rows_per_second=optional(finite, wire.get("bound_rows_per_second")) or None,
+        checkpoint=optional(str, wire.get("checkpoint")),
         refused=_refusal(refused) if refused else None,
         routing=wire["routing"],
         executors=tuple(_executor(executor) for executor in wire.get("executors") or ()),
         reconfigurations=tuple(_reconfiguration(change) for change in wire.get("reconfigurations") or ()),
         batches=tuple(_batch(batch) for batch in wire.get("batches") or ()),
         observed=wire.get("observed"),
-        lag_rows=_optional(int, wire.get("lag_rows")),
-        idle_seconds=_optional(float, wire.get("idle_seconds")),
+        lag_rows=optional(int, wire.get("lag_rows")),
+        idle_seconds=optional(float, wire.get("idle_seconds")),
+        binding=optional(Binding.from_wire, wire.get("binding")),
+        epochs=tuple(story for story in map(read_story, wire.get("epochs") or ()) if story is not None),
     )
 
 
@@ -321,30 +329,30 @@ def _executor(wire: Wire) -> Executor:
     return Executor(
         class_name=str(wire["class"]),
         executor=str(wire["executor"]),
-        pod=_optional(str, wire["pod"]),
-        slot=_optional(int, wire["slot"]),
+        pod=optional(str, wire["pod"]),
+        slot=optional(int, wire["slot"]),
         admitted=bool(wire["admitted"]),
     )
 
 
 def _refusal(wire: Wire) -> Refusal:
-    return Refusal(_optional(int, wire.get("epoch")), _optional(int, wire.get("generation")), str(wire["why"]))
+    return Refusal(optional(int, wire.get("epoch")), optional(int, wire.get("generation")), str(wire["why"]))
 
 
 def _reconfiguration(wire: Wire) -> Reconfiguration:
     return Reconfiguration(
-        epoch=_whole(wire["epoch"]),
-        batch=_whole(wire["batch"]),
+        epoch=whole(wire["epoch"]),
+        batch=whole(wire["batch"]),
         operator=str(wire["operator"]),
         # a text, but a driver of the release before passes on what it cannot read: the wire form of a newer operator
         reason=describe(EpochReason.from_wire(str(wire["reason"]))),
-        keys_moved=_whole(wire["keys_moved"]),
-        bytes_moved=_whole(wire["bytes_moved"]),
-        published_to_active_seconds=_finite(wire["published_to_active_seconds"]),
+        keys_moved=whole(wire["keys_moved"]),
+        bytes_moved=whole(wire["bytes_moved"]),
+        published_to_active_seconds=finite(wire["published_to_active_seconds"]),
         plan_seconds=float(wire.get("plan_seconds", 0.0)),
         predicted_gain=float(wire.get("predicted_gain", 0.0)),
         batches=int(wire.get("batches", 1)),
-        measured_gain=_optional(float, wire.get("measured_gain")),
+        measured_gain=optional(float, wire.get("measured_gain")),
     )
 
 
@@ -352,12 +360,12 @@ def _batch(wire: Wire) -> Batch:
     return Batch(
         reports=tuple(wire["reports"]),
         source_reports=tuple(wire["source_reports"]),
-        number=_whole(wire["number"]),
-        epoch=_whole(wire["epoch"]),
-        rows=_whole(wire["rows"]),
-        seconds=_finite(wire["seconds"]),
-        committed_at=_finite(wire["committed_at"]),
-        imbalance={str(operator): _optional(_finite, value) for operator, value in wire["imbalance"].items()},
+        number=whole(wire["number"]),
+        epoch=whole(wire["epoch"]),
+        rows=whole(wire["rows"]),
+        seconds=finite(wire["seconds"]),
+        committed_at=finite(wire["committed_at"]),
+        imbalance={str(operator): optional(finite, value) for operator, value in wire["imbalance"].items()},
         attempt=int(wire.get("attempt", 1)),
         moving=bool(wire.get("moving", False)),
         capacities=tuple(
@@ -390,23 +398,3 @@ def _batch_to_wire(batch: Batch) -> dict[str, Any]:
 def _with_class(value: Slot | Executor) -> dict[str, Any]:
     """All fields; `class` is a word of Python's, but not of JSON's."""
     return {("class" if name == "class_name" else name): given for name, given in vars(value).items()}
-
-
-def _finite(value: Any) -> float:
-    """A number that JSON, and the status of a topology, can hold."""
-    number = float(value)
-    if not math.isfinite(number):
-        raise ValueError(f"{number} is no finite number")
-    return number
-
-
-def _whole(value: Any) -> int:
-    """A number that 64 bits hold, as those of a status."""
-    number = int(value)
-    if not -(2**63) <= number < 2**63:
-        raise ValueError("a number has more than 64 bits")
-    return number
-
-
-def _optional(kind: Callable[[Any], Any], value: object) -> Any:
-    return None if value is None else kind(value)

@@ -6,7 +6,7 @@ A field that an older writer lacks gets its default; one that is not known is pa
 from __future__ import annotations
 
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from enum import StrEnum
 from functools import cache
@@ -82,3 +82,23 @@ def _read(hint: Any, wire: object, name: str) -> Any:
         if isinstance(wire, hint) and (hint is bool or not isinstance(wire, bool)):
             return wire
     raise TypeError(f"{name} is {wire!r:.60}")
+
+
+def finite(value: Any) -> float:
+    """A number that JSON, and the status of a topology, can hold."""
+    number = float(value)
+    if not isfinite(number):
+        raise ValueError(f"{number} is no finite number")
+    return number
+
+
+def whole(value: Any) -> int:
+    """A number that 64 bits hold, as those of a status."""
+    number = int(value)
+    if not -(2**63) <= number < 2**63:
+        raise ValueError("a number has more than 64 bits")
+    return number
+
+
+def optional(kind: Callable[[Any], Any], value: object) -> Any:
+    return None if value is None else kind(value)

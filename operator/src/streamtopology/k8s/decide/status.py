@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from streamtopology.contract.conditions import ConditionType, ReadyReason, ReconfiguringReason
-from streamtopology.contract.reasons import Hold
+from streamtopology.contract.reason_text import describe
+from streamtopology.contract.reasons import BindingKind, Hold
 from streamtopology.contract.stats import Reconfiguration, Stats
 from streamtopology.k8s import names
 from streamtopology.k8s.decide import conditions
@@ -124,9 +125,8 @@ def build(
         report["completed"] = seen.generation
     if scaled is not None:
         report["autoscale"] = _autoscale(seen, scaled)
-    if (recommendation := _recommendation(seen)) is not None:
-        report["recommendation"] = recommendation
-    return report
+    judged_by = {"recommendation": _recommendation(seen), "boundBy": _bound_by(seen)}
+    return report | {name: value for name, value in judged_by.items() if value is not None}
 
 
 def _phase(seen: Observation, topology: Topology, ready: Condition, under_way: tuple[str, str] | None) -> str:
@@ -201,6 +201,29 @@ def _recommendation(seen: Observation) -> Object | None:
     return {"text": figures(judgement), "stages": list(judgement.stages), "at": format_time(seen.now)}
 
 
+def _bound_by(seen: Observation) -> Object | None:
+    """The constraint of the batches as the driver found it, with the figures of when its subject was first seen.
+
+    The same while the driver does not answer; None while it has not found any under a new routing.
+    """
+    known: Object | None = seen.status.get("boundBy")
+    if seen.stats is None:
+        return known
+    found = seen.stats.binding
+    if found is None:
+        return None
+    bound: Object = {"kind": found.kind.value}
+    if found.kind is not BindingKind.ELSEWHERE:
+        bound["stage"] = found.stage
+    if found.kind is BindingKind.INSTANCE:
+        bound["instance"] = found.instance
+    if found.kind is BindingKind.KEY:
+        bound["key"] = found.key
+    if known is not None and bound == {name: value for name, value in known.items() if name not in ("text", "at")}:
+        return known
+    return {**bound, "text": describe(found), "at": format_time(seen.now)}
+
+
 def _reroutings(seen: Observation) -> list[Object]:
     """The last re-routings, newest first: those in status and those that the driver reports."""
     known = {(one["epoch"], one["operator"]): one for one in seen.status.get("reroutings") or ()}
@@ -268,6 +291,8 @@ def is_noticeable(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
     """True if a figure in a column has changed by more than noise, or the sentence of a condition, as of a new obstacle."""
     if before.keys() & _FIGURES != now.keys() & _FIGURES or _sentences(before) != _sentences(now):
         return True
+    if before.get("boundBy") != now.get("boundBy"):
+        return True
     rates = ((before.get(name, 0), now.get(name, 0)) for name in ("throughput", "bound"))
     off = abs(before.get("imbalance", 0.0) - now.get("imbalance", 0.0))
     return off > NOTICEABLE_IMBALANCE or any(abs(new - old) > NOTICEABLE_RATE * max(old, new) for old, new in rates)
@@ -280,7 +305,7 @@ def _sentences(status: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _gist(status: Mapping[str, Any]) -> Object:
-    gist = {name: value for name, value in status.items() if name not in _FIGURES}
+    gist = {name: value for name, value in status.items() if name not in (*_FIGURES, "boundBy")}
     gist["conditions"] = [(one["type"], one["status"], one["reason"]) for one in status.get("conditions") or ()]
     gist["intent"] = {name: value for name, value in (status.get("intent") or {}).items() if name != "reason"}
     gist["recommendation"] = (status.get("recommendation") or {}).get("stages")

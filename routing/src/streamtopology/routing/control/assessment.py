@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -38,14 +39,14 @@ class Assessment:
 
     def remedies(self) -> dict[str, Remedy]:
         """The best remedy of each stage that can be re-routed: capacities, then plans. Takes up to seconds."""
-        model = self._model()
+        model = self._model
         return {stage.name: stage.remedy(model, self.tolerance, self.max_entries) for stage in self._stages(model)}
 
     def if_quiet(self) -> dict[str, Remedy] | None:
         """The remedies without any plan, if all stages are within the bar; None if that takes long to see, or they are not."""
         if len(self.facts.declared_cpu) > QUICK_SLOTS:
             return None
-        model = self._model()
+        model = self._model
         judged: dict[str, Remedy] = {}
         for stage in self._stages(model):
             remedy = self._unplanned(stage, model)
@@ -72,9 +73,14 @@ class Assessment:
         batches = [batch for batch in self.window if batch.epoch == self.current.number]
         if not batches:
             return None
-        model, usual = self._model(), float(np.median([batch.seconds for batch in batches]))
+        model, usual = self._model, float(np.median([batch.seconds for batch in batches]))
         return binding(self._stages(model), model, _measured(batches), usual, self.tolerance, self.facts.combinable)
 
+    def binding_if_quick(self) -> Binding | None:
+        """The same; None if that takes long to see."""
+        return self.binding() if len(self.facts.declared_cpu) <= QUICK_SLOTS else None
+
+    @cached_property
     def _model(self) -> SlotModel:
         return estimate([batch.timings for batch in self.window], self.facts.declared_cpu)
 

@@ -129,15 +129,16 @@ class Controller:
         current = assessment.current
         if self._window.batches_under(current.number) < self._enough and worst(judged) <= GLARING:
             return self._too_few(current, self._enough)
-        return self._decide(now, judged, assessment.window, current)
+        return self._decide(now, judged, assessment)
 
     def preview(self, current: Epoch, facts: TopologyFacts) -> tuple[Decision, Mapping[str, Remedy]]:
         """Return the decision on the observations, due or not, and the assessment of each stage."""
         window = self._recent()
         if not window:
             return Hold(HoldReason.NOTHING_OBSERVED), {}
-        judged = self._assess(window, current, facts, 0.0).remedies()
-        return self._weigh(judged, window, current), judged
+        assessment = self._assess(window, current, facts, 0.0)
+        judged = assessment.remedies()
+        return self._weigh(judged, assessment), judged
 
     def binding(self, current: Epoch, facts: TopologyFacts) -> Binding | None:
         """Return the constraint that bounds the batches under `current`; None where none was observed."""
@@ -193,28 +194,30 @@ class Controller:
             bar=bar,
         )
 
-    def _weigh(self, judged: Mapping[str, Remedy], window: Sequence[WindowBatch], current: Epoch) -> Decision:
+    def _weigh(self, judged: Mapping[str, Remedy], assessment: Assessment) -> Decision:
         """The next epoch, where one is worth its cost."""
+        window, current, trust = assessment.window, assessment.current, self._trials.trust
         contradiction = contradicted(judged, [batch for batch in window if batch.epoch == current.number])
         if contradiction is not None:
             return contradiction
         usual = float(np.median([batch.seconds for batch in window]))
-        weighed = self._scales.weigh(judged, self._settings.tolerance, usual, self._horizon_seconds, self._trials.trust)
-        if isinstance(weighed, Hold):
-            return weighed
-        plans = {name: plan for remedy in weighed.remedies.values() for name, plan in remedy.plans.items()}
+        found = self._scales.weigh(judged, self._settings.tolerance, usual, self._horizon_seconds, trust)
+        if isinstance(found, Hold):
+            return found
+        plans = {name: plan for remedy in found.remedies.values() for name, plan in remedy.plans.items()}
         kind = Recommend if self._settings.mode == "Recommend" else Reroute
-        return kind(next_epoch(current, weighed.remedies), plans, weighed.gain_seconds, weighed.cost_seconds)
+        weighed = found.weighed(judged, usual, trust, assessment.binding_if_quick())
+        return kind(next_epoch(current, found.remedies, weighed), plans, found.gain_seconds, found.cost_seconds)
 
-    def _decide(self, now: float, judged: Mapping[str, Remedy], window: Sequence[WindowBatch], current: Epoch) -> Decision:
+    def _decide(self, now: float, judged: Mapping[str, Remedy], assessment: Assessment) -> Decision:
         """Weigh, and remember the verdict and what is to be measured of it."""
         self._judged_at = now
-        decision = self._weigh(judged, window, current)
+        decision = self._weigh(judged, assessment)
         self._verdict = decision.reason if isinstance(decision, Proposal) else decision
         self._imbalance = max((remedy.imbalance for remedy in judged.values()), default=None)
         if isinstance(decision, Reroute):
             self._scales.rerouted(judged.keys())
-            self._trials.begin(decision, now, Trial.of(decision, current, window))
+            self._trials.begin(decision, now, Trial.of(decision, assessment.current, assessment.window))
         elif isinstance(decision, Hold):
             self._trials.regain_trust()
         return decision

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from streamtopology.contract.reasons import SOURCE, EpochCause, EpochReason
+from streamtopology.contract.reasons import SOURCE, EpochCause, EpochReason, Weighed
 from streamtopology.routing.control.stages import Remedy
 from streamtopology.routing.epochs.epoch import Epoch, Route
 from streamtopology.routing.epochs.placement import Placement
 
 
-def next_epoch(current: Epoch, remedies: Mapping[str, Remedy]) -> Epoch:
-    """The epoch that follows `current` with these remedies, and for their reasons."""
+def next_epoch(current: Epoch, remedies: Mapping[str, Remedy], weighed: Weighed) -> Epoch:
+    """The epoch that follows `current` with these remedies, for their reasons and with what was weighed."""
     stages = tuple(remedy.reason for _, remedy in sorted(remedies.items()))
-    return replace(
-        with_remedies(current, remedies), number=current.number + 1, reason=EpochReason(EpochCause.REBALANCED, stages)
-    )
+    reason = EpochReason(EpochCause.REBALANCED, stages, weighed=weighed)
+    return replace(with_remedies(current, remedies), number=current.number + 1, reason=reason)
 
 
 def with_remedies(epoch: Epoch, remedies: Mapping[str, Remedy]) -> Epoch:

@@ -9,8 +9,9 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from streamtopology.contract.reasons import SOURCE, RemedyKind, StageReason
+from streamtopology.contract.reasons import SOURCE, KeyMove, LinkMove, RemedyKind, StageReason
 from streamtopology.routing import planners
+from streamtopology.routing.control.moves import heaviest_links, heaviest_moves
 from streamtopology.routing.control.slot_model import SlotModel
 from streamtopology.routing.epochs.epoch import Route
 from streamtopology.routing.load.load_report import KeyPairs, LoadReport, merge_pairs
@@ -39,7 +40,8 @@ class Remedy:
 
     `seconds_before`: of a batch, by the reports; `gain_seconds` of them are saved. A gain up to `noise_seconds` is not
     distinguishable from noise. `plans`: by operator, one but for operators planned together. `locality_gain`: share of the
-    tuples between these that would stay on their server and do not now, or what a planner has in its place.
+    tuples between these that would stay on their server and do not now, or what a planner has in its place. `keys`, `links`:
+    the first of those that make the difference.
     """
 
     imbalance: float
@@ -51,6 +53,8 @@ class Remedy:
     plans: Mapping[str, Plan] = field(default_factory=dict[str, Plan])
     shares: tuple[float, ...] = ()
     locality_gain: float = 0.0
+    keys: tuple[KeyMove, ...] = ()
+    links: tuple[LinkMove, ...] = ()
 
     @property
     def is_noticeable(self) -> bool:
@@ -126,7 +130,8 @@ class TableStage:
 
     def remedy(self, model: SlotModel, tolerance: float, max_entries: int) -> Remedy:
         """The planner's table, aimed well within the tolerance."""
-        plan = planners.get(self.planner)(self.plan_input(model, tolerance, max_entries))
+        given = self.plan_input(model, tolerance, max_entries)
+        plan = planners.get(self.planner)(given)
         off = self.imbalance(model)
         return Remedy(
             imbalance=off,
@@ -136,6 +141,7 @@ class TableStage:
             moved_bytes=plan.moved_bytes,
             reason=StageReason(RemedyKind.TABLE, self.name, off, plan.imbalance_after),
             plans={self.name: plan},
+            keys=heaviest_moves(self.name, given, plan),
         )
 
     def plan_input(self, model: SlotModel, tolerance: float, max_entries: int) -> PlanInput:
@@ -199,8 +205,9 @@ class JointStage:
 
     def remedy(self, model: SlotModel, tolerance: float, max_entries: int) -> Remedy:
         """The planner's tables, one for each operator."""
-        given = {operator.name: operator.plan_input(model, tolerance, max_entries) for operator in self.operators}
-        planned = planners.get_joint(self.planner)(JointPlanInput(given, self._pairs(), self.operators[0].batches))
+        alone = {operator.name: operator.plan_input(model, tolerance, max_entries) for operator in self.operators}
+        given = JointPlanInput(alone, self._pairs(), self.operators[0].batches)
+        planned = planners.get_joint(self.planner)(given)
         before = max(plan.predicted_seconds_before for plan in planned.plans.values())
         off = max(operator.imbalance(model) for operator in self.operators)
         saved = sum(plan.predicted_seconds_before - plan.predicted_seconds_after for plan in planned.plans.values())
@@ -221,6 +228,7 @@ class JointStage:
             ),
             plans=planned.plans,
             locality_gain=-nearer if is_worst else nearer,
+            links=heaviest_links(given, planned.plans),
         )
 
     def _pairs(self) -> dict[Edge, KeyPairs]:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamtopology.contract.reasons import SOURCE, Hold, HoldReason
+from streamtopology.contract.reasons import SOURCE, Binding, Hold, HoldReason, Weighed, WeighedStage
+from streamtopology.routing.control.moves import MOST_MOVES
 from streamtopology.routing.control.stages import Remedy
 from streamtopology.routing.control.window import WindowBatch
 
@@ -28,17 +29,43 @@ LOCALITY_MAY_COST = 0.1
 """Share of the horizon that operators planned for locality may lose by a switch, and by worse balance after it."""
 
 
+MOST_STAGES = 16
+"""Stages whose figures an epoch carries."""
+
 CONTRADICTORY = 1.5
 """Reports by which a single stage lasts longer than this many batches are wrong, whichever of them it is."""
 
 
 @dataclass(frozen=True)
 class Worthwhile:
-    """The remedies to carry out together. Gain is seconds per batch, cost is seconds once."""
+    """The remedies to carry out together. Gain is seconds per batch over `batches`, cost is seconds once."""
 
     remedies: Mapping[str, Remedy]
     gain_seconds: float
     cost_seconds: float
+    batches: float
+
+    def weighed(self, judged: Mapping[str, Remedy], batch_seconds: float, trust: float, binding: Binding | None) -> Weighed:
+        """The figures that an epoch carries: those of the stages that were `judged`, first those that are taken."""
+        stages = (_weighed(name, remedy, name in self.remedies) for name, remedy in sorted(judged.items()))
+        keys = (move for remedy in self.remedies.values() for move in remedy.keys)
+        links = (link for remedy in self.remedies.values() for link in remedy.links)
+        return Weighed(
+            stages=tuple(sorted(stages, key=lambda stage: (not stage.taken, -stage.keep_seconds))[:MOST_STAGES]),
+            batch_seconds=batch_seconds,
+            gain_seconds=self.gain_seconds,
+            cost_seconds=self.cost_seconds,
+            batches=self.batches,
+            trust=trust,
+            binding=binding,
+            keys=tuple(sorted(keys, key=lambda move: -move.rows)[:MOST_MOVES]),
+            links=tuple(sorted(links, key=lambda link: -link.rows)[:MOST_MOVES]),
+        )
+
+
+def _weighed(stage: str, remedy: Remedy, taken: bool) -> WeighedStage:
+    after = remedy.seconds_before - remedy.gain_seconds
+    return WeighedStage(stage, remedy.reason.kind, remedy.seconds_before, after, remedy.noise_seconds, taken)
 
 
 def contradicted(judged: Mapping[str, Remedy], batches: Sequence[WindowBatch]) -> Hold | None:
@@ -98,4 +125,4 @@ def _if_worth_it(remedies: Mapping[str, Remedy], batches: float, horizon_seconds
     allowed = LOCALITY_MAY_COST * horizon_seconds if any(remedy.brings_locality for remedy in remedies.values()) else 0.0
     if min(gain, gain * trust) * batches + allowed <= cost:
         return Hold(HoldReason.NOT_WORTH_COST, gain_seconds=gain, batches=batches, cost_seconds=cost)
-    return Worthwhile(remedies, gain, cost)
+    return Worthwhile(remedies, gain, cost, batches)

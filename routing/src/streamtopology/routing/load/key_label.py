@@ -2,24 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from streamtopology.contract.formatting import clipped
-from streamtopology.contract.reasons import Binding
+from streamtopology.contract.reasons import Binding, EpochReason
 from streamtopology.routing.load.load_report import LoadReport
 
 MOST_LABEL = 32
 """Characters of a key in a sentence."""
 
 
-def with_label(bound: Binding, reports: Iterable[LoadReport]) -> Binding:
+def with_label(bound: Binding, reports: Sequence[LoadReport]) -> Binding:
     """`bound` with the label of its key as these reports have it; the hash stays where they have none."""
+    return replace(bound, key=_label(bound.stage, bound.key, reports)) if bound.key else bound
+
+
+def with_labels(reason: EpochReason, reports: Sequence[LoadReport]) -> EpochReason:
+    """`reason` with the labels of all keys in what was weighed, likewise."""
+    weighed = reason.weighed
+    if weighed is None:
+        return reason
+    keys = (replace(move, key=_label(move.stage, move.key, reports)) for move in weighed.keys)
+    links = (
+        replace(
+            link,
+            key=_label(link.stage, link.key, reports),
+            next_key=_label(link.next_stage, link.next_key, reports),
+        )
+        for link in weighed.links
+    )
+    bound = None if weighed.binding is None else with_label(weighed.binding, reports)
+    return replace(reason, weighed=replace(weighed, binding=bound, keys=tuple(keys), links=tuple(links)))
+
+
+def _label(stage: str, key: str, reports: Sequence[LoadReport]) -> str:
+    """The label of the key with this hash; `key` itself where it is no hash, as in an epoch that others have written."""
+    if not re.fullmatch(r"[0-9a-f]{16}", key):
+        return key
+    wanted = int(key, 16)
     for report in reports:
-        if bound.key and report.operator == bound.stage:
-            at = int(np.searchsorted(report.heavy_hashes, np.uint64(int(bound.key, 16))))
-            if at < len(report.heavy_hashes) and int(report.heavy_hashes[at]) == int(bound.key, 16):
-                return replace(bound, key=clipped(report.heavy_labels[at], MOST_LABEL) or bound.key)
-    return bound
+        if report.operator == stage:
+            at = int(np.searchsorted(report.heavy_hashes, np.uint64(wanted)))
+            if at < len(report.heavy_hashes) and int(report.heavy_hashes[at]) == wanted:
+                return clipped(_printable(report.heavy_labels[at]), MOST_LABEL) or key
+    return key
+
+
+def _printable(label: str) -> str:
+    """The label without what would move a terminal's cursor, turn a line around, or be no character: others own the keys."""
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in label)

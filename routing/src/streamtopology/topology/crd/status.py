@@ -32,6 +32,7 @@ def status_schema() -> Schema:
             "policies": texts_by_name("The grouping of each operator."),
             "policy": text("The groupings in a line, for the column."),
             "bound": whole("The most rows a second that any routing could reach, by the capacities measured last."),
+            "boundBy": _bound_by(),
             "checkpoint": text("Where the driver has committed the last batch: state and offsets."),
             "classes": _list("The executor classes.", _executor_class()),
             "lastRerouting": _rerouting("The last time that routing changed, and what that brought."),
@@ -40,6 +41,20 @@ def status_schema() -> Schema:
             "completed": whole("The metadata.generation under which the input came to its end."),
             "intent": _intent(),
             "autoscale": _autoscale(),
+        },
+    )
+
+
+def _bound_by() -> Schema:
+    return mapping(
+        "The constraint that bounds the time of a batch, with the figures of when it was first seen.",
+        {
+            "kind": text("What: capacity, instance, key, fixed or elsewhere; others may follow."),
+            "stage": text("The operator that takes longest, or (source); not of kind elsewhere."),
+            "instance": whole("Of kind instance: which one is done last."),
+            "key": text("Of kind key: the key, or its hash where keys are hidden."),
+            "text": text("The sentence."),
+            "at": _time("When it was first seen."),
         },
     )
 

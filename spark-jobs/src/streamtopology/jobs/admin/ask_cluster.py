@@ -81,6 +81,15 @@ class ClusterDriver:
 
     def conditions(self) -> Sequence[Condition]:
         """The conditions of the resource now; none where this user may not read it."""
+        return [_condition(each) for each in self._status().get("conditions", ())]
+
+    def measured_gains(self) -> Mapping[int, float]:
+        """Epoch -> the gain that the operator has measured of it; of none where this user may not read the resource."""
+        reroutings = self._status().get("reroutings", ())
+        return {each["epoch"]: each["measuredGain"] for each in reroutings if "measuredGain" in each}
+
+    def _status(self) -> Mapping[str, Any]:
+        """The status of the resource; empty where this user may not read it."""
         from kubernetes.client import ApiException, CustomObjectsApi
         from urllib3.exceptions import HTTPError
 
@@ -93,8 +102,8 @@ class ClusterDriver:
                 ),
             )
         except (ApiException, HTTPError, OSError):
-            return ()  # the page shows all else; the driver's own answer shows whether the cluster is there
-        return [_condition(each) for each in found.get("status", {}).get("conditions", ())]
+            return {}  # all else is shown; the driver's own answer shows whether the cluster is there
+        return found.get("status", {})
 
     def _by_proxy(self, since: int) -> tuple[int, bytes]:
         from urllib3.exceptions import HTTPError

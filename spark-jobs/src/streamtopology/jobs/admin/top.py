@@ -72,6 +72,7 @@ def take(answer: Mapping[str, Any], history: History) -> None:
     for change in stats.reconfigurations:
         if (change.epoch, change.operator) not in shown:
             history.rerouted(Reconfiguration.from_stats(change))
+    history.binding = stats.binding
     text = f"not taken: {stats.refused.why}" if stats.refused else ""
     if text and (not history.events or history.events[-1].text != text):
         history.event(time.time(), -1, text)

@@ -1,4 +1,4 @@
-"""Commands for a topology that is running: `streamtopology apply`, `resize`, `scale`, `stop`, `top` and `ui`."""
+"""Commands for a topology that is running: `streamtopology apply`, `resize`, `scale`, `stop`, `top`, `explain` and `ui`."""
 
 from __future__ import annotations
 
@@ -82,6 +82,25 @@ def top(name: str | None, namespace: str | None, context: str | None, here: bool
     from streamtopology.jobs.admin.find_run import Where
 
     return live.top(name, Where(namespace, context, here))
+
+
+@click.command()
+@click.argument("name", required=False, metavar="[NAME|URL]")
+@click.option("--epoch", type=WHOLE, metavar="NUMBER", help="Which epoch (default: the newest).")
+@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
+@parameters.namespace
+@parameters.context
+@click.option("--here", is_flag=True, help="Look on this machine only.")
+def explain(name: str | None, epoch: int | None, as_json: bool, namespace: str | None, context: str | None, here: bool) -> int:
+    """Explain why an epoch came, what was weighed, and what it brought.
+
+    NAME (default: the only topology that runs here) is looked for on this machine, then on the cluster; URL is the
+    address of its driver.
+    """
+    from streamtopology.jobs.admin import explain as stories
+    from streamtopology.jobs.admin.find_run import Where
+
+    return stories.explain(name, Where(namespace, context, here), epoch, as_json)
 
 
 @click.command()

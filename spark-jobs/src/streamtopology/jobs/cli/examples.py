@@ -36,6 +36,11 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "scale": ("streamtopology scale large --replicas 3",),
     "stop": ("streamtopology stop", "streamtopology stop trips --drain"),
     "top": ("streamtopology top", "streamtopology top trips -n streams"),
+    "explain": (
+        "streamtopology explain",
+        "streamtopology explain trips -n streams --epoch 4",
+        "streamtopology explain http://127.0.0.1:4041 --json",
+    ),
     "ui": ("streamtopology ui", "streamtopology ui trips -n streams", "streamtopology ui --report build/trips"),
     "state": ("streamtopology state get trips.yaml d17", "streamtopology state check trips.yaml"),
     "state get": ("streamtopology state get trips.yaml d17", "streamtopology state get trips.yaml NULL --operator totals"),

@@ -31,6 +31,7 @@ COMMANDS = {
     "scale": f"{_ROOM}.control:scale",
     "stop": f"{_ROOM}.control:stop",
     "top": f"{_ROOM}.control:top",
+    "explain": f"{_ROOM}.control:explain",
     "ui": f"{_ROOM}.control:ui",
     "state": f"{_ROOM}.state:state",
     "driver": f"{_ROOM}.pods:driver",

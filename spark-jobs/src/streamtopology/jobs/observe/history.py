@@ -16,7 +16,7 @@ from streamtopology.contract.reason_text import describe
 from streamtopology.contract.reasons import SOURCE, Binding, EpochReason, Hold, RemedyKind
 from streamtopology.jobs.observe.outcome import BatchOutcome, RunTotals
 from streamtopology.jobs.observe.recent import Recent
-from streamtopology.routing.load.key_label import with_label
+from streamtopology.routing.load.key_label import with_label, with_labels
 
 
 @dataclass(frozen=True)
@@ -251,6 +251,8 @@ class History:
         if self.first_change is None:
             self.first_change = change.batch
         self.was_rerouted |= bool(change.keys_moved or change.predicted_gain or change.changes_shares)
+        if (last := self._batches.last()) is not None:
+            change = replace(change, reason=with_labels(change.reason, last.reports))
         self._reconfigurations.append(change)
         self._changed()
 

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.live import Live
 
 from streamtopology.contract.phases import Activity
+from streamtopology.contract.reason_text import describe
 from streamtopology.jobs.observe.figures import heaviest_operators
 from streamtopology.jobs.observe.formatting import activity_text, imbalance_text, late_text, rate_text, rerouting, shown_name
 from streamtopology.jobs.observe.history import History
@@ -61,6 +62,7 @@ class ProgressLines:
         self._reroutings = 0
         self._events = 0
         self._address = ""
+        self._bound: tuple[str, ...] = ()  # the subject of the last constraint printed
 
     def next(self, elapsed: float, *, last: bool = False) -> str | None:
         """The line to print `elapsed` seconds into the run, or None; `last` when no other chance will come."""
@@ -68,7 +70,9 @@ class ProgressLines:
         waited = elapsed - self._printed_at
         reroutings, changes = self._history.reconfigurations_since(self._reroutings)
         count, events = self._history.events_since(self._events)
-        news = [*self._new_address(), *map(rerouting, changes), *(event.text for event in events)]
+        binding = self._history.binding
+        bound = [describe(binding)] if binding is not None and binding.subject != self._bound else []
+        news = [*self._new_address(), *bound, *map(rerouting, changes), *(event.text for event in events)]
         changed = state != self._printed or bool(news)
         if self._printed is not None and not last and waited < (LINE_SECONDS if changed else HEARTBEAT_SECONDS):
             return None
@@ -77,6 +81,7 @@ class ProgressLines:
         self._printed, self._printed_at = state, elapsed
         self._reroutings, self._events = reroutings, count
         self._address = self._history.address
+        self._bound = self._bound if binding is None else binding.subject
         return " | ".join([f"[{elapsed:6.1f} s] {_status(self._history)}", *news])
 
     def _new_address(self) -> list[str]:

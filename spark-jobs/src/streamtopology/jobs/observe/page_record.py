@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from streamtopology.contract.page import Batch
+from streamtopology.jobs.observe.epoch_stories import by_epoch
 from streamtopology.jobs.observe.fair_share import RECENT_BATCHES, MeasuredBatch, measure, recent_loads
 from streamtopology.jobs.observe.history import History, Reconfiguration
 from streamtopology.jobs.observe.outcome import BatchOutcome
 from streamtopology.jobs.observe.page_keys import Weighed, heavy_keys
-from streamtopology.jobs.observe.page_reroutings import by_epoch, why
+from streamtopology.jobs.observe.page_reroutings import why
 from streamtopology.jobs.observe.page_state import MOST_BATCHES, Recorded, build_page, timeline_batch
 from streamtopology.jobs.observe.stats import Standing
 from streamtopology.jobs.observe.verdict import Balance, judge

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from streamtopology.contract.epoch_story import EpochStory, helped, story_lines
 from streamtopology.contract.formatting import counted, duration, percent, size
 from streamtopology.contract.page import Rerouting
 from streamtopology.contract.reason_text import describe
 from streamtopology.contract.reasons import SOURCE, EpochCause
+from streamtopology.jobs.observe.epoch_stories import Change, by_epoch, epoch_stories
 from streamtopology.jobs.observe.fair_share import RECENT_BATCHES, Loads, measure, recent_loads
 from streamtopology.jobs.observe.formatting import shown_name
-from streamtopology.jobs.observe.history import History, Reconfiguration
+from streamtopology.jobs.observe.history import History
 from streamtopology.jobs.observe.outcome import BatchOutcome
 from streamtopology.jobs.observe.page_figures import rounded
 from streamtopology.jobs.observe.speeds import changed_speeds
@@ -18,22 +20,11 @@ from streamtopology.jobs.observe.speeds import changed_speeds
 MOST_REROUTINGS = 40
 """Re-routings that the page lists, the newest."""
 
+MOST_STORIES = 16
+"""Epochs, the newest, whose stories the page has."""
+
 _JUDGED_BATCHES = 10
 """Batches of one epoch from which a change of speed is looked for."""
-
-_AS_PREDICTED = (2 / 3, 4 / 3)
-_NO_GAIN = 0.01
-
-Change = Sequence[Reconfiguration]
-"""All re-routings of one epoch."""
-
-
-def by_epoch(changes: Sequence[Reconfiguration]) -> Mapping[int, Change]:
-    """Epoch -> its re-routings, oldest first."""
-    grouped: dict[int, list[Reconfiguration]] = {}
-    for change in changes:
-        grouped.setdefault(change.epoch, []).append(change)
-    return grouped
 
 
 def why(change: Change, before: Sequence[BatchOutcome], names: Mapping[int, str], tolerance: float) -> str:
@@ -53,11 +44,15 @@ def reroutings(history: History, reasons: Mapping[int, str]) -> tuple[tuple[Rero
     grouped = by_epoch(history.reconfigurations)
     listed = list(grouped.values())[-MOST_REROUTINGS:]
     at = {batch.number: batch.committed_at for batch in (*history.opening, *history.batches)}
-    shown = tuple(_rerouting(change, reasons.get(change[0].epoch), at.get(change[0].batch)) for change in listed)
+    stories = {story.epoch: story for story in epoch_stories(history)[-MOST_STORIES:]}
+    shown = tuple(
+        _rerouting(change, reasons.get(change[0].epoch), at.get(change[0].batch), stories.get(change[0].epoch))
+        for change in listed
+    )
     return shown, len(grouped) - len(listed)
 
 
-def _rerouting(change: Change, reason: str | None, at: float | None) -> Rerouting:
+def _rerouting(change: Change, reason: str | None, at: float | None, story: EpochStory | None) -> Rerouting:
     first = change[0]
     predicted = sum(one.predicted_gain for one in change)
     return Rerouting(
@@ -66,13 +61,14 @@ def _rerouting(change: Change, reason: str | None, at: float | None) -> Reroutin
         batches=max(one.batches for one in change),
         operators=tuple(one.operator for one in _affected(change)),
         why=reason or describe(first.reason),
-        helped=_helped(predicted, first.measured_gain),
+        helped=helped(predicted, first.measured_gain),
         cost=_cost(change),
         keys_moved=sum(one.keys_moved for one in change),
         bytes_moved=sum(one.bytes_moved for one in change),
         predicted_gain=rounded(predicted),
         measured_gain=rounded(first.measured_gain),
         at=at,
+        story=story_lines(story) if story is not None else (),
     )
 
 
@@ -119,19 +115,6 @@ def _effect(change: Change) -> str:
     if keys:
         return f"{counted(keys, 'key', 'keys')} of {joined} changed owner"
     return f"the rows of {joined} are divided in other shares"
-
-
-def _helped(predicted: float, measured: float | None) -> str:
-    if predicted <= 0:
-        return ""
-    if measured is None:
-        return "being measured"
-    least, most = _AS_PREDICTED
-    if measured < _NO_GAIN:
-        return "did not help"
-    if measured < predicted * least:
-        return "helped less than predicted"
-    return "helped more than predicted" if measured > predicted * most else "helped as predicted"
 
 
 def _cost(change: Change) -> str:

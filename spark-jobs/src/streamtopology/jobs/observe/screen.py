@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from streamtopology.contract import formatting
+from streamtopology.contract.reason_text import describe
 from streamtopology.contract.reasons import PARTIAL
 from streamtopology.jobs.observe.figures import judged_imbalance, operator_names, relative_loads, reports_of
 from streamtopology.jobs.observe.formatting import (
@@ -32,6 +33,7 @@ _MOST_EVENT_LINES = 5
 _FEWEST_INSTANCES = 3
 _NARROWEST = 80
 _LOWEST_WITH_ADDRESS = 8
+_LOWEST_WITH_SENTENCE = 20
 _MAX_NAME_WIDTH = 16
 _MAX_BAR_WIDTH = 22
 _MIN_BAR_WIDTH = 6
@@ -49,7 +51,7 @@ def screen(history: History, elapsed: float, size: ConsoleDimensions) -> Rendera
 
     In a low or narrow terminal each operator has a line in place of a table; the newest re-routings stay in sight.
     """
-    head = _head(history, elapsed, size.height)
+    head = _head(history, elapsed, size)
     room = size.height - 1 - len(head)  # a terminal scrolls when its last line is written
     for longest in range(_MOST_EVENT_LINES, 0, -1):
         full = _news(history, _NEWS_LINES, size.width, longest, titles=True)
@@ -67,7 +69,7 @@ def screen(history: History, elapsed: float, size: ConsoleDimensions) -> Rendera
     return Group(*head, *_operator_lines(history, room - len(news)), *news)
 
 
-def _head(history: History, elapsed: float, height: int) -> Lines:
+def _head(history: History, elapsed: float, size: ConsoleDimensions) -> Lines:
     batches = history.batches
     text = Text(no_wrap=True, overflow="ellipsis").append(f" {history.topology} ", "bold reverse")
     text.append(f"  {formatting.duration(elapsed)}", "dim").append(f"  {activity_text(history)}", "bold cyan")
@@ -77,9 +79,19 @@ def _head(history: History, elapsed: float, height: int) -> Lines:
         text.append(_trend(batches[-_TREND_BATCHES:]), "green")
         if late := late_text(history):
             text.append(f"  {late}", "yellow")
-    if not history.address or height < _LOWEST_WITH_ADDRESS:
+    if size.height < _LOWEST_WITH_ADDRESS:
         return [text]
-    return [text, Text(f" page: {history.address}", "dim", no_wrap=True, overflow="ellipsis")]
+    address = [Text(f" page: {history.address}", "dim", no_wrap=True, overflow="ellipsis")] if history.address else []
+    return [text, *address, *_bound(history, size)]
+
+
+def _bound(history: History, size: ConsoleDimensions) -> Lines:
+    """The sentence on what bounds the batches: whole in two lines where there is room, else its beginning in one."""
+    if history.binding is None:
+        return []
+    most = 2 if size.height >= _LOWEST_WITH_SENTENCE else 1
+    lines = wrap(describe(history.binding), max(size.width - 2, 1), max_lines=most, placeholder=" …")
+    return [Text(f" {line}", no_wrap=True, overflow="ellipsis") for line in lines]
 
 
 def _trend(batches: tuple[BatchOutcome, ...]) -> str:

@@ -17,6 +17,7 @@ from streamtopology.contract.stats import (
     Stats,
 )
 from streamtopology.contract.stats_question import Question
+from streamtopology.jobs.observe.epoch_stories import epoch_stories
 from streamtopology.jobs.observe.figures import imbalance, locality, recent_rate
 from streamtopology.jobs.observe.history import History
 from streamtopology.jobs.observe.observed_batches import observed_batches
@@ -31,6 +32,9 @@ MOST_REPORTS = 1024
 
 MOST_RECONFIGURATIONS = 64
 """Re-routings that one answer holds at most, the newest."""
+
+MOST_EPOCHS = 16
+"""Epochs whose stories one answer holds at most, the newest."""
 
 MOST_FOR_CONTROLLER = 32
 """Re-routings in an answer to a controller, the newest; it knows the others."""
@@ -95,6 +99,8 @@ def build_stats(history: History, standing: Standing = NOT_STARTED, asked: Quest
         batches=() if asked.as_observed else tuple(_batch(batch) for batch in _with_few_reports(since)),
         lag_rows=standing.lag_rows,
         idle_seconds=history.idle_seconds,
+        binding=history.binding,
+        epochs=() if asked.as_observed else epoch_stories(history, routing)[-MOST_EPOCHS:],
     )
     return (_as_observed(stats, batches, since, asked.since) if asked.as_observed else stats).to_wire()
 

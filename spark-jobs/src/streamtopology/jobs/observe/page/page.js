@@ -42,7 +42,7 @@ function take(page) {
   if (state.run !== page.run) {
     if (state.run !== null) restartedAt = Date.now();
     const isFirst = state.last < 0;
-    Object.assign(state, { run: page.run, last: -1, cursor: null, lit: null });
+    Object.assign(state, { run: page.run, last: -1, cursor: null, lit: null, story: null });
     state.batches.clear();
     if (!isFirst) return false;
   }
@@ -85,6 +85,8 @@ document.addEventListener('click', (event) => {
     state.stage = id;
   } else if (act === 'key') {
     if (!state.openKeys.delete(id)) state.openKeys.add(id);
+  } else if (act === 'story') {
+    state.story = state.story === Number(id) ? null : Number(id);
   } else if (act === 'flag') {
     point(Number(id), at);
     document.querySelector(`.card[data-id="${Number(id)}"]`)?.scrollIntoView({ block: 'nearest' });

@@ -107,7 +107,18 @@ function card(page, one) {
     html('p', { class: 'why' }, one.why),
     one.predicted_gain > 0 && html('dl', { class: 'gain' },
       bar('predicted', one.predicted_gain, 'predicted'), bar('measured', one.measured_gain, '')),
-    html('p', { class: 'cost' }, one.cost));
+    html('p', { class: 'cost' }, one.cost),
+    story(one));
+}
+
+/* What was weighed, line by line as `streamtopology explain` prints it; one story is open at a time. */
+function story(one) {
+  if (one.story.length < 3) return null; // the card says as much
+  const isOpen = state.story === one.epoch;
+  const attributes = { type: 'button', 'data-act': 'story', 'data-id': one.epoch, 'aria-expanded': String(isOpen) };
+  return html('div', { class: 'story' },
+    html('button', attributes, isOpen ? 'less' : 'what was weighed'),
+    isOpen && html('ul', {}, one.story.map((line) => html('li', {}, line))));
 }
 
 /* The re-routing of `epoch` next to its mark `flag`; null hides it. */

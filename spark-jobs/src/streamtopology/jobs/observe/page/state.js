@@ -10,6 +10,7 @@ export const state = {
   last: -1, // the newest batch that is known
   stage: ALL,
   openKeys: new Set(),
+  story: null, // the epoch whose story is open
   cursor: null, // the batch that is pointed at
   lit: null, // the epoch whose re-routing is pointed at
 };
