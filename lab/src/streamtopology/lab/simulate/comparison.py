@@ -1,7 +1,7 @@
 """The result of each policy on one operator's stream, before anything is deployed.
 
 Batch by batch the same rows go through the groupings, planners and the controller that run on Spark (`contender`).
-Stages are barriers, so operators can be compared one by one. Left out: fixed seconds of a stage, and the source.
+Stages are barriers, so operators can be compared one by one. Left out: the source, and fixed seconds unless the site has them.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Comparison:
                 self.skipped[contender.policy] = str(error)
 
     def bound(self) -> float:
-        """Rows/s that no routing can beat: all cores of the operator's slots fully busy, in the last third."""
+        """Rows/s that no routing can beat: all cores of the operator's slots fully busy with rows, in the last third."""
         settled = last_third(self._sizes)
         return sum(rows for rows, _ in settled) / sum(best_seconds for _, best_seconds in settled)
 

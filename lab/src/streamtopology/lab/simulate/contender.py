@@ -118,7 +118,7 @@ class Contender:
             work, rows = self._sums(owner, batch.work), self._sums(owner, batch.rows)
             copies, merging = 1.0, 0.0
             reports = self._with_keys(self._reports(rows, work), table, owner, batch, seen)
-        seconds = float((np.bincount(self._site.slots, work) / self._site.used_cpu).max())
+        seconds = self._site.stage_seconds(work)
         self._rows_given += rows
         imbalanced = self._imbalance(work)
         self._played.append(Played(len(batch.hashes), best_seconds, seconds + merging, merging, imbalanced, copies))
@@ -174,7 +174,9 @@ class Contender:
         return np.concatenate(chosen)
 
     def _reports(self, rows: Floats, work: Floats) -> list[LoadReport]:
-        busy = work / np.array(self._site.cpu)[self._site.slots]
+        speeds = np.array(self._site.cpu)[self._site.slots]
+        busy = work / speeds
+        task = busy + self._site.fixed_seconds / speeds
         return [
             LoadReport(
                 self._site.operator,
@@ -182,7 +184,7 @@ class Contender:
                 int(self._site.slots[instance]),
                 int(rows[instance]),
                 float(busy[instance]),
-                float(busy[instance]),
+                float(task[instance]),
             )
             for instance in range(self._site.parallelism)
         ]
