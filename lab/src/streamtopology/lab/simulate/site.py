@@ -21,9 +21,9 @@ class Site:
     """One operator as it would run. `cpu`: cores of each slot; instance i lives on slot i mod their number.
 
     `combinable`: partial states of a key may be merged, so a policy may split keys although the operator has state; the parts
-    are merged every `aggregate_every` batches. `fixed_seconds`: of an instance's part in a stage, without its rows, on one core.
-    `most_part_seconds`: a part costs as much to merge as a row to process, on one core, but no more than this: a row's own
-    work is not done again.
+    are merged every `aggregate_every` batches. `fixed_seconds`: of an instance's part in a stage,
+    without its rows, on one core. `most_part_seconds`: a part costs as much to merge as a row to process, on one
+    core, but no more than this: a row's own work is not done again.
     """
 
     operator: str
