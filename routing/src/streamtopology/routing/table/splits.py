@@ -177,7 +177,7 @@ def _in_order(hashes: Hashes, first: Ints, owners: Instances, turns: Instances) 
 
 
 @njit(cache=True, nogil=True)
-def deal_turns(weights: Any, first: Any, sizes: Any, turns: Any) -> None:
+def deal_turns(weights: npt.NDArray[np.float64], first: Ints, sizes: Ints, turns: Instances) -> None:
     """Divide sizes[i] turns among the owners first[i]:first[i + 1] by weight; what rounding leaves is carried to the next.
 
     weights float64[o]; of a key without any its owners have like parts. Fills turns int32[o].
@@ -189,7 +189,7 @@ def deal_turns(weights: Any, first: Any, sizes: Any, turns: Any) -> None:
         due, dealt_so_far, owners = 0.0, 0, first[key + 1] - first[key]
         for owner in range(first[key], first[key + 1]):
             due += weights[owner] / total if total > 0 else 1.0 / owners
-            upto = min(int(np.round(due * sizes[key])), sizes[key])
+            upto = min(round(due * sizes[key]), sizes[key])
             turns[owner] = upto - dealt_so_far
             dealt_so_far = upto
 
