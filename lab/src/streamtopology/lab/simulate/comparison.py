@@ -24,15 +24,22 @@ __all__ = ["Batch", "Comparison", "Result", "Site"]
 class Comparison:
     """Feed it batches with `take`, all policies get each of them; `results` at any time after the first.
 
-    `skipped`: policy -> a sentence why it is not simulated. The same batches and seed give the same results.
+    `others`: of routing that is in no catalogue, on the same site. `skipped`: policy -> a sentence why it is not simulated. The
+    same batches and seed give the same results.
     """
 
-    def __init__(self, site: Site, specs: Mapping[str, GroupingSpec] = GROUPINGS, seed: int = 1) -> None:
+    def __init__(
+        self,
+        site: Site,
+        specs: Mapping[str, GroupingSpec] = GROUPINGS,
+        seed: int = 1,
+        others: Sequence[Contender] = (),
+    ) -> None:
         self.site = site
         self.skipped: dict[str, str] = {}
         self._sizes: list[tuple[int, float]] = []
         self._seen: Hashes = np.empty(0, np.uint64)
-        self._contenders: list[Contender] = []
+        self._contenders: list[Contender] = list(others)
         for spec in specs.values():
             if reason := _reason_to_skip(spec, site):
                 self.skipped[spec.name] = reason
