@@ -162,7 +162,7 @@ CASES = (
 
 @dataclass(frozen=True)
 class Reached:
-    """What a policy reaches. `slowest`: the slowest batch over the median one, of the last two thirds."""
+    """The result of a policy. `slowest`: the slowest batch over the median one, of the last two thirds."""
 
     share_of_bound: float
     slowest: float

@@ -74,7 +74,7 @@ class PlanInput:
     options: Mapping[str, object] = field(default_factory=dict[str, object])
     """The grouping's options, as its `check_options` returns them; a planner has defaults for those it reads."""
     splitting: Splitting | None = None
-    """Where a key's state can be combined; None: every key has one owner."""
+    """Of keys whose state can be combined; None: every key has one owner."""
 
     def __post_init__(self) -> None:
         if not self.instances:
