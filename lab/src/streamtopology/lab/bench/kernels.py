@@ -24,15 +24,15 @@ ENTRIES = 3_000
 SPLIT = 300
 """Entries that have all instances as owners."""
 
-SHORT = 400_000
-"""Rows of a part of a batch: the arrays of these are in the caches."""
+PART = 400_000
+"""Rows of a router's part of a batch: its arrays stay in the caches."""
 
 INSTANCES = 8
 DISTINCT_KEYS = 1_000_000
 ZIPF_EXPONENT = 1.2
 SEED = 1
 BASELINE = "take"
-COMPARED = {"table_deal": "table_lookup", "table_deal_short": "table_lookup_short"}
+COMPARED = {"table_deal": "table_lookup", "table_deal_in_parts": "table_lookup_in_parts"}
 """Cases that are measured after another than `take`."""
 
 CHOOSERS = ("shuffle", "partial-key", "potc", "porc", "bounded-hash", "d-choices", "w-choices")
@@ -67,6 +67,7 @@ def _cases(size: int) -> dict[str, Callable[[], object]]:
     table = RoutingTable.uniform(range(INSTANCES)).with_entries(entries, np.arange(ENTRIES, dtype=np.int32) % INSTANCES)
     owners, weights = np.tile(active, SPLIT), np.random.default_rng(SEED).dirichlet(np.ones(INSTANCES), SPLIT).ravel()
     split = table.with_splits(Splits.of(entries[:SPLIT], np.arange(SPLIT + 1) * INSTANCES, owners, weights))
+    parts = [hashes[start : start + PART] for start in range(0, size, PART)]
     numbers, indices = np.arange(BUCKETS, dtype=np.int64), bucket_of(hashes, BUCKETS)
     no_loads = np.zeros(INSTANCES)
     choosers = {name: make_chooser(name, active, no_loads, SEED) for name in CHOOSERS} | {
@@ -78,8 +79,8 @@ def _cases(size: int) -> dict[str, Callable[[], object]]:
         "hash_int64": lambda: hash_int64(keys),
         "table_lookup": lambda: table.lookup(hashes),
         "table_deal": lambda: split.deal(hashes, SEED),
-        "table_lookup_short": lambda: table.lookup(hashes[:SHORT]),
-        "table_deal_short": lambda: split.deal(hashes[:SHORT], SEED),
+        "table_lookup_in_parts": lambda: [table.lookup(part) for part in parts],
+        "table_deal_in_parts": lambda: [split.deal(part, SEED) for part in parts],
         "posg_16": _learnt("posg", hashes),
         "earliest_finish_16": _learnt("earliest-finish", hashes),
         "hash_bytes": lambda: hash_bytes(offsets, text),
@@ -124,11 +125,8 @@ def _seconds(work: Callable[[], object]) -> float:
 
 def _result(case: str, measured: list[tuple[float, float]], size: int) -> dict[str, object]:
     """The figures of one case from its pairs (seconds of the one that it is compared with, its own seconds)."""
-    compared = COMPARED.get(case, BASELINE)
-    rows = min(size, SHORT) if case.endswith("_short") else size
-    of_compared = min(size, SHORT) if compared.endswith("_short") else size
-    nanoseconds = [seconds / rows * 1e9 for _, seconds in measured]
-    return figure(case, "time per tuple", "ns", nanoseconds, {compared: [before / of_compared * 1e9 for before, _ in measured]})
+    nanoseconds, before = [seconds / size * 1e9 for _, seconds in measured], [seconds / size * 1e9 for seconds, _ in measured]
+    return figure(case, "time per tuple", "ns", nanoseconds, {COMPARED.get(case, BASELINE): before})
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from streamtopology.routing.planners.balance import imbalance
 from streamtopology.routing.planners.mixed import reassigned, repaired
 from streamtopology.routing.planners.plan import MOVED_BYTES_PER_SECOND, SWITCH_SECONDS, Plan, PlanInput
-from streamtopology.routing.planners.problem import Problem
+from streamtopology.routing.planners.problem import ROUNDING, Problem
 from streamtopology.routing.planners.split import (
     Placement,
     as_dealt,
@@ -55,14 +55,15 @@ def auto(given: PlanInput) -> Plan:
     owner = best.placement.owner
     plan = problem.plan(owner, "auto")
     kept = weighed[0] if weighed[0].name == KEEP else None
+    off = _imbalance(best.placement, problem)
     return replace(
         plan,
-        table=given.current if best is kept else plan.table.with_splits(best.placement.splits(problem)),
+        table=plan.table.with_splits(given.current.splits if best is kept else best.placement.splits(problem)),
         predicted_seconds_before=kept.seconds if kept else plan.predicted_seconds_before,
         predicted_seconds_after=best.seconds,
         imbalance_before=_imbalance(as_dealt(problem), problem) if kept else plan.imbalance_before,
-        imbalance_after=_imbalance(best.placement, problem),
-        theta_reached=best.work <= (1 + given.tolerance) * line_of(given, problem.loads),
+        imbalance_after=off,
+        theta_reached=off <= given.tolerance + ROUNDING,
     )
 
 
