@@ -186,3 +186,19 @@ def test_the_manifests_own_settings_count():
     assert still["shuffle"].rerouted_at  # three times slower than the others: beyond even that tolerance
     wide = compared(replace(SITE, cpu=(1.0, 1.0, 1.0, 0.9), rebalance=Rebalance(tolerance=1.0)), batches(12, zipf=0.0))
     assert wide["mixed"].rerouted_at == ()
+
+
+def test_fixed_seconds_are_of_every_instance_that_takes_part():
+    site = Site("counts", 4, (1.0, 0.5), "fields", combinable=True, fixed_seconds=0.1)
+    work = np.array([1.0, 1.0, 0.0, 0.0])
+    assert site.stage_seconds(work) == pytest.approx(max((1.0 + 0.2) / 1.0, (1.0 + 0.2) / 0.5))
+    assert site.stage_seconds(work, runs=work > 0) == pytest.approx(1.1 / 0.5)
+
+
+def test_merge_at_home_has_no_part_of_the_home_itself():
+    site = Site("counts", 2, (1.0, 0.5), "fields", combinable=True, fixed_seconds=0.1, most_part_seconds=1e-6)
+    batch, homes = batches(1, rows=200, keys=20)[0], RoutingTable.uniform([1])
+    everywhere = np.ones((len(batch.keys), 2), np.bool_)
+    assert Merging(site).take(batch, everywhere, homes) == pytest.approx((len(batch.keys) * 1e-6 + 0.1) / 0.5)
+    at_home = everywhere & np.array([False, True])
+    assert Merging(site).take(batch, at_home, homes) == 0.0

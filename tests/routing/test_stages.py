@@ -7,6 +7,7 @@ import pytest
 
 from streamtopology.contract.reasons import SOURCE
 from streamtopology.routing import planners
+from streamtopology.routing.control.decisions import PartCosts
 from streamtopology.routing.control.slot_model import SlotModel
 from streamtopology.routing.control.stages import ShareStage, TableStage
 from streamtopology.routing.epochs.epoch import Route
@@ -59,3 +60,41 @@ def test_source_rows_are_read_by_no_more_slots_than_pays() -> None:
     assert reading.gain_seconds == pytest.approx(1.55)
     counting = ShareStage("count", (0, 1, 2, 3), 30_000.0, equal).remedy(machines, 0.08, 0)
     assert counting.gain_seconds == pytest.approx(0.75)
+
+
+def test_hot_key_that_routers_split_counts_as_imbalance_and_is_planned() -> None:
+    """Instances are level, as routers split the key of 60 % by themselves; its home, which is slow, holds up merging."""
+    instances, rates = tuple(range(SLOTS)), [1e5, 1e5, 1e5, 0.3e5]
+    table = RoutingTable.uniform([3])
+    key, shares = np.array([7], np.uint64), np.array([1, 1, 1, 0.3]) / 3.3
+    reports = [
+        LoadReport(
+            "count",
+            instance,
+            instance,
+            int(200_000 * shares[instance]),
+            *(0.6, 0.62),
+            heavy_hashes=key,
+            heavy_rows=np.array([int(120_000 * shares[instance])]),
+            heavy_seconds=np.zeros(1),
+            heavy_bytes=np.zeros(1, np.int64),
+            heavy_labels=("",),
+            bucket_rows=np.full(BUCKETS, int(80_000 * shares[instance] / BUCKETS)),
+        )
+        for instance in instances
+    ]
+    measured = SlotModel(
+        np.array([1, 1, 1, 0.3]), {"count": 1e5}, {"count": np.array(rates)}, {"count": np.array([0.02, 0.02, 0.02, 0.067])}
+    )
+    route = Route("mixed", table, instances, {})
+    stage = TableStage("count", route, instances, reports, reports, 1, "auto", 1, PartCosts(3e-6))
+    asked = stage.plan_input(measured, 0.08, 3000)
+    assert asked.splitting is not None
+    assert asked.splitting.part_rows == pytest.approx(0.3)
+    remedy = stage.remedy(measured, 0.08, 3000)
+    assert stage.imbalance(measured) < 0.08
+    assert remedy.imbalance > 1
+    assert remedy.plans["count"].table.splits.hashes.tolist() == [7]
+    without = TableStage("count", route, instances, reports, reports, 1, "auto")
+    assert without.plan_input(measured, 0.08, 3000).splitting is None
+    assert not len(without.remedy(measured, 0.08, 3000).plans["count"].table.splits)

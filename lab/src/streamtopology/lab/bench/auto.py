@@ -1,8 +1,8 @@
-"""The share of the capacity bound that each of today's policies reaches on the streams by which `policy: auto` is judged.
+"""The share of the capacity bound that `policy: auto` reaches, and today's policies with it, on the streams it is judged by.
 
-Simulated, with the groupings, planners and the controller that run on Spark. Capacities are 1, 1, 1, 0.3, again and again,
-unless a stream says equal. A stage's fixed seconds and the source are left out, so all shares are a little higher than
-on Spark.
+Simulated, with the groupings, planners and the controller that run on Spark; `auto` itself does not run on Spark yet.
+Capacities are 1, 1, 1, 0.3, again and again, unless a stream says equal. The bound is all cores busy with rows: fixed seconds
+and merging come on top. The source is left out, so all shares are a little higher than on Spark.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from streamtopology.lab.bench.figures import machine, row
-from streamtopology.lab.simulate.comparison import Comparison
+from streamtopology.lab.simulate.auto import AutoContender
+from streamtopology.lab.simulate.comparison import Comparison, Result
 from streamtopology.lab.simulate.site import Batch, Site
 from streamtopology.lab.simulate.streams import draw, zipf_probabilities
 from streamtopology.routing.table.hashing import hash_int64
@@ -28,6 +29,12 @@ UNEQUAL = (1.0, 1.0, 1.0, 0.3)
 EQUAL = (1.0, 1.0, 1.0, 1.0)
 
 SECONDS_PER_ROW = 10e-6
+FIXED_SECONDS = 0.020
+"""Of an instance's part in a stage, without its rows, on one core; one of 0.3 cores takes 67 ms."""
+
+SECONDS_PER_PART = 3e-6
+"""Of merging one part of a key, on one core."""
+
 HOT = 0.6
 """The share of the one key that has most rows."""
 
@@ -35,7 +42,10 @@ MOVES_EVERY = 6
 """Batches until another key is the hot one."""
 
 BEST = "the best"
-"""The policy that reaches most."""
+"""The policy of the catalogue that reaches most."""
+
+AUTO = {"auto": True, "auto, carried": False}
+"""`auto` as it is judged, and as it would be if parts rode with the next batch: true where they have a stage of their own."""
 
 COSTS = (1.0, 10.0)
 """Least and most cost of a row, in `SECONDS_PER_ROW`, where it depends on the content."""
@@ -50,7 +60,7 @@ class Size:
     batches: int
 
 
-FULL, QUICK = Size(20_000, 100_000, 30), Size(1_000, 5_000, 15)
+FULL, QUICK = Size(100_000, 200_000, 30), Size(1_000, 20_000, 15)
 
 
 @dataclass(frozen=True)
@@ -58,6 +68,7 @@ class Case:
     """A stream. `shares`: of each key in a batch, by its number.
 
     `bar`: the share of the bound that `auto` should reach, or the multiple of what the policy `of` or the `BEST` one does.
+    `slowest`: how many times the median batch no batch of it should exceed, 0 where nothing is asked.
     """
 
     name: str
@@ -69,9 +80,19 @@ class Case:
     stateful: bool = True
     combinable: bool = True
     by_content: bool = False
+    slowest: float = 0.0
 
     def site(self) -> Site:
-        return Site("count", len(self.cpu), self.cpu, "mixed", stateful=self.stateful, combinable=self.combinable)
+        return Site(
+            operator="count",
+            parallelism=len(self.cpu),
+            cpu=self.cpu,
+            policy="mixed",
+            stateful=self.stateful,
+            combinable=self.combinable,
+            fixed_seconds=FIXED_SECONDS,
+            most_part_seconds=SECONDS_PER_PART,
+        )
 
     def batches(self, size: Size, seed: int) -> Iterator[Batch]:
         rng = np.random.default_rng(seed)
@@ -107,14 +128,14 @@ def _with_hot_key(size: Size, key: int, share: float, others: Shares | None = No
     return shares
 
 
-KEYED = ("fields", "mixed", "partial-key", "w-choices")
+KEYED = ("fields", "mixed", "partial-key", "w-choices", *AUTO)
 CASES = (
     Case("Zipf 1.0", zipf(1.0), KEYED, 0.93),
     Case("Zipf 1.2", zipf(1.2), KEYED, 0.93),
     Case("one key 60 %, 4 instances", hot, KEYED, 0.90),
     Case("one key 60 %, 8 instances", hot, KEYED, 0.86, cpu=UNEQUAL * 2),
-    Case("60 % key moves every 6 batches", hot_moves, KEYED, 0.88),
-    Case("one key 60 %, not combinable", hot, ("fields", "mixed"), 0.98, of="mixed", combinable=False),
+    Case("60 % key moves every 6 batches", hot_moves, KEYED, 0.88, slowest=1.3),
+    Case("one key 60 %, not combinable", hot, ("fields", "mixed", "auto"), 0.98, of="mixed", combinable=False),
     Case(
         "stateless, cost by content",
         zipf(1.0),
@@ -139,8 +160,16 @@ CASES = (
 )
 
 
+@dataclass(frozen=True)
+class Reached:
+    """The result of a policy. `slowest`: the slowest batch over the median one, of the last two thirds."""
+
+    share_of_bound: float
+    slowest: float
+
+
 def run(runs: int = 5, seed: int = 1, quick: bool = False) -> dict[str, Any]:
-    """The share of the bound by stream and policy, one run a seed, and the bar of `auto` with the policy nearest to it."""
+    """The share of the bound by stream and policy, one run a seed, and the bar of `auto` with what comes nearest to it."""
     size = QUICK if quick else FULL
     results = [line for case in CASES for line in _lines(case, size, range(seed, seed + runs))]
     sizes = {"keys": size.keys, "rows": size.rows, "batches": size.batches}
@@ -148,20 +177,37 @@ def run(runs: int = 5, seed: int = 1, quick: bool = False) -> dict[str, Any]:
 
 
 def _lines(case: Case, size: Size, seeds: range) -> list[dict[str, Any]]:
-    shares: dict[str, list[float]] = {policy: [] for policy in case.policies}
+    reached: dict[str, list[Reached]] = {policy: [] for policy in case.policies}
     for seed in seeds:
-        for policy, share in _shares_of_bound(case, size, seed).items():
-            shares[policy].append(share)
+        for policy, of_seed in _reached(case, size, seed).items():
+            reached[policy].append(of_seed)
+    shares = {policy: [one.share_of_bound for one in of_policy] for policy, of_policy in reached.items()}
     lines = [row(f"{case.name}, {policy}", "share of bound", "", values, {}) for policy, values in shares.items()]
+    if case.slowest:
+        slowest = [one.slowest for one in reached["auto"]]
+        lines.append(row(f"{case.name}, auto", "slowest batch to median", _met(max(slowest) <= case.slowest), slowest, {}))
     medians = {policy: statistics.median(values) for policy, values in shares.items()}
-    best = max(medians, key=medians.__getitem__)
+    best = max(medians.keys() - AUTO.keys(), key=medians.__getitem__)
     bar = case.bar * (medians[best if case.of == BEST else case.of] if case.of else 1.0)
-    met = "met by" if medians[best] >= bar else "missed by"
-    return [*lines, row(case.name, "bar of auto", f"{met} {best}", [bar], {f"{case.name}, {best}": bar / medians[best]})]
+    judged = "auto" if "auto" in medians else best
+    unit = f"{_met(medians[judged] >= bar)} by {judged}"
+    return [*lines, row(case.name, "bar of auto", unit, [bar], {f"{case.name}, {judged}": bar / medians[judged]})]
 
 
-def _shares_of_bound(case: Case, size: Size, seed: int) -> dict[str, float]:
-    comparison = Comparison(case.site(), {policy: GROUPINGS[policy] for policy in case.policies}, seed)
+def _met(holds: bool) -> str:
+    return "met" if holds else "missed"
+
+
+def _reached(case: Case, size: Size, seed: int) -> dict[str, Reached]:
+    listed = {policy: GROUPINGS[policy] for policy in case.policies if policy not in AUTO}
+    others = [AutoContender(case.site(), seed, apart) for policy, apart in AUTO.items() if policy in case.policies]
+    comparison = Comparison(case.site(), listed, seed, others)
     for batch in case.batches(size, seed):
         comparison.take(batch)
-    return {result.policy: result.share_of_bound for result in comparison.results()}
+    return {result.policy: Reached(result.share_of_bound, _slowest(result)) for result in comparison.results()}
+
+
+def _slowest(result: Result) -> float:
+    """All batches have as many rows."""
+    rates = result.rows_per_second_of[len(result.rows_per_second_of) // 3 :]
+    return statistics.median(rates) / min(rates)

@@ -16,33 +16,42 @@ from streamtopology.routing.groupings.fish import FishChooser
 from streamtopology.routing.groupings.learning import LearningChooser
 from streamtopology.routing.groupings.prompt import PromptChooser
 from streamtopology.routing.table.hashing import hash_bytes, hash_int64
+from streamtopology.routing.table.splits import Splits
 from streamtopology.routing.table.table import BUCKETS, RoutingTable, bucket_of
 from streamtopology.topology import groupings
 
 ENTRIES = 3_000
+SPLIT = 300
+"""Entries that have all instances as owners."""
+
+PART = 400_000
+"""Rows of a router's part of a batch: its arrays stay in the caches."""
+
 INSTANCES = 8
 DISTINCT_KEYS = 1_000_000
 ZIPF_EXPONENT = 1.2
 SEED = 1
 BASELINE = "take"
+COMPARED = {"table_deal": "table_lookup", "table_deal_in_parts": "table_lookup_in_parts"}
+"""Cases that are measured after another than `take`."""
+
 CHOOSERS = ("shuffle", "partial-key", "potc", "porc", "bounded-hash", "d-choices", "w-choices")
 
 
 def run(runs: int = 5, size: int = 10_000_000) -> dict[str, object]:
     """Time per tuple of each case over `size` tuples, `runs` times in turns, as the design's bench JSON.
 
-    Before each measurement stands one of `take`, and `ratio_to` is the median of the ratios between the two: other work
-    on the machine slows both. Keys are Zipf; the heaviest have the entries.
+    Before each measurement stands one of `take` (or of another case), and `ratio_to` is the median of the ratios between the
+    two: other work on the machine slows both. Keys are Zipf; the heaviest have the entries.
     """
     cases = _cases(size)
     for work in cases.values():
         work()
-    take = cases.pop(BASELINE)
-    pairs: dict[str, list[tuple[float, float]]] = {case: [] for case in cases}
+    pairs: dict[str, list[tuple[float, float]]] = {case: [] for case in cases if case != BASELINE}
     for _ in range(runs):
-        for case, work in cases.items():
-            pairs[case].append((_seconds(take), _seconds(work)))
-    takes = [beside for measured in pairs.values() for beside, _ in measured]
+        for case, measured in pairs.items():
+            measured.append((_seconds(cases[COMPARED.get(case, BASELINE)]), _seconds(cases[case])))
+    takes = [before for case, measured in pairs.items() if case not in COMPARED for before, _ in measured]
     results = [_result(BASELINE, [(seconds, seconds) for seconds in takes], size)]
     results += [_result(case, measured, size) for case, measured in pairs.items()]
     return {"name": "kernels", "machine": machine(numpy=np.__version__, numba=numba.__version__), "results": results}
@@ -54,9 +63,13 @@ def _cases(size: int) -> dict[str, Callable[[], object]]:
     hashes = hash_int64(keys)
     offsets, text = _as_text(keys)
     entries = hash_int64(np.arange(ENTRIES, dtype=np.int64))
+    active = np.arange(INSTANCES, dtype=np.int32)
     table = RoutingTable.uniform(range(INSTANCES)).with_entries(entries, np.arange(ENTRIES, dtype=np.int32) % INSTANCES)
+    owners, weights = np.tile(active, SPLIT), np.random.default_rng(SEED).dirichlet(np.ones(INSTANCES), SPLIT).ravel()
+    split = table.with_splits(Splits.of(entries[:SPLIT], np.arange(SPLIT + 1) * INSTANCES, owners, weights))
+    parts = [hashes[start : start + PART] for start in range(0, size, PART)]
     numbers, indices = np.arange(BUCKETS, dtype=np.int64), bucket_of(hashes, BUCKETS)
-    active, no_loads = np.arange(INSTANCES, dtype=np.int32), np.zeros(INSTANCES)
+    no_loads = np.zeros(INSTANCES)
     choosers = {name: make_chooser(name, active, no_loads, SEED) for name in CHOOSERS} | {
         "fish": FishChooser(active, no_loads, SEED, {}),
         "prompt": PromptChooser(active, no_loads, SEED, {}),
@@ -65,6 +78,9 @@ def _cases(size: int) -> dict[str, Callable[[], object]]:
         BASELINE: lambda: np.take(numbers, indices),
         "hash_int64": lambda: hash_int64(keys),
         "table_lookup": lambda: table.lookup(hashes),
+        "table_deal": lambda: split.deal(hashes, SEED),
+        "table_lookup_in_parts": lambda: [table.lookup(part) for part in parts],
+        "table_deal_in_parts": lambda: [split.deal(part, SEED) for part in parts],
         "posg_16": _learnt("posg", hashes),
         "earliest_finish_16": _learnt("earliest-finish", hashes),
         "hash_bytes": lambda: hash_bytes(offsets, text),
@@ -108,9 +124,9 @@ def _seconds(work: Callable[[], object]) -> float:
 
 
 def _result(case: str, measured: list[tuple[float, float]], size: int) -> dict[str, object]:
-    """The figures of one case from its pairs (seconds of the take before it, its own seconds)."""
-    nanoseconds, takes = [seconds / size * 1e9 for _, seconds in measured], [beside / size * 1e9 for beside, _ in measured]
-    return figure(case, "time per tuple", "ns", nanoseconds, {BASELINE: takes})
+    """The figures of one case from its pairs (seconds of the one that it is compared with, its own seconds)."""
+    nanoseconds, before = [seconds / size * 1e9 for _, seconds in measured], [seconds / size * 1e9 for seconds, _ in measured]
+    return figure(case, "time per tuple", "ns", nanoseconds, {COMPARED.get(case, BASELINE): before})
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The result of each policy on one operator's stream, before anything is deployed.
 
 Batch by batch the same rows go through the groupings, planners and the controller that run on Spark (`contender`).
-Stages are barriers, so operators can be compared one by one. Left out: fixed seconds of a stage, and the source.
+Stages are barriers, so operators can be compared one by one. Left out: the source, and fixed seconds unless the site has them.
 """
 
 from __future__ import annotations
@@ -24,15 +24,22 @@ __all__ = ["Batch", "Comparison", "Result", "Site"]
 class Comparison:
     """Feed it batches with `take`, all policies get each of them; `results` at any time after the first.
 
-    `skipped`: policy -> a sentence why it is not simulated. The same batches and seed give the same results.
+    `others`: of routing that is in no catalogue, on the same site. `skipped`: policy -> a sentence why it is not simulated. The
+    same batches and seed give the same results.
     """
 
-    def __init__(self, site: Site, specs: Mapping[str, GroupingSpec] = GROUPINGS, seed: int = 1) -> None:
+    def __init__(
+        self,
+        site: Site,
+        specs: Mapping[str, GroupingSpec] = GROUPINGS,
+        seed: int = 1,
+        others: Sequence[Contender] = (),
+    ) -> None:
         self.site = site
         self.skipped: dict[str, str] = {}
         self._sizes: list[tuple[int, float]] = []
         self._seen: Hashes = np.empty(0, np.uint64)
-        self._contenders: list[Contender] = []
+        self._contenders: list[Contender] = list(others)
         for spec in specs.values():
             if reason := _reason_to_skip(spec, site):
                 self.skipped[spec.name] = reason
@@ -52,7 +59,7 @@ class Comparison:
                 self.skipped[contender.policy] = str(error)
 
     def bound(self) -> float:
-        """Rows/s that no routing can beat: all cores of the operator's slots fully busy, in the last third."""
+        """Rows/s that no routing can beat: all cores of the operator's slots fully busy with rows, in the last third."""
         settled = last_third(self._sizes)
         return sum(rows for rows, _ in settled) / sum(best_seconds for _, best_seconds in settled)
 

@@ -52,6 +52,29 @@ class Played:
     copies: float
 
 
+@dataclass(frozen=True, eq=False)
+class KeysAt:
+    """An instance's keys of a batch: positions among all its keys int64[m], rows int64[m], work float64[m] in seconds."""
+
+    positions: Counts
+    rows: Counts
+    work: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Dealt:
+    """One batch as it was routed: seconds of work on one core and rows of each instance, float64[parallelism] each.
+
+    `merging`: seconds until the parts of keys are combined; `copies` as of `Played`.
+    """
+
+    work: Floats
+    rows: Floats
+    merging: float
+    copies: float
+    reports: Sequence[LoadReport]
+
+
 @dataclass(frozen=True)
 class Result:
     """One policy over all batches. `imbalance_before` is None where the policy never changed its routing.
@@ -76,22 +99,22 @@ class Result:
 
 
 class Contender:
-    """One policy: its epoch, its controller, and its results so far."""
+    """One policy: its epoch, its controller, and its results so far. Another kind of routing has its own `deal`."""
 
     def __init__(self, site: Site, spec: GroupingSpec, seed: int) -> None:
         self.policy = spec.name
-        self._site = site
+        self.site = site
         self._spec = spec
         self._seed = seed
         self._now = 0.0
-        self._controller = Controller(site.rebalance, lambda: self._now)
-        self._feed = Feed(self._controller)
+        self.controller = Controller(site.rebalance, lambda: self._now)
+        self._feed = Feed(self.controller)
         instances = tuple(range(site.parallelism))
         options: Mapping[str, object] = site.options if spec.name == site.policy else {}
         table = first_table(spec.name, instances, options)
         self._epoch = Epoch(1, {site.operator: Route(spec.name, table, instances, options)}, (), EpochReason(EpochCause.FIRST))
         self._learning = SimulatedLearning(spec, options, site.parallelism)
-        self._facts = TopologyFacts.of(self._epoch.routes, site.cpu, source_by_share=False)
+        self.facts = TopologyFacts.of(self._epoch.routes, site.cpu, source_by_share=False)
         self._rows_given = np.zeros(site.parallelism)
         self._merging = Merging(site) if spec.splits_keys and site.stateful else None
         self._played: list[Played] = []
@@ -103,33 +126,41 @@ class Contender:
 
         `seen`: every key so far, distinct; `best_seconds`: before which no routing is done with the batch.
         """
-        table = self._route.table
-        if table is None or self._spec.kind == "virtual":
-            chosen = self._choose(batch)
-            speeds = np.array(self._site.cpu)[self._site.slots]
-            self._learning.take_in(batch.hashes, batch.seconds / speeds[chosen], chosen)
-            work, rows = self._sums(chosen, batch.seconds), self._sums(chosen)
-            held = _holders(batch, chosen, self._site.parallelism)
-            copies = float(held.sum() / len(batch.keys))
-            merging = self._merging.take(batch, held) if self._merging else 0.0
-            reports = self._with_buckets(self._reports(rows, work), chosen, batch)
-        else:
-            owner = table.lookup(batch.keys)
-            work, rows = self._sums(owner, batch.work), self._sums(owner, batch.rows)
-            copies, merging = 1.0, 0.0
-            reports = self._with_keys(self._reports(rows, work), table, owner, batch, seen)
-        seconds = float((np.bincount(self._site.slots, work) / self._site.used_cpu).max())
-        self._rows_given += rows
-        imbalanced = self._imbalance(work)
-        self._played.append(Played(len(batch.hashes), best_seconds, seconds + merging, merging, imbalanced, copies))
-        self._judge(seconds + merging, reports, seen, best_seconds)
+        dealt = self.deal(batch, seen)
+        seconds = self.site.stage_seconds(dealt.work) + dealt.merging
+        self._rows_given += dealt.rows
+        imbalanced = self._imbalance(dealt.work)
+        self._played.append(Played(len(batch.hashes), best_seconds, seconds, dealt.merging, imbalanced, dealt.copies))
+        self._judge(seconds, dealt.reports, seen, best_seconds)
+
+    def deal(self, batch: Batch, seen: Hashes) -> Dealt:
+        """Route one batch; `seen`: every key so far."""
+        if self.route.table is not None and self._spec.kind == "table":
+            return self.looked_up(batch, self.route.table, seen)
+        chosen = self._choose(batch)
+        speeds = np.array(self.site.cpu)[self.site.slots]
+        self._learning.take_in(batch.hashes, batch.seconds / speeds[chosen], chosen)
+        work, rows = self.sums(chosen, batch.seconds), self.sums(chosen)
+        held = holders(batch, chosen, self.site.parallelism)
+        merging = self._merging.take(batch, held) if self._merging else 0.0
+        reports = self._with_buckets(self._reports(rows, work), chosen, batch)
+        return Dealt(work, rows, merging, float(held.sum() / len(batch.keys)), reports)
+
+    def looked_up(self, batch: Batch, table: RoutingTable, seen: Hashes) -> Dealt:
+        """Route one batch by a table in which every key has one owner."""
+        owner = table.lookup(batch.keys)
+        work, rows = self.sums(owner, batch.work), self.sums(owner, batch.rows)
+        order, bounds = partition(owner, self.site.parallelism)
+        mine = [order[bounds[j] : bounds[j + 1]] for j in range(self.site.parallelism)]
+        keys = [KeysAt(positions, batch.rows[positions], batch.work[positions]) for positions in mine]
+        return Dealt(work, rows, 0.0, 1.0, self.reports(rows, work, table, keys, batch, seen))
 
     def result(self) -> Result:
         """All batches so far."""
         settled = last_third(self._played)
         seconds = sum(batch.seconds for batch in settled)
         before = [batch.imbalance for batch in self._played[: self._rerouted_at[0]]] if self._rerouted_at else []
-        table = self._route.table
+        table = self.route.table
         return Result(
             policy=self.policy,
             rows_per_second=sum(batch.rows for batch in settled) / seconds,
@@ -146,91 +177,93 @@ class Contender:
         )
 
     @property
-    def _route(self) -> Route:
-        return self._epoch.routes[self._site.operator]
+    def route(self) -> Route:
+        """The operator's, in force."""
+        return self._epoch.routes[self.site.operator]
 
     @property
     def _state_bytes(self) -> int:
-        return STATE_BYTES if self._site.stateful else 0
+        return STATE_BYTES if self.site.stateful else 0
 
-    def _sums(self, instance: Instances, weights: Floats | Counts | None = None) -> Floats:
-        return np.bincount(instance, weights, self._site.parallelism).astype(np.float64)
+    def sums(self, instance: Instances, weights: Floats | Counts | None = None) -> Floats:
+        """float64[parallelism]: the rows, or their weights, of each instance."""
+        return np.bincount(instance, weights, self.site.parallelism).astype(np.float64)
 
     def _imbalance(self, work: Floats) -> float:
-        capacities = self._site.capacities
+        capacities = self.site.capacities
         return imbalance(work, capacities, np.zeros(len(capacities)))
 
     def _choose(self, batch: Batch) -> Instances:
         """Every slot is a router of its own with an equal part of the rows, and of what was given up to this batch."""
-        active = np.array(self._route.instances, np.int32)
+        active = np.array(self.route.instances, np.int32)
         chosen: list[Instances] = []
-        routers = len(self._site.cpu)
+        routers = len(self.site.cpu)
         for router, hashes in enumerate(np.array_split(batch.hashes, routers)):
             seed = self._seed + len(self._played) * 1_000_003 + router
             given = self._rows_given[active] / routers
-            chooser = make_chooser(self.policy, active, given, seed, self._route.options, self._route.table)
+            chooser = make_chooser(self.policy, active, given, seed, self.route.options, self.route.table)
             self._learning.teach(chooser, routers)
-            chosen.append(chooser.choose(hashes if self._site.has_key else None, len(hashes)))
+            chosen.append(chooser.choose(hashes if self.site.has_key else None, len(hashes)))
         return np.concatenate(chosen)
 
     def _reports(self, rows: Floats, work: Floats) -> list[LoadReport]:
-        busy = work / np.array(self._site.cpu)[self._site.slots]
+        speeds = np.array(self.site.cpu)[self.site.slots]
+        busy = work / speeds
+        task = busy + self.site.fixed_seconds / speeds
         return [
             LoadReport(
-                self._site.operator,
+                self.site.operator,
                 instance,
-                int(self._site.slots[instance]),
+                int(self.site.slots[instance]),
                 int(rows[instance]),
                 float(busy[instance]),
-                float(busy[instance]),
+                float(task[instance]),
             )
-            for instance in range(self._site.parallelism)
+            for instance in range(self.site.parallelism)
         ]
 
     def _with_buckets(self, reports: Sequence[LoadReport], chosen: Instances, batch: Batch) -> list[LoadReport]:
         """The reports with their rows per bucket: keys that are split are nobody's heavy ones."""
         cells = chosen.astype(np.int64) * BUCKETS + bucket_of(batch.hashes, BUCKETS)
-        rows = np.bincount(cells, minlength=self._site.parallelism * BUCKETS).reshape(-1, BUCKETS)
+        rows = np.bincount(cells, minlength=self.site.parallelism * BUCKETS).reshape(-1, BUCKETS)
         return [replace(report, bucket_rows=rows[report.instance]) for report in reports]
 
-    def _with_keys(
-        self, reports: Sequence[LoadReport], table: RoutingTable, owner: Instances, batch: Batch, seen: Hashes
+    def reports(
+        self, rows: Floats, work: Floats, table: RoutingTable, keys: Sequence[KeysAt], batch: Batch, seen: Hashes
     ) -> list[LoadReport]:
-        """The reports with their heavy keys, rows per bucket and state."""
-        held = self._sums(table.lookup(seen)).astype(np.int64)
-        order, bounds = partition(owner, self._site.parallelism)
-        timed = batch.times_keys
+        """The reports of all instances, with the heavy ones of their `keys`, rows per bucket and state."""
+        held = self.sums(table.lookup(seen)).astype(np.int64)
         detailed: list[LoadReport] = []
-        for report in reports:
-            mine = order[bounds[report.instance] : bounds[report.instance + 1]]
-            heavy, light = _heavy_and_light(mine, batch.rows)
-            speed = self._site.cpu[report.slot]
+        for report, here in zip(self._reports(rows, work), keys, strict=True):
+            heavy, light = _heavy_and_light(here.rows)
+            speed = self.site.cpu[report.slot]
+            buckets = bucket_of(batch.keys[here.positions[light]], BUCKETS)
             detailed.append(
                 replace(
                     report,
-                    state_keys=int(held[report.instance]) if self._site.stateful else 0,
+                    state_keys=int(held[report.instance]) if self.site.stateful else 0,
                     state_bytes=int(held[report.instance]) * self._state_bytes,
-                    heavy_hashes=batch.keys[heavy],
-                    heavy_rows=batch.rows[heavy],
-                    heavy_seconds=batch.work[heavy] / speed if timed else np.zeros(len(heavy)),
+                    heavy_hashes=batch.keys[here.positions[heavy]],
+                    heavy_rows=here.rows[heavy],
+                    heavy_seconds=here.work[heavy] / speed if batch.times_keys else np.zeros(len(heavy)),
                     heavy_bytes=np.full(len(heavy), self._state_bytes, np.int64),
                     heavy_labels=("",) * len(heavy),
-                    bucket_rows=np.bincount(bucket_of(batch.keys[light], BUCKETS), batch.rows[light], BUCKETS).astype(np.int64),
+                    bucket_rows=np.bincount(buckets, here.rows[light], BUCKETS).astype(np.int64),
                 )
             )
         return detailed
 
     def _judge(self, seconds: float, reports: Sequence[LoadReport], seen: Hashes, best_seconds: float) -> None:
         """Let the batch's time pass, and re-route where the controller says so."""
-        wanted = self._site.rebalance
+        wanted = self.site.rebalance
         interval = min(wanted.interval_seconds, JUDGED_BATCHES * best_seconds)
-        self._controller.configure(replace(wanted, mode="Auto", interval_seconds=interval))
+        self.controller.configure(replace(wanted, mode="Auto", interval_seconds=interval))
         self._now += seconds
         self._feed.take(CommittedBatch(len(self._played), self._epoch.number, seconds, reports))
-        decision = self._controller.step(self._now, self._epoch, self._facts)
+        decision = self.controller.step(self._now, self._epoch, self.facts)
         if not isinstance(decision, Reroute):
             return
-        before, after = self._route.table, decision.epoch.routes[self._site.operator].table
+        before, after = self.route.table, decision.epoch.routes[self.site.operator].table
         if before is not None and after is not None and self._spec.kind == "table":
             self._keys_moved += int(np.count_nonzero(moved(before, after, seen)[0]))
         self._epoch = decision.epoch
@@ -243,15 +276,15 @@ def last_third(values: Sequence[_T]) -> Sequence[_T]:
     return values[-max(1, len(values) // 3) :]
 
 
-def _heavy_and_light(mine: Counts, rows: Counts) -> tuple[Counts, Counts]:
-    """An instance's keys (positions int64) divided: the heaviest, in order, and all others."""
-    threshold = SEEN_IN_SAMPLE * max(1, int(rows[mine].sum()) // SAMPLE)
-    often = mine[rows[mine] >= threshold]
+def _heavy_and_light(rows: Counts) -> tuple[Counts, Counts]:
+    """An instance's keys (positions in `rows`, int64) divided: the heaviest, in order, and all others."""
+    threshold = SEEN_IN_SAMPLE * max(1, int(rows.sum()) // SAMPLE)
+    often = np.flatnonzero(rows >= threshold)
     heavy = np.sort(often[np.argsort(-rows[often], kind="stable")[:HEAVY_KEYS]])
-    return heavy, np.setdiff1d(mine, heavy, assume_unique=True)
+    return heavy, np.setdiff1d(np.arange(len(rows)), heavy, assume_unique=True)
 
 
-def _holders(batch: Batch, chosen: Instances, parallelism: int) -> npt.NDArray[np.bool_]:
+def holders(batch: Batch, chosen: Instances, parallelism: int) -> npt.NDArray[np.bool_]:
     """bool[m, parallelism]: the instances that each key of the batch went to."""
     held = np.zeros((len(batch.keys), parallelism), np.bool_)
     held[batch.key_of, chosen] = True

@@ -1,6 +1,7 @@
 """The merge step behind a policy that splits keys: each instance hands over one part per key, and the parts are combined.
 
-As on Spark the parts go by hashing to the operator's own instances, in a stage of their own after the rows'.
+In a stage of their own after the rows'. As on Spark the parts of a policy without homes go by hashing to the operator's own
+instances; of a key with a home, to that, but for the part that is there already.
 """
 
 from __future__ import annotations
@@ -21,13 +22,16 @@ class Merging:
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._table = RoutingTable.uniform(range(site.parallelism))
+        self._hashed = RoutingTable.uniform(range(site.parallelism))
         self._batches = 0
         self._keys = np.empty(0, np.uint64)
         self._held = np.empty((0, site.parallelism), np.bool_)
 
-    def take(self, batch: Batch, held: npt.NDArray[np.bool_]) -> float:
-        """One more batch, whose keys went to the instances `held` (bool[keys, instances]). Returns the seconds of its merge."""
+    def take(self, batch: Batch, held: npt.NDArray[np.bool_], home: RoutingTable | None = None) -> float:
+        """One more batch, whose keys went to the instances `held` (bool[keys, instances]). Returns the seconds of its merge.
+
+        `home`: the owner of each key's state, None where there is none.
+        """
         self._batches += 1
         keys = np.union1d(self._keys, batch.keys)
         waiting = np.zeros((len(keys), self._site.parallelism), np.bool_)
@@ -36,11 +40,10 @@ class Merging:
         self._keys, self._held = keys, waiting
         if self._batches % self._site.aggregate_every:
             return 0.0
-        each = min(float(batch.seconds.mean()), MOST_SECONDS_PER_PART)
         self._keys, self._held = np.empty(0, np.uint64), np.empty((0, self._site.parallelism), np.bool_)
-        return self._seconds(keys, waiting.sum(axis=1) * each)
-
-    def _seconds(self, keys: npt.NDArray[np.uint64], work: npt.NDArray[np.float64]) -> float:
-        """Until the slowest slot has merged its keys."""
-        of_instance = np.bincount(self._table.lookup(keys), work, self._site.parallelism)
-        return float((np.bincount(self._site.slots, of_instance) / self._site.used_cpu).max())
+        merged_at = (home or self._hashed).lookup(keys)
+        if home is not None:
+            waiting[np.arange(len(keys)), merged_at] = False
+        each = min(float(batch.seconds.mean()), self._site.most_part_seconds)
+        parts = np.bincount(merged_at, waiting.sum(axis=1), self._site.parallelism).astype(np.float64)
+        return self._site.stage_seconds(parts * each, runs=parts > 0)

@@ -21,7 +21,9 @@ class Site:
     """One operator as it would run. `cpu`: cores of each slot; instance i lives on slot i mod their number.
 
     `combinable`: partial states of a key may be merged, so a policy may split keys although the operator has state; the parts
-    are merged every `aggregate_every` batches.
+    are merged every `aggregate_every` batches. `fixed_seconds`: of an instance's part in a stage,
+    without its rows, on one core. `most_part_seconds`: a part costs as much to merge as a row to process, on one
+    core, but no more than this: a row's own work is not done again.
     """
 
     operator: str
@@ -34,6 +36,8 @@ class Site:
     combinable: bool = False
     rebalance: Rebalance = field(default_factory=Rebalance)
     aggregate_every: int = 1
+    fixed_seconds: float = 0.0
+    most_part_seconds: float = 10e-6
 
     @property
     def slots(self) -> npt.NDArray[np.int64]:
@@ -50,6 +54,14 @@ class Site:
         """float64[parallelism]: cores of each instance; those on one slot share them."""
         sharing = np.bincount(self.slots, minlength=len(self.cpu))[self.slots]
         return np.array(self.cpu)[self.slots] / sharing
+
+    def stage_seconds(self, work: Floats, runs: npt.NDArray[np.bool_] | None = None) -> float:
+        """Seconds until the slowest slot is done with a stage; `work` float64[parallelism]: seconds of rows on one core.
+
+        `runs` bool[parallelism]: the instances that take part in it and have fixed seconds, all if left out.
+        """
+        busy = work + self.fixed_seconds * (np.ones(self.parallelism) if runs is None else runs)
+        return float((np.bincount(self.slots, busy) / self.used_cpu).max())
 
 
 @dataclass(frozen=True, eq=False)

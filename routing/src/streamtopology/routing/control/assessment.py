@@ -60,11 +60,13 @@ class Assessment:
         return replace(self, max_entries=self.max_entries // 2) if self.max_entries >= FEW_ENTRIES else None
 
     def _unplanned(self, stage: Stage, model: SlotModel) -> Remedy | None:
-        """The stage's imbalance; None of operators that are planned for locality, which only a plan shows."""
+        """The stage's imbalance; None where only a plan shows it: planned for locality, or poured by its routers."""
         if isinstance(stage, JointStage):
             return None
         if isinstance(stage, ShareStage):
             return stage.remedy(model, self.tolerance, self.max_entries)
+        if stage.splitting is not None:
+            return None
         off = stage.imbalance(model)
         return Remedy(off, 0.0, 0.0, 0.0, 0.0, StageReason(RemedyKind.TABLE, stage.name, off))
 

@@ -29,6 +29,17 @@ class RebalanceSettings(Protocol):
 
 
 @dataclass(frozen=True)
+class PartCosts:
+    """The cost of merging the parts of a split key. seconds: of one part, on a slot of speed 1, as its share of one batch.
+
+    apart: in a stage of its own; else parts ride with the rows of the next batch.
+    """
+
+    seconds: float
+    apart: bool = True
+
+
+@dataclass(frozen=True)
 class TopologyFacts:
     """Facts of the topology that the controller needs in addition to the epoch.
 
@@ -36,7 +47,7 @@ class TopologyFacts:
     its table policy. `choosers`: operators whose policy chooses per tuple by capacities given to it. Operators in neither
     are left alone: choosers that learn find out themselves how fast their instances are. `source_by_share`: whether source
     rows can be placed by share per slot. `combinable`: operators of which it is known whether the state of a key may be
-    gathered in parts.
+    gathered in parts. `splitting`: operators whose tables may have split keys, as their routers pour these.
     """
 
     declared_cpu: tuple[float, ...]
@@ -44,6 +55,7 @@ class TopologyFacts:
     choosers: frozenset[str] = frozenset()
     source_by_share: bool = True
     combinable: Mapping[str, bool] = field(default_factory=dict[str, bool])
+    splitting: Mapping[str, PartCosts] = field(default_factory=dict[str, PartCosts])
 
     @staticmethod
     def of(routes: Mapping[str, Route], declared_cpu: Sequence[float], source_by_share: bool) -> TopologyFacts:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from streamtopology.contract.reasons import SOURCE, KeyMove, LinkMove, RemedyKind, StageReason
 from streamtopology.routing import planners
+from streamtopology.routing.control.decisions import PartCosts
 from streamtopology.routing.control.moves import heaviest_links, heaviest_moves
 from streamtopology.routing.control.slot_model import SlotModel
 from streamtopology.routing.epochs.epoch import Route
@@ -18,7 +19,7 @@ from streamtopology.routing.load.load_report import KeyPairs, LoadReport, merge_
 from streamtopology.routing.load.planner_load import over_virtual_workers, planner_load_of, work_rows
 from streamtopology.routing.planners.balance import balanced_loads, fewest_loads, finish_seconds, imbalance
 from streamtopology.routing.planners.joint import Edge, JointPlanInput
-from streamtopology.routing.planners.plan import DEFAULT_BETA, Plan, PlanInput
+from streamtopology.routing.planners.plan import DEFAULT_BETA, Plan, PlanInput, Splitting
 from streamtopology.topology import groupings
 
 Floats = npt.NDArray[np.float64]
@@ -116,7 +117,7 @@ class TableStage:
 
     `slot_by_instance`: the slot of each active instance. `reports` are those of the whole window (`batches` batches), each of
     one or more of them: loads of keys do not depend on the epoch. `present` are the ones under the current epoch
-    (`batches_at_present` batches): loads of instances do.
+    (`batches_at_present` batches): loads of instances do. `splitting`: where its table may have split keys.
     """
 
     name: str
@@ -127,12 +128,16 @@ class TableStage:
     batches: int
     planner: str
     batches_at_present: int = 1
+    splitting: PartCosts | None = None
 
     def remedy(self, model: SlotModel, tolerance: float, max_entries: int) -> Remedy:
-        """The planner's table, aimed well within the tolerance."""
+        """The planner's table, aimed well within the tolerance.
+
+        Where routers split keys by themselves, instances are in balance though the table is not: then it counts.
+        """
         given = self.plan_input(model, tolerance, max_entries)
         plan = planners.get(self.planner)(given)
-        off = self.imbalance(model)
+        off = self.imbalance(model) if self.splitting is None else max(self.imbalance(model), plan.imbalance_before)
         return Remedy(
             imbalance=off,
             seconds_before=plan.predicted_seconds_before,
@@ -169,11 +174,18 @@ class TableStage:
             max_entries=max_entries,
             beta=cast(float, options.get("beta", DEFAULT_BETA)),
             options=options,
+            splitting=self._splitting(model),
         )
 
     def imbalance(self, model: SlotModel) -> float:
         """Of what the instances did under the current epoch."""
         return imbalance(self.present_loads(model), *self._machines(model))
+
+    def _splitting(self, model: SlotModel) -> Splitting | None:
+        """The price of a part in rows."""
+        if self.splitting is None:
+            return None
+        return Splitting(self.splitting.seconds * model.base_rates[self.name], self.splitting.apart)
 
     def _machines(self, model: SlotModel) -> tuple[Floats, Floats]:
         """Capacities and fixed seconds of the active instances."""

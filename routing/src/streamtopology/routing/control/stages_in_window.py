@@ -78,6 +78,7 @@ def _table_stage(name: str, route: Route, spans: Sequence[Span], current: Epoch,
         batches=sum(span.batches for span in spans),
         planner=planner,
         batches_at_present=sum(span.batches for span in spans if span.epoch == current.number),
+        splitting=facts.splitting.get(name),
     )
 
 

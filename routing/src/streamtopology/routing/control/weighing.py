@@ -12,18 +12,13 @@ from streamtopology.contract.reasons import SOURCE, Binding, Hold, HoldReason, W
 from streamtopology.routing.control.moves import MOST_MOVES
 from streamtopology.routing.control.stages import Remedy
 from streamtopology.routing.control.window import WindowBatch
+from streamtopology.routing.planners.plan import MOVED_BYTES_PER_SECOND, SWITCH_SECONDS
 
 CLEAR = 1.5
 """After a re-routing, an imbalance beyond this many tolerances is answered at once, a smaller one when it lasts."""
 
 LASTING = 2
 """Judgements in a row that find a stage out of tolerance before a small imbalance counts as lasting."""
-
-SWITCH_SECONDS = 0.3
-"""The cost of a switch in addition to moving state: an epoch's first batch computes what moves, and is not prefetched."""
-
-MOVED_BYTES_PER_SECOND = 50e6
-"""The speed of pulling state, on the cautious side."""
 
 LOCALITY_MAY_COST = 0.1
 """Share of the horizon that operators planned for locality may lose by a switch, and by worse balance after it."""

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from streamtopology.routing.epochs.epoch import Epoch, Route
 from streamtopology.routing.epochs.placement import NOWHERE
 from streamtopology.routing.table.perfect_hash import Hashes
+from streamtopology.routing.table.splits import Splits
 from streamtopology.routing.table.table import RoutingTable, bucket_of, shuffled
 from streamtopology.topology import groupings
 
@@ -63,15 +64,21 @@ def portions_of(hashes: Hashes, n_buckets: int, portions: int) -> npt.NDArray[np
 def mixed_table(before: RoutingTable, after: RoutingTable, done: int, portions: int) -> RoutingTable:
     """Return the table that routes keys of the first `done` portions as `after` does, and all others as `before` does.
 
-    Entries that agree with their bucket are left out. Both tables have the same number of buckets.
+    Entries that agree with their bucket are left out, unless they are split. Both tables have the same number of buckets.
     """
     n_buckets = len(after.buckets)
     buckets = np.where(portions_of_buckets(n_buckets, portions) < done, after.buckets, before.buckets)
     hashes = np.union1d(before.entry_hashes, after.entry_hashes)
     is_done = portions_of(hashes, n_buckets, portions) < done
     owners = np.where(is_done, after.lookup(hashes), before.lookup(hashes))
-    needed = owners != buckets[bucket_of(hashes, n_buckets)]
-    return RoutingTable(hashes[needed], owners[needed], buckets)
+    splits = _splits_done(after, portions, done, True).joined(_splits_done(before, portions, done, False))
+    needed = (owners != buckets[bucket_of(hashes, n_buckets)]) | np.isin(hashes, splits.hashes)
+    return RoutingTable(hashes[needed], owners[needed], buckets, splits)
+
+
+def _splits_done(table: RoutingTable, portions: int, done: int, wanted: bool) -> Splits:
+    """The split keys of `table` whose portion is done (`wanted` True), or is not."""
+    return table.splits.where((portions_of(table.splits.hashes, len(table.buckets), portions) < done) == wanted)
 
 
 def mixed_epoch(before: Epoch, after: Epoch, switch: GradualSwitch) -> Epoch:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from streamtopology.routing.planners.auto import auto
 from streamtopology.routing.planners.brute_force import mixed_brute_force
 from streamtopology.routing.planners.compact import mixed_compact
 from streamtopology.routing.planners.consistent import consistent
@@ -41,6 +42,7 @@ PLANNERS: Mapping[str, Planner] = {
     "readj": readj,
     "kip": kip,
     "consistent": consistent,
+    "auto": auto,
 }
 
 JOINT_PLANNERS: Mapping[str, JointPlanner] = {

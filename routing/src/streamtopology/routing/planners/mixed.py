@@ -46,6 +46,17 @@ def minmig(given: PlanInput) -> Plan:
 def mixed(given: PlanInput) -> Plan:
     """MinMig within a bounded table (algorithm 4): entries with the least state are moved back until the table fits."""
     problem = Problem.of(given)
+    return problem.plan(repaired(problem), "mixed")
+
+
+def simple(given: PlanInput) -> Plan:
+    """Balance alone (algorithm 5): all keys are reassigned, the heaviest first, to the instance that finishes it first."""
+    problem = Problem.of(given)
+    return problem.plan(reassigned(problem), "simple")
+
+
+def repaired(problem: Problem) -> Owners:
+    """The owners by Mixed: overloaded instances are relieved, most work for the least state first."""
     by_load, by_priority = descending(problem.loads), by_migration_priority(problem)
     entries = smallest_state_first(problem)
 
@@ -53,16 +64,15 @@ def mixed(given: PlanInput) -> Plan:
         owner = rebalanced(problem, entries[:n_back], by_load, by_priority)
         return owner, problem.n_entries(owner)
 
-    return problem.plan(within_bound(problem, until_it_fits(attempt, len(entries), given.max_entries)), "mixed")
+    return within_bound(problem, until_it_fits(attempt, len(entries), problem.given.max_entries))
 
 
-def simple(given: PlanInput) -> Plan:
-    """Balance alone (algorithm 5): all keys are reassigned, the heaviest first, to the instance that finishes it first."""
-    problem = Problem.of(given)
+def reassigned(problem: Problem) -> Owners:
+    """The owners by Simple: every item with load from the start."""
     owner = np.where(problem.loads > 0, np.int32(CANDIDATE), problem.owner).astype(np.int32)
     heaviest_first = descending(problem.loads)
-    _phases_two_and_three(problem, owner, heaviest_first, heaviest_first, np.full(len(given.instances), np.inf))
-    return problem.plan(within_bound(problem, owner), "simple")
+    _phases_two_and_three(problem, owner, heaviest_first, heaviest_first, np.full(len(problem.given.instances), np.inf))
+    return within_bound(problem, owner)
 
 
 def until_it_fits(attempt: Callable[[int], tuple[Result, int]], n_entries: int, max_entries: int) -> Result:

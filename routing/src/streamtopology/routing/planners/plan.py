@@ -17,6 +17,12 @@ Hashes = npt.NDArray[np.uint64]
 DEFAULT_BETA = 1.5
 """The paper's choice for the exponent of load in the migration priority (appendix C)."""
 
+SWITCH_SECONDS = 0.3
+"""The cost of a switch in addition to moving state: an epoch's first batch computes what moves, and is not prefetched."""
+
+MOVED_BYTES_PER_SECOND = 50e6
+"""The speed of pulling state, on the cautious side."""
+
 
 class PlanError(InvalidInput):
     """A planner's input is invalid; the message says which field and why."""
@@ -24,6 +30,18 @@ class PlanError(InvalidInput):
 
 def _no_floats() -> Floats:
     return np.empty(0)
+
+
+@dataclass(frozen=True)
+class Splitting:
+    """The price of splitting a key whose state can be combined: the parts of a batch are merged at the key's home.
+
+    part_rows: merging one takes as long as this number of rows; where parts wait for several batches, its share of one.
+    apart: they are merged in a stage of their own, which has the fixed seconds of one.
+    """
+
+    part_rows: float
+    apart: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +73,8 @@ class PlanInput:
     """Estimated keys per bucket, only to say how many keys a plan moves; empty: a bucket counts as one key."""
     options: Mapping[str, object] = field(default_factory=dict[str, object])
     """The grouping's options, as its `check_options` returns them; a planner has defaults for those it reads."""
+    splitting: Splitting | None = None
+    """Of keys whose state can be combined; None: every key has one owner."""
 
     def __post_init__(self) -> None:
         if not self.instances:

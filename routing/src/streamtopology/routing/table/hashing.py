@@ -89,6 +89,18 @@ def kernel_input(values: npt.ArrayLike, dtype: type[np.generic], name: str) -> n
     return view
 
 
+def frozen_copy(values: npt.ArrayLike, dtype: type[np.generic], name: str) -> npt.NDArray[Any]:
+    """A read-only copy of a flat array of integers. ValueError where it is none, or one of them does not fit `dtype`."""
+    given = np.asarray(values)
+    if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
+        raise ValueError(f"{name} must be a flat array of integers, not {given.dtype} of shape {given.shape}")
+    copy = given.astype(dtype)
+    if not np.array_equal(copy, given):
+        raise ValueError(f"{name} holds numbers that do not fit {np.dtype(dtype)}")
+    copy.flags.writeable = False
+    return copy
+
+
 def _validity(valid: npt.NDArray[np.bool_], n: int) -> npt.NDArray[np.bool_]:
     if len(valid) != n:
         raise ValueError(f"valid has {len(valid)} values for {n} keys; it needs one for each")

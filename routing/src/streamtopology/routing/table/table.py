@@ -10,7 +10,7 @@ import base64
 import binascii
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -19,7 +19,7 @@ import numpy.typing as npt
 from numba import njit
 
 from streamtopology.contract.errors import UnreadableData
-from streamtopology.routing.table.hashing import hash_int64, kernel_input
+from streamtopology.routing.table.hashing import frozen_copy, hash_int64, kernel_input
 from streamtopology.routing.table.perfect_hash import (
     EntryIndex,
     Hashes,
@@ -31,9 +31,11 @@ from streamtopology.routing.table.perfect_hash import (
     lookup_buckets,
     lookup_entries,
 )
+from streamtopology.routing.table.splits import MOST_TURNS, NO_SPLITS, Splits, TurnIndex, dealt
 
 BUCKETS = 4096
-WIRE_VERSION = 1
+WIRE_VERSION = 2
+"""A table without split keys is written as version 1, byte by byte as programs that know no other have it."""
 
 
 class TableFormatError(UnreadableData):
@@ -45,16 +47,19 @@ class RoutingTable:
     """The owner of every key. Immutable: its arrays are read-only copies of what was given.
 
     entry_hashes: uint64[E], sorted and distinct: the keys with an entry of their own. entry_instances: int32[E].
-    buckets: int32[B], the instance of every bucket, for all other keys. ValueError says what does not fit.
+    buckets: int32[B], the instance of every bucket, for all other keys. splits: entries with several owners, of which the
+    entry's instance is the home: there the key's state is, and rows that come to another owner are merged into it.
+    ValueError says what does not fit.
     """
 
     entry_hashes: Hashes
     entry_instances: Instances
     buckets: Instances
+    splits: Splits = NO_SPLITS
 
     def __post_init__(self) -> None:
         for name, dtype in (("entry_hashes", np.uint64), ("entry_instances", np.int32), ("buckets", np.int32)):
-            object.__setattr__(self, name, _frozen_copy(getattr(self, name), dtype, name))
+            object.__setattr__(self, name, frozen_copy(getattr(self, name), dtype, name))
         if len(self.entry_hashes) != len(self.entry_instances):
             raise ValueError(f"{len(self.entry_hashes)} entry_hashes for {len(self.entry_instances)} entry_instances")
         if not (self.entry_hashes[1:] > self.entry_hashes[:-1]).all():
@@ -63,6 +68,8 @@ class RoutingTable:
             raise ValueError("buckets is empty; a table needs at least one, as keys without an entry must go somewhere")
         if self.buckets.min() < 0 or (len(self.entry_instances) and self.entry_instances.min() < 0):
             raise ValueError("instances are numbered from 0; the table names a negative one")
+        if len(self.splits):
+            self._check_splits()
 
     @staticmethod
     def uniform(instances: Sequence[int], n_buckets: int = BUCKETS, seed: int | None = None) -> RoutingTable:
@@ -75,7 +82,7 @@ class RoutingTable:
         return RoutingTable(np.empty(0, np.uint64), np.empty(0, np.int32), buckets)
 
     def lookup(self, hashes: Hashes) -> Instances:
-        """int32[n], the instance of each key hash (uint64[n])."""
+        """int32[n], the instance of each key hash (uint64[n]): its only owner, or the home of a split key."""
         keys = kernel_input(hashes, np.uint64, "hashes")
         owners = np.empty(len(keys), np.int32)
         if len(self.entry_hashes):
@@ -83,6 +90,15 @@ class RoutingTable:
         else:
             lookup_buckets(keys, self.buckets, owners)
         return owners
+
+    def deal(self, hashes: Hashes, start: int) -> Instances:
+        """int32[n], the instance of each row (key hashes uint64[n]): as `lookup`, but those of split keys take turns.
+
+        `start` differs from batch to batch and from router to router, and not between attempts of one batch.
+        """
+        if not len(self.splits):
+            return self.lookup(hashes)
+        return dealt(self.turn_index.codes(kernel_input(hashes, np.uint64, "hashes")), self.turn_index.turns, start)
 
     def has_entry(self, hashes: Hashes) -> npt.NDArray[np.bool_]:
         """bool[n], which of the keys (uint64[n]) have an entry of their own."""
@@ -112,12 +128,14 @@ class RoutingTable:
 
     def instances(self) -> tuple[int, ...]:
         """Every instance that the table can name, in order."""
-        named = np.zeros(1 + max(int(self.buckets.max()), int(self.entry_instances.max(initial=0))), np.bool_)
-        named[self.buckets] = named[self.entry_instances] = True
+        each = (self.buckets, self.entry_instances, self.splits.owners)
+        named = np.zeros(1 + max(int(part.max(initial=0)) for part in each), np.bool_)
+        for part in each:
+            named[part] = True
         return tuple(np.flatnonzero(named).tolist())
 
     def with_entries(self, hashes: Hashes, instances: Instances) -> RoutingTable:
-        """The same buckets with these explicit entries, in any order, instead of the present ones."""
+        """The same buckets with these explicit entries, in any order, instead of the present ones; none is split."""
         if len(hashes) != len(instances):
             raise ValueError(f"{len(hashes)} hashes for {len(instances)} instances; an entry is one of each")
         order = np.argsort(hashes)
@@ -127,27 +145,38 @@ class RoutingTable:
             raise ValueError(f"hash {int(twice[0]):#018x} has several entries; a key has one instance")
         return RoutingTable(sorted_hashes, np.asarray(instances)[order], self.buckets)
 
+    def with_splits(self, splits: Splits) -> RoutingTable:
+        """The same table with these split keys instead of the present ones; one without an entry has its home at its bucket."""
+        lacking = splits.hashes[~self.has_entry(splits.hashes)]
+        hashes = np.concatenate([self.entry_hashes, lacking])
+        instances = np.concatenate([self.entry_instances, self.lookup(lacking)])
+        return replace(self.with_entries(hashes, instances), splits=splits)
+
     def rescaled(self, instances: Sequence[int]) -> RoutingTable:
         """The table over another set of active instances, with no bucket moved without need.
 
         Instances that stay keep their buckets in proportion (a plan that gave a slow instance fewer holds), new ones
         get the mean number, those of removed ones are dealt out; a uniform table stays uniform. Entries of removed
-        instances are dropped, so that these keys go to their bucket's instance.
+        instances are dropped, so that these keys go to their bucket's instance; split keys lose these as owners.
         """
         active = np.unique(np.asarray(instances, np.int32))
         if not len(active):
             raise ValueError("a table needs at least one active instance")
         kept = np.isin(self.entry_instances, active)
         buckets = _redealt(self.buckets, active, np.array(self.instances(), np.int32))
-        return RoutingTable(self.entry_hashes[kept], self.entry_instances[kept], buckets)
+        splits = self.splits.where(np.isin(self.splits.hashes, self.entry_hashes[kept])).among(active)
+        return RoutingTable(self.entry_hashes[kept], self.entry_instances[kept], buckets, splits)
 
     def to_wire(self) -> dict[str, object]:
         """A JSON-able dict: version, the data (zlib, base64) and a checksum over both. Equal tables, equal dicts."""
         sizes = np.array([len(self.entry_hashes), len(self.buckets)], "<u8")
         entries = self.entry_hashes.astype("<u8").tobytes() + self.entry_instances.astype("<i4").tobytes()
         raw = sizes.tobytes() + entries + self.buckets.astype("<i4").tobytes()
+        version = 1
+        if len(self.splits):
+            raw, version = raw + _splits_to_bytes(self.splits), 2
         data = base64.b64encode(zlib.compress(raw)).decode("ascii")
-        return {"version": WIRE_VERSION, "data": data, "checksum": _checksum(WIRE_VERSION, data)}
+        return {"version": version, "data": data, "checksum": _checksum(version, data)}
 
     @staticmethod
     def from_wire(wire: Mapping[str, object]) -> RoutingTable:
@@ -156,12 +185,14 @@ class RoutingTable:
         try:
             raw = zlib.decompress(base64.b64decode(data, validate=True))
             n_entries, n_buckets = np.frombuffer(raw, "<u8", 2).tolist()
-            if len(raw) != 16 + 12 * n_entries + 4 * n_buckets:
+            end = 16 + 12 * n_entries + 4 * n_buckets
+            if len(raw) < end or (len(raw) > end and wire["version"] == 1):
                 raise ValueError(f"{len(raw)} bytes do not hold {n_entries} entries and {n_buckets} buckets")
             return RoutingTable(
                 entry_hashes=np.frombuffer(raw, "<u8", n_entries, 16),
                 entry_instances=np.frombuffer(raw, "<i4", n_entries, 16 + 8 * n_entries),
                 buckets=np.frombuffer(raw, "<i4", n_buckets, 16 + 12 * n_entries),
+                splits=NO_SPLITS if wire["version"] == 1 else _splits_from_bytes(raw[end:]),
             )
         except (binascii.Error, zlib.error, ValueError) as error:
             raise TableFormatError(f"the routing table's data is not a table: {error}") from error
@@ -169,17 +200,32 @@ class RoutingTable:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, RoutingTable):
             return NotImplemented
-        return (
-            np.array_equal(self.entry_hashes, other.entry_hashes)
-            and np.array_equal(self.entry_instances, other.entry_instances)
-            and np.array_equal(self.buckets, other.buckets)
-        )
+        return all(np.array_equal(mine, others) for mine, others in zip(self._arrays(), other._arrays(), strict=True))
 
     def __hash__(self) -> int:
-        return hash((self.entry_hashes.tobytes(), self.entry_instances.tobytes(), self.buckets.tobytes()))
+        return hash(tuple(array.tobytes() for array in self._arrays()))
 
-    def __reduce__(self) -> tuple[type[RoutingTable], tuple[Hashes, Instances, Instances]]:
-        return RoutingTable, (self.entry_hashes, self.entry_instances, self.buckets)
+    def __reduce__(self) -> tuple[type[RoutingTable], tuple[Hashes, Instances, Instances, Splits]]:
+        return RoutingTable, (self.entry_hashes, self.entry_instances, self.buckets, self.splits)
+
+    def _arrays(self) -> tuple[npt.NDArray[Any], ...]:
+        splits = self.splits
+        return (
+            *(self.entry_hashes, self.entry_instances, self.buckets),
+            *(splits.hashes, splits.first, splits.owners, splits.turns),
+        )
+
+    def _check_splits(self) -> None:
+        """ValueError unless every split key has an entry, its home among the owners, and all turns fit."""
+        if not self.has_entry(self.splits.hashes).all():
+            raise ValueError("splits: a split key has an entry, which names its home; with_splits() adds it")
+        homes = self.lookup(self.splits.hashes)
+        at_home = homes[self.splits.key_by_owner] == self.splits.owners
+        if (np.bincount(self.splits.key_by_owner, at_home, len(self.splits)) < 1).any():
+            raise ValueError("splits: the home of a key is one of its owners")
+        turns = self._highest_instance + 1 + int(self.splits.turns.sum())
+        if turns > MOST_TURNS:
+            raise ValueError(f"splits: {turns} turns and instances, at most {MOST_TURNS}")
 
     @cached_property
     def _highest_instance(self) -> int:
@@ -188,6 +234,12 @@ class RoutingTable:
     @cached_property
     def _index(self) -> EntryIndex:
         return entry_index(self.entry_hashes, self.entry_instances)
+
+    @cached_property
+    def turn_index(self) -> TurnIndex:
+        """The table made for dealing rows; it has at least one split key."""
+        k = self._highest_instance + 1
+        return TurnIndex.of(self.entry_hashes, self.entry_instances, self.buckets, self.splits, k)
 
 
 def bucket_of(hashes: Hashes, n_buckets: int) -> npt.NDArray[np.int64]:
@@ -216,17 +268,6 @@ def partition(instances: Instances, k: int) -> tuple[npt.NDArray[np.int64], npt.
     if stray >= 0:
         raise ValueError(f"row {stray} is for instance {owners[stray]}, but there are only instances 0..{k - 1}")
     return order, bounds
-
-
-def _frozen_copy(values: npt.ArrayLike, dtype: type[np.generic], name: str) -> npt.NDArray[Any]:
-    given = np.asarray(values)
-    if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
-        raise ValueError(f"{name} must be a flat array of integers, not {given.dtype} of shape {given.shape}")
-    copy = given.astype(dtype)
-    if not np.array_equal(copy, given):
-        raise ValueError(f"{name} holds numbers that do not fit {np.dtype(dtype)}")
-    copy.flags.writeable = False
-    return copy
 
 
 def shuffled(n: int, seed: int) -> npt.NDArray[np.int64]:
@@ -264,6 +305,31 @@ def _quotas(counts: npt.NDArray[np.int64], active: Instances, before: Instances)
     claims = np.lexsort((-counts[active], np.round(quotas - shares, 9)))
     quotas[claims[: n_buckets - int(quotas.sum())]] += 1
     return quotas
+
+
+def _splits_to_bytes(splits: Splits) -> bytes:
+    """Their numbers of keys and owners (u8 each), then hashes u8[s], first u8[s + 1], owners i4[o], turns i4[o]."""
+    parts = (
+        np.array([len(splits), len(splits.owners)], "<u8"),
+        splits.hashes.astype("<u8"),
+        splits.first.astype("<u8"),
+        splits.owners.astype("<i4"),
+        splits.turns.astype("<i4"),
+    )
+    return b"".join(part.tobytes() for part in parts)
+
+
+def _splits_from_bytes(raw: bytes) -> Splits:
+    keys, owners = np.frombuffer(raw, "<u8", 2).tolist()
+    at_owners = 16 + 8 * (2 * keys + 1)
+    if len(raw) != at_owners + 8 * owners:
+        raise ValueError(f"{len(raw)} bytes do not hold {keys} split keys with {owners} owners")
+    return Splits(
+        hashes=np.frombuffer(raw, "<u8", keys, 16),
+        first=np.frombuffer(raw, "<u8", keys + 1, 16 + 8 * keys),
+        owners=np.frombuffer(raw, "<i4", owners, at_owners),
+        turns=np.frombuffer(raw, "<i4", owners, at_owners + 4 * owners),
+    )
 
 
 def _checksum(version: object, data: str) -> str:
