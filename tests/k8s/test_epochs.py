@@ -31,7 +31,8 @@ def test_a_proposal_is_published_once_and_waited_for(world: World):
     assert routing(world)["epochNumber"] == str(number)
     assert routing(world)["epochState"] == "ready"
     assert world.decide().steps == ()
-    assert world.decide().target.request.may_judge is False
+    asked = world.decide().target.request
+    assert (asked.may_judge, asked.combinable) == (False, {"counts": True})
     world.settle()
     assert world.driver.epoch == number
     assert [reason for reason, _ in world.events if reason == "Rerouting"] == ["Rerouting"]

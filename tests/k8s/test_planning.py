@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from support.reasons import BY_TEST
 
-from streamtopology.contract.reasons import ScalingReason
+from streamtopology.contract.reasons import BindingKind, EpochReason, ScalingReason
 from streamtopology.k8s.decide.answers import Judged, Judgement, PlanningRequest, Scaling
 from streamtopology.k8s.decide.observation import read_topology
 from streamtopology.k8s.planning.judge import Judge
@@ -51,25 +51,33 @@ def request(**changed: Any) -> PlanningRequest:
     return PlanningRequest("flow", **{**settings, **changed})
 
 
-def report(instance: int, owners: np.ndarray) -> LoadReport:
+def report(instance: int, owners: np.ndarray, hot: int) -> LoadReport:
     mine = np.where(owners == instance, 20, 0)
-    busy = float(mine.sum()) / (2000 * CPU[instance])
+    known = 1 if hot and owners[0] == instance else 0
+    mine[:known] = 0
+    rows = int(mine.sum()) + known * hot
+    busy = rows / (2000 * CPU[instance])
     return LoadReport(
         "counts",
         instance,
         instance,
-        int(mine.sum()),
+        rows,
         busy,
         busy + 0.01,
+        heavy_hashes=HASHES[:known],
+        heavy_rows=np.full(known, hot),
+        heavy_seconds=np.zeros(known),
+        heavy_bytes=np.zeros(known, np.int64),
+        heavy_labels=("hot",) * known,
         bucket_rows=np.bincount(bucket_of(HASHES, BUCKETS), mine, BUCKETS).astype(np.int64),
     )
 
 
-def answer(batch: int, at: float, **changed: Any) -> bytes:
-    """A driver with two executors of which one has a quarter of the CPU, under plain hashing."""
+def answer(batch: int, at: float, hot: int = 0, **changed: Any) -> bytes:
+    """A driver with two executors of which one has a quarter of the CPU, under plain hashing. `hot`: rows of one key."""
     table = RoutingTable.uniform(range(2))
     epoch = Epoch(1, {"counts": Route("mixed", table, (0, 1))}, (), BY_TEST)
-    reports = [report(instance, table.lookup(HASHES)) for instance in range(2)]
+    reports = [report(instance, table.lookup(HASHES), hot) for instance in range(2)]
     batches = [
         {
             "number": number, "epoch": 1, "rows": 10_000, "committed_at": at,
@@ -102,6 +110,21 @@ def test_skew_on_unequal_executors_becomes_an_epoch():
     assert table is not None
     shares = np.bincount(table.lookup(HASHES), minlength=2) / len(HASHES)
     assert shares[1] == pytest.approx(0.2, abs=0.05), "a quarter of the CPU, a fifth of the keys"
+
+
+def test_an_epoch_says_whether_the_key_that_bounds_it_could_be_split():
+    clock = Clock()
+    judge = Judge(clock, clock)
+    asked = request(combinable={"counts": True}, rebalance=Rebalance(interval_seconds=4.0))
+    judge.judge("uid", answer(2, clock.now, hot=100_000), asked)
+    clock.now += 5
+    judgement = judge.judge("uid", answer(9, clock.now, hot=100_000), asked).judgement
+    assert judgement is not None
+    assert isinstance(judgement.reason, EpochReason)
+    assert judgement.reason.weighed is not None
+    binding = judgement.reason.weighed.binding
+    assert binding is not None
+    assert (binding.kind, binding.key, binding.combinable) == (BindingKind.KEY, f"{int(HASHES[0]):016x}", True)
 
 
 def test_nothing_is_judged_while_something_is_pending():

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from streamtopology.contract.reasons import EpochReason, Hold, Sizing
@@ -23,7 +24,7 @@ class PlanningRequest:
     """The planner's knowledge of a topology. `by_share`: source rows can be placed; `may_judge`: nothing is pending.
 
     `autoscale`: the manifest's, if it has one; `scaled_to`: the number of executors decided on last, `class_cpu`: the cores of
-    each.
+    each. `combinable`: operators of which it is known whether the state of a key may be gathered in parts.
     """
 
     topology: str
@@ -33,6 +34,7 @@ class PlanningRequest:
     autoscale: Autoscale | None = None
     scaled_to: int = 0
     class_cpu: float = 1.0
+    combinable: Mapping[str, bool] = field(default_factory=dict[str, bool])
 
 
 @dataclass(frozen=True)
