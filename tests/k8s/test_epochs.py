@@ -100,6 +100,11 @@ def test_a_migration_that_does_not_start_is_reported_and_given_up(world: World):
     world.carry_out(world.decide())
     assert condition(world, "Degraded") == ("True", "MigrationNotStarted")
     world.not_created = {}
+    spec = world.objects["Job", f"flow-migrate-{number}"]["spec"]
+    spec["suspend"] = True
+    conditions = world.decide().status["conditions"]
+    assert "it is suspended (spec.suspend)" in next(one["message"] for one in conditions if one["type"] == "Degraded")
+    spec["suspend"] = False
     no_room = {"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"}
     copying(world, number, phase="Pending", conditions=[no_room])
     world.now += STARTING_SECONDS - 1

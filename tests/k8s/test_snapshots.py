@@ -75,6 +75,12 @@ def test_pod_that_no_node_takes_is_the_obstacle_of_its_job() -> None:
     assert "no node takes nightly-snapshot-x: Insufficient cpu" in status["message"]
 
 
+def test_suspended_job_is_reported_as_one_that_waits_for_somebody() -> None:
+    status = decide_snapshot(view(job=replace(JOB, suspended=True)), USER).status
+    assert status["conditions"][0]["reason"] == "JobNotStarted"
+    assert "it is suspended (spec.suspend)" in status["message"]
+
+
 def test_copy_that_is_tried_again_says_why_the_last_try_failed() -> None:
     status = decide_snapshot(view(job=JOB, pods=(pod(1, "no space left"),)), USER).status
     assert (status["phase"], status["conditions"][0]["reason"]) == ("Running", "Copying")

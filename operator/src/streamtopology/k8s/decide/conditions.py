@@ -5,7 +5,7 @@ docs/run/operations.md lists every reason and what to do about it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -23,7 +23,7 @@ from streamtopology.contract.reason_text import describe
 from streamtopology.contract.reasons import Hold, HoldReason
 from streamtopology.k8s import names
 from streamtopology.k8s.decide.observation import Observation
-from streamtopology.k8s.decide.owned_objects import Pod
+from streamtopology.k8s.decide.owned_objects import Job, Pod
 from streamtopology.k8s.decide.resizing import refusal
 from streamtopology.k8s.decide.scaling import ready_executors
 from streamtopology.topology import Topology
@@ -300,10 +300,15 @@ def precopy_obstacle(seen: Observation) -> str | None:
     job = seen.precopy
     if job is None or job.done or job.failed:
         return None
-    if why := seen.not_created.get((job.kind, job.name)):
-        return why
-    pending = (pod for pod in seen.pods("migration") if pod.owner == job.uid and pod.phase == "Pending")
-    return next((why for pod in pending if (why := pod_obstacle(pod))), None)
+    pods = (pod for pod in seen.pods("migration") if pod.owner == job.uid)
+    return job_obstacle(job, pods, seen.not_created.get((job.kind, job.name), "")) or None
+
+
+def job_obstacle(job: Job, pods: Iterable[Pod], not_created: str) -> str:
+    """The reason why a Job does not start, of its `pods` or why it has none; empty where there is none."""
+    if job.suspended:
+        return "it is suspended (spec.suspend), as a queue of Jobs does: see the queue"
+    return not_created or next((why for pod in pods if pod.phase == "Pending" and (why := pod_obstacle(pod))), "")
 
 
 def _classes_not_created(seen: Observation) -> Iterator[tuple[str, str]]:

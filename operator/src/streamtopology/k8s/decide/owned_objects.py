@@ -115,13 +115,14 @@ class Pod(OwnedObject):
 class Job(OwnedObject):
     """A Job that copies state: `done` when it has copied everything, `failed` with a reason when Kubernetes has given up on it.
 
-    `since`: its creation, in seconds since 1970.
+    `since`: its creation, in seconds since 1970. `suspended`: it gets no pod until somebody, as a queue of Jobs, lets it.
     """
 
     epoch: int = 0
     since: float = math.inf
     done: bool = False
     failed: str = ""
+    suspended: bool = False
 
 
 def owned_object(body: Mapping[str, Any]) -> OwnedObject:
@@ -273,4 +274,5 @@ def _job(common: Mapping[str, Any], body: Mapping[str, Any]) -> Job:
         since=_since(body["metadata"]),
         done="Complete" in conditions,
         failed=f"{failed.get('reason', '')}: {failed.get('message', '')}" if failed else "",
+        suspended=bool((body.get("spec") or {}).get("suspend")),
     )

@@ -11,7 +11,7 @@ from typing import Any
 from streamtopology.contract.conditions import ConditionType
 from streamtopology.contract.reasons import Documented
 from streamtopology.k8s import names
-from streamtopology.k8s.decide.conditions import Condition, pod_obstacle
+from streamtopology.k8s.decide.conditions import Condition, job_obstacle
 from streamtopology.k8s.decide.owned_objects import Job, Pod
 from streamtopology.k8s.instants import format_time
 from streamtopology.k8s.resources import snapshot
@@ -201,17 +201,13 @@ def _of_job(seen: SnapshotView, job: Job) -> SnapshotDecision:
     if job.failed:
         text = f"the Job {job.name} failed ({job.failed}){why}; correct that and create another snapshot"
         return SnapshotDecision(_status(seen, SnapshotPhase.FAILED, SnapshotReason.FAILED, text))
-    if obstacle := seen.not_created or _obstacle(seen.pods):
+    if obstacle := job_obstacle(job, seen.pods, seen.not_created):
         text = f"the Job {job.name} does not start: {obstacle}"
         status = _status(seen, SnapshotPhase.RUNNING, SnapshotReason.NOT_STARTED, text)
         return SnapshotDecision(status, again_seconds=LOOK_SECONDS)
     again = f", try {len(failures) + 1} of {snapshot.TRIES}; the last one failed{why}" if failures else ""
     text = f"the Job {job.name} copies to {place}{again}"
     return SnapshotDecision(_status(seen, SnapshotPhase.RUNNING, SnapshotReason.COPYING, text), again_seconds=LOOK_SECONDS)
-
-
-def _obstacle(pods: Iterable[Pod]) -> str:
-    return next((why for pod in pods if pod.phase == "Pending" and (why := pod_obstacle(pod))), "")
 
 
 def _reported(pods: tuple[Pod, ...]) -> dict[str, int]:
