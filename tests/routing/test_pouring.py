@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from streamtopology.routing.table.water import poured, water_line
 
 CAPACITIES = np.array([1.0, 1.0, 1.0, 0.3]) * 1e5
 PACE = Pace(CAPACITIES, 0.02 * 1e5 / CAPACITIES)
+SCOUTING = replace(PACE, scouts_beyond=1.15)
 KEYS = hash_int64(np.arange(20_000, dtype=np.int64))
 HOT = KEYS[0]
 TABLE = RoutingTable.uniform(range(4))
@@ -94,7 +96,7 @@ def test_split_key_levels_the_batch_of_its_router() -> None:
 
 
 def test_each_of_several_routers_levels_its_own_part() -> None:
-    hashes, pace = rows_of_hot_key(0.9), Pace(PACE.capacities, PACE.fixed_seconds, routers=4)
+    hashes, pace = rows_of_hot_key(0.9), Pace(PACE.capacities, PACE.fixed_seconds, routers=4.0)
     parts = [pour(split_over(0, 1, 2, 3), part, pace, router).owners for router, part in enumerate(np.array_split(hashes, 4))]
     line = water_line(PACE.fixed_seconds, CAPACITIES, len(hashes))
     done = PACE.fixed_seconds + np.bincount(np.concatenate(parts), minlength=4) / CAPACITIES
@@ -113,7 +115,7 @@ def test_owners_that_are_full_already_get_no_row_of_a_split_key() -> None:
 @pytest.mark.parametrize("table", [TABLE, split_over(0, 1, key=KEYS[7])], ids=["whole keys", "another key split"])
 def test_hot_key_that_nobody_planned_is_scouted_and_levelled(table: RoutingTable) -> None:
     hashes = rows_of_hot_key(0.9)
-    result = pour(table, hashes, PACE, 5, beyond=1.15)
+    result = pour(table, hashes, SCOUTING, 5)
     assert result.scouted.tolist() == [HOT]
     line = water_line(PACE.fixed_seconds, CAPACITIES, len(hashes))
     assert seconds(result).max() <= 1.02 * line
@@ -121,40 +123,40 @@ def test_hot_key_that_nobody_planned_is_scouted_and_levelled(table: RoutingTable
 
 
 def test_split_key_with_too_few_owners_is_scouted_too() -> None:
-    result = pour(split_over(0, 3), rows_of_hot_key(0.9), PACE, 5, beyond=1.15)
+    result = pour(split_over(0, 3), rows_of_hot_key(0.9), SCOUTING, 5)
     assert result.scouted.tolist() == [HOT]
     assert seconds(result).max() <= 1.02 * water_line(PACE.fixed_seconds, CAPACITIES, 40_000)
 
 
 def test_level_batch_is_not_scouted() -> None:
-    equal = Pace(np.full(4, 1e5), np.full(4, 0.02))
+    equal = Pace(np.full(4, 1e5), np.full(4, 0.02), scouts_beyond=1.15)
     hashes = KEYS[np.random.default_rng(1).integers(1, len(KEYS), 40_000)]
-    result = pour(TABLE, hashes, equal, 5, beyond=1.15)
+    result = pour(TABLE, hashes, equal, 5)
     assert not len(result.scouted)
     assert (result.owners == TABLE.lookup(hashes)).all()
 
 
 def test_retry_pours_and_scouts_as_the_first_attempt_did() -> None:
     hashes = np.concatenate([rows_of_hot_key(0.4, seed=seed) + np.uint64(seed) for seed in range(3)])
-    first, again = (pour(split_over(0, 1, 2), hashes, PACE, 9, beyond=1.05) for _ in range(2))
+    first, again = (pour(split_over(0, 1, 2), hashes, SCOUTING, 9) for _ in range(2))
     assert first.owners.tobytes() == again.owners.tobytes()
     assert first.scouted.tolist() == again.scouted.tolist()
-    assert pour(split_over(0, 1, 2), hashes, PACE, 10, beyond=1.05).owners.tobytes() != first.owners.tobytes()
+    assert pour(split_over(0, 1, 2), hashes, SCOUTING, 10).owners.tobytes() != first.owners.tobytes()
 
 
 def test_instance_without_capacity_gets_no_row_of_a_key_scouted() -> None:
-    pace = Pace(np.array([1e5, 1e5, 1e5, 1e5, 0.0]), np.full(5, 0.02))
-    result = pour(TABLE, rows_of_hot_key(0.9), pace, 1, beyond=1.1)
+    pace = Pace(np.array([1e5, 1e5, 1e5, 1e5, 0.0]), np.full(5, 0.02), scouts_beyond=1.1)
+    result = pour(TABLE, rows_of_hot_key(0.9), pace, 1)
     assert result.scouted.tolist() == [HOT]
     assert set(result.owners.tolist()) == {0, 1, 2, 3}
 
 
 def test_number_of_keys_scouted_is_bounded() -> None:
     bucket = KEYS[TABLE.lookup(KEYS) == 3][:60]
-    result = pour(TABLE, np.repeat(bucket, 500), PACE, 1, beyond=1.1)
+    result = pour(TABLE, np.repeat(bucket, 500), SCOUTING, 1)
     assert len(result.scouted) == MOST_SCOUTED
 
 
 def test_batch_without_rows_is_poured_to_nobody() -> None:
     for table in (TABLE, split_over(0, 1)):
-        assert len(pour(table, np.empty(0, np.uint64), PACE, 1, beyond=1.1).owners) == 0
+        assert len(pour(table, np.empty(0, np.uint64), SCOUTING, 1).owners) == 0

@@ -44,6 +44,7 @@ from streamtopology.jobs.worker.attempt_context import AttemptContext
 from streamtopology.jobs.worker.cache import WorkerCache
 from streamtopology.routing.epochs.epoch import Epoch, Route
 from streamtopology.routing.epochs.placement import Placement
+from streamtopology.routing.table.pouring import Pace
 from streamtopology.routing.table.table import RoutingTable
 from streamtopology.topology import Topology, parse
 from streamtopology.tracing.span import Emit
@@ -95,6 +96,7 @@ class Routes:
         self._checkpoint = checkpoint
         self.prepared: ExecutionPlan | None = None
         self.flush = False
+        self.pace: Mapping[str, Pace] = {}
         self.done: list[CommittedAttempt] = []
         checkpoint.write_epoch(plan.epoch.number, plan.to_json())
 
@@ -138,6 +140,9 @@ class Routes:
 
     def must_flush(self) -> bool:
         return self.flush
+
+    def paces(self, plan: ExecutionPlan) -> Mapping[str, Pace]:
+        return self.pace
 
     def arrived(self, slots: Collection[str]) -> None:
         pass

@@ -28,7 +28,7 @@ from streamtopology.topology.quantities import (
     parse_quantity,
 )
 from streamtopology.topology.schema import SchemaError, columns_of
-from streamtopology.topology.traits import BUILTINS, Traits, combinable
+from streamtopology.topology.traits import BUILTINS, Traits, combinable, poured
 from streamtopology.topology.values import (
     API_VERSION,
     DESCRIPTOR_FILE_FORMATS,
@@ -115,6 +115,7 @@ __all__ = [
     "parse_duration",
     "parse_memory",
     "parse_quantity",
+    "poured",
     "problems_in_pods",
     "read",
     "read_yaml",

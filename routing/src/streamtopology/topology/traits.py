@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from streamtopology.topology import groupings
 from streamtopology.topology.values import OperatorSpec
 
 
@@ -48,3 +49,28 @@ def combinable(operators: Iterable[OperatorSpec]) -> dict[str, bool]:
         for operator in operators
         if operator.run in BUILTINS and BUILTINS[operator.run].stateful
     }
+
+
+def poured(operators: Sequence[OperatorSpec]) -> frozenset[str]:
+    """Return those of `operators`, all of a topology in flow order, whose rows routers may pour over instances.
+
+    Those are built in, and keep no state, or one whose parts can be combined. Parts reach their key's home a batch later; so do
+    the rows emitted then, which must not be late for an operator behind, and of a class of a user's own that is not known.
+    """
+    known = [one for one in operators if one.run in BUILTINS and groupings.get(one.grouping.policy).pours]
+    in_parts = combinable(known)
+    in_time = _awaited_by_windows(operators)
+    return frozenset(
+        one.name
+        for one in known
+        if not BUILTINS[one.run].stateful or (in_parts.get(one.name, False) and one.name not in in_time)
+    )
+
+
+def _awaited_by_windows(operators: Sequence[OperatorSpec]) -> set[str]:
+    """The operators whose rows reach one that may leave out late rows, however many operators lie between."""
+    awaited: set[str] = set()
+    for operator in reversed(operators):
+        if operator.name in awaited or operator.run not in BUILTINS or BUILTINS[operator.run].windowed:
+            awaited.update(given.source for given in operator.inputs)
+    return awaited

@@ -64,9 +64,9 @@ class AutoContender(Contender):
         capacities, fixed = model.of_instances(self.site.operator, self.site.slots)
         splitting = Splitting(self._costs.seconds * model.base_rates[self.site.operator], self._costs.apart)
         beyond = scouts_beyond(len(batch.hashes), capacities, fixed, splitting)
-        pace = Pace(capacities, fixed, routers)
+        pace = Pace(capacities, fixed, routers, beyond)
         parts = np.array_split(batch.hashes, routers)
-        return np.concatenate([pour(table, part, pace, start(first + n), beyond).owners for n, part in enumerate(parts)])
+        return np.concatenate([pour(table, part, pace, start(first + n)).owners for n, part in enumerate(parts)])
 
 
 def start(turn: int) -> int:

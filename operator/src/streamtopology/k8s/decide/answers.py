@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from streamtopology.contract.reasons import EpochReason, Hold, Sizing
 from streamtopology.contract.stats import Stats
 from streamtopology.contract.stats_question import Question
-from streamtopology.topology import Autoscale, Rebalance, Topology
+from streamtopology.topology import Autoscale, OperatorSpec, Rebalance, Topology
 
 Reading = Topology | tuple[str, ...]
 """A topology, or a sentence for each problem of its manifest."""
@@ -24,7 +23,7 @@ class PlanningRequest:
     """The planner's knowledge of a topology. `by_share`: source rows can be placed; `may_judge`: nothing is pending.
 
     `autoscale`: the manifest's, if it has one; `scaled_to`: the number of executors decided on last, `class_cpu`: the cores of
-    each. `combinable`: operators of which it is known whether the state of a key may be gathered in parts.
+    each. `operators`: the manifest's, whose traits decide which keys may be split.
     """
 
     topology: str
@@ -34,7 +33,7 @@ class PlanningRequest:
     autoscale: Autoscale | None = None
     scaled_to: int = 0
     class_cpu: float = 1.0
-    combinable: Mapping[str, bool] = field(default_factory=dict[str, bool])
+    operators: tuple[OperatorSpec, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ from streamtopology.k8s.decide.transition import target_of, waited
 from streamtopology.k8s.instants import parse_time
 from streamtopology.k8s.resources import access, driver, executors, migration
 from streamtopology.k8s.settings import Settings
-from streamtopology.topology import ExecutorClass, Topology, combinable
+from streamtopology.topology import ExecutorClass, Topology
 
 CHANGING_SECONDS = 5.0
 """The time until the next look at a topology that is changing, unless something happens before."""
@@ -292,7 +292,7 @@ def _target(seen: Observation, topology: Topology, changing: bool, settings: Set
         autoscale=scaled,
         scaled_to=executor.replicas if executor is not None else 0,
         class_cpu=executor.cpu if executor is not None else 1.0,
-        combinable=combinable(topology.operators),
+        operators=topology.operators,
     )
     interval = min(topology.rebalance.interval_seconds, LONGEST_INTERVAL_SECONDS)
     if changing and seen.changing_seconds < QUICK_FOR_SECONDS:

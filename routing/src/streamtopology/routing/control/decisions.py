@@ -10,7 +10,7 @@ from streamtopology.contract.reasons import EpochReason, Hold
 from streamtopology.routing.epochs.epoch import Epoch, Route
 from streamtopology.routing.groupings import learning_of
 from streamtopology.routing.planners import Plan
-from streamtopology.topology import groupings
+from streamtopology.topology import OperatorSpec, combinable, groupings, poured
 
 
 class RebalanceSettings(Protocol):
@@ -26,6 +26,10 @@ class RebalanceSettings(Protocol):
     def max_table_entries(self) -> int: ...
     @property
     def window_intervals(self) -> int: ...
+
+
+PART_SECONDS = 20e-6
+"""Of merging one part of a key into its state at home, its way there included; for a stateless operator 0."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +62,20 @@ class TopologyFacts:
     splitting: Mapping[str, PartCosts] = field(default_factory=dict[str, PartCosts])
 
     @staticmethod
-    def of(routes: Mapping[str, Route], declared_cpu: Sequence[float], source_by_share: bool) -> TopologyFacts:
-        """The facts of operators that are routed by `routes`, by their groupings."""
+    def of(
+        routes: Mapping[str, Route],
+        declared_cpu: Sequence[float],
+        source_by_share: bool,
+        operators: Sequence[OperatorSpec] = (),
+    ) -> TopologyFacts:
+        """The facts of `operators` that are routed by `routes`, by their groupings and traits."""
         specs = {name: groupings.get(route.policy) for name, route in routes.items()}
+        in_parts = combinable(operators)
+        splitting = {
+            name: PartCosts(PART_SECONDS if name in in_parts else 0.0, apart=False)
+            for name in sorted(poured(operators))
+            if name in specs and specs[name].pours
+        }
         return TopologyFacts(
             declared_cpu=tuple(declared_cpu),
             planners={name: spec.planner for name, spec in specs.items() if spec.planner is not None},
@@ -68,6 +83,8 @@ class TopologyFacts:
                 name for name, spec in specs.items() if spec.kind == "chooser" and learning_of(spec.name) is None
             ),
             source_by_share=source_by_share,
+            combinable=in_parts,
+            splitting=splitting,
         )
 
 

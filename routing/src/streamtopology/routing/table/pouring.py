@@ -9,7 +9,7 @@ that is tried again is dealt as at first.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -46,12 +46,14 @@ MOST_SCOUTED = 16
 class Pace:
     """The speed of instances 0..k-1: instance j is done after fixed_seconds[j] + rows / capacities[j]; float64[k] each.
 
-    Capacity 0: the instance is not active. `routers`: of which each has a like part of the rows of a batch.
+    Capacity 0: the instance is not active. `routers`: of which each has a like part of the rows of a batch. `scouts_beyond`: an
+    instance that would finish after more than this many times the perfect division is scouted.
     """
 
     capacities: Floats
     fixed_seconds: Floats
-    routers: int = 1
+    routers: float = 1.0
+    scouts_beyond: float = np.inf
 
     @property
     def of_router(self) -> Floats:
@@ -84,19 +86,42 @@ class _Stretches:
         return poured(rows, capacities, self.rows, self.first, self.owners), rows
 
 
-def pour(table: RoutingTable, hashes: Hashes, pace: Pace, start: int, beyond: float = np.inf) -> Poured:
+@dataclass(eq=False)
+class Pourer:
+    """One router's batch at one `pace`, dealt piece after piece: the next one levels what the former have given.
+
+    start: as for `RoutingTable.deal`.
+    """
+
+    pace: Pace
+    start: int
+    _given: Floats = field(init=False)
+    _rows: int = 0
+
+    def __post_init__(self) -> None:
+        self._given = np.zeros(len(self.pace.capacities))
+
+    def pour(self, table: RoutingTable, hashes: Hashes) -> Poured:
+        """Deal a piece of the batch (key hashes uint64[n]) to the table's instances, all of which are active at this pace."""
+        dealt = pour(table, hashes, self.pace, self.start + self._rows, self._given)
+        self._given += np.bincount(dealt.owners, minlength=len(self._given))
+        self._rows += len(hashes)
+        return dealt
+
+
+def pour(table: RoutingTable, hashes: Hashes, pace: Pace, start: int, given: Floats | None = None) -> Poured:
     """Deal rows (key hashes uint64[n]) to the table's instances, all of which are active at this `pace`.
 
-    start: as for `RoutingTable.deal`. beyond: an instance that would finish after more than this many times the perfect
-    division is scouted.
+    start: as for `RoutingTable.deal`. given float64[k]: rows of the same batch that each instance has got already.
     """
     keys, capacities = kernel_input(hashes, np.uint64, "hashes"), pace.of_router
-    codes, stretches = _counted(table, keys, pace)
+    before = np.zeros(len(capacities)) if given is None else given
+    codes, stretches = _counted(table, keys, pace, before)
     _, filled = stretches.filled(capacities)
     scouted: list[int] = []
-    if np.isfinite(beyond) and len(keys):
-        line = water_line(pace.fixed_seconds, capacities, float(len(keys)))
-        limits = beyond * line * capacities
+    if np.isfinite(pace.scouts_beyond) and len(keys):
+        line = water_line(pace.fixed_seconds, capacities, float(len(keys)) + before.sum())
+        limits = pace.scouts_beyond * line * capacities
         if (filled > limits).any():
             scouted = _scouted(keys, codes, table, filled, limits)
             stretches = _with_scouted(stretches, scouted, keys, codes, np.flatnonzero(capacities > 0).astype(np.int32))
@@ -112,8 +137,8 @@ def pour(table: RoutingTable, hashes: Hashes, pace: Pace, start: int, beyond: fl
     return Poured(owners, np.array(scouted, np.uint64))
 
 
-def _counted(table: RoutingTable, keys: Hashes, pace: Pace) -> tuple[Codes, _Stretches]:
-    """The code of each row, and the table's split keys with their rows."""
+def _counted(table: RoutingTable, keys: Hashes, pace: Pace, before: Floats) -> tuple[Codes, _Stretches]:
+    """The code of each row, and the table's split keys with their rows. before float64[k]: rows given already."""
     if len(table.splits):
         index, first, owners = table.turn_index, table.splits.first, table.splits.owners
         codes, starts = index.codes(keys), index.starts
@@ -123,7 +148,7 @@ def _counted(table: RoutingTable, keys: Hashes, pace: Pace) -> tuple[Codes, _Str
         first, owners = np.zeros(1, np.int64), np.empty(0, np.int32)
     counts = np.zeros(int(starts[-1]), np.int64)
     count_turns(codes, counts)
-    given, named = pace.fixed_seconds * pace.of_router, counts[: starts[0]]
+    given, named = pace.fixed_seconds * pace.of_router + before, counts[: starts[0]]
     given[: len(named)] += named
     return codes, _Stretches(given, counts[starts[:-1]].astype(np.float64), first, owners, starts)
 

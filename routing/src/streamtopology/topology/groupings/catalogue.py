@@ -44,8 +44,15 @@ def _eps_below_theta(options: Mapping[str, object]) -> Mapping[str, str]:
     return {} if eps is None or eps < theta else {"eps": f"found {eps}, expected 0 < eps < theta = {theta}"}
 
 
-# Storm's own.
+# `auto` is the project's own: entries may have several owners, and routers level their batches with these (decision 85).
+_AUTO = replace(
+    _table("auto", "as mixed, and keys too heavy for one instance are split where their parts can be combined", "auto", _BETA),
+    pours=True,
+)
+
+# `auto`, and Storm's own.
 _PLAIN = (
+    _AUTO,
     GroupingSpec(
         name="shuffle",
         kind="chooser",
@@ -237,7 +244,18 @@ _LOCALITY = (
 
 GROUPINGS: Mapping[str, GroupingSpec] = {
     spec.name: spec
-    for spec in (*_PLAIN, _PARTIAL_KEY, *_MIXED, _KIP, _DKG, _CONSISTENT, *_BOUNDED, *_MANY_CHOICES, *_LEARNT, *_LOCALITY)
+    for spec in (
+        *_PLAIN,
+        _PARTIAL_KEY,
+        *_MIXED,
+        _KIP,
+        _DKG,
+        _CONSISTENT,
+        *_BOUNDED,
+        *_MANY_CHOICES,
+        *_LEARNT,
+        *_LOCALITY,
+    )
 }
 
 

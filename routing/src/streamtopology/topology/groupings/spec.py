@@ -30,6 +30,7 @@ class GroupingSpec:
     conflicts: takes all options, each valid on its own, and returns what is invalid between them: option name -> message.
     plans_jointly: whether the planner plans several operators together.
     prefers_local: whether tuples stay on the router's executor if it has an active instance.
+    pours: whether routers may send tuples of a key to other instances than its home, where these can be gathered in parts.
     """
 
     name: str
@@ -43,6 +44,7 @@ class GroupingSpec:
     conflicts: Callable[[Mapping[str, object]], Mapping[str, str]] | None = None
     prefers_local: bool = False
     plans_jointly: bool = False
+    pours: bool = False
 
     def option_problems(self, given: Mapping[str, object]) -> dict[str, str]:
         """Find every mistake in the options given. Returns option name -> what was found and what is allowed."""

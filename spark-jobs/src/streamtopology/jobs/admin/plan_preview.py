@@ -28,7 +28,7 @@ from streamtopology.routing.epochs.epoch import Epoch, EpochFormatError
 from streamtopology.routing.load.key_label import with_label
 from streamtopology.routing.load.load_report import ReportFormatError
 from streamtopology.routing.planners import Plan
-from streamtopology.topology import Topology, combinable, groupings, load
+from streamtopology.topology import Topology, groupings, load
 
 STDIN = "-"
 
@@ -113,8 +113,7 @@ def look_ahead(topology: Topology, snapshot: Snapshot) -> Outlook:
     routing = _under_the_manifest(topology, snapshot.routing)
     controller = Controller(topology.rebalance, lambda: 0.0)
     controller.observe(snapshot.last_batch.observed(), after_others=True)
-    facts = TopologyFacts.of(routing.routes, snapshot.cpu, by_share)
-    facts = replace(facts, combinable=combinable(topology.operators))
+    facts = TopologyFacts.of(routing.routes, snapshot.cpu, by_share, topology.operators)
     decision, remedies = controller.preview(routing, facts)
     bound = controller.binding(routing, facts)
     bound = None if bound is None else with_label(bound, snapshot.last_batch.reports)

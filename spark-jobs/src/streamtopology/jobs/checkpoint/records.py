@@ -6,7 +6,7 @@ import itertools
 import json
 import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamtopology.jobs.checkpoint.errors import CheckpointError
@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 else:
     gradual_switch = LazyModule("streamtopology.routing.epochs.gradual_switch")
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
+
+_FORMAT_WITHOUT_PARTIALS = 2
+"""Read by releases that know no partials: written as long as there are none."""
 
 Record = TypeVar("Record")
 
@@ -94,6 +97,7 @@ class CommitRecord:
     spark_batch: Spark's newest batch that is read completely; -1: none.
     end: where it ends in the sources; None in records of versions that did not record it.
     switch: the state of a gradual switch to its epoch; None for a switch as a whole, and in format 1.
+    partials: by node, parts of keys' state that the next batch takes in; none in formats 1 and 2.
     state: by node and instance. outputs: staged files by sink. watermark_after, max_event_times (by source): epoch
     seconds.
     """
@@ -109,6 +113,7 @@ class CommitRecord:
     rows_in: int
     switch: gradual_switch.GradualSwitch | None = None
     end: SourceEnd | None = None
+    partials: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
 
     @property
     def epochs(self) -> tuple[int, ...]:
@@ -117,7 +122,8 @@ class CommitRecord:
 
     def with_state_of(self, nodes: Collection[str]) -> CommitRecord:
         """This record without the state of other nodes: former versions kept that of removed operators."""
-        return replace(self, state={node: held for node, held in self.state.items() if node in nodes})
+        state = {node: held for node, held in self.state.items() if node in nodes}
+        return replace(self, state=state, partials={node: held for node, held in self.partials.items() if node in nodes})
 
     def paths(self) -> set[str]:
         """Every state and output file it names."""
@@ -194,8 +200,12 @@ class Origin:
 
 def to_bytes(record: Header | BatchRecord | CommitRecord | Lease | CopiedPart | Copied | Hold | Origin) -> bytes:
     """The record as the content of one file."""
-    body = json.dumps(asdict(record))
-    what = {"record": type(record).__name__, "format": FORMAT_VERSION, "crc32": zlib.crc32(body.encode())}
+    content, version = asdict(record), FORMAT_VERSION
+    if not content.get("partials"):
+        content.pop("partials", None)
+        version = _FORMAT_WITHOUT_PARTIALS
+    body = json.dumps(content)
+    what = {"record": type(record).__name__, "format": version, "crc32": zlib.crc32(body.encode())}
     return f"{json.dumps(what)}\n{body}\n".encode()
 
 

@@ -161,8 +161,9 @@ class Driver:
 
     @property
     def is_due(self) -> bool:
-        """True if the watermark has passed something since the last batch: a batch without rows would close a window."""
-        return self.progress.commit is not None and self.watermarks.has_passed(self.progress.due)
+        """True if a batch without rows would close a window that the watermark has passed, or take in partials."""
+        last = self.progress.commit
+        return last is not None and (bool(last.partials) or self.watermarks.has_passed(self.progress.due))
 
     @property
     def is_rescaled(self) -> bool:
@@ -349,6 +350,7 @@ class Driver:
             rows_in=sum(report.rows for report in results.sources),
             switch=attempt.switch,
             end=batch.input.end,
+            partials=results.partials,
         )
         if not self.checkpoint.commit(commit):
             raise another_driver(self.checkpoint.uri, f"batch {attempt.number} was committed")
@@ -397,4 +399,6 @@ class Driver:
             switch=switch,
             previous_switch=None if last is None else last.switch,
             compactions=self.compaction.asked,
+            paces=self.router.paces(plan),
+            partials={} if last is None else last.partials,
         )

@@ -6,6 +6,8 @@ that starts from the loads the driver merged after the last batch.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,6 +22,7 @@ from streamtopology.jobs.plan.dag import Dag, Edge, Node
 from streamtopology.jobs.plan.results import FailureKind, TaskFailure
 from streamtopology.routing.epochs.epoch import Epoch, Route
 from streamtopology.routing.groupings import Chooser, make_chooser
+from streamtopology.routing.table.pouring import Pace, Pourer
 from streamtopology.routing.table.table import partition
 from streamtopology.topology import groupings
 
@@ -41,6 +44,7 @@ class Outbox:
         self._envelopes = [Envelope() for _ in range(attempt.partitions)]
         self._own_partition = order if order < attempt.partitions else 0
         self._choosers: dict[str, Chooser] = {}
+        self._pourers: dict[str, Pourer] = {}
 
     def send(self, producer: str, batch: pa.RecordBatch, counts: DownstreamCounts | None = None) -> None:
         """Route `batch` along every edge that leaves `producer`; count it in `counts`, where an instance sends it."""
@@ -97,7 +101,8 @@ class Outbox:
         if spec.kind == "table":
             if route.table is None or hashes is None:
                 raise ValueError(f"{node.name!r} is routed by a table but has none, or no key")
-            return route.table.lookup(hashes)
+            pourer = self._pourer(node, route) if node.is_poured else None
+            return route.table.lookup(hashes) if pourer is None else pourer.pour(route.table, hashes).owners
         return self._chooser(node, route).choose(hashes, n)
 
     def _chooser(self, node: Node, route: Route) -> Chooser:
@@ -124,6 +129,28 @@ class Outbox:
                 rehearse_learning(route)
             apply_knowledge(self._choosers[node.name], route, self._attempt.knowledge.get(node.name), self._attempt.partitions)
         return self._choosers[node.name]
+
+    def _pourer(self, node: Node, route: Route) -> Pourer | None:
+        """What divides this task's rows for the node; None as long as the speed of its instances is unknown."""
+        if node.name not in self._pourers:
+            size = route.instances[-1] + 1
+            pace = Pace(np.ones(size), np.zeros(size)) if self._attempt.dry else self._attempt.paces.get(node.name)
+            if pace is None or len(pace.capacities) != size:
+                return None
+            turn = self._attempt.number * 2 * self._attempt.partitions + self._order
+            self._pourers[node.name] = Pourer(replace(pace, routers=self._routers), turn * 1_000_003)
+        return self._pourers[node.name]
+
+    @property
+    def _routers(self) -> float:
+        """Tasks that route, if all had as many rows as this one."""
+        readers = self._attempt.reading_partitions
+        shares = self._epoch.source_shares
+        if not shares or self._order not in readers:
+            return float(self._attempt.partitions)
+        slots = self._attempt.slot_by_partition
+        share = shares[slots[self._order]] / sum(shares[slots[reader]] for reader in readers)
+        return 1 / share if share > 0 else float(self._attempt.partitions)
 
     def _local_instances(self, node: Node) -> list[int]:
         """The node's instances at this partition; none where Spark placed the task."""

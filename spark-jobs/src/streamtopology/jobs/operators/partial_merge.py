@@ -21,6 +21,8 @@ from streamtopology.jobs.state import KeyedState, KeyedStateSchema
 class PartialOperator(Operator):
     """Gathers the state of `inner` (prepared) and hands it over, one row per key, when the batch says `flush`."""
 
+    state: KeyedStateSchema
+
     def __init__(self, inner: Operator) -> None:
         super().__init__()
         self.inner = inner
@@ -85,6 +87,9 @@ class MergeOperator(Operator):
 
     def finish(self, batch: BatchInfo, state: KeyedState) -> Output:
         return self.inner.finish(batch, state)
+
+    def combine(self, state: KeyedState, slots: np.ndarray, partial: pa.RecordBatch) -> None:
+        self.inner.combine(state, slots, partial)
 
     def shown(self, state: KeyedState, slots: np.ndarray) -> pa.RecordBatch:
         return self.inner.shown(state, slots)

@@ -12,6 +12,7 @@ import numpy as np
 
 from streamtopology.routing.epochs.gradual_switch import GradualSwitch
 from streamtopology.routing.epochs.placement import NOWHERE, Placement
+from streamtopology.routing.table.pouring import Pace
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,9 @@ class Attempt:
     seconds, as is `recorded_at`, the driver's clock.
     `knowledge`: by node, in wire form, what its choosers have learnt from their instances.
     `flush` makes partials hand over their rows; `final` marks the end of the input. `dry` attempts warm executors up: they
-    write nothing and have no state. `compactions`: by node and instance, how many of the deltas of its state as of `previous`
+    write nothing and have no state. `paces`: by node whose rows are poured, the speed of its instances as last measured.
+    `partials`: by node, what instances gathered in the batch before of keys with another home, see `worker.partials`.
+    `compactions`: by node and instance, how many of the deltas of its state as of `previous`
     a snapshot shall cover, which the instance's worker makes in the background.
     """
 
@@ -60,6 +63,8 @@ class Attempt:
     previous_switch: GradualSwitch | None = None
     knowledge: Mapping[str, Any] = field(default_factory=dict)
     compactions: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    paces: Mapping[str, Pace] = field(default_factory=dict)
+    partials: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def partitions(self) -> int:

@@ -9,7 +9,7 @@ driver and tasks compile the same one.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,7 +21,7 @@ from streamtopology.jobs.operators.partial_merge import MergeOperator, PartialOp
 from streamtopology.jobs.plan.diagnosis import diagnose, split_refusal
 from streamtopology.jobs.plan.meeting_keys import cast_columns, casts, meet
 from streamtopology.jobs.state import StateSchema
-from streamtopology.topology import ManifestError, OperatorSpec, Problem, Topology, groupings, nearest
+from streamtopology.topology import ManifestError, OperatorSpec, Problem, Topology, groupings, nearest, poured
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,11 @@ class Edge:
 
 @dataclass(frozen=True)
 class Node:
-    """One operator as it runs. `make()` gives a fresh, prepared operator for one instance."""
+    """One operator as it runs. `make()` gives a fresh, prepared operator for one instance.
+
+    is_poured: routers may send tuples to other instances than their key's home. These gather parts of its state in the batch,
+    which the home takes in with the next one.
+    """
 
     name: str
     operator: str
@@ -59,6 +63,7 @@ class Node:
     output: pa.Schema | None
     state: StateSchema | None
     make: Callable[[], Operator]
+    is_poured: bool = False
 
     @property
     def is_built_in(self) -> bool:
@@ -122,6 +127,7 @@ def compile_dag(topology: Topology, sources: Mapping[str, pa.Schema], base_dir: 
     silent: set[str] = set()
     nodes: list[Node] = []
     problems: list[Problem] = []
+    pouring = poured(topology.operators)
     for operator in topology.operators:
         problems += _silent_inputs(operator, silent)
         problems += _windows_of_windows(operator, base_dir, windows_before)
@@ -144,7 +150,7 @@ def compile_dag(topology: Topology, sources: Mapping[str, pa.Schema], base_dir: 
                 schemas[node.name] = node.output
             else:
                 silent.add(node.name)
-        nodes.extend(made)
+        nodes.extend(replace(node, is_poured=node.name in pouring) for node in made)
     dag = Dag(tuple(nodes), dict(sources))
     problems += _uncountable_pairs(topology, dag)
     if problems:

@@ -62,7 +62,8 @@ class InstanceResult:
 
     `span`: from the start of its task to its own end. `rows_out`: rows that each of its sinks gets. `adopted`: pre-copied
     files that its state now begins with. `learning_report`: what the instance reports to the choosers of its operator, where
-    these learn. `compacted`: a compaction that the driver asked for and that is over.
+    these learn. `compacted`: a compaction that the driver asked for and that is over. `partial`: what it gathered of keys with
+    another home, see `worker.partials`.
     """
 
     report: LoadReport
@@ -75,6 +76,7 @@ class InstanceResult:
     rows_out: Mapping[str, int] = field(default_factory=dict)
     due: float | None = None
     compacted: Compacted | None = None
+    partial: str | None = None
 
 
 @dataclass(frozen=True)
@@ -138,6 +140,15 @@ class Results:
         """The compactions that are over, by node and instance."""
         given = {(result.report.operator, result.report.instance): result.compacted for result in self.instances}
         return {instance: compacted for instance, compacted in given.items() if compacted is not None}
+
+    @property
+    def partials(self) -> dict[str, list[str]]:
+        """By node, what instances gathered of keys with another home, in the order of instances."""
+        gathered: dict[str, list[str]] = {}
+        for result in sorted(self.instances, key=lambda result: result.report.instance):
+            if result.partial is not None:
+                gathered.setdefault(result.report.operator, []).append(result.partial)
+        return gathered
 
     @property
     def due(self) -> float | None:

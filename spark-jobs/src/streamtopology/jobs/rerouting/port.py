@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from streamtopology.jobs.plan.attempt import Attempt
 from streamtopology.jobs.plan.execution_plan import ExecutionPlan
 from streamtopology.jobs.plan.results import Results
+from streamtopology.routing.table.pouring import Pace
 
 
 class Router(Protocol):
@@ -24,6 +25,10 @@ class Router(Protocol):
 
     def must_flush(self) -> bool:
         """True if the next batch must flush its partials because the plan after it has none."""
+        ...
+
+    def paces(self, plan: ExecutionPlan) -> Mapping[str, Pace]:
+        """Return, by node whose rows are poured, the speed of its instances under `plan`; none before it is measured."""
         ...
 
     def active(self, epoch: int, batch: int) -> None:

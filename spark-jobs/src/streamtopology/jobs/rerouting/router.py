@@ -19,6 +19,7 @@ from streamtopology.jobs.plan.execution_plan import ExecutionPlan
 from streamtopology.jobs.plan.initial_routes import first_routes, measured_routes
 from streamtopology.jobs.rerouting.batch_outcome import batch_outcome
 from streamtopology.jobs.rerouting.epoch_ledger import EpochLedger
+from streamtopology.jobs.rerouting.paces import paces
 from streamtopology.jobs.rerouting.port import CommittedAttempt
 from streamtopology.jobs.rerouting.precopy import Precopy
 from streamtopology.routing.control.controller import Controller
@@ -28,7 +29,8 @@ from streamtopology.routing.control.slot_model import SlotModel, bound
 from streamtopology.routing.epochs.epoch import Epoch
 from streamtopology.routing.epochs.placement import Placement
 from streamtopology.routing.epochs.rescaling import class_of, instances_of, most_instances, rescaled_shares, slot_names
-from streamtopology.topology import Topology, combinable
+from streamtopology.routing.table.pouring import Pace
+from streamtopology.topology import Topology
 
 
 class InProcessRouter:
@@ -64,6 +66,8 @@ class InProcessRouter:
         self._ledger = EpochLedger(history, clock)
         self._last_notice = ""
         self._rows_per_source_row: dict[str, float] = {}
+        self._rows: dict[str, float] = {}
+        self._model: SlotModel | None = None
         self._bound = 0.0
         self._bound_looked_for_at = -math.inf
         self._lock = threading.Lock()
@@ -94,6 +98,12 @@ class InProcessRouter:
         with self._lock:
             return self._awaiting_flush is not None
 
+    def paces(self, plan: ExecutionPlan) -> Mapping[str, Pace]:
+        if self._model is None:
+            return {}
+        facts = self._facts_of(plan.topology, replace(plan.epoch, placement=plan.placement))
+        return paces(plan, facts.splitting, self._model, self._rows)
+
     def active(self, epoch: int, batch: int) -> None:
         with self._lock:
             self._ledger.active(epoch)
@@ -106,7 +116,7 @@ class InProcessRouter:
         batch = _batch(done)
         self._feed.take(batch)
         self._note_rows(done)
-        model = self._controller.model(self._facts())
+        self._model = model = self._controller.model(self._facts())
         self._bound = self._bound_by(model)
         self._history.batch_done(batch_outcome(done, model, self._bound))
         self._ledger.committed(done)
@@ -251,8 +261,7 @@ class InProcessRouter:
     def _facts_of(self, topology: Topology, epoch: Epoch) -> TopologyFacts:
         by_share = all(source.reads_descriptors for source in topology.sources)
         slots = epoch.placement.slots if epoch.placement else ()
-        facts = TopologyFacts.of(epoch.routes, self._cpu_of(slots), by_share)
-        return replace(facts, combinable=combinable(topology.operators))
+        return TopologyFacts.of(epoch.routes, self._cpu_of(slots), by_share, topology.operators)
 
     def _cpu_of(self, slots: Sequence[str]) -> tuple[float, ...]:
         """Return the cores per slot number; 1 for a slot that is gone, which no plan uses."""
@@ -274,6 +283,7 @@ class InProcessRouter:
         for result in done.results.instances:
             rows[result.report.operator] = rows.get(result.report.operator, 0.0) + result.report.rows / done.rows
         self._rows_per_source_row = rows
+        self._rows = {name: per_row * done.rows for name, per_row in rows.items()}
 
     def _notify(self, done: CommittedAttempt, text: str) -> None:
         if text != self._last_notice:

@@ -6,8 +6,10 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
+from streamtopology.contract.reasons import PARTIAL
 from streamtopology.jobs.checkpoint import CheckpointError, CommitRecord, Copied, StateRef
 from streamtopology.jobs.checkpoint.precopies import files_for
 from streamtopology.jobs.checkpoint.retention import number_of
@@ -15,11 +17,13 @@ from streamtopology.jobs.connectors.sinks.registry import proof
 from streamtopology.jobs.connectors.sinks.takes import Proof
 from streamtopology.jobs.errors import PrecopyUnusable
 from streamtopology.jobs.operators.base import Operator
+from streamtopology.jobs.operators.partial_merge import PartialOperator
 from streamtopology.jobs.plan.attempt import Attempt
 from streamtopology.jobs.plan.dag import Node
 from streamtopology.jobs.plan.results import Compacted
 from streamtopology.jobs.state import KeyedStateSchema, State, StateFileError, new_state
 from streamtopology.jobs.worker.cache import Adoption, CachedState, WorkerCache
+from streamtopology.jobs.worker.partials import Gathering
 from streamtopology.routing.epochs.epoch import Epoch, Route
 from streamtopology.routing.groupings.learning import Observer
 
@@ -91,6 +95,7 @@ class InstanceContext:
         """Pre-copied files that the state begins with."""
         self._key = (self.attempt.run, node.name, number)
         self._operator_key = (self.attempt.run, self.attempt.epoch, node.name, number)
+        self._gatherer_key = (self.attempt.run, self.attempt.epoch, node.name + PARTIAL, number)
 
     @property
     def route(self) -> Route:
@@ -137,6 +142,20 @@ class InstanceContext:
         operator.declare_cost(self.attempt.iterations_per_second)
         return operator
 
+    def gathering(self) -> Gathering | None:
+        """What gathers the tuples whose keys have their home elsewhere; None where there are none."""
+        if not self.node.is_poured or self.node.state is None:
+            return None
+        operator = self.task.cache.operator(self._gatherer_key, lambda: PartialOperator(self.node.make()))
+        assert isinstance(operator, PartialOperator)
+        operator.declare_cost(self.attempt.iterations_per_second)
+        return Gathering(operator, self.is_home)
+
+    def is_home(self, hashes: np.ndarray) -> np.ndarray:
+        """bool[n]: which of the keys (uint64[n]) belong to the instance in this batch."""
+        table = self.route.table
+        return np.full(len(hashes), True) if table is None else table.lookup(hashes) == self.number
+
     def proof(self) -> Proof:
         """The proof that the sinks of the operator can write its rows."""
         topology = self.task.plan.topology
@@ -152,6 +171,7 @@ class InstanceContext:
     def discard_operator(self) -> None:
         """Make the next pass use a new operator: one that raised may be in any condition."""
         self.task.cache.discard_operator(self._operator_key)
+        self.task.cache.discard_operator(self._gatherer_key)
 
     def observer(self) -> Observer[Any]:
         """The instance's observer, where its choosers learn."""

@@ -35,7 +35,7 @@ from streamtopology.jobs.plan.attempt import Attempt
 from streamtopology.jobs.plan.dag import Node
 from streamtopology.jobs.plan.results import InstanceResult
 from streamtopology.jobs.plan.span import Span, clock_of_this_host
-from streamtopology.jobs.state import Ownership, State
+from streamtopology.jobs.state import KeyedState, Ownership, State
 from streamtopology.jobs.worker.attempt_context import InstanceContext
 from streamtopology.jobs.worker.bad_tuples import (
     MOST_OUTAGES,
@@ -47,6 +47,7 @@ from streamtopology.jobs.worker.bad_tuples import (
 )
 from streamtopology.jobs.worker.key_load import measure_keys
 from streamtopology.jobs.worker.observers import tuple_seconds
+from streamtopology.jobs.worker.partials import Gathering, take_in
 from streamtopology.routing.load.load_report import LoadReport
 
 MOST_BAD_TUPLES = 100
@@ -72,6 +73,7 @@ class InstanceRun:
     task_began_at: float = 0.0
     _set_aside: list[SetAside] = field(default_factory=list)
     _timed: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
+    _gathering: Gathering | None = None
 
     @property
     def attempt(self) -> Attempt:
@@ -89,6 +91,7 @@ class InstanceRun:
         """Run the operator on everything that arrived; write the delta and the outputs."""
         started = time.perf_counter()
         operator, emitted, state, arrivals = self._process()
+        gathered = self._gathering
         for batch in emitted:
             self.route_on(batch)
         outputs = self._stage_outputs(emitted) | self._stage_late(operator)
@@ -108,6 +111,7 @@ class InstanceRun:
             learning_report=learning_report,
             due=operator.due,
             compacted=self.context.compacted(),
+            partial=None if gathered is None or self.attempt.dry else gathered.as_text(),
         )
 
     def _process(self) -> tuple[Operator, list[pa.RecordBatch], State | None, Sequence[Rows]]:
@@ -117,6 +121,8 @@ class InstanceRun:
             try:
                 operator, emitted, state = self._pass(arrivals)
                 self._set_aside.extend(operator.set_aside)
+                if self._gathering is not None:
+                    self._set_aside.extend(self._gathering.set_aside)
                 return operator, emitted, state, arrivals
             except Exception as error:
                 self.context.discard_operator()
@@ -145,13 +151,18 @@ class InstanceRun:
         operator = self.context.operator()
         flush = attempt.flush or attempt.final or attempt.number % self.node.flush_every == 0
         info = BatchInfo(attempt.number, attempt.watermark, attempt.final, flush, attempt.closed_until)
+        self._gathering = gathering = self.context.gathering()
         with refused_where_tuples_are_processed(operator):
             operator.begin(info)
+        self._take_in(operator, state)
+        if gathering is not None:
+            gathering.begin(info)
         emitted: list[pa.RecordBatch] = []
         self._timed.clear()
         for rows in arrivals:
             started = time.perf_counter()
-            emitted.extend(self._emitted(operator, state, partial(operator.accept, rows, state, attempt.dead_letter)))
+            own = rows if gathering is None else gathering.take_away(rows, attempt.dead_letter)
+            emitted.extend(self._emitted(operator, state, partial(operator.accept, own, state, attempt.dead_letter)))
             if rows.keys is not None:
                 seconds = tuple_seconds(operator, len(rows), time.perf_counter() - started)
                 self._timed.append((rows.keys.hashes, seconds))
@@ -178,6 +189,12 @@ class InstanceRun:
         state.evict(Ownership(table, self.instance))
         for batch in self.moved_in:
             state.insert(batch)
+
+    def _take_in(self, operator: Operator, state: State | None) -> None:
+        """Fold what the batch before gathered elsewhere of keys that belong here into their state."""
+        partials = self.attempt.partials.get(self.node.name, ())
+        if partials and isinstance(state, KeyedState):
+            take_in(partials, operator, state, self.context.is_home)
 
     def _error_of(self, arrivals: Sequence[Rows]) -> Exception | None:
         """The error that the operator raises on `arrivals`; None if they pass. Raises errors that are no tuple's fault."""

@@ -1,0 +1,82 @@
+"""Parts of keys' state on their way home.
+
+Routers may send tuples of a key to several instances (`Node.is_poured`). One that is not the key's home gathers them apart from
+its own state; the commit record carries what it has gathered, and the home takes that in with the next batch. The table of that
+batch says who is the home: so keys move and executors leave at any time, and nothing has to be flushed before.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterable
+
+import numpy as np
+import pyarrow as pa
+
+from streamtopology.jobs.columnar.ipc import stream_size, write_stream
+from streamtopology.jobs.columnar.keys import KeyColumns
+from streamtopology.jobs.operators.base import BatchInfo, Operator, Rows, SetAside
+from streamtopology.jobs.operators.partial_merge import PartialOperator
+from streamtopology.jobs.state import KeyedState
+
+IsHome = Callable[[np.ndarray], np.ndarray]
+"""bool[n]: which of the keys (hashes, uint64[n]) have their home at the instance that asks."""
+
+
+class Gathering:
+    """The tuples of one instance in one batch whose keys have their home elsewhere; `operator` gathers them."""
+
+    def __init__(self, operator: PartialOperator, is_home: IsHome) -> None:
+        self._operator = operator
+        self._is_home = is_home
+        self._state = KeyedState(operator.state)
+
+    @property
+    def set_aside(self) -> list[SetAside]:
+        """Tuples that could not be processed."""
+        return self._operator.set_aside
+
+    def begin(self, batch: BatchInfo) -> None:
+        self._operator.begin(batch)
+
+    def take_away(self, rows: Rows, dead_letter: bool) -> Rows:
+        """Gather those of `rows` that are away from home; return the others. Raises what the operator raises."""
+        if rows.keys is None:
+            return rows
+        at_home = self._is_home(rows.keys.hashes)
+        if at_home.all():
+            return rows
+        self._operator.accept(rows.take(np.flatnonzero(~at_home)), self._state, dead_letter)
+        return rows.take(np.flatnonzero(at_home))
+
+    def as_text(self) -> str | None:
+        """All that was gathered, for `take_in`; None if nothing was."""
+        parts = self._operator.flush(self._state)
+        return None if parts is None else _as_text(parts)
+
+
+def take_in(partials: Iterable[str], operator: Operator, state: KeyedState, is_home: IsHome) -> None:
+    """Fold parts of keys that have their home here into `state`, as `operator` combines them. Raises StateError."""
+    for text in partials:
+        parts = state.schema.fitted(_from_text(text))
+        keys = KeyColumns.from_arrow(parts, state.schema.key_types.names)
+        mine = np.flatnonzero(is_home(keys.hashes))
+        if len(mine):
+            operator.combine(state, state.slots(keys.take(mine)), parts.take(pa.array(mine)))
+
+
+def with_partials(partials: Iterable[str], operator: Operator, state: KeyedState) -> KeyedState:
+    """`state` of all keys with the parts that are on their way to it."""
+    take_in(partials, operator, state, lambda hashes: np.full(len(hashes), True))
+    return state
+
+
+def _as_text(parts: pa.RecordBatch) -> str:
+    buffer = pa.allocate_buffer(stream_size(parts))
+    with pa.FixedSizeBufferWriter(buffer) as stream:
+        write_stream(parts, stream)
+    return base64.b64encode(buffer).decode("ascii")
+
+
+def _from_text(text: str) -> pa.RecordBatch:
+    return pa.ipc.open_stream(base64.b64decode(text)).read_next_batch()

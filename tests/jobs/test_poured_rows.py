@@ -1,0 +1,211 @@
+"""Rows of a split key go to several instances; what these gather of it is in its state at home one batch later, once."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamtopology.jobs.checkpoint import CommitRecord
+from streamtopology.jobs.checkpoint.records import commit_record_from, to_bytes
+from streamtopology.routing.table.pouring import Pace
+from support.stages import SLOTS, Flow, Loss, manifest, random_table
+
+AUTO = {"policy": "auto", "key": "k"}
+SUMS = {
+    "name": "sums", "inputs": ["s"], "grouping": AUTO, "run": "aggregate",
+    "with": {"aggregates": {"n": "count()", "total": "sum(v)", "most": "max(v)"}},
+}  # fmt: skip
+MANIFEST = manifest([SUMS], {"s": "k BIGINT, v BIGINT"})
+EVEN = Pace(np.ones(SLOTS), np.zeros(SLOTS), scouts_beyond=1.05)
+"""Routers split whatever is heavier than an even share."""
+
+HOT = 7
+
+Sums = dict[int, tuple[int, int, int]]
+
+
+def rows_of(random: np.random.Generator, n: int = 200, hot: int = HOT) -> pa.Table:
+    """Two thirds of the rows are of one key."""
+    keys = np.where(random.random(n) < 0.66, hot, random.integers(0, 40, n))
+    return pa.table({"k": keys, "v": random.integers(-5, 50, n)})
+
+
+def sums_expected(tables: Sequence[pa.Table]) -> Sums:
+    values: dict[int, list[int]] = defaultdict(list)
+    for row in (row for table in tables for row in table.to_pylist()):
+        values[row["k"]].append(row["v"])
+    return {key: (len(found), sum(found), max(found)) for key, found in values.items()}
+
+
+def sums_of(flow: Flow) -> Sums:
+    return {row["k"]: (row["agg_rows"], row["agg_sum_v"], row["agg_max_v"]) for row in flow.state("sums")}
+
+
+def last_words(flow: Flow) -> Sums:
+    rows = flow.published("sums").to_pylist()
+    return {row["k"]: (row["n"], row["total"], row["most"]) for row in rows}
+
+
+def pouring(folder: Path, given: Mapping[str, Any] = MANIFEST) -> Flow:
+    flow = Flow(folder, given)
+    flow.router.pace = {"sums": EVEN}
+    return flow
+
+
+@pytest.fixture
+def random() -> np.random.Generator:
+    return np.random.default_rng(5)
+
+
+def test_hot_key_is_divided_and_its_parts_arrive_with_the_next_batch(tmp_path: Path, random: np.random.Generator) -> None:
+    flow, tables = pouring(tmp_path), [rows_of(random), rows_of(random)]
+    flow.batch(s=tables[0])
+    rows = [result.report.rows for result in flow.router.done[0].results.instances]
+    assert max(rows) < 80, "of 200, of which the hot key has 132"
+    held = sums_of(flow)[HOT][0]
+    assert 0 < held < sums_expected(tables[:1])[HOT][0]
+    assert len(flow.last.partials["sums"]) == SLOTS - 1
+    flow.batch(s=tables[1])
+    assert sums_expected(tables[:1])[HOT][0] < sums_of(flow)[HOT][0] < sums_expected(tables)[HOT][0]
+    flow.drain()
+    assert (sums_of(flow), last_words(flow), flow.last.partials) == (sums_expected(tables), sums_expected(tables), {})
+
+
+ACTS = st.lists(
+    st.sampled_from(["batch", "batch", "ahead", "reroute", "restart", "lose", "again", "grow", "shrink", "silence", "pace"]),
+    min_size=1,
+    max_size=12,
+)
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 2**32), ACTS)
+def test_nothing_is_lost_or_counted_twice_whatever_happens_between(seed: int, acts: Sequence[str]) -> None:
+    random, tables = np.random.default_rng(seed), list[pa.Table]()
+    with TemporaryDirectory() as folder:
+        flow, replicas = pouring(Path(folder)), SLOTS
+        for act in [*acts, "batch"]:
+            match act:
+                case "reroute":
+                    flow.router.reroute({"sums": random_table(random, min(replicas, len(flow.slots)))})
+                case "restart":
+                    flow.start(flow_manifest(replicas))
+                case "grow" | "shrink":
+                    replicas = SLOTS + 2 if act == "grow" else 2
+                    flow.start(flow_manifest(replicas))
+                case "lose":
+                    flow.losses.append(Loss(int(random.integers(1, 2)), int(random.choice(flow.slots))))
+                case "again":
+                    flow.resubmitted.append(1)
+                case "silence":
+                    flow.silence()
+                case _:
+                    pass
+            size = flow.router.plan.epoch.routes["sums"].instances[-1] + 1
+            flow.router.pace = {"sums": Pace(random.uniform(0.2, 1, size), random.uniform(0, 9, size), scouts_beyond=1.1)}
+            if act in ("batch", "ahead", "lose", "again", "reroute", "pace"):
+                tables.append(rows_of(random, hot=int(random.integers(0, 9))))
+                flow.batch(s=tables[-1])
+            gathered = sum(row["agg_rows"] for row in flow.state("sums")) if tables else 0
+            assert gathered <= sum(map(len, tables))
+        flow.drain()
+        assert sums_of(flow) == sums_expected(tables) == last_words(flow)
+
+
+def flow_manifest(replicas: int) -> dict[str, Any]:
+    spec = {**MANIFEST["spec"], "executors": [{"name": "slot", "replicas": replicas, "cpu": "1"}]}
+    return {**MANIFEST, "spec": spec}
+
+
+def test_a_batch_without_rows_takes_parts_in_when_the_stream_is_silent(tmp_path: Path, random: np.random.Generator) -> None:
+    flow, table = pouring(tmp_path), rows_of(random)
+    flow.batch(s=table)
+    assert flow.driver.is_due
+    flow.silence()
+    assert sums_of(flow) == sums_expected([table]) == last_words(flow)
+
+
+@pytest.mark.parametrize("policy", ["mixed", "fields", "partial-key"])
+def test_parts_reach_their_home_under_another_policy(tmp_path: Path, random: np.random.Generator, policy: str) -> None:
+    flow, tables = pouring(tmp_path), [rows_of(random), rows_of(random)]
+    flow.batch(s=tables[0])
+    assert flow.last.partials
+    flow.start(manifest([SUMS | {"grouping": AUTO | {"policy": policy}}], {"s": "k BIGINT, v BIGINT"}))
+    flow.batch(s=tables[1])
+    flow.drain()
+    assert sums_of(flow) == sums_expected(tables)
+
+
+def test_parts_of_an_operator_that_goes_are_forgotten_with_its_state(tmp_path: Path, random: np.random.Generator) -> None:
+    others = {"name": "others", "inputs": ["s"], "grouping": AUTO, "run": "count"}
+    both, left = ([SUMS, others], [others])
+    flow = pouring(tmp_path, manifest(both, {"s": "k BIGINT, v BIGINT"}))
+    flow.batch(s=rows_of(random))
+    flow.start(manifest(left, {"s": "k BIGINT, v BIGINT"}, onRemove="drop"))
+    flow.batch(s=rows_of(random))
+    flow.start(manifest(both, {"s": "k BIGINT, v BIGINT"}))
+    table = rows_of(random)
+    flow.batch(s=table)
+    flow.drain()
+    assert sums_of(flow) == sums_expected([table])
+
+
+@pytest.mark.parametrize(
+    ("operator", "behind", "is_poured"),
+    [
+        ({"run": "count"}, [], True),
+        ({"run": "quantiles", "with": {"column": "v", "min": 0, "max": 9}}, [], True),
+        ({"run": "top-k", "with": {"by": "v", "id": "w"}}, [], True),
+        ({"run": "map", "with": {"select": ["k", "v"]}}, [], True),
+        ({"run": "count", "with": {"emit": "tuples"}}, [], False),
+        ({"run": "window-aggregate", "with": {"time": "v", "size": "9s", "aggregates": {"n": "count()"}}}, [], False),
+        (
+            {"run": "aggregate", "with": {"aggregates": {"v": "max(v)"}}},
+            [{"run": "window-aggregate", "with": {"time": "v", "size": "9s", "aggregates": {"n": "count()"}}}],
+            False,
+        ),
+        ({"run": "aggregate", "with": {"aggregates": {"v": "max(v)"}}}, [{"run": "count"}], True),
+    ],
+)
+def test_rows_are_poured_where_parts_can_be_combined_in_time(
+    tmp_path: Path, operator: dict[str, Any], behind: list[dict[str, Any]], is_poured: bool
+) -> None:
+    first = {"name": "first", "inputs": ["s"], "grouping": AUTO} | operator
+    others = [{"name": f"b{i}", "inputs": ["first"], "grouping": AUTO} | other for i, other in enumerate(behind)]
+    watermark = {"s": {"column": "v", "delay": "1s"}}
+    flow = Flow(tmp_path, manifest([first, *others], {"s": "k BIGINT, v BIGINT, w BIGINT"}, watermarks=watermark))
+    assert flow.router.plan.compile().node("first").is_poured == is_poured
+
+
+def test_stateless_rows_are_divided_and_leave_no_parts(tmp_path: Path, random: np.random.Generator) -> None:
+    passed = {"name": "sums", "inputs": ["s"], "grouping": AUTO, "run": "map", "with": {"select": ["k", "v"]}}
+    flow, table = pouring(tmp_path, manifest([passed], {"s": "k BIGINT, v BIGINT"})), rows_of(random)
+    flow.batch(s=table)
+    assert max(result.report.rows for result in flow.router.done[0].results.instances) < 80
+    assert not flow.last.partials
+    rows = [Counter(map(tuple, (row.values() for row in given.to_pylist()))) for given in (flow.published("sums"), table)]
+    assert rows[0] == rows[1]
+
+
+def test_a_record_without_parts_is_read_by_former_releases(tmp_path: Path, random: np.random.Generator) -> None:
+    flow = Flow(tmp_path, MANIFEST)
+    flow.batch(s=rows_of(random))
+    text = to_bytes(flow.last).decode()
+    assert ('"format": 2' in text, "partials" in text) == (True, False)
+    with_parts = replace(flow.last, partials={"sums": ["eA=="]})
+    assert '"format": 3' in to_bytes(with_parts).decode()
+    assert [round_trip(record) for record in (flow.last, with_parts)] == [flow.last, with_parts]
+
+
+def round_trip(record: CommitRecord) -> CommitRecord:
+    return commit_record_from(to_bytes(record), "commits/0.json")
