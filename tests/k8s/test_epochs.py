@@ -32,7 +32,7 @@ def test_a_proposal_is_published_once_and_waited_for(world: World):
     assert routing(world)["epochState"] == "ready"
     assert world.decide().steps == ()
     asked = world.decide().target.request
-    assert (asked.may_judge, asked.combinable) == (False, {"counts": True})
+    assert (asked.may_judge, [one.name for one in asked.operators]) == (False, ["counts"])
     world.settle()
     assert world.driver.epoch == number
     assert [reason for reason, _ in world.events if reason == "Rerouting"] == ["Rerouting"]

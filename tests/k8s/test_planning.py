@@ -24,7 +24,7 @@ from streamtopology.routing.control.assessment import Assessment
 from streamtopology.routing.epochs.epoch import Epoch, Route
 from streamtopology.routing.load.load_report import LoadReport
 from streamtopology.routing.table.table import BUCKETS, RoutingTable, bucket_of
-from streamtopology.topology import Autoscale, Rebalance, Topology
+from streamtopology.topology import Autoscale, Rebalance, Topology, parse
 
 CPU = (1.0, 0.25)
 HASHES = np.sort(np.random.default_rng(3).integers(0, 2**64, 500, dtype=np.uint64))
@@ -115,7 +115,7 @@ def test_skew_on_unequal_executors_becomes_an_epoch():
 def test_an_epoch_says_whether_the_key_that_bounds_it_could_be_split():
     clock = Clock()
     judge = Judge(clock, clock)
-    asked = request(combinable={"counts": True}, rebalance=Rebalance(interval_seconds=4.0))
+    asked = request(operators=parse(MANIFEST).operators, rebalance=Rebalance(interval_seconds=4.0))
     judge.judge("uid", answer(2, clock.now, hot=100_000), asked)
     clock.now += 5
     judgement = judge.judge("uid", answer(9, clock.now, hot=100_000), asked).judgement

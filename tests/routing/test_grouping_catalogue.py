@@ -48,7 +48,7 @@ def test_every_grouping_has_the_code_its_kind_needs(name: str) -> None:
 
 
 def test_an_unknown_grouping_is_refused_with_those_that_exist() -> None:
-    with pytest.raises(GroupingError, match="there is no grouping 'field'; there are shuffle, fields,"):
+    with pytest.raises(GroupingError, match="there is no grouping 'field'; there are auto, shuffle,"):
         get("field")
 
 

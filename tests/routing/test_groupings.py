@@ -49,7 +49,7 @@ def test_the_registry_knows_each_grouping_by_its_name() -> None:
 
 
 def test_unknown_groupings_and_choosers_of_tables_are_refused() -> None:
-    with pytest.raises(GroupingError, match=r"no grouping 'random'; there are shuffle, fields"):
+    with pytest.raises(GroupingError, match=r"no grouping 'random'; there are auto, shuffle"):
         groupings.get("random")
     with pytest.raises(GroupingError, match="no chooser"):
         chooser("fields", [0, 1])

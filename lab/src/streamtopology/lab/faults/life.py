@@ -24,6 +24,7 @@ from streamtopology.jobs.driver.progress import Progress
 from streamtopology.jobs.driver.publisher import Publisher
 from streamtopology.jobs.driver.read_sizes import ReadSizes
 from streamtopology.jobs.driver.watermarks import Watermarks
+from streamtopology.jobs.plan.execution_plan import ExecutionPlan
 from streamtopology.jobs.pods.configmap_follower import Follower
 from streamtopology.jobs.pods.configmap_watch import ConfigMapContent
 from streamtopology.jobs.pods.routing_configmap import RoutingMap
@@ -36,7 +37,7 @@ from streamtopology.jobs.runtime.preflight import source_schemas
 from streamtopology.jobs.runtime.streaming_query import Drain, TopologyQuery, Until
 from streamtopology.jobs.runtime.topology_run import TopologyRun, new_history
 from streamtopology.lab.faults.broker import Broker
-from streamtopology.lab.faults.epochs import random_epoch
+from streamtopology.lab.faults.epochs import random_epoch, random_paces
 from streamtopology.lab.faults.executors import Cluster, SimulatedRunner
 from streamtopology.lab.faults.operator import NAME
 from streamtopology.lab.faults.scheduler import Process, Scheduler, Task
@@ -44,6 +45,7 @@ from streamtopology.lab.faults.spark import SimulatedSpark
 from streamtopology.routing.control.controller import Controller
 from streamtopology.routing.epochs.placement import Placement
 from streamtopology.routing.epochs.rescaling import slot_names, with_replicas
+from streamtopology.routing.table.pouring import Pace
 from streamtopology.topology import Level, Topology, difference, parse
 from streamtopology.topology import Sink as SinkSpec
 
@@ -80,6 +82,7 @@ class Life:
         self._routing = routing
         self.mailbox: list[ConfigMapContent] = []
         self.follower_ended_by: Exception | None = None
+        self._seed = seed
         self._random = Random(seed)
         self.cluster = Cluster(ports.scheduler, self._new_executor, ports.open_checkpoint, self._arrival_seconds)
         self.processes: list[Process] = []
@@ -98,8 +101,16 @@ class Life:
         plan = first_plan(topology, source_schemas(topology, {}), ports.folder, checkpoint, _nothing)
         history = new_history(topology)
         precopy = Precopy(checkpoint, self._copy if first is None else None, _nothing, time.monotonic, _lock=threading.RLock())
-        router = InProcessRouter(
-            plan, checkpoint, Controller(topology.rebalance, time.monotonic), history, dict, time.monotonic, False, precopy
+        router = PouringRouter(
+            Random(f"paces {self._seed}"),
+            plan,
+            checkpoint,
+            Controller(topology.rebalance, time.monotonic),
+            history,
+            dict,
+            time.monotonic,
+            False,
+            precopy,
         )
         for slot in slot_names(topology):
             self.cluster.start(slot)
@@ -211,6 +222,17 @@ class Life:
         process = Process(f"copier of epoch {epoch}", "copier")
         self.processes.append(process)
         return Copier(self._ports, process, epoch)
+
+
+class PouringRouter(InProcessRouter):
+    """A router that takes the speed of instances for another one at each look."""
+
+    def __init__(self, random: Random, *of_router: Any) -> None:
+        super().__init__(*of_router)
+        self._random = random
+
+    def paces(self, plan: ExecutionPlan) -> Mapping[str, Pace]:
+        return random_paces(plan, self._random)
 
 
 class Copier:

@@ -13,6 +13,7 @@ TOPOLOGY = "flow"
 LATE = "late"
 DELAY = 20
 _NEVER_IDLE = "1000h"
+_TOTALS = {"n": "count()", "total": "sum(v)"}
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,10 @@ WINDOWED = {
     "near": Windowed(within=12),
 }
 JOINS = ("pairs", "near")
+SPLIT = ("split", "poured")
+"""Operators whose keys are at several instances: by a grouping that splits all, and by routers that pour some."""
 _OPERATORS = ("counts", "sums", "windows", "split", "chain", "sliding", "pairs", "near", "thirds")
+_POURED_SHARE = 0.25
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,7 @@ class Shape:
     @staticmethod
     def draw(random: Random) -> Shape:
         operators = tuple(random.sample(_OPERATORS, random.choice((1, 1, 1, 2))))
-        return Shape(
+        shape = Shape(
             operators=operators,
             replicas=random.choice((2, 2, 3)),
             files_per_batch=random.choice((1, 1, 2)),
@@ -67,6 +71,11 @@ class Shape:
             bucket=random.random() < 0.2,
             idle_seconds=random.choice((None, 2, 60)),
         )
+        aside = Random()  # the draws of former versions are those of this one, so that their seeds are the same stories
+        aside.setstate(random.getstate())
+        if aside.random() < _POURED_SHARE:
+            return replace(shape, operators=(*operators, "poured"), formats=(*shape.formats, "json"))
+        return shape
 
     def of(self, operators: Collection[str]) -> Shape:
         """The shape with no others than these of its operators."""
@@ -138,9 +147,10 @@ class Shape:
                 return [_operator(name, by_key, "window-join", options) | {"inputs": ["s", "t"]}]
             case "thirds":
                 return [_operator(name, by_key, "streamtopology.lab.faults.thirds:Thirds")]
+            case "poured":
+                return [_operator(name, {"policy": "auto", "key": "k"}, "aggregate", {"aggregates": _TOTALS})]
             case "split":
-                aggregates = {"n": "count()", "total": "sum(v)"}
-                partial = _operator(name, {"policy": "partial-key", "key": "k"}, "aggregate", {"aggregates": aggregates})
+                partial = _operator(name, {"policy": "partial-key", "key": "k"}, "aggregate", {"aggregates": _TOTALS})
                 return [partial | {"aggregateEvery": self.every}]
             case _:
                 passing = _operator("passing", by_key, "count", {"emit": "tuples"})

@@ -28,7 +28,7 @@ from streamtopology.lab.faults.expected import Batch, Progress, Results
 from streamtopology.lab.faults.outcome import Outcome
 from streamtopology.lab.faults.rows import NAMES, Row
 from streamtopology.lab.faults.story import Story
-from streamtopology.lab.faults.topologies import LATE, node_of
+from streamtopology.lab.faults.topologies import LATE, SPLIT, node_of
 from streamtopology.lab.faults.world import World
 
 
@@ -108,8 +108,8 @@ def _check_sink(world: World, name: str, lives: Sequence[Sequence[Batch]]) -> No
     wanted: dict[int, Results] = {}
     for life in lives:
         numbers = [batch.number for batch in life]
-        if name == "split":
-            _check_last_words({number: found.pop(number, []) for number in numbers}, life)
+        if name in SPLIT:
+            _check_last_words(name, {number: found.pop(number, []) for number in numbers}, life)
         else:
             wanted |= zip(numbers, expected.published(name, life), strict=True)
     _compare(f"operator {name}", wanted, found)
@@ -156,17 +156,17 @@ def _seconds(value: Any) -> int:
     return int((when if when.tzinfo else when.replace(tzinfo=datetime.UTC)).timestamp())
 
 
-def _check_last_words(found: Mapping[int, Sequence[Mapping[str, Any]]], life: Sequence[Batch]) -> None:
+def _check_last_words(name: str, found: Mapping[int, Sequence[Mapping[str, Any]]], life: Sequence[Batch]) -> None:
     """A split operator says of a key what its partials have handed over: the last word counts, and no word comes twice."""
     last: dict[int, tuple[int, ...]] = {}
     for number in sorted(found):
         for row in found[number]:
             fields = (row["n"], row["total"])
             if row["k"] in last and last[row["k"]][0] >= fields[0]:
-                raise _Wrong(f"operator split: batch {number}: key {row['k']} has {fields} after {last[row['k']]}")
+                raise _Wrong(f"operator {name}: batch {number}: key {row['k']} has {fields} after {last[row['k']]}")
             last[row["k"]] = fields
     if life[-1].is_final:
-        _compare_by_key("operator split: last of", expected.last_results("split", life), last)
+        _compare_by_key(f"operator {name}: last of", expected.last_results(name, life), last)
 
 
 def _check_silences(world: World, batches: Sequence[Batch]) -> None:
@@ -234,7 +234,7 @@ def _check_state(checkpoint: Checkpoint, last: CommitRecord, name: str, life: Se
 
 
 def _as_expected(name: str, row: Mapping[str, Any], fields: Sequence[int]) -> tuple[int, ...]:
-    if name not in ("sums", "split"):
+    if name not in ("sums", *SPLIT):
         return tuple(fields)
     named = [row["agg_rows"], row["agg_sum_v"]]
     return tuple([*named, row["agg_max_v"]] if name == "sums" else named)

@@ -16,6 +16,7 @@ from streamtopology.jobs.columnar.keys import KeyColumns
 from streamtopology.jobs.columnar.python_values import python_rows
 from streamtopology.jobs.connectors.sources.text_values import integers
 from streamtopology.jobs.errors import TopologyFailed, WrongUse
+from streamtopology.jobs.operators.partials import take_in
 from streamtopology.jobs.plan.as_of import plan_as_of
 from streamtopology.jobs.plan.dag import Dag, Node
 from streamtopology.jobs.state import KeyedState, KeyedStateSchema
@@ -37,7 +38,7 @@ def describe_key(manifest: Path, operator: str | None, key: Sequence[str], work_
     table = plan.epoch.routes[node.name].table
     keys = KeyColumns.from_arrow(wanted, node.key)
     owner = int(table.lookup(keys.hashes)[0]) if table is not None else None
-    rows = [row for found in _found(checkpoint, commit, node, wanted) for row in python_rows(found)]
+    rows = [row for found in _found(checkpoint, commit, node, wanted, owner) for row in python_rows(found)]
     where = "any instance" if owner is None else f"instance {owner}"
     head = f"operator {node.operator!r}, key {', '.join(key)}: {where}, epoch {commit.epoch}, batch {commit.batch}"
     if not rows:
@@ -74,17 +75,22 @@ def _value(node: Node, column: str, kind: pa.DataType, text: str) -> pa.Array:
         ) from error
 
 
-def _found(checkpoint: Checkpoint, commit: CommitRecord, node: Node, wanted: pa.RecordBatch) -> list[pa.RecordBatch]:
-    """The rows that the operator shows of the wanted key, of each instance that has any."""
+def _found(
+    checkpoint: Checkpoint, commit: CommitRecord, node: Node, wanted: pa.RecordBatch, owner: int | None
+) -> list[pa.RecordBatch]:
+    """The rows that the operator shows of the wanted key, of each instance that has any; parts on their way are the owner's."""
     operator, found = node.make(), list[pa.RecordBatch]()
     assert isinstance(node.state, KeyedStateSchema)
     one = KeyColumns.from_arrow(wanted, wanted.schema.names).hashes[0]
-    for reference in commit.state.get(node.name, {}).values():
-        state = checkpoint.load_state(reference, node.state)
+    held, partials = commit.state.get(node.name, {}), commit.partials.get(node.name, ())
+    for instance in sorted({*held, owner} if owner is not None and partials else held):
+        state = checkpoint.load_state(held[instance], node.state) if instance in held else KeyedState(node.state)
         assert isinstance(state, KeyedState)
+        if instance == owner:
+            take_in(partials, operator, state, lambda hashes: hashes == one)
         slots = state.live()
-        held = pa.RecordBatch.from_arrays(state.keys(slots), names=node.state.key_types.names)
-        mine = slots[KeyColumns.from_arrow(held, wanted.schema.names).hashes == one] if len(slots) else np.zeros(0, np.int64)
+        keys = pa.RecordBatch.from_arrays(state.keys(slots), names=node.state.key_types.names)
+        mine = slots[KeyColumns.from_arrow(keys, wanted.schema.names).hashes == one] if len(slots) else np.zeros(0, np.int64)
         if len(mine):
             found.append(operator.shown(state, mine))
     return found

@@ -131,7 +131,7 @@ class Outbox:
         return self._choosers[node.name]
 
     def _pourer(self, node: Node, route: Route) -> Pourer | None:
-        """What divides this task's rows for the node; None as long as the speed of its instances is unknown."""
+        """The pourer of this task's rows for the node; None as long as the speed of its instances is unknown."""
         if node.name not in self._pourers:
             size = route.instances[-1] + 1
             pace = Pace(np.ones(size), np.zeros(size)) if self._attempt.dry else self._attempt.paces.get(node.name)

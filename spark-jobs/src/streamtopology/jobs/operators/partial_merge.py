@@ -21,8 +21,6 @@ from streamtopology.jobs.state import KeyedState, KeyedStateSchema
 class PartialOperator(Operator):
     """Gathers the state of `inner` (prepared) and hands it over, one row per key, when the batch says `flush`."""
 
-    state: KeyedStateSchema
-
     def __init__(self, inner: Operator) -> None:
         super().__init__()
         self.inner = inner

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 
 from streamtopology.jobs.checkpoint import Checkpoint, CommitRecord
+from streamtopology.jobs.operators.partials import take_in
 from streamtopology.jobs.plan.dag import Node
 from streamtopology.jobs.plan.execution_plan import ExecutionPlan
+from streamtopology.jobs.state import KeyedState, KeyedStateSchema
 
 
 def plan_as_of(checkpoint: Checkpoint, commit: CommitRecord) -> ExecutionPlan:
@@ -16,11 +19,18 @@ def plan_as_of(checkpoint: Checkpoint, commit: CommitRecord) -> ExecutionPlan:
 
 
 def node_state(checkpoint: Checkpoint, commit: CommitRecord, node: Node) -> pa.Table | None:
-    """The state of all keys of a node, over all instances; None if there is none yet."""
+    """The state of all keys of a node, over all instances and with the parts on their way there; None if there is none yet."""
     assert node.state is not None
     parts: list[pa.RecordBatch] = []
     for reference in commit.state.get(node.name, {}).values():
         snapshot = checkpoint.load_state(reference, node.state).snapshot()
         if snapshot.num_rows:
             parts.append(snapshot)
+    if partials := commit.partials.get(node.name):
+        assert isinstance(node.state, KeyedStateSchema)
+        whole = KeyedState(node.state)
+        for part in parts:
+            whole.insert(part)
+        take_in(partials, node.make(), whole, lambda hashes: np.full(len(hashes), True))
+        parts = [whole.snapshot()]
     return pa.Table.from_batches(parts) if parts else None

@@ -32,7 +32,7 @@ class Attempt:
     `knowledge`: by node, in wire form, what its choosers have learnt from their instances.
     `flush` makes partials hand over their rows; `final` marks the end of the input. `dry` attempts warm executors up: they
     write nothing and have no state. `paces`: by node whose rows are poured, the speed of its instances as last measured.
-    `partials`: by node, what instances gathered in the batch before of keys with another home, see `worker.partials`.
+    `partials`: by node, what instances gathered in the batch before of keys with another home, see `operators.partials`.
     `compactions`: by node and instance, how many of the deltas of its state as of `previous`
     a snapshot shall cover, which the instance's worker makes in the background.
     """

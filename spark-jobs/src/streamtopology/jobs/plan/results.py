@@ -63,7 +63,7 @@ class InstanceResult:
     `span`: from the start of its task to its own end. `rows_out`: rows that each of its sinks gets. `adopted`: pre-copied
     files that its state now begins with. `learning_report`: what the instance reports to the choosers of its operator, where
     these learn. `compacted`: a compaction that the driver asked for and that is over. `partial`: what it gathered of keys with
-    another home, see `worker.partials`.
+    another home, see `operators.partials`.
     """
 
     report: LoadReport

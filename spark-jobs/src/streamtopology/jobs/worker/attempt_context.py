@@ -18,12 +18,12 @@ from streamtopology.jobs.connectors.sinks.takes import Proof
 from streamtopology.jobs.errors import PrecopyUnusable
 from streamtopology.jobs.operators.base import Operator
 from streamtopology.jobs.operators.partial_merge import PartialOperator
+from streamtopology.jobs.operators.partials import Gathering
 from streamtopology.jobs.plan.attempt import Attempt
 from streamtopology.jobs.plan.dag import Node
 from streamtopology.jobs.plan.results import Compacted
 from streamtopology.jobs.state import KeyedStateSchema, State, StateFileError, new_state
 from streamtopology.jobs.worker.cache import Adoption, CachedState, WorkerCache
-from streamtopology.jobs.worker.partials import Gathering
 from streamtopology.routing.epochs.epoch import Epoch, Route
 from streamtopology.routing.groupings.learning import Observer
 
@@ -143,7 +143,7 @@ class InstanceContext:
         return operator
 
     def gathering(self) -> Gathering | None:
-        """What gathers the tuples whose keys have their home elsewhere; None where there are none."""
+        """The gathering of tuples whose keys have their home elsewhere; None where there are none."""
         if not self.node.is_poured or self.node.state is None:
             return None
         operator = self.task.cache.operator(self._gatherer_key, lambda: PartialOperator(self.node.make()))

@@ -30,6 +30,7 @@ from streamtopology.jobs.operators.base import (
 )
 from streamtopology.jobs.operators.ending import refused_where_tuples_are_processed
 from streamtopology.jobs.operators.own_memory import unshared
+from streamtopology.jobs.operators.partials import Gathering, take_in
 from streamtopology.jobs.operators.returned import as_declared
 from streamtopology.jobs.plan.attempt import Attempt
 from streamtopology.jobs.plan.dag import Node
@@ -47,7 +48,6 @@ from streamtopology.jobs.worker.bad_tuples import (
 )
 from streamtopology.jobs.worker.key_load import measure_keys
 from streamtopology.jobs.worker.observers import tuple_seconds
-from streamtopology.jobs.worker.partials import Gathering, take_in
 from streamtopology.routing.load.load_report import LoadReport
 
 MOST_BAD_TUPLES = 100

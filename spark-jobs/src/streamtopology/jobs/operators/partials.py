@@ -17,7 +17,7 @@ from streamtopology.jobs.columnar.ipc import stream_size, write_stream
 from streamtopology.jobs.columnar.keys import KeyColumns
 from streamtopology.jobs.operators.base import BatchInfo, Operator, Rows, SetAside
 from streamtopology.jobs.operators.partial_merge import PartialOperator
-from streamtopology.jobs.state import KeyedState
+from streamtopology.jobs.state import KeyedState, KeyedStateSchema
 
 IsHome = Callable[[np.ndarray], np.ndarray]
 """bool[n]: which of the keys (hashes, uint64[n]) have their home at the instance that asks."""
@@ -27,6 +27,7 @@ class Gathering:
     """The tuples of one instance in one batch whose keys have their home elsewhere; `operator` gathers them."""
 
     def __init__(self, operator: PartialOperator, is_home: IsHome) -> None:
+        assert isinstance(operator.state, KeyedStateSchema)
         self._operator = operator
         self._is_home = is_home
         self._state = KeyedState(operator.state)
@@ -63,12 +64,6 @@ def take_in(partials: Iterable[str], operator: Operator, state: KeyedState, is_h
         mine = np.flatnonzero(is_home(keys.hashes))
         if len(mine):
             operator.combine(state, state.slots(keys.take(mine)), parts.take(pa.array(mine)))
-
-
-def with_partials(partials: Iterable[str], operator: Operator, state: KeyedState) -> KeyedState:
-    """`state` of all keys with the parts that are on their way to it."""
-    take_in(partials, operator, state, lambda hashes: np.full(len(hashes), True))
-    return state
 
 
 def _as_text(parts: pa.RecordBatch) -> str:
