@@ -21,7 +21,10 @@ from streamtopology.jobs.admin.inspect_key import describe_key
 from streamtopology.jobs.checkpoint import CommitRecord
 from streamtopology.jobs.checkpoint.records import commit_record_from, to_bytes
 from streamtopology.jobs.plan.as_of import node_state, plan_as_of
+from streamtopology.routing.table.hashing import hash_int64
 from streamtopology.routing.table.pouring import Pace
+from streamtopology.routing.table.splits import Splits
+from streamtopology.routing.table.table import RoutingTable
 
 AUTO = {"policy": "auto", "key": "k"}
 SUMS = {
@@ -144,6 +147,26 @@ def test_a_batch_without_rows_takes_parts_in_when_the_stream_is_silent(tmp_path:
     assert flow.driver.is_due
     flow.silence()
     assert sums_of(flow) == sums_expected([table]) == last_words(flow)
+
+
+def test_a_chain_says_its_last_words_as_the_input_ends(tmp_path: Path, random: np.random.Generator) -> None:
+    of_counts = {"name": "of-counts", "inputs": ["sums"], "grouping": {"policy": "auto", "key": "n"}, "run": "count"}
+    flow = Flow(tmp_path, manifest([SUMS, of_counts], {"s": "k BIGINT, v BIGINT"}))
+    flow.router.reroute({"sums": split_over_all(np.arange(10)), "of-counts": split_over_all(np.arange(61))})
+    flow.router.pace = {"sums": EVEN, "of-counts": EVEN}
+    for _ in range(3):
+        flow.batch(s=pa.table({"k": np.repeat(np.arange(10), 20), "v": random.integers(1, 9, 200)}))
+    flow.drain()
+    assert flow.last.partials == {}
+    assert {row["n"]: row["count"] for row in flow.published("of-counts").to_pylist()}[60] == 10, "keys that came 60 times"
+
+
+def split_over_all(keys: np.ndarray) -> RoutingTable:
+    """Each key (int64[n]) at home somewhere, and divided over all slots."""
+    hashes = np.sort(hash_int64(keys))
+    owners = np.tile(np.arange(SLOTS, dtype=np.int32), len(hashes))
+    first = SLOTS * np.arange(len(hashes) + 1)
+    return RoutingTable.uniform(range(SLOTS)).with_splits(Splits.of(hashes, first, owners, np.ones(len(owners))))
 
 
 @pytest.mark.parametrize("policy", ["mixed", "fields", "partial-key"])

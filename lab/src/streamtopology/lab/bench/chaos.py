@@ -11,6 +11,7 @@ moment it cannot fix.
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
 from collections import Counter
@@ -33,6 +34,12 @@ from streamtopology.lab.bench.cluster import announce, fresh_folder, machine
 from streamtopology.lab.bench.figures import figure
 from streamtopology.lab.bench.victim import Victim
 
+SOURCE = "rows"
+HOT = "hot"
+COLUMNS = ("key", "part", HOT)
+HOT_SHARE = 0.6
+FILES_OF_HOT = 6
+"""Files in which one value of `HOT` is the most frequent one."""
 KEYS = 20_000
 ROWS = 6_000
 GROUPS = 40
@@ -213,9 +220,9 @@ class _Round:
         return answer
 
     def _committed(self) -> int:
-        """The newest committed batch, -1 before the first. A file is a batch."""
+        """The newest committed file, -1 before the first: a batch reads one, or none."""
         commit = self._victim.last_commit()
-        return -1 if commit is None else commit.batch
+        return -1 if commit is None or commit.end is None else commit.end.positions.get(SOURCE, 0) - 1
 
     def _wait_for(self, batch: int) -> None:
         """Until `batch` is committed; more files are written meanwhile, and a driver that died is started again."""
@@ -240,10 +247,10 @@ class _Round:
     def _check(self, folder: Path) -> None:
         """State and sinks against a count of the files that knows nothing of ours."""
         tables = [rows_of(self.seed, number) for number in range(self.written)]
-        for column in ("key", "part"):
+        for column in COLUMNS:
             expected = Counter(value for table in tables for value in table[column].to_pylist())
             found = state_counts(self._victim.checkpoint(), column)
-            lost, twice = sink_faults(folder / column, column, tables)
+            lost, twice = sink_faults(folder / column, column, tables) if column != HOT else (0, said_twice(folder / column))
             self.lost += (expected - found).total() + lost
             self.twice += (found - expected).total() + twice
         announce(
@@ -252,19 +259,27 @@ class _Round:
 
 
 def manifest(data: Path, folder: Path) -> dict[str, Any]:
-    """Counts by `key` and by `part`, each into a parquet folder of its name; all but the smallest moves are pre-copied."""
+    """Counts by each of `COLUMNS`, into a parquet folder of its name; all but the smallest moves are pre-copied.
+
+    Routers divide the rows of the most frequent value of `HOT`.
+    """
     operators = [
-        {"name": column, "inputs": ["rows"], "grouping": {"policy": "mixed", "key": column}, "run": "count"}
-        for column in ("key", "part")
+        {
+            "name": column,
+            "inputs": [SOURCE],
+            "grouping": {"policy": "auto" if column == HOT else "mixed", "key": column},
+            "run": "count",
+        }
+        for column in COLUMNS
     ]
     sinks = [
         {"name": f"to-{column}", "input": column, "format": "parquet", "options": {"path": str(folder / column)}}
-        for column in ("key", "part")
+        for column in COLUMNS
     ]
     source = {
-        "name": "rows",
+        "name": SOURCE,
         "format": "parquet",
-        "schema": "key BIGINT, part BIGINT",
+        "schema": ", ".join(f"{column} BIGINT" for column in COLUMNS),
         "options": {"path": str(data), "maxFilesPerTrigger": 1},
     }
     executors = [
@@ -285,11 +300,14 @@ def manifest(data: Path, folder: Path) -> dict[str, Any]:
 
 
 def rows_of(seed: int, number: int) -> pa.Table:
-    """File `number` of a seed: keys with a heavy head and a long tail, and parts that depend on nothing else."""
+    """File `number` of a seed: keys with a heavy head and a long tail, parts that depend on nothing else, and a value that most
+    rows have for some files."""
     random_rows = np.random.default_rng([seed, number])
     keys = np.minimum(random_rows.zipf(1.2, ROWS), KEYS)
     keys[: ROWS // 2] = random_rows.integers(0, KEYS, ROWS // 2)
-    return pa.table({"key": keys, "part": random_rows.integers(0, GROUPS, ROWS)})
+    parts = random_rows.integers(0, GROUPS, ROWS)
+    hot = np.where(random_rows.random(ROWS) < HOT_SHARE, number // FILES_OF_HOT, random_rows.integers(0, KEYS, ROWS))
+    return pa.table({"key": keys, "part": parts, HOT: hot})
 
 
 def state_counts(checkpoint: Checkpoint, column: str) -> Counter[int]:
@@ -304,16 +322,28 @@ def state_counts(checkpoint: Checkpoint, column: str) -> Counter[int]:
 
 
 def sink_faults(folder: Path, column: str, tables: Sequence[pa.Table]) -> tuple[int, int]:
-    """Rows lost and counted twice by a sink's batches: each has the keys of its file with their counts so far."""
+    """Rows lost and counted twice by a sink's batches: each has the keys of its file with their counts so far.
+
+    A batch without rows publishes no file.
+    """
     seen, lost, twice = Counter[int](), 0, 0
-    for number, table in enumerate(tables):
-        step = Counter(table[column].to_pylist())
+    for table, path in itertools.zip_longest(tables, sorted(folder.glob("batch-*.parquet"))):
+        step = Counter[int]() if table is None else Counter(table[column].to_pylist())
         seen += step
-        path = folder / f"batch-{number:09d}.parquet"
-        rows = pq.read_table(path).to_pylist() if path.exists() else []
+        rows = [] if path is None else pq.read_table(path).to_pylist()
         found = {row[column]: row["count"] for row in rows}
         twice += len(rows) - len(found) + len(found.keys() - step.keys())
         for key in step:
             lost += max(seen[key] - found.get(key, 0), 0)
             twice += max(found.get(key, 0) - seen[key], 0)
     return lost, twice
+
+
+def said_twice(folder: Path) -> int:
+    """Rows of a sink that say of a divided key what was said of it before: its count grows from one to the next."""
+    said, twice = Counter[int](), 0
+    for path in sorted(folder.glob("batch-*.parquet")):
+        for row in pq.read_table(path).to_pylist():
+            twice += row["count"] <= said[row[HOT]]
+            said[row[HOT]] = row["count"]
+    return twice
