@@ -126,6 +126,16 @@ def test_completed_copy_has_the_batch_and_bytes_of_its_pod() -> None:
     assert (status["uri"], conditions(status)["Ready"]) == ("/backup/nightly", "True")
 
 
+def test_figures_of_a_pod_that_is_deleted_before_its_job_is_done_are_kept() -> None:
+    seen = view(job=JOB, pods=(pod(0, REPORT),))
+    running = decide_snapshot(seen, USER).status
+    assert (running["phase"], running["batch"]) == ("Running", 7)
+    later = view(job=replace(JOB, done=True), body=seen.body | {"status": running})
+    status = decide_snapshot(later, USER).status
+    assert (status["phase"], status["batch"], status["bytes"]) == ("Completed", 7, 4096)
+    assert "as of batch 7" in status["message"]
+
+
 def test_completed_copy_whose_pod_is_gone_is_complete_without_figures() -> None:
     status = decide_snapshot(view(job=replace(JOB, done=True)), USER).status
     assert status["phase"] == "Completed"

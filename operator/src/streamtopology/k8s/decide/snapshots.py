@@ -192,9 +192,8 @@ def _refused_place(seen: SnapshotView, topology: Topology) -> tuple[SnapshotReas
 
 def _of_job(seen: SnapshotView, job: Job) -> SnapshotDecision:
     place, failures = seen.body["spec"]["to"], [pod.ended.message for pod in seen.pods if pod.ended and pod.ended.exit_code]
-    why = next((f": {message}" for message in failures if message), "")
+    why, figures = next((f": {message}" for message in failures if message), ""), _figures(seen)
     if job.done:
-        figures = _reported(seen.pods)
         at = f" as of batch {figures['batch']}" if "batch" in figures else ""
         text = f"{seen.owner.topology!r}{at} is in {place}; spec.restore.from takes it"
         return SnapshotDecision(_status(seen, SnapshotPhase.COMPLETED, SnapshotReason.COMPLETED, text) | figures)
@@ -207,7 +206,14 @@ def _of_job(seen: SnapshotView, job: Job) -> SnapshotDecision:
         return SnapshotDecision(status, again_seconds=LOOK_SECONDS)
     again = f", try {len(failures) + 1} of {snapshot.TRIES}; the last one failed{why}" if failures else ""
     text = f"the Job {job.name} copies to {place}{again}"
-    return SnapshotDecision(_status(seen, SnapshotPhase.RUNNING, SnapshotReason.COPYING, text), again_seconds=LOOK_SECONDS)
+    status = _status(seen, SnapshotPhase.RUNNING, SnapshotReason.COPYING, text) | figures
+    return SnapshotDecision(status, again_seconds=LOOK_SECONDS)
+
+
+def _figures(seen: SnapshotView) -> dict[str, int]:
+    """Batch and bytes of the copy, from its pod or as noted before: the pod may be deleted before its Job is done."""
+    noted = {name: int(seen.status[name]) for name in ("batch", "bytes") if name in seen.status}
+    return _reported(seen.pods) or noted
 
 
 def _reported(pods: tuple[Pod, ...]) -> dict[str, int]:
