@@ -149,6 +149,28 @@ def test_failed_copy_is_stalled_with_the_pods_last_words() -> None:
     assert "is not empty" in status["message"]
 
 
+def test_job_without_a_pod_is_withdrawn_once_its_topology_is_gone() -> None:
+    refused = "serviceaccount flow-driver not found"
+    decision = decide_snapshot(view(topology=None, job=JOB, not_created=refused), USER)
+    assert (decision.withdrawn, decision.job) == (JOB, None)
+    assert (decision.status["phase"], decision.status["conditions"][0]["reason"]) == ("Failed", "TopologyGone")
+    assert refused in decision.status["message"]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"topology": None},
+        {"topology": None, "not_created": "exceeded quota", "pods": (replace(pod(0, ""), ended=None),)},
+        {"not_created": "exceeded quota"},
+    ],
+    ids=["its pod is on the way", "its pod copies", "its topology is there"],
+)
+def test_job_whose_pod_may_still_copy_is_kept(changed: dict[str, Any]) -> None:
+    decision = decide_snapshot(view(job=JOB, **changed), USER)
+    assert (decision.withdrawn, decision.status["phase"]) == (None, "Running")
+
+
 @pytest.mark.parametrize("phase", ["Completed", "Failed"])
 def test_ended_snapshot_makes_no_second_job_when_its_job_is_deleted(phase: str) -> None:
     seen = view()

@@ -292,6 +292,21 @@ def test_copy_continues_when_its_topology_is_deleted_in_the_middle(
         assert snapshots.comes_to("Completed")["bytes"] == 4096
 
 
+def test_job_that_never_had_a_pod_is_given_up_when_its_topology_is_deleted(
+    topologies: Topologies, snapshots: Snapshots, api_server: ApiServer, drivers: FakeDrivers
+) -> None:
+    with an_operator(api_server, (topologies.namespace,), drivers):
+        a_topology(topologies)
+        eventually(lambda: settled(topologies, 1), 120)
+        set_quota(topologies, "pods", 4)
+        snapshots.create()
+        snapshots.is_refused_by("JobNotStarted")
+        topologies.delete("flow")
+        eventually(lambda: snapshots.status().get("phase") == "Failed", 120)
+        assert snapshots.reason() == "TopologyGone"
+        eventually(lambda: not snapshots.jobs())
+
+
 def test_two_snapshots_at_once_have_places_of_their_own(
     topologies: Topologies, snapshots: Snapshots, api_server: ApiServer, drivers: FakeDrivers
 ) -> None:

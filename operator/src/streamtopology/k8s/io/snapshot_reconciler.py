@@ -102,6 +102,8 @@ class SnapshotReconciler:
     async def _advance(self, key: Key, seen: SnapshotView) -> None:
         decision = decide_snapshot(seen, self._settings.pod_user)
         status, refused = decision.status, None
+        if decision.withdrawn is not None:
+            await self._withdraw(key, decision.withdrawn)
         if decision.job is not None:
             try:
                 await self._make(decision.job, seen.owner)
@@ -120,7 +122,7 @@ class SnapshotReconciler:
             pods = await self._pods(body, job)
             objects: dict[tuple[str, str], OwnedObject] = {(each.kind, each.name): each for each in (job, *pods)}
             await self._not_created.ask(key, lacking(objects))
-        read = read_topology(manifest_text(topology)) if topology is not None and job is None else None
+        read = read_topology(manifest_text(topology)) if topology is not None else None
         found = "; ".join(read) if isinstance(read, tuple) else read
         return SnapshotView(
             body,
@@ -166,6 +168,15 @@ class SnapshotReconciler:
                 raise NameTakenError(names.JOB, found, owner) from error
             made = found
         self._cache.note(made)
+
+    async def _withdraw(self, key: Key, job: Job) -> None:
+        """Delete a Job that has no pod: a later topology of that name must not start it. One that is gone already is fine."""
+        log.info("snapshot %s: delete Job %s", key, job.name)
+        try:
+            await self._api.delete(names.JOB, key.namespace, job.name, job.uid)
+        except ApiError as error:
+            if error.status != 409:  # another uid
+                raise
 
     def _reported(self, key: Key, seen: SnapshotView, refused: ApiError | NameTakenError) -> Object:
         """The status with the refusal, or the present one while it may be over the next time."""
