@@ -71,6 +71,7 @@ def test_rights_of_the_chart_are_enough_for_a_snapshot(
         snapshots.create()
         snapshots.finish()
         snapshots.comes_to("Completed")
+        eventually(lambda: ("Normal", "Completed") in snapshots.events())
     api_server.kubectl("delete", "-f", "-", stdin=rights)
 
 
@@ -165,6 +166,7 @@ def test_failed_copy_says_why_and_stays_failed(
         status = snapshots.comes_to("Failed")
         assert "s3://backup/nightly is not empty" in status["message"]
         assert {one["type"]: one["status"] for one in status["conditions"]}["Stalled"] == "True"
+        eventually(lambda: ("Warning", "JobFailed") in snapshots.events())
         assert topologies.condition("flow", "Degraded") == ("False", "AsExpected")
 
 

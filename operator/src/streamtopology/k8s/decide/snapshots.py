@@ -89,7 +89,7 @@ class SnapshotView:
 
 @dataclass(frozen=True)
 class SnapshotDecision:
-    """`job`: to create, `withdrawn`: to delete, if any. `again_seconds`: until the next look, if one is due without a change."""
+    """`job`: to create, `withdrawn`: to delete, if any. `again_seconds`: until the next look, if it is due without a change."""
 
     status: Object
     job: Object | None = None
