@@ -41,7 +41,7 @@ def a_topology(topologies: Topologies, name: str = "flow") -> None:
 def test_snapshot_of_a_running_topology_reports_batch_and_size(
     topologies: Topologies, snapshots: Snapshots, api_server: ApiServer, drivers: FakeDrivers, everywhere: bool
 ) -> None:
-    with an_operator(api_server, () if everywhere else (topologies.namespace,), drivers):
+    with an_operator(api_server, () if everywhere else (topologies.namespace,), drivers) as operator:
         a_topology(topologies)
         eventually(lambda: settled(topologies, 1), 120)
         before = topologies.uids("flow")
@@ -55,6 +55,10 @@ def test_snapshot_of_a_running_topology_reports_batch_and_size(
         after = topologies.uids("flow")
         assert {name: uid for name, uid in after.items() if name in before} == before
         assert topologies.condition("flow", "Ready") == ("True", "Running")
+        of = {"namespace": topologies.namespace, "topology": "flow"}
+        measured = operator.metrics.registry.get_sample_value
+        assert measured("streamtopology_operator_snapshots", {**of, "phase": "Completed"}) == 1
+        assert measured("streamtopology_operator_snapshot_completed_timestamp_seconds", of) is not None
 
 
 @pytest.mark.parametrize("everywhere", [True, False], ids=["cluster-wide", "namespaced"])

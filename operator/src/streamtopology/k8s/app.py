@@ -92,6 +92,7 @@ async def operate(
     `leads`: True while this replica may write; when it may not, its process is about to end.
     """
     queue, snapshots = Queue(time.monotonic), SnapshotWatch(Queue(time.monotonic))
+    metrics.snapshots.follow(snapshots.bodies)
 
     def changed(topology: Key) -> None:
         queue.add(topology)
