@@ -11,10 +11,21 @@ from pathlib import Path
 import pytest
 from kubernetes import client
 from support.kube.binaries import KubernetesMissing
+from support.kube.chart import KeptOperator
 from support.kube.node import Node, NodeUnsupported
 
 ROOT = Path(__file__).parents[2]
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+
+
+APART = ("test_driver_pods", "test_snapshot", "test_topology")
+"""Files with half of the work: `make test-node` runs them on one node while the others run on a second one."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.xdist_group("apart" if item.path.stem in APART else "others"))
 
 
 @pytest.fixture(scope="session")
@@ -38,6 +49,21 @@ def images(node: Node) -> dict[str, str]:
     for archive in subprocess.run(build, check=True, stdout=subprocess.PIPE, text=True).stdout.split():
         node.import_image(Path(archive))
     return {target: f"streamtopology/{target}:{VERSION}" for target in targets}
+
+
+@pytest.fixture(scope="session")
+def kept_operator(node: Node, images: dict[str, str]) -> Iterator[KeptOperator]:
+    """The operator that tests have in common; `remove` it to install another."""
+    kept = KeptOperator(node)
+    yield kept
+    kept.remove()
+
+
+@pytest.fixture
+def operator(node: Node, kept_operator: KeptOperator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The operator is installed, and the test's commands find the node."""
+    monkeypatch.setenv("KUBECONFIG", str(node.kubeconfig))
+    kept_operator.install()
 
 
 @pytest.fixture

@@ -6,13 +6,14 @@ import urllib.request
 from collections.abc import Iterator
 
 import pytest
-from support.kube.chart import NAMESPACE, checked, installed
+from support.kube.chart import NAMESPACE, KeptOperator, checked, installed
 from support.kube.node import Node
 from support.waiting import eventually
 
 
 @pytest.fixture(scope="module", autouse=True)
-def two_replicas(node: Node, images: dict[str, str]) -> Iterator[None]:
+def two_replicas(node: Node, kept_operator: KeptOperator) -> Iterator[None]:
+    kept_operator.remove()
     with installed(node, replicas=2):
         yield
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from support.kube.applied import START_SECONDS, STEP_SECONDS, AppliedTopology, condition, word_count
-from support.kube.chart import installed
 from support.kube.node import Node
 from support.kube.snapshots import snapshot
 from support.waiting import eventually
@@ -23,13 +22,11 @@ RESTORED = "again"
 
 
 @pytest.fixture
-def words(node: Node, images: dict[str, str], namespace: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[AppliedTopology]:
-    """The operator is installed, nothing is applied."""
-    monkeypatch.setenv("KUBECONFIG", str(node.kubeconfig))
-    with installed(node):
-        applied = AppliedTopology(node, namespace)
-        yield applied
-        applied.kubectl("delete", "stopo,stosnap", "--all", "--wait=true", "--timeout=120s")
+def words(node: Node, operator: None, namespace: str) -> Iterator[AppliedTopology]:
+    """Nothing is applied."""
+    applied = AppliedTopology(node, namespace)
+    yield applied
+    applied.kubectl("delete", "stopo,stosnap", "--all", "--wait=true", "--timeout=120s")
 
 
 def one_executor(shared: Path) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from support.kube.binaries import binary
@@ -26,6 +26,27 @@ def installed(cluster: Cluster, replicas: int = 1) -> Iterator[None]:
         yield
     finally:
         _helm(cluster, "uninstall", "streamtopology", "--wait", "--timeout=60s")
+
+
+class KeptOperator:
+    """The operator of `installed`, which stays from one test to the next until one wants it away."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._installed: ExitStack | None = None
+
+    def install(self) -> None:
+        """Have it installed."""
+        if self._installed is None:
+            with ExitStack() as stack:
+                stack.enter_context(installed(self._cluster))
+                self._installed = stack.pop_all()
+
+    def remove(self) -> None:
+        """Have no operator, for a test that installs one in its own way."""
+        if self._installed is not None:
+            installed_before, self._installed = self._installed, None
+            installed_before.close()
 
 
 def checked(cluster: Cluster) -> str:
