@@ -18,16 +18,6 @@ ROOT = Path(__file__).parents[2]
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
 
-APART = ("test_driver_pods", "test_snapshot", "test_topology")
-"""Files with half of the work: `make test-node` runs them on one node while the others run on a second one."""
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.path.parent == Path(__file__).parent:
-            item.add_marker(pytest.mark.xdist_group("apart" if item.path.stem in APART else "others"))
-
-
 @pytest.fixture(scope="session")
 def node() -> Iterator[Node]:
     """One node for the session."""
