@@ -42,11 +42,9 @@ def images(node: Node) -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def kept_operator(node: Node, images: dict[str, str]) -> Iterator[KeptOperator]:
+def kept_operator(node: Node, images: dict[str, str]) -> KeptOperator:
     """The operator that tests have in common; `remove` it to install another."""
-    kept = KeptOperator(node)
-    yield kept
-    kept.remove()
+    return KeptOperator(node)
 
 
 @pytest.fixture

@@ -48,6 +48,7 @@ def test_exactly_one_of_two_replicas_leads_and_reports_it(node: Node):
 
 
 def test_another_replica_takes_over_when_the_leader_goes(node: Node):
+    eventually(lambda: holder(node) in pods(node))  # not one of an operator that was there before
     first = holder(node)
     node.kubectl("-n", NAMESPACE, "delete", "pod", first)
     eventually(lambda: holder(node) not in ("", first))
