@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from streamtopology.k8s.decide.steps import Event
 from streamtopology.k8s.io.event_limit import BURST, REFILL_SECONDS, EventLimit
 from streamtopology.k8s.io.queue import Key
 
@@ -25,6 +26,16 @@ def test_other_reasons_and_other_topologies_have_limits_of_their_own() -> None:
     assert limit.admits(OTHER, "ExecutorsMissing", 1000.0) == 0
     limit.forget(FLOW)
     assert limit.admits(FLOW, "ExecutorsMissing", 1000.0) == 0, "a namesake begins with all of them"
+
+
+def test_next_event_that_is_posted_says_how_many_like_it_were_withheld() -> None:
+    limit, event = EventLimit(), Event("Warning", "ExecutorsMissing", "small-1 is missing")
+    assert limit.admitted(FLOW, event, 1000.0) == event
+    later = [limit.admitted(FLOW, event, 1000.0) for _ in range(BURST)]
+    assert later == [*[event] * (BURST - 1), None]
+    then = limit.admitted(FLOW, event, 1000.0 + REFILL_SECONDS)
+    assert then is not None
+    assert then.message == "small-1 is missing (1 more like it were only logged)"
 
 
 def test_clock_that_goes_back_gives_nothing() -> None:

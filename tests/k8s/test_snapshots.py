@@ -126,6 +126,16 @@ def test_completed_copy_has_the_batch_and_bytes_of_its_pod() -> None:
     assert (status["uri"], conditions(status)["Ready"]) == ("/backup/nightly", "True")
 
 
+def test_figures_of_a_pod_that_is_deleted_before_its_job_is_done_are_kept() -> None:
+    seen = view(job=JOB, pods=(pod(0, REPORT),))
+    running = decide_snapshot(seen, USER).status
+    assert (running["phase"], running["batch"]) == ("Running", 7)
+    later = view(job=replace(JOB, done=True), body=seen.body | {"status": running})
+    status = decide_snapshot(later, USER).status
+    assert (status["phase"], status["batch"], status["bytes"]) == ("Completed", 7, 4096)
+    assert "as of batch 7" in status["message"]
+
+
 def test_completed_copy_whose_pod_is_gone_is_complete_without_figures() -> None:
     status = decide_snapshot(view(job=replace(JOB, done=True)), USER).status
     assert status["phase"] == "Completed"
@@ -137,6 +147,28 @@ def test_failed_copy_is_stalled_with_the_pods_last_words() -> None:
     status = decide_snapshot(failed, USER).status
     assert (status["phase"], conditions(status)["Stalled"]) == ("Failed", "True")
     assert "is not empty" in status["message"]
+
+
+def test_job_without_a_pod_is_withdrawn_once_its_topology_is_gone() -> None:
+    refused = "serviceaccount flow-driver not found"
+    decision = decide_snapshot(view(topology=None, job=JOB, not_created=refused), USER)
+    assert (decision.withdrawn, decision.job) == (JOB, None)
+    assert (decision.status["phase"], decision.status["conditions"][0]["reason"]) == ("Failed", "TopologyGone")
+    assert refused in decision.status["message"]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"topology": None},
+        {"topology": None, "not_created": "exceeded quota", "pods": (replace(pod(0, ""), ended=None),)},
+        {"not_created": "exceeded quota"},
+    ],
+    ids=["its pod is on the way", "its pod copies", "its topology is there"],
+)
+def test_job_whose_pod_may_still_copy_is_kept(changed: dict[str, Any]) -> None:
+    decision = decide_snapshot(view(job=JOB, **changed), USER)
+    assert (decision.withdrawn, decision.status["phase"]) == (None, "Running")
 
 
 @pytest.mark.parametrize("phase", ["Completed", "Failed"])

@@ -41,7 +41,7 @@ def a_topology(topologies: Topologies, name: str = "flow") -> None:
 def test_snapshot_of_a_running_topology_reports_batch_and_size(
     topologies: Topologies, snapshots: Snapshots, api_server: ApiServer, drivers: FakeDrivers, everywhere: bool
 ) -> None:
-    with an_operator(api_server, () if everywhere else (topologies.namespace,), drivers):
+    with an_operator(api_server, () if everywhere else (topologies.namespace,), drivers) as operator:
         a_topology(topologies)
         eventually(lambda: settled(topologies, 1), 120)
         before = topologies.uids("flow")
@@ -55,6 +55,10 @@ def test_snapshot_of_a_running_topology_reports_batch_and_size(
         after = topologies.uids("flow")
         assert {name: uid for name, uid in after.items() if name in before} == before
         assert topologies.condition("flow", "Ready") == ("True", "Running")
+        of = {"namespace": topologies.namespace, "topology": "flow"}
+        measured = operator.metrics.registry.get_sample_value
+        assert measured("streamtopology_operator_snapshots", {**of, "phase": "Completed"}) == 1
+        assert measured("streamtopology_operator_snapshot_completed_timestamp_seconds", of) is not None
 
 
 @pytest.mark.parametrize("everywhere", [True, False], ids=["cluster-wide", "namespaced"])
@@ -71,6 +75,7 @@ def test_rights_of_the_chart_are_enough_for_a_snapshot(
         snapshots.create()
         snapshots.finish()
         snapshots.comes_to("Completed")
+        eventually(lambda: ("Normal", "Completed") in snapshots.events())
     api_server.kubectl("delete", "-f", "-", stdin=rights)
 
 
@@ -165,6 +170,7 @@ def test_failed_copy_says_why_and_stays_failed(
         status = snapshots.comes_to("Failed")
         assert "s3://backup/nightly is not empty" in status["message"]
         assert {one["type"]: one["status"] for one in status["conditions"]}["Stalled"] == "True"
+        eventually(lambda: ("Warning", "JobFailed") in snapshots.events())
         assert topologies.condition("flow", "Degraded") == ("False", "AsExpected")
 
 
@@ -290,6 +296,21 @@ def test_copy_continues_when_its_topology_is_deleted_in_the_middle(
         eventually(lambda: not topologies.exists("flow"), 120)
         snapshots.finish()
         assert snapshots.comes_to("Completed")["bytes"] == 4096
+
+
+def test_job_that_never_had_a_pod_is_given_up_when_its_topology_is_deleted(
+    topologies: Topologies, snapshots: Snapshots, api_server: ApiServer, drivers: FakeDrivers
+) -> None:
+    with an_operator(api_server, (topologies.namespace,), drivers):
+        a_topology(topologies)
+        eventually(lambda: settled(topologies, 1), 120)
+        set_quota(topologies, "pods", 4)
+        snapshots.create()
+        snapshots.is_refused_by("JobNotStarted")
+        topologies.delete("flow")
+        eventually(lambda: snapshots.status().get("phase") == "Failed", 120)
+        assert snapshots.reason() == "TopologyGone"
+        eventually(lambda: not snapshots.jobs())
 
 
 def test_two_snapshots_at_once_have_places_of_their_own(

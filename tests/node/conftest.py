@@ -11,10 +11,29 @@ from pathlib import Path
 import pytest
 from kubernetes import client
 from support.kube.binaries import KubernetesMissing
+from support.kube.chart import KeptOperator
 from support.kube.node import Node, NodeUnsupported
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 ROOT = Path(__file__).parents[2]
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+
+
+MEASURED = ("test_driver_pods", "test_example", "test_from_nothing", "test_topology")
+"""Files of topologies that re-route by the speed of their executors. One after the other: two at a time need more CPU than
+two cores have, so that no limit is in force and all executors are as slow."""
+
+
+class InTwo(LoadScopeScheduling):
+    """Gives one process the measured tests and another all others. By name: groups of xdist 3.8 do nothing with pytest 9.2."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "measured" if Path(nodeid.partition("::")[0]).stem in MEASURED else "others"
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    return InTwo(config, log)
 
 
 @pytest.fixture(scope="session")
@@ -38,6 +57,19 @@ def images(node: Node) -> dict[str, str]:
     for archive in subprocess.run(build, check=True, stdout=subprocess.PIPE, text=True).stdout.split():
         node.import_image(Path(archive))
     return {target: f"streamtopology/{target}:{VERSION}" for target in targets}
+
+
+@pytest.fixture(scope="session")
+def kept_operator(node: Node, images: dict[str, str]) -> KeptOperator:
+    """The operator that tests have in common; `remove` it to install another."""
+    return KeptOperator(node)
+
+
+@pytest.fixture
+def operator(node: Node, kept_operator: KeptOperator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The operator is installed, and the test's commands find the node."""
+    monkeypatch.setenv("KUBECONFIG", str(node.kubeconfig))
+    kept_operator.install()
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from support.kube.applied import START_SECONDS, STEP_SECONDS, AppliedTopology, condition, is_balanced
-from support.kube.chart import installed
 from support.kube.node import Node
 from support.waiting import eventually
 
@@ -39,18 +38,14 @@ def volume(namespace: str, folder: Path) -> dict[str, Any]:
 
 
 @pytest.fixture
-def flights(
-    node: Node, images: dict[str, str], namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[AppliedTopology]:
-    """The operator is installed and there is a volume; nothing is applied."""
-    monkeypatch.setenv("KUBECONFIG", str(node.kubeconfig))
+def flights(node: Node, operator: None, namespace: str, tmp_path: Path) -> Iterator[AppliedTopology]:
+    """There is a volume; nothing is applied."""
     tmp_path.chmod(0o777)
-    with installed(node):
-        applied = AppliedTopology(node, namespace, "flights")
-        applied.kubectl("apply", "-f", "-", stdin=json.dumps(volume(namespace, tmp_path)))
-        yield applied
-        applied.kubectl("delete", "stopo", "--all", "--wait=true", "--timeout=120s")
-        applied.kubectl("delete", "pv", f"flights-{namespace}", "--wait=false")
+    applied = AppliedTopology(node, namespace, "flights")
+    applied.kubectl("apply", "-f", "-", stdin=json.dumps(volume(namespace, tmp_path)))
+    yield applied
+    applied.kubectl("delete", "stopo", "--all", "--wait=true", "--timeout=120s")
+    applied.kubectl("delete", "pv", f"flights-{namespace}", "--wait=false")
 
 
 def test_the_example_runs_as_it_is_and_re_routes_itself(flights: AppliedTopology, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from support.kube.applied import STEP_SECONDS, AppliedTopology
 from support.kube.binaries import binary
+from support.kube.chart import KeptOperator
 from support.kube.node import Node
 from support.printed import ROOT, blocks, run
 from support.waiting import eventually
@@ -39,8 +40,11 @@ def volume(name: str, folder: Path) -> dict[str, Any]:
 
 
 @pytest.fixture
-def cluster(node: Node, images: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AppliedTopology]:
+def cluster(
+    node: Node, images: dict[str, str], kept_operator: KeptOperator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[AppliedTopology]:
     """A shell of someone with access to the cluster; the images are on the node, also as those of a registry."""
+    kept_operator.remove()
     monkeypatch.setenv("KUBECONFIG", str(node.kubeconfig))
     monkeypatch.setenv("PATH", f"{binary('kubectl').parent}{os.pathsep}{os.environ['PATH']}")
     for image in images.values():

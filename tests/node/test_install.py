@@ -6,13 +6,14 @@ import urllib.request
 from collections.abc import Iterator
 
 import pytest
-from support.kube.chart import NAMESPACE, checked, installed
+from support.kube.chart import NAMESPACE, KeptOperator, checked, installed
 from support.kube.node import Node
 from support.waiting import eventually
 
 
 @pytest.fixture(scope="module", autouse=True)
-def two_replicas(node: Node, images: dict[str, str]) -> Iterator[None]:
+def two_replicas(node: Node, kept_operator: KeptOperator) -> Iterator[None]:
+    kept_operator.remove()
     with installed(node, replicas=2):
         yield
 
@@ -47,6 +48,7 @@ def test_exactly_one_of_two_replicas_leads_and_reports_it(node: Node):
 
 
 def test_another_replica_takes_over_when_the_leader_goes(node: Node):
+    eventually(lambda: holder(node) in pods(node))  # not one of an operator that was there before
     first = holder(node)
     node.kubectl("-n", NAMESPACE, "delete", "pod", first)
     eventually(lambda: holder(node) not in ("", first))

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from support.kube.applied import NAME, START_SECONDS, STEP_SECONDS, AppliedTopology, condition, is_balanced, slots, word_count
 from support.kube.chart import NAMESPACE as OPERATOR
-from support.kube.chart import installed
 from support.kube.node import Node
 from support.kube.processes import ProcessFailed
 from support.waiting import eventually
@@ -18,13 +17,11 @@ pytestmark = pytest.mark.timeout(2400)  # with the images' build, where they hav
 
 
 @pytest.fixture
-def cluster(node: Node, images: dict[str, str], namespace: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[AppliedTopology]:
-    """The operator is installed, nothing is applied."""
-    monkeypatch.setenv("KUBECONFIG", str(node.kubeconfig))
-    with installed(node):
-        made = AppliedTopology(node, namespace)
-        yield made
-        made.kubectl("delete", "stopo", "--all", "--wait=true", "--timeout=120s")
+def cluster(node: Node, operator: None, namespace: str) -> Iterator[AppliedTopology]:
+    """Nothing is applied."""
+    made = AppliedTopology(node, namespace)
+    yield made
+    made.kubectl("delete", "stopo", "--all", "--wait=true", "--timeout=120s")
 
 
 def quota(cluster: AppliedTopology, pod: str) -> str:

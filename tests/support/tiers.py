@@ -45,6 +45,10 @@ MACHINE_FAULTS = (
 """Faults of the machine or of a registry, by the text of the exception: a test is tried again after one, but in the gate."""
 
 
+MEMORY_OF_A_NODE = 8 << 30
+"""A node of the tests with the pods of one topology; on a machine with less than two of them its tests run one by one."""
+
+
 @dataclass(frozen=True)
 class Record:
     """The result of a level. `tree`: its files (`tree_of`); `ended`: seconds of the Unix epoch; `rerun`: second tries."""
@@ -122,9 +126,9 @@ def _reruns(results: Path) -> Path:
 
 
 def _run_together(level: str, root: Path, results: Path) -> tuple[int, int]:
-    """Run what can share processes, in two of them; the node's tests and unstable ones in one. Returns (passed, failed)."""
+    """Run what can share processes, in two of them; unstable tests in one. Returns (passed, failed)."""
     result = results / "together.xml"
-    where = {Level.NODE.mark: ["tests/node"], UNSTABLE: ["tests"]}
+    where = {Level.NODE.mark: ["tests/node", "-n", str(_nodes())], UNSTABLE: ["tests"]}
     parallel = ["tests", "--dist", "loadgroup", "-n", "2", "--ignore", "tests/runs", "--ignore", "tests/node"]
     command = [sys.executable, "-m", "pytest", *where.get(level, parallel), *_options(level, results), f"--junitxml={result}"]
     code = subprocess.run(command, cwd=root, check=False).returncode
@@ -132,6 +136,12 @@ def _run_together(level: str, root: Path, results: Path) -> tuple[int, int]:
         return 0, 0
     passed, failed = count(result) if result.exists() else (0, 1)
     return passed, failed or int(code != 0)
+
+
+def _nodes() -> int:
+    """The number of Kubernetes nodes that this machine has the memory for, two at most."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return 2 if memory >= 2 * MEMORY_OF_A_NODE else 1
 
 
 def _run_side_by_side(level: str, root: Path, results: Path) -> tuple[int, int]:

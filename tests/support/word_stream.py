@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -58,10 +58,7 @@ class WordStream:
 
     def counted(self) -> Counter[str]:
         """The newest count of each word in the sink."""
-        newest: Counter[str] = Counter()
-        for file in self._published():
-            newest.update({row["word"]: row["count"] - newest[row["word"]] for row in pq.read_table(file).to_pylist()})
-        return newest
+        return newest_counts(self._published())
 
     def _published(self) -> list[Path]:
         return sorted((self.folder / "counts").glob("batch-*.parquet"))
@@ -76,3 +73,11 @@ class WordStream:
         unseen.write_text("".join(" ".join(words[at : at + 12]) + "\n" for at in range(0, len(words), 12)))
         unseen.rename(lines / f"part-{self._files:04}.txt")
         self._files += 1
+
+
+def newest_counts(files: Iterable[Path]) -> Counter[str]:
+    """The last count of each word in a sink's files of batches, which are in order."""
+    newest: Counter[str] = Counter()
+    for file in files:
+        newest.update({row["word"]: row["count"] - newest[row["word"]] for row in pq.read_table(file).to_pylist()})
+    return newest

@@ -129,6 +129,7 @@ class Node(Cluster):
         """One process under which all of the node lives; it reaps orphans, as the first process of a machine does."""
         for cgroup in self._cgroups:
             cgroup.mkdir()
+            _weigh(cgroup)
         namespaces = ["--mount", "--propagation", "private", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
         ready = self.folder / "namespaces-ready"
         script = f"set -e\n{_SURROUNDINGS}touch {ready}\nexec {binary('pause')}"
@@ -228,6 +229,13 @@ def _cgroup_roots() -> list[Path]:
     if (_CGROUPS / "cgroup.controllers").exists():
         return [_CGROUPS] if os.access(_CGROUPS, os.W_OK) else []
     return [found.parent for found in _CGROUPS.glob("*/cgroup.procs") if os.access(found.parent, os.W_OK)]
+
+
+def _weigh(cgroup: Path) -> None:
+    """Let a node's pods weigh as much as the CPUs that they are promised, not as a single process of a busy machine."""
+    for file, one_cpu in (("cpu.shares", 1024), ("cpu.weight", 100)):  # of cgroups 1 and 2
+        if (cgroup / file).exists():
+            (cgroup / file).write_text(str(one_cpu * (os.cpu_count() or 1)))
 
 
 def _listener() -> socket.socket:

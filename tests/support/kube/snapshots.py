@@ -73,6 +73,13 @@ class Snapshots:
         eventually(lambda: self.reason(name) == reason, 120)
         return str(self.status(name)["message"])
 
+    def events(self, name: str = "nightly") -> list[tuple[str, str]]:
+        """Type and reason of those posted so far, the oldest first."""
+        about = f"involvedObject.kind=StreamTopologySnapshot,involvedObject.name={name}"
+        listed = self._core.list_namespaced_event(self.namespace, field_selector=about).items
+        ordered = sorted(listed, key=lambda event: int(event.metadata.resource_version))
+        return [(event.type, event.reason) for event in ordered]
+
     def jobs(self) -> dict[str, Any]:
         """Those of snapshots, by name."""
         selector = "app.kubernetes.io/component=snapshot"

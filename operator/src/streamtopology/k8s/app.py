@@ -92,6 +92,7 @@ async def operate(
     `leads`: True while this replica may write; when it may not, its process is about to end.
     """
     queue, snapshots = Queue(time.monotonic), SnapshotWatch(Queue(time.monotonic))
+    metrics.snapshots.follow(snapshots.bodies)
 
     def changed(topology: Key) -> None:
         queue.add(topology)
@@ -114,7 +115,7 @@ async def operate(
         reconciler = Reconciler(applier, cache, not_created, ownership, scraper, queue, settings, metrics, clock, looks)
         if listed is not None:
             listed.follow(reconciler.manifests)
-        copying = SnapshotReconciler(api, cache, snapshots, reconciler.manifest, ownership, settings, clock)
+        copying = SnapshotReconciler(api, applier, cache, snapshots, reconciler.manifest, ownership, settings, clock)
         others = [
             asyncio.create_task(cache.follow(watched, kind, namespace), name=f"watch {kind.plural}")
             for kind in WATCHED

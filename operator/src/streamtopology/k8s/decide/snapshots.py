@@ -42,6 +42,7 @@ class SnapshotReason(Documented):
     PLACE_TAKEN = "PlaceTaken", "an older snapshot of the topology has this place, or one in or around it"
     NAME_TAKEN = "NameTaken", "a Job of this snapshot's name exists and is not its own"
     JOB_REFUSED = "JobRefused", "the API server refuses the Job"
+    TOPOLOGY_GONE = "TopologyGone", "the topology was deleted before a pod of the Job was created"
     STARTING = "Starting", "the Job is made"
     NOT_STARTED = "JobNotStarted", "the Job's pod is not created, or cannot start"
     COPYING = "Copying", "the Job copies"
@@ -88,10 +89,11 @@ class SnapshotView:
 
 @dataclass(frozen=True)
 class SnapshotDecision:
-    """`job`: to create, if any. `again_seconds`: until the next look, if one is due without a change."""
+    """`job`: to create, `withdrawn`: to delete, if any. `again_seconds`: until the next look, if it is due without a change."""
 
     status: Object
     job: Object | None = None
+    withdrawn: Job | None = None
     again_seconds: float | None = None
 
 
@@ -192,22 +194,40 @@ def _refused_place(seen: SnapshotView, topology: Topology) -> tuple[SnapshotReas
 
 def _of_job(seen: SnapshotView, job: Job) -> SnapshotDecision:
     place, failures = seen.body["spec"]["to"], [pod.ended.message for pod in seen.pods if pod.ended and pod.ended.exit_code]
-    why = next((f": {message}" for message in failures if message), "")
+    why, figures = next((f": {message}" for message in failures if message), ""), _figures(seen)
     if job.done:
-        figures = _reported(seen.pods)
         at = f" as of batch {figures['batch']}" if "batch" in figures else ""
         text = f"{seen.owner.topology!r}{at} is in {place}; spec.restore.from takes it"
         return SnapshotDecision(_status(seen, SnapshotPhase.COMPLETED, SnapshotReason.COMPLETED, text) | figures)
     if job.failed:
         text = f"the Job {job.name} failed ({job.failed}){why}; correct that and create another snapshot"
         return SnapshotDecision(_status(seen, SnapshotPhase.FAILED, SnapshotReason.FAILED, text))
+    if seen.topology is None and seen.not_created and not seen.pods:
+        return _stranded(seen, job)
     if obstacle := job_obstacle(job, seen.pods, seen.not_created):
         text = f"the Job {job.name} does not start: {obstacle}"
         status = _status(seen, SnapshotPhase.RUNNING, SnapshotReason.NOT_STARTED, text)
         return SnapshotDecision(status, again_seconds=LOOK_SECONDS)
     again = f", try {len(failures) + 1} of {snapshot.TRIES}; the last one failed{why}" if failures else ""
     text = f"the Job {job.name} copies to {place}{again}"
-    return SnapshotDecision(_status(seen, SnapshotPhase.RUNNING, SnapshotReason.COPYING, text), again_seconds=LOOK_SECONDS)
+    status = _status(seen, SnapshotPhase.RUNNING, SnapshotReason.COPYING, text) | figures
+    return SnapshotDecision(status, again_seconds=LOOK_SECONDS)
+
+
+def _stranded(seen: SnapshotView, job: Job) -> SnapshotDecision:
+    """Give up a Job that never had a pod: its ServiceAccount went with the topology, so it would wait for its deadline."""
+    text = (
+        f"{seen.owner.topology!r} was deleted before the copy began, and no pod is created without it "
+        f"({seen.not_created}): create another snapshot once there is such a topology"
+    )
+    status = _status(seen, SnapshotPhase.FAILED, SnapshotReason.TOPOLOGY_GONE, text)
+    return SnapshotDecision(status, withdrawn=job)
+
+
+def _figures(seen: SnapshotView) -> dict[str, int]:
+    """Batch and bytes of the copy, from its pod or as noted before: the pod may be deleted before its Job is done."""
+    noted = {name: int(seen.status[name]) for name in ("batch", "bytes") if name in seen.status}
+    return _reported(seen.pods) or noted
 
 
 def _reported(pods: tuple[Pod, ...]) -> dict[str, int]:

@@ -170,7 +170,7 @@ Step = Finalizer | Apply | MakeSecret | Patch | Resize | Delete
 
 @dataclass(frozen=True)
 class Event:
-    """An event of the topology, for `kubectl describe`."""
+    """An event of a topology or a snapshot, for `kubectl describe`."""
 
     type: Literal["Normal", "Warning"]
     reason: str

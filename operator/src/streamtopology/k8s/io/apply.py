@@ -184,23 +184,23 @@ class Applier:
         body = {"status": changes}
         return await self._api.patch(names.TOPOLOGY, metadata["namespace"], metadata["name"], body, "status")
 
-    async def post(self, manifest: Object, key: Key, event: Event, now: float) -> bool:
-        """Post an event, or increase its count if it exists. A failure is logged: an event changes nothing.
+    async def post(self, body: Object, key: Key, event: Event, now: float, kind: Kind = names.TOPOLOGY) -> bool:
+        """Post an event of the object `body`, or increase its count if it exists. A failure is logged: it changes nothing.
 
         Returns False if the API server did not answer within `EVENT_SECONDS`.
         """
-        name = f"{key.name}.{digest([event.reason, event.message, manifest['metadata']['uid']])}"
-        moment = format_time(now)
-        body = {
+        uid, moment = body["metadata"]["uid"], format_time(now)
+        name = f"{key.name}.{digest([event.reason, event.message, uid])}"
+        posted = {
             "apiVersion": "v1",
             "kind": "Event",
             "metadata": {"name": name, "namespace": key.namespace},
             "involvedObject": {
-                "apiVersion": names.TOPOLOGY.api_version,
-                "kind": names.TOPOLOGY.kind,
+                "apiVersion": kind.api_version,
+                "kind": kind.kind,
                 "name": key.name,
                 "namespace": key.namespace,
-                "uid": manifest["metadata"]["uid"],
+                "uid": uid,
             },
             "type": event.type,
             "reason": event.reason,
@@ -214,7 +214,7 @@ class Applier:
         }
         try:
             try:
-                await self._for_events.create(names.EVENT, key.namespace, body)
+                await self._for_events.create(names.EVENT, key.namespace, posted)
             except ApiError as error:
                 if error.reason != "AlreadyExists":
                     raise

@@ -1,14 +1,15 @@
-"""A limit of events: a topology that flaps fills no namespace with them. (Equal events are counted in one, see apply.py.)"""
+"""A limit of events: what flaps fills no namespace with them. (Equal events are counted in one, see apply.py.)"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from streamtopology.k8s.decide.steps import Event
 from streamtopology.k8s.io.queue import Key
 
 BURST = 25
-"""Events of one reason that a topology may post at once."""
+"""Events of one reason that a topology, or a snapshot, may post at once."""
 
 REFILL_SECONDS = 60.0
 """The interval in which one more may be."""
@@ -39,6 +40,13 @@ class EventLimit:
         withheld, known.withheld = known.withheld, 0
         return withheld
 
+    def admitted(self, key: Key, event: Event, now: float) -> Event | None:
+        """The event to post, which says how many like it were withheld; None if this one is withheld, too."""
+        withheld = self.admits(key, event.reason, now)
+        if not withheld:
+            return None if withheld is None else event
+        return replace(event, message=f"{event.message} ({withheld} more like it were only logged)")
+
     def forget(self, key: Key) -> None:
-        """A topology is gone."""
+        """Its topology or snapshot is gone."""
         self._allowances.pop(key, None)

@@ -15,6 +15,7 @@ from streamtopology.k8s.io.apply import Applier
 from streamtopology.k8s.io.cache import Cache
 from streamtopology.k8s.io.metrics import Metrics
 from streamtopology.k8s.io.queue import Key
+from streamtopology.k8s.names import Kind
 from streamtopology.k8s.resources.objects import Owner
 from streamtopology.tracing.span import Emit, TraceSpan, Value
 
@@ -94,9 +95,9 @@ class TracedApplier(Applier):
         with self._looks.part("look for the Secret", {}):
             await super().recall_secret(owner)
 
-    async def post(self, manifest: Object, key: Key, event: Event, now: float) -> bool:
+    async def post(self, body: Object, key: Key, event: Event, now: float, kind: Kind = names.TOPOLOGY) -> bool:
         with self._looks.part("post event", {"streamtopology.reason": event.reason}):
-            return await super().post(manifest, key, event, now)
+            return await super().post(body, key, event, now, kind)
 
 
 def _span(key: Key, look: Look, began_at: float, ended_at: float) -> TraceSpan:

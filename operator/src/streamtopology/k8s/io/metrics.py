@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from streamtopology.contract.stats import Batch
+from streamtopology.k8s.decide.snapshot_figures import by_phase, completed_at
+from streamtopology.k8s.resources.objects import Object
 
 PREFIX = "streamtopology_operator_"
 TOPOLOGY = ("namespace", "topology")
@@ -59,6 +63,8 @@ class Metrics:
         )
         self._reasons: defaultdict[tuple[str, str], dict[str, str]] = defaultdict(dict)
         self.leading = Gauge(f"{PREFIX}leading", "1 where this replica holds the lease.", registry=registry)
+        self.snapshots = SnapshotFigures()
+        registry.register(self.snapshots)
 
     def show_conditions(self, namespace: str, topology: str, conditions: Iterable[Mapping[str, Any]]) -> None:
         """Set the gauges to the `conditions` in status. A reason that has passed has no series any more."""
@@ -79,6 +85,28 @@ class Metrics:
                 continue
         for kind, reason in self._reasons.pop((namespace, topology), {}).items():
             self._conditions.remove(namespace, topology, kind, reason)
+
+
+class SnapshotFigures(Collector):
+    """Metrics of the snapshots that exist when they are asked for, which need no clearing when one goes."""
+
+    def __init__(self) -> None:
+        self._bodies: Callable[[], Iterable[Object]] = tuple
+
+    def follow(self, bodies: Callable[[], Iterable[Object]]) -> None:
+        """Take the snapshots from `bodies`."""
+        self._bodies = bodies
+
+    def collect(self) -> Iterable[Metric]:
+        bodies = list(self._bodies())
+        phases = GaugeMetricFamily(f"{PREFIX}snapshots", "Snapshots by phase.", labels=(*TOPOLOGY, "phase"))
+        for labels, number in by_phase(bodies).items():
+            phases.add_metric(labels, number)
+        text = "When the newest whole snapshot was completed, in seconds since 1970."
+        completed = GaugeMetricFamily(f"{PREFIX}snapshot_completed_timestamp_seconds", text, labels=TOPOLOGY)
+        for labels, moment in completed_at(bodies).items():
+            completed.add_metric(labels, moment)
+        return phases, completed
 
 
 def tuples_stalled(batches: Sequence[Batch]) -> float | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 
 from streamtopology.contract.conditions import DegradedReason, EventReason, ReconfiguringReason
 from streamtopology.contract.pods import routing_map_name
@@ -368,11 +367,9 @@ class Reconciler:
             log.log(
                 logging.WARNING if event.type == "Warning" else logging.INFO, "%s: %s: %s", key, event.reason, event.message
             )
-            withheld = self._event_limit.admits(key, event.reason, seen.now)
-            if is_there and withheld is not None:
-                more = f" ({withheld} more like it were only logged)" if withheld else ""
-                event = replace(event, message=f"{event.message}{more}")
-                is_there = await self._applier.post(seen.manifest, key, event, seen.now)
+            admitted = self._event_limit.admitted(key, event, seen.now)
+            if is_there and admitted is not None:
+                is_there = await self._applier.post(seen.manifest, key, admitted, seen.now)
 
     async def _forget(self, key: Key) -> None:
         self._queue.forget(key)  # before the first pause, in which a namesake may come

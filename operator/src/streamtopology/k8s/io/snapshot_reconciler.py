@@ -9,6 +9,7 @@ from collections.abc import Callable
 from streamtopology.k8s import names
 from streamtopology.k8s.decide.observation import manifest_text, read_topology
 from streamtopology.k8s.decide.owned_objects import Job, OwnedObject, Pod
+from streamtopology.k8s.decide.snapshot_events import events_of_snapshot
 from streamtopology.k8s.decide.snapshots import (
     LOOK_SECONDS,
     SnapshotReason,
@@ -19,8 +20,9 @@ from streamtopology.k8s.decide.snapshots import (
     without_job,
 )
 from streamtopology.k8s.io.api import Api, ApiAway, ApiError, Object
-from streamtopology.k8s.io.apply import NameTakenError, is_owned, merge_patch
+from streamtopology.k8s.io.apply import Applier, NameTakenError, is_owned, merge_patch
 from streamtopology.k8s.io.cache import Cache
+from streamtopology.k8s.io.event_limit import EventLimit
 from streamtopology.k8s.io.not_created import NotCreated, lacking
 from streamtopology.k8s.io.ownership import Ownership
 from streamtopology.k8s.io.queue import Key
@@ -45,6 +47,7 @@ class SnapshotReconciler:
     def __init__(
         self,
         api: Api,
+        applier: Applier,
         cache: Cache,
         watch: SnapshotWatch,
         topology: Callable[[Key], Object | None],
@@ -53,6 +56,7 @@ class SnapshotReconciler:
         clock: Callable[[], float],
     ) -> None:
         self._api = api
+        self._applier = applier
         self._cache = cache
         self._watch = watch
         self._queue = watch.queue
@@ -61,6 +65,7 @@ class SnapshotReconciler:
         self._settings = settings
         self._clock = clock
         self._not_created = NotCreated(api, clock)
+        self._event_limit = EventLimit()
 
     async def follow(self, watching: Api, namespace: str | None) -> None:
         """Watch the snapshots of a namespace (None: of all) until cancelled. A Job not yet listed would count as missing."""
@@ -90,6 +95,7 @@ class SnapshotReconciler:
         body = self._watch.get(key)
         if body is None or is_ended(body) or "deletionTimestamp" in body["metadata"]:
             self._not_created.forget(key)
+            self._event_limit.forget(key)
             self._queue.forget(key)
             return
         of = topology_of(body)
@@ -102,6 +108,8 @@ class SnapshotReconciler:
     async def _advance(self, key: Key, seen: SnapshotView) -> None:
         decision = decide_snapshot(seen, self._settings.pod_user)
         status, refused = decision.status, None
+        if decision.withdrawn is not None:
+            await self._withdraw(key, decision.withdrawn)
         if decision.job is not None:
             try:
                 await self._make(decision.job, seen.owner)
@@ -120,7 +128,7 @@ class SnapshotReconciler:
             pods = await self._pods(body, job)
             objects: dict[tuple[str, str], OwnedObject] = {(each.kind, each.name): each for each in (job, *pods)}
             await self._not_created.ask(key, lacking(objects))
-        read = read_topology(manifest_text(topology)) if topology is not None and job is None else None
+        read = read_topology(manifest_text(topology)) if topology is not None else None
         found = "; ".join(read) if isinstance(read, tuple) else read
         return SnapshotView(
             body,
@@ -167,6 +175,15 @@ class SnapshotReconciler:
             made = found
         self._cache.note(made)
 
+    async def _withdraw(self, key: Key, job: Job) -> None:
+        """Delete a Job that has no pod: a later topology of that name must not start it. One that is gone already is fine."""
+        log.info("snapshot %s: delete Job %s", key, job.name)
+        try:
+            await self._api.delete(names.JOB, key.namespace, job.name, job.uid)
+        except ApiError as error:
+            if error.status != 409:  # another uid
+                raise
+
     def _reported(self, key: Key, seen: SnapshotView, refused: ApiError | NameTakenError) -> Object:
         """The status with the refusal, or the present one while it may be over the next time."""
         if isinstance(refused, NameTakenError):
@@ -177,7 +194,7 @@ class SnapshotReconciler:
         return without_job(seen, reason, text) if self._queue.failures(key) + 1 >= patience else seen.status
 
     async def _write(self, key: Key, body: Object, status: Object) -> None:
-        """Write the whole status. With the uid: a namesake that has come since has a status of its own."""
+        """Write the whole status and post its event. With the uid: a namesake that has come since has a status of its own."""
         change = {"metadata": {"uid": body["metadata"]["uid"]}, "status": merge_patch(body.get("status") or {}, status)}
         try:
             written = await self._api.patch(names.SNAPSHOT, key.namespace, key.name, change, "status")
@@ -188,6 +205,10 @@ class SnapshotReconciler:
             return
         log.info("snapshot %s: %s: %s", key, status["phase"], status["message"])
         self._watch.took(key, written)
+        for event in events_of_snapshot(body.get("status") or {}, status):
+            admitted = self._event_limit.admitted(key, event, self._clock())
+            if admitted is not None:
+                await self._applier.post(body, key, admitted, self._clock(), names.SNAPSHOT)
 
 
 def _has_ended_as(job: Job, pod: Pod) -> bool:

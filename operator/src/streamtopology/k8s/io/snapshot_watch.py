@@ -39,6 +39,10 @@ class SnapshotWatch:
     def get(self, key: Key) -> Object | None:
         return self._bodies.get(key)
 
+    def bodies(self) -> Iterable[Object]:
+        """All of them."""
+        return list(self._bodies.values())
+
     def in_namespace(self, namespace: str) -> Iterable[Object]:
         return [body for key, body in self._bodies.items() if key.namespace == namespace]
 
