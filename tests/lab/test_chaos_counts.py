@@ -12,7 +12,7 @@ from support.stages import Flow, manifest
 
 from streamtopology.jobs.connectors.sinks import Writer
 from streamtopology.jobs.connectors.sinks.folder import FolderSink, write_parquet
-from streamtopology.lab.bench.chaos import said_twice, sink_faults, state_counts
+from streamtopology.lab.bench.chaos import stated_twice, sink_faults, state_counts
 
 BATCHES = [[1, 2, 2, 3], [2, 3], [1, 5, 5], [2]]
 EXPECTED = Counter(key for keys in BATCHES for key in keys)
@@ -65,7 +65,7 @@ def test_a_count_of_a_divided_key_that_does_not_grow_shows(tmp_path: Path) -> No
     for number, counts in enumerate([[("a", 1), ("b", 1)], [("a", 3)], [("a", 3), ("b", 2)]]):
         rows = [{"hot": key, "count": count} for key, count in counts]
         pq.write_table(pa.Table.from_pylist(rows), tmp_path / f"batch-{number:09d}.parquet")
-    assert said_twice(tmp_path) == 1
+    assert stated_twice(tmp_path) == 1
 
 
 def test_state_that_went_back_shows(counted: Flow) -> None:

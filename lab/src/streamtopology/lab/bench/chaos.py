@@ -250,7 +250,7 @@ class _Round:
         for column in COLUMNS:
             expected = Counter(value for table in tables for value in table[column].to_pylist())
             found = state_counts(self._victim.checkpoint(), column)
-            lost, twice = sink_faults(folder / column, column, tables) if column != HOT else (0, said_twice(folder / column))
+            lost, twice = sink_faults(folder / column, column, tables) if column != HOT else (0, stated_twice(folder / column))
             self.lost += (expected - found).total() + lost
             self.twice += (found - expected).total() + twice
         announce(
@@ -339,11 +339,11 @@ def sink_faults(folder: Path, column: str, tables: Sequence[pa.Table]) -> tuple[
     return lost, twice
 
 
-def said_twice(folder: Path) -> int:
-    """Rows of a sink that say of a divided key what was said of it before: its count grows from one to the next."""
-    said, twice = Counter[int](), 0
+def stated_twice(folder: Path) -> int:
+    """Rows of a sink that say of a divided key what was stated of it before: its count grows from one to the next."""
+    stated, twice = Counter[int](), 0
     for path in sorted(folder.glob("batch-*.parquet")):
         for row in pq.read_table(path).to_pylist():
-            twice += row["count"] <= said[row[HOT]]
-            said[row[HOT]] = row["count"]
+            twice += row["count"] <= stated[row[HOT]]
+            stated[row[HOT]] = row["count"]
     return twice
