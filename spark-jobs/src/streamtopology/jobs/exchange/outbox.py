@@ -131,7 +131,12 @@ class Outbox:
         return self._choosers[node.name]
 
     def _pourer(self, node: Node, route: Route) -> Pourer | None:
-        """The pourer of this task's rows for the node; None as long as the speed of its instances is unknown."""
+        """The pourer of this task's rows for the node; None as long as the speed of its instances is unknown.
+
+        A batch that flushes may be the last: none follows that takes parts in, so all of its rows go to their homes.
+        """
+        if self._attempt.flush or self._attempt.final:
+            return None
         if node.name not in self._pourers:
             size = route.instances[-1] + 1
             pace = Pace(np.ones(size), np.zeros(size)) if self._attempt.dry else self._attempt.paces.get(node.name)
