@@ -146,6 +146,18 @@ def test_a_batch_without_rows_takes_parts_in_when_the_stream_is_silent(tmp_path:
     assert sums_of(flow) == sums_expected([table]) == last_words(flow)
 
 
+def test_batch_is_read_by_executors_without_a_share_when_the_others_are_gone(
+    tmp_path: Path, random: np.random.Generator
+) -> None:
+    flow, tables = pouring(tmp_path), [rows_of(random), rows_of(random)]
+    flow.batch(s=tables[0])
+    flow.router.reroute({}, source_shares=(1.0, 0.0, 0.0, 0.0))
+    flow.losses.append(Loss(1, 0, returns=False))
+    flow.batch(s=tables[1])
+    flow.drain()
+    assert sums_of(flow) == sums_expected(tables)
+
+
 def test_rows_that_the_last_batch_emits_are_counted_in_it(tmp_path: Path) -> None:
     """Windows close with the last batch; the operator behind them gets a row of each key then, all of one group."""
     windows = {

@@ -154,8 +154,8 @@ class Outbox:
         if not shares or self._order not in readers:
             return float(self._attempt.partitions)
         slots = self._attempt.slot_by_partition
-        share = shares[slots[self._order]] / sum(shares[slots[reader]] for reader in readers)
-        return 1 / share if share > 0 else float(self._attempt.partitions)
+        share = shares[slots[self._order]]  # 0 of all readers where the executors that have shares are gone, see `deal`
+        return sum(shares[slots[reader]] for reader in readers) / share if share > 0 else float(self._attempt.partitions)
 
     def _local_instances(self, node: Node) -> list[int]:
         """The node's instances at this partition; none where Spark placed the task."""
