@@ -226,8 +226,8 @@ def test_a_checkpoint_is_for_one_topology_and_keeps_its_run(checkpoint: Checkpoi
 
 def test_a_newer_checkpoint_is_refused(checkpoint: Checkpoint) -> None:
     header = Path(checkpoint.where("header.json"))
-    header.write_text(header.read_text().replace('"format": 2', '"format": 3'))
-    with pytest.raises(CheckpointError, match=r"header\.json has format 3; this version reads up to 2"):
+    header.write_text(header.read_text().replace('"format": 2', '"format": 4'))
+    with pytest.raises(CheckpointError, match=r"header\.json has format 4; this version reads up to 3"):
         Checkpoint.open(checkpoint.uri, "wordcount")
 
 

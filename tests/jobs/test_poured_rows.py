@@ -169,6 +169,33 @@ def split_over_all(keys: np.ndarray) -> RoutingTable:
     return RoutingTable.uniform(range(SLOTS)).with_splits(Splits.of(hashes, first, owners, np.ones(len(owners))))
 
 
+def test_batch_is_read_by_executors_without_a_share_when_the_others_are_gone(
+    tmp_path: Path, random: np.random.Generator
+) -> None:
+    flow, tables = pouring(tmp_path), [rows_of(random), rows_of(random)]
+    flow.batch(s=tables[0])
+    flow.router.reroute({}, source_shares=(1.0, 0.0, 0.0, 0.0))
+    flow.losses.append(Loss(1, 0, returns=False))
+    flow.batch(s=tables[1])
+    flow.drain()
+    assert sums_of(flow) == sums_expected(tables)
+
+
+def test_rows_that_the_last_batch_emits_are_counted_in_it(tmp_path: Path) -> None:
+    """Windows close with the last batch; the operator behind them gets a row of each key then, all of one group."""
+    windows = {
+        "name": "windows", "inputs": ["s"], "grouping": AUTO, "run": "window-aggregate",
+        "with": {"time": "v", "size": "100s", "aggregates": {"n": "count()"}},
+    }  # fmt: skip
+    groups = {"name": "groups", "inputs": ["windows"], "grouping": AUTO | {"key": "n"}, "run": "count"}
+    flow = Flow(tmp_path, manifest([windows, groups], {"s": "k BIGINT, v BIGINT"}, watermarks={"s": {"column": "v"}}))
+    flow.router.pace = {"groups": EVEN}
+    flow.batch(s=pa.table({"k": np.arange(400), "v": np.zeros(400, np.int64)}))
+    flow.drain()
+    assert flow.published("groups").to_pylist() == [{"n": 1, "count": 400}]
+    assert not flow.driver.is_due
+
+
 @pytest.mark.parametrize("policy", ["mixed", "fields", "partial-key"])
 def test_parts_reach_their_home_under_another_policy(tmp_path: Path, random: np.random.Generator, policy: str) -> None:
     flow, tables = pouring(tmp_path), [rows_of(random), rows_of(random)]

@@ -12,7 +12,7 @@ from support.stages import Flow, manifest
 
 from streamtopology.jobs.connectors.sinks import Writer
 from streamtopology.jobs.connectors.sinks.folder import FolderSink, write_parquet
-from streamtopology.lab.bench.chaos import stated_twice, sink_faults, state_counts
+from streamtopology.lab.bench.chaos import sink_faults, state_counts, stated_twice
 
 BATCHES = [[1, 2, 2, 3], [2, 3], [1, 5, 5], [2]]
 EXPECTED = Counter(key for keys in BATCHES for key in keys)

@@ -118,6 +118,13 @@ def test_owners_that_are_gone_are_planned_for_no_more() -> None:
     assert split_of(plan) == [0]
 
 
+def test_keys_are_split_when_all_their_instances_are_gone() -> None:
+    given = asked([120_000.0, 90_000.0], rest=20_000, current=RoutingTable.uniform([7]))
+    plan = auto(given)
+    assert split_of(plan)
+    assert set(plan.table.instances()) <= set(given.instances)
+
+
 def test_table_has_no_more_entries_than_allowed() -> None:
     loads = [60_000.0, 50_000.0, *([500.0] * 200)]
     for most in (0, 1, 2, 10):

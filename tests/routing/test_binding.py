@@ -12,6 +12,7 @@ from support.rerouted import FACTS, Run
 from streamtopology.contract.reason_text import describe
 from streamtopology.contract.reasons import SOURCE, Binding, BindingKind
 from streamtopology.routing.control.binding import binding
+from streamtopology.routing.control.decisions import PartCosts
 from streamtopology.routing.control.slot_model import SlotModel
 from streamtopology.routing.control.stages import ShareStage, TableStage
 from streamtopology.routing.epochs.epoch import Route
@@ -77,6 +78,14 @@ def test_key_that_alone_takes_longer_than_all_together_is_named():
 )
 def test_advice_on_a_heavy_key_follows_what_is_known(known: dict[str, bool], ends: str):
     assert describe(bound(counting((30_000, 120_000, 30_000, 20_000), key_rows=120_000), **known)).endswith(ends)
+
+
+@pytest.mark.parametrize(("splitting", "kind"), [(PartCosts(2e-5, apart=False), BindingKind.CAPACITY), (None, BindingKind.KEY)])
+def test_key_that_routers_divide_does_not_bound_its_operator(splitting: PartCosts | None, kind: BindingKind):
+    """Its 156,000 of 198,000 rows are dealt to all instances, so that these finish together."""
+    reports = [report(0, 60_000, 50_000), report(1, 60_000, 50_000), report(2, 60_000, 50_000), report(3, 18_000, 6_000)]
+    stage = replace(counting((60_000, 60_000, 60_000, 18_000)), reports=reports, present=reports, splitting=splitting)
+    assert bound(stage, count=True).kind is kind
 
 
 def test_label_of_the_key_comes_from_reports_that_have_it():

@@ -27,7 +27,7 @@ class _Work:
     done: Floats
     rows: float
     heaviest: tuple[int, float] | None = None
-    """The hash of the heaviest key, and its rows."""
+    """The hash of the heaviest key, and its rows; None without keys, and where routers divide these among instances."""
 
     @property
     def together(self) -> float:
@@ -99,7 +99,8 @@ def _apart(stage: Stage) -> Sequence[ShareStage | TableStage]:
 def _work(stage: ShareStage | TableStage, model: SlotModel) -> _Work:
     if isinstance(stage, TableStage):
         given = stage.plan_input(model, tolerance=0.0, max_entries=0)
-        heaviest = int(np.argmax(given.key_loads)) if len(given.key_loads) else None
+        may_be_divided = given.splitting is not None
+        heaviest = int(np.argmax(given.key_loads)) if len(given.key_loads) and not may_be_divided else None
         return _Work(
             name=stage.name,
             instances=given.instances,

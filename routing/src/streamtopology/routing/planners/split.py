@@ -10,6 +10,7 @@ import numpy.typing as npt
 from numba import njit
 
 from streamtopology.routing.planners.balance import balanced_seconds, finish_seconds
+from streamtopology.routing.planners.llfd import CANDIDATE
 from streamtopology.routing.planners.order import descending
 from streamtopology.routing.planners.plan import PlanInput, Splitting
 from streamtopology.routing.planners.problem import Problem
@@ -186,14 +187,19 @@ def scouts_beyond(rows: float, capacities: Floats, fixed_seconds: Floats, splitt
 
 
 def without(problem: Problem, items: Ints) -> Problem:
-    """The problem of all items but these, whose entries the table keeps; up to the perfect division of all of them."""
-    loads = problem.loads.copy()
+    """The problem of all items but these, whose entries the table keeps; up to the perfect division of all of them.
+
+    Items whose instance is not active are at their hash destination.
+    """
+    loads, owner = problem.loads.copy(), problem.owner.copy()
     loads[items] = 0.0
+    homeless = items[owner[items] == CANDIDATE]
+    owner[homeless] = problem.fixed_home[homeless]
     given = problem.given
     slack = line_of(given, problem.loads) / max(line_of(given, loads), 1e-12)
     bound = max(given.max_entries - len(items), 0)
     tolerance = (1 + given.tolerance) * slack - 1
-    return replace(problem, loads=loads, given=replace(given, tolerance=tolerance, max_entries=bound))
+    return replace(problem, loads=loads, owner=owner, given=replace(given, tolerance=tolerance, max_entries=bound))
 
 
 def _poured(problem: Problem, owner: Owners, items: Ints, first: Ints, owners: Owners) -> Placement:

@@ -258,14 +258,12 @@ class Driver:
         executors = self._executors(batch.plan)
         given = batch.input
         attempt = self._attempt(batch.plan, executors, given.descriptors, batch.switch)
-        flush = given.flush or attempt.flush
         attempt = replace(
             attempt,
             number=batch.number,
             attempt=number,
-            flush=flush,
+            flush=given.flush or attempt.flush,
             final=given.final,
-            paces={} if flush else attempt.paces,  # what an operator emits as the input ends stays whole at the next one
             most_bytes=attempt.most_bytes if given.is_limited else None,
             blobs=self.progress.sizes.blobs(batch.parts, batch.plan),
         )

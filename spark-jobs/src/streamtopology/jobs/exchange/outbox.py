@@ -131,7 +131,12 @@ class Outbox:
         return self._choosers[node.name]
 
     def _pourer(self, node: Node, route: Route) -> Pourer | None:
-        """The pourer of this task's rows for the node; None as long as the speed of its instances is unknown."""
+        """The pourer of this task's rows for the node; None as long as the speed of its instances is unknown.
+
+        A batch that flushes may be the last: none follows that takes parts in, so all of its rows go to their homes.
+        """
+        if self._attempt.flush or self._attempt.final:
+            return None
         if node.name not in self._pourers:
             size = route.instances[-1] + 1
             pace = Pace(np.ones(size), np.zeros(size)) if self._attempt.dry else self._attempt.paces.get(node.name)
@@ -149,8 +154,8 @@ class Outbox:
         if not shares or self._order not in readers:
             return float(self._attempt.partitions)
         slots = self._attempt.slot_by_partition
-        share = shares[slots[self._order]] / sum(shares[slots[reader]] for reader in readers)
-        return 1 / share if share > 0 else float(self._attempt.partitions)
+        share = shares[slots[self._order]]  # 0 of all readers where the executors that have shares are gone, see `deal`
+        return sum(shares[slots[reader]] for reader in readers) / share if share > 0 else float(self._attempt.partitions)
 
     def _local_instances(self, node: Node) -> list[int]:
         """The node's instances at this partition; none where Spark placed the task."""
