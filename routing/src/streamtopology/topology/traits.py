@@ -57,7 +57,8 @@ def poured(operators: Sequence[OperatorSpec]) -> frozenset[str]:
     Those are built in, and keep no state, or one whose parts can be combined. Parts reach their key's home a batch later; so do
     the rows emitted then, which must not be late for an operator behind, and of a class of a user's own that is not known.
     """
-    known = [one for one in operators if one.run in BUILTINS and groupings.get(one.grouping.policy).pours]
+    pouring = {name for name, spec in groupings.GROUPINGS.items() if spec.pours}
+    known = [one for one in operators if one.run in BUILTINS and one.grouping.policy in pouring]
     in_parts = combinable(known)
     in_time = _awaited_by_windows(operators)
     return frozenset(
