@@ -66,6 +66,19 @@ def test_readj_moves_more_at_every_f_so_that_its_growth_begins_higher():
     assert found["growth_of_mixed_migration"] < found["growth_of_readj_migration"]
 
 
+@shows("mixed-dynamics", "Mixed migrates about as much as brute force")
+def test_mixed_moves_as_much_as_brute_force_of_the_same_intervals():
+    """Which keys trade depends on where they are: one other plan, and the streams part."""
+    mixed, brute_force = planners.get("mixed"), planners.get("mixed-bf")
+    setting = Setting.of(MIXED_DYNAMICS.parameters, fluctuation=0.2)
+    of_mixed = [interval for interval in adaptations(mixed, setting, seed=40_001) if interval.plan]
+    same = [brute_force(interval.given).moved_bytes / float(interval.given.key_state.sum()) for interval in of_mixed]
+    own = [interval.migration for interval in adaptations(brute_force, setting, seed=40_001) if interval.plan]
+    migration = np.mean([interval.migration for interval in of_mixed])
+    assert migration < 1.05 * np.mean(same)
+    assert migration > 1.2 * np.mean(own)
+
+
 @shows("mixed-scaleout", "Readj's plan takes far longer than Mixed's")
 def test_readj_with_its_best_sigma_weighs_few_of_the_pairs_of_all_keys():
     """At sigma 0 each of its moves weighs pairs of all keys: at 56 ms for those of its best sigma, far more than 5 minutes."""
