@@ -184,8 +184,8 @@ MIXED_DYNAMICS = Experiment(
         Claim(
             "Mixed migrates about as much as brute force (within 20 %)",
             lambda s: s["most_mixed_to_bf_migration"] <= 1.2,
-            why_not="Of the same intervals Mixed moves 2 % more at most; but which keys trade depends on where they are, so that"
-            " after one other plan the two have other streams.",
+            why_not="Of the same intervals Mixed moves 2 % more at most; but which keys trade depends on where they are, so"
+            " that after one other plan the two have other streams.",
         ),
         Claim(
             "Mixed is very close to Ideal: its slowest instance sets at least 0.9 of Ideal's throughput, for every f",
