@@ -68,7 +68,7 @@ def test_readj_moves_more_at_every_f_so_that_its_growth_begins_higher():
 
 @shows("mixed-dynamics", "Mixed migrates about as much as brute force")
 def test_mixed_moves_as_much_as_brute_force_of_the_same_intervals():
-    """Which keys trade depends on where they are: one other plan, and the streams part."""
+    """The keys that trade depend on where they are: one other plan, and the streams part."""
     mixed, brute_force = planners.get("mixed"), planners.get("mixed-bf")
     setting = Setting.of(MIXED_DYNAMICS.parameters, fluctuation=0.2)
     of_mixed = [interval for interval in adaptations(mixed, setting, seed=40_001) if interval.plan]
