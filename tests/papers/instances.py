@@ -8,7 +8,7 @@ import numpy as np
 from papers.mixed import Operator
 
 MANY = 1000
-"""Instances a planner is held against by `-m thorough`."""
+"""Instances that a planner is held against by `make test-long`."""
 
 A_FEW = 40
 """Of these, in `make test`."""

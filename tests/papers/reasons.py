@@ -14,7 +14,6 @@ BY_ANOTHER_CLAIM: Mapping[tuple[str, str], str] = {
     ("mixed-hash", "With 40 instances the maximal load is almost 2.5 times the minimal one (2 to 3), averaged by instance"): (
         "With 40 instances the maximal load is almost 2.5 times the minimal one (2 to 3), averaged by rank"
     ),
-    ("mixed-compact", "The compact form is planned in a tenth"): "From records that instances report",
     ("mixed-compact", "The error of the load estimate is no more than 1 % for any R from 1 to 256, with the paper's"): (
         "The error of the load estimate is no more than 1 % for any R from 1 to 256, with an error per instance"
     ),

@@ -9,6 +9,7 @@ import pytest
 from papers.reasons import shows
 
 from streamtopology.lab.reproduce.experiment import Summary
+from streamtopology.lab.reproduce.experiments.consistent.balance import CG_EPS
 from streamtopology.lab.reproduce.experiments.consistent.change import BALANCED, CG_CHANGE, SLOTS
 from streamtopology.lab.reproduce.experiments.consistent.queues import CG_VIRTUAL, METRICS
 
@@ -57,3 +58,14 @@ def test_from_20_virtual_workers_on_which_number_is_best_changes_with_the_seed()
     for metric in METRICS:
         means = [np.mean([of(summary, metric, each) for summary in found]) for each in (20, 50, 100)]
         assert max(means) < 1.2 * min(means)
+
+
+@shows("cg-eps", "PoRC's imbalance lies between that of SG and KG")
+def test_porc_at_epsilon_10_is_plain_hashing_and_more_even_than_kg_by_chance():
+    ratios: list[float] = []
+    for seed in range(1, 13):
+        given = {**CG_EPS.parameters, "messages": 100_000, "keys": 20_000, "epsilons": [10.0, 1000.0]}
+        found = CG_EPS.measure(given, 1, seed, lambda share: None).summary
+        assert found["imbalance of PoRC 10.0"] == pytest.approx(found["imbalance of PoRC 1000.0"], abs=0.02)
+        ratios.append(found["imbalance of PoRC 10.0"] / found["imbalance of KG 0"])
+    assert min(ratios) < 0.9 < 1.1 < max(ratios)

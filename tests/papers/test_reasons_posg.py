@@ -6,6 +6,7 @@ mu = 10 in place of the paper's 0.05 lets an instance send after two windows, as
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,7 @@ from streamtopology.lab.reproduce.experiments.posg import scheduling
 from streamtopology.lab.reproduce.experiments.posg.queues import Stream
 from streamtopology.lab.reproduce.experiments.posg.row_over import SYNTHETIC
 from streamtopology.lab.reproduce.experiments.posg.rows import TWEETS
+from streamtopology.lab.reproduce.experiments.posg.schedulers import SCHEDULERS
 from streamtopology.lab.reproduce.experiments.posg.scheduling import Schedule
 from streamtopology.lab.reproduce.experiments.posg.shift import SHIFT, recovers_at
 from streamtopology.lab.reproduce.experiments.posg.workloads import mentions, synthetic
@@ -186,3 +188,22 @@ def test_messages_with_their_requests_are_within_a_factor_of_two_of_the_papers()
     for one in found:
         replies = one.messages - len(one.pairs)
         assert 458 <= one.messages + replies <= 1832
+
+
+@shows(
+    "posg-schedulers",
+    "Ours: 2 to 16 schedulers with `partial-key` finish",
+    "Ours: 2 to 16 schedulers with `consistent` finish",
+)
+def test_sixteen_schedulers_are_late_or_early_by_chance_where_costs_do_not_count():
+    late: defaultdict[tuple[str, int], list[float]] = defaultdict(list)
+    for seed in range(1, 13):
+        given = {**SCHEDULERS.parameters, "values": [1, 16]}
+        for row in SCHEDULERS.measure(given, 1, seed, lambda share: None).series:
+            late[str(row["algorithm"]), int(row["schedulers"])].append(float(row["lateness"]))
+    for policy in ("partial-key", "consistent"):
+        one, several = np.array(late[policy, 1]), np.array(late[policy, 16])
+        assert min(several / one) < 1 < 1.02 < max(several / one)
+        assert several.mean() < 1.01 * one.mean()
+    by_costs = np.array(late["earliest-finish", 16]) / np.array(late["earliest-finish", 1])
+    assert max(by_costs) < 1.005

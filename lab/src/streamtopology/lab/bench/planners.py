@@ -23,8 +23,12 @@ ZIPF = (0.85, 1.0)
 INSTANCES = 10
 TOLERANCE = 0.08
 MAX_ENTRIES = 3000
-PLANNERS = {"mixed": "", "mixed-compact": ", compact"}
-"""The metric, and the parameter by which its cases differ."""
+COMPACT, BOUNDED = ", compact", ", bounded"
+PLANNERS = {"": "mixed", COMPACT: "mixed-compact", BOUNDED: "mixed"}
+"""The part of a case's name, and the planner that it is of."""
+
+BOUNDED_BY = {"max_entries": 10, "tolerance": 0.01}
+"""A bound on the table that every case needs more entries than: it is fitted by bisection, each step a table of its own."""
 
 CHANGED = 0.1
 """Share of the keys that have traded their loads since the table was made."""
@@ -33,30 +37,35 @@ CHANGED = 0.1
 def run(runs: int = 5) -> dict[str, Any]:
     """Plan time of Mixed per case, and per key with the ratio of the medians to the smallest case.
 
-    Of the compact form also the ratio to Mixed over the same keys. Seconds are CPU seconds of the one thread that plans,
-    so that other work on the machine does not count.
+    Of the compact form and of bounded tables also the ratio to Mixed over the same keys. Seconds are CPU seconds of the
+    one thread that plans, so that other work on the machine does not count.
     """
     results: list[dict[str, Any]] = []
     for zipf in ZIPF:
-        per_key: dict[str, dict[str, float]] = {planner: {} for planner in PLANNERS}
+        per_key: dict[str, dict[str, float]] = {kind: {} for kind in PLANNERS}
         for n_keys in KEYS:
-            operator = _operator(n_keys, zipf)
+            operator = operator_of(n_keys, zipf)
             exact: dict[str, float] = {}
-            for planner in PLANNERS:
-                case = f"{n_keys} keys, Zipf {zipf}" + PLANNERS[planner]
-                seconds = _plan_seconds(planner, operator, runs)
+            for kind, planner in PLANNERS.items():
+                case = f"{n_keys} keys, Zipf {zipf}{kind}"
+                seconds = _plan_seconds(planner, bounded(operator) if kind == BOUNDED else operator, runs)
                 median = statistics.median(seconds)
                 results.append(row(case, "plan time", "s", seconds, {of: median / time for of, time in exact.items()}))
                 exact = exact or {case: median}
-                per_key[planner][case] = median / n_keys
-                smallest = next(iter(per_key[planner]))
-                growth = per_key[planner][case] / per_key[planner][smallest]
+                per_key[kind][case] = median / n_keys
+                smallest = next(iter(per_key[kind]))
+                growth = per_key[kind][case] / per_key[kind][smallest]
                 each = [second / n_keys for second in seconds]
                 results.append(row(case, "plan time per key", "s", each, {smallest: growth}))
     return {"name": "planners", "machine": machine(numpy=np.__version__), "results": results}
 
 
-def _operator(n_keys: int, zipf: float) -> PlanInput:
+def bounded(given: PlanInput) -> PlanInput:
+    """The same operator, whose table may have next to no entries."""
+    return replace(given, **BOUNDED_BY)
+
+
+def operator_of(n_keys: int, zipf: float) -> PlanInput:
     """An operator whose table was full and right before some keys' loads changed.
 
     Loads are in no order, state is a little or a lot whatever the load.

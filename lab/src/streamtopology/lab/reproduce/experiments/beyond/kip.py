@@ -187,7 +187,12 @@ KIP_SPEEDUP = Experiment(
             "No plan is faster than the heaviest key, and what hashing adds to it is what shares its instance; the abstract"
             " does not say of which jobs the 6 are.",
         ),
-        Claim("KIP is never slower than hashing (by more than 1 %)", lambda s: s["least_speedup_of_kip"] >= 0.99),
+        Claim(
+            "KIP is never slower than hashing (by more than 1 %)",
+            lambda s: s["least_speedup_of_kip"] >= 0.99,
+            why_not="At exponent 1.5 one key outweighs an instance, and what shares its instance decides. In the interval that"
+            " it saw KIP is as fast as hashing; in the next, by chance, a new hot key may come to that instance.",
+        ),
         Claim("A plan is a negligible overhead (10 ms of CPU at most)", lambda s: s["most_plan_ms_of_kip"] <= 10),
         Claim(
             "Ours: where the stream stays, Mixed is as fast as KIP at every exponent (within 1 %)",

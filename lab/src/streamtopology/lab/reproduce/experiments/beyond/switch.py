@@ -87,11 +87,18 @@ class Operator:
         """
         if way != HOT_FIRST:
             return portions_of(self.hashes, BUCKETS, portions)
+        return self.cut(self.hottest_first(), portions)
+
+    def hottest_first(self) -> npt.NDArray[np.int64]:
+        """The keys that move."""
         moving = np.flatnonzero(self.before != self.after)
-        hottest_first = moving[np.argsort(-self.shares[moving], kind="stable")]
-        bytes_before = np.cumsum(self.state[hottest_first]) - self.state[hottest_first]
+        return moving[np.argsort(-self.shares[moving], kind="stable")]
+
+    def cut(self, keys: npt.NDArray[np.int64], portions: int) -> npt.NDArray[np.int32]:
+        """The portion of each key, int32[n], if `keys`, in their order, move in portions of about as many bytes."""
+        bytes_before = np.cumsum(self.state[keys]) - self.state[keys]
         dealt = np.zeros(len(self.hashes), np.int32)
-        dealt[hottest_first] = np.minimum(bytes_before / self.state[moving].sum() * portions, portions - 1).astype(np.int32)
+        dealt[keys] = np.minimum(bytes_before / self.state[keys].sum() * portions, portions - 1).astype(np.int32)
         return dealt
 
 
@@ -244,6 +251,8 @@ SWITCH_WAITS = Experiment(
         Claim(
             "Ours: hot keys first make the mean wait shorter than portions in any order, in every case",
             lambda s: s["least_cut_of_mean_to_portions"] > 0,
+            why_not="The hottest keys that move may be others than those of the fullest instance, which is then relieved late;"
+            " and where the fullest is used to less than nine tenths, an order has little to gain, nor to lose.",
         ),
     ),
     plots=tuple(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from itertools import product
 
 import numpy as np
 
 from streamtopology.lab.reproduce.experiment import Claim, Experiment, Measured, Parameters, Plot, Progress, Row, Summary
-from streamtopology.lab.reproduce.experiments.locality.network import MODEL, Network
+from streamtopology.lab.reproduce.experiments.locality.network import MODEL, Floats, Network
 from streamtopology.lab.simulate.chain import Chain
 from streamtopology.lab.simulate.tweets import Tweets
 from streamtopology.routing.load.sketches.key_pairs import KeyPairSummary
@@ -31,9 +32,8 @@ def _measure(parameters: Parameters, runs: int, seed: int, progress: Progress) -
     minutes, every = int(parameters["minutes"]), int(parameters["reconfigure_every"])
     found: defaultdict[Case, list[float]] = defaultdict(lambda: [0.0] * minutes)
     for run in range(runs):
-        for done, servers in enumerate(parameters["parallelism"]):
-            _run(parameters, servers, seed + run, minutes, every, runs, found)
-            progress((run + (done + 1) / len(parameters["parallelism"])) / runs)
+        for done in _minutes(parameters, seed + run, minutes, every, runs, found):
+            progress((run + (done + 1) / minutes) / runs)
     series: list[Row] = [
         {
             "policy": policy,
@@ -50,32 +50,41 @@ def _measure(parameters: Parameters, runs: int, seed: int, progress: Progress) -
     return Measured(series, _summary(found, parameters, every))
 
 
-def _run(
-    parameters: Parameters, servers: int, seed: int, minutes: int, every: int, runs: int, found: dict[Case, list[float]]
-) -> None:
-    """One stream under both policies; adds each minute's throughput / `runs` to `found`.
+def _minutes(
+    parameters: Parameters, seed: int, minutes: int, every: int, runs: int, found: dict[Case, list[float]]
+) -> Iterator[int]:
+    """One stream under both policies, on each number of servers; adds each minute's throughput / `runs` to `found`."""
+    stable = Tweets(int(parameters["tuples"]), stable_share=0.97, trending_share=0.0, wander=0.0)
+    plain = [Chain.hashed(servers, seed) for servers in parameters["parallelism"]]
+    planned = list(plain)
+    pairs = KeyPairSummary(int(parameters["pairs"]))
+    for minute, (countries, tags) in enumerate(stable.weeks(minutes, np.random.default_rng(seed))):
+        moved_keys = [0.0] * len(planned)
+        if minute and minute % every == 0:
+            plans = [chain.planned(pairs) for chain in planned]
+            planned = [chain for chain, _ in plans]
+            moved_keys = [sum(one.moved_keys_estimate for one in plan.plans.values()) for _, plan in plans]
+            pairs = KeyPairSummary(pairs.capacity)
+        for policy, chains, moved in (("hash", plain, [0.0] * len(plain)), ("reconfigured", planned, moved_keys)):
+            for chain, keys in zip(chains, moved, strict=True):
+                for case, throughput in _throughputs(parameters, chain, chain.traffic(tags, countries), keys):
+                    found[policy, chain.servers, *case][minute] += throughput / runs
+        pairs.update(tags, countries)
+        yield minute
+
+
+def _throughputs(
+    parameters: Parameters, chain: Chain, traffic: Floats, moved_keys: float
+) -> Iterator[tuple[tuple[int, float, int], float]]:
+    """The throughput of a minute for each (padding, link, state of a key).
 
     A minute that begins with a re-routing moves its state over the links first: that long nothing else is sent.
     """
-    stable = Tweets(int(parameters["tuples"]), stable_share=0.97, trending_share=0.0, wander=0.0)
-    plain = planned = Chain.hashed(servers, seed)
-    networks = {link: Network.of(parameters, link) for link in parameters["link_gigabits"]}
-    pairs = KeyPairSummary(int(parameters["pairs"]))
-    for minute, (countries, tags) in enumerate(stable.weeks(minutes, np.random.default_rng(seed))):
-        moved_keys = 0.0
-        if minute and minute % every == 0:
-            planned, plan = planned.planned(pairs)
-            pairs = KeyPairSummary(pairs.capacity)
-            moved_keys = sum(one.moved_keys_estimate for one in plan.plans.values())
-        for policy, chain, keys in (("hash", plain, 0.0), ("reconfigured", planned, moved_keys)):
-            traffic = chain.traffic(tags, countries)
-            for link, state in product(networks, parameters["state_bytes"]):
-                network = networks[link]
-                moving = min(keys * state * 8 / servers / network.link_bits / MINUTE, 1.0)
-                for padding in parameters["padding"]:
-                    throughput = network.throughput(traffic, padding) * (1 - moving)
-                    found[policy, servers, padding, link, state][minute] += throughput / runs
-        pairs.update(tags, countries)
+    for link, state in product(parameters["link_gigabits"], parameters["state_bytes"]):
+        network = Network.of(parameters, link)
+        moving = min(moved_keys * state * 8 / chain.servers / network.link_bits / MINUTE, 1.0)
+        for padding in parameters["padding"]:
+            yield (padding, link, state), network.throughput(traffic, padding) * (1 - moving)
 
 
 def _summary(found: dict[Case, list[float]], parameters: Parameters, every: int) -> Summary:

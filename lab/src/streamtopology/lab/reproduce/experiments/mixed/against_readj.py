@@ -181,7 +181,12 @@ MIXED_DYNAMICS = Experiment(
             lambda s: s["ratio_of_mixed_migration"] < s["ratio_of_readj_migration"],
             why_not="Readj moves more already at the least f.",
         ),
-        Claim("Mixed migrates about as much as brute force (within 20 %)", lambda s: s["most_mixed_to_bf_migration"] <= 1.2),
+        Claim(
+            "Mixed migrates about as much as brute force (within 20 %)",
+            lambda s: s["most_mixed_to_bf_migration"] <= 1.2,
+            why_not="Of the same intervals Mixed moves 2 % more at most; but which keys trade depends on where they are, so"
+            " that after one other plan the two have other streams.",
+        ),
         Claim(
             "Mixed is very close to Ideal: its slowest instance sets at least 0.9 of Ideal's throughput, for every f",
             lambda s: s["least_throughput_of_mixed"] >= 0.9,

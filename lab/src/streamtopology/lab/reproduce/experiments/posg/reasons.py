@@ -58,3 +58,8 @@ WHAT_COUNTS = (
     "The paper does not say what it counts: here these are 69 pairs of matrices and 325 replies; with the requests, which ride"
     " on tuples, it would be 719."
 )
+
+COUNTS_TUPLES = (
+    "It counts tuples, not their costs: whether expensive ones meet is chance, for one scheduler as for several. A stream is"
+    " done up to 3 % later or earlier with 16 than with one; the mean over a dozen streams is within 1 %."
+)

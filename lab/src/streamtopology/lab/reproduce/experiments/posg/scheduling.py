@@ -35,6 +35,8 @@ Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 _NEVER = math.inf
+_AHEAD = 256
+"""Tuples whose items are estimated at once: about as many as come between two messages."""
 _UNLIMITED = 2**62
 
 
@@ -195,6 +197,7 @@ class _EarliestFinish:
         self.estimates = FinishEstimates(
             np.zeros(len(stream.hashes)), np.ones(k), np.zeros(k), np.zeros(k), np.zeros(len(stream.items))
         )
+        self.estimated = 0  # the items of tuples from `next` to here have current costs
         self.fed = [0] * k
         self.inbox = _Inbox()
         self.messages = 0
@@ -203,12 +206,24 @@ class _EarliestFinish:
     def run(self) -> Schedule:
         while self.next < len(self.stream.items):
             self.inbox.deliver_until(self.next * self.stream.interval)
+            until = self._estimated_until(self.inbox.due)
             self.next, reporter = advance_earliest_finish(
-                self.stream, self.queues, self.unreported, self.estimates, self.next, self.inbox.due
+                self.stream, self.queues, self.unreported, self.estimates, self.next, until
             )
             if reporter != NOBODY:
                 self._report(reporter)
         return Schedule(self.queues.completion_times(self.stream), self.messages)
+
+    def _estimated_until(self, due: float) -> float:
+        """The time, `due` at the latest, up to which all items that come have an estimate.
+
+        They are few of all, and after the next message they are estimated again.
+        """
+        if self.next >= self.estimated:
+            self.estimated = min(self.next + _AHEAD, len(self.stream.items))
+            items = self.stream.items[self.next : self.estimated]
+            self.estimates.costs[items] = self.knowledge.costs.estimate(self.stream.hashes[items])
+        return min(due, self.estimated * self.stream.interval)
 
     def _report(self, instance: int) -> None:
         """The instance's report on its tuples up to the one before `next`, sent when that one is done."""
@@ -226,7 +241,7 @@ class _EarliestFinish:
         self.messages += 1
         if report is not None:
             self.knowledge = self.knowledge.after([report])
-        self.estimates.costs[:] = self.knowledge.costs.estimate(self.stream.hashes)
+        self.estimated = self.next
         self.estimates.slowness[:] = [self.knowledge.slowness(other) for other in range(self.k)]
         self.estimates.finish[instance] = now + (self.estimates.sent[instance] - executed)
 
