@@ -1,6 +1,6 @@
 """The share of the capacity bound that `policy: auto` reaches, and today's policies with it, on the streams it is judged by.
 
-Simulated, with the groupings, planners and the controller that run on Spark; `auto` itself does not run on Spark yet.
+Simulated, with the groupings, planners and the controller that run on Spark; `bench hotkeys` runs such streams there.
 Capacities are 1, 1, 1, 0.3, again and again, unless a stream says equal. The bound is all cores busy with rows: fixed seconds
 and merging come on top. The source is left out, so all shares are a little higher than on Spark.
 """

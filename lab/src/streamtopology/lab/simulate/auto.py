@@ -1,7 +1,7 @@
 """The policy `auto` on one operator's stream: a table with split keys, planned by `auto` and poured by the routers.
 
-It is simulated only: no manifest can ask for it yet. The table is the one of the grouping `mixed`; the controller, the planner
-and the routers' kernels are those of the routing package.
+The table is the one of the grouping `mixed`; the controller, the planner and the routers' kernels are those of the routing
+package. On Spark parts ride with the next batch.
 """
 
 from __future__ import annotations
