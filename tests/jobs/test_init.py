@@ -103,7 +103,7 @@ def test_folder_of_parquet_becomes_a_manifest_whose_rows_are_all_read():
     assert spec["sources"][0]["format"] == "parquet"
     assert spec["sources"][0]["schema"] == "id BIGINT, driver STRING, fare DOUBLE, seats INT, at TIMESTAMP"
     assert spec["sources"][0]["watermark"]["column"] == "at"
-    assert spec["operators"][0]["grouping"] == {"policy": "mixed", "key": "driver"}
+    assert spec["operators"][0]["grouping"] == {"policy": "auto", "key": "driver"}
     assert spec["operators"][0]["run"] == "aggregate"
     assert set(spec["operators"][0]["with"]["aggregates"].values()) >= {"count()", "sum(fare)", "mean(fare)", "max(at)"}
     assert spec["sinks"][0]["options"] == {"path": "out/made"}
@@ -240,27 +240,28 @@ def test_most_skewed_name_is_preferred_to_even_ones_and_to_measures():
     assert choice.key.heaviest == pytest.approx(np.bincount(heavy).max() / ROWS)
 
 
-def test_key_too_heavy_for_one_executor_is_split():
+def test_key_too_heavy_for_one_executor_is_divided():
     names = ["all"] * 1500 + [f"n{number % 20}" for number in range(500)]
     write_parquet("data", pa.table({"name": names}))
     spec = init("data")
-    assert spec["operators"][0]["grouping"] == {"policy": "partial-key", "key": "name"}
+    assert spec["operators"][0]["grouping"] == {"policy": "auto", "key": "name"}
+    assert "too heavy for an executor: divided" in Path("made.yaml").read_text()
     assert spec["operators"][0]["run"] == "count"
 
 
-@pytest.mark.parametrize(("heavy", "policy", "first"), [(0, "mixed", "run"), (1500, "partial-key", "grouping")])
-def test_commented_windows_are_valid_when_uncommented(heavy: int, policy: str, first: str):
+@pytest.mark.parametrize("heavy", [0, 1500])
+def test_commented_windows_are_valid_when_uncommented(heavy: int):
     names = [f"n{number % 20}" if number >= heavy else "all" for number in range(ROWS)]
     write_parquet("data", trips().select(["fare", "at"]).append_column("my name", pa.array(names)))
-    assert init("data")["operators"][0]["grouping"]["policy"] == policy
+    assert init("data")["operators"][0]["grouping"]["policy"] == "auto"
     lines = Path("made.yaml").read_text().splitlines()
-    replaced = next(place for place, line in enumerate(lines) if line.startswith(f"      {first}:"))
+    replaced = next(place for place, line in enumerate(lines) if line.startswith("      run:"))
     title = next(place for place, line in enumerate(lines) if line.startswith("    # By windows"))
     end = lines.index("", title)
     variant = [line.replace("# ", "", 1) for line in lines[title + 1 : end]]
     Path("made.yaml").write_text("\n".join([*lines[:replaced], *variant, *lines[end:]]))
     topology = load(Path("made.yaml"))
-    assert (topology.operators[0].run, topology.operators[0].grouping.policy) == ("window-aggregate", "mixed")
+    assert (topology.operators[0].run, topology.operators[0].grouping.policy) == ("window-aggregate", "auto")
     check_before_start(topology, Path())
 
 
@@ -268,7 +269,7 @@ def test_data_without_any_key_passes_through(capsys: pytest.CaptureFixture[str])
     write_parquet("data", pa.table({"price": np.random.default_rng(1).random(ROWS), "seq": np.arange(ROWS)}))
     spec = init("data")
     assert "no column can be a key" in capsys.readouterr().out
-    assert spec["operators"][0]["grouping"] == {"policy": "shuffle"}
+    assert "grouping" not in spec["operators"][0]
     assert spec["operators"][0]["run"] == "map"
 
 

@@ -143,6 +143,7 @@ def _defaulted(value: Any, schema: dict[str, Any]) -> Any:
         VALID,
         COMPLETE,
         changed(("spec.rebalance", GONE), ("spec.autoscale", {"class": "small"})),
+        changed(("spec.operators[1].grouping.policy", GONE)),
         changed(("spec.driver", {}), ("spec.trigger", {"interval": "5s"}), ("spec.migration", {})),
     ],
 )

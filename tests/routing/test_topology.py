@@ -116,6 +116,13 @@ def test_two_mistakes_are_two_problems_in_one_message() -> None:
     assert lines[1].startswith("  spec.operators[1].grouping.policy: found 'mixd', allowed: ")
 
 
+def test_policy_left_out_is_auto_with_a_key_and_shuffle_without_a_grouping() -> None:
+    with_key, without = parse(changed(("spec.operators[1].grouping.policy", GONE))).operators[1], parse(VALID).operators[0]
+    assert (with_key.grouping.policy, without.grouping.policy) == ("auto", "shuffle")
+    with pytest.raises(ManifestError, match="grouping.key: is missing, expected columns: the policy 'auto' routes by key"):
+        parse(changed(("spec.operators[1].grouping", {})))
+
+
 @settings(max_examples=60)
 @given(st.lists(st.sampled_from([mistake for mistake in MISTAKES if mistake[0].count(".") > 1]), min_size=2, max_size=2))
 def test_any_two_mistakes_in_different_items_are_both_named(pair: list[tuple[str, object, str, str]]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import cast, get_args
 
 from streamtopology.topology.checks import check
+from streamtopology.topology.groupings import DEFAULT_POLICY, KEYLESS_POLICY
 from streamtopology.topology.limits import (
     MOST_AGGREGATE_EVERY,
     MOST_CLASSES,
@@ -249,9 +250,9 @@ def _input(place: Place) -> Input:
 
 def _grouping(place: Place) -> Grouping:
     if not place.present:
-        return Grouping("shuffle")
+        return Grouping(KEYLESS_POLICY)
     grouping = place.fields("policy", "key", "options")
-    policy = grouping["policy"].text("the name of a grouping, such as mixed")
+    policy = grouping["policy"].text("the name of a grouping, such as auto", DEFAULT_POLICY)
     return Grouping(policy, grouping["key"].texts("columns"), grouping["options"].free_options())
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from streamtopology.topology.crd import amounts
 from streamtopology.topology.crd.fields import Schema
 from streamtopology.topology.crd.rules import sentence, texts
-from streamtopology.topology.groupings import GROUPINGS
+from streamtopology.topology.groupings import GROUPINGS, KEYLESS_POLICY
 from streamtopology.topology.traits import BUILTINS
 from streamtopology.topology.values import API_VERSION, DESCRIPTOR_FILE_FORMATS
 
@@ -39,7 +39,7 @@ _STRANGE_KEYS = (
     f"o.inputs.exists(i, type(i) == map && 'key' in i && {_STRANGE_KEY.format('i.key')})"
 )
 _OTHER_KEYS = f"type(i) == map && 'key' in i && size(i.key) > 0 && {_KEYS_OF_INPUT} != {_KEYS}"
-_POLICY = "('grouping' in o ? o.grouping.policy : 'shuffle')"
+_POLICY = f"('grouping' in o ? o.grouping.policy : '{KEYLESS_POLICY}')"
 _FORMAT = "s.format.lowerAscii()"
 _OPTIONS = "('options' in s ? s.options : {})"
 _SCALAR = "(type(v) == string || type(v) == int || type(v) == double || type(v) == bool)"

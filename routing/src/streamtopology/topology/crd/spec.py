@@ -21,7 +21,7 @@ from streamtopology.topology.crd.fields import (
     texts_by_name,
     whole,
 )
-from streamtopology.topology.groupings import GROUPINGS
+from streamtopology.topology.groupings import DEFAULT_POLICY, GROUPINGS, KEYLESS_POLICY
 from streamtopology.topology.limits import (
     MOST_AGGREGATE_EVERY,
     MOST_CLASSES,
@@ -216,15 +216,14 @@ def _operator() -> Schema:
             "inputs": inputs,
             "parallelism": whole("Instances at most; as many as executors if left out.", 1, MOST_INSTANCES),
             "grouping": mapping(
-                "How tuples find their instance.",
+                "How tuples find their instance; left out, any instance takes any tuple.",
                 {
-                    "policy": choice("The grouping.", tuple(GROUPINGS), "shuffle"),
+                    "policy": choice("The grouping.", tuple(GROUPINGS), DEFAULT_POLICY),
                     "key": anything("The column or columns that tuples are routed by.", **_TEXT_OR_MORE),
                     "options": free("The grouping's own options."),
                 },
-                required=("policy",),
-                defaulted=True,
-            ),
+            )
+            | {"default": {"policy": KEYLESS_POLICY}},
             "run": text(
                 f"A built-in ({', '.join(BUILTINS)}), module:Class, or path/to/file.py:Class.",
                 512,

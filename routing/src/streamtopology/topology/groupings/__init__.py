@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-from streamtopology.topology.groupings.catalogue import GROUPINGS, get
+from streamtopology.topology.groupings.catalogue import DEFAULT_POLICY, GROUPINGS, KEYLESS_POLICY, get
 from streamtopology.topology.groupings.options import GroupingOptionError, Option
 from streamtopology.topology.groupings.spec import GroupingError, GroupingSpec
 
-__all__ = ["GROUPINGS", "GroupingError", "GroupingOptionError", "GroupingSpec", "Option", "get"]
+__all__ = [
+    "DEFAULT_POLICY",
+    "GROUPINGS",
+    "KEYLESS_POLICY",
+    "GroupingError",
+    "GroupingOptionError",
+    "GroupingSpec",
+    "Option",
+    "get",
+]

@@ -258,6 +258,12 @@ GROUPINGS: Mapping[str, GroupingSpec] = {
     )
 }
 
+DEFAULT_POLICY = "auto"
+"""The policy of a grouping that names none."""
+
+KEYLESS_POLICY = "shuffle"
+"""The policy of an operator without a grouping."""
+
 
 def get(name: str) -> GroupingSpec:
     """Return the grouping of this name. Raises GroupingError, which names those that exist."""

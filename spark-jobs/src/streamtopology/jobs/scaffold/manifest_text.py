@@ -184,12 +184,11 @@ def _operator(sample: Sample, choice: Choice, executors: Executors) -> Iterator[
         return
     yield "  operators:"
     yield from (f"    # {_one_line(line)}" for line in key_comment(choice))
-    splits = choice.key.heaviest > 1 / executors.replicas
-    policy = "partial-key" if splits else "mixed"
-    why = "one key alone is too heavy for an executor: split" if splits else "heavy keys get a place of their own"
+    too_heavy = choice.key.heaviest > 1 / executors.replicas
+    why = "one key alone is too heavy for an executor: divided" if too_heavy else "heavy keys get a place of their own"
     yield "    - name: totals"
     yield "      inputs: [rows]"
-    yield f"      grouping: {{policy: {policy}, key: {scalar(choice.key.column)}}}   # {why}"
+    yield f"      grouping: {{policy: auto, key: {scalar(choice.key.column)}}}   # {why}"
     calls = _calls(choice)
     if not calls:
         yield "      run: count                     # one row for each key that a batch changes"
@@ -197,17 +196,13 @@ def _operator(sample: Sample, choice: Choice, executors: Executors) -> Iterator[
         yield "      run: aggregate                 # running figures; one row for each key that a batch changes"
         yield from ["      with:", "        aggregates:", *(f"          {result}: {call}" for result, call in calls)]
     if choice.time:
-        yield from _window(choice, choice.time, calls, policy)
+        yield from _window(choice.time, calls)
 
 
-def _window(choice: Choice, time: EventTime, calls: list[tuple[str, str]], policy: str) -> Iterator[str]:
+def _window(time: EventTime, calls: list[tuple[str, str]]) -> Iterator[str]:
     """Figures by windows of event time, as a comment."""
-    assert choice.key is not None
     inner = ", ".join(f"{result}: {call}" for result, call in calls[:2] if call.partition("(")[0] != "max") or "rows: count()"
-    replaced = "run and with" if policy == "mixed" else "grouping, run and with"
-    yield f"    # By windows of event time, each emitted once: in place of {replaced} above, uncomment"
-    if policy != "mixed":
-        yield f"    #   grouping: {{policy: mixed, key: {scalar(choice.key.column)}}}"
+    yield "    # By windows of event time, each emitted once: in place of run and with above, uncomment"
     yield "    #   run: window-aggregate"
     yield f"    #   with: {{time: {time.column}, size: 1h, aggregates: {{{inner}}}}}"
 
@@ -217,7 +212,7 @@ def _without_key(sample: Sample, choice: Choice) -> Iterator[str]:
     yield from (f"    # {_one_line(line)}" for line in key_comment(choice))
     yield "    - name: rows-as-they-are"
     yield "      inputs: [rows]"
-    yield "      grouping: {policy: shuffle}    # no key: any executor takes any row"
+    yield "      # no grouping, as there is no key: any executor takes any row"
     yield "      run: map"
     yield "      with:"
     yield "        select:"

@@ -112,7 +112,7 @@ def new_operator(name: str, folder: Path) -> str:
         "and in a manifest in the same folder:\n\n"
         f"  - name: {module.replace('_', '-')}\n"
         "    inputs: [readings]\n"
-        "    grouping: {policy: mixed, key: sensor}\n"
+        "    grouping: {key: sensor}\n"
         f"    run: {module}.py:{name}\n"
         "    with: {column: celsius, limit: 30}"
     )
