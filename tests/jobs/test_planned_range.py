@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,9 @@ from streamtopology.jobs.runtime.streaming_query import Until
 LARGE = "x" * 100_000
 
 
-def counting(data: Path, **spec: Any) -> dict[str, Any]:
+def counting(data: Path, trigger: Mapping[str, Any] = {"availableNow": True}, **spec: Any) -> dict[str, Any]:
     operator = {"name": "n", "inputs": ["s"], "grouping": {"policy": "mixed", "key": "k"}, "run": "count"}
-    made = manifest([operator], {"s": "k BIGINT, text STRING"}, trigger={"availableNow": True}, **spec)
+    made = manifest([operator], {"s": "k BIGINT, text STRING"}, trigger=dict(trigger), **spec)
     made["spec"]["sources"][0]["options"] = {"path": str(data)}
     return made
 
@@ -75,6 +75,17 @@ def test_run_that_stops_between_two_parts_is_continued_by_the_next(tmp_path: Pat
     topology.add_file(1, ["later"])
     assert sum(rows_in_parts(topology.run())) == 251
     assert topology.counts() == {**dict.fromkeys(range(250), 1), 0: 2}
+
+
+def test_batches_within_a_latency_begin_small_and_grow(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    pq.write_table(pa.table({"k": range(20_000), "text": [""] * 20_000}), tmp_path / "data" / "0.parquet")
+    flow = Flow(tmp_path, counting(tmp_path / "data", {"availableNow": True, "latency": "1h"}))
+    run_query(flow)
+    commits = [flow.checkpoint.read_commit(number) for number in flow.checkpoint.commits()]
+    assert rows_in_parts(commits) == [1000, 4000, 15_000], "as much as was planned is less than four times the batch before"
+    assert {row["count"] for row in flow.state("n")} == {1}
+    assert len(flow.state("n")) == 20_000
 
 
 def test_rows_larger_than_their_file_says_are_found_out_and_read_in_smaller_parts(tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def test_two_mistakes_are_two_problems_in_one_message() -> None:
 def test_policy_left_out_is_auto_with_a_key_and_shuffle_without_a_grouping() -> None:
     with_key, without = parse(changed(("spec.operators[1].grouping.policy", GONE))).operators[1], parse(VALID).operators[0]
     assert (with_key.grouping.policy, without.grouping.policy) == ("auto", "shuffle")
-    with pytest.raises(ManifestError, match="grouping.key: is missing, expected columns: the policy 'auto' routes by key"):
+    with pytest.raises(ManifestError, match=r"grouping\.key: is missing, expected columns: the policy 'auto' routes by key"):
         parse(changed(("spec.operators[1].grouping", {})))
 
 

@@ -86,6 +86,7 @@ def _rebalance(**fields: Any) -> Topology:
         (_with(sinks=(replace(SINK, format="json"),)), Level.RESTART, "sink out format: parquet -> json"),
         (_with(checkpoint="s3://b/c"), Level.RESTART, "checkpoint: none -> s3://b/c"),
         (_with(trigger=Trigger(1.0)), Level.RESTART, "trigger interval: 0s -> 1s"),
+        (_with(trigger=Trigger(latency_seconds=2.0)), Level.ROUTE, "trigger latency: none -> 2s"),
         (_with(on_bad_tuple="deadLetter"), Level.RESTART, "onBadTuple: fail -> deadLetter"),
         (_with(on_remove="drop"), Level.RESTART, "onRemove: fail -> drop"),
         (_with(image="flights:2"), Level.RESTART, "image: none -> flights:2"),

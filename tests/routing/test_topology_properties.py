@@ -139,6 +139,7 @@ def topologies(draw: st.DrawFn) -> Topology:
         for name in draw(st.lists(_names, min_size=1, max_size=3, unique=True))
     ]
     trigger = draw(st.builds(Trigger, _durations) | st.builds(Trigger, available_now=st.booleans()))
+    trigger = replace(trigger, latency_seconds=draw(st.none() | _durations.filter(bool)))
     checkpoint = draw(st.sampled_from([None, "a/b", "file:///a", "s3://b/c"]))
     autoscale = draw(_autoscales(executors))
     if autoscale:

@@ -162,6 +162,7 @@ MISTAKES: list[tuple[str, object, str, str]] = [
     ("spec.rebalance.maxTableEntries", -1, "", "found -1, expected a whole number from 0"),
     ("spec.rebalance.windowIntervals", 0, "", "found 0, expected a whole number from 1"),
     ("spec.trigger", {"interval": "1s", "availableNow": True}, "", "found interval and availableNow together"),
+    ("spec.trigger.latency", "0s", "", "found '0s', expected a duration above 0 such as 10s"),
     ("spec.trigger", {"availableNow": "yes"}, "spec.trigger.availableNow", "found 'yes', expected true or false"),
     ("spec.checkpoint", "gs://bucket/x", "", "found the scheme 'gs' in 'gs://bucket/x', allowed: a path .*, s3://"),
     ("spec.restore", {}, "spec.restore.from", "is missing, expected Empty, or the checkpoint to copy"),

@@ -219,10 +219,14 @@ class Rebalance:
 
 @dataclass(frozen=True)
 class Trigger:
-    """The interval between batches (0: one follows the other), and whether to stop at the end of the existing input."""
+    """The interval between batches (0: one follows the other), and whether to stop at the end of the existing input.
+
+    `latency_seconds`: about how long a batch may take; more input than that is left to the next. None: as long as it takes.
+    """
 
     interval_seconds: float = 0.0
     available_now: bool = False
+    latency_seconds: float | None = None
 
 
 @dataclass(frozen=True)

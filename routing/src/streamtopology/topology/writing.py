@@ -17,12 +17,13 @@ from streamtopology.topology.values import (
     PodSettings,
     Source,
     Topology,
+    Trigger,
 )
 
 
 def to_manifest(topology: Topology) -> dict[str, object]:
     """The manifest of the topology, of plain dicts, lists and scalars, ready for YAML or JSON."""
-    rebalance, trigger = topology.rebalance, topology.trigger
+    rebalance = topology.rebalance
     spec: dict[str, object] = {
         "sources": [_source(source) for source in topology.sources],
         "operators": [_operator(operator) for operator in topology.operators],
@@ -38,7 +39,7 @@ def to_manifest(topology: Topology) -> dict[str, object]:
             "maxTableEntries": rebalance.max_table_entries,
             "windowIntervals": rebalance.window_intervals,
         },
-        "trigger": {"interval": format_duration(trigger.interval_seconds), "availableNow": trigger.available_now},
+        "trigger": _trigger(topology.trigger),
         "onBadTuple": topology.on_bad_tuple,
         "onRemove": topology.on_remove,
         "suspend": topology.suspend,
@@ -61,6 +62,16 @@ def to_manifest(topology: Topology) -> dict[str, object]:
     if topology.autoscale is not None:
         spec["autoscale"] = _autoscale(topology.autoscale)
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": topology.name}, "spec": spec}
+
+
+def _trigger(trigger: Trigger) -> dict[str, object]:
+    given: dict[str, object] = {
+        "interval": format_duration(trigger.interval_seconds),
+        "availableNow": trigger.available_now,
+    }
+    if trigger.latency_seconds is not None:
+        given["latency"] = format_duration(trigger.latency_seconds)
+    return given
 
 
 def _migration(migration: Migration) -> dict[str, object]:

@@ -364,6 +364,10 @@ def _trigger() -> Schema:
                 format_duration(Trigger.interval_seconds),
             ),
             "availableNow": flag("Process the available input, then stop.", Trigger.available_now),
+            "latency": duration(
+                "About how long a batch may take: of files and of Kafka as much is read at a time. Left out: all there is.",
+                rules.duration_rules(above_zero=True),
+            ),
         },
         rules=[rules.TRIGGER_RULE],
         defaulted=True,

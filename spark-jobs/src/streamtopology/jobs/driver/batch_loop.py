@@ -135,8 +135,10 @@ class Driver:
             self.runner.run(alone, depth, [executor])
 
     def share_to_read(self, descriptors: Sequence[Descriptor]) -> float:
-        """Return the share of `descriptors` that the next batch may read; 1 or more: all of them."""
-        return self.progress.sizes.share_to_read(descriptors, self.router.ready())
+        """Return the share of `descriptors` that the next batch may read, by memory and by time; 1 or more: all of them."""
+        plan, rows = self.router.ready(), sum(descriptor.rows for descriptor in descriptors)
+        most_rows = self.progress.pace.most_rows(plan.topology.trigger.latency_seconds)
+        return min(self.progress.sizes.share_to_read(descriptors, plan), most_rows / max(rows, 1))
 
     def batch(self, given: BatchInput) -> None:
         """Run a batch; retry until committed. If all of Spark's batch is committed already, only publish.
@@ -323,6 +325,8 @@ class Driver:
         self.progress.knowledge.learned.learn(batch.plan.epoch, results.learning_reports)
         rows, seconds = sum(report.rows for report in results.sources), time.monotonic() - timeline.began_at
         self.switching.committed(seconds, attempt)
+        if not timeline.lost:  # its seconds say nothing of the next batch's
+            self.progress.pace.measured(sum(part.rows for part in batch.parts), seconds, results.working_seconds)
         done = CommittedAttempt(attempt, results, rows, seconds, timeline.began_epoch)
         self.router.committed(done)
         self.settled(batch.plan.placement)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from streamtopology.jobs.checkpoint import CommitRecord, SourceEnd
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor
 from streamtopology.jobs.driver.attempt_runner import Executor, ForeignRows
+from streamtopology.jobs.driver.batch_pace import BatchPace
 from streamtopology.jobs.driver.host_clocks import HostClocks
 from streamtopology.jobs.driver.knowledge import ChooserKnowledge
 from streamtopology.jobs.driver.prefetch import Prefetch
@@ -93,6 +94,7 @@ class Progress:
     running: RunningAttempt | None = None
     prefetch: Prefetch | None = None
     sizes: ReadSizes = field(default_factory=ReadSizes)
+    pace: BatchPace = field(default_factory=BatchPace)
     reading_seconds: float = 0.0
     """Time the sources took in the newest batch that was not prefetched."""
     due: float | None = -math.inf

@@ -13,6 +13,7 @@ from statistics import median
 from streamtopology.jobs.observe.fair_share import JUDGED_ROWS, RECENT_BATCHES, Work, stage_load, stage_of
 from streamtopology.jobs.observe.history import History
 from streamtopology.jobs.observe.outcome import WARMUP_BATCHES, BatchOutcome
+from streamtopology.routing.load import working
 from streamtopology.routing.load.load_report import LoadReport, Onward
 
 
@@ -109,15 +110,8 @@ def locality(batch: BatchOutcome) -> Mapping[tuple[str, str], float]:
 
 
 def working_seconds(batch: BatchOutcome) -> float:
-    """The seconds of a batch that its rows need: of the source and of each operator the busiest instance, one after the other.
-
-    The rest is the fixed cost of a batch: tasks, exchange, commit.
-    """
-    reading = max((report.busy_seconds for report in batch.source_reports), default=0.0)
-    busiest: defaultdict[str, float] = defaultdict(float)
-    for report in batch.reports:
-        busiest[report.operator] = max(busiest[report.operator], report.busy_seconds)
-    return min(batch.seconds, reading + sum(busiest.values()))
+    """The seconds of a batch that its rows need, at most all of it."""
+    return min(batch.seconds, working.working_seconds(batch.source_reports, batch.reports))
 
 
 def waited_share(history: History) -> float | None:

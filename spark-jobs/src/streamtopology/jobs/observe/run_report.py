@@ -194,7 +194,7 @@ def _capacity_lines(report: Mapping[str, Any]) -> list[str]:
         f"    fixed cost dominates: the rows take {formatting.duration(working)} of a batch of {formatting.duration(whole)}, "
         "and routing can shorten only these.",
         "    Larger batches use more of the bound: raise a source's maxFilesPerTrigger or maxOffsetsPerTrigger, or "
-        "trigger.interval, whichever limits these.",
+        "trigger.interval or latency, whichever limits these.",
     ]
 
 

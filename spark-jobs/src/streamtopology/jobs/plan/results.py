@@ -10,6 +10,7 @@ from typing import Any
 
 from streamtopology.jobs.checkpoint import StateRef
 from streamtopology.jobs.plan.span import Span
+from streamtopology.routing.load import working
 from streamtopology.routing.load.load_report import LoadReport, SourceReport
 
 LearningReport = tuple[str, Mapping[str, Any]]
@@ -115,6 +116,11 @@ class Results:
     def sources(self) -> list[SourceReport]:
         """The load of each task of the first stage."""
         return [task.report for task in self.source_tasks]
+
+    @property
+    def working_seconds(self) -> float:
+        """The seconds of the batch that its rows needed."""
+        return working.working_seconds(self.sources, (result.report for result in self.instances))
 
     @property
     def event_times(self) -> dict[str, dict[str, float]]:

@@ -33,6 +33,12 @@ class RangeReader:
             return ()
         return self._plan(spark_batch, self.planned.end).descriptors
 
+    def foresee_part(self, spark_batch: int) -> Sequence[str]:
+        """Return the descriptors of the part after the newest one, () if that is the last of its range."""
+        if self.planned is None or self.planned.is_whole:
+            return ()
+        return self._plan(spark_batch, self.planned.end).descriptors
+
     def read_part(self, spark_batch: int, rows: ForeignRows, poll: Poll | None) -> bool:
         """Run a batch of ours on as much of Spark's batch as can be read at once. Returns True if nothing of it is left.
 

@@ -30,6 +30,7 @@ from streamtopology.jobs.connectors.sources.survey import nothing_to_read
 from streamtopology.jobs.driver.batch_loop import Driver
 from streamtopology.jobs.driver.watermarks import Poll
 from streamtopology.jobs.errors import TopologyFailed
+from streamtopology.jobs.runtime.part_prefetch import PartPrefetch
 from streamtopology.jobs.runtime.planned_range import RangeReader
 from streamtopology.topology import Source, Topology
 
@@ -106,6 +107,7 @@ class TopologyQuery:
         self._between: deque[float] = deque(maxlen=_RECENT_BATCHES)
         self._released_at: float | None = None
         self._batches_left: int | None = None
+        self._parts = PartPrefetch(lambda: driver.reading_seconds)
 
     def stop(self, drain: Drain | None = None) -> None:
         """Stop after the running batch; with `drain` flush partials and close all windows, then. The newest call counts."""
@@ -136,6 +138,7 @@ class TopologyQuery:
             if self._group_offsets is not None:
                 undo.callback(self._group_offsets.close)
             undo.enter_context(self._lag)
+            undo.callback(self._parts.close)
             undo.enter_context(self._thread)
             has_ended = self._stream(prepare, until.seconds, clock)
             if self._drain is Drain.AFTER_READING:
@@ -238,7 +241,7 @@ class TopologyQuery:
             self._between.append(poll.before - poll.after)
         with self._in_callback:
             self._prepared.wait()
-            self._prefetch(spark_batch)
+            self._prefetch(lambda: self._ranges.foresee(spark_batch))
             self._await_batch()
             if not self._stopping.is_set() and not self._has_failed():
                 self._running = self._thread.submit(self._run_batch, self._rows(frame), spark_batch, poll)
@@ -262,10 +265,10 @@ class TopologyQuery:
         self._ending.wait()
         time.sleep(_MARGIN_SECONDS)
 
-    def _prefetch(self, spark_batch: int) -> None:
-        """Prefetch `spark_batch` while the batch before it ends, if it will be run at all."""
+    def _prefetch(self, foresee: Callable[[], Sequence[str]]) -> None:
+        """Prefetch the batch of these descriptors while the one before it ends, if it will be run at all."""
         ends_soon = self._stopping.is_set() or self._batches_left == 1 or self._has_failed()
-        if not self._reads_rows and self._is_running() and not ends_soon and (following := self._ranges.foresee(spark_batch)):
+        if not self._reads_rows and self._is_running() and not ends_soon and (following := foresee()):
             self._driver.prefetch(following)
 
     def _seconds_until_release(self) -> float | None:
@@ -289,7 +292,8 @@ class TopologyQuery:
         self._folder.save()
         is_read = self._run_part(rows, spark_batch, poll)
         while not is_read and (rows is not None or not self._stopping.is_set()):
-            is_read = self._run_part(rows, spark_batch, poll)
+            with self._parts.before_the_end(lambda: self._prefetch(lambda: self._ranges.foresee_part(spark_batch))):
+                is_read = self._run_part(rows, spark_batch, poll)
         if is_read:
             self._report_groups(spark_batch)
             self._took.append(time.monotonic() - started)
