@@ -92,6 +92,8 @@ def test_a_slow_executor_is_relieved():
     assert np.argmin(source["shares"]) == 3
     json.dumps(reported, allow_nan=False)
     text = as_text(outlook)
+    assert 1 <= reported["one_more"]["small"] < reported["one_more"]["large"] < 1.4
+    assert f"one more executor would bring, in rows/s: of large {reported['one_more']['large']:.2f} x, of small " in text
     assert "would be re-routed: saves " in text
     assert "re-routed" in text.splitlines()[-1]
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.four_instances import INSTANCES, counting, model, report
 from support.observed import BASE, SLOTS, Stream
 from support.rerouted import FACTS, Run
 
@@ -13,47 +14,8 @@ from streamtopology.contract.reason_text import describe
 from streamtopology.contract.reasons import SOURCE, Binding, BindingKind
 from streamtopology.routing.control.binding import binding
 from streamtopology.routing.control.decisions import PartCosts
-from streamtopology.routing.control.slot_model import SlotModel
 from streamtopology.routing.control.stages import ShareStage, TableStage
-from streamtopology.routing.epochs.epoch import Route
 from streamtopology.routing.load.key_label import with_label
-from streamtopology.routing.load.load_report import LoadReport
-from streamtopology.routing.table.table import BUCKETS, RoutingTable
-
-RATES = np.array([1e5, 1e5, 1e5, 3e4])
-INSTANCES = (0, 1, 2, 3)
-KEY = 0x00000000DEADBEEF
-
-
-def model(fixed: float = 0.05) -> SlotModel:
-    names = (SOURCE, "count")
-    return SlotModel(
-        RATES / 1e5, dict.fromkeys(names, 1e5), dict.fromkeys(names, RATES), dict.fromkeys(names, np.full(4, fixed))
-    )
-
-
-def counting(rows: tuple[int, ...], key_rows: int = 0) -> TableStage:
-    """`count` with these rows on its instances; on instance 1 one key has `key_rows` of them."""
-    reports = [report(instance, count, key_rows if instance == 1 else 0) for instance, count in enumerate(rows)]
-    route = Route("mixed", RoutingTable.uniform(INSTANCES), INSTANCES)
-    return TableStage("count", route, INSTANCES, reports, reports, 1, "mixed")
-
-
-def report(instance: int, rows: int, key_rows: int) -> LoadReport:
-    buckets = np.zeros(BUCKETS, np.int64)
-    buckets[instance] = rows - key_rows
-    light = LoadReport("count", instance, instance, rows, 1.0, 1.0, bucket_rows=buckets)
-    if not key_rows:
-        return light
-    one = np.array([key_rows], np.int64)
-    return replace(
-        light,
-        heavy_hashes=np.array([KEY], np.uint64),
-        heavy_rows=one,
-        heavy_seconds=np.zeros(1),
-        heavy_bytes=one,
-        heavy_labels=("Berlin",),
-    )
 
 
 def bound(stage: TableStage | ShareStage, measured: float = 1.0, batch_seconds: float = 1.0, **known: bool) -> Binding:

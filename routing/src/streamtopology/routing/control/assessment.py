@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -12,6 +12,7 @@ import numpy as np
 from streamtopology.contract.reasons import SOURCE, Binding, RemedyKind, StageReason
 from streamtopology.routing.control.binding import binding
 from streamtopology.routing.control.decisions import TopologyFacts
+from streamtopology.routing.control.one_more import one_more
 from streamtopology.routing.control.slot_model import SlotModel, estimate
 from streamtopology.routing.control.stages import JointStage, Remedy, ShareStage, Stage
 from streamtopology.routing.control.stages_in_window import operators_of, stages_in_window
@@ -72,15 +73,31 @@ class Assessment:
 
     def binding(self) -> Binding | None:
         """The constraint that bounds the batches under the current epoch; None where nothing was measured of them."""
-        batches = [batch for batch in self.window if batch.epoch == self.current.number]
+        batches = self._under_current
         if not batches:
             return None
-        model, usual = self._model, float(np.median([batch.seconds for batch in batches]))
-        return binding(self._stages(model), model, _measured(batches), usual, self.tolerance, self.facts.combinable)
+        model = self._model
+        return binding(
+            self._stages(model), model, _measured(batches), _usual_seconds(batches), self.tolerance, self.facts.combinable
+        )
 
     def binding_if_quick(self) -> Binding | None:
         """The same; None if that takes long to see."""
         return self.binding() if len(self.facts.declared_cpu) <= QUICK_SLOTS else None
+
+    def one_more(self, classes: Mapping[str, Sequence[int]], growing: Collection[str]) -> dict[str, float]:
+        """Return, by class of executors, how many times the rows/s there could be with one more of it."""
+        batches = self._under_current
+        if not batches:
+            return {}
+        stages, measured = self._stages(self._model), _measured(batches)
+        routed = {name for stage in stages for name in operators_of(stage)}
+        elsewhere = _usual_seconds(batches) - sum(seconds for name, seconds in measured.items() if name in routed)
+        return one_more(stages, self._model, max(elsewhere, 0.0), classes, growing)
+
+    @property
+    def _under_current(self) -> list[WindowBatch]:
+        return [batch for batch in self.window if batch.epoch == self.current.number]
 
     @cached_property
     def _model(self) -> SlotModel:
@@ -89,6 +106,10 @@ class Assessment:
     def _stages(self, model: SlotModel) -> list[Stage]:
         stages = stages_in_window(self.window, self.spans, self.current, self.facts)
         return [stage for stage in stages if all(name in model.rates for name in operators_of(stage))]
+
+
+def _usual_seconds(batches: Sequence[WindowBatch]) -> float:
+    return float(np.median([batch.seconds for batch in batches]))
 
 
 def _measured(batches: Sequence[WindowBatch]) -> dict[str, float]:

@@ -3,36 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from streamtopology.contract.reasons import SOURCE, Binding, BindingKind
-from streamtopology.routing.control.slot_model import Floats, SlotModel
-from streamtopology.routing.control.stages import JointStage, ShareStage, Stage, TableStage
-from streamtopology.routing.planners.balance import balanced_seconds, finish_seconds
+from streamtopology.contract.reasons import Binding, BindingKind
+from streamtopology.routing.control.slot_model import SlotModel
+from streamtopology.routing.control.stage_work import StageWork, apart, work_of
+from streamtopology.routing.control.stages import Stage
 
 MOSTLY = 0.5
 """The share of a stage that fixed seconds must have, or of a batch that its stages lack, to be its bound."""
-
-
-@dataclass(frozen=True, eq=False)
-class _Work:
-    """The work of one stage. Arrays are float64[instances]; `rows` per batch, `done`: when each instance is, in seconds."""
-
-    name: str
-    instances: tuple[int, ...]
-    capacities: Floats
-    fixed: Floats
-    done: Floats
-    rows: float
-    heaviest: tuple[int, float] | None = None
-    """The hash of the heaviest key, and its rows; None without keys, and where routers divide these among instances."""
-
-    @property
-    def together(self) -> float:
-        """The seconds after which all instances are done if they finish together."""
-        return balanced_seconds(self.rows, self.capacities, self.fixed)
 
 
 def binding(
@@ -54,19 +34,19 @@ def binding(
     in_stages = sum(measured.values())
     if in_stages < MOSTLY * batch_seconds:
         return Binding(BindingKind.ELSEWHERE, longest, in_stages, measured[longest], batch_seconds=batch_seconds)
-    for stage in (stage for given in stages for stage in _apart(given)):
+    for stage in (stage for given in stages for stage in apart(given)):
         if stage.name == longest:
-            work = _work(stage, model)
+            work = work_of(stage, model)
             return _of_key(work, tolerance, combinable) or _of_instances(work, tolerance)
     return None
 
 
-def _of_key(work: _Work, tolerance: float, combinable: Mapping[str, bool]) -> Binding | None:
+def _of_key(work: StageWork, tolerance: float, combinable: Mapping[str, bool]) -> Binding | None:
     """The constraint of a key that, alone on the instance that is done with it first, ends after all would together."""
     if work.heaviest is None:
         return None
-    key, rows = work.heaviest
-    alone = finish_seconds(np.full(len(work.instances), rows), work.capacities, work.fixed)
+    key = work.heaviest[0]
+    alone = work.seconds_alone
     best = int(np.argmin(alone))
     if alone[best] <= (1 + tolerance) * work.together:
         return None
@@ -81,7 +61,7 @@ def _of_key(work: _Work, tolerance: float, combinable: Mapping[str, bool]) -> Bi
     )
 
 
-def _of_instances(work: _Work, tolerance: float) -> Binding:
+def _of_instances(work: StageWork, tolerance: float) -> Binding:
     """The constraint of the instance that is done last; where it is not alone, that of all of them."""
     last = int(np.argmax(work.done))
     together = work.together
@@ -90,29 +70,3 @@ def _of_instances(work: _Work, tolerance: float) -> Binding:
     if work.done[last] > (1 + tolerance) * together:
         kind = BindingKind.INSTANCE
     return Binding(kind, work.name, float(work.done[last]), together, fixed_share, work.instances[last])
-
-
-def _apart(stage: Stage) -> Sequence[ShareStage | TableStage]:
-    return stage.operators if isinstance(stage, JointStage) else [stage]
-
-
-def _work(stage: ShareStage | TableStage, model: SlotModel) -> _Work:
-    if isinstance(stage, TableStage):
-        given = stage.plan_input(model, tolerance=0.0, max_entries=0)
-        may_be_divided = given.splitting is not None
-        heaviest = int(np.argmax(given.key_loads)) if len(given.key_loads) and not may_be_divided else None
-        return _Work(
-            name=stage.name,
-            instances=given.instances,
-            capacities=given.capacities,
-            fixed=given.fixed_seconds,
-            done=finish_seconds(stage.present_loads(model), given.capacities, given.fixed_seconds),
-            rows=float(given.key_loads.sum() + given.bucket_loads.sum()),
-            heaviest=None if heaviest is None else (int(given.key_hashes[heaviest]), float(given.key_loads[heaviest])),
-        )
-    capacities, fixed = model.of_instances(stage.name, np.array(stage.slot_by_instance))
-    loads = stage.rows * stage.shares
-    done = finish_seconds(loads, capacities, fixed)
-    if stage.name == SOURCE:
-        done = np.where(loads > 0, done, 0.0)
-    return _Work(stage.name, tuple(range(len(loads))), capacities, fixed, done, stage.rows)

@@ -9,7 +9,7 @@ hold the next ones count for less.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -144,6 +144,13 @@ class Controller:
         """Return the constraint that bounds the batches under `current`; None where none was observed."""
         window = self._recent()
         return self._assess(window, current, facts, 0.0).binding() if window else None
+
+    def one_more(
+        self, current: Epoch, facts: TopologyFacts, classes: Mapping[str, Sequence[int]], growing: Collection[str]
+    ) -> Mapping[str, float]:
+        """Return, by class of executors, how many times the rows/s there could be with one more of it; {} if unknown."""
+        window = self._recent()
+        return self._assess(window, current, facts, 0.0).one_more(classes, growing) if window else {}
 
     def fit_epoch(self, rescaled: Epoch, facts: TopologyFacts) -> Epoch:
         """`rescaled`, an epoch over other slots or instances than those observed, with the tables and shares that fit them.

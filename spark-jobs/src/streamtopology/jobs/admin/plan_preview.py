@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -35,12 +35,16 @@ STDIN = "-"
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A run by its `/stats`: its routing and the last batch under it. `cpu`: cores of each slot."""
+    """A run by its `/stats`: its routing and the last batch under it.
+
+    `cpu`: cores of each slot. `classes`: the slots that are there, by class.
+    """
 
     topology: str
     routing: Epoch
     last_batch: CommittedBatch
     cpu: tuple[float, ...]
+    classes: Mapping[str, Sequence[int]]
 
     @staticmethod
     def from_stats(answer: Mapping[str, Any]) -> Snapshot:
@@ -58,6 +62,10 @@ class Snapshot:
                 routing=epoch,
                 last_batch=CommittedBatch.from_stats(last),
                 cpu=stats.cpu,
+                classes={
+                    name: [slot.index for slot in stats.slots if slot.present and slot.class_name == name]
+                    for name in dict.fromkeys(slot.class_name for slot in stats.slots)
+                },
             )
         except (StatsFormatError, EpochFormatError, ReportFormatError) as damage:
             raise WrongUse(f"these stats cannot be read: {damage}") from damage
@@ -65,12 +73,16 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Outlook:
-    """The controller's decision and its knowledge of each stage (the source and the operators)."""
+    """The controller's decision and its knowledge of each stage (the source and the operators).
+
+    `one_more`: by class of executors, how many times the rows/s there could be with one more of it.
+    """
 
     snapshot: Snapshot
     decision: Decision
     remedies: Mapping[str, Remedy]
     binding: Binding | None
+    one_more: Mapping[str, float]
 
     @property
     def proposal(self) -> Proposal | None:
@@ -117,7 +129,14 @@ def look_ahead(topology: Topology, snapshot: Snapshot) -> Outlook:
     decision, remedies = controller.preview(routing, facts)
     bound = controller.binding(routing, facts)
     bound = None if bound is None else with_label(bound, snapshot.last_batch.reports)
-    return Outlook(replace(snapshot, routing=routing), decision, remedies, bound)
+    more = controller.one_more(routing, facts, snapshot.classes, _following_executors(topology))
+    return Outlook(replace(snapshot, routing=routing), decision, remedies, bound, more)
+
+
+def _following_executors(topology: Topology) -> set[str]:
+    """The stages of which a new executor would get an instance."""
+    names = {operator.name for operator in topology.operators if operator.follows_executors}
+    return {SOURCE, *names, *(name + PARTIAL for name in names)}
 
 
 def _under_the_manifest(topology: Topology, routing: Epoch) -> Epoch:
@@ -167,6 +186,9 @@ def as_text(outlook: Outlook) -> str:
         )
     if outlook.binding is not None:
         lines.append(describe(outlook.binding))
+    if outlook.one_more:
+        gains = ", ".join(f"of {name} {gain:.2f} x" for name, gain in outlook.one_more.items())
+        lines.append(f"one more executor would bring, in rows/s: {gains}")
     lines += ["", f"  {'stage':20} {'policy':12} {'imbalance':>15} {'gain':>8} {'keys':>7} {'bytes':>8} {'entries':>11}"]
     lines += [_line(stage) for stage in _stages(outlook)]
     return "\n".join(lines)
@@ -196,6 +218,7 @@ def as_json(outlook: Outlook) -> dict[str, Any]:
         "reroute": proposal is not None,
         "reason": outlook.reason,
         "bound": None if outlook.binding is None else describe(outlook.binding),
+        "one_more": {name: round(gain, 4) for name, gain in outlook.one_more.items()},
         "predicted_gain_seconds": proposal.predicted_gain_seconds if proposal else 0.0,
         "cost_seconds": proposal.cost_seconds if proposal else 0.0,
         "stages": _stages(outlook),
