@@ -9,7 +9,7 @@ from papers.reasons import shows
 
 from streamtopology.lab.reproduce.experiments.locality.edges import FEW
 from streamtopology.lab.reproduce.experiments.locality.reconfigure import RECONFIGURE
-from streamtopology.lab.simulate.chain import Chain, locality
+from streamtopology.lab.simulate.chain import Chain, counted, loads, locality
 from streamtopology.lab.simulate.streams import draw, zipf_probabilities
 from streamtopology.lab.simulate.tweets import Tweets
 from streamtopology.routing.load.sketches.key_pairs import KeyPairSummary
@@ -66,6 +66,25 @@ def test_a_fifth_of_the_pairs_is_as_good_as_all_where_the_others_are_few_tuples(
     everything, _ = heaviest(first, second, 1.0)
     assert carried > 0.95
     assert local_share(fifth, first, second) > local_share(everything, first, second) - 0.02
+
+
+def load_of_first_plan(wander: float, seed: int, weeks: int = 9) -> float:
+    """The most loaded instance over the mean in the last two weeks, planned in the first."""
+    chain, found = Chain.hashed(SERVERS, seed), list[float]()
+    for number, (first, second) in enumerate(Tweets(30_000, wander=wander).weeks(weeks, np.random.default_rng(seed))):
+        found.append(loads(chain.traffic(first, second))["instance_load"])
+        if number == 0:
+            chain, _ = chain.planned(counted(first, second, 1_000_000))
+    return float(np.mean(found[-2:]))
+
+
+@shows("locality-online", "offline stabilises around 40 % more than the mean")
+def test_load_of_a_plan_that_is_never_renewed_is_the_wander_of_regions():
+    seeds = (1, 101, 201, 301, 401)
+    steady, usual, wild = ([load_of_first_plan(wander, seed) for seed in seeds] for wander in (0.0, 0.6, 1.2))
+    assert max(steady) < 1.15
+    assert min(usual) > max(steady)
+    assert max(wild) - min(wild) > 0.5
 
 
 @shows("locality-reconfigure", "the increase is noticeable immediately")

@@ -1,4 +1,4 @@
-"""What one more executor of a class would bring: three instances of 100,000 rows/s and one of 30,000, fixed seconds 0.05."""
+"""One more executor of a class: three instances of 100,000 rows/s and one of 30,000, fixed seconds 0.05."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_seconds_outside_of_the_stages_stay() -> None:
     assert gains(elsewhere=0.3)["large"] == pytest.approx((stage + 0.3) / (stage * 3.3 / 4.3 + 0.3))
 
 
-def test_slow_executor_brings_nothing_where_its_fixed_seconds_are_longer_than_the_stage() -> None:
+def test_slow_executor_brings_nothing_where_its_fixed_seconds_are_too_long() -> None:
     slow = SlotModel(RATES / 1e5, {"count": 1e5}, {"count": RATES}, {"count": np.array([0.0, 0.0, 0.0, 5.0])})
     assert one_more([counting(EVEN)], slow, 0.0, CLASSES, {"count"})["small"] == 1.0
 

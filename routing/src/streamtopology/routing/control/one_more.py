@@ -1,4 +1,4 @@
-"""What one more executor of a class would bring, by the speed of those that are there. Pure."""
+"""The gain of one more executor of a class, by the speed of those that are there. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def one_more(
     classes: Mapping[str, Sequence[int]],
     growing: Collection[str],
 ) -> dict[str, float]:
-    """Return, by class, the rows/s under the best routing with one more executor of it, over those with what is there.
+    """Return, by class, the rows/s under the best routing with one more executor of it, over those with the existing ones.
 
     `elsewhere_seconds`: of a batch, in none of `stages`. `classes`: the slots of each. `growing`: the stages that would get an
     instance there. A key that cannot be divided takes at least as long as it does alone on the best instance. The new executor

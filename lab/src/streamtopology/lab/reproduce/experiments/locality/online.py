@@ -22,6 +22,12 @@ STAND_IN = (
     " paper's: METIS expects about 75 % of the collected week, a plan that is never renewed loses a fifth of its locality"
 )
 
+REGIONS_WANDER = (
+    "A plan keeps the keys of a region together, and how popular regions become is drawn with each stream, by a standard"
+    " deviation that the stand-in assumes: without it the load of offline stays below 1.15, with twice of it seeds differ by"
+    " more than a half."
+)
+
 POLICIES = ("hash", "offline", "online")
 
 
@@ -103,7 +109,8 @@ def _near(name: str, value: float, tolerance: float) -> Claim:
         "offline_load": "offline stabilises around 40 % more than the mean for the most loaded instance",
     }
     sentence = f"{sentences[name]} (within {tolerance * 100:g} points)"
-    return Claim(sentence, lambda found: abs(found[name] - value) <= tolerance, {name: value})
+    why_not = REGIONS_WANDER if name == "offline_load" else ""
+    return Claim(sentence, lambda found: abs(found[name] - value) <= tolerance, {name: value}, why_not=why_not)
 
 
 ONLINE = Experiment(
