@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from support.spark_stream import run_query
 from support.stages import SLOTS, Flow, manifest
 
@@ -86,6 +90,33 @@ def test_batches_within_a_latency_begin_small_and_grow(tmp_path: Path) -> None:
     assert rows_in_parts(commits) == [1000, 4000, 15_000], "as much as was planned is less than four times the batch before"
     assert {row["count"] for row in flow.state("n")} == {1}
     assert len(flow.state("n")) == 20_000
+
+
+@settings(max_examples=10, deadline=None)
+@given(
+    files=st.lists(st.integers(1, 6_000), min_size=1, max_size=4),
+    latencies=st.lists(st.sampled_from(["1ms", "30ms", "1h", None]), min_size=1, max_size=4),
+    batches=st.integers(1, 4),
+)
+def test_every_row_is_read_once_whatever_latencies_its_runs_have(
+    files: list[int], latencies: list[str | None], batches: int
+) -> None:
+    """Runs that stop between two parts, each with a latency of its own; the last reads the rest."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "data").mkdir()
+        for number, rows in enumerate(files):
+            table = pa.table({"k": range(rows), "text": [""] * rows})
+            pq.write_table(table, folder / "data" / f"{number}.parquet", row_group_size=700)
+        for latency in latencies:
+            run_query(Flow(folder, counting(folder / "data", within(latency))), Until(batches=batches))
+        flow = Flow(folder, counting(folder / "data", within(latencies[0])))
+        run_query(flow)
+        assert {row["k"]: row["count"] for row in flow.state("n")} == Counter(k for rows in files for k in range(rows))
+
+
+def within(latency: str | None) -> dict[str, Any]:
+    return {"availableNow": True} if latency is None else {"availableNow": True, "latency": latency}
 
 
 def test_rows_larger_than_their_file_says_are_found_out_and_read_in_smaller_parts(tmp_path: Path) -> None:
