@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -20,6 +21,7 @@ from support.stages import SLOTS, Flow, Loss, manifest, random_table
 from streamtopology.jobs.admin.inspect_key import describe_key
 from streamtopology.jobs.checkpoint import CommitRecord
 from streamtopology.jobs.checkpoint.records import commit_record_from, to_bytes
+from streamtopology.jobs.operators.aggregate import Aggregate
 from streamtopology.jobs.plan.as_of import node_state, plan_as_of
 from streamtopology.routing.table.hashing import hash_int64
 from streamtopology.routing.table.pouring import Pace
@@ -93,6 +95,22 @@ def test_hot_key_is_divided_and_its_parts_arrive_with_the_next_batch(tmp_path: P
     assert sums_expected(tables[:1])[HOT][0] < sums_of(flow)[HOT][0] < sums_expected(tables)[HOT][0]
     flow.drain()
     assert (sums_of(flow), last_words(flow), flow.last.partials) == (sums_expected(tables), sums_expected(tables), {})
+
+
+def test_home_measures_the_parts_that_it_takes_in(
+    tmp_path: Path, random: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    combine = Aggregate.combine
+    monkeypatch.setattr(Aggregate, "combine", lambda *given: (time.sleep(0.01), combine(*given)))
+    flow = pouring(tmp_path)
+    for _ in range(2):
+        flow.batch(s=rows_of(random))
+    first, second = ({r.report.instance: r.report for r in done.results.instances} for done in flow.router.done)
+    assert all((report.parts_merged, report.merge_seconds) == (0, 0.0) for report in first.values())
+    home = int(flow.router.plan.epoch.routes["sums"].table.lookup(hash_int64(np.array([HOT])))[0])
+    assert {instance: report.parts_merged for instance, report in second.items() if report.parts_merged} == {home: SLOTS - 1}
+    assert 0.01 * (SLOTS - 1) <= second[home].merge_seconds <= second[home].busy_seconds
+    assert all(report.merge_seconds == 0 for instance, report in second.items() if instance != home)
 
 
 ACTS = st.lists(

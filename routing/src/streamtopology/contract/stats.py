@@ -163,7 +163,8 @@ class Stats:
     controller observes of these, where it asked for that.
     `lag_rows`: rows that wait in Kafka after the last batch. `idle_seconds`: for how long no batch has run for want of rows,
     None while one runs. Both are None where they are not known. `binding`: the constraint that bounds the batches, as last
-    judged. `epochs`: the stories of the newest epochs, oldest first.
+    judged. `epochs`: the stories of the newest epochs, oldest first. `part_seconds`: of merging a part of a key, as measured,
+    by operator whose keys are divided.
     """
 
     topology: str
@@ -189,6 +190,7 @@ class Stats:
     idle_seconds: float | None = None
     binding: Binding | None = None
     epochs: tuple[EpochStory, ...] = ()
+    part_seconds: Mapping[str, float] = field(default_factory=dict[str, float])
 
     @property
     def settled(self) -> bool:
@@ -258,6 +260,7 @@ class Stats:
             **({} if self.observed is None else {"observed": self.observed}),
             **({} if self.binding is None else {"binding": to_wire(self.binding)}),
             **({"epochs": to_wire(self.epochs)} if self.epochs else {}),
+            **({"part_seconds": dict(self.part_seconds)} if self.part_seconds else {}),
         }
 
 
@@ -308,11 +311,16 @@ def _stats(wire: Wire) -> Stats:
         idle_seconds=optional(float, wire.get("idle_seconds")),
         binding=optional(Binding.from_wire, wire.get("binding")),
         epochs=tuple(story for story in map(read_story, wire.get("epochs") or ()) if story is not None),
+        part_seconds=optional(_part_seconds, wire.get("part_seconds")) or {},
     )
 
 
 def _replicas(wire: Wire) -> dict[str, int]:
     return {str(name): int(count) for name, count in wire.items()}
+
+
+def _part_seconds(wire: Wire) -> dict[str, float]:
+    return {str(name): finite(seconds) for name, seconds in wire.items()}
 
 
 def _slot(index: int, wire: Wire) -> Slot:

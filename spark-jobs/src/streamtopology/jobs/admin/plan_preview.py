@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +35,16 @@ STDIN = "-"
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A run by its `/stats`: its routing and the last batch under it. `cpu`: cores of each slot."""
+    """A run by its `/stats`: its routing and the last batch under it.
+
+    `cpu`: cores of each slot. `part_seconds`: of merging a part of a key, by operator of which it was measured.
+    """
 
     topology: str
     routing: Epoch
     last_batch: CommittedBatch
     cpu: tuple[float, ...]
+    part_seconds: Mapping[str, float] = field(default_factory=dict)
 
     @staticmethod
     def from_stats(answer: Mapping[str, Any]) -> Snapshot:
@@ -58,6 +62,7 @@ class Snapshot:
                 routing=epoch,
                 last_batch=CommittedBatch.from_stats(last),
                 cpu=stats.cpu,
+                part_seconds=stats.part_seconds,
             )
         except (StatsFormatError, EpochFormatError, ReportFormatError) as damage:
             raise WrongUse(f"these stats cannot be read: {damage}") from damage
@@ -113,7 +118,7 @@ def look_ahead(topology: Topology, snapshot: Snapshot) -> Outlook:
     routing = _under_the_manifest(topology, snapshot.routing)
     controller = Controller(topology.rebalance, lambda: 0.0)
     controller.observe(snapshot.last_batch.observed(), after_others=True)
-    facts = TopologyFacts.of(routing.routes, snapshot.cpu, by_share, topology.operators)
+    facts = TopologyFacts.of(routing.routes, snapshot.cpu, by_share, topology.operators, snapshot.part_seconds)
     decision, remedies = controller.preview(routing, facts)
     bound = controller.binding(routing, facts)
     bound = None if bound is None else with_label(bound, snapshot.last_batch.reports)

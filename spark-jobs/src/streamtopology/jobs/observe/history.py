@@ -7,7 +7,7 @@ of a year takes the memory of a run of an hour.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from streamtopology.contract import stats
@@ -132,6 +132,8 @@ class History:
         self.hold: Hold | None = None
         self.binding: Binding | None = None
         """The constraint that bounds the batches, as of the last judgement."""
+        self.part_seconds: Mapping[str, float] = {}
+        """Of merging a part of a key, as measured, by operator whose keys are divided."""
         self.recommended: EpochReason | None = None
         """The reason of the re-routing that mode Recommend would make."""
         self.totals = RunTotals()

@@ -56,14 +56,20 @@ class Gathering:
         return None if parts is None else _as_text(parts)
 
 
-def take_in(partials: Iterable[str], operator: Operator, state: KeyedState, is_home: IsHome) -> None:
-    """Fold parts of keys that have their home here into `state`, as `operator` combines them. Raises StateError."""
+def take_in(partials: Iterable[str], operator: Operator, state: KeyedState, is_home: IsHome) -> int:
+    """Fold parts of keys that have their home here into `state`, as `operator` combines them; return how many.
+
+    Raises StateError.
+    """
+    taken = 0
     for text in partials:
         parts = state.schema.fitted(_from_text(text))
         keys = KeyColumns.from_arrow(parts, state.schema.key_types.names)
         mine = np.flatnonzero(is_home(keys.hashes))
         if len(mine):
             operator.combine(state, state.slots(keys.take(mine)), parts.take(pa.array(mine)))
+            taken += len(mine)
+    return taken
 
 
 def _as_text(parts: pa.RecordBatch) -> str:
