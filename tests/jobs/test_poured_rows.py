@@ -107,6 +107,8 @@ def test_home_measures_the_parts_that_it_takes_in(
         flow.batch(s=rows_of(random))
     first, second = ({r.report.instance: r.report for r in done.results.instances} for done in flow.router.done)
     assert all((report.parts_merged, report.merge_seconds) == (0, 0.0) for report in first.values())
+    assert 0 < sum(report.rows_away for report in first.values()) < 200
+    assert all(report.rows_away <= report.rows for report in first.values())
     home = int(flow.router.plan.epoch.routes["sums"].table.lookup(hash_int64(np.array([HOT])))[0])
     assert {instance: report.parts_merged for instance, report in second.items() if report.parts_merged} == {home: SLOTS - 1}
     assert 0.01 * (SLOTS - 1) <= second[home].merge_seconds <= second[home].busy_seconds

@@ -119,7 +119,8 @@ class LoadReport:
     its tuples. `bucket_rows` counts, per bucket, the rows of keys that are *not* heavy, so rows = sum of both.
     `onward`: downstream operator -> rows sent. `key_pairs`: downstream operator that is planned together with this one ->
     pairs of this operator's key and that one's. `parts_merged`: parts of keys that other instances had gathered and that were
-    merged into the state here, in `merge_seconds`, which are among the busy ones.
+    merged into the state here, in `merge_seconds`, which are among the busy ones. `rows_away`: rows of keys with another home,
+    gathered for it.
     """
 
     operator: str
@@ -142,6 +143,7 @@ class LoadReport:
     key_pairs: Mapping[str, KeyPairs] = field(default_factory=dict[str, KeyPairs])
     parts_merged: int = 0
     merge_seconds: float = 0.0
+    rows_away: int = 0
 
     def __post_init__(self) -> None:
         lengths = {
@@ -183,6 +185,7 @@ class LoadReport:
             "key_pairs": {operator: pairs.to_wire() for operator, pairs in self.key_pairs.items()},
             "parts_merged": self.parts_merged,
             "merge_seconds": self.merge_seconds,
+            "rows_away": self.rows_away,
         }
 
     @classmethod
@@ -215,6 +218,7 @@ class LoadReport:
                 key_pairs={str(name): KeyPairs.from_wire(pairs) for name, pairs in wire.get("key_pairs", {}).items()},
                 parts_merged=int(wire.get("parts_merged", 0)),
                 merge_seconds=float(wire.get("merge_seconds", 0.0)),
+                rows_away=int(wire.get("rows_away", 0)),
             )
         except KeyError as missing:
             raise ReportFormatError(f"load report: field {missing} is missing") from missing
@@ -328,6 +332,7 @@ def merge(reports: Sequence[LoadReport], max_heavy: int | None = HEAVY_KEYS, max
         key_pairs=merge_pairs(reports, max_pairs),
         parts_merged=sum(report.parts_merged for report in reports),
         merge_seconds=sum(report.merge_seconds for report in reports),
+        rows_away=sum(report.rows_away for report in reports),
     )
 
 

@@ -14,6 +14,7 @@ from streamtopology.contract import stats
 from streamtopology.contract.phases import Activity, Phase
 from streamtopology.contract.reason_text import describe
 from streamtopology.contract.reasons import SOURCE, Binding, EpochReason, Hold, RemedyKind
+from streamtopology.jobs.observe.divided import Divided, divided
 from streamtopology.jobs.observe.outcome import BatchOutcome, RunTotals
 from streamtopology.jobs.observe.recent import Recent
 from streamtopology.routing.load.key_label import with_label, with_labels
@@ -134,6 +135,8 @@ class History:
         """The constraint that bounds the batches, as of the last judgement."""
         self.part_seconds: Mapping[str, float] = {}
         """Of merging a part of a key, as measured, by operator whose keys are divided."""
+        self.divided = Divided()
+        """The keys that routers divided in the newest batch."""
         self.recommended: EpochReason | None = None
         """The reason of the re-routing that mode Recommend would make."""
         self.totals = RunTotals()
@@ -243,6 +246,7 @@ class History:
         if outcome.rows:
             self._idle_since = self._clock()
         self.totals = self.totals.plus(outcome)
+        self.divided = divided(outcome, self.policies)
         if len(self.opening) < KEPT_OPENING:
             self.opening = (*self.opening, outcome.without_keys())
         self._batches.append(outcome)

@@ -76,6 +76,7 @@ def _totals(report: LoadReport) -> LoadReport:
         onward=report.onward,
         parts_merged=report.parts_merged,
         merge_seconds=report.merge_seconds,
+        rows_away=report.rows_away,
     )
 
 

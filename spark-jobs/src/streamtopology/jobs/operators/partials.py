@@ -31,6 +31,8 @@ class Gathering:
         self._operator = operator
         self._is_home = is_home
         self._state = KeyedState(operator.state)
+        self.rows = 0
+        """The tuples that were gathered."""
 
     @property
     def set_aside(self) -> list[SetAside]:
@@ -47,7 +49,9 @@ class Gathering:
         at_home = self._is_home(rows.keys.hashes)
         if at_home.all():
             return rows
-        self._operator.accept(rows.take(np.flatnonzero(~at_home)), self._state, dead_letter)
+        away = rows.take(np.flatnonzero(~at_home))
+        self._operator.accept(away, self._state, dead_letter)
+        self.rows += len(away)
         return rows.take(np.flatnonzero(at_home))
 
     def as_text(self) -> str | None:

@@ -289,6 +289,7 @@ class InstanceRun:
             heavy_bytes=np.full(len(load.hashes), _bytes_per_key(state), np.int64), heavy_labels=load.labels,
             bucket_rows=load.bucket_rows, onward=self.downstream.onward, key_pairs=self.downstream.key_pairs,
             parts_merged=self._merged[0], merge_seconds=self._merged[1],
+            rows_away=0 if self._gathering is None else self._gathering.rows,
         )  # fmt: skip
 
 
