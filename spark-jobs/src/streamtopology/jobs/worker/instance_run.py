@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from streamtopology.jobs.columnar.python_values import python_rows
 from streamtopology.jobs.connectors.sinks.dead_letters import letters, tuple_as_json
-from streamtopology.jobs.errors import ErrorNotRepeated, TupleFailed
+from streamtopology.jobs.errors import ErrorNotRepeated, PartsDoNotFit, TupleFailed
 from streamtopology.jobs.exchange.downstream_counts import DownstreamCounts
 from streamtopology.jobs.exchange.learning import learning_of
 from streamtopology.jobs.operators.base import (
@@ -197,7 +197,10 @@ class InstanceRun:
         partials = self.attempt.partials.get(self.node.name, ())
         if partials and isinstance(state, KeyedState):
             started = time.perf_counter()
-            taken = take_in(partials, operator, state, self.context.is_home)
+            try:
+                taken = take_in(partials, operator, state, self.context.is_home)
+            except PartsDoNotFit as wrong:
+                raise PartsDoNotFit(wrong.key, wrong.column, self.node.operator, self.attempt.number) from None
             self._merged = taken, time.perf_counter() - started if taken else 0.0
 
     def _error_of(self, arrivals: Sequence[Rows]) -> Exception | None:
