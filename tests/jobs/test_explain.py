@@ -21,7 +21,7 @@ from streamtopology.contract.page import read_page
 from streamtopology.contract.reasons import LinkMove
 from streamtopology.contract.stats import read_stats
 from streamtopology.contract.stats_question import Question
-from streamtopology.jobs.admin.explain import explain, story_of, with_gain
+from streamtopology.jobs.admin.explain import as_text, as_value, divided_now, explain, story_of, with_gain
 from streamtopology.jobs.admin.find_run import Where
 from streamtopology.jobs.cli.main import main
 from streamtopology.jobs.errors import WrongUse
@@ -100,6 +100,28 @@ def test_epoch_that_nobody_remembers_is_wrong_use():
         story_of(replace(stats, epochs=()), None)
     with pytest.raises(WrongUse, match="has not committed a batch yet"):
         story_of(stats_of(History("flights", SLOTS, {})), None)
+
+
+def auto_history(hides_keys: bool = False) -> History:
+    """Key 7 comes to all four instances of an operator that pours, and of another that does not."""
+    history = History("flights", SLOTS, {"tail": "auto", "others": "mixed"}, hides_keys=hides_keys)
+    history.batch_done(outcome(1, {"tail": HASHED, "others": HASHED}))
+    history.rerouted(reconfiguration(epoch=2, batch=1, reason=REASON))
+    return history
+
+
+@pytest.mark.parametrize(("hides_keys", "name"), [(False, "N725MQ"), (True, f"{7:016x}")])
+def test_divided_keys_are_named_with_the_number_of_instances(hides_keys: bool, name: str):
+    history = auto_history(hides_keys)
+    stats = stats_of(history)
+    line = f"key {name} of tail, 4.00 k rows a batch, is divided over 4 instances"
+    assert [key.text for key in stats.divided_keys] == [line]
+    story = story_of(stats, None)
+    assert as_text("flights", story, divided_now(stats, story)).endswith(f"\n  now {line}")
+    value = as_value("flights", story, divided_now(stats, story))
+    assert (value["divided_keys"][0]["instances"], value["text"][-1]) == (4, f"now {line}")
+    assert not divided_now(stats, replace(story, epoch=1))
+    assert not stats_of(history, since=-1, as_observed=True).divided_keys
 
 
 def test_stories_of_a_newer_release_are_passed_over():

@@ -39,6 +39,8 @@ PROMISED = {
     "streamtopology_state_bytes": {"operator", "instance"},
     "streamtopology_state_keys": {"operator", "instance"},
     "streamtopology_executors": {"class"},
+    "streamtopology_rows_away_total": {"operator"},
+    "streamtopology_parts_merged_total": {"operator"},
 }
 
 
@@ -170,6 +172,22 @@ def test_late_and_bad_rows_add_up_over_instances_and_batches():
         history.batch_done(BatchOutcome(number, 1, 1, 30, 0.5, 0.0, reports, ()))
     assert value(metrics, "late_rows_total", operator="tail") == 6
     assert value(metrics, "bad_rows_total", operator="tail") == 6
+
+
+def test_divided_keys_are_counted_by_operator_where_routers_pour():
+    history = History("flights", SLOTS, {"tail": "auto", "others": "mixed"})
+    metrics = Metrics(history)
+    for number in range(2):
+        batch = outcome(number, {"tail": HASHED, "others": HASHED})
+        parts = [replace(report, rows_away=50, parts_merged=3 * number) for report in batch.reports]
+        history.batch_done(replace(batch, reports=tuple(parts)))
+    assert value(metrics, "rows_away_total", operator="tail") == 2 * 4 * 50
+    assert value(metrics, "parts_merged_total", operator="tail") == 4 * 3
+    assert value(metrics, "divided_keys", operator="tail") == 1
+    assert value(metrics, "divided_keys", operator="others") is None
+    history.policies = {"tail": "mixed", "others": "mixed"}
+    history.batch_done(outcome(2, {"tail": HASHED, "others": HASHED}))
+    assert value(metrics, "divided_keys", operator="tail") is None
 
 
 def test_rows_that_a_source_skipped_add_up_over_tasks_and_batches():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,9 +18,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.stages import SLOTS, Flow, Loss, manifest, random_table
 
+from streamtopology.jobs.admin.checkpoints import rollback
 from streamtopology.jobs.admin.inspect_key import describe_key
 from streamtopology.jobs.checkpoint import CommitRecord
 from streamtopology.jobs.checkpoint.records import commit_record_from, to_bytes
+from streamtopology.jobs.errors import TopologyFailed
+from streamtopology.jobs.operators.aggregate import Aggregate, Aggregates, narrow_sums, parse_calls
 from streamtopology.jobs.plan.as_of import node_state, plan_as_of
 from streamtopology.routing.table.hashing import hash_int64
 from streamtopology.routing.table.pouring import Pace
@@ -93,6 +97,24 @@ def test_hot_key_is_divided_and_its_parts_arrive_with_the_next_batch(tmp_path: P
     assert sums_expected(tables[:1])[HOT][0] < sums_of(flow)[HOT][0] < sums_expected(tables)[HOT][0]
     flow.drain()
     assert (sums_of(flow), last_words(flow), flow.last.partials) == (sums_expected(tables), sums_expected(tables), {})
+
+
+def test_home_measures_the_parts_that_it_takes_in(
+    tmp_path: Path, random: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    combine = Aggregate.combine
+    monkeypatch.setattr(Aggregate, "combine", lambda *given: (time.sleep(0.01), combine(*given)))
+    flow = pouring(tmp_path)
+    for _ in range(2):
+        flow.batch(s=rows_of(random))
+    first, second = ({r.report.instance: r.report for r in done.results.instances} for done in flow.router.done)
+    assert all((report.parts_merged, report.merge_seconds) == (0, 0.0) for report in first.values())
+    assert 0 < sum(report.rows_away for report in first.values()) < 200
+    assert all(report.rows_away <= report.rows for report in first.values())
+    home = int(flow.router.plan.epoch.routes["sums"].table.lookup(hash_int64(np.array([HOT])))[0])
+    assert {instance: report.parts_merged for instance, report in second.items() if report.parts_merged} == {home: SLOTS - 1}
+    assert 0.01 * (SLOTS - 1) <= second[home].merge_seconds <= second[home].busy_seconds
+    assert all(report.merge_seconds == 0 for instance, report in second.items() if instance != home)
 
 
 ACTS = st.lists(
@@ -266,6 +288,57 @@ def test_key_is_shown_with_the_parts_on_their_way_to_it(tmp_path: Path, random: 
     count, total, most = sums_expected([table])[HOT]
     shown = describe_key(path, None, [str(HOT)], tmp_path).splitlines()[1:]
     assert shown == [f"  k: {HOT}", f"  n: {count}", f"  total: {total}", f"  most: {most}"]
+
+
+LARGE = 2**58
+FITS = 31
+"""Rows of this value that fit into a sum of 64 bits."""
+
+
+def large_rows() -> pa.Table:
+    return pa.table({"k": np.full(40, HOT), "v": np.full(40, LARGE)})
+
+
+def test_sum_that_overflows_as_parts_meet_names_operator_key_column_and_way_out(
+    tmp_path: Path, random: np.random.Generator
+) -> None:
+    mean = SUMS | {"with": {"aggregates": {**SUMS["with"]["aggregates"], "mean": "mean(w)"}}}
+    flow, tables = pouring(tmp_path, manifest([mean], {"s": "k BIGINT, v BIGINT, w BIGINT"})), [rows_of(random), large_rows()]
+    for table in tables:
+        flow.batch(s=table.append_column("w", table["v"]))
+    before, held = flow.last, sums_of(flow)
+    for _ in range(2):
+        with pytest.raises(TopologyFailed) as failed:
+            flow.batch(s=rows_of(random).append_column("w", pa.array(np.zeros(200, np.int64))))
+        text = str(failed.value)
+        assert "operator 'sums', key k=7, column 'v': the sum of its parts does not fit into 64 bits in batch 2" in text
+        assert "Return to a batch before 1 with `streamtopology state rollback`, and set policy: mixed" in text
+        assert "cast the column to DOUBLE" in text
+        assert "Traceback" not in text
+        assert (flow.last, sums_of(flow)) == (before, held), "nothing is taken in"
+
+
+def test_rolled_back_sum_sets_aside_the_tuples_that_do_not_fit(tmp_path: Path, random: np.random.Generator) -> None:
+    flow, tables = pouring(tmp_path), [rows_of(random), large_rows()]
+    for table in tables:
+        flow.batch(s=table)
+    with pytest.raises(TopologyFailed):
+        flow.silence()
+    rollback(flow.checkpoint.uri, 0)
+    mixed = SUMS | {"grouping": AUTO | {"policy": "mixed"}, "with": SUMS["with"] | {"emit": "nothing"}}
+    flow.start(manifest([mixed], {"s": "k BIGINT, v BIGINT"}, onBadTuple="deadLetter"))
+    flow.batch(s=tables[1])
+    flow.drain()
+    assert sums_of(flow) == sums_expected([tables[0], tables[1].slice(0, FITS)])
+    assert sum(report.report.bad_rows for done in flow.router.done for report in done.results.instances) == 40 - FITS
+
+
+def test_mean_of_integers_has_no_sum_that_must_fit() -> None:
+    sums = Aggregates(parse_calls({"n": "count()", "a": "mean(a)", "b": "sum(b)", "c": "max(c)"}), {"s": pa.schema(
+        {"a": pa.int64(), "b": pa.int64(), "c": pa.int64()}
+    )})  # fmt: skip
+    counts = {name: name for name in ("agg_rows", "agg_count_a", "agg_count_b", "agg_count_c")}
+    assert narrow_sums(sums.fields) == {**counts, "agg_sum_b": "b"}
 
 
 def test_a_record_without_parts_is_read_by_former_releases(tmp_path: Path, random: np.random.Generator) -> None:

@@ -14,9 +14,11 @@ import pytest
 from support.stages import SLOTS, Flow, manifest
 
 from streamtopology.contract.reasons import SOURCE, EpochCause, EpochReason, HoldReason, RemedyKind, StageReason
+from streamtopology.contract.stats import read_stats
 from streamtopology.jobs.checkpoint import Checkpoint
 from streamtopology.jobs.errors import TopologyFailed
 from streamtopology.jobs.observe.history import History
+from streamtopology.jobs.observe.stats import build_stats
 from streamtopology.jobs.plan.dag import compile_dag
 from streamtopology.jobs.plan.execution_plan import ExecutionPlan
 from streamtopology.jobs.plan.initial_routes import first_routes
@@ -27,6 +29,7 @@ from streamtopology.jobs.rerouting.router import InProcessRouter, predicted_gain
 from streamtopology.jobs.runtime.topology_run import new_history
 from streamtopology.routing.control.controller import Controller
 from streamtopology.routing.control.decisions import Reroute
+from streamtopology.routing.control.part_seconds import ENOUGH
 from streamtopology.routing.epochs.epoch import Epoch, Route
 from streamtopology.routing.epochs.placement import Placement
 from streamtopology.routing.epochs.rescaling import slot_names
@@ -231,6 +234,27 @@ def test_bound_of_the_batches_is_known_wherever_they_are_judged(tmp_path: Path, 
     assert bound.stage == "counts"
     routed.apply(given("mixed", mode="Off"))
     assert routed.history.binding is None
+
+
+def test_measured_merging_reaches_paces_and_stats(tmp_path: Path) -> None:
+    routed = Routed(tmp_path, given("auto"))
+    for _ in range(2):
+        routed.flow.batch(s=pa.table({"k": np.arange(4000)}))
+    heard, plan = routed.router.heard, routed.router.ready()
+    assert (routed.history.part_seconds, build_stats(routed.history).get("part_seconds")) == ({}, None)
+
+    def scouts_beyond() -> float:
+        return routed.router.paces(plan)["counts"].scouts_beyond
+
+    before = scouts_beyond()
+    for _ in range(ENOUGH):
+        slow = [replace(one, report=replace(one.report, parts_merged=1, merge_seconds=0.5)) for one in heard.results.instances]
+        routed.router.committed(replace(heard, results=replace(heard.results, instances=slow)))
+    seconds = build_stats(routed.history)["part_seconds"]["counts"]
+    assert read_stats(build_stats(routed.history)).part_seconds == {"counts": seconds}
+    assert 0.1 < seconds <= 1.0
+    assert routed.router._facts().splitting["counts"].seconds == seconds
+    assert scouts_beyond() > 2 * before
 
 
 def test_gain_that_no_plan_has_is_of_stages_with_rows_in_other_shares() -> None:

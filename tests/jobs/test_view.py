@@ -11,7 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
-from support.histories import CAPACITIES, HASHED, SLOTS, Clock, load_report, outcome, reconfiguration, run, source_shares
+from support.histories import (
+    BY_CAPACITY,
+    CAPACITIES,
+    HASHED,
+    SLOTS,
+    Clock,
+    load_report,
+    outcome,
+    reconfiguration,
+    run,
+    source_shares,
+)
 
 from streamtopology.contract import formatting
 from streamtopology.contract.phases import Phase
@@ -124,6 +135,15 @@ def test_constraint_of_the_batches_is_shown_where_there_is_room():
     assert "tail is bounded by one key" in low
     assert len(low.splitlines()) < 12
     assert "bounded" not in drawn(history, 80, 7)
+
+
+def test_divided_keys_are_named_where_there_is_room():
+    history = run(4)
+    history.policies = dict.fromkeys(history.policies, "auto")
+    assert not history.divided.heaviest
+    history.batch_done(outcome(4, {"tail": BY_CAPACITY}))
+    assert "key N725MQ of tail, 4.00 k rows a batch, is divided over 4 instances" in drawn(history)
+    assert "divided" not in drawn(history, 80, 12)
 
 
 def test_log_says_what_bounds_the_batches_once_for_each_subject():

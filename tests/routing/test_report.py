@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -133,6 +134,18 @@ def test_key_pairs_survive_the_wire_and_old_reports_have_none(counts):
     assert (as_dict(back), back.seen) == (counts, sum(counts.values()))
     del wire["key_pairs"]
     assert LoadReport.from_wire(wire).key_pairs == {}
+
+
+def test_merged_parts_add_up_and_survive_the_wire_and_old_reports_have_none():
+    reports = [replace(report_of({1: 1}, instance), parts_merged=3, merge_seconds=0.25, rows_away=5) for instance in range(2)]
+    merged = merge(reports)
+    assert (merged.parts_merged, merged.merge_seconds, merged.rows_away) == (6, 0.5, 10)
+    wire = json.loads(json.dumps(merged.to_wire()))
+    back = LoadReport.from_wire(wire)
+    assert (back.parts_merged, back.merge_seconds, back.rows_away) == (6, 0.5, 10)
+    added = {"parts_merged", "merge_seconds", "rows_away"}
+    old = LoadReport.from_wire({name: value for name, value in wire.items() if name not in added})
+    assert (old.parts_merged, old.merge_seconds, old.rows_away) == (0, 0.0, 0)
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, cast
 
+from streamtopology.contract.divided_key import DividedKey
 from streamtopology.contract.epoch_story import EpochStory, read_story
 from streamtopology.contract.errors import UnreadableData
 from streamtopology.contract.phases import Activity
 from streamtopology.contract.reason_text import describe
 from streamtopology.contract.reasons import Binding, EpochReason
-from streamtopology.contract.wire_values import finite, optional, to_wire, whole
+from streamtopology.contract.wire_values import finite, from_wire, optional, to_wire, whole
 
 STATS_VERSION = 2
 """Changes when a reader must. A new field needs no new version: readers pass over fields that they do not know, and give one
@@ -163,7 +164,8 @@ class Stats:
     controller observes of these, where it asked for that.
     `lag_rows`: rows that wait in Kafka after the last batch. `idle_seconds`: for how long no batch has run for want of rows,
     None while one runs. Both are None where they are not known. `binding`: the constraint that bounds the batches, as last
-    judged. `epochs`: the stories of the newest epochs, oldest first.
+    judged. `epochs`: the stories of the newest epochs, oldest first. `part_seconds`: of merging a part of a key, as measured,
+    by operator whose keys are divided. `divided_keys`: the heaviest of them in the last batch.
     """
 
     topology: str
@@ -189,6 +191,8 @@ class Stats:
     idle_seconds: float | None = None
     binding: Binding | None = None
     epochs: tuple[EpochStory, ...] = ()
+    part_seconds: Mapping[str, float] = field(default_factory=dict[str, float])
+    divided_keys: tuple[DividedKey, ...] = ()
 
     @property
     def settled(self) -> bool:
@@ -258,6 +262,8 @@ class Stats:
             **({} if self.observed is None else {"observed": self.observed}),
             **({} if self.binding is None else {"binding": to_wire(self.binding)}),
             **({"epochs": to_wire(self.epochs)} if self.epochs else {}),
+            **({"part_seconds": dict(self.part_seconds)} if self.part_seconds else {}),
+            **({"divided_keys": to_wire(self.divided_keys)} if self.divided_keys else {}),
         }
 
 
@@ -308,11 +314,17 @@ def _stats(wire: Wire) -> Stats:
         idle_seconds=optional(float, wire.get("idle_seconds")),
         binding=optional(Binding.from_wire, wire.get("binding")),
         epochs=tuple(story for story in map(read_story, wire.get("epochs") or ()) if story is not None),
+        part_seconds=optional(_part_seconds, wire.get("part_seconds")) or {},
+        divided_keys=tuple(from_wire(DividedKey, one) for one in wire.get("divided_keys") or ()),
     )
 
 
 def _replicas(wire: Wire) -> dict[str, int]:
     return {str(name): int(count) for name, count in wire.items()}
+
+
+def _part_seconds(wire: Wire) -> dict[str, float]:
+    return {str(name): finite(seconds) for name, seconds in wire.items()}
 
 
 def _slot(index: int, wire: Wire) -> Slot:

@@ -64,6 +64,31 @@ class ErrorNotRepeated(TopologyFailed):
         )
 
 
+class PartsDoNotFit(TopologyFailed):
+    """A sum of integers leaves 64 bits only as parts of its key are put together, so that no single tuple is at fault.
+
+    `operator`, `batch`: where that happens; "" and None where the parts are only read.
+    """
+
+    def __init__(self, key: Mapping[str, Any], column: str, operator: str = "", batch: int | None = None) -> None:
+        super().__init__(key, column, operator, batch)
+        self.key, self.column, self.operator, self.batch = key, column, operator, batch
+
+    def __str__(self) -> str:
+        key = ", ".join(f"{name}={value!r}" for name, value in self.key.items())
+        where = f"operator {self.operator!r}, " if self.operator else ""
+        text = f"{where}key {key}, column {self.column!r}: the sum of its parts does not fit into 64 bits"
+        if self.batch is None:
+            return f"{text}; cast the column to DOUBLE in a map"
+        gathered = self.batch - 1
+        return (
+            f"{text} in batch {self.batch}. By policy: auto several instances gathered them in batch {gathered}, and each part "
+            "fits, so no single tuple can be set aside. Nothing of this batch was committed. Return to a batch before "
+            f"{gathered} with `streamtopology state rollback`, and set policy: mixed, by which the tuple that does not fit is "
+            "a bad tuple; or cast the column to DOUBLE in a map before the operator, and start with an empty checkpoint."
+        )
+
+
 class RowFailed(TopologyFailed):
     """A source's select or where raised on one row."""
 

@@ -119,7 +119,8 @@ class Judge:
         if not request.may_judge or not stats.settled or topology.current is None:
             return read
         began = self._clock()
-        facts = TopologyFacts.of(topology.current.routes, stats.cpu, request.by_share, request.operators)
+        routes = topology.current.routes
+        facts = TopologyFacts.of(routes, stats.cpu, request.by_share, request.operators, stats.part_seconds)
         due = topology.controller.begin(began, topology.current, facts)
         if not isinstance(due, Assessment):
             return self._with_judgement(topology, read, request, due, began)

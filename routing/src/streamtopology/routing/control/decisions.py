@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from streamtopology.contract.reasons import EpochReason, Hold
+from streamtopology.routing.control.part_seconds import PART_SECONDS
 from streamtopology.routing.epochs.epoch import Epoch, Route
 from streamtopology.routing.groupings import learning_of
 from streamtopology.routing.planners import Plan
@@ -26,10 +27,6 @@ class RebalanceSettings(Protocol):
     def max_table_entries(self) -> int: ...
     @property
     def window_intervals(self) -> int: ...
-
-
-PART_SECONDS = 20e-6
-"""Of merging one part of a key into its state at home, its way there included; for a stateless operator 0."""
 
 
 @dataclass(frozen=True)
@@ -67,12 +64,17 @@ class TopologyFacts:
         declared_cpu: Sequence[float],
         source_by_share: bool,
         operators: Sequence[OperatorSpec] = (),
+        part_seconds: Mapping[str, float] | None = None,
     ) -> TopologyFacts:
-        """The facts of `operators` that are routed by `routes`, by their groupings and traits."""
+        """The facts of `operators` that are routed by `routes`, by their groupings and traits.
+
+        `part_seconds`: of merging a part of a key, by operator of which it was measured.
+        """
+        measured = part_seconds or {}
         specs = {name: groupings.get(route.policy) for name, route in routes.items()}
         in_parts = combinable(operators)
         splitting = {
-            name: PartCosts(PART_SECONDS if name in in_parts else 0.0, apart=False)
+            name: PartCosts(measured.get(name, PART_SECONDS) if name in in_parts else 0.0, apart=False)
             for name in sorted(poured(operators))
             if name in specs and specs[name].pours
         }

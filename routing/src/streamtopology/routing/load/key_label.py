@@ -18,7 +18,7 @@ MOST_LABEL = 32
 
 def with_label(bound: Binding, reports: Sequence[LoadReport]) -> Binding:
     """`bound` with the label of its key as these reports have it; the hash stays where they have none."""
-    return replace(bound, key=_label(bound.stage, bound.key, reports)) if bound.key else bound
+    return replace(bound, key=label_of(bound.stage, bound.key, reports)) if bound.key else bound
 
 
 def with_labels(reason: EpochReason, reports: Sequence[LoadReport]) -> EpochReason:
@@ -26,12 +26,12 @@ def with_labels(reason: EpochReason, reports: Sequence[LoadReport]) -> EpochReas
     weighed = reason.weighed
     if weighed is None:
         return reason
-    keys = (replace(move, key=_label(move.stage, move.key, reports)) for move in weighed.keys)
+    keys = (replace(move, key=label_of(move.stage, move.key, reports)) for move in weighed.keys)
     links = (
         replace(
             link,
-            key=_label(link.stage, link.key, reports),
-            next_key=_label(link.next_stage, link.next_key, reports),
+            key=label_of(link.stage, link.key, reports),
+            next_key=label_of(link.next_stage, link.next_key, reports),
         )
         for link in weighed.links
     )
@@ -39,7 +39,7 @@ def with_labels(reason: EpochReason, reports: Sequence[LoadReport]) -> EpochReas
     return replace(reason, weighed=replace(weighed, binding=bound, keys=tuple(keys), links=tuple(links)))
 
 
-def _label(stage: str, key: str, reports: Sequence[LoadReport]) -> str:
+def label_of(stage: str, key: str, reports: Sequence[LoadReport]) -> str:
     """The label of the key with this hash; `key` itself where it is no hash, as in an epoch that others have written."""
     if not re.fullmatch(r"[0-9a-f]{16}", key):
         return key

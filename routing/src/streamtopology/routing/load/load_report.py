@@ -118,7 +118,9 @@ class LoadReport:
     of the heaviest keys, sorted by hash, each hash once; `heavy_seconds` is all zeros when the operator does not time
     its tuples. `bucket_rows` counts, per bucket, the rows of keys that are *not* heavy, so rows = sum of both.
     `onward`: downstream operator -> rows sent. `key_pairs`: downstream operator that is planned together with this one ->
-    pairs of this operator's key and that one's.
+    pairs of this operator's key and that one's. `parts_merged`: parts of keys that other instances had gathered and that were
+    merged into the state here, in `merge_seconds`, which are among the busy ones. `rows_away`: rows of keys with another home,
+    gathered for it.
     """
 
     operator: str
@@ -139,6 +141,9 @@ class LoadReport:
     bucket_rows: Counts = field(default_factory=_no_counts)
     onward: Mapping[str, Onward] = field(default_factory=dict[str, Onward])
     key_pairs: Mapping[str, KeyPairs] = field(default_factory=dict[str, KeyPairs])
+    parts_merged: int = 0
+    merge_seconds: float = 0.0
+    rows_away: int = 0
 
     def __post_init__(self) -> None:
         lengths = {
@@ -178,13 +183,17 @@ class LoadReport:
             "bucket_rows": pack(self.bucket_rows),
             "onward": {operator: [sent.rows, sent.stayed] for operator, sent in self.onward.items()},
             "key_pairs": {operator: pairs.to_wire() for operator, pairs in self.key_pairs.items()},
+            "parts_merged": self.parts_merged,
+            "merge_seconds": self.merge_seconds,
+            "rows_away": self.rows_away,
         }
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> LoadReport:
         """Raises `ReportFormatError` naming what is missing, damaged or too new.
 
-        Reports written before there were `onward` and `key_pairs` have none; programs of then do not look for them.
+        Reports written before there were `onward`, `key_pairs` and `parts_merged` have none; programs of then do not look for
+        them.
         """
         _check_version(wire, "load report")
         try:
@@ -207,6 +216,9 @@ class LoadReport:
                 bucket_rows=unpack(wire, "bucket_rows", np.int64),
                 onward={str(name): Onward(int(rows), int(stayed)) for name, (rows, stayed) in wire.get("onward", {}).items()},
                 key_pairs={str(name): KeyPairs.from_wire(pairs) for name, pairs in wire.get("key_pairs", {}).items()},
+                parts_merged=int(wire.get("parts_merged", 0)),
+                merge_seconds=float(wire.get("merge_seconds", 0.0)),
+                rows_away=int(wire.get("rows_away", 0)),
             )
         except KeyError as missing:
             raise ReportFormatError(f"load report: field {missing} is missing") from missing
@@ -318,6 +330,9 @@ def merge(reports: Sequence[LoadReport], max_heavy: int | None = HEAVY_KEYS, max
         bucket_rows=bucket_rows,
         onward=_merge_onward(reports),
         key_pairs=merge_pairs(reports, max_pairs),
+        parts_merged=sum(report.parts_merged for report in reports),
+        merge_seconds=sum(report.merge_seconds for report in reports),
+        rows_away=sum(report.rows_away for report in reports),
     )
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from streamtopology.contract.divided_key import DividedKey
 from streamtopology.contract.epoch_story import EpochStory, story_lines
 from streamtopology.contract.stats import Stats, StatsFormatError, read_stats
 from streamtopology.contract.wire_values import to_wire
@@ -33,7 +34,9 @@ def explain(name: str | None, where: Where, epoch: int | None, as_json: bool) ->
     story = story_of(stats, epoch)
     if isinstance(asking, ClusterDriver):
         story = with_gain(story, asking.measured_gains())
-    print(json.dumps(as_value(stats.topology, story), indent=2, allow_nan=False) if as_json else as_text(stats.topology, story))
+    keys = divided_now(stats, story)
+    value, text = as_value(stats.topology, story, keys), as_text(stats.topology, story, keys)
+    print(json.dumps(value, indent=2, allow_nan=False) if as_json else text)
     return 0
 
 
@@ -57,15 +60,25 @@ def with_gain(story: EpochStory, measured: Mapping[int, float]) -> EpochStory:
     return replace(story, measured_gain=measured.get(story.epoch))
 
 
-def as_text(topology: str, story: EpochStory) -> str:
-    """The topology, then the lines of the story; all but the first are indented."""
-    first, *others = story_lines(story)
+def divided_now(stats: Stats, story: EpochStory) -> Sequence[DividedKey]:
+    """The heaviest keys that routers divide now; none if the story is of an earlier epoch."""
+    return stats.divided_keys if story.epoch == max(known.epoch for known in stats.epochs) else ()
+
+
+def as_text(topology: str, story: EpochStory, divided: Sequence[DividedKey] = ()) -> str:
+    """The topology, then the lines of the story and of the keys `divided` now; all but the first are indented."""
+    first, *others = _lines(story, divided)
     return "\n".join([f"{topology}, {first}", *(f"  {line}" for line in others)])
 
 
-def as_value(topology: str, story: EpochStory) -> dict[str, Any]:
-    """The story as `--json` prints it: as `/stats` has it, with its topology and its text."""
-    return {"topology": topology, **to_wire(story), "text": list(story_lines(story))}
+def as_value(topology: str, story: EpochStory, divided: Sequence[DividedKey] = ()) -> dict[str, Any]:
+    """The story as `--json` prints it: as `/stats` has it, with its topology, the keys `divided` now, and its text."""
+    keys = {"divided_keys": to_wire(tuple(divided))} if divided else {}
+    return {"topology": topology, **to_wire(story), **keys, "text": list(_lines(story, divided))}
+
+
+def _lines(story: EpochStory, divided: Sequence[DividedKey]) -> tuple[str, ...]:
+    return (*story_lines(story), *(f"now {key.text}" for key in divided))
 
 
 def _asking(name: str, where: Where) -> AskDriver:

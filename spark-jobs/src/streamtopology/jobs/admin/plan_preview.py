@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,8 @@ STDIN = "-"
 class Snapshot:
     """A run by its `/stats`: its routing and the last batch under it.
 
-    `cpu`: cores of each slot. `classes`: the slots that are there, by class.
+    `cpu`: cores of each slot. `classes`: the slots that are there, by class. `part_seconds`: of merging a part of a key, by
+    operator of which it was measured.
     """
 
     topology: str
@@ -45,6 +46,7 @@ class Snapshot:
     last_batch: CommittedBatch
     cpu: tuple[float, ...]
     classes: Mapping[str, Sequence[int]]
+    part_seconds: Mapping[str, float] = field(default_factory=dict)
 
     @staticmethod
     def from_stats(answer: Mapping[str, Any]) -> Snapshot:
@@ -66,6 +68,7 @@ class Snapshot:
                     name: [slot.index for slot in stats.slots if slot.present and slot.class_name == name]
                     for name in dict.fromkeys(slot.class_name for slot in stats.slots)
                 },
+                part_seconds=stats.part_seconds,
             )
         except (StatsFormatError, EpochFormatError, ReportFormatError) as damage:
             raise WrongUse(f"these stats cannot be read: {damage}") from damage
@@ -125,7 +128,7 @@ def look_ahead(topology: Topology, snapshot: Snapshot) -> Outlook:
     routing = _under_the_manifest(topology, snapshot.routing)
     controller = Controller(topology.rebalance, lambda: 0.0)
     controller.observe(snapshot.last_batch.observed(), after_others=True)
-    facts = TopologyFacts.of(routing.routes, snapshot.cpu, by_share, topology.operators)
+    facts = TopologyFacts.of(routing.routes, snapshot.cpu, by_share, topology.operators, snapshot.part_seconds)
     decision, remedies = controller.preview(routing, facts)
     bound = controller.binding(routing, facts)
     bound = None if bound is None else with_label(bound, snapshot.last_batch.reports)

@@ -7,13 +7,14 @@ of a year takes the memory of a run of an hour.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from streamtopology.contract import stats
 from streamtopology.contract.phases import Activity, Phase
 from streamtopology.contract.reason_text import describe
 from streamtopology.contract.reasons import SOURCE, Binding, EpochReason, Hold, RemedyKind
+from streamtopology.jobs.observe.divided import Divided, divided
 from streamtopology.jobs.observe.outcome import BatchOutcome, RunTotals
 from streamtopology.jobs.observe.recent import Recent
 from streamtopology.routing.load.key_label import with_label, with_labels
@@ -132,6 +133,10 @@ class History:
         self.hold: Hold | None = None
         self.binding: Binding | None = None
         """The constraint that bounds the batches, as of the last judgement."""
+        self.part_seconds: Mapping[str, float] = {}
+        """Of merging a part of a key, as measured, by operator whose keys are divided."""
+        self.divided = Divided()
+        """The keys that routers divided in the newest batch."""
         self.recommended: EpochReason | None = None
         """The reason of the re-routing that mode Recommend would make."""
         self.totals = RunTotals()
@@ -241,6 +246,7 @@ class History:
         if outcome.rows:
             self._idle_since = self._clock()
         self.totals = self.totals.plus(outcome)
+        self.divided = divided(outcome, self.policies)
         if len(self.opening) < KEPT_OPENING:
             self.opening = (*self.opening, outcome.without_keys())
         self._batches.append(outcome)

@@ -74,6 +74,9 @@ def _totals(report: LoadReport) -> LoadReport:
         report.late_rows,
         report.bad_rows,
         onward=report.onward,
+        parts_merged=report.parts_merged,
+        merge_seconds=report.merge_seconds,
+        rows_away=report.rows_away,
     )
 
 

@@ -28,11 +28,13 @@ class Metrics:
     def __init__(self, history: History) -> None:
         self.registry = CollectorRegistry()
         self._define(self.registry)
+        self._define_divided(self.registry)
         self._lock = threading.Lock()
         self._batches_seen = 0
         self._changes_seen = 0
         self._shown_instances: set[tuple[str, int]] = set()
         self._shown_executors: set[str] = set()
+        self._shown_divided: set[str] = set()
         self._recent: deque[MeasuredBatch] = deque(maxlen=RECENT_BATCHES)
         self._update(history)
         history.listen(self._update)
@@ -95,6 +97,15 @@ class Metrics:
         self._message_bytes = counter("message_bytes_total", "Size of these reports on the wire.", ("operator",))
         self._reconfigure = seconds("time_to_reconfigure_seconds", "From publishing an epoch to its first batch.")
 
+    def _define_divided(self, registry: CollectorRegistry) -> None:
+        """Of keys that routers divide over several instances: by operator, as keys have no bound."""
+        away = "Rows that an instance gathered for the home of their divided key."
+        self._rows_away = Counter("streamtopology_rows_away_total", away, ("operator",), registry=registry)
+        merged = "Parts of divided keys merged at their home."
+        self._parts_merged = Counter("streamtopology_parts_merged_total", merged, ("operator",), registry=registry)
+        now = "Keys whose rows routers divided over several instances, last committed batch."
+        self._divided_keys = Gauge("streamtopology_divided_keys", now, ("operator",), registry=registry)
+
     def _update(self, history: History) -> None:
         with self._lock:
             self._batches_seen, new = history.batches_since(self._batches_seen)
@@ -104,6 +115,7 @@ class Metrics:
                 self._recent.append(measure(batch))
             if new:
                 self._show(new[-1])
+                self._show_divided(history.divided.counts)
                 self._show_loads({slot.index: slot.executor for slot in history.slots if slot.present})
             self._changes_seen, changes = history.reconfigurations_since(self._changes_seen)
             for change in changes:
@@ -121,6 +133,8 @@ class Metrics:
             self._rows.labels(report.operator, report.instance).inc(report.rows)
             self._late_rows.labels(report.operator).inc(report.late_rows)
             self._bad_rows.labels(report.operator).inc(report.bad_rows)
+            self._rows_away.labels(report.operator).inc(report.rows_away)
+            self._parts_merged.labels(report.operator).inc(report.parts_merged)
         for report in (*batch.reports, *batch.source_reports):
             if report.slot in classes:  # rows that Spark reads itself are read wherever it puts them
                 self._class_busy.labels(classes[report.slot]).inc(report.busy_seconds)
@@ -154,6 +168,13 @@ class Metrics:
             ratio = imbalance(batch, operator)
             if ratio is not None:
                 self._imbalance.labels(operator).set(ratio)
+
+    def _show_divided(self, counts: Mapping[str, int]) -> None:
+        for gone in self._shown_divided - counts.keys():
+            self._divided_keys.remove(gone)
+        self._shown_divided = set(counts)
+        for operator, count in counts.items():
+            self._divided_keys.labels(operator).set(count)
 
     def _show_loads(self, present: Mapping[int, str]) -> None:
         by_slot = recent_loads(self._recent).by_slot

@@ -82,7 +82,7 @@ def _head(history: History, elapsed: float, size: ConsoleDimensions) -> Lines:
     if size.height < _LOWEST_WITH_ADDRESS:
         return [text]
     address = [Text(f" page: {history.address}", "dim", no_wrap=True, overflow="ellipsis")] if history.address else []
-    return [text, *address, *_bound(history, size)]
+    return [text, *address, *_bound(history, size), *_divided(history, size)]
 
 
 def _bound(history: History, size: ConsoleDimensions) -> Lines:
@@ -92,6 +92,13 @@ def _bound(history: History, size: ConsoleDimensions) -> Lines:
     most = 2 if size.height >= _LOWEST_WITH_SENTENCE else 1
     lines = wrap(describe(history.binding), max(size.width - 2, 1), max_lines=most, placeholder=" …")
     return [Text(f" {line}", no_wrap=True, overflow="ellipsis") for line in lines]
+
+
+def _divided(history: History, size: ConsoleDimensions) -> Lines:
+    """A line for each of the heaviest divided keys, where there is room."""
+    if size.height < _LOWEST_WITH_SENTENCE:
+        return []
+    return [Text(f" {key.text}", no_wrap=True, overflow="ellipsis") for key in history.divided.heaviest]
 
 
 def _trend(batches: tuple[BatchOutcome, ...]) -> str:

@@ -101,6 +101,8 @@ def build_stats(history: History, standing: Standing = NOT_STARTED, asked: Quest
         idle_seconds=history.idle_seconds,
         binding=history.binding,
         epochs=() if asked.as_observed else epoch_stories(history, routing)[-MOST_EPOCHS:],
+        part_seconds=history.part_seconds,
+        divided_keys=() if asked.as_observed else history.divided.heaviest,
     )
     return (_as_observed(stats, batches, since, asked.since) if asked.as_observed else stats).to_wire()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -207,6 +207,14 @@ def _rounded(high: np.ndarray, low: np.ndarray) -> np.ndarray:
 
 def _field(kind: str, column: str) -> str:
     return f"agg_{kind}_{column}"
+
+
+def narrow_sums(fields: Iterable[Field]) -> dict[str, str]:
+    """Field -> column of the sums of integers that have to fit into 64 bits; of a count, field -> field."""
+    sums = {one.name: one for one in fields if one.merge == "sum" and one.dtype == np.int64 and not one.shape}
+    columns = {name: name.removeprefix(_field("sum", "")) for name in sums}
+    words = {_field(kind, column) for column in columns.values() for kind in (_HIGH, "sum") if _field(_HIGH, column) in sums}
+    return {name: column for name, column in columns.items() if name not in words}
 
 
 def _count_field(column: str) -> str:

@@ -15,6 +15,9 @@ import pyarrow as pa
 
 from streamtopology.jobs.columnar.ipc import stream_size, write_stream
 from streamtopology.jobs.columnar.keys import KeyColumns
+from streamtopology.jobs.columnar.python_values import python_rows
+from streamtopology.jobs.errors import PartsDoNotFit
+from streamtopology.jobs.operators.aggregate import narrow_sums
 from streamtopology.jobs.operators.base import BatchInfo, Operator, Rows, SetAside
 from streamtopology.jobs.operators.partial_merge import PartialOperator
 from streamtopology.jobs.state import KeyedState, KeyedStateSchema
@@ -31,6 +34,8 @@ class Gathering:
         self._operator = operator
         self._is_home = is_home
         self._state = KeyedState(operator.state)
+        self.rows = 0
+        """The tuples that were gathered."""
 
     @property
     def set_aside(self) -> list[SetAside]:
@@ -47,7 +52,9 @@ class Gathering:
         at_home = self._is_home(rows.keys.hashes)
         if at_home.all():
             return rows
-        self._operator.accept(rows.take(np.flatnonzero(~at_home)), self._state, dead_letter)
+        away = rows.take(np.flatnonzero(~at_home))
+        self._operator.accept(away, self._state, dead_letter)
+        self.rows += len(away)
         return rows.take(np.flatnonzero(at_home))
 
     def as_text(self) -> str | None:
@@ -56,14 +63,37 @@ class Gathering:
         return None if parts is None else _as_text(parts)
 
 
-def take_in(partials: Iterable[str], operator: Operator, state: KeyedState, is_home: IsHome) -> None:
-    """Fold parts of keys that have their home here into `state`, as `operator` combines them. Raises StateError."""
+def take_in(partials: Iterable[str], operator: Operator, state: KeyedState, is_home: IsHome) -> int:
+    """Fold parts of keys that have their home here into `state`, as `operator` combines them; return how many.
+
+    Raises StateError, and PartsDoNotFit for a sum of integers that leaves 64 bits.
+    """
+    taken = 0
     for text in partials:
         parts = state.schema.fitted(_from_text(text))
         keys = KeyColumns.from_arrow(parts, state.schema.key_types.names)
         mine = np.flatnonzero(is_home(keys.hashes))
         if len(mine):
-            operator.combine(state, state.slots(keys.take(mine)), parts.take(pa.array(mine)))
+            _combine(operator, state, state.slots(keys.take(mine)), parts.take(pa.array(mine)))
+            taken += len(mine)
+    return taken
+
+
+def _combine(operator: Operator, state: KeyedState, slots: np.ndarray, parts: pa.RecordBatch) -> None:
+    """Combine parts of different keys into these slots."""
+    columns = narrow_sums(state.schema.fields)
+    before = {name: np.array(state.column(name)[slots]) for name in columns}
+    try:
+        operator.combine(state, slots, parts)
+    except OverflowError:
+        for name, held in before.items():
+            added = parts.column(name).to_numpy()
+            wrapped = held + added
+            beyond = np.flatnonzero(((held ^ wrapped) & (added ^ wrapped)) < 0)
+            if len(beyond):
+                key = python_rows(parts.select(state.schema.key_types.names).slice(int(beyond[0]), 1))[0]
+                raise PartsDoNotFit(key, columns[name]) from None
+        raise
 
 
 def _as_text(parts: pa.RecordBatch) -> str:

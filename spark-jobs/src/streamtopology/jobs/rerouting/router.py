@@ -25,6 +25,7 @@ from streamtopology.jobs.rerouting.precopy import Precopy
 from streamtopology.routing.control.controller import Controller
 from streamtopology.routing.control.decisions import Decision, Recommend, Reroute, TopologyFacts
 from streamtopology.routing.control.feed import CommittedBatch, Feed
+from streamtopology.routing.control.part_seconds import PartSeconds
 from streamtopology.routing.control.slot_model import SlotModel, bound
 from streamtopology.routing.epochs.epoch import Epoch
 from streamtopology.routing.epochs.placement import Placement
@@ -67,6 +68,7 @@ class InProcessRouter:
         self._last_notice = ""
         self._rows_per_source_row: dict[str, float] = {}
         self._rows: dict[str, float] = {}
+        self._part_seconds = PartSeconds()
         self._model: SlotModel | None = None
         self._bound = 0.0
         self._bound_looked_for_at = -math.inf
@@ -118,6 +120,7 @@ class InProcessRouter:
         self._note_rows(done)
         self._model = model = self._controller.model(self._facts())
         self._bound = self._bound_by(model)
+        self._note_parts(done)
         self._history.batch_done(batch_outcome(done, model, self._bound))
         self._ledger.committed(done)
         self._ledger.note_gains(self._controller.outcomes)
@@ -261,7 +264,7 @@ class InProcessRouter:
     def _facts_of(self, topology: Topology, epoch: Epoch) -> TopologyFacts:
         by_share = all(source.reads_descriptors for source in topology.sources)
         slots = epoch.placement.slots if epoch.placement else ()
-        return TopologyFacts.of(epoch.routes, self._cpu_of(slots), by_share, topology.operators)
+        return TopologyFacts.of(epoch.routes, self._cpu_of(slots), by_share, topology.operators, self._part_seconds.estimates())
 
     def _cpu_of(self, slots: Sequence[str]) -> tuple[float, ...]:
         """Return the cores per slot number; 1 for a slot that is gone, which no plan uses."""
@@ -284,6 +287,12 @@ class InProcessRouter:
             rows[result.report.operator] = rows.get(result.report.operator, 0.0) + result.report.rows / done.rows
         self._rows_per_source_row = rows
         self._rows = {name: per_row * done.rows for name, per_row in rows.items()}
+
+    def _note_parts(self, done: CommittedAttempt) -> None:
+        self._part_seconds.keep(self._active.epoch.routes)
+        reports = (result.report for result in done.results.instances)
+        self._part_seconds.measure(reports, None if self._model is None else self._model.speeds)
+        self._history.part_seconds = self._part_seconds.estimates()
 
     def _notify(self, done: CommittedAttempt, text: str) -> None:
         if text != self._last_notice:

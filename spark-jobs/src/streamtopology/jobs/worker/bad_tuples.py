@@ -12,7 +12,7 @@ from enum import Enum
 import numpy as np
 
 from streamtopology.jobs.checkpoint import CheckpointError
-from streamtopology.jobs.errors import PrecopyUnusable
+from streamtopology.jobs.errors import PartsDoNotFit, PrecopyUnusable
 from streamtopology.jobs.operators.base import ERRORS_OF_NO_TUPLE, REPETITIONS, Rows, UnusableBadTuple
 from streamtopology.jobs.operators.returned import WrongOutput
 from streamtopology.jobs.state import StateFileError
@@ -43,7 +43,8 @@ class Blameless(Enum):
 def may_be_a_tuples_fault(error: Exception) -> bool:
     """False for full memory, errors of disk and network, the checkpoint's, and those of a class, such as another output."""
     of_classes = (WrongOutput, UnusableBadTuple)
-    return not isinstance(error, (*ERRORS_OF_NO_TUPLE, CheckpointError, StateFileError, PrecopyUnusable, *of_classes))
+    of_state = (CheckpointError, StateFileError, PrecopyUnusable, PartsDoNotFit)
+    return not isinstance(error, (*ERRORS_OF_NO_TUPLE, *of_state, *of_classes))
 
 
 def find_bad_tuple(arrivals: Sequence[Rows], error_of: ErrorOf) -> Culprit | Blameless:

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from streamtopology.jobs.columnar.python_values import python_rows
 from streamtopology.jobs.connectors.sinks.dead_letters import letters, tuple_as_json
-from streamtopology.jobs.errors import ErrorNotRepeated, TupleFailed
+from streamtopology.jobs.errors import ErrorNotRepeated, PartsDoNotFit, TupleFailed
 from streamtopology.jobs.exchange.downstream_counts import DownstreamCounts
 from streamtopology.jobs.exchange.learning import learning_of
 from streamtopology.jobs.operators.base import (
@@ -74,6 +74,8 @@ class InstanceRun:
     _set_aside: list[SetAside] = field(default_factory=list)
     _timed: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
     _gathering: Gathering | None = None
+    _merged: tuple[int, float] = (0, 0.0)
+    """Parts of keys that were taken in, and the seconds of it."""
 
     @property
     def attempt(self) -> Attempt:
@@ -194,7 +196,12 @@ class InstanceRun:
         """Fold what the batch before gathered elsewhere of keys that belong here into their state."""
         partials = self.attempt.partials.get(self.node.name, ())
         if partials and isinstance(state, KeyedState):
-            take_in(partials, operator, state, self.context.is_home)
+            started = time.perf_counter()
+            try:
+                taken = take_in(partials, operator, state, self.context.is_home)
+            except PartsDoNotFit as wrong:
+                raise PartsDoNotFit(wrong.key, wrong.column, self.node.operator, self.attempt.number) from None
+            self._merged = taken, time.perf_counter() - started if taken else 0.0
 
     def _error_of(self, arrivals: Sequence[Rows]) -> Exception | None:
         """The error that the operator raises on `arrivals`; None if they pass. Raises errors that are no tuple's fault."""
@@ -284,6 +291,8 @@ class InstanceRun:
             heavy_hashes=load.hashes, heavy_rows=load.rows, heavy_seconds=load.seconds,
             heavy_bytes=np.full(len(load.hashes), _bytes_per_key(state), np.int64), heavy_labels=load.labels,
             bucket_rows=load.bucket_rows, onward=self.downstream.onward, key_pairs=self.downstream.key_pairs,
+            parts_merged=self._merged[0], merge_seconds=self._merged[1],
+            rows_away=0 if self._gathering is None else self._gathering.rows,
         )  # fmt: skip
 
 
