@@ -257,6 +257,20 @@ def test_measured_merging_reaches_paces_and_stats(tmp_path: Path) -> None:
     assert scouts_beyond() > 2 * before
 
 
+@pytest.mark.parametrize("rate", [0.0, np.nan, np.inf])
+def test_rows_go_to_their_homes_where_a_capacity_is_no_number(tmp_path: Path, rate: float) -> None:
+    routed = Routed(tmp_path, given("auto"))
+    for _ in range(2):
+        routed.flow.batch(s=pa.table({"k": np.arange(4000)}))
+    model, plan = routed.router._model, routed.router.ready()
+    assert model is not None
+    assert "counts" in routed.router.paces(plan)
+    rates = model.rates["counts"].copy()
+    rates[2] = rate
+    routed.router._model = replace(model, rates={**model.rates, "counts": rates})
+    assert not routed.router.paces(plan)
+
+
 def test_gain_that_no_plan_has_is_of_stages_with_rows_in_other_shares() -> None:
     shares = tuple(StageReason(RemedyKind.SHARES, name, 0.3) for name in (SOURCE, "counts.partial"))
     epoch = Epoch(2, {}, (), EpochReason(EpochCause.REBALANCED, shares))
