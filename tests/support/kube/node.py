@@ -58,11 +58,10 @@ done
 # they are in a file system of their own, which goes with its one file. A machine without loop devices does without it.
 _DISK = """
 mkdir {folder}/containerd
-if losetup --find && command -v mkfs.ext4; then
-    truncate --size=32G {folder}/disk
-    mkfs.ext4 -q -O ^has_journal {folder}/disk
-    mount -o loop,barrier=0 {folder}/disk {folder}/containerd
-fi >/dev/null 2>&1
+{{
+    losetup --find && truncate --size=32G {folder}/disk && mkfs.ext4 -q -O ^has_journal {folder}/disk &&
+        mount -o loop,barrier=0 {folder}/disk {folder}/containerd
+}} >/dev/null 2>&1 || true
 """
 
 
