@@ -45,10 +45,6 @@ def commands_of_its_own() -> Generator[None]:
         yield
 
 
-SHARED = ("cluster", "kafka_broker", "s3_server", "api_server")
-"""Fixtures of a session that are dear to start: their tests run in one process, one after the other."""
-
-
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--level", choices=[level.mark for level in Level], help="only tests of this level, without unstable ones")
     parser.addoption("--unstable", action="store_true", help="only unstable tests, of any level")
@@ -61,9 +57,8 @@ def _level(item: pytest.Item) -> Level:
     return level_of(item.path.parent.name, getattr(item, "fixturenames", ()), marks)
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the tests of one level, where one is asked for, and those of a dear fixture in one of the parallel processes."""
+    """Keep the tests of one level, or the unstable ones, where they are asked for."""
     asked, unstable = config.getoption("--level"), config.getoption("--unstable")
     if asked is not None or unstable:
         kept = [
@@ -73,11 +68,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         ]
         config.hook.pytest_deselected(items=list(set(items) - set(kept)))
         items[:] = kept
-    for item in items:
-        fixtures = getattr(item, "fixturenames", ())
-        shared = [name for name in SHARED if name in fixtures]
-        if shared:
-            item.add_marker(pytest.mark.xdist_group(shared[0]))
 
 
 @pytest.hookimpl(wrapper=True)

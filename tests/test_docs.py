@@ -247,3 +247,13 @@ def test_every_example_is_in_the_table_of_the_page_on_manifests() -> None:
     table = (DOCS / "guide" / "manifest.md").read_text(encoding="utf-8").partition("## Examples")[2]
     manifests = {f"examples/{path.name}" for path in (ROOT / "examples").glob("*.yaml")}
     assert manifests == set(re.findall(r"^\| `(examples/\S+\.yaml)` \|", table, re.MULTILINE))
+
+
+def test_jobs_of_examples_run_below_the_tini_of_our_images() -> None:
+    """As a container's first process, Python ignores the request to end: a deletion waits for the whole grace period."""
+    objects = [one for file in (ROOT / "examples").glob("*.yaml") for one in yaml.safe_load_all(file.read_text()) if one]
+    jobs = [one for one in objects if one["kind"] == "Job"]
+    containers = [container for job in jobs for container in job["spec"]["template"]["spec"]["containers"]]
+    ours = [container for container in containers if container["image"].startswith("streamtopology/")]
+    assert ours
+    assert [container["name"] for container in ours if "command" in container] == []

@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # the plugins are imported by pytest, which then explains the
     from support.browser import Tab
 
 pytest_plugins = ("support.browser",)
-pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("browser")]
+pytestmark = pytest.mark.timeout(300)
 
 OpenTab = Callable[..., "Tab"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import subprocess
 import sys
 import tomllib
@@ -18,9 +19,11 @@ from xdist.scheduler import LoadScopeScheduling
 
 ROOT = Path(__file__).parents[2]
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+TARGETS = ("operator", "spark")
+"""Of the Dockerfile."""
 
 
-MEASURED = ("test_driver_pods", "test_example", "test_from_nothing", "test_topology")
+MEASURED = ("test_example", "test_from_nothing", "test_topology")
 """Files of topologies that re-route by the speed of their executors. One after the other: two at a time need more CPU than
 two cores have, so that no limit is in force and all executors are as slow."""
 
@@ -50,13 +53,24 @@ def node() -> Iterator[Node]:
 
 
 @pytest.fixture(scope="session")
-def images(node: Node) -> dict[str, str]:
-    """Target of the Dockerfile -> name of its image on the node; built first, or taken from the cache if nothing changed."""
-    targets = ("operator", "spark")
-    build = [sys.executable, str(ROOT / "images" / "build.py"), *targets, "--archive"]
-    for archive in subprocess.run(build, check=True, stdout=subprocess.PIPE, text=True).stdout.split():
-        node.import_image(Path(archive))
-    return {target: f"streamtopology/{target}:{VERSION}" for target in targets}
+def archives(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> list[Path]:
+    """Archives of the images; built by the first of the processes that asks, or taken from the cache if nothing changed."""
+    folder = tmp_path_factory.getbasetemp()
+    listed = (folder if worker_id == "master" else folder.parent) / "archives"  # the parent is that of all processes
+    with listed.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not listed.exists():
+            build = [sys.executable, str(ROOT / "images" / "build.py"), *TARGETS, "--archive"]
+            listed.write_text(subprocess.run(build, check=True, stdout=subprocess.PIPE, text=True).stdout)
+    return [Path(archive) for archive in listed.read_text().split()]
+
+
+@pytest.fixture(scope="session")
+def images(node: Node, archives: list[Path]) -> dict[str, str]:
+    """Target of the Dockerfile -> name of its image on the node."""
+    for archive in archives:
+        node.import_image(archive)
+    return {target: f"streamtopology/{target}:{VERSION}" for target in TARGETS}
 
 
 @pytest.fixture(scope="session")

@@ -55,9 +55,7 @@ def test_the_example_runs_as_it_is_and_re_routes_itself(flights: AppliedTopology
     status = flights.settles(is_balanced, START_SECONDS)
     assert status["imbalance"] <= 0.25
     flights.kubectl("patch", "stopo", "flights", "--type=merge", "-p", '{"spec": {"suspend": true}}')
-    eventually(
-        lambda: flights.kubectl("get", "stopo", "flights", "-o", "jsonpath={.status.phase}") == "Suspended", STEP_SECONDS
-    )
+    eventually(lambda: flights.resource()["status"]["phase"] == "Suspended", STEP_SECONDS)
     checkpoint = Checkpoint.attach(str(tmp_path / "checkpoint"))
     commit = checkpoint.last_commit()
     assert commit is not None

@@ -52,7 +52,7 @@ def run_in_pod(
     node.kubectl("-n", namespace, "create", "-f", "-", stdin=json.dumps(pod))
 
     def phase() -> str:
-        return node.kubectl("-n", namespace, "get", "pod", "pod", "-o", "jsonpath={.status.phase}")
+        return node.read(f"/api/v1/namespaces/{namespace}/pods/pod")["status"]["phase"]
 
     eventually(lambda: phase() in ("Succeeded", "Failed"), POD_SECONDS)
     return phase(), node.kubectl("-n", namespace, "logs", "pod")

@@ -15,6 +15,8 @@ from support.waiting import eventually
 from support.word_stream import WordStream, newest_counts
 
 from streamtopology.jobs.checkpoint import Checkpoint
+from streamtopology.topology.crd import GROUP, VERSION
+from streamtopology.topology.crd.snapshot import SNAPSHOT_PLURAL
 
 pytestmark = pytest.mark.timeout(2400)  # with the images' build, where they have changed
 
@@ -51,7 +53,8 @@ def taken(words: AppliedTopology, to: str) -> dict[str, Any]:
     words.kubectl("apply", "-f", "-", stdin=json.dumps(snapshot(to=to, topology=words.name)))
 
     def status() -> dict[str, Any]:
-        return json.loads(words.kubectl("get", "stosnap", "nightly", "-o", "json")).get("status") or {}
+        path = f"/apis/{GROUP}/{VERSION}/namespaces/{words.namespace}/{SNAPSHOT_PLURAL}/nightly"
+        return words.node.read(path).get("status") or {}
 
     eventually(lambda: status().get("phase") in ("Completed", "Failed"), STEP_SECONDS)
     return status()

@@ -129,7 +129,7 @@ def _run_together(level: str, root: Path, results: Path) -> tuple[int, int]:
     """Run what can share processes, in two of them; unstable tests in one. Returns (passed, failed)."""
     result = results / "together.xml"
     where = {Level.NODE.mark: ["tests/node", "-n", str(_nodes())], UNSTABLE: ["tests"]}
-    parallel = ["tests", "--dist", "loadgroup", "-n", "2", "--ignore", "tests/runs", "--ignore", "tests/node"]
+    parallel = ["tests", "-n", "2", "--ignore", "tests/runs", "--ignore", "tests/node"]
     command = [sys.executable, "-m", "pytest", *where.get(level, parallel), *_options(level, results), f"--junitxml={result}"]
     code = subprocess.run(command, cwd=root, check=False).returncode
     if code == NO_TESTS_COLLECTED and level == UNSTABLE:

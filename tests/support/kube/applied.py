@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from streamtopology.jobs.admin.ask_cluster import Unreachable, asking_the_cluster
+from streamtopology.topology.crd import GROUP, PLURAL, VERSION
 from support.kube.chart import NAMESPACE as OPERATOR
 from support.kube.node import Node
 from support.waiting import eventually
@@ -86,13 +87,20 @@ class AppliedTopology:
     def events(self) -> dict[str, list[str]]:
         """Reason -> messages."""
         reported: dict[str, list[str]] = {}
-        for event in json.loads(self.kubectl("get", "events", "-o", "json"))["items"]:
+        for event in self._listed("events"):
             if event["involvedObject"]["kind"] == "StreamTopology":
                 reported.setdefault(event["reason"], []).append(event["message"])
         return reported
 
     def pods(self) -> dict[str, dict[str, Any]]:
-        return {pod["metadata"]["name"]: pod for pod in json.loads(self.kubectl("get", "pods", "-o", "json"))["items"]}
+        return {pod["metadata"]["name"]: pod for pod in self._listed("pods")}
+
+    def _listed(self, kind: str, group: str = "api/v1") -> list[dict[str, Any]]:
+        return self.node.read(f"/{group}/namespaces/{self.namespace}/{kind}")["items"]
+
+    def resource(self) -> dict[str, Any]:
+        """The topology as the API server has it."""
+        return self.node.read(f"/apis/{GROUP}/{VERSION}/namespaces/{self.namespace}/{PLURAL}/{self.name}")
 
     def uids(self) -> dict[str, str]:
         """Of the driver's and the executors' pods."""
@@ -104,7 +112,7 @@ class AppliedTopology:
 
     def copied_epochs(self) -> list[str]:
         """Epochs whose state a Job pre-copied before their first batch: the Job lasts an hour; the driver lists re-routings."""
-        jobs = json.loads(self.kubectl("get", "jobs", "-o", "json"))["items"]
+        jobs = self._listed("jobs", "apis/batch/v1")
         done = [job["metadata"]["name"].rpartition("-")[2] for job in jobs if job["status"].get("succeeded")]
         active = {str(change["epoch"]) for change in self.stats().get("reconfigurations", ())}
         return [epoch for epoch in done if epoch in active]
@@ -138,7 +146,7 @@ class AppliedTopology:
 
         def settled() -> bool:
             nonlocal status
-            found = json.loads(self.kubectl("get", "stopo", self.name, "-o", "json"))
+            found = self.resource()
             status = found.get("status") or {}
             current = status.get("observedGeneration") == found["metadata"]["generation"]
             return current and status.get("phase") == "Running" and "intent" not in status and met(status)
