@@ -109,6 +109,8 @@ def _sweep(
             moves += 1
             for i in range(first[v], first[v + 1]):
                 active[others[i]] = True
-            if best == least[s] or done[s, here] < done[s, least[s]]:
+            if best == least[s]:
                 least[s] = np.argmin(done[s])
+            elif done[s, here] < done[s, least[s]]:
+                least[s] = here
     return moves

@@ -123,14 +123,17 @@ class Problem:
         """Bytes of state that this assignment migrates, M of the paper: keys' and buckets'."""
         return float(self.state[np.flatnonzero(owner != self.owner_before)].sum())
 
-    def cut_to_bound(self, owner: Owners) -> Owners:
-        """The assignment with at most `max_entries` entries: the lightest of them go to their hash destination."""
-        homes = self.homes(owner)
+    def cut_to_bound(self, owner: Owners, reserved: int = 0) -> Owners:
+        """The assignment with at most `max_entries` entries: the lightest of them go to their hash destination.
+
+        `reserved`: how many of them others need.
+        """
+        room, homes = max(self.given.max_entries - reserved, 0), self.homes(owner)
         entries = np.flatnonzero(owner[: self.n_keys] != homes)
-        if len(entries) <= self.given.max_entries:
+        if len(entries) <= room:
             return owner
         lightest_first = entries[np.argsort(self.loads[entries], kind="stable")]
-        back = lightest_first[: len(entries) - self.given.max_entries]
+        back = lightest_first[: len(entries) - room]
         bounded = owner.copy()
         bounded[back] = homes[back]
         return bounded

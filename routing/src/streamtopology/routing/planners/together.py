@@ -125,13 +125,14 @@ class _Scene:
         return _Scene(given, graph.without(split), whole, alone, split)
 
     def alternatives(self) -> Iterator[Combined]:
-        """All that is worth weighing, keeping first where that can be. A large graph is searched from the better start only."""
+        """All that is worth weighing, keeping first where that can be. A large graph is searched once, from the best start."""
         small = len(self.graph.rows) <= METIS_LINKS and len(self.given.instances) <= METIS_SERVERS
         starts = [self._weighed(KEEP, self.kept)] if self.kept is not None else []
         starts.append(self._weighed(ALONE, self.alone))
         yield from starts
+        slacks = FEW_SLACKS if small else SLACKS[:1]
         for start in starts if small else [min(starts, key=lambda one: one.seconds)]:
-            yield from self._searched(f"search from {start.name}", start.placements, start.placements, FEW_SLACKS)
+            yield from self._searched(f"search from {start.name}", start.placements, start.placements, slacks)
         if small and self._loads[self._search.order].any():
             parts = self._placed(self._divided(), self.alone)
             yield from self._searched("METIS and search", parts, self.alone, SLACKS)
@@ -163,8 +164,7 @@ class _Scene:
         for position, (problem, split) in enumerate(zip(self.graph.problems, splits, strict=True)):
             mine = owner[self.graph.part(position)].copy()
             mine[split.items] = split.owner[split.items]
-            room = max(problem.given.max_entries - len(split.items), 0)
-            bounded = replace(problem, given=replace(problem.given, max_entries=room)).cut_to_bound(mine)
+            bounded = problem.cut_to_bound(mine, len(split.items))
             placements.append(repoured(problem, bounded, split.items, split.first, split.owners))
         return placements
 
