@@ -52,16 +52,19 @@ def auto(given: PlanInput) -> Plan:
     problem = Problem.of(given)
     weighed = list(alternatives(problem))
     best = min(weighed, key=lambda one: one.seconds + one.move)
-    owner = best.placement.owner
-    plan = problem.plan(owner, "auto")
-    kept = weighed[0] if weighed[0].name == KEEP else None
+    return realised(problem, best, weighed[0] if weighed[0].name == KEEP else None)
+
+
+def realised(problem: Problem, best: Alternative, keeping: Alternative | None) -> Plan:
+    """The plan of the alternative `best`, compared with `keeping` the table where that can be kept."""
+    given, plan = problem.given, problem.plan(best.placement.owner, "auto")
     off = _imbalance(best.placement, problem)
     return replace(
         plan,
-        table=plan.table.with_splits(given.current.splits if best is kept else best.placement.splits(problem)),
-        predicted_seconds_before=kept.seconds if kept else plan.predicted_seconds_before,
+        table=plan.table.with_splits(given.current.splits if best is keeping else best.placement.splits(problem)),
+        predicted_seconds_before=keeping.seconds if keeping else plan.predicted_seconds_before,
         predicted_seconds_after=best.seconds,
-        imbalance_before=_imbalance(as_dealt(problem), problem) if kept else plan.imbalance_before,
+        imbalance_before=_imbalance(as_dealt(problem), problem) if keeping else plan.imbalance_before,
         imbalance_after=off,
         theta_reached=off <= given.tolerance + ROUNDING,
     )
@@ -71,13 +74,8 @@ def alternatives(problem: Problem) -> Iterator[Alternative]:
     """All that is worth weighing. Keeping comes first, taken as routers deal by it, unless an instance is gone or the table
     is too large."""
     given, splitting = problem.given, problem.given.splitting
-    all_active = set(given.current.instances()) <= set(given.instances)
-    if all_active and len(given.current.entry_hashes) <= given.max_entries:
-        present = as_dealt(problem)
-        if splitting is not None:
-            rows = float(problem.loads.sum())
-            beyond = scouts_beyond(rows, given.capacities, given.fixed_seconds, splitting)
-            present = scouted(problem, present, beyond)
+    present = kept(problem)
+    if present is not None:
         yield _weighed(KEEP, present, problem)
     yield _weighed("repair", Placement.whole(repaired(problem)), problem)
     yield _weighed("fresh", Placement.whole(reassigned(problem)), problem)
@@ -88,6 +86,19 @@ def alternatives(problem: Problem) -> Iterator[Alternative]:
         rest = without(problem, items)
         yield _weighed("repair, split", split_over_fewest(problem, repaired(rest), items), problem)
         yield _weighed("fresh, split", split_over_fewest(problem, reassigned(rest), items), problem)
+
+
+def kept(problem: Problem) -> Placement | None:
+    """The present table as routers deal by it; None if an instance is gone or the table is too large."""
+    given, splitting = problem.given, problem.given.splitting
+    all_active = set(given.current.instances()) <= set(given.instances)
+    if not all_active or len(given.current.entry_hashes) > given.max_entries:
+        return None
+    present = as_dealt(problem)
+    if splitting is None:
+        return present
+    beyond = scouts_beyond(float(problem.loads.sum()), given.capacities, given.fixed_seconds, splitting)
+    return scouted(problem, present, beyond)
 
 
 def _weighed(name: str, placement: Placement, problem: Problem) -> Alternative:

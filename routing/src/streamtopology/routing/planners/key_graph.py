@@ -23,6 +23,7 @@ from streamtopology.routing.table.hashing import kernel_input
 Floats = npt.NDArray[np.float64]
 Hashes = npt.NDArray[np.uint64]
 Ints = npt.NDArray[np.int64]
+Adjacency = tuple[Ints, Ints, npt.NDArray[Any]]
 
 TOTAL_WEIGHT = 1 << 40
 """METIS takes whole numbers: vertex weights are scaled to about this sum."""
@@ -120,19 +121,24 @@ class KeyGraph:
         weights: float64[v] >= 0. shares: float64[parts] > 0, METIS's target weights. By multilevel recursive bisection
         up to 8 parts, k-way beyond (Karypis and Kumar, METIS), where a single key does not outweigh alpha times a share.
         """
-        if len(shares) == 1 or not len(self):
-            return np.zeros(len(self), np.int32)
-        xadj, adjncy, edge_weights = _laid_out(self.sources, self.targets, self.rows, len(self))
-        weights = weights if weights.any() else np.ones(len(weights))
-        partition = pymetis.part_graph(
-            len(shares),
-            pymetis.CSRAdjacency(xadj, adjncy),
-            vweights=np.rint(weights * (TOTAL_WEIGHT / float(weights.sum()))).astype(np.int64),
-            eweights=edge_weights,
-            tpwgts=(shares / shares.sum()).tolist(),
-            options=pymetis.Options(ufactor=max(round(1000 * (alpha - 1)), 1), seed=seed),
-        )
-        return np.array(partition.vertex_part, np.int32)
+        return divided(laid_out(self.sources, self.targets, self.rows, len(self)), weights, shares, alpha, seed)
+
+
+def divided(adjacency: Adjacency, weights: Floats, shares: Floats, alpha: float, seed: int) -> npt.NDArray[np.int32]:
+    """As `KeyGraph.divided`, of any graph: `adjacency` is as `laid_out` returns it, with whole weights > 0."""
+    if len(shares) == 1 or not len(weights):
+        return np.zeros(len(weights), np.int32)
+    first, others, edge_weights = adjacency
+    weights = weights if weights.any() else np.ones(len(weights))
+    partition = pymetis.part_graph(
+        len(shares),
+        pymetis.CSRAdjacency(first, others),
+        vweights=np.rint(weights * (TOTAL_WEIGHT / float(weights.sum()))).astype(np.int64),
+        eweights=edge_weights,
+        tpwgts=(shares / shares.sum()).tolist(),
+        options=pymetis.Options(ufactor=max(round(1000 * (alpha - 1)), 1), seed=seed),
+    )
+    return np.array(partition.vertex_part, np.int32)
 
 
 def _with_rows(pairs: KeyPairs) -> KeyPairs:
@@ -162,8 +168,8 @@ def _within(sources: Any, targets: Any, rows: Any, owner: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _laid_out(sources: Any, targets: Any, rows: Any, n_vertices: int) -> Any:
-    """Every edge from both its ends, by vertex, as METIS wants it: (first int64[v + 1], other end and weight int64[2e])."""
+def laid_out(sources: Any, targets: Any, rows: Any, n_vertices: int) -> Any:
+    """Every edge from both its ends, by vertex, as METIS wants it: (first int64[v + 1], other end int64[2e], rows [2e])."""
     first = np.zeros(n_vertices + 1, np.int64)
     for i in range(len(rows)):
         first[sources[i] + 1] += 1
@@ -171,7 +177,7 @@ def _laid_out(sources: Any, targets: Any, rows: Any, n_vertices: int) -> Any:
     for vertex in range(n_vertices):
         first[vertex + 1] += first[vertex]
     free = first[:-1].copy()
-    others, weights = np.empty(first[-1], np.int64), np.empty(first[-1], np.int64)
+    others, weights = np.empty(first[-1], np.int64), np.empty(first[-1], rows.dtype)
     for i in range(len(rows)):
         source, target, weight = sources[i], targets[i], rows[i]
         at = free[source]

@@ -8,18 +8,18 @@ an entry, every other one by its hash, also one that had an entry so far: the pa
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from streamtopology.routing.planners.assignment import assigned
 from streamtopology.routing.planners.balance import balanced_loads
 from streamtopology.routing.planners.joint import JointPlan, JointPlanInput
-from streamtopology.routing.planners.key_graph import KeyGraph, KeyNumbers
+from streamtopology.routing.planners.key_graph import KeyGraph
 from streamtopology.routing.planners.llfd import CANDIDATE, Floats, Ints, Owners
-from streamtopology.routing.planners.plan import Plan, PlanInput
+from streamtopology.routing.planners.pair_keys import with_keys_of_pairs
+from streamtopology.routing.planners.plan import Plan
 from streamtopology.routing.planners.problem import Problem
-from streamtopology.routing.table.table import bucket_of
 
 ALPHA = 1.03
 """Largest load of a server over its share: METIS's default, and the paper's (section 4.3)."""
@@ -88,7 +88,7 @@ class _Layout:
         for position, (name, operator) in enumerate(given.operators.items()):
             part, numbers = graph.of_operator(position), graph.numbers[position]
             rows = graph.busiest[part] / given.batches
-            complete, items[name] = _with_keys(operator, numbers, rows)
+            complete, items[name] = with_keys_of_pairs(operator, numbers, rows)
             problem = problems[name] = Problem.of(complete)
             load[part] = problem.loads[items[name]] / float(operator.capacities.mean())
             state[part] = problem.state[items[name]]
@@ -99,7 +99,7 @@ class _Layout:
         """int32[v]: the server of every key of the graph: METIS's parts, each given to the server with most of its state."""
         shares = self.shares()
         parts = self.graph.divided(self.load, shares, ALPHA, SEED)
-        return _least_moved(parts, self.load, shares, self.state, self.owner)
+        return least_moved(parts, self.load, shares, self.state, self.owner)
 
     def shares(self) -> Floats:
         """float64[k]: what is left to each server of a division by capacity, when keys outside the graph stay hashed."""
@@ -145,37 +145,7 @@ class _Layout:
         return np.concatenate([problem.fixed_home, buckets])
 
 
-def _with_keys(given: PlanInput, numbers: KeyNumbers, rows: Floats) -> tuple[PlanInput, Ints]:
-    """The operator with every key of the graph among its keys, and the item of each of these: int64[len(numbers.hashes)].
-
-    A key of the graph that was not given has as many rows as its pairs, taken out of its bucket, and a mean key's state.
-    """
-    item = np.full(len(numbers.hashes), -1, np.int64)
-    known = numbers.find(given.key_hashes)
-    item[known[known >= 0]] = np.flatnonzero(known >= 0)
-    new = np.flatnonzero(item < 0)
-    if not len(new):
-        return given, item
-    item[new] = len(given.key_hashes) + np.arange(len(new))
-    hashes, loads = numbers.hashes[new], rows[new]
-    state = np.zeros(len(new))
-    buckets = given.bucket_loads
-    if len(buckets):
-        home = bucket_of(hashes, len(buckets))
-        buckets = np.maximum(buckets - np.bincount(home, loads, len(buckets)), 0.0)
-        if len(given.bucket_keys):
-            state = (given.bucket_state / np.maximum(given.bucket_keys, 1.0))[home]
-    complete = replace(
-        given,
-        key_hashes=np.concatenate([given.key_hashes, hashes]),
-        key_loads=np.concatenate([given.key_loads, loads]),
-        key_state=np.concatenate([given.key_state, state]),
-        bucket_loads=buckets,
-    )
-    return complete, item
-
-
-def _least_moved(parts: Owners, load: Floats, shares: Floats, state: Floats, owner: Owners) -> Owners:
+def least_moved(parts: Owners, load: Floats, shares: Floats, state: Floats, owner: Owners) -> Owners:
     """int32[v]: the servers of METIS's parts, such that most state stays and no server is loaded worse than METIS had it.
 
     METIS's own numbering is one that satisfies that; another is as good where servers have the same capacity.

@@ -42,7 +42,7 @@ class Problem:
     def of(given: PlanInput) -> Problem:
         """Lays the items out; buckets of instances that are not active are dealt out by capacity first."""
         current = given.current
-        position = _positions(given)
+        position = _positions(given, current)
         explicit = current.has_entry(given.key_hashes)
         hashes, loads, state = _with_silent(given)
         key_buckets = bucket_of(hashes, len(current.buckets))
@@ -74,6 +74,12 @@ class Problem:
     def totals(self, owner: Owners) -> Floats:
         """Load per instance position, float64[k]; candidates count nowhere."""
         return totals(self.loads, owner, len(self.given.instances))
+
+    def owners_by(self, table: RoutingTable) -> Owners:
+        """int32[n]: the position that each item has by another table with the same number of buckets."""
+        position = _positions(self.given, table)
+        of_keys = position[table.lookup(self.key_hashes)]
+        return np.concatenate([of_keys, position[table.buckets]]) if len(self.given.bucket_loads) else of_keys
 
     def limits(self) -> Floats:
         """Largest load of each instance that the tolerance allows: L_max of the paper where all instances are equal."""
@@ -117,14 +123,17 @@ class Problem:
         """Bytes of state that this assignment migrates, M of the paper: keys' and buckets'."""
         return float(self.state[np.flatnonzero(owner != self.owner_before)].sum())
 
-    def cut_to_bound(self, owner: Owners) -> Owners:
-        """The assignment with at most `max_entries` entries: the lightest of them go to their hash destination."""
-        homes = self.homes(owner)
+    def cut_to_bound(self, owner: Owners, reserved: int = 0) -> Owners:
+        """The assignment with at most `max_entries` entries: the lightest of them go to their hash destination.
+
+        `reserved`: how many of them others need.
+        """
+        room, homes = max(self.given.max_entries - reserved, 0), self.homes(owner)
         entries = np.flatnonzero(owner[: self.n_keys] != homes)
-        if len(entries) <= self.given.max_entries:
+        if len(entries) <= room:
             return owner
         lightest_first = entries[np.argsort(self.loads[entries], kind="stable")]
-        back = lightest_first[: len(entries) - self.given.max_entries]
+        back = lightest_first[: len(entries) - room]
         bounded = owner.copy()
         bounded[back] = homes[back]
         return bounded
@@ -164,9 +173,9 @@ class Problem:
         return owner[self.n_keys :] if len(self.given.bucket_loads) else self.buckets
 
 
-def _positions(given: PlanInput) -> Owners:
-    """Instance number -> position among the active ones, CANDIDATE for the others: int32."""
-    known = max(*given.instances, *given.current.instances())
+def _positions(given: PlanInput, table: RoutingTable) -> Owners:
+    """Instance number, of those active or in `table` -> position among the active ones, CANDIDATE for the others: int32."""
+    known = max(*given.instances, *table.instances())
     position = np.full(known + 1, CANDIDATE, np.int32)
     position[list(given.instances)] = np.arange(len(given.instances))
     return position

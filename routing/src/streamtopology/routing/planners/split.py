@@ -15,6 +15,7 @@ from streamtopology.routing.planners.order import descending
 from streamtopology.routing.planners.plan import PlanInput, Splitting
 from streamtopology.routing.planners.problem import Problem
 from streamtopology.routing.table.splits import Splits
+from streamtopology.routing.table.table import RoutingTable
 from streamtopology.routing.table.water import poured
 
 Floats = npt.NDArray[np.float64]
@@ -147,13 +148,18 @@ def split_over_fewest(problem: Problem, rest: Owners, items: Ints) -> Placement:
 
 def as_dealt(problem: Problem) -> Placement:
     """The placement of the present table, its split keys poured as routers do; the instances of all items are active."""
-    given, splits = problem.given, problem.given.current.splits
+    return dealt_by(problem, problem.given.current, problem.owner_before)
+
+
+def dealt_by(problem: Problem, table: RoutingTable, owner: Owners) -> Placement:
+    """The placement of `table`, by which the items have these owners (int32[n] positions), its split keys poured."""
+    given, splits = problem.given, table.splits
     position = {instance: place for place, instance in enumerate(given.instances)}
     active = splits.among(np.array(given.instances, np.int32))
     item_of = {int(problem.key_hashes[item]): item for item in range(problem.n_keys)} if len(active) else {}
     items = np.array([item_of[int(key)] for key in active.hashes], np.int64)
     owners = np.array([position[int(instance)] for instance in active.owners], np.int32)
-    return _poured(problem, problem.owner_before, items, active.first, owners)
+    return repoured(problem, owner, items, active.first, owners)
 
 
 def scouted(problem: Problem, placement: Placement, beyond: float) -> Placement:
@@ -173,7 +179,7 @@ def scouted(problem: Problem, placement: Placement, beyond: float) -> Placement:
     first = np.concatenate([placement.first, placement.first[-1] + k * np.arange(1, len(found) + 1)])
     owners = np.concatenate([placement.owners, np.tile(np.arange(k, dtype=np.int32), len(found))])
     items = np.concatenate([placement.items, np.array(found, np.int64)])
-    return _poured(problem, placement.owner, items, first, owners)
+    return repoured(problem, placement.owner, items, first, owners)
 
 
 def scouts_beyond(rows: float, capacities: Floats, fixed_seconds: Floats, splitting: Splitting) -> float:
@@ -202,7 +208,7 @@ def without(problem: Problem, items: Ints) -> Problem:
     return replace(problem, loads=loads, owner=owner, given=replace(given, tolerance=tolerance, max_entries=bound))
 
 
-def _poured(problem: Problem, owner: Owners, items: Ints, first: Ints, owners: Owners) -> Placement:
+def repoured(problem: Problem, owner: Owners, items: Ints, first: Ints, owners: Owners) -> Placement:
     """The placement whose split keys level what all others give to the instances."""
     given = problem.given
     whole = problem.loads.copy()
