@@ -7,6 +7,7 @@ import pytest
 
 from streamtopology.lab.bench import auto
 from streamtopology.lab.bench.auto import CASES, QUICK, Case
+from streamtopology.lab.bench.auto_chain import CHAIN_CASES, POLICIES
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -25,8 +26,9 @@ def test_quick_run_has_every_stream_policy_and_bar():
     lines = auto.run(runs=1, quick=True)["results"]
     shares = {line["case"]: line["median"] for line in lines if line["metric"] == "share of bound"}
     bars = {line["case"]: line for line in lines if line["metric"] == "bar of auto"}
-    assert shares.keys() == {f"{case.name}, {policy}" for case in CASES for policy in case.policies}
-    assert bars.keys() == {case.name for case in CASES}
+    chains = {f"{case.name}, {policy}" for case in CHAIN_CASES for policy in POLICIES}
+    assert shares.keys() == chains | {f"{case.name}, {policy}" for case in CASES for policy in case.policies}
+    assert bars.keys() == {case.name for case in (*CASES, *CHAIN_CASES)}
     assert all(0 < share <= 1.0001 for share in shares.values())
     for case in CASES:
         judged = "auto" if "auto" in case.policies else bars[case.name]["unit"].split()[-1]

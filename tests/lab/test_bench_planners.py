@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamtopology.lab.bench import planners as bench
+from streamtopology.lab.bench import planners_together
 from streamtopology.routing import planners
 from streamtopology.routing.planners import bounded_table
 from streamtopology.routing.planners.problem import Problem
@@ -25,3 +26,12 @@ def test_bounded_cases_are_fitted_by_all_bisections_and_the_others_by_one(zipf: 
     tables.clear()
     planners.get("mixed")(bench.bounded(operator))
     assert tables == bounded_table.BISECTIONS * [bench.KEYS[0]]
+
+
+def test_chain_is_of_heavy_keys_and_buckets_and_has_the_pairs_of_every_edge():
+    given = planners_together.chain_of(3, 4)
+    assert list(given.pairs) == [("operator-0", "operator-1"), ("operator-1", "operator-2")]
+    for operator in given.operators.values():
+        assert operator.key_loads.sum() + operator.bucket_loads.sum() == pytest.approx(planners_together.ROWS)
+    for pairs in given.pairs.values():
+        assert 0.4 * pairs.seen < pairs.rows.sum() < pairs.seen == planners_together.ROWS

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamtopology.lab.bench.figures import machine, row
+from streamtopology.lab.bench.auto_chain import chain_lines
+from streamtopology.lab.bench.figures import machine, met, row
 from streamtopology.lab.simulate.auto import AutoContender
 from streamtopology.lab.simulate.comparison import Comparison, Result
 from streamtopology.lab.simulate.site import Batch, Site
@@ -171,7 +172,8 @@ class Reached:
 def run(runs: int = 5, seed: int = 1, quick: bool = False) -> dict[str, Any]:
     """The share of the bound by stream and policy, one run a seed, and the bar of `auto` with what comes nearest to it."""
     size = QUICK if quick else FULL
-    results = [line for case in CASES for line in _lines(case, size, range(seed, seed + runs))]
+    seeds = range(seed, seed + runs)
+    results = [line for case in CASES for line in _lines(case, size, seeds)] + chain_lines(seeds, quick)
     sizes = {"keys": size.keys, "rows": size.rows, "batches": size.batches}
     return {"name": "auto", "machine": machine(numpy=np.__version__, **sizes), "results": results}
 
@@ -185,17 +187,13 @@ def _lines(case: Case, size: Size, seeds: range) -> list[dict[str, Any]]:
     lines = [row(f"{case.name}, {policy}", "share of bound", "", values, {}) for policy, values in shares.items()]
     if case.slowest:
         slowest = [one.slowest for one in reached["auto"]]
-        lines.append(row(f"{case.name}, auto", "slowest batch to median", _met(max(slowest) <= case.slowest), slowest, {}))
+        lines.append(row(f"{case.name}, auto", "slowest batch to median", met(max(slowest) <= case.slowest), slowest, {}))
     medians = {policy: statistics.median(values) for policy, values in shares.items()}
     best = max(medians.keys() - AUTO.keys(), key=medians.__getitem__)
     bar = case.bar * (medians[best if case.of == BEST else case.of] if case.of else 1.0)
     judged = "auto" if "auto" in medians else best
-    unit = f"{_met(medians[judged] >= bar)} by {judged}"
+    unit = f"{met(medians[judged] >= bar)} by {judged}"
     return [*lines, row(case.name, "bar of auto", unit, [bar], {f"{case.name}, {judged}": bar / medians[judged]})]
-
-
-def _met(holds: bool) -> str:
-    return "met" if holds else "missed"
 
 
 def _reached(case: Case, size: Size, seed: int) -> dict[str, Reached]:

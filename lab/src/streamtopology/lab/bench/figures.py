@@ -36,6 +36,11 @@ def figure(
     return row(case, metric, unit, values, ratios)
 
 
+def met(holds: bool) -> str:
+    """The unit of a bar."""
+    return "met" if holds else "missed"
+
+
 def machine(**of_bench: object) -> dict[str, object]:
     """The machine, its load before the benchmark, and the benchmark's own versions and sizes."""
     return {

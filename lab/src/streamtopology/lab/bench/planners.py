@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from streamtopology.lab.bench.figures import machine, row
+from streamtopology.lab.bench.planners_together import together_lines
 from streamtopology.routing import planners
 from streamtopology.routing.planners import PlanInput
 from streamtopology.routing.table.table import RoutingTable
@@ -57,7 +58,7 @@ def run(runs: int = 5) -> dict[str, Any]:
                 growth = per_key[kind][case] / per_key[kind][smallest]
                 each = [second / n_keys for second in seconds]
                 results.append(row(case, "plan time per key", "s", each, {smallest: growth}))
-    return {"name": "planners", "machine": machine(numpy=np.__version__), "results": results}
+    return {"name": "planners", "machine": machine(numpy=np.__version__), "results": results + together_lines(runs)}
 
 
 def bounded(given: PlanInput) -> PlanInput:
