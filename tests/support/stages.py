@@ -7,6 +7,7 @@ place and stage, and gives each task the blob that every task of the stage befor
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -365,10 +366,14 @@ class Flow:
 
 
 class OneProcess:
-    """Implements `AttemptRunner`: a worker per slot, and envelopes handed from stage to stage."""
+    """Implements `AttemptRunner`: a worker per slot, and envelopes handed from stage to stage.
+
+    One task at a time: all workers share what a process has once, such as open files, and batches are prefetched in threads.
+    """
 
     def __init__(self, flow: Flow) -> None:
         self._flow = flow
+        self._turn = threading.Lock()
 
     def executors(self) -> list[Executor]:
         """Every executor of `Flow.slots` is there."""
@@ -448,7 +453,8 @@ class OneProcess:
         """By receiving partition, the envelope of each task, in no order that may be relied upon."""
         received: list[list[bytes]] = [[] for _ in range(attempt.partitions)]
         for partition in partitions:
-            envelopes = task(AttemptContext(attempt, partition, self._flow.workers[attempt.slot_by_partition[partition]]))
+            with self._turn:
+                envelopes = task(AttemptContext(attempt, partition, self._flow.workers[attempt.slot_by_partition[partition]]))
             assert len(envelopes) == attempt.partitions * attempt.blobs, "an exchange wants the same number per partition"
             for number, envelope in enumerate(envelopes):
                 received[number // attempt.blobs].insert(0, envelope.to_pybytes())

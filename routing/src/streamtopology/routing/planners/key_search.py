@@ -61,9 +61,21 @@ class Search:
 
 @njit(cache=True, nogil=True)
 def _sweep(
-    order: Any, first: Any, others: Any, rows: Any, stage: Any, loads: Any, capacities: Any, done: Any, limits: Any,
-    price: float, anchor: Any, origin: Any, owner: Any, active: Any,
-) -> int:  # fmt: skip
+    order: Any,
+    first: Any,
+    others: Any,
+    rows: Any,
+    stage: Any,
+    loads: Any,
+    capacities: Any,
+    done: Any,
+    limits: Any,
+    price: float,
+    anchor: Any,
+    origin: Any,
+    owner: Any,
+    active: Any,
+) -> int:
     """The number of items that moved; `done`, `owner` and `active` are kept up to date.
 
     An item moves where that lowers price * rows to other servers + seconds beyond the limit + anchor. Candidates: servers
@@ -80,13 +92,7 @@ def _sweep(
         if not active[v] and done[s, here] <= limits[s]:
             continue
         active[v] = False
-        n = 0
-        for i in range(first[v], first[v + 1]):
-            at = owner[others[i]]
-            if near[at] == 0.0:
-                met[n] = at
-                n += 1
-            near[at] += rows[i]
+        n = _meet(v, first, others, rows, owner, near, met)
         met[n], met[n + 1] = least[s], origin[v]
         full = done[s, here]
         relief = max(full - limits[s], 0.0) - max(full - load / capacities[s, here] - limits[s], 0.0)
@@ -114,3 +120,16 @@ def _sweep(
             elif done[s, here] < done[s, least[s]]:
                 least[s] = here
     return moves
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _meet(v: int, first: Any, others: Any, rows: Any, owner: Any, near: Any, met: Any) -> int:
+    """The number of servers that neighbours of `v` are on: these are in `met`, and the rows from and to each in `near`."""
+    n = 0
+    for i in range(first[v], first[v + 1]):
+        at = owner[others[i]]
+        if near[at] == 0.0:
+            met[n] = at
+            n += 1
+        near[at] += rows[i]
+    return n
