@@ -12,10 +12,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.spark_stream import run_query
 from support.stages import SLOTS, Flow, Loss, manifest, random_table
 
 from streamtopology.jobs.admin.checkpoints import rollback
@@ -25,6 +27,7 @@ from streamtopology.jobs.checkpoint.records import commit_record_from, to_bytes
 from streamtopology.jobs.errors import TopologyFailed
 from streamtopology.jobs.operators.aggregate import Aggregate, Aggregates, narrow_sums, parse_calls
 from streamtopology.jobs.plan.as_of import node_state, plan_as_of
+from streamtopology.jobs.runtime.streaming_query import Until
 from streamtopology.routing.table.hashing import hash_int64
 from streamtopology.routing.table.pouring import Pace
 from streamtopology.routing.table.splits import Splits
@@ -169,6 +172,19 @@ def test_a_batch_without_rows_takes_parts_in_when_the_stream_is_silent(tmp_path:
     assert flow.driver.is_due
     flow.silence()
     assert sums_of(flow) == sums_expected([table]) == last_words(flow)
+
+
+def test_run_that_is_stopped_has_all_that_it_read_in_state_and_sinks(tmp_path: Path, random: np.random.Generator) -> None:
+    (tmp_path / "data").mkdir()
+    tables = [rows_of(random) for _ in range(4)]
+    for number, table in enumerate(tables):
+        pq.write_table(table, tmp_path / "data" / f"{number}.parquet")
+    given = manifest([SUMS], {"s": "k BIGINT, v BIGINT"}, trigger={"availableNow": True})
+    given["spec"]["sources"][0]["options"] = {"path": str(tmp_path / "data"), "maxFilesPerTrigger": "1"}
+    flow = pouring(tmp_path, given)
+    run_query(flow, Until(batches=2))
+    assert any(flow.checkpoint.read_commit(number).partials for number in flow.checkpoint.commits()), "rows were divided"
+    assert (sums_of(flow), last_words(flow)) == (sums_expected(tables[:2]), sums_expected(tables[:2]))
 
 
 def test_a_chain_says_its_last_words_as_the_input_ends(tmp_path: Path, random: np.random.Generator) -> None:

@@ -94,6 +94,7 @@ class FakeDriver:
         self.polls: list[Poll | None] = []
         self.is_due = False
         self.is_rescaled = False
+        self.has_gathered = False
         self.closed: list[int] = []
         self.without_rows: Callable[[], object] = lambda: None
         self.after_batch: dict[int, Callable[[], object]] = {}
@@ -112,7 +113,7 @@ class FakeDriver:
 
     def batch_without_rows(self) -> None:
         self.closed.append(len(self.batches))
-        self.is_due = False
+        self.is_due = self.has_gathered = False
         self.without_rows()
 
     def drain(self, for_good: bool) -> None:
@@ -127,6 +128,13 @@ def query_of(stream: FakeStream, driver: FakeDriver, folder: Path) -> TopologyQu
 
 def run(stream: FakeStream, driver: FakeDriver, folder: Path, until: Until | None = None) -> None:
     query_of(stream, driver, folder).run(until or Until(), prepare=lambda: None)
+
+
+def test_run_that_is_stopped_takes_in_what_was_gathered(tmp_path: Path) -> None:
+    driver = FakeDriver()
+    driver.has_gathered = True
+    run(FakeStream(batches=5), driver, tmp_path, Until(batches=2))
+    assert (driver.batches, driver.closed, driver.drained) == ([0, 1], [2], None)
 
 
 def test_the_end_of_the_input_drains_the_topology_for_good_if_that_was_requested(tmp_path: Path) -> None:

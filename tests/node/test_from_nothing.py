@@ -70,7 +70,7 @@ def test_printed_block_ends_with_a_topology_that_balances_itself(
     assert built(building) == {image if heading == "On kind" else f"$REGISTRY/{image}" for image in images.values()}
     printed = run(ours, ROOT, BLOCK_SECONDS)
     assert "condition met" in printed
-    assert cluster.policy("pages") == "mixed"
+    assert cluster.policy("pages") == "auto"
     cluster.settles(lambda status: bool(status.get("reroutings")), STEP_SECONDS)
     if heading == "On kind":  # the block names its image
         (copying,) = blocks(PAGE, "Your own files")

@@ -164,8 +164,12 @@ class Driver:
     @property
     def is_due(self) -> bool:
         """True if a batch without rows would close a window that the watermark has passed, or take in partials."""
-        last = self.progress.commit
-        return last is not None and (bool(last.partials) or self.watermarks.has_passed(self.progress.due))
+        return self.has_gathered or (self.progress.commit is not None and self.watermarks.has_passed(self.progress.due))
+
+    @property
+    def has_gathered(self) -> bool:
+        """True if the newest commit holds parts of divided keys, which the next batch takes to their homes."""
+        return self.progress.commit is not None and bool(self.progress.commit.partials)
 
     @property
     def is_rescaled(self) -> bool:

@@ -148,6 +148,8 @@ class TopologyQuery:
                 self._driver.notify(f"{unread_text(late)}: their rows will be late, as all windows close now")
             if has_ended or is_final:
                 self._driver.drain(for_good=is_final)
+            elif self._driver.has_gathered:  # all that was read is in state and sinks when a run has stopped
+                self._driver.batch_without_rows()
 
     def _read_rest(self, clock: Callable[[], float]) -> bool:
         """Read what the sources hold at this moment. Returns False if a further `stop` has cut it short."""
