@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from streamtopology.contract.reasons import SOURCE
 from streamtopology.routing.control.slot_model import StageTiming, bound, estimate, settled_from, stage_timings
 from streamtopology.routing.load.load_report import LoadReport, SourceReport
-from streamtopology.routing.load.planner_load import as_work, planner_load_of
+from streamtopology.routing.load.planner_load import PlannerLoad, as_work, planner_load_of, without_gone
 
 SPEEDS = np.array([1.0, 1.0, 1.0, 0.3])
 BASES = {SOURCE: 400_000.0, "count": 100_000.0}
@@ -202,3 +202,51 @@ def test_planner_load_is_per_batch_with_light_state_over_all_buckets():
     assert load.bucket_loads.tolist() == [30, 10]
     assert load.bucket_state.tolist() == [200, 200]
     assert load.bucket_keys.tolist() == [4, 4]
+
+
+def report_of(rows: dict[int, int]) -> LoadReport:
+    keys = sorted(rows)
+    return LoadReport(
+        operator="count",
+        instance=0,
+        slot=0,
+        rows=sum(rows.values()) + 400,
+        busy_seconds=0.1,
+        task_seconds=0.1,
+        heavy_hashes=np.array(keys, np.uint64),
+        heavy_rows=np.array([rows[key] for key in keys]),
+        heavy_seconds=np.zeros(len(keys)),
+        heavy_bytes=np.full(len(keys), 64),
+        heavy_labels=("",) * len(keys),
+        bucket_rows=np.full(4, 100, np.int64),
+    )
+
+
+def load_of(*reports: LoadReport) -> PlannerLoad:
+    return planner_load_of(reports, len(reports), estimate([stage_timings(reports[:1], [])], [1.0]))
+
+
+def test_key_that_is_gone_is_load_of_any_key():
+    """Key 1 had half of the rows of a batch; the newest one lists keys of 20 rows and does not name it."""
+    before, newest = report_of({1: 600, 2: 30}), report_of({2: 30, 3: 20})
+    load = load_of(before, newest)
+    left = without_gone(load, [newest], 1)
+    assert left.key_hashes.tolist() == [2, 3]
+    assert left.key_loads.tolist() == [30, 10]
+    assert left.bucket_loads.tolist() == [100 + 300 / 4] * 4
+    assert left.bucket_keys.sum() == load.bucket_keys.sum() + 1
+    assert left.key_state.sum() + left.bucket_state.sum() == load.key_state.sum() + load.bucket_state.sum()
+
+
+def test_key_that_may_be_too_light_to_be_listed_is_not_gone():
+    before, newest = report_of({1: 390, 2: 500}), report_of({2: 500, 3: 20})
+    load = load_of(before, newest)
+    assert without_gone(load, [newest], 1).key_hashes.tolist() == [1, 2, 3]
+    assert without_gone(load, [report_of({})], 1) is load, "nothing is known of a report that lists no key"
+
+
+def test_rows_of_several_newest_batches_are_compared_per_batch():
+    newest = report_of({2: 200, 3: 100})
+    load = load_of(report_of({1: 400}), newest)
+    assert 1 in without_gone(load, [newest], 1).key_hashes.tolist()
+    assert 1 not in without_gone(load, [newest], 10).key_hashes.tolist()

@@ -98,3 +98,39 @@ def test_hot_key_that_routers_split_counts_as_imbalance_and_is_planned() -> None
     without = TableStage("count", route, instances, reports, reports, 1, "auto")
     assert without.plan_input(measured, 0.08, 3000).splitting is None
     assert not len(without.remedy(measured, 0.08, 3000).plans["count"].table.splits)
+
+
+def test_key_is_gone_only_if_all_instances_say_so() -> None:
+    """Instance 1 had the key and is missing in the newest reports: it may have it still."""
+    instances = (0, 1)
+    table = RoutingTable.uniform(instances)
+
+    def report(instance: int, key: int, rows: int) -> LoadReport:
+        return LoadReport(
+            "count",
+            instance,
+            instance,
+            rows + BUCKETS,
+            *(0.6, 0.62),
+            heavy_hashes=np.array([key], np.uint64),
+            heavy_rows=np.array([rows]),
+            heavy_seconds=np.zeros(1),
+            heavy_bytes=np.zeros(1, np.int64),
+            heavy_labels=("",),
+            bucket_rows=np.ones(BUCKETS, np.int64),
+        )
+
+    before = [report(0, 1, 50), report(1, 2, 50_000)]
+    machines = model([1e5, 1e5], [0.0, 0.0])
+    for newest, keys in (([report(0, 1, 50), report(1, 3, 50)], [1, 3]), ([report(0, 1, 50)], [1, 2])):
+        stage = TableStage(
+            "count",
+            Route("mixed", table, instances, {}),
+            instances,
+            [*before, *newest],
+            newest,
+            batches=2,
+            planner="mixed",
+            newest=newest,
+        )
+        assert stage.plan_input(machines, 0.08, 3000).key_hashes.tolist() == keys

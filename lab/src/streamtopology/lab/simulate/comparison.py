@@ -7,7 +7,7 @@ Stages are barriers, so operators can be compared one by one. Left out: the sour
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -45,6 +45,12 @@ class Comparison:
                 self.skipped[spec.name] = reason
             else:
                 self._contenders.append(Contender(site, spec, seed))
+
+    def run_on(self, cpu: tuple[float, ...]) -> None:
+        """The slots have other cores from the next batch on, which nobody is told."""
+        self.site = replace(self.site, cpu=cpu)
+        for contender in self._contenders:
+            contender.run_on(cpu)
 
     def take(self, batch: Batch) -> None:
         """One more batch, of at least one row, for every policy."""

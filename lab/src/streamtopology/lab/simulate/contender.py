@@ -121,6 +121,12 @@ class Contender:
         self._rerouted_at: list[int] = []
         self._keys_moved = 0
 
+    def run_on(self, cpu: tuple[float, ...]) -> None:
+        """The slots have other cores from the next batch on; the declared ones stay."""
+        self.site = replace(self.site, cpu=cpu)
+        if self._merging is not None:
+            self._merging.run_on(cpu)
+
     def take(self, batch: Batch, seen: Hashes, best_seconds: float) -> None:
         """Route one batch, let its time pass, judge.
 

@@ -6,6 +6,8 @@ instances; of a key with a home, to that, but for the part that is there already
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 
@@ -26,6 +28,10 @@ class Merging:
         self._batches = 0
         self._keys = np.empty(0, np.uint64)
         self._held = np.empty((0, site.parallelism), np.bool_)
+
+    def run_on(self, cpu: tuple[float, ...]) -> None:
+        """The slots have other cores from the next batch on."""
+        self._site = replace(self._site, cpu=cpu)
 
     def take(self, batch: Batch, held: npt.NDArray[np.bool_], home: RoutingTable | None = None) -> float:
         """One more batch, whose keys went to the instances `held` (bool[keys, instances]). Returns the seconds of its merge.

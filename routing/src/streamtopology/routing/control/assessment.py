@@ -18,9 +18,13 @@ from streamtopology.routing.control.stages import JointStage, Remedy, ShareStage
 from streamtopology.routing.control.stages_in_window import operators_of, stages_in_window
 from streamtopology.routing.control.window import Span, WindowBatch
 from streamtopology.routing.epochs.epoch import Epoch
+from streamtopology.routing.planners.switch_costs import SwitchCosts
 
 FEW_ENTRIES = 64
 """Entries of a table that make no epoch too large for what it travels in."""
+
+SHORTEST_BATCH = 1e-3
+"""Seconds; a shorter batch counts as one of these."""
 
 QUICK_SLOTS = 128
 """Slots up to which capacities are estimated in milliseconds; the time grows with their cube."""
@@ -28,7 +32,10 @@ QUICK_SLOTS = 128
 
 @dataclass(frozen=True, eq=False)
 class Assessment:
-    """The window under `current`. `bar`: the imbalance of a stage up to which nothing will be done about it."""
+    """The window under `current`. `bar`: the imbalance of a stage up to which nothing will be done about it.
+
+    `horizon_seconds`: in which a re-routing must earn its cost.
+    """
 
     window: tuple[WindowBatch, ...]
     spans: tuple[Span, ...]
@@ -37,11 +44,12 @@ class Assessment:
     tolerance: float
     max_entries: int
     bar: float
+    horizon_seconds: float
 
     def remedies(self) -> dict[str, Remedy]:
         """The best remedy of each stage that can be re-routed: capacities, then plans. Takes up to seconds."""
         model = self._model
-        return {stage.name: stage.remedy(model, self.tolerance, self.max_entries) for stage in self._stages(model)}
+        return {stage.name: stage.remedy(model, self.tolerance, self.max_entries, self._switch) for stage in self._stages(model)}
 
     def if_quiet(self) -> dict[str, Remedy] | None:
         """The remedies without any plan, if all stages are within the bar; None if that takes long to see, or they are not."""
@@ -94,6 +102,15 @@ class Assessment:
         routed = {name for stage in stages for name in operators_of(stage)}
         elsewhere = _usual_seconds(batches) - sum(seconds for name, seconds in measured.items() if name in routed)
         return one_more(stages, self._model, max(elsewhere, 0.0), classes, growing)
+
+    @property
+    def usual_seconds(self) -> float:
+        """Seconds of a batch in the window, the median."""
+        return _usual_seconds(self.window)
+
+    @property
+    def _switch(self) -> SwitchCosts:
+        return SwitchCosts(self.horizon_seconds / max(self.usual_seconds, SHORTEST_BATCH), self.facts.portion_bytes)
 
     @property
     def _under_current(self) -> list[WindowBatch]:

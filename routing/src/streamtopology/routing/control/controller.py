@@ -92,9 +92,9 @@ class Controller:
         self._trials.measure(self._window)
 
     def model(self, facts: TopologyFacts) -> SlotModel | None:
-        """The slots by what the window shows of them; None before the first batch."""
-        window = self._recent()
-        return estimate([batch.timings for batch in window], facts.declared_cpu) if window else None
+        """The slots by what the window shows of them, since a rate changed if one did; None before the first batch."""
+        timings = [batch.timings for batch in self._recent()]
+        return estimate(timings[settled_from(timings) :], facts.declared_cpu) if timings else None
 
     def step(self, now: float, current: Epoch, facts: TopologyFacts) -> Decision:
         """Decide at time `now` under the epoch that batches run under; cheap when it is not time to judge."""
@@ -199,6 +199,7 @@ class Controller:
             tolerance=self._settings.tolerance,
             max_entries=self._settings.max_table_entries,
             bar=bar,
+            horizon_seconds=self._horizon_seconds,
         )
 
     def _weigh(self, judged: Mapping[str, Remedy], assessment: Assessment) -> Decision:
@@ -207,7 +208,7 @@ class Controller:
         contradiction = contradicted(judged, [batch for batch in window if batch.epoch == current.number])
         if contradiction is not None:
             return contradiction
-        usual = float(np.median([batch.seconds for batch in window]))
+        usual = assessment.usual_seconds
         found = self._scales.weigh(judged, self._settings.tolerance, usual, self._horizon_seconds, trust)
         if isinstance(found, Hold):
             return found

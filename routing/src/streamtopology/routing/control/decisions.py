@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -48,7 +49,8 @@ class TopologyFacts:
     its table policy. `choosers`: operators whose policy chooses per tuple by capacities given to it. Operators in neither
     are left alone: choosers that learn find out themselves how fast their instances are. `source_by_share`: whether source
     rows can be placed by share per slot. `combinable`: operators of which it is known whether the state of a key may be
-    gathered in parts. `splitting`: operators whose tables may have split keys, as their routers pour these.
+    gathered in parts. `splitting`: operators whose tables may have split keys, as their routers pour these. `portion_bytes`:
+    of state that moves with the first batch of a switch, at all executors together.
     """
 
     declared_cpu: tuple[float, ...]
@@ -57,6 +59,7 @@ class TopologyFacts:
     source_by_share: bool = True
     combinable: Mapping[str, bool] = field(default_factory=dict[str, bool])
     splitting: Mapping[str, PartCosts] = field(default_factory=dict[str, PartCosts])
+    portion_bytes: float = math.inf
 
     @staticmethod
     def of(
@@ -65,6 +68,7 @@ class TopologyFacts:
         source_by_share: bool,
         operators: Sequence[OperatorSpec] = (),
         part_seconds: Mapping[str, float] | None = None,
+        portion_bytes: float = math.inf,
     ) -> TopologyFacts:
         """The facts of `operators` that are routed by `routes`, by their groupings and traits.
 
@@ -87,6 +91,7 @@ class TopologyFacts:
             source_by_share=source_by_share,
             combinable=in_parts,
             splitting=splitting,
+            portion_bytes=portion_bytes,
         )
 
 

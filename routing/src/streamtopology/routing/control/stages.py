@@ -16,10 +16,17 @@ from streamtopology.routing.control.moves import heaviest_links, heaviest_moves
 from streamtopology.routing.control.slot_model import SlotModel
 from streamtopology.routing.epochs.epoch import Route
 from streamtopology.routing.load.load_report import KeyPairs, LoadReport, merge_pairs
-from streamtopology.routing.load.planner_load import over_virtual_workers, planner_load_of, work_rows
+from streamtopology.routing.load.planner_load import (
+    PlannerLoad,
+    over_virtual_workers,
+    planner_load_of,
+    without_gone,
+    work_rows,
+)
 from streamtopology.routing.planners.balance import balanced_loads, fewest_loads, finish_seconds, imbalance
 from streamtopology.routing.planners.joint import Edge, JointPlanInput
 from streamtopology.routing.planners.plan import DEFAULT_BETA, Plan, PlanInput, Splitting
+from streamtopology.routing.planners.switch_costs import SwitchCosts
 from streamtopology.topology import groupings
 
 Floats = npt.NDArray[np.float64]
@@ -85,7 +92,9 @@ class ShareStage:
     rows: float
     shares: Floats
 
-    def remedy(self, model: SlotModel, tolerance: float, max_entries: int) -> Remedy:
+    def remedy(
+        self, model: SlotModel, tolerance: float, max_entries: int, switch: SwitchCosts = SwitchCosts()
+    ) -> Remedy:
         """Shares by which all instances finish together; source rows are read by no more slots than that takes."""
         capacities, fixed = model.of_instances(self.name, np.array(self.slot_by_instance))
         if self.name == SOURCE:
@@ -117,7 +126,7 @@ class TableStage:
 
     `slot_by_instance`: the slot of each active instance. `reports` are those of the whole window (`batches` batches), each of
     one or more of them: loads of keys do not depend on the epoch. `present` are the ones under the current epoch
-    (`batches_at_present` batches): loads of instances do. `splitting`: where its table may have split keys.
+    (`batches_at_present` batches): loads of instances do. `newest` are those of the last `newest_batches`. `splitting`: where its table may have split keys.
     """
 
     name: str
@@ -129,13 +138,17 @@ class TableStage:
     planner: str
     batches_at_present: int = 1
     splitting: PartCosts | None = None
+    newest: Sequence[LoadReport] = ()
+    newest_batches: int = 1
 
-    def remedy(self, model: SlotModel, tolerance: float, max_entries: int) -> Remedy:
+    def remedy(
+        self, model: SlotModel, tolerance: float, max_entries: int, switch: SwitchCosts = SwitchCosts()
+    ) -> Remedy:
         """The planner's table, aimed well within the tolerance.
 
         Where routers split keys by themselves, instances are in balance though the table is not: then it counts.
         """
-        given = self.plan_input(model, tolerance, max_entries)
+        given = self.plan_input(model, tolerance, max_entries, switch)
         plan = planners.get(self.planner)(given)
         off = self.imbalance(model) if self.splitting is None else max(self.imbalance(model), plan.imbalance_before)
         return Remedy(
@@ -149,12 +162,14 @@ class TableStage:
             keys=heaviest_moves(self.name, given, plan),
         )
 
-    def plan_input(self, model: SlotModel, tolerance: float, max_entries: int) -> PlanInput:
+    def plan_input(
+        self, model: SlotModel, tolerance: float, max_entries: int, switch: SwitchCosts = SwitchCosts()
+    ) -> PlanInput:
         """The planner's input for this operator."""
         if self.route.table is None:
             raise ValueError(f"operator {self.name!r} has no routing table to plan")
         capacities, fixed = self._machines(model)
-        load = planner_load_of(self.reports, self.batches, model)
+        load = self._without_gone(planner_load_of(self.reports, self.batches, model))
         grouping = groupings.get(self.route.policy)
         options = grouping.check_options(self.route.options)
         if grouping.kind == "virtual":
@@ -175,7 +190,14 @@ class TableStage:
             beta=cast(float, options.get("beta", DEFAULT_BETA)),
             options=options,
             splitting=self._splitting(model),
+            switch=switch,
         )
+
+    def _without_gone(self, load: PlannerLoad) -> PlannerLoad:
+        """`load` without keys that are gone; where an instance is missing in the newest reports, they do not show it."""
+        if {report.instance for report in self.newest} < {report.instance for report in self.reports}:
+            return load
+        return without_gone(load, self.newest, self.newest_batches)
 
     def imbalance(self, model: SlotModel) -> float:
         """Of what the instances did under the current epoch."""
@@ -215,9 +237,11 @@ class JointStage:
     def name(self) -> str:
         return "+".join(operator.name for operator in self.operators)
 
-    def remedy(self, model: SlotModel, tolerance: float, max_entries: int) -> Remedy:
+    def remedy(
+        self, model: SlotModel, tolerance: float, max_entries: int, switch: SwitchCosts = SwitchCosts()
+    ) -> Remedy:
         """The planner's tables, one for each operator."""
-        alone = {operator.name: operator.plan_input(model, tolerance, max_entries) for operator in self.operators}
+        alone = {operator.name: operator.plan_input(model, tolerance, max_entries, switch) for operator in self.operators}
         given = JointPlanInput(alone, self._pairs(), self.operators[0].batches)
         planned = planners.get_joint(self.planner)(given)
         before = max(plan.predicted_seconds_before for plan in planned.plans.values())

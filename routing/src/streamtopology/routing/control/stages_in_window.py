@@ -69,6 +69,7 @@ def _table_stage(name: str, route: Route, spans: Sequence[Span], current: Epoch,
     of_now = [report for span, of_span in reports if span.epoch == current.number for report in of_span]
     if of_now and {report.instance for report in of_now} < set(route.instances):
         return None
+    newest, of_newest = reports[-1]
     return TableStage(
         name=name,
         route=route,
@@ -78,6 +79,8 @@ def _table_stage(name: str, route: Route, spans: Sequence[Span], current: Epoch,
         batches=sum(span.batches for span in spans),
         planner=planner,
         batches_at_present=sum(span.batches for span in spans if span.epoch == current.number),
+        newest=of_newest,
+        newest_batches=newest.batches,
         splitting=facts.splitting.get(name),
     )
 

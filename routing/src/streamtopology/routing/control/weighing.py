@@ -12,7 +12,7 @@ from streamtopology.contract.reasons import SOURCE, Binding, Hold, HoldReason, W
 from streamtopology.routing.control.moves import MOST_MOVES
 from streamtopology.routing.control.stages import Remedy
 from streamtopology.routing.control.window import WindowBatch
-from streamtopology.routing.planners.plan import MOVED_BYTES_PER_SECOND, SWITCH_SECONDS
+from streamtopology.routing.planners.switch_costs import switch_seconds
 
 CLEAR = 1.5
 """After a re-routing, an imbalance beyond this many tolerances is answered at once, a smaller one when it lasts."""
@@ -116,7 +116,7 @@ class Scales:
 def _if_worth_it(remedies: Mapping[str, Remedy], batches: float, horizon_seconds: float, trust: float) -> Hold | Worthwhile:
     """All of `remedies`, if over this number of `batches` what is believed of their gain saves the cost of switching."""
     gain = sum(remedy.gain_seconds for remedy in remedies.values())
-    cost = SWITCH_SECONDS + sum(remedy.moved_bytes for remedy in remedies.values()) / MOVED_BYTES_PER_SECOND
+    cost = switch_seconds(sum(remedy.moved_bytes for remedy in remedies.values()))
     allowed = LOCALITY_MAY_COST * horizon_seconds if any(remedy.brings_locality for remedy in remedies.values()) else 0.0
     if min(gain, gain * trust) * batches + allowed <= cost:
         return Hold(HoldReason.NOT_WORTH_COST, gain_seconds=gain, batches=batches, cost_seconds=cost)

@@ -13,6 +13,9 @@ from streamtopology.routing.load.load_report import HEAVY_KEYS, LoadReport, merg
 
 Floats = npt.NDArray[np.float64]
 
+GONE = 10.0
+"""Times the rows of the lightest key that is listed: one that had as many and is not listed has not just had few by chance."""
+
 
 class Rates(Protocol):
     """Measured speeds of operators and executor slots (`control.slot_model.SlotModel` has them)."""
@@ -63,6 +66,30 @@ def planner_load_of(reports: Sequence[LoadReport], batches: int, rates: Rates, m
         merged.bucket_rows / batches,
         np.full(n_buckets, light_bytes / max(n_buckets, 1)),
         np.full(n_buckets, light_keys / max(n_buckets, 1)),
+    )
+
+
+def without_gone(load: PlannerLoad, newest: Sequence[LoadReport], batches: int) -> PlannerLoad:
+    """Spread the load of heavy keys that are gone evenly over the buckets: other keys will have it, nobody knows which.
+
+    newest: the reports of the newest `batches` of the window, one of every instance that has keys. A key is gone if none names
+    it though it would be among the heavy ones with a tenth of its rows.
+    """
+    listed = [report.heavy_rows for report in newest if len(report.heavy_rows)]
+    if not listed or not len(load.bucket_loads):
+        return load
+    least = max(float(np.concatenate(listed).min()), 1.0) / batches
+    seen = np.isin(load.key_hashes, np.concatenate([report.heavy_hashes for report in newest]))
+    stays = seen | (load.key_loads <= GONE * least)
+    n_buckets = len(load.bucket_loads)
+    return replace(
+        load,
+        key_hashes=load.key_hashes[stays],
+        key_loads=load.key_loads[stays],
+        key_state=load.key_state[stays],
+        bucket_loads=load.bucket_loads + float(load.key_loads[~stays].sum()) / n_buckets,
+        bucket_state=load.bucket_state + float(load.key_state[~stays].sum()) / n_buckets,
+        bucket_keys=load.bucket_keys + np.count_nonzero(~stays) / n_buckets,
     )
 
 

@@ -1,6 +1,6 @@
 """`auto`: of keeping, repairing and replacing the table, each with whole and with split keys, what takes least time in all.
 
-Seconds a batch: until the last instance has worked, and the last home has merged, and what moving state costs, spread over the
+Seconds a batch: until the last instance has worked, and the last home has merged, and what the switch costs, spread over the
 batches of a horizon. Mixed repairs, Simple replaces; with split keys they place all others, and these level what they leave.
 Keys are split only where their state can be combined.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from streamtopology.routing.planners.balance import imbalance
 from streamtopology.routing.planners.mixed import reassigned, repaired
-from streamtopology.routing.planners.plan import MOVED_BYTES_PER_SECOND, SWITCH_SECONDS, Plan, PlanInput
+from streamtopology.routing.planners.plan import Plan, PlanInput
 from streamtopology.routing.planners.problem import ROUNDING, Problem
 from streamtopology.routing.planners.split import (
     Placement,
@@ -25,15 +25,12 @@ from streamtopology.routing.planners.split import (
     without,
 )
 
-HORIZON_SECONDS = 60.0
-"""Seconds over which a change must earn its cost: six intervals of a judgement, as these are by default."""
-
 KEEP = "keep"
 
 
 @dataclass(frozen=True, eq=False)
 class Alternative:
-    """A placement and what a batch takes with it, in seconds; `move`: what changing to it costs, as a share of a batch."""
+    """A placement and what a batch takes with it, in seconds; `move`: what changing to it costs, spread over the horizon."""
 
     name: str
     placement: Placement
@@ -46,12 +43,17 @@ class Alternative:
         """Seconds of a batch once it is in force."""
         return self.work + self.merge
 
+    def expected_seconds(self, balanced: float) -> float:
+        """The same, if whole keys divide no batch better than `balanced` seconds: their loads vary. Split ones level each."""
+        return self.seconds if len(self.placement.items) else max(self.work, balanced) + self.merge
+
 
 def auto(given: PlanInput) -> Plan:
     """The alternative of least seconds, the cost of the change included; of equals the first."""
     problem = Problem.of(given)
     weighed = list(alternatives(problem))
-    best = min(weighed, key=lambda one: one.seconds + one.move)
+    balanced = (1 + given.tolerance) * line_of(given, problem.loads)
+    best = min(weighed, key=lambda one: one.expected_seconds(balanced) + one.move)
     return realised(problem, best, weighed[0] if weighed[0].name == KEEP else None)
 
 
@@ -75,17 +77,18 @@ def alternatives(problem: Problem) -> Iterator[Alternative]:
     is too large."""
     given, splitting = problem.given, problem.given.splitting
     present = kept(problem)
-    if present is not None:
-        yield _weighed(KEEP, present, problem)
-    yield _weighed("repair", Placement.whole(repaired(problem)), problem)
-    yield _weighed("fresh", Placement.whole(reassigned(problem)), problem)
+    keeping = None if present is None else _weighed(KEEP, present, problem, None)
+    if keeping is not None:
+        yield keeping
+    yield _weighed("repair", Placement.whole(repaired(problem)), problem, keeping)
+    yield _weighed("fresh", Placement.whole(reassigned(problem)), problem, keeping)
     if splitting is None:
         return
     items = keys_to_split(problem, splitting)[: given.max_entries]
     if len(items):
         rest = without(problem, items)
-        yield _weighed("repair, split", split_over_fewest(problem, repaired(rest), items), problem)
-        yield _weighed("fresh, split", split_over_fewest(problem, reassigned(rest), items), problem)
+        yield _weighed("repair, split", split_over_fewest(problem, repaired(rest), items), problem, keeping)
+        yield _weighed("fresh, split", split_over_fewest(problem, reassigned(rest), items), problem, keeping)
 
 
 def kept(problem: Problem) -> Placement | None:
@@ -101,13 +104,15 @@ def kept(problem: Problem) -> Placement | None:
     return scouted(problem, present, beyond)
 
 
-def _weighed(name: str, placement: Placement, problem: Problem) -> Alternative:
+def _weighed(name: str, placement: Placement, problem: Problem, keeping: Alternative | None) -> Alternative:
+    """The placement's seconds; where no table can be kept, there is no gain that comes late."""
     splitting = problem.given.splitting
     work = placement.work_seconds(problem)
     merge = placement.merge_seconds(problem, splitting) if splitting is not None else 0.0
-    cost = 0.0 if name == KEEP else SWITCH_SECONDS + problem.moved_state(placement.owner) / MOVED_BYTES_PER_SECOND
-    batches = HORIZON_SECONDS / max(line_of(problem.given, problem.loads), 1e-9)
-    return Alternative(name, placement, work, merge, cost / max(batches, 1.0))
+    if name == KEEP:
+        return Alternative(name, placement, work, merge, 0.0)
+    gain = 0.0 if keeping is None else keeping.seconds - work - merge
+    return Alternative(name, placement, work, merge, problem.given.switch.a_batch(problem.moved_state(placement.owner), gain))
 
 
 def _imbalance(placement: Placement, problem: Problem) -> float:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamtopology.contract.errors import InvalidInput
+from streamtopology.routing.planners.switch_costs import SwitchCosts
 from streamtopology.routing.table.table import RoutingTable
 
 Floats = npt.NDArray[np.float64]
@@ -16,12 +17,6 @@ Hashes = npt.NDArray[np.uint64]
 
 DEFAULT_BETA = 1.5
 """The paper's choice for the exponent of load in the migration priority (appendix C)."""
-
-SWITCH_SECONDS = 0.3
-"""The cost of a switch in addition to moving state: an epoch's first batch computes what moves, and is not prefetched."""
-
-MOVED_BYTES_PER_SECOND = 50e6
-"""The speed of pulling state, on the cautious side."""
 
 
 class PlanError(InvalidInput):
@@ -75,6 +70,7 @@ class PlanInput:
     """The grouping's options, as its `check_options` returns them; a planner has defaults for those it reads."""
     splitting: Splitting | None = None
     """Of keys whose state can be combined; None: every key has one owner."""
+    switch: SwitchCosts = field(default_factory=SwitchCosts)
 
     def __post_init__(self) -> None:
         if not self.instances:

@@ -14,7 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
-from streamtopology.routing.planners.auto import HORIZON_SECONDS, KEEP, Alternative, auto, kept, realised
+from streamtopology.routing.planners.auto import KEEP, Alternative, auto, kept, realised
 from streamtopology.routing.planners.balance import finish_seconds
 from streamtopology.routing.planners.item_graph import Floats, Ints, ItemGraph, Owners
 from streamtopology.routing.planners.joint import JointPlan, JointPlanInput
@@ -23,9 +23,10 @@ from streamtopology.routing.planners.key_search import Search
 from streamtopology.routing.planners.llfd import CANDIDATE
 from streamtopology.routing.planners.locality import LEAST_SHARE, SEED, least_moved
 from streamtopology.routing.planners.order import descending
-from streamtopology.routing.planners.plan import MOVED_BYTES_PER_SECOND, SWITCH_SECONDS, Plan
+from streamtopology.routing.planners.plan import Plan
 from streamtopology.routing.planners.problem import Problem
 from streamtopology.routing.planners.split import Placement, dealt_by, line_of, repoured
+from streamtopology.routing.planners.switch_costs import MOVED_BYTES_PER_SECOND, switch_seconds
 
 ALONE = "each alone"
 
@@ -177,7 +178,7 @@ class _Scene:
             parts.append(Alternative(name, placement, placement.work_seconds(problem), merge, 0.0))
             moved += problem.moved_state(placement.owner)
         changed = self.kept is None or any(now is not kept for now, kept in zip(placements, self.kept, strict=True))
-        move = (SWITCH_SECONDS * changed + moved / MOVED_BYTES_PER_SECOND) / self._batches
+        move = switch_seconds(moved) / self._batches if changed else 0.0
         return Combined(name, parts, self.given.remote_seconds * self.graph.busiest_rows(placements), move)
 
     def _divided(self) -> Owners:
@@ -258,10 +259,10 @@ class _Scene:
     def _latest_alone(self) -> Floats:
         return np.array([at.work_seconds(problem) for at, problem in zip(self.alone, self.graph.problems, strict=True)])
 
-    @cached_property
+    @property
     def _batches(self) -> float:
-        """Batches of the horizon: of all stages, one after the other."""
-        return max(HORIZON_SECONDS / max(float(self._lines.sum()), 1e-9), 1.0)
+        """Batches of the horizon."""
+        return next(iter(self.given.operators.values())).switch.batches
 
 
 def _done(problem: Problem, placement: Placement) -> Floats:

@@ -19,6 +19,7 @@ from streamtopology.jobs.plan.attempt import Attempt
 from streamtopology.jobs.plan.execution_plan import ExecutionPlan
 from streamtopology.jobs.rerouting.movement import moving_state_bytes
 from streamtopology.routing.epochs.gradual_switch import GradualSwitch, can_switch_gradually
+from streamtopology.topology import Topology
 
 MOST_PORTIONS = 256
 LITTLE_LONGER, TOO_LONG = 1.1, 1.2
@@ -31,10 +32,15 @@ def portions_for(before: ExecutionPlan, plan: ExecutionPlan, commit: CommitRecor
     """Return the number of portions of a switch from `before` to `plan`, by the manifest's size; 1 if it cannot be gradual."""
     if not can_switch_gradually(before.placed_epoch, plan.placed_epoch):
         return 1
-    per_executor = moving_state_bytes(before, plan, commit) / len(plan.placement.present)
-    slowest = min(1.0, *(executors.cpu for executors in plan.topology.executors))
-    portion = max(slowest * plan.topology.migration.portion_bytes, 1)
-    return min(max(math.ceil(per_executor / portion), 1), MOST_PORTIONS)
+    moving = moving_state_bytes(before, plan, commit)
+    portion = portion_bytes(plan.topology, len(plan.placement.present))
+    return min(max(math.ceil(moving / portion), 1), MOST_PORTIONS)
+
+
+def portion_bytes(topology: Topology, executors: int) -> float:
+    """Return the bytes of state that a portion has at this number of executors together: less, the slower the slowest is."""
+    slowest = min(1.0, *(of_class.cpu for of_class in topology.executors))
+    return max(slowest * topology.migration.portion_bytes * executors, 1.0)
 
 
 @dataclass

@@ -19,6 +19,7 @@ from streamtopology.jobs.plan.execution_plan import ExecutionPlan
 from streamtopology.jobs.plan.initial_routes import first_routes, measured_routes
 from streamtopology.jobs.rerouting.batch_outcome import batch_outcome
 from streamtopology.jobs.rerouting.epoch_ledger import EpochLedger
+from streamtopology.jobs.rerouting.gradual import portion_bytes
 from streamtopology.jobs.rerouting.paces import paces
 from streamtopology.jobs.rerouting.port import CommittedAttempt
 from streamtopology.jobs.rerouting.precopy import Precopy
@@ -263,8 +264,15 @@ class InProcessRouter:
 
     def _facts_of(self, topology: Topology, epoch: Epoch) -> TopologyFacts:
         by_share = all(source.reads_descriptors for source in topology.sources)
-        slots = epoch.placement.slots if epoch.placement else ()
-        return TopologyFacts.of(epoch.routes, self._cpu_of(slots), by_share, topology.operators, self._part_seconds.estimates())
+        slots, present = (epoch.placement.slots, epoch.placement.present) if epoch.placement else ((), ())
+        return TopologyFacts.of(
+            epoch.routes,
+            self._cpu_of(slots),
+            by_share,
+            topology.operators,
+            self._part_seconds.estimates(),
+            portion_bytes(topology, len(present)),
+        )
 
     def _cpu_of(self, slots: Sequence[str]) -> tuple[float, ...]:
         """Return the cores per slot number; 1 for a slot that is gone, which no plan uses."""
