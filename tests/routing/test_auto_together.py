@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from streamtopology.routing.load.load_report import KeyPairs
 from streamtopology.routing.planners import JointPlan, JointPlanInput, PlanError, PlanInput
 from streamtopology.routing.planners.auto import auto
-from streamtopology.routing.planners.balance import balanced_seconds
 from streamtopology.routing.planners.key_graph import KeyGraph
 from streamtopology.routing.planners.key_search import Search
 from streamtopology.routing.planners.plan import Splitting

@@ -54,6 +54,15 @@ def test_a_change_of_capacity_is_answered_once(seed, slot, factor):
     assert run.stream.imbalance(run.epoch.routes["count"]) <= 0.08 + 0.05
 
 
+def test_speeds_are_the_new_ones_two_batches_after_a_change():
+    """Routers pour by them before anything is judged."""
+    run = Run(Stream(5, zipf=0.3, speeds=np.ones(SLOTS)), mode="Off").go(20)
+    run.stream.speeds = np.array([0.5, 1.0, 1.0, 1.0])
+    model = run.go(2).controller.model(run.facts)
+    assert model is not None
+    assert model.speeds / model.speeds[1] == pytest.approx([0.5, 1, 1, 1], rel=0.1)
+
+
 def test_source_rows_are_divided_by_measured_speed():
     run = Run(Stream(1)).go(40)
     shares = np.array(run.epoch.source_shares)

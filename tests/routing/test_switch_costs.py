@@ -29,7 +29,7 @@ def test_gain_comes_later_with_each_doubling_of_the_portions() -> None:
     assert late == pytest.approx([0, 0, 0.5 * 1 / 61, 0.5 * 2 / 62, 0.5 * 8 / 68])
 
 
-def test_what_gains_nothing_is_not_cheaper_for_coming_late() -> None:
+def test_loss_is_not_cheaper_for_coming_late() -> None:
     assert SwitchCosts(60, 1e4).a_batch(1e6, -1.0) == SwitchCosts(60).a_batch(1e6, -1.0)
 
 

@@ -47,7 +47,7 @@ class Comparison:
                 self._contenders.append(Contender(site, spec, seed))
 
     def run_on(self, cpu: tuple[float, ...]) -> None:
-        """The slots have other cores from the next batch on, which nobody is told."""
+        """The slots have other cores from the next batch on; declared ones stay."""
         self.site = replace(self.site, cpu=cpu)
         for contender in self._contenders:
             contender.run_on(cpu)

@@ -48,8 +48,8 @@ class Assessment:
 
     def remedies(self) -> dict[str, Remedy]:
         """The best remedy of each stage that can be re-routed: capacities, then plans. Takes up to seconds."""
-        model = self._model
-        return {stage.name: stage.remedy(model, self.tolerance, self.max_entries, self._switch) for stage in self._stages(model)}
+        model, switch = self._model, self._switch
+        return {stage.name: stage.remedy(model, self.tolerance, self.max_entries, switch) for stage in self._stages(model)}
 
     def if_quiet(self) -> dict[str, Remedy] | None:
         """The remedies without any plan, if all stages are within the bar; None if that takes long to see, or they are not."""

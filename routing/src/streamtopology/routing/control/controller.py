@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-import numpy as np
-
 from streamtopology.contract.reasons import Binding, EpochReason, Hold, HoldReason
 from streamtopology.routing.control.assessment import Assessment, worst
 from streamtopology.routing.control.decisions import (

@@ -26,7 +26,7 @@ from streamtopology.routing.load.planner_load import (
 from streamtopology.routing.planners.balance import balanced_loads, fewest_loads, finish_seconds, imbalance
 from streamtopology.routing.planners.joint import Edge, JointPlanInput
 from streamtopology.routing.planners.plan import DEFAULT_BETA, Plan, PlanInput, Splitting
-from streamtopology.routing.planners.switch_costs import SwitchCosts
+from streamtopology.routing.planners.switch_costs import AT_ONCE, SwitchCosts
 from streamtopology.topology import groupings
 
 Floats = npt.NDArray[np.float64]
@@ -92,9 +92,7 @@ class ShareStage:
     rows: float
     shares: Floats
 
-    def remedy(
-        self, model: SlotModel, tolerance: float, max_entries: int, switch: SwitchCosts = SwitchCosts()
-    ) -> Remedy:
+    def remedy(self, model: SlotModel, tolerance: float, max_entries: int, switch: SwitchCosts = AT_ONCE) -> Remedy:
         """Shares by which all instances finish together; source rows are read by no more slots than that takes."""
         capacities, fixed = model.of_instances(self.name, np.array(self.slot_by_instance))
         if self.name == SOURCE:
@@ -126,7 +124,8 @@ class TableStage:
 
     `slot_by_instance`: the slot of each active instance. `reports` are those of the whole window (`batches` batches), each of
     one or more of them: loads of keys do not depend on the epoch. `present` are the ones under the current epoch
-    (`batches_at_present` batches): loads of instances do. `newest` are those of the last `newest_batches`. `splitting`: where its table may have split keys.
+    (`batches_at_present` batches): loads of instances do. `splitting`: where its table may have split keys. `newest`: the
+    reports of the last `newest_batches`.
     """
 
     name: str
@@ -141,9 +140,7 @@ class TableStage:
     newest: Sequence[LoadReport] = ()
     newest_batches: int = 1
 
-    def remedy(
-        self, model: SlotModel, tolerance: float, max_entries: int, switch: SwitchCosts = SwitchCosts()
-    ) -> Remedy:
+    def remedy(self, model: SlotModel, tolerance: float, max_entries: int, switch: SwitchCosts = AT_ONCE) -> Remedy:
         """The planner's table, aimed well within the tolerance.
 
         Where routers split keys by themselves, instances are in balance though the table is not: then it counts.
@@ -162,9 +159,7 @@ class TableStage:
             keys=heaviest_moves(self.name, given, plan),
         )
 
-    def plan_input(
-        self, model: SlotModel, tolerance: float, max_entries: int, switch: SwitchCosts = SwitchCosts()
-    ) -> PlanInput:
+    def plan_input(self, model: SlotModel, tolerance: float, max_entries: int, switch: SwitchCosts = AT_ONCE) -> PlanInput:
         """The planner's input for this operator."""
         if self.route.table is None:
             raise ValueError(f"operator {self.name!r} has no routing table to plan")
@@ -237,9 +232,7 @@ class JointStage:
     def name(self) -> str:
         return "+".join(operator.name for operator in self.operators)
 
-    def remedy(
-        self, model: SlotModel, tolerance: float, max_entries: int, switch: SwitchCosts = SwitchCosts()
-    ) -> Remedy:
+    def remedy(self, model: SlotModel, tolerance: float, max_entries: int, switch: SwitchCosts = AT_ONCE) -> Remedy:
         """The planner's tables, one for each operator."""
         alone = {operator.name: operator.plan_input(model, tolerance, max_entries, switch) for operator in self.operators}
         given = JointPlanInput(alone, self._pairs(), self.operators[0].batches)

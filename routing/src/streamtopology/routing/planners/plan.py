@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamtopology.contract.errors import InvalidInput
-from streamtopology.routing.planners.switch_costs import SwitchCosts
+from streamtopology.routing.planners.switch_costs import AT_ONCE, SwitchCosts
 from streamtopology.routing.table.table import RoutingTable
 
 Floats = npt.NDArray[np.float64]
@@ -70,7 +70,7 @@ class PlanInput:
     """The grouping's options, as its `check_options` returns them; a planner has defaults for those it reads."""
     splitting: Splitting | None = None
     """Of keys whose state can be combined; None: every key has one owner."""
-    switch: SwitchCosts = field(default_factory=SwitchCosts)
+    switch: SwitchCosts = AT_ONCE
 
     def __post_init__(self) -> None:
         if not self.instances:

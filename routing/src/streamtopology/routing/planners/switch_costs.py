@@ -35,3 +35,7 @@ class SwitchCosts:
         """
         late = math.log2(max(moved_bytes / self.portion_bytes, 1.0))
         return switch_seconds(moved_bytes) / self.batches + max(gain_seconds, 0.0) * late / (self.batches + late)
+
+
+AT_ONCE = SwitchCosts()
+"""Of batches of a second, of which one moves all state."""
