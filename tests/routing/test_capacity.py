@@ -227,12 +227,12 @@ def load_of(*reports: LoadReport) -> PlannerLoad:
 
 
 def test_key_that_is_gone_is_load_of_any_key():
-    """Key 1 had half of the rows of a batch; the newest one lists keys of 20 rows and does not name it."""
-    before, newest = report_of({1: 600, 2: 30}), report_of({2: 30, 3: 20})
+    """Key 1 had half of the rows of a batch; the newest one lists keys of 10 rows and does not name it."""
+    before, newest = report_of({1: 600, 2: 30}), report_of({2: 30, 3: 10})
     load = load_of(before, newest)
-    left = without_gone(load, [newest], 1)
+    left = without_gone(load, [newest])
     assert left.key_hashes.tolist() == [2, 3]
-    assert left.key_loads.tolist() == [30, 10]
+    assert left.key_loads.tolist() == [30, 5]
     assert left.bucket_loads.tolist() == [100 + 300 / 4] * 4
     assert left.bucket_keys.sum() == load.bucket_keys.sum() + 1
     assert left.key_state.sum() + left.bucket_state.sum() == load.key_state.sum() + load.bucket_state.sum()
@@ -241,12 +241,14 @@ def test_key_that_is_gone_is_load_of_any_key():
 def test_key_that_may_be_too_light_to_be_listed_is_not_gone():
     before, newest = report_of({1: 390, 2: 500}), report_of({2: 500, 3: 20})
     load = load_of(before, newest)
-    assert without_gone(load, [newest], 1).key_hashes.tolist() == [1, 2, 3]
-    assert without_gone(load, [report_of({})], 1) is load, "nothing is known of a report that lists no key"
+    assert without_gone(load, [newest]).key_hashes.tolist() == [1, 2, 3]
+    assert without_gone(load, [report_of({})]) is load, "nothing is known of a report that lists no key"
 
 
-def test_rows_of_several_newest_batches_are_compared_per_batch():
-    newest = report_of({2: 200, 3: 100})
-    load = load_of(report_of({1: 400}), newest)
-    assert 1 in without_gone(load, [newest], 1).key_hashes.tolist()
-    assert 1 not in without_gone(load, [newest], 10).key_hashes.tolist()
+def test_key_is_not_gone_because_few_rows_came():
+    """Of 5 rows the key would have had 3: not enough to miss it."""
+    load = load_of(report_of({1: 600, 2: 30}))
+    few = replace(report_of({2: 1}), rows=5, bucket_rows=np.ones(4, np.int64))
+    assert without_gone(load, [few]).key_hashes.tolist() == [1, 2]
+    many = replace(report_of({2: 1}), rows=50, bucket_rows=np.full(4, 12))
+    assert without_gone(load, [many]).key_hashes.tolist() == [2]

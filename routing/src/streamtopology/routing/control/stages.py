@@ -125,7 +125,7 @@ class TableStage:
     `slot_by_instance`: the slot of each active instance. `reports` are those of the whole window (`batches` batches), each of
     one or more of them: loads of keys do not depend on the epoch. `present` are the ones under the current epoch
     (`batches_at_present` batches): loads of instances do. `splitting`: where its table may have split keys. `newest`: the
-    reports of the last `newest_batches`.
+    reports of the newest batches.
     """
 
     name: str
@@ -138,7 +138,6 @@ class TableStage:
     batches_at_present: int = 1
     splitting: PartCosts | None = None
     newest: Sequence[LoadReport] = ()
-    newest_batches: int = 1
 
     def remedy(self, model: SlotModel, tolerance: float, max_entries: int, switch: SwitchCosts = AT_ONCE) -> Remedy:
         """The planner's table, aimed well within the tolerance.
@@ -192,7 +191,7 @@ class TableStage:
         """`load` without keys that are gone; where an instance is missing in the newest reports, they do not show it."""
         if {report.instance for report in self.newest} < {report.instance for report in self.reports}:
             return load
-        return without_gone(load, self.newest, self.newest_batches)
+        return without_gone(load, self.newest)
 
     def imbalance(self, model: SlotModel) -> float:
         """Of what the instances did under the current epoch."""

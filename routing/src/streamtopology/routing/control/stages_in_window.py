@@ -14,6 +14,9 @@ from streamtopology.routing.control.window import FEW_BATCHES, Span, WindowBatch
 from streamtopology.routing.epochs.epoch import Epoch, Route
 from streamtopology.routing.planners import JOINT_PLANNERS
 
+NEWEST = 4
+"""One of this number of the window's spans shows which keys are gone."""
+
 
 def stages_in_window(window: Sequence[WindowBatch], spans: Sequence[Span], current: Epoch, facts: TopologyFacts) -> list[Stage]:
     """The source and the operators that may be re-routed; those that one planner plans together are one stage."""
@@ -69,7 +72,7 @@ def _table_stage(name: str, route: Route, spans: Sequence[Span], current: Epoch,
     of_now = [report for span, of_span in reports if span.epoch == current.number for report in of_span]
     if of_now and {report.instance for report in of_now} < set(route.instances):
         return None
-    newest, of_newest = reports[-1]
+    newest = [report for _, of_span in reports[-max(len(reports) // NEWEST, 1) :] for report in of_span]
     return TableStage(
         name=name,
         route=route,
@@ -79,8 +82,7 @@ def _table_stage(name: str, route: Route, spans: Sequence[Span], current: Epoch,
         batches=sum(span.batches for span in spans),
         planner=planner,
         batches_at_present=sum(span.batches for span in spans if span.epoch == current.number),
-        newest=of_newest,
-        newest_batches=newest.batches,
+        newest=newest,
         splitting=facts.splitting.get(name),
     )
 

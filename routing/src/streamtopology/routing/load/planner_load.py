@@ -69,18 +69,20 @@ def planner_load_of(reports: Sequence[LoadReport], batches: int, rates: Rates, m
     )
 
 
-def without_gone(load: PlannerLoad, newest: Sequence[LoadReport], batches: int) -> PlannerLoad:
+def without_gone(load: PlannerLoad, newest: Sequence[LoadReport]) -> PlannerLoad:
     """Spread the load of heavy keys that are gone evenly over the buckets: other keys will have it, nobody knows which.
 
-    newest: the reports of the newest `batches` of the window, one of every instance that has keys. A key is gone if none names
-    it though it would be among the heavy ones with a tenth of its rows.
+    newest: the reports of the window's newest batches, of every instance that has keys. A key is gone if none names it
+    though it would be among the heavy ones with a tenth of its share of their rows.
     """
     listed = [report.heavy_rows for report in newest if len(report.heavy_rows)]
-    if not listed or not len(load.bucket_loads):
+    total = float(load.key_loads.sum() + load.bucket_loads.sum())
+    if not listed or not len(load.bucket_loads) or total <= 0:
         return load
-    least = max(float(np.concatenate(listed).min()), 1.0) / batches
+    least = max(float(np.concatenate(listed).min()), 1.0)
+    expected = load.key_loads * (sum(report.rows for report in newest) / total)
     seen = np.isin(load.key_hashes, np.concatenate([report.heavy_hashes for report in newest]))
-    stays = seen | (load.key_loads <= GONE * least)
+    stays = seen | (expected <= GONE * least)
     n_buckets = len(load.bucket_loads)
     return replace(
         load,
