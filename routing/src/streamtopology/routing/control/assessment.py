@@ -18,7 +18,7 @@ from streamtopology.routing.control.stages import JointStage, Remedy, ShareStage
 from streamtopology.routing.control.stages_in_window import operators_of, stages_in_window
 from streamtopology.routing.control.window import Span, WindowBatch
 from streamtopology.routing.epochs.epoch import Epoch
-from streamtopology.routing.planners.switch_costs import SwitchCosts
+from streamtopology.routing.planners.switch_costs import FEWEST_BATCHES, SwitchCosts
 
 FEW_ENTRIES = 64
 """Entries of a table that make no epoch too large for what it travels in."""
@@ -110,7 +110,8 @@ class Assessment:
 
     @property
     def _switch(self) -> SwitchCosts:
-        return SwitchCosts(self.horizon_seconds / max(self.usual_seconds, SHORTEST_BATCH), self.facts.portion_bytes)
+        batches = self.horizon_seconds / max(self.usual_seconds, SHORTEST_BATCH)
+        return SwitchCosts(max(batches, FEWEST_BATCHES), self.facts.portion_bytes)
 
     @property
     def _under_current(self) -> list[WindowBatch]:

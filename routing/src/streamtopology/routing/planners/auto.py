@@ -44,7 +44,7 @@ class Alternative:
         return self.work + self.merge
 
     def expected_seconds(self, balanced: float) -> float:
-        """The same, if whole keys divide no batch better than `balanced` seconds: their loads vary. Split ones level each."""
+        """The same, if whole keys divide no batch better than `balanced` seconds: loads vary. Split keys level each batch."""
         return self.seconds if len(self.placement.items) else max(self.work, balanced) + self.merge
 
 
@@ -52,7 +52,7 @@ def auto(given: PlanInput) -> Plan:
     """The alternative of least seconds, the cost of the change included; of equals the first."""
     problem = Problem.of(given)
     weighed = list(alternatives(problem))
-    balanced = (1 + given.tolerance) * line_of(given, problem.loads)
+    balanced = (1 + given.tolerance / 2) * line_of(given, problem.loads)
     best = min(weighed, key=lambda one: one.expected_seconds(balanced) + one.move)
     return realised(problem, best, weighed[0] if weighed[0].name == KEEP else None)
 

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 SWITCH_SECONDS = 0.3
 """The cost of a switch in addition to moving state: an epoch's first batch computes what moves, and is not prefetched."""
 
+FEWEST_BATCHES = 60.0
+"""For which a table is planned at least, however long these take."""
+
 MOVED_BYTES_PER_SECOND = 25e6
 """The speed of moving state with the batches: 61 MB made 38 batches longer by 0.06 s each (bench migrate)."""
 
@@ -25,7 +28,7 @@ class SwitchCosts:
     executors together; the driver doubles it batch by batch (decision 66).
     """
 
-    batches: float = 60.0
+    batches: float = FEWEST_BATCHES
     portion_bytes: float = math.inf
 
     def a_batch(self, moved_bytes: float, gain_seconds: float) -> float:
@@ -38,4 +41,4 @@ class SwitchCosts:
 
 
 AT_ONCE = SwitchCosts()
-"""Of batches of a second, of which one moves all state."""
+"""Of batches of a second; all state moves with one."""
