@@ -7,6 +7,7 @@ Capacities, fixed seconds and the cost of a remote row are the true ones; the co
 
 from __future__ import annotations
 
+import statistics
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from streamtopology.routing.load.load_report import HEAVY_KEYS, KeyPairs
 from streamtopology.routing.load.sketches.key_pairs import KeyPairSummary
 from streamtopology.routing.planners import JointPlanInput, Plan, PlanInput
 from streamtopology.routing.planners.balance import finish_seconds
+from streamtopology.routing.planners.switch_costs import FEWEST_BATCHES, SwitchCosts
 from streamtopology.routing.planners.together import auto_together
 from streamtopology.routing.table.table import BUCKETS, RoutingTable, bucket_of
 
@@ -34,6 +36,9 @@ WINDOW = 4
 
 PLANNED_EVERY = 2
 """Batches from plan to plan."""
+
+HORIZON_SECONDS = 60.0
+"""In which a plan must earn its cost, as by default."""
 
 STATE_BYTES = 64.0
 
@@ -137,6 +142,7 @@ class ChainContender:
             bucket_state=count * STATE_BYTES,
             bucket_keys=count,
             tolerance=0.02,
+            switch=SwitchCosts(max(HORIZON_SECONDS / statistics.median(self.seconds), FEWEST_BATCHES)),
         )
 
 
