@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from support.reasons import BY_TEST
 from support.stages import Flow, manifest
 
 from streamtopology.jobs.checkpoint import Checkpoint
+from streamtopology.jobs.driver.compaction import Compaction
 from streamtopology.jobs.plan.execution_plan import ExecutionPlan
 from streamtopology.jobs.rerouting import precopy
 from streamtopology.jobs.rerouting.precopy import Precopy, PrecopyJob, PrecopyProcess
@@ -51,7 +53,12 @@ class Copied:
     """A flow under the real router whose copiers the test has in hand."""
 
     def __init__(
-        self, folder: Path, threshold: str = "4Ki", start: Callable[[str, int], PrecopyJob] | None = None, run: str = "count"
+        self,
+        folder: Path,
+        threshold: str = "4Ki",
+        start: Callable[[str, int], PrecopyJob] | None = None,
+        run: str = "count",
+        compaction: Callable[[Checkpoint], Compaction] = Compaction,
     ) -> None:
         operator = {"name": "n", "inputs": ["s"], "grouping": {"policy": "mixed", "key": "k"}, "run": run}
         given = manifest([operator], {"s": "k BIGINT, v BIGINT"}, rebalance={"mode": "Off"}, migration={"threshold": threshold})
@@ -60,7 +67,7 @@ class Copied:
         self.copiers: list[Here] = []
         self._start = start or self._begin
         self.seen = Counter[int]()
-        self.flow = Flow(folder, given, router=self._router)
+        self.flow = Flow(folder, given, router=self._router, compaction=compaction)
         self.batch(list(range(KEYS)))
 
     @property
@@ -106,6 +113,12 @@ class Copied:
         table = RoutingTable(np.empty(0, np.uint64), np.empty(0, np.int32), buckets)
         self.router.publish(Epoch(number, {"n": replace(epoch.routes["n"], table=table)}, epoch.source_shares, BY_TEST))
         return number
+
+    def snapshots(self) -> list[str]:
+        """The snapshots that the newest commit names."""
+        commit = self.flow.checkpoint.last_commit()
+        assert commit is not None
+        return [of.snapshot for of in commit.state["n"].values() if of.snapshot is not None]
 
     def check(self) -> None:
         assert {row["k"]: row["count"] for row in self.flow.state("n")} == self.seen
@@ -184,6 +197,22 @@ def test_half_of_a_damaged_copy_is_no_part_of_the_state_that_moves_without_it(tm
     assert any("all state moves with the batch" in reported for reported in flow.flow.reported)
     flow.batch(list(range(KEYS)))
     assert {row["k"]: row["tuples"] for row in flow.flow.state("n")} == dict.fromkeys(range(KEYS + 1), 1)
+
+
+def test_no_chain_is_compacted_while_it_is_copied(tmp_path: Path) -> None:
+    """The batch that moves the copies takes every later delta, each in a file of its own."""
+    flow = Copied(tmp_path, compaction=partial(Compaction, most_deltas=2))
+    epoch = flow.publish()
+    for _ in range(8):
+        assert flow.batch(list(range(100))) == epoch - 1
+    assert flow.snapshots() == []
+    flow.copiers[0].copy()
+    assert flow.batch([1]) == epoch
+    flow.check()
+    for _ in range(8):
+        flow.batch(list(range(100)))
+    assert flow.snapshots()
+    flow.check()
 
 
 def test_a_newer_plan_supersedes_one_that_is_being_prepared(tmp_path: Path) -> None:
