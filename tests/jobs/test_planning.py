@@ -98,6 +98,21 @@ def test_a_slow_executor_is_relieved():
     assert "re-routed" in text.splitlines()[-1]
 
 
+@pytest.mark.parametrize(
+    ("large", "small", "best"), [(1.0, 0.05, "small"), (0.2, 0.2, "large"), (0.2, None, None), (None, None, None)]
+)
+def test_executors_of_a_class_are_compared_by_their_price(large: float | None, small: float | None, best: str | None):
+    priced = given()
+    for of_class, price in zip(priced["spec"]["executors"], (large, small), strict=True):
+        of_class |= {} if price is None else {"costPerHour": price}
+    outlook = look_ahead(parse(priced), Snapshot.from_stats(served()))
+    assert as_json(outlook)["most_for_its_price"] == best
+    text = as_text(outlook)
+    assert ("x for 0.2 an hour" in text) == (large == 0.2)
+    assert ("most for its price" in text) == (best is not None)
+    assert best is None or f"; most for its price: {best}" in text
+
+
 def test_predicted_imbalance_matches_the_planned_table():
     first = look_ahead(topology(), Snapshot.from_stats(served()))
     assert first.proposal is not None

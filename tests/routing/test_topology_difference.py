@@ -96,6 +96,7 @@ def _rebalance(**fields: Any) -> Topology:
         (_with(driver=Driver(memory_bytes=2**32)), Level.RESTART, "driver memory: 3Gi -> 4Gi"),
         (_with(driver=Driver(pod=TOLERANT)), Level.RESTART, "driver pod.tolerations changed"),
         (_large(pod=TOLERANT), Level.RESIZE, "executor class large pod.tolerations changed"),
+        (_large(cost_per_hour=0.4), Level.IGNORE, "executor class large costPerHour: none -> 0.4"),
         (_with(suspend=True), Level.IGNORE, "suspend: False -> True"),
         (_with(migration=Migration(2**30)), Level.IGNORE, "migration threshold: 64Mi -> 1Gi"),
         (_with(restore=Restore("/b/c")), Level.IGNORE, "restore: none -> Clone from /b/c"),

@@ -135,7 +135,14 @@ def topologies(draw: st.DrawFn) -> Topology:
         operators.append(draw(_operators(name, [*source_names, *(operator.name for operator in operators)])))
     sinks = [draw(_sinks(name, operator_names)) for name in draw(st.lists(_names, max_size=2, unique=True))]
     executors = [
-        ExecutorClass(name, draw(st.integers(1, 300)), draw(_cpus), draw(st.integers(2**29, 2**50)), draw(_pods))
+        ExecutorClass(
+            name,
+            draw(st.integers(1, 300)),
+            draw(_cpus),
+            draw(st.integers(2**29, 2**50)),
+            draw(_pods),
+            cost_per_hour=draw(st.none() | st.floats(0, 1e6, exclude_min=True)),
+        )
         for name in draw(st.lists(_names, min_size=1, max_size=3, unique=True))
     ]
     trigger = draw(st.builds(Trigger, _durations) | st.builds(Trigger, available_now=st.booleans()))

@@ -148,6 +148,7 @@ def _executor_class(what: str, old: ExecutorClass, new: ExecutorClass) -> Iterat
     yield from _value(Level.RESIZE, f"{what} memory", format_memory(old.memory_bytes), format_memory(new.memory_bytes))
     yield from _pod(Level.RESIZE, what, old.pod, new.pod)
     yield from _value(Level.IGNORE, f"{what} maxUnavailable", old.max_unavailable, new.max_unavailable)
+    yield from _value(Level.IGNORE, f"{what} costPerHour", old.cost_per_hour, new.cost_per_hour)
 
 
 def _pod(level: Level, what: str, old: PodSettings, new: PodSettings) -> Iterator[_Step]:

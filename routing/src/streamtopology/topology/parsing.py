@@ -274,7 +274,7 @@ def _sink(place: Place) -> Sink:
 
 
 def _executor_class(place: Place, autoscale: Autoscale | None) -> ExecutorClass:
-    executor = place.fields("name", "replicas", "cpu", "memory", "pod", "maxUnavailable")
+    executor = place.fields("name", "replicas", "cpu", "memory", "pod", "maxUnavailable", "costPerHour")
     name = executor["name"].name()
     replicas = executor["replicas"].whole(ExecutorClass.replicas, 0, MOST_INSTANCES)
     if autoscale is not None and autoscale.executor_class == name:
@@ -291,6 +291,7 @@ def _executor_class(place: Place, autoscale: Autoscale | None) -> ExecutorClass:
         memory_bytes=executor["memory"].quantity(parse_memory, ExecutorClass.memory_bytes),
         pod=read_pod(executor["pod"]),
         max_unavailable=executor["maxUnavailable"].whole(0, 1, MOST_INSTANCES) or None,
+        cost_per_hour=executor["costPerHour"].price(),
     )
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeGuard, TypeVar
 
-from streamtopology.topology.limits import LONGEST_TOPOLOGY_NAME
+from streamtopology.topology.limits import HIGHEST_PRICE, LONGEST_TOPOLOGY_NAME
 from streamtopology.topology.problems import Problem, one_of
 from streamtopology.topology.quantities import QuantityError
 
@@ -154,6 +154,16 @@ class Place:
             return float(value)
         self.expected("a number above 0 and at most 1")
         return default
+
+    def price(self) -> float | None:
+        """A number above 0 and at most HIGHEST_PRICE; None if left out."""
+        if not self.present:
+            return None
+        value = self.value
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= HIGHEST_PRICE:
+            return float(value)
+        self.expected(f"a number above 0 and at most {HIGHEST_PRICE:,}")
+        return None
 
     def flag(self, default: bool) -> bool:
         if not self.present:

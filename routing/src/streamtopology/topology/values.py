@@ -147,7 +147,8 @@ class PodSettings:
 @dataclass(frozen=True)
 class ExecutorClass:
     """`replicas` executors with the same limits: `cpu` in cores, `memory_bytes` in bytes. On Kubernetes, `pod`, and
-    `max_unavailable`: the executors that may be missing at once while their pods are replaced; None: a tenth of them."""
+    `max_unavailable`: the executors that may be missing at once while their pods are replaced; None: a tenth of them.
+    `cost_per_hour`: the price of one executor, in any currency; None: unknown."""
 
     name: str
     replicas: int = 1
@@ -155,6 +156,7 @@ class ExecutorClass:
     memory_bytes: int = 2**30
     pod: PodSettings = PodSettings()
     max_unavailable: int | None = None
+    cost_per_hour: float | None = None
 
     @property
     def most_unavailable(self) -> int:

@@ -125,6 +125,8 @@ def _executor_class(executor: ExecutorClass, autoscale: Autoscale | None) -> dic
         written["replicas"] = executor.replicas
     if executor.max_unavailable is not None:
         written["maxUnavailable"] = executor.max_unavailable
+    if executor.cost_per_hour is not None:
+        written["costPerHour"] = executor.cost_per_hour
     limits = {"cpu": format_cpu(executor.cpu), "memory": format_memory(executor.memory_bytes)}
     return _with_pod(written | limits, executor.pod)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from streamtopology.topology.limits import HIGHEST_PRICE
 from streamtopology.topology.quantities import LONGEST_QUANTITY
 
 Schema = dict[str, object]
@@ -33,6 +34,12 @@ def fraction(description: str, default: float) -> Schema:
 
 def number(description: str) -> Schema:
     return {"type": "number", "description": description}
+
+
+def price(description: str) -> Schema:
+    """A number above 0."""
+    bounds = {"minimum": 0, "exclusiveMinimum": True, "maximum": HIGHEST_PRICE}
+    return {"type": "number", "description": description, **bounds}
 
 
 def flag(description: str, default: bool | None = None) -> Schema:

@@ -31,6 +31,8 @@ from streamtopology.routing.planners import Plan
 from streamtopology.topology import Topology, groupings, load
 
 STDIN = "-"
+LEAST_GAIN = 0.01
+"""Of the rows/s: below, an executor more brings nothing at any price."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,8 @@ class Snapshot:
 class Outlook:
     """The controller's decision and its knowledge of each stage (the source and the operators).
 
-    `one_more`: by class of executors, how many times the rows/s there could be with one more of it.
+    `one_more`: by class of executors, how many times the rows/s there could be with one more of it. `prices`: of one executor
+    for an hour, by class, as far as the manifest has them.
     """
 
     snapshot: Snapshot
@@ -86,6 +89,7 @@ class Outlook:
     remedies: Mapping[str, Remedy]
     binding: Binding | None
     one_more: Mapping[str, float]
+    prices: Mapping[str, float]
 
     @property
     def proposal(self) -> Proposal | None:
@@ -95,6 +99,15 @@ class Outlook:
     def reason(self) -> str:
         """The reason to re-route or not."""
         return describe(self.decision.reason if isinstance(self.decision, Proposal) else self.decision)
+
+    @property
+    def most_for_its_price(self) -> str | None:
+        """The class of which one more executor brings the most for its price; None: not all have one, or none brings anything."""
+        if len(self.one_more) < 2 or not self.one_more.keys() <= self.prices.keys():
+            return None
+        gains = {name: (times - 1) / self.prices[name] for name, times in self.one_more.items()}
+        best = max(gains, key=lambda name: gains[name])
+        return best if self.one_more[best] >= 1 + LEAST_GAIN else None
 
     def changes(self, stage: str) -> bool:
         """True if the proposal gives this stage another routing."""
@@ -133,7 +146,8 @@ def look_ahead(topology: Topology, snapshot: Snapshot) -> Outlook:
     bound = controller.binding(routing, facts)
     bound = None if bound is None else with_label(bound, snapshot.last_batch.reports)
     more = controller.one_more(routing, facts, snapshot.classes, _following_executors(topology))
-    return Outlook(replace(snapshot, routing=routing), decision, remedies, bound, more)
+    prices = {of.name: of.cost_per_hour for of in topology.executors if of.cost_per_hour is not None}
+    return Outlook(replace(snapshot, routing=routing), decision, remedies, bound, more, prices)
 
 
 def _following_executors(topology: Topology) -> set[str]:
@@ -190,11 +204,20 @@ def as_text(outlook: Outlook) -> str:
     if outlook.binding is not None:
         lines.append(describe(outlook.binding))
     if outlook.one_more:
-        gains = ", ".join(f"of {name} {gain:.2f} x" for name, gain in outlook.one_more.items())
-        lines.append(f"one more executor would bring, in rows/s: {gains}")
+        lines.append(_one_more(outlook))
     lines += ["", f"  {'stage':20} {'policy':12} {'imbalance':>15} {'gain':>8} {'keys':>7} {'bytes':>8} {'entries':>11}"]
     lines += [_line(stage) for stage in _stages(outlook)]
     return "\n".join(lines)
+
+
+def _one_more(outlook: Outlook) -> str:
+    def gain(name: str, times: float) -> str:
+        price = outlook.prices.get(name)
+        return f"of {name} {times:.2f} x" + ("" if price is None else f" for {price:g} an hour")
+
+    gains = ", ".join(gain(name, times) for name, times in outlook.one_more.items())
+    best = outlook.most_for_its_price
+    return f"one more executor would bring, in rows/s: {gains}" + ("" if best is None else f"; most for its price: {best}")
 
 
 def _line(stage: Mapping[str, Any]) -> str:
@@ -222,6 +245,7 @@ def as_json(outlook: Outlook) -> dict[str, Any]:
         "reason": outlook.reason,
         "bound": None if outlook.binding is None else describe(outlook.binding),
         "one_more": {name: round(gain, 4) for name, gain in outlook.one_more.items()},
+        "most_for_its_price": outlook.most_for_its_price,
         "predicted_gain_seconds": proposal.predicted_gain_seconds if proposal else 0.0,
         "cost_seconds": proposal.cost_seconds if proposal else 0.0,
         "stages": _stages(outlook),
