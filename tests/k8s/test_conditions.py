@@ -161,7 +161,7 @@ CASES: list[tuple[Arrange, str, str, str]] = [
         "False/NotWorthIt",
         f"a better routing is {describe(NOT_WORTH_IT)}",
     ),
-    (judged(0.25, NO_BETTER), "Balanced", "False/NoBetterPlan", f"imbalance 25 %: {describe(NO_BETTER)}"),
+    (judged(0.25, NO_BETTER), "Balanced", "False/NoBetterPlan", f"imbalance 25 %: {describe(NO_BETTER)}; status.boundBy"),
     (judged(None, None, "Off"), "Balanced", "False/RebalanceOff", "imbalance 30 %, beyond the tolerance of 10 %"),
     (one_executor_is_missing, "Degraded", "True/ExecutorsMissing", "not ready; flow-large-1 ended with 137: OOMKilled"),
     (a_resize("PodResizePending", "Deferred", NO_ROOM), "Degraded", "True/ResizeDeferred", NO_ROOM),

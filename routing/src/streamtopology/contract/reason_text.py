@@ -24,6 +24,9 @@ from streamtopology.contract.reasons import (
     StageReason,
 )
 
+FULL_TRUST = 0.9
+"""The share of a predicted gain from which on nothing needs to be known about what it was lowered by."""
+
 
 def describe(reason: Reason) -> str:
     """One line with the figures, without a full stop."""
@@ -64,7 +67,8 @@ def _hold(hold: Hold) -> str:
         case HoldReason.MAY_NOT_LAST:
             return f"{_stages(hold.stages)} is out of balance: waiting to see whether that lasts"
         case HoldReason.NO_BETTER_PLAN:
-            return f"{_stages(hold.stages)} is out of balance, but no plan is noticeably better"
+            doubt = "" if hold.trust >= FULL_TRUST else ", as far as predictions are trusted: the last ones did not hold"
+            return f"{_stages(hold.stages)} is out of balance, but no plan is noticeably better{doubt}"
         case HoldReason.NOT_WORTH_COST:
             return (
                 f"not worth its cost: saves {hold.gain_seconds:.3f} s a batch over {hold.batches:.0f} batches, "

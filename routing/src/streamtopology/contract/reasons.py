@@ -121,7 +121,8 @@ class Hold:
 
     `epoch`: the one that is awaited, or that too few batches have run under: `batches` of `needed`. `due_seconds`: until
     the next judgement. `stages`: those out of balance. `gain_seconds` per batch over `batches`, against `cost_seconds` once.
-    `stage_seconds`: of a stage by its reports, against the `batch_seconds` that were measured.
+    `stage_seconds`: of a stage by its reports, against the `batch_seconds` that were measured. `trust`: the share of a
+    predicted gain that counts.
     """
 
     reason: HoldReason
@@ -136,6 +137,7 @@ class Hold:
     cost_seconds: float = 0.0
     stage_seconds: float = 0.0
     batch_seconds: float = 0.0
+    trust: float = 1.0
 
 
 @dataclass(frozen=True)

@@ -222,7 +222,7 @@ def balanced(seen: Observation, topology: Topology) -> Condition:
             ConditionType.BALANCED,
             "False",
             BalancedReason.NO_BETTER_PLAN,
-            f"{figure}: {describe(verdict)}; a single key may be too heavy",
+            f"{figure}: {describe(verdict)}; status.boundBy has what bounds the batches",
         )
     if topology.rebalance.mode == "Off":
         return Condition(

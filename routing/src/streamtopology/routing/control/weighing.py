@@ -105,7 +105,7 @@ class Scales:
             return Hold(HoldReason.MAY_NOT_LAST, stages=tuple(sorted(out)))
         noticeable = {name: one for name, one in judged.items() if one.brings_locality or one.is_noticeable_by(trust)}
         if not ripe & noticeable.keys():
-            return Hold(HoldReason.NO_BETTER_PLAN, stages=tuple(sorted(ripe)))
+            return Hold(HoldReason.NO_BETTER_PLAN, stages=tuple(sorted(ripe)), trust=trust)
         return _if_worth_it(noticeable, horizon_seconds / max(batch_seconds, 1e-3), horizon_seconds, trust)
 
     def _is_ripe(self, name: str, imbalance: float, tolerance: float) -> bool:
