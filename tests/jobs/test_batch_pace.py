@@ -71,7 +71,7 @@ def test_fixed_seconds_that_grow_are_believed_when_few_rows_take_them_too() -> N
     assert seconds == pytest.approx(6.0, rel=0.25), "half of it is work"
 
 
-def test_one_long_batch_leaves_the_number_as_it_is() -> None:
+def test_single_long_batch_leaves_the_number_as_it_is() -> None:
     pace = BatchPace()
     settled(pace, 2.0)
     before = pace.most_rows(2.0)

@@ -34,7 +34,9 @@ class _Measured:
 class BatchPace:
     """Models a batch as *fixed seconds + rows x seconds a row*, by the newest ones. It is in no checkpoint.
 
-    Fixed seconds are those that batches of fewer rows took, too: what is more than that grows with the rows. Not safe for several threads, but a reader at worst sees the number of one batch before.
+    Fixed seconds are those that batches of fewer rows took, too: what is more than that grows with the rows.
+
+    Not safe for several threads, but a reader at worst sees the number of one batch before.
     """
 
     _recent: deque[_Measured] = field(default_factory=lambda: deque(maxlen=_RECENT))
