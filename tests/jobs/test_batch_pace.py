@@ -52,6 +52,33 @@ def test_batches_last_as_long_as_asked_or_half_of_them_is_work(fixed: float, of_
     assert seconds >= max(latency, 2 * fixed) / 1.2 - of_row
 
 
+@settings(max_examples=200)
+@given(hidden=st.floats(0, 5), latency=st.floats(0.1, 5))
+def test_seconds_beyond_the_work_that_grow_with_the_rows_are_not_fixed(hidden: float, latency: float) -> None:
+    """Rows take `hidden` times their work to be sent, which no instance measures."""
+    pace, seconds = BatchPace(), 0.0
+    for _ in range(40):
+        rows = int(pace.most_rows(latency))
+        seconds = FIXED + rows * (1 + hidden) * OF_ROW
+        pace.measured(rows, seconds, rows * OF_ROW)
+    assert seconds <= 1.25 * max(latency, 2 * FIXED)
+
+
+def test_fixed_seconds_that_grow_are_believed_when_few_rows_take_them_too() -> None:
+    pace = BatchPace()
+    settled(pace, 2.0)
+    seconds = settled(pace, 2.0, fixed=3.0, batches=40)
+    assert seconds == pytest.approx(6.0, rel=0.25), "half of it is work"
+
+
+def test_single_long_batch_leaves_the_number_as_it_is() -> None:
+    pace = BatchPace()
+    settled(pace, 2.0)
+    before = pace.most_rows(2.0)
+    run(pace, before, fixed=30.0)
+    assert pace.most_rows(2.0) == before
+
+
 def test_batches_shrink_when_rows_become_dearer() -> None:
     pace = BatchPace()
     settled(pace, 2.0)

@@ -210,3 +210,17 @@ def test_scouts_wait_until_merging_is_worth_it() -> None:
     assert scouts_beyond(20_000, capacities, fixed, PART) == pytest.approx(1 + 0.02 / 0.085, rel=0.02)
     dear = scouts_beyond(200_000, capacities, fixed, Splitting(20_000.0))
     assert dear == pytest.approx(1 + (0.02 + 3 * 0.2) / 0.6303, rel=0.01)
+
+
+@pytest.mark.parametrize("exponent", [0.9, 1.2])
+def test_kept_table_is_weighed_as_routers_scout_by_it(exponent: float) -> None:
+    """More keys are too heavy for the slow instance than routers see in a sample, or split by themselves."""
+    share = 1 / np.arange(1, 2_001) ** exponent
+    loads = np.floor(200_000 * share / share.sum())
+    given = asked(loads.tolist())
+    keep = next(alternatives(Problem.of(given)))
+    beyond = scouts_beyond(loads.sum(), given.capacities, given.fixed_seconds, PART)
+    rows = np.random.default_rng(1).permutation(np.repeat(given.key_hashes, loads.astype(int)))
+    dealt = pour(given.current, rows, Pace(given.capacities, given.fixed_seconds, scouts_beyond=beyond), 3).owners
+    done = given.fixed_seconds + np.bincount(dealt, minlength=4) / given.capacities
+    assert keep.work == pytest.approx(float(done.max()), rel=0.1)

@@ -134,6 +134,14 @@ def test_a_change_of_capacity_is_noticed_and_noise_is_not():
     assert settled_from(after) == 0
 
 
+def test_rates_of_a_few_milliseconds_do_not_show_a_change_of_capacity():
+    """An operator whose rows cost next to nothing: its seconds are those of the clock and the scheduler."""
+    few = [[StageTiming("light", 0, 10_000, busy, 0.05)] for busy in (0.004, 0.004, 0.004, 0.004, 0.006, 0.006)]
+    assert settled_from(few) == 0
+    many = [[StageTiming("light", 0, 10_000, 20 * busy, 0.05)] for (one,) in few for busy in [one.busy_seconds]]
+    assert settled_from(many) == 4
+
+
 def test_stage_timings_add_up_the_instances_of_a_slot():
     reports = [LoadReport("count", i, i % 2, 100, 0.5, 0.75) for i in range(3)]
     seen = {(timing.stage, timing.slot): timing for timing in stage_timings(reports, [SourceReport(1, 300, 0.25, 0.5)])}

@@ -157,6 +157,14 @@ def test_number_of_keys_scouted_is_bounded() -> None:
     assert len(result.scouted) == MOST_SCOUTED
 
 
+def test_heavier_keys_of_other_instances_do_not_use_up_the_number() -> None:
+    """Each of 20 keys at instance 3, which is slow, is lighter than any of 20 elsewhere."""
+    owner = TABLE.lookup(KEYS)
+    rows = np.concatenate([np.repeat(KEYS[owner != 3][:20], 500), np.repeat(KEYS[owner == 3][:20], 300)])
+    result = pour(TABLE, np.random.default_rng(1).permutation(rows), SCOUTING, 1)
+    assert TABLE.lookup(result.scouted).tolist() == [3] * MOST_SCOUTED
+
+
 def test_batch_without_rows_is_poured_to_nobody() -> None:
     for table in (TABLE, split_over(0, 1)):
         assert len(pour(table, np.empty(0, np.uint64), SCOUTING, 1).owners) == 0

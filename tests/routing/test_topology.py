@@ -123,6 +123,13 @@ def test_policy_left_out_is_auto_with_a_key_and_shuffle_without_a_grouping() -> 
         parse(changed(("spec.operators[1].grouping", {})))
 
 
+def test_policy_that_nobody_named_is_no_mistake_of_its_own() -> None:
+    """Quantiles with emit: tuples are not split; without a grouping they lack a key, and nothing else."""
+    (problem,) = problems_of(changed(("spec.operators[1].grouping", GONE)))
+    assert problem.path == "spec.operators[1].grouping.key"
+    assert problem.message == "is missing, expected columns: 'quantiles' keeps state per key"
+
+
 @settings(max_examples=60)
 @given(st.lists(st.sampled_from([mistake for mistake in MISTAKES if mistake[0].count(".") > 1]), min_size=2, max_size=2))
 def test_any_two_mistakes_in_different_items_are_both_named(pair: list[tuple[str, object, str, str]]) -> None:

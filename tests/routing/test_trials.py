@@ -125,6 +125,13 @@ def test_prediction_off_by_a_third_halves_trust():
     assert tried(*(0.7,) * 4).trust == 0.5  # 0.3 of 0.5
 
 
+def test_gain_beyond_the_prediction_is_no_reason_to_doubt_the_next() -> None:
+    """The first batches of a run, which nothing divides yet, make the first re-routing seem better than it is."""
+    trials = tried(*(0.1,) * 4)
+    assert trials.outcomes[-1].measured_gain_seconds == pytest.approx(0.9)
+    assert trials.trust == 1.0
+
+
 def test_trust_stays_above_zero_and_comes_back():
     trials = tried()
     for _ in range(9):

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from streamtopology.topology.groupings import GROUPINGS
+from streamtopology.topology.groupings import GROUPINGS, KEYLESS_POLICY
 from streamtopology.topology.limits import (
     LEAST_DRIVER_MEMORY,
     LEAST_EXECUTOR_MEMORY,
@@ -209,6 +209,8 @@ def _state_problems(operator: OperatorSpec, traits: Traits) -> Iterator[Problem]
     if not spec.needs_key and not operator.grouping.key:
         message = f"is missing, expected columns: {operator.run!r} keeps state per key"
         yield Problem(f"{operator.path}.grouping.key", message)
+        if operator.grouping.policy == KEYLESS_POLICY:  # nobody has named it
+            return
     passes_tuples = operator.options.get("emit") == "tuples"
     if spec.splits_keys and (passes_tuples or not traits.combinable):
         whole = ", ".join(name for name, other in GROUPINGS.items() if not other.splits_keys)

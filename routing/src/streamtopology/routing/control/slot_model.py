@@ -154,7 +154,10 @@ def _typical_busy_seconds(of_cell: Sequence[StageTiming]) -> float:
 
 
 def settled_from(batches: Sequence[Sequence[StageTiming]], newest: int = 2) -> int:
-    """Index of the first batch that still counts: 0, or where the `newest` begin if a rate has just changed."""
+    """Index of the first batch that still counts: 0, or where the `newest` begin if a rate has just changed.
+
+    Rates of too few rows or seconds do not show it.
+    """
     split = len(batches) - newest
     if split < 1:
         return 0
@@ -162,6 +165,8 @@ def settled_from(batches: Sequence[Sequence[StageTiming]], newest: int = 2) -> i
     for cell, old in before.items():
         new = after.get(cell, [])
         if min(sum(timing.rows for timing in part) for part in (old, new)) < ENOUGH_ROWS:
+            continue
+        if min(sum(timing.busy_seconds for timing in part) for part in (old, new)) < SHORT_SECONDS:
             continue
         was, now = (float(np.median([timing.rate for timing in part])) for part in (old, new))
         if min(was, now) > 0 and max(was, now) / min(was, now) > 1 + SHIFT:

@@ -33,7 +33,7 @@ LEAST_LOSS = 0.02
 """Share of a batch up to which a loss is not taken back: switching twice would cost more."""
 
 OFF = 1 / 3
-"""A prediction that is off by more than this share of it lowers the trust in the next ones."""
+"""A gain that is less than predicted by more than this share lowers the trust in the next ones."""
 
 LEAST_TRUST = 0.1
 """A prediction counts for this share of it at least, so that a large gain is tried again some day."""
@@ -157,7 +157,7 @@ class Trials:
         predicted = outcome.predicted_gain_seconds
         disappointed = predicted > 0 and outcome.measured_gain_seconds < DISAPPOINTING * predicted
         self.patience = min(2 * self.patience, LONGEST_PATIENCE) if disappointed else 1
-        if abs(outcome.measured_gain_seconds - predicted) > max(OFF * abs(predicted), outcome.error_seconds):
+        if predicted - outcome.measured_gain_seconds > max(OFF * abs(predicted), outcome.error_seconds):
             self.trust = max(self.trust / 2, LEAST_TRUST)
         else:
             self.regain_trust()

@@ -14,6 +14,7 @@ from streamtopology.routing.planners.llfd import CANDIDATE
 from streamtopology.routing.planners.order import descending
 from streamtopology.routing.planners.plan import PlanInput, Splitting
 from streamtopology.routing.planners.problem import Problem
+from streamtopology.routing.table.pouring import MOST_SCOUTED, SAMPLE, SEEN
 from streamtopology.routing.table.splits import Splits
 from streamtopology.routing.table.table import RoutingTable
 from streamtopology.routing.table.water import poured
@@ -163,14 +164,18 @@ def dealt_by(problem: Problem, table: RoutingTable, owner: Owners) -> Placement:
 
 
 def scouted(problem: Problem, placement: Placement, beyond: float) -> Placement:
-    """The placement as routers make it that split the heaviest keys of instances beyond this many perfect divisions."""
+    """The placement as routers make it that split the heaviest keys of instances beyond this many perfect divisions.
+
+    As many as they split in one batch at most, and only those that they see in their samples.
+    """
     given = problem.given
+    least = SEEN / SAMPLE * float(problem.loads.sum())
     limit = beyond * line_of(given, problem.loads)
     k = len(given.capacities)
     done = finish_seconds(placement.work(problem), given.capacities, given.fixed_seconds)
     found: list[int] = []
     for key in descending(problem.loads[: problem.n_keys]):
-        if (done <= limit).all() or problem.loads[key] <= 0:
+        if problem.loads[key] <= least or len(found) == MOST_SCOUTED or (done <= limit).all():
             break
         at = placement.owner[key]
         if key not in placement.items and done[at] > limit:

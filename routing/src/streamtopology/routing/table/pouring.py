@@ -161,8 +161,8 @@ def _scouted(keys: Hashes, codes: Codes, table: RoutingTable, filled: Floats, li
     step = max(len(keys) // SAMPLE, 1)
     sampled, where, seen = np.unique(keys[::step], return_index=True, return_counts=True)
     left, found = filled.copy(), list[int]()
-    for heavy in np.argsort(-seen, kind="stable")[:MOST_SCOUTED]:
-        if seen[heavy] < SEEN or (left <= limits).all():
+    for heavy in np.argsort(-seen, kind="stable"):
+        if seen[heavy] < SEEN or len(found) == MOST_SCOUTED or (left <= limits).all():
             break
         owners = _owners(int(codes[where[heavy] * step]), table)
         if (left[owners] > limits[owners]).any():

@@ -24,15 +24,24 @@ class _Measured:
     seconds: float
     working: float
 
+    @property
+    def overhead(self) -> float:
+        """Seconds in which no row was worked on: fixed, or of moving rows."""
+        return self.seconds - self.working
+
 
 @dataclass
 class BatchPace:
     """Models a batch as *fixed seconds + rows x seconds a row*, by the newest ones. It is in no checkpoint.
 
+    Fixed seconds are those that batches of fewer rows took, too: what is more than that grows with the rows.
+
     Not safe for several threads, but a reader at worst sees the number of one batch before.
     """
 
     _recent: deque[_Measured] = field(default_factory=lambda: deque(maxlen=_RECENT))
+    _of_size: dict[int, float] = field(default_factory=dict[int, float])
+    """The overhead of the newest batch of each size, a power of 4."""
     _largest: int = 0
     _rows: float = math.inf
     _of_latency: float | None = None
@@ -41,6 +50,7 @@ class BatchPace:
         """Learn from a committed batch of `rows`, as its descriptors have them; `working`: seconds that grow with the rows."""
         if rows > 0 and seconds > 0:
             self._recent.append(_Measured(rows, seconds, min(max(working, 0.0), seconds)))
+            self._of_size[_size(rows)] = self._recent[-1].overhead
             self._largest = max(self._largest, rows)
 
     def most_rows(self, latency: float | None) -> float:
@@ -58,7 +68,14 @@ class BatchPace:
     def _within(self, latency: float) -> float:
         if not self._recent:
             return FIRST_ROWS
-        fixed = statistics.median(one.seconds - one.working for one in self._recent)
-        of_row = sum(one.working for one in self._recent) / sum(one.rows for one in self._recent)
+        overhead = statistics.median(one.overhead for one in self._recent)
+        rows = statistics.median_low(one.rows for one in self._recent)
+        fixed = min(overhead, *(of_size for size, of_size in self._of_size.items() if size <= _size(rows)))
+        of_row = sum(one.working for one in self._recent) / sum(one.rows for one in self._recent) + (overhead - fixed) / rows
         most = GROWTH * max(self._largest, FIRST_ROWS)
         return max(min(max(latency - fixed, fixed) / of_row, most), 1.0) if of_row > 0 else float(most)
+
+
+def _size(rows: int) -> int:
+    """The power of 4 that `rows` reaches."""
+    return (rows.bit_length() - 1) // 2
