@@ -151,7 +151,7 @@ def test_predicted_gain_counts_by_trust():
     doubted = Scales().weigh(judged, 0.08, 1.0, 60.0, 0.3)
     assert isinstance(doubted, Hold)
     assert doubted.reason is HoldReason.NO_BETTER_PLAN
-    assert describe(doubted).endswith("no plan is noticeably better, as far as predictions are trusted: the last ones did not hold")
+    assert describe(doubted).endswith("better, as far as predictions are trusted: the last ones did not hold")
     assert describe(replace(doubted, trust=1.0)).endswith("no plan is noticeably better")
 
 

@@ -102,7 +102,7 @@ class Outlook:
 
     @property
     def most_for_its_price(self) -> str | None:
-        """The class of which one more executor brings the most for its price; None: not all have one, or none brings anything."""
+        """The class of which one more executor brings the most for its price. None: not all have one, or none brings any."""
         if len(self.one_more) < 2 or not self.one_more.keys() <= self.prices.keys():
             return None
         gains = {name: (times - 1) / self.prices[name] for name, times in self.one_more.items()}
