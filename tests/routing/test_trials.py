@@ -18,7 +18,7 @@ from streamtopology.routing.control.slot_model import StageTiming, estimate
 from streamtopology.routing.control.stages import Remedy
 from streamtopology.routing.control.timings import Timings
 from streamtopology.routing.control.trials import LEAST_TRUST, Trial, Trials
-from streamtopology.routing.control.weighing import Scales, contradicted
+from streamtopology.routing.control.weighing import Scales, Worthwhile, contradicted
 from streamtopology.routing.control.window import Window, WindowBatch
 from streamtopology.routing.epochs.epoch import Epoch
 
@@ -153,6 +153,19 @@ def test_predicted_gain_counts_by_trust():
     assert doubted.reason is HoldReason.NO_BETTER_PLAN
     assert describe(doubted).endswith("better, as far as predictions are trusted: the last ones did not hold")
     assert describe(replace(doubted, trust=1.0)).endswith("no plan is noticeably better")
+
+
+def test_shares_of_an_uncertain_gain_come_with_a_switch_that_is_made_anyway():
+    uncertain = replace(remedy(0.35, 0.13), noise_seconds=0.16, shares=(0.5, 0.5))
+    alone = Scales().weigh({"(source)": uncertain}, 0.08, 1.0, 60.0, 1.0)
+    assert isinstance(alone, Hold)
+    assert alone.reason is HoldReason.NO_BETTER_PLAN
+    both = Scales().weigh({"(source)": uncertain, "count": remedy(1.0, 0.3)}, 0.08, 1.0, 60.0, 1.0)
+    assert isinstance(both, Worthwhile)
+    assert both.remedies.keys() == {"(source)", "count"}
+    worse = Scales().weigh({"(source)": replace(uncertain, gain_seconds=0.0), "count": remedy(1.0, 0.3)}, 0.08, 1.0, 60.0, 1.0)
+    assert isinstance(worse, Worthwhile)
+    assert worse.remedies.keys() == {"count"}
 
 
 def test_stage_longer_than_its_batches_contradicts_them():

@@ -106,6 +106,8 @@ class Scales:
         noticeable = {name: one for name, one in judged.items() if one.brings_locality or one.is_noticeable_by(trust)}
         if not ripe & noticeable.keys():
             return Hold(HoldReason.NO_BETTER_PLAN, stages=tuple(sorted(ripe)), trust=trust)
+        # Shares move no state: with a switch that is made anyway they cost nothing, so that a gain need not be certain.
+        noticeable |= {name: judged[name] for name in ripe if judged[name].shares and judged[name].gain_seconds > 0}
         return _if_worth_it(noticeable, horizon_seconds / max(batch_seconds, 1e-3), horizon_seconds, trust)
 
     def _is_ripe(self, name: str, imbalance: float, tolerance: float) -> bool:
