@@ -15,6 +15,7 @@ from streamtopology.k8s.decide.answers import Judgement
 from streamtopology.k8s.decide.rollout import STARTING_SECONDS
 from streamtopology.k8s.instants import format_time
 
+CUT = {"epoch": "H4sIAAAAAAAC"}
 COUNTS = {"name": "counts", "inputs": ["rows"], "grouping": {"policy": "mixed", "key": "key"}, "run": "count"}
 
 
@@ -209,6 +210,33 @@ def test_an_epoch_whose_number_somebody_damaged_is_taken_out(world: World, runs:
     assert "epochNumber" not in routing(world)
     assert "epochState" not in routing(world)
     assert not [name for kind, name in world.objects if kind == "Job"]
+    assert not [step for step in world.decide().steps if "flow-routing" in str(step)]
+
+
+@pytest.mark.parametrize("runs", [True, False], ids=["running", "starting"])
+def test_an_epoch_whose_content_somebody_damaged_is_taken_out(world: World, runs: bool):
+    """A driver that starts waits for a ConfigMap that it can read, and has nothing to refuse."""
+    world.judgement = proposal(world.driver.newest + 1)
+    world.settle()
+    assert "epochNumber" in routing(world)
+    if not runs:
+        world.driver.epoch = None
+    assert_taken_out(world, CUT)
+
+
+def test_bytes_of_an_epoch_that_somebody_wrote_where_none_was_are_taken_out(world: World):
+    world.settle()
+    assert "epochNumber" not in routing(world)
+    assert_taken_out(world, CUT)
+
+
+def assert_taken_out(world: World, damage: dict[str, str]) -> None:
+    world.judgement, world.bytes_held_by_others = None, dict(damage)
+    world.objects["ConfigMap", "flow-routing"].setdefault("binaryData", {}).update(damage)
+    for _ in range(6):
+        world.carry_out(world.decide())
+    assert "epochNumber" not in routing(world)
+    assert not world.objects["ConfigMap", "flow-routing"].get("binaryData")
     assert not [step for step in world.decide().steps if "flow-routing" in str(step)]
 
 

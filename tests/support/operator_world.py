@@ -74,7 +74,8 @@ class World:
     now: float = 1_700_000_000.0
     objects: dict[tuple[str, str], Object] = field(default_factory=dict)
     held_by_others: dict[str, str] = field(default_factory=dict[str, str])
-    """Data of the ConfigMap that somebody else has written, too: server-side apply leaves it."""
+    bytes_held_by_others: dict[str, str] = field(default_factory=dict[str, str])
+    """Data and binaryData of the ConfigMap that somebody else has written, too: server-side apply leaves them."""
     driver: DriverModel | None = None
     epochs: int = 0
     silence: Silence | None = None
@@ -176,6 +177,7 @@ class World:
                 made["metadata"]["managedFields"] = [written_by_us(body)]
                 if body["kind"] == "ConfigMap":
                     made["data"] = {**self.held_by_others, **made["data"]}
+                    made["binaryData"] = {**self.bytes_held_by_others, **made.get("binaryData", {})}
                 self.admission(made)
                 self.put(made)
             case MakeSecret(_, restarts):
@@ -185,8 +187,9 @@ class World:
             case Finalizer(present):
                 self.manifest["metadata"]["finalizers"] = [names.FINALIZER] if present else []
             case Patch(kind, name, body, _):
-                for gone in [field for field, value in body.get("data", {}).items() if value is None]:
-                    self.held_by_others.pop(gone, None)
+                for part, held in (("data", self.held_by_others), ("binaryData", self.bytes_held_by_others)):
+                    for gone in [field for field, value in body.get(part, {}).items() if value is None]:
+                        held.pop(gone, None)
                 self.put(strategically_merged(self.objects[kind.kind, name], body))
             case Resize(pod, _, (cpu, memory)):
                 body = copy.deepcopy(self.objects["Pod", pod])

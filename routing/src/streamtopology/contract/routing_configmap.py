@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import gzip
+import hashlib
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ READY: Mapping[str, str | None] = {"epochState": "ready", FAILED_MIGRATIONS: Non
 
 
 NO_EPOCH: Mapping[str, Mapping[str, None]] = {
-    "data": dict.fromkeys(("epochNumber", "epochGeneration", "epochState", "epochReason")),
+    "data": dict.fromkeys(("epochNumber", "epochGeneration", "epochState", "epochReason", "epochDigest")),
     "binaryData": {"epoch": None},
 }
 """The change of the ConfigMap that takes the epoch out, also one that others hold."""
@@ -98,6 +99,7 @@ class RoutingData:
             "epochGeneration": str(self.epoch.generation),
             "epochState": self.epoch.state,
             "epochReason": self.epoch.why,
+            "epochDigest": _digest(self.epoch.packed),
         }
         return data, {"epoch": base64.b64encode(self.epoch.packed).decode()}
 
@@ -126,16 +128,16 @@ class Outline:
     failed_migrations: int = 0
 
     @staticmethod
-    def from_data(data: Mapping[str, str]) -> Outline:
-        """Of any `data`: what somebody has damaged counts as 0 or nothing, and so as unlike what is wanted.
+    def from_data(data: Mapping[str, str], binary_data: Mapping[str, str]) -> Outline:
+        """Of any `data` and `binaryData`: what somebody has damaged counts as 0 or nothing, and so as unlike what is wanted.
 
-        An epoch whose number is damaged or gone has the number 0, which no published one has.
+        An epoch that is damaged, or of which a part is gone, has the number 0, which no published one has.
         """
         return Outline(
             data.get("topology", ""),
             _number_or_0(data.get("generation", "")),
             _number_or_0(data.get("restartGeneration", "")),
-            _number_or_0(data.get("epochNumber", "")) if "epochNumber" in data or "epochState" in data else None,
+            _number_if_whole(data, binary_data),
             data.get("epochState", ""),
             _number_or_0(data.get(FAILED_MIGRATIONS, "")),
         )
@@ -170,6 +172,22 @@ def _number(name: str, data: Mapping[str, str], key: str) -> int:
 
 def _number_or_0(text: str) -> int:
     return int(text) if text.isdecimal() else 0
+
+
+def _number_if_whole(data: Mapping[str, str], binary_data: Mapping[str, str]) -> int | None:
+    """The epoch's number; 0 if it is damaged, None if there is no epoch."""
+    if not {"epochNumber", "epochState"} & data.keys() and "epoch" not in binary_data:
+        return None
+    try:
+        packed = base64.b64decode(binary_data.get("epoch", ""), validate=True)
+    except binascii.Error:
+        return 0
+    written = data.get("epochDigest", _digest(packed))  # operators before this one wrote none
+    return _number_or_0(data.get("epochNumber", "")) if packed and _digest(packed) == written else 0
+
+
+def _digest(packed: bytes) -> str:
+    return hashlib.sha256(packed).hexdigest()[:16]
 
 
 def _not_gzip(name: str, damage: Exception) -> RoutingMapError:

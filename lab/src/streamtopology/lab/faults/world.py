@@ -82,6 +82,8 @@ class World:
         self._too_busy = set[Process]()
         self._excuses = 0
         self._lives: list[Life] = []
+        self._met_another = set[Life]()
+        """Those that began while one that had stood still was not stopped: of two, each batch may end one."""
         self._people = self._new_people()
         self._uuids = Random(story.seed + 1)
         self._skip = len(str(folder)) + 1
@@ -144,18 +146,16 @@ class World:
         elif error is not None and not isinstance(error, Died):
             if "Traceback" in str(error):
                 self.wrong = f"a task failed: {error}"
-            elif self._excuses == 0 and not self._has_lost_to_another(life, error):
+            elif isinstance(error, AnotherDriver) and life in self._met_another:
+                self.note(f"{life.process.name} has lost to another one")
+            elif self._excuses == 0:
                 self.wrong = f"the run stopped, and nothing was wrong: {error}"
             else:
-                self._excuses = max(self._excuses - 1, 0)
+                self._excuses -= 1
                 self.note(f"the run stops: {str(error).partition(';')[0][:150]}")
         if len(self._lives) > _CALM_LIVES + _LIVES_OF_A_FAULT * len(self.story.faults):
             self.wrong = f"{NO_END} {len(self._lives)} starts"
         return self.wrong is not None
-
-    def _has_lost_to_another(self, life: Life, error: Exception) -> bool:
-        """True if a driver that stood still is awake again: of two, each batch may end one, until the former is stopped."""
-        return isinstance(error, AnotherDriver) and any(not _has_ended(other) for other in self._lives if other is not life)
 
     def _is_drained(self) -> bool:
         """True if the newest commit has closed all windows for good."""
@@ -179,6 +179,8 @@ class World:
         self.producer.disturb()
         process = Process(f"driver {number + 1}", "driver")
         life = Life(ports, process, self._people.manifest(), story.seed + number, self._people.routing())
+        if not all(map(_has_ended, self._lives)):
+            self._met_another.add(life)
         self._lives.append(life)
         life.task = self.scheduler.spawn(life.process, life.run, "main")
         self.scheduler.spawn(life.process, lambda: self._drain(life), "closer")

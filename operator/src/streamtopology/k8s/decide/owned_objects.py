@@ -159,7 +159,7 @@ def owned_object(body: Mapping[str, Any]) -> OwnedObject:
                 restarted_at=noted.get(names.RESTARTED_AT, ""),
             )
         case "ConfigMap":
-            return RoutingMap(**common, **vars(Outline.from_data(body.get("data") or {})))
+            return RoutingMap(**common, **vars(Outline.from_data(body.get("data") or {}, body.get("binaryData") or {})))
         case "Pod":
             return _pod(common, body)
         case "Job":

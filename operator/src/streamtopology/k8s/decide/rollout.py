@@ -121,7 +121,7 @@ def _pending(seen: Observation, current: RoutingMap, topology: Topology, job_of:
     assert current.epoch is not None
     stats = seen.stats
     if current.epoch == 0:
-        why = "its number in the ConfigMap is damaged"
+        why = "it is damaged in the ConfigMap"
         return _withdrawn(seen, current, topology, DegradedReason.EPOCH_REFUSED, why, current.failed_migrations)
     if stats is not None and stats.epoch is not None and stats.epoch >= current.epoch:
         return None
