@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from streamtopology.routing.load.load_report import KeyPairs
 from streamtopology.routing.planners import JointPlan, JointPlanInput, PlanError, PlanInput
 from streamtopology.routing.planners.auto import auto
+from streamtopology.routing.planners.joint import ALONE
 from streamtopology.routing.planners.key_graph import KeyGraph
 from streamtopology.routing.planners.key_search import Search
 from streamtopology.routing.planners.plan import Splitting
 from streamtopology.routing.planners.switch_costs import MOVED_BYTES_PER_SECOND, SWITCH_SECONDS, SwitchCosts
-from streamtopology.routing.planners.together import ALONE, LEAST_GAIN, SLACKS, auto_together
+from streamtopology.routing.planners.together import LEAST_GAIN, SLACKS, auto_together
 from streamtopology.routing.table.hashing import hash_int64
 from streamtopology.routing.table.splits import Splits
 from streamtopology.routing.table.table import RoutingTable, bucket_of

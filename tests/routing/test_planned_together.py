@@ -29,6 +29,8 @@ class Chain:
     policy: str = "locality"
     rows: int = 40_000
     state_bytes: int = 0
+    remote_seconds: float = 0.0
+    counts_pairs: bool = True
 
     def __post_init__(self) -> None:
         rng = np.random.default_rng(1)
@@ -58,6 +60,11 @@ class Chain:
             for instance in INSTANCES
         ]
 
+    def seconds(self, epoch: Epoch) -> float:
+        """Of a batch, without fixed seconds: links are alike busy."""
+        stages = sum(np.bincount(self.at(epoch, name)).max() for name in ("first", "second")) / len(self.first) / RATE
+        return self.rows * (stages + self.remote_seconds * (1 - self.locality(epoch)) / SLOTS)
+
     def _report(self, operator: str, instance: int, keys: np.ndarray, each: int) -> LoadReport:
         rows, busy = each * len(keys), each * len(keys) / RATE
         hashes = (self.first if operator == "first" else self.second)[keys]
@@ -73,7 +80,7 @@ class Chain:
             state_keys=len(np.unique(hashes)),
             state_bytes=self.state_bytes // SLOTS,
             bucket_rows=buckets,
-            key_pairs={"second": pairs} if operator == "first" else {},
+            key_pairs={"second": pairs} if operator == "first" and self.counts_pairs else {},
         )
 
 
@@ -82,10 +89,10 @@ def run(chain: Chain, epoch: Epoch, controller: Controller, clock: list[float], 
     for number in range(first, first + 1 + 2 * MIN_BATCHES):
         clock[0] += 5.0
         reports = chain.reports(epoch)
-        seconds = sum(max(r.busy_seconds for r in reports if r.operator == name) for name in ("first", "second"))
-        controller.observe(
-            CommittedBatch(number, epoch.number, seconds, reports, [SourceReport(0, chain.rows, 0.1, 0.1)]).observed()
-        )
+        seconds = chain.seconds(epoch)
+        sources = [SourceReport(0, chain.rows, 0.1, 0.1)]
+        batch = CommittedBatch(number, epoch.number, seconds, reports, sources, remote_seconds=chain.remote_seconds)
+        controller.observe(batch.observed())
     return controller.step(clock[0], epoch, chain.facts(epoch))
 
 
@@ -167,3 +174,38 @@ def test_onward_counts_are_summed_and_survive_the_wire() -> None:
     assert LoadReport.from_wire(merged.to_wire()).onward == merged.onward
     old = {name: value for name, value in merged.to_wire().items() if name not in ("onward", "key_pairs")}
     assert LoadReport.from_wire(old).onward == {}
+
+
+@pytest.mark.parametrize("remote_seconds", [0.0, 1e-8])
+def test_auto_plans_each_operator_alone_where_remote_rows_take_no_time(remote_seconds: float) -> None:
+    chain, clock = Chain("auto", remote_seconds=remote_seconds), [0.0]
+    controller, hashed = new_controller(clock), chain.epoch()
+    decision = run(chain, hashed, controller, clock)
+    epoch = decision.epoch if isinstance(decision, Reroute) else hashed
+    assert chain.locality(epoch) < 0.5
+    assert not [stage for stage in epoch.reason.stages if stage.kind is RemedyKind.LOCALITY]
+
+
+def test_auto_takes_keys_that_follow_each_other_together_where_remote_rows_take_long() -> None:
+    """A remote row takes as long on a link as its work: that of 0.75 of the rows is to be had."""
+    chain, clock = Chain("auto", remote_seconds=1 / RATE), [0.0]
+    controller, hashed = new_controller(clock), chain.epoch()
+    decision = run(chain, hashed, controller, clock)
+    assert isinstance(decision, Reroute), decision
+    assert decision.plans.keys() == {"first", "second"}
+    assert chain.locality(decision.epoch) > 0.9
+    loads = np.bincount(chain.at(decision.epoch, "first"), minlength=SLOTS)
+    assert loads.max() / loads.mean() < 1.25, "a stage may last a quarter longer for the sake of the network"
+    (stage,) = decision.reason.stages
+    assert (stage.kind, stage.stage) == (RemedyKind.LOCALITY, "first+second")
+    gained = chain.seconds(hashed) - chain.seconds(decision.epoch)
+    assert decision.predicted_gain_seconds == pytest.approx(gained, rel=0.3)
+    again = run(chain, decision.epoch, controller, clock, first=100)
+    assert isinstance(again, Hold), again
+
+
+def test_auto_plans_alone_while_no_pairs_are_counted() -> None:
+    chain, clock = Chain("auto", remote_seconds=1 / RATE, counts_pairs=False), [0.0]
+    decision = run(chain, chain.epoch(), new_controller(clock), clock)
+    stages = decision.reason.stages if isinstance(decision, Reroute) else ()
+    assert not [stage for stage in stages if stage.kind is RemedyKind.LOCALITY]

@@ -128,7 +128,8 @@ class Batch:
 
     `epoch`: by which it was routed, the older one while state is `moving`. `seconds`: from taking it to its commit.
     `committed_at`: seconds since 1970. `imbalance`: by operator, None where it cannot be measured. `reports`,
-    `source_reports`: load reports as they travel.
+    `source_reports`: load reports as they travel. `remote_seconds`: how long a row between two executors kept a link busy, as
+    last measured, or 0.
     """
 
     number: int
@@ -144,6 +145,7 @@ class Batch:
     capacities: tuple[Capacity, ...] = ()
     locality: tuple[Locality, ...] = ()
     messages: tuple[Messages, ...] = ()
+    remote_seconds: float = 0.0
 
     @property
     def began_at(self) -> float:
@@ -380,6 +382,7 @@ def _batch(wire: Wire) -> Batch:
         imbalance={str(operator): optional(finite, value) for operator, value in wire["imbalance"].items()},
         attempt=int(wire.get("attempt", 1)),
         moving=bool(wire.get("moving", False)),
+        remote_seconds=float(wire.get("remote_seconds", 0.0)),
         capacities=tuple(
             Capacity(str(one["operator"]), int(one["instance"]), float(one["rows_per_second"]))
             for one in wire.get("capacities", ())
@@ -398,6 +401,7 @@ def _batch_to_wire(batch: Batch) -> dict[str, Any]:
         "committed_at": batch.committed_at,
         "attempt": batch.attempt,
         "moving": batch.moving,
+        "remote_seconds": batch.remote_seconds,
         "imbalance": dict(batch.imbalance),
         "capacities": [vars(capacity) for capacity in batch.capacities],
         "locality": [vars(edge) for edge in batch.locality],

@@ -37,6 +37,9 @@ BENCHMARKS: Mapping[str, Benchmark] = {
         "Share of the bound by policy on the streams of `auto`, simulated.", {"runs": 5, "seed": 1, "quick": False}
     ),
     "hotkeys": Benchmark("Policy `auto` on Spark next to other policies and plain Spark.", {"runs": 3, "seed": 1}),
+    "throttled": Benchmark(
+        "A chain of two operators on slow links: `auto` next to other policies (root).", {"runs": 3, "seed": 1}
+    ),
     "locality": Benchmark("A locality plan of 150,000 key pairs against METIS alone.", {"runs": 5}),
     "dataplane": Benchmark("Two chained stateful operators against Spark's own row exchange.", {"runs": 5}),
     "page": Benchmark("Ten open pages of a running topology against none.", {"runs": 5}),

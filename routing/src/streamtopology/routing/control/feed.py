@@ -23,7 +23,7 @@ class CommittedBatch:
     """A committed batch with the reports of its instances and source tasks.
 
     `epoch`: the one that it ran under. `committed_at`: seconds since 1970, 0 where nobody needs it. `moving`: state moved in
-    portions with it.
+    portions with it. `remote_seconds`: how long a row between two executors kept a link busy, as last measured, or 0.
     """
 
     number: int
@@ -33,6 +33,7 @@ class CommittedBatch:
     source_reports: Sequence[SourceReport] = ()
     committed_at: float = 0.0
     moving: bool = False
+    remote_seconds: float = 0.0
 
     @property
     def placed_sources(self) -> tuple[SourceReport, ...]:
@@ -50,6 +51,7 @@ class CommittedBatch:
             source_reports=tuple(SourceReport.from_wire(report) for report in batch.source_reports),
             committed_at=batch.committed_at,
             moving=batch.moving,
+            remote_seconds=batch.remote_seconds,
         )
 
     def observed(self, with_loads: bool = True) -> ObservedBatch:
@@ -64,6 +66,7 @@ class CommittedBatch:
             committed_at=self.committed_at,
             read_ahead=any(report.ahead for report in sources),
             source_seconds=max((report.task_seconds for report in sources), default=0.0),
+            remote_seconds=self.remote_seconds,
             loads=sums_of(self.reports) if with_loads else {},
             batches=1 if with_loads and self.reports else 0,
         )

@@ -24,7 +24,8 @@ class ObservedBatch:
 
     `epoch`: the one that it ran under. `committed_at`: seconds since 1970, 0 where nobody needs it. `source_rows`: rows of
     source tasks that we placed, else of operators. `read_ahead`: of these some were read while the former batch ran;
-    `source_seconds`: what operators waited for them.
+    `source_seconds`: what operators waited for them. `remote_seconds`: how long a row between two executors kept a link busy,
+    0 where that is not known.
 
     `loads`: by operator, the load of keys in the last `batches` batches, this one included, all under its epoch. Loads of
     several batches come with the last of them; the others have none.
@@ -38,12 +39,13 @@ class ObservedBatch:
     committed_at: float = 0.0
     read_ahead: bool = False
     source_seconds: float = 0.0
+    remote_seconds: float = 0.0
     loads: Mapping[str, LoadSum] = field(default_factory=dict[str, LoadSum])
     batches: int = 0
 
 
 _WHOLE = ("number", "epoch", "source_rows", "read_ahead", "batches")
-_SECONDS = ("seconds", "committed_at", "source_seconds")
+_SECONDS = ("seconds", "committed_at", "source_seconds", "remote_seconds")
 
 
 def to_wire(batches: Sequence[ObservedBatch]) -> dict[str, Any]:
@@ -76,9 +78,11 @@ def from_wire(wire: Mapping[str, Any]) -> list[ObservedBatch]:
 def _batches(wire: Mapping[str, Any]) -> list[ObservedBatch]:
     columns = unpack_columns(base64.b64decode(wire["block"], validate=True))
     counts = columns["timings"]
+    columns.setdefault("remote_seconds", np.zeros(len(counts)))  # a driver of the version before has none
     of_timings = {name.removeprefix("timing."): column for name, column in columns.items() if name.startswith("timing.")}
     timings = divided(tuple(str(stage) for stage in wire["stages"]), of_timings, counts)
-    rows = zip(*(columns[name].tolist() for name in (*_WHOLE, *_SECONDS)), timings, wire["loads"], strict=True)
+    figures = zip(*(columns[name].tolist() for name in (*_WHOLE, *_SECONDS)), strict=True)
+    rows = zip(figures, timings, wire["loads"], strict=True)
     return [
         ObservedBatch(
             number=int(number),
@@ -89,8 +93,10 @@ def _batches(wire: Mapping[str, Any]) -> list[ObservedBatch]:
             committed_at=float(committed_at),
             read_ahead=bool(read_ahead),
             source_seconds=float(source_seconds),
+            remote_seconds=float(remote_seconds),
             loads={load.operator: load for load in map(LoadSum.from_wire, loads)},
             batches=int(batches),
         )
-        for number, epoch, source_rows, read_ahead, batches, seconds, committed_at, source_seconds, of_batch, loads in rows
+        for (number, epoch, source_rows, read_ahead, batches, *times), of_batch, loads in rows
+        for seconds, committed_at, source_seconds, remote_seconds in [times]
     ]

@@ -24,7 +24,7 @@ from streamtopology.routing.load.planner_load import (
     work_rows,
 )
 from streamtopology.routing.planners.balance import balanced_loads, fewest_loads, finish_seconds, imbalance
-from streamtopology.routing.planners.joint import Edge, JointPlanInput
+from streamtopology.routing.planners.joint import ALONE, Edge, JointPlan, JointPlanInput
 from streamtopology.routing.planners.plan import DEFAULT_BETA, Plan, PlanInput, Splitting
 from streamtopology.routing.planners.switch_costs import AT_ONCE, SwitchCosts
 from streamtopology.topology import groupings
@@ -220,12 +220,14 @@ class TableStage:
 class JointStage:
     """Operators with the same active instances that a joint planner makes tables for: for locality, not for balance alone.
 
-    What a row costs on the network nobody knows here, on one host nothing. So locality is not turned into seconds: it is
-    what the policy was chosen for, and the controller bounds what it may cost (decision 49).
+    `remote_seconds`: how long a row between two servers keeps a link busy, where the planner weighs that (decision 88).
+    Planners of policy `locality` do not: locality is what the policy was chosen for, and the controller bounds what it may
+    cost (decision 49).
     """
 
     operators: tuple[TableStage, ...]
     planner: str
+    remote_seconds: float = 0.0
 
     @property
     def name(self) -> str:
@@ -234,12 +236,17 @@ class JointStage:
     def remedy(self, model: SlotModel, tolerance: float, max_entries: int, switch: SwitchCosts = AT_ONCE) -> Remedy:
         """The planner's tables, one for each operator."""
         alone = {operator.name: operator.plan_input(model, tolerance, max_entries, switch) for operator in self.operators}
-        given = JointPlanInput(alone, self._pairs(), self.operators[0].batches)
+        given = JointPlanInput(alone, self._pairs(), self.operators[0].batches, self.remote_seconds)
         planned = planners.get_joint(self.planner)(given)
         before = max(plan.predicted_seconds_before for plan in planned.plans.values())
         off = max(operator.imbalance(model) for operator in self.operators)
         saved = sum(plan.predicted_seconds_before - plan.predicted_seconds_after for plan in planned.plans.values())
         nearer = planned.locality_after - planned.locality_before
+        if self.remote_seconds:  # by seconds alone, those of the network included
+            before = planned.remote_before + sum(plan.predicted_seconds_before for plan in planned.plans.values())
+            saved += planned.remote_before - planned.remote_after
+            planned_off = [plan.imbalance_before for plan in planned.plans.values()]
+            off, nearer = max(off, *planned_off, saved / max(before - saved, 1e-9)), 0.0
         is_worst = self.planner == "locality-worst"  # a bound for comparisons, wanted whatever it costs
         return Remedy(
             imbalance=off,
@@ -247,17 +254,18 @@ class JointStage:
             gain_seconds=0.0 if is_worst else saved,
             noise_seconds=_noise([operator.name for operator in self.operators], model, tolerance, before),
             moved_bytes=sum(plan.moved_bytes for plan in planned.plans.values()),
-            reason=StageReason(
-                RemedyKind.LOCALITY,
-                self.name,
-                off,
-                local_before=planned.locality_before,
-                local_planned=planned.locality_after,
-            ),
+            reason=self._reason(planned, off),
             plans=planned.plans,
             locality_gain=-nearer if is_worst else nearer,
             links=heaviest_links(given, planned.plans),
         )
+
+    def _reason(self, planned: JointPlan, off: float) -> StageReason:
+        if planned.chosen == ALONE:
+            after = max(plan.imbalance_after for plan in planned.plans.values())
+            return StageReason(RemedyKind.TABLE, self.name, off, after)
+        before, after = planned.locality_before, planned.locality_after
+        return StageReason(RemedyKind.LOCALITY, self.name, off, local_before=before, local_planned=after)
 
     def _pairs(self) -> dict[Edge, KeyPairs]:
         """The key pairs of every edge between two of the operators, over the window."""

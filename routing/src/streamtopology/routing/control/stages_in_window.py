@@ -13,6 +13,7 @@ from streamtopology.routing.control.stages import JointStage, ShareStage, Stage,
 from streamtopology.routing.control.window import FEW_BATCHES, Span, WindowBatch
 from streamtopology.routing.epochs.epoch import Epoch, Route
 from streamtopology.routing.planners import JOINT_PLANNERS
+from streamtopology.topology import groupings
 
 NEWEST = 4
 """One of this number of the window's spans shows which keys are gone."""
@@ -30,7 +31,7 @@ def stages_in_window(window: Sequence[WindowBatch], spans: Sequence[Span], curre
         for name, route in current.routes.items()
         if name in facts.choosers and (stage := _chooser_stage(name, route, window, current, facts)) is not None
     ]
-    alone: list[Stage] = []
+    alone: list[TableStage] = []
     together: dict[tuple[str, tuple[int, ...]], list[TableStage]] = {}
     for stage in tables:
         if stage.planner in JOINT_PLANNERS:
@@ -38,7 +39,41 @@ def stages_in_window(window: Sequence[WindowBatch], spans: Sequence[Span], curre
         else:
             alone.append(stage)
     joint = [JointStage(tuple(operators), planner) for (planner, _), operators in together.items()]
-    return [*_source_stage(window, current, facts), *alone, *shares, *joint]
+    return [*_source_stage(window, current, facts), *_joined(alone, _remote_seconds(window)), *shares, *joint]
+
+
+def _joined(alone: Sequence[TableStage], remote_seconds: float) -> list[Stage]:
+    """`alone`, with operators that feed each other as one stage: where remote rows take time, and pairs of keys are counted."""
+    group_of = {stage.name: {stage.name} for stage in alone}
+    for stage in alone if remote_seconds else ():
+        followed = {name for report in stage.reports for name in report.key_pairs}
+        for other in (other for other in alone if other.name in followed and _may_join(stage, other)):
+            group = group_of[stage.name] | group_of[other.name]
+            group_of |= dict.fromkeys(group, group)
+    joined: list[Stage] = []
+    for stage in alone:
+        group = tuple(other for other in alone if other.name in group_of[stage.name])
+        planner = _joiner(stage)
+        if planner is None or len(group) == 1:
+            joined.append(stage)
+        elif group[0] is stage:
+            joined.append(JointStage(group, planner, remote_seconds))
+    return joined
+
+
+def _may_join(one: TableStage, other: TableStage) -> bool:
+    return (_joiner(one), one.route.instances) == (_joiner(other), other.route.instances) and _joiner(one) is not None
+
+
+def _joiner(stage: TableStage) -> str | None:
+    """The planner of operators that feed each other."""
+    return groupings.get(stage.route.policy).joined_by
+
+
+def _remote_seconds(window: Sequence[WindowBatch]) -> float:
+    """The median of those that were measured in the window; 0 without any."""
+    measured = [batch.remote_seconds for batch in window if batch.remote_seconds > 0]
+    return float(np.median(measured)) if measured else 0.0
 
 
 def operators_of(stage: Stage) -> list[str]:

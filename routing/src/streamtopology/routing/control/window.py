@@ -39,6 +39,8 @@ class WindowBatch:
     """Some source rows were read during the batch before: the seconds of their tasks are not this batch's."""
     source_is_hidden: bool
     """Sources were read during the batch before, and operators hardly waited for them: nothing to gain there."""
+    remote_seconds: float = 0.0
+    """How long a row between two executors kept a link busy; 0 where that is not known."""
 
     @property
     def seconds_per_row(self) -> float:
@@ -60,6 +62,7 @@ class WindowBatch:
             source_rows=batch.source_rows,
             read_ahead=batch.read_ahead,
             source_is_hidden=batch.read_ahead and batch.source_seconds <= tolerance * batch.seconds,
+            remote_seconds=batch.remote_seconds,
         )
 
 

@@ -15,6 +15,7 @@ from streamtopology.routing.planners.locality import locality, locality_offline,
 from streamtopology.routing.planners.mixed import minmig, mintable, mixed, simple
 from streamtopology.routing.planners.plan import Plan, PlanError, PlanInput, Planner
 from streamtopology.routing.planners.readj import readj
+from streamtopology.routing.planners.together import auto_together
 
 __all__ = [
     "JOINT_PLANNERS",
@@ -49,6 +50,7 @@ JOINT_PLANNERS: Mapping[str, JointPlanner] = {
     "locality": locality,
     "locality-offline": locality_offline,
     "locality-worst": locality_worst,
+    "auto-together": auto_together,
 }
 """Planners of several operators at once (decision 22)."""
 

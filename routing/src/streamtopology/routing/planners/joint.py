@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from streamtopology.routing.load.load_report import KeyPairs
 from streamtopology.routing.planners.plan import Plan, PlanError, PlanInput
 
+ALONE = "each alone"
+"""The alternative to leave each operator to its own planner."""
+
 Edge = tuple[str, str]
 """Two consecutive operators, by name: the first receives rows by key and sends them to the second by key."""
 

@@ -17,7 +17,7 @@ import numpy as np
 from streamtopology.routing.planners.auto import KEEP, Alternative, auto, kept, realised
 from streamtopology.routing.planners.balance import finish_seconds
 from streamtopology.routing.planners.item_graph import Floats, Ints, ItemGraph, Owners
-from streamtopology.routing.planners.joint import JointPlan, JointPlanInput
+from streamtopology.routing.planners.joint import ALONE, JointPlan, JointPlanInput
 from streamtopology.routing.planners.key_graph import KeyGraph, divided, laid_out
 from streamtopology.routing.planners.key_search import Search
 from streamtopology.routing.planners.llfd import CANDIDATE
@@ -27,8 +27,6 @@ from streamtopology.routing.planners.plan import Plan
 from streamtopology.routing.planners.problem import Problem
 from streamtopology.routing.planners.split import Placement, dealt_by, line_of, repoured
 from streamtopology.routing.planners.switch_costs import MOVED_BYTES_PER_SECOND, switch_seconds
-
-ALONE = "each alone"
 
 LEAST_GAIN = 0.005
 """The share of a batch's seconds that another plan must save to be preferred to each operator alone."""

@@ -47,6 +47,7 @@ def _eps_below_theta(options: Mapping[str, object]) -> Mapping[str, str]:
 # `auto` is the project's own: entries may have several owners, and routers level their batches with these (decision 85).
 _AUTO = replace(
     _table("auto", "as mixed, and keys too heavy for one instance are split where their parts can be combined", "auto", _BETA),
+    joined_by="auto-together",
     pours=True,
 )
 

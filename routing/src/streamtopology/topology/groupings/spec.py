@@ -29,6 +29,8 @@ class GroupingSpec:
     chooser: "module:Class" of the chooser below `streamtopology.routing.groupings`; None for kind "table".
     conflicts: takes all options, each valid on its own, and returns what is invalid between them: option name -> message.
     plans_jointly: whether the planner plans several operators together.
+    joined_by: name of the planner that takes the place of `planner` for operators that feed each other, where rows between
+        executors take time; None: each is always planned alone.
     prefers_local: whether tuples stay on the router's executor if it has an active instance.
     pours: whether routers may send tuples of a key to other instances than its home, where these can be gathered in parts.
     """
@@ -44,6 +46,7 @@ class GroupingSpec:
     conflicts: Callable[[Mapping[str, object]], Mapping[str, str]] | None = None
     prefers_local: bool = False
     plans_jointly: bool = False
+    joined_by: str | None = None
     pours: bool = False
 
     def option_problems(self, given: Mapping[str, object]) -> dict[str, str]:

@@ -329,6 +329,7 @@ class Driver:
         self.progress.knowledge.learned.learn(batch.plan.epoch, results.learning_reports)
         rows, seconds = sum(report.rows for report in results.sources), time.monotonic() - timeline.began_at
         self.switching.committed(seconds, attempt)
+        self.progress.network.measured(results, attempt.partitions, seconds)
         if not timeline.lost:  # its seconds say nothing of the next batch's
             self.progress.pace.measured(sum(part.rows for part in batch.parts), seconds, results.working_seconds)
         done = CommittedAttempt(attempt, results, rows, seconds, timeline.began_epoch)
@@ -404,6 +405,7 @@ class Driver:
             dead_letter=plan.topology.on_bad_tuple == "deadLetter",
             precopied_at=self.switching.copied_at(last, plan),
             knowledge=self.progress.knowledge.learned.to_wire(plan.epoch),
+            counts_pairs=self.progress.network.matters,
             switch=switch,
             previous_switch=None if last is None else last.switch,
             compactions=self.compaction.asked,

@@ -12,6 +12,7 @@ from streamtopology.jobs.driver.attempt_runner import Executor, ForeignRows
 from streamtopology.jobs.driver.batch_pace import BatchPace
 from streamtopology.jobs.driver.host_clocks import HostClocks
 from streamtopology.jobs.driver.knowledge import ChooserKnowledge
+from streamtopology.jobs.driver.network_share import NetworkShare
 from streamtopology.jobs.driver.prefetch import Prefetch
 from streamtopology.jobs.driver.read_sizes import ReadSizes
 from streamtopology.jobs.driver.timeline import Timeline
@@ -95,6 +96,7 @@ class Progress:
     prefetch: Prefetch | None = None
     sizes: ReadSizes = field(default_factory=ReadSizes)
     pace: BatchPace = field(default_factory=BatchPace)
+    network: NetworkShare = field(default_factory=NetworkShare)
     reading_seconds: float = 0.0
     """Time the sources took in the newest batch that was not prefetched."""
     due: float | None = -math.inf

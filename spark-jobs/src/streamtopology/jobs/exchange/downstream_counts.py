@@ -22,19 +22,23 @@ PAIRS = 8192
 
 @dataclass
 class DownstreamCounts:
-    """The counts of one run of an instance of `node`."""
+    """The counts of one run of an instance of `node`. `counts_pairs`: see `Attempt`."""
 
     dag: Dag
     node: Node
+    counts_pairs: bool = False
     onward: dict[str, Onward] = field(default_factory=dict)
     _pairs: dict[str, KeyPairSummary] = field(default_factory=dict)
 
     def add(self, edge: Edge, batch: pa.RecordBatch, hashes: np.ndarray | None, stayed: int) -> None:
         """Count `batch`, sent along `edge` by keys with these hashes (uint64[n]); `stayed` rows are for the same executor."""
         self.onward[edge.consumer] = self.onward.get(edge.consumer, Onward()) + Onward(batch.num_rows, stayed)
-        if hashes is not None and self.dag.are_planned_together(edge):
+        if hashes is not None and self._is_counted(edge):
             arrived_by = KeyColumns.from_arrow(batch, self.node.key).hashes
             self._pairs.setdefault(edge.consumer, KeyPairSummary(PAIRS)).update(arrived_by, hashes)
+
+    def _is_counted(self, edge: Edge) -> bool:
+        return self.dag.are_planned_together(edge) or (self.counts_pairs and self.dag.may_be_joined(edge))
 
     @property
     def key_pairs(self) -> dict[str, KeyPairs]:

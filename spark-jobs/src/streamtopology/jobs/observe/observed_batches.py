@@ -79,5 +79,12 @@ def _sums(batches: Sequence[BatchOutcome]) -> dict[str, Any]:
 
 def _committed(batch: BatchOutcome) -> CommittedBatch:
     return CommittedBatch(
-        batch.number, batch.epoch, batch.seconds, batch.reports, batch.source_reports, batch.committed_at, batch.moving
+        number=batch.number,
+        epoch=batch.epoch,
+        seconds=batch.seconds,
+        reports=batch.reports,
+        source_reports=batch.source_reports,
+        committed_at=batch.committed_at,
+        moving=batch.moving,
+        remote_seconds=batch.remote_seconds,
     )

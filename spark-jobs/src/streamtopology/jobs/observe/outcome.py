@@ -31,7 +31,8 @@ class BatchOutcome:
     `seconds` is the wall time from taking the batch to its commit record, failed attempts included; `rows` the source
     rows read; `epoch` the newest by which all keys were routed, and while state is `moving` by portions to that of a later
     one, the one before; `capacities` rows/s per operator and instance as the controller estimated them when the batch was
-    done; `rows_out` the rows that each sink got; `bound` the capacity bound by these capacities, 0 while none is known.
+    done; `rows_out` the rows that each sink got; `bound` the capacity bound by these capacities, 0 while none is known;
+    `remote_seconds` how long a row between two executors kept a link busy, as last measured, or 0.
     """
 
     number: int
@@ -47,6 +48,7 @@ class BatchOutcome:
     rows_out: dict[str, int] = field(default_factory=dict)
     moving: bool = False
     bound: float = 0.0
+    remote_seconds: float = 0.0
 
     def with_hidden_keys(self) -> BatchOutcome:
         """With the hash of each key in the place of its text."""

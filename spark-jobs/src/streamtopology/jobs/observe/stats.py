@@ -138,6 +138,7 @@ def _batch(batch: BatchOutcome, with_reports: bool = True) -> Batch:
         committed_at=batch.committed_at,
         attempt=batch.attempt,
         moving=batch.moving,
+        remote_seconds=batch.remote_seconds,
         imbalance={operator: imbalance(batch, operator) for operator in operators},
         **(_reports(batch) if with_reports else {}),
     )

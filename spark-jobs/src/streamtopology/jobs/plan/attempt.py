@@ -29,7 +29,8 @@ class Attempt:
     `previous_epoch`; None: completely. `precopied_at`: the batch as of which the epoch's state was pre-copied, if it was.
     `watermark`: windows up to it close in this batch, `closed_until`: those up to it were closed by former batches; epoch
     seconds, as is `recorded_at`, the driver's clock.
-    `knowledge`: by node, in wire form, what its choosers have learnt from their instances.
+    `knowledge`: by node, in wire form, what its choosers have learnt from their instances. `counts_pairs`: whether instances
+    count which keys follow each other, also where that is of use only with a slow network.
     `flush` makes partials hand over their rows; `final` marks the end of the input. `dry` attempts warm executors up: they
     write nothing and have no state. `paces`: by node whose rows are poured, the speed of its instances as last measured.
     `partials`: by node, what instances gathered in the batch before of keys with another home, see `operators.partials`.
@@ -62,6 +63,7 @@ class Attempt:
     switch: GradualSwitch | None = None
     previous_switch: GradualSwitch | None = None
     knowledge: Mapping[str, Any] = field(default_factory=dict)
+    counts_pairs: bool = False
     compactions: Mapping[tuple[str, int], int] = field(default_factory=dict)
     paces: Mapping[str, Pace] = field(default_factory=dict)
     partials: Mapping[str, Sequence[str]] = field(default_factory=dict)

@@ -104,6 +104,16 @@ class Dag:
             return False
         return _joint_planner(producer) == _joint_planner(self.node(edge.consumer))
 
+    def may_be_joined(self, edge: Edge) -> bool:
+        """True if the edge joins two operators that are planned together where rows between executors take time."""
+        producer, consumer = next((node for node in self.nodes if node.name == edge.producer), None), self.node(edge.consumer)
+        if producer is None or producer.parallelism != consumer.parallelism or not producer.key:
+            return False
+        joiner = groupings.get(producer.policy).joined_by
+        if joiner is None or joiner != groupings.get(consumer.policy).joined_by:
+            return False
+        return set(producer.key) <= set((producer.output or pa.schema([])).names)
+
     def edges_from(self, producer: str) -> tuple[Edge, ...]:
         return tuple(edge for node in self.nodes for edge in node.edges if edge.producer == producer)
 

@@ -111,11 +111,19 @@ class Results:
     failures: list[TaskFailure] = field(default_factory=list)
     keys_moved: dict[str, int] = field(default_factory=dict)
     bytes_moved: dict[str, int] = field(default_factory=dict)
+    remote_seconds: float = 0.0
+    """How long a row between two executors kept a link busy, as last measured; 0 where it was not."""
 
     @property
     def sources(self) -> list[SourceReport]:
         """The load of each task of the first stage."""
         return [task.report for task in self.source_tasks]
+
+    @property
+    def remote_rows(self) -> int:
+        """The rows that operators sent to other executors."""
+        sent = [onward for result in self.instances for onward in result.report.onward.values()]
+        return sum(onward.rows - onward.stayed for onward in sent)
 
     @property
     def working_seconds(self) -> float:

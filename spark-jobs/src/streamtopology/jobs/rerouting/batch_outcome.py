@@ -29,6 +29,7 @@ def batch_outcome(done: CommittedAttempt, model: SlotModel | None, bound: float 
         rows_out=_rows_out(done),
         moving=done.attempt.switch is not None,
         bound=bound,
+        remote_seconds=done.results.remote_seconds,
     )
 
 

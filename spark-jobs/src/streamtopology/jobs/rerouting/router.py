@@ -331,8 +331,15 @@ def _verdict(decision: Decision) -> Hold | EpochReason | None:
 def _batch(done: CommittedAttempt) -> CommittedBatch:
     """Return the batch as the controller needs it."""
     attempt, reports = done.attempt, [result.report for result in done.results.instances]
-    moving = attempt.switch is not None
-    return CommittedBatch(attempt.number, attempt.epoch, done.seconds, reports, done.results.sources, moving=moving)
+    return CommittedBatch(
+        number=attempt.number,
+        epoch=attempt.epoch,
+        seconds=done.seconds,
+        reports=reports,
+        source_reports=done.results.sources,
+        moving=attempt.switch is not None,
+        remote_seconds=done.results.remote_seconds,
+    )
 
 
 def _taking_part(topology: Topology, placement: Placement, arrived: Collection[str]) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ Between two stages the envelopes of each task are exchanged by partition, and th
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -17,6 +18,7 @@ from streamtopology.jobs.exchange.collect import collect
 from streamtopology.jobs.plan.attempt import Attempt
 from streamtopology.jobs.plan.results import Results
 from streamtopology.jobs.spark.executor_watch import ExecutorWatch, nothing
+from streamtopology.jobs.spark.fetch_waits import FetchWaits
 from streamtopology.jobs.spark.pinned_rdd import (
     ExecutorInfo,
     ExecutorRef,
@@ -39,6 +41,7 @@ class SparkAttemptRunner:
         self._spark = spark
         self._watch = watch
         self._slot_of = slot_of
+        self._fetch_waits = FetchWaits(spark, time.monotonic)
         jvm: Any = spark.sparkContext._jvm
         self._jvm_system = jvm.java.lang.System  # looked up once: that is a request for each part of the name
 
@@ -64,7 +67,7 @@ class SparkAttemptRunner:
         prefetched: Sending | None = None,
     ) -> Results:
         refs = _refs(executors)
-        with self._watch.guard(refs):
+        with self._watch.guard(refs) as tag:
             if prefetched is None:
                 sending = self._first_stage(attempt, refs, rows)
             else:
@@ -75,6 +78,8 @@ class SparkAttemptRunner:
             last = stage(exchanged(sending, refs), node_stage(attempt, depth, is_last=True))
             with blob_counts_explained():
                 results = collect(last.collect())
+        self._fetch_waits.ended(tag, depth, results)
+        results.remote_seconds = self._fetch_waits.seconds or 0.0
         delete_shuffles(last)  # of a lost attempt tasks may still be writing: Spark deletes its files later
         return results
 

@@ -158,11 +158,11 @@ class ExecutorWatch:
                 )
 
     @contextmanager
-    def guard(self, executors: Sequence[ExecutorRef], tag: str | None = None) -> Iterator[None]:
+    def guard(self, executors: Sequence[ExecutorRef], tag: str | None = None) -> Iterator[str]:
         """Run a Spark action on `executors` from the calling thread; cancel it when one of them is lost.
 
-        Raises `AttemptLost` in place of the exception that a loss made the action raise. The job tag is added to the thread's
-        own, so that the action may be part of a streaming query's batch.
+        Raises `AttemptLost` in place of the exception that a loss made the action raise. Yields the job tag, which is added to
+        the thread's own, so that the action may be part of a streaming query's batch.
         """
         tag = tag or f"streamtopology-{next(_tags)}"
         watched = frozenset(executor.executor_id for executor in executors)
@@ -170,7 +170,7 @@ class ExecutorWatch:
         with self._changed:
             self._guarded[tag] = watched
         try:
-            yield
+            yield tag
         except (Py4JError, PySparkException) as failure:
             if loss := self._loss_behind(str(failure), watched):
                 raise loss from failure

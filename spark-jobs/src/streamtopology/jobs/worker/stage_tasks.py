@@ -179,7 +179,7 @@ def _run_instance(instance: InstanceContext, inbox: Inbox, outbox: Outbox, began
     where = f"operator {node.operator!r}, instance {number}"
     tag = working_on(context.attempt.number, f"{node.name}/{number}")
     with tag, reporting_failures(outbox, where, context.attempt.dry):
-        counts = DownstreamCounts(context.dag, node)
+        counts = DownstreamCounts(context.dag, node, context.attempt.counts_pairs)
         run = InstanceRun(
             instance,
             arrivals=inbox.arrivals(node, number),
