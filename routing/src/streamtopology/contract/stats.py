@@ -401,7 +401,7 @@ def _batch_to_wire(batch: Batch) -> dict[str, Any]:
         "committed_at": batch.committed_at,
         "attempt": batch.attempt,
         "moving": batch.moving,
-        "remote_seconds": batch.remote_seconds,
+        **({"remote_seconds": batch.remote_seconds} if batch.remote_seconds else {}),
         "imbalance": dict(batch.imbalance),
         "capacities": [vars(capacity) for capacity in batch.capacities],
         "locality": [vars(edge) for edge in batch.locality],
