@@ -47,6 +47,15 @@ def test_pairs_of_keys_are_counted_once_the_network_matters(tmp_path: Path) -> N
     assert counted(flow) == {"second"}, "aside has another policy"
 
 
+def test_operators_of_other_parallelism_are_not_planned_together(tmp_path: Path) -> None:
+    operators = [{**operator, "parallelism": 2 + (operator["name"] == "second")} for operator in CHAIN["spec"]["operators"]]
+    flow = Flow(tmp_path, {**CHAIN, "spec": {**CHAIN["spec"], "operators": operators}})
+    flow.batch(s=some_rows(np.random.default_rng(1)))
+    flow.driver.progress.network.matters = True
+    flow.batch(s=some_rows(np.random.default_rng(2)))
+    assert counted(flow) == set()
+
+
 @pytest.mark.parametrize(("share", "matters"), [(0.5 * WORTH, False), (2 * WORTH, True)])
 def test_network_matters_from_some_share_of_a_batch_on(share: float, matters: bool) -> None:
     network = NetworkShare()
