@@ -63,7 +63,7 @@ def test_network_matters_from_some_share_of_a_batch_on(share: float, matters: bo
     assert network.matters is matters
 
 
-def test_what_mattered_once_matters_on() -> None:
+def test_network_that_mattered_once_matters_on() -> None:
     network = NetworkShare()
     network.measured(sent(400, 0, remote_seconds=1.0), executors=4, seconds=1.0)
     network.measured(sent(400, 400, remote_seconds=1.0), executors=4, seconds=1.0)

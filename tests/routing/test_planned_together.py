@@ -186,7 +186,7 @@ def test_auto_plans_each_operator_alone_where_remote_rows_take_no_time(remote_se
     assert not [stage for stage in epoch.reason.stages if stage.kind is RemedyKind.LOCALITY]
 
 
-def test_auto_takes_keys_that_follow_each_other_together_where_remote_rows_take_long() -> None:
+def test_auto_takes_keys_together_where_remote_rows_take_long() -> None:
     """A remote row takes as long on a link as its work: that of 0.75 of the rows is to be had."""
     chain, clock = Chain("auto", remote_seconds=1 / RATE), [0.0]
     controller, hashed = new_controller(clock), chain.epoch()

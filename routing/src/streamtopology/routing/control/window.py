@@ -40,7 +40,7 @@ class WindowBatch:
     source_is_hidden: bool
     """Sources were read during the batch before, and operators hardly waited for them: nothing to gain there."""
     remote_seconds: float = 0.0
-    """How long a row between two executors kept a link busy; 0 where that is not known."""
+    """The time for which a row between two executors kept a link busy; 0 where that is not known."""
 
     @property
     def seconds_per_row(self) -> float:

@@ -112,7 +112,7 @@ class Results:
     keys_moved: dict[str, int] = field(default_factory=dict)
     bytes_moved: dict[str, int] = field(default_factory=dict)
     remote_seconds: float = 0.0
-    """How long a row between two executors kept a link busy, as last measured; 0 where it was not."""
+    """The time for which a row between two executors kept a link busy, as last measured; 0 where it was not."""
 
     @property
     def sources(self) -> list[SourceReport]:

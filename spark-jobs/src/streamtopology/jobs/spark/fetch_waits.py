@@ -1,4 +1,4 @@
-"""How long a row between two executors keeps a link busy, by the time that Spark's tasks waited for remote blocks."""
+"""The time for which a row between two executors keeps a link busy, by what Spark's tasks waited for remote blocks."""
 
 from __future__ import annotations
 
