@@ -7,10 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from streamtopology.contract.reasons import EpochCause, EpochReason, Hold, HoldReason, RemedyKind
+from streamtopology.contract.reasons import SOURCE, EpochCause, EpochReason, Hold, HoldReason, RemedyKind
 from streamtopology.routing.control.controller import Controller
 from streamtopology.routing.control.decisions import Decision, Reroute, TopologyFacts
 from streamtopology.routing.control.feed import CommittedBatch
+from streamtopology.routing.control.slot_model import StageTiming, estimate
+from streamtopology.routing.control.stages import ShareStage
 from streamtopology.routing.control.window import MIN_BATCHES
 from streamtopology.routing.epochs.epoch import Epoch, Route
 from streamtopology.routing.load.load_report import KeyPairs, LoadReport, Onward, SourceReport, merge
@@ -202,6 +204,15 @@ def test_auto_takes_keys_together_where_remote_rows_take_long() -> None:
     assert decision.predicted_gain_seconds == pytest.approx(gained, rel=0.3)
     again = run(chain, decision.epoch, controller, clock, first=100)
     assert isinstance(again, Hold), again
+
+
+@pytest.mark.parametrize(("remote_seconds", "readers"), [(0.0, 2), (1e-4, SLOTS)])
+def test_source_is_read_by_all_where_its_rows_take_long_on_links(remote_seconds: float, readers: int) -> None:
+    """Reading takes 50 ms an executor and hardly any time a row: else two of them read it all."""
+    timings = [StageTiming(SOURCE, slot, 1_000, 1e-3, 0.05) for slot in range(SLOTS)]
+    model = estimate([timings] * MIN_BATCHES, [1.0] * SLOTS)
+    stage = ShareStage(SOURCE, INSTANCES, 4_000.0, np.full(SLOTS, 1 / SLOTS), remote_seconds)
+    assert sum(share > 0 for share in stage.remedy(model, 0.1, 0).shares) == readers
 
 
 def test_auto_plans_alone_while_no_pairs_are_counted() -> None:

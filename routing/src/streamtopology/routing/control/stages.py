@@ -84,17 +84,20 @@ class ShareStage:
     """A stage whose rows are divided by shares: the source over slots, or a chooser over its instances.
 
     `slot_by_instance`: the slot of each instance (the source has one on every slot). `shares` float64[instances], the
-    ones in force, sum 1; `rows` per batch.
+    ones in force, sum 1; `rows` per batch. `remote_seconds`: how long a row to another server keeps the sender's link busy:
+    what an instance reads is for all servers alike.
     """
 
     name: str
     slot_by_instance: tuple[int, ...]
     rows: float
     shares: Floats
+    remote_seconds: float = 0.0
 
     def remedy(self, model: SlotModel, tolerance: float, max_entries: int, switch: SwitchCosts = AT_ONCE) -> Remedy:
         """Shares by which all instances finish together; source rows are read by no more slots than that takes."""
         capacities, fixed = model.of_instances(self.name, np.array(self.slot_by_instance))
+        capacities = capacities / (1 + capacities * self.remote_seconds * (1 - 1 / len(capacities)))
         if self.name == SOURCE:
             best = fewest_loads(self.rows, capacities, fixed, AIM * tolerance)
         else:

@@ -88,7 +88,7 @@ def _source_stage(window: Sequence[WindowBatch], current: Epoch, facts: Topology
     present = current.placement.present if current.placement else tuple(range(len(facts.declared_cpu)))
     rows = float(np.mean([batch.source_rows for batch in window]))
     in_force = [current.source_shares[slot] for slot in present] if current.source_shares else None
-    return [ShareStage(SOURCE, present, rows, _shares(in_force, len(present)))]
+    return [ShareStage(SOURCE, present, rows, _shares(in_force, len(present)), _remote_seconds(window))]
 
 
 def _table_stage(name: str, route: Route, spans: Sequence[Span], current: Epoch, facts: TopologyFacts) -> TableStage | None:
