@@ -87,7 +87,7 @@ happenings = st.lists(
 )
 
 
-@settings(max_examples=120)
+@settings(max_examples=60)
 @given(happenings, st.integers(0, 1_000), st.sampled_from([500, 2_000, 6_000]))
 def test_every_key_counts_whatever_happens_while_state_moves(
     tmp_path_factory: pytest.TempPathFactory, story: Sequence[str], seed: int, portion: int
