@@ -13,7 +13,9 @@ from streamtopology.routing.control.decisions import Decision, Reroute, Topology
 from streamtopology.routing.control.feed import CommittedBatch
 from streamtopology.routing.control.slot_model import StageTiming, estimate
 from streamtopology.routing.control.stages import ShareStage
-from streamtopology.routing.control.window import MIN_BATCHES
+from streamtopology.routing.control.stages_in_window import stages_in_window
+from streamtopology.routing.control.timings import Timings
+from streamtopology.routing.control.window import MIN_BATCHES, WindowBatch
 from streamtopology.routing.epochs.epoch import Epoch, Route
 from streamtopology.routing.load.load_report import KeyPairs, LoadReport, Onward, SourceReport, merge
 from streamtopology.routing.table.table import BUCKETS, RoutingTable, bucket_of
@@ -206,13 +208,43 @@ def test_auto_takes_keys_together_where_remote_rows_take_long() -> None:
     assert isinstance(again, Hold), again
 
 
-@pytest.mark.parametrize(("remote_seconds", "readers"), [(0.0, 2), (1e-4, SLOTS)])
-def test_source_is_read_by_all_where_its_rows_take_long_on_links(remote_seconds: float, readers: int) -> None:
+READERS = estimate([[StageTiming(SOURCE, slot, 1_000, 1e-3, 0.05) for slot in range(SLOTS)]] * MIN_BATCHES, [1.0] * SLOTS)
+
+
+def reading(shares: np.ndarray, links: np.ndarray | None, *, is_hidden: bool = False) -> ShareStage:
+    return ShareStage(SOURCE, INSTANCES, 4_000.0, shares, links, is_hidden)
+
+
+@pytest.mark.parametrize(("link_seconds", "readers"), [(None, 2), (1e-4, SLOTS)])
+def test_source_is_read_by_all_where_its_rows_take_long_on_links(link_seconds: float | None, readers: int) -> None:
     """Reading takes 50 ms an executor and hardly any time a row: else two of them read it all."""
-    timings = [StageTiming(SOURCE, slot, 1_000, 1e-3, 0.05) for slot in range(SLOTS)]
-    model = estimate([timings] * MIN_BATCHES, [1.0] * SLOTS)
-    stage = ShareStage(SOURCE, INSTANCES, 4_000.0, np.full(SLOTS, 1 / SLOTS), remote_seconds)
-    assert sum(share > 0 for share in stage.remedy(model, 0.1, 0).shares) == readers
+    links = None if link_seconds is None else np.full(SLOTS, link_seconds)
+    shares = reading(np.full(SLOTS, 1 / SLOTS), links).remedy(READERS, 0.1, 0).shares
+    assert sum(share > 0 for share in shares) == readers
+
+
+def test_hidden_source_is_divided_such_that_all_links_are_done_together() -> None:
+    away = np.array([0.5, 0.8, 0.8, 0.9])
+    remedy = reading(np.full(SLOTS, 1 / SLOTS), 1e-4 * away, is_hidden=True).remedy(READERS, 0.1, 0)
+    sent = np.array(remedy.shares) * away
+    assert sent == pytest.approx(np.full(SLOTS, sent.mean()))
+    assert remedy.seconds_before == pytest.approx(1e-4 * 1_000 * 0.9), "as long as the one that sends most"
+    assert remedy.gain_seconds == pytest.approx(remedy.seconds_before - 1e-4 * 4_000 * sent[0])
+
+
+@pytest.mark.parametrize(("remote_seconds", "judged"), [(0.0, False), (1e-4, True)])
+def test_hidden_source_goes_by_the_rows_that_slots_get_from_it(remote_seconds: float, judged: bool) -> None:
+    """Operator `second` gets rows of `first` only: which slots these are on does not matter to who reads."""
+    got = {"first": (400, 200, 200, 200), "second": (0, 0, 0, 1_000)}
+    timings = Timings.of([StageTiming(name, slot, n, 0.1, 0.1) for name, by_slot in got.items() for slot, n in enumerate(by_slot)])
+    batches = [WindowBatch(5.0 * n, n, 1.0, 1, timings, 1_000, True, True, remote_seconds) for n in range(MIN_BATCHES)]
+    facts = TopologyFacts((1.0,) * SLOTS, fed_by_sources=frozenset({"first"}))
+    stages = stages_in_window(batches, [], Chain("auto").epoch(), facts)
+    assert [stage.name for stage in stages] == [SOURCE] * judged
+    for stage in stages:
+        assert isinstance(stage, ShareStage)
+        assert stage.is_hidden
+        assert stage.link_seconds == pytest.approx(remote_seconds * np.array([0.6, 0.8, 0.8, 0.8]))
 
 
 def test_auto_plans_alone_while_no_pairs_are_counted() -> None:

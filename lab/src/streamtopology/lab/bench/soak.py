@@ -33,6 +33,7 @@ from streamtopology.jobs.driver.compaction import Compaction
 from streamtopology.jobs.driver.progress import BatchInput
 from streamtopology.jobs.driver.publisher import Publisher
 from streamtopology.jobs.driver.watermarks import Poll, Watermarks
+from streamtopology.jobs.malloc import keep_freed_memory
 from streamtopology.jobs.observe.event_log import EventLog
 from streamtopology.jobs.observe.prometheus import Metrics
 from streamtopology.jobs.observe.stats import build_stats
@@ -73,6 +74,7 @@ The p99 is that of a batch's CPU time, in which neither other programs of the ma
 
 def run(batches: int = 100_000, minutes: int = 600) -> dict[str, Any]:
     """`batches` batches of `ROWS` rows, or as many as `minutes` allow; the bars are about 20,000 and more."""
+    keep_freed_memory()  # as `streamtopology run` does
     folder = fresh_folder("soak")
     figures = _Soak(folder, batches).run(60.0 * minutes)
     missed = [name for name, most in LARGEST_GROWTH.items() if not figures.growth[name] <= most]

@@ -98,7 +98,8 @@ class Assessment:
         batches = self._under_current
         if not batches:
             return {}
-        stages, measured = self._stages(self._model), _measured(batches)
+        measured = _measured(batches)
+        stages = [stage for stage in self._stages(self._model) if measured.keys() & set(operators_of(stage))]
         routed = {name for stage in stages for name in operators_of(stage)}
         elsewhere = _usual_seconds(batches) - sum(seconds for name, seconds in measured.items() if name in routed)
         return one_more(stages, self._model, max(elsewhere, 0.0), classes, growing)

@@ -50,7 +50,8 @@ class TopologyFacts:
     are left alone: choosers that learn find out themselves how fast their instances are. `source_by_share`: whether source
     rows can be placed by share per slot. `combinable`: operators of which it is known whether the state of a key may be
     gathered in parts. `splitting`: operators whose tables may have split keys, as their routers pour these. `portion_bytes`:
-    of state that moves with the first batch of a switch, at all executors together.
+    of state that moves with the first batch of a switch, at all executors together. `fed_by_sources`: operators that get
+    rows of a source.
     """
 
     declared_cpu: tuple[float, ...]
@@ -60,6 +61,7 @@ class TopologyFacts:
     combinable: Mapping[str, bool] = field(default_factory=dict[str, bool])
     splitting: Mapping[str, PartCosts] = field(default_factory=dict[str, PartCosts])
     portion_bytes: float = math.inf
+    fed_by_sources: frozenset[str] = frozenset()
 
     @staticmethod
     def of(
@@ -77,6 +79,7 @@ class TopologyFacts:
         measured = part_seconds or {}
         specs = {name: groupings.get(route.policy) for name, route in routes.items()}
         in_parts = combinable(operators)
+        names = {one.name for one in operators}
         splitting = {
             name: PartCosts(measured.get(name, PART_SECONDS) if name in in_parts else 0.0, apart=False)
             for name in sorted(poured(operators))
@@ -92,6 +95,7 @@ class TopologyFacts:
             combinable=in_parts,
             splitting=splitting,
             portion_bytes=portion_bytes,
+            fed_by_sources=frozenset(one.name for one in operators if {edge.source for edge in one.inputs} - names),
         )
 
 

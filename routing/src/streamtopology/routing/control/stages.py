@@ -84,20 +84,21 @@ class ShareStage:
     """A stage whose rows are divided by shares: the source over slots, or a chooser over its instances.
 
     `slot_by_instance`: the slot of each instance (the source has one on every slot). `shares` float64[instances], the
-    ones in force, sum 1; `rows` per batch. `remote_seconds`: how long a row to another server keeps the sender's link busy:
-    what an instance reads is for all servers alike.
+    ones in force, sum 1; `rows` per batch. `link_seconds` float64[instances], None where it takes no time: for how
+    long a row keeps the link of the instance that sends it on busy, in the mean over those that stay, too. `is_hidden`: rows
+    are read during the batch before, so that only their way over the links takes time.
     """
 
     name: str
     slot_by_instance: tuple[int, ...]
     rows: float
     shares: Floats
-    remote_seconds: float = 0.0
+    link_seconds: Floats | None = None
+    is_hidden: bool = False
 
     def remedy(self, model: SlotModel, tolerance: float, max_entries: int, switch: SwitchCosts = AT_ONCE) -> Remedy:
         """Shares by which all instances finish together; source rows are read by no more slots than that takes."""
-        capacities, fixed = model.of_instances(self.name, np.array(self.slot_by_instance))
-        capacities = capacities / (1 + capacities * self.remote_seconds * (1 - 1 / len(capacities)))
+        capacities, fixed = self._machines(model)
         if self.name == SOURCE:
             best = fewest_loads(self.rows, capacities, fixed, AIM * tolerance)
         else:
@@ -109,11 +110,18 @@ class ShareStage:
             imbalance=off,
             seconds_before=before,
             gain_seconds=before - after,
-            noise_seconds=_noise([self.name], model, tolerance, before),
+            noise_seconds=_noise([] if self.is_hidden else [self.name], model, tolerance, before),
             moved_bytes=0.0,
             reason=StageReason(RemedyKind.SHARES, self.name, off),
             shares=tuple((best / best.sum()).tolist()) if best.sum() > 0 else tuple(self.shares.tolist()),
         )
+
+    def _machines(self, model: SlotModel) -> tuple[Floats, Floats]:
+        """Rows/s of the instances with their links, and fixed seconds."""
+        if self.is_hidden and self.link_seconds is not None:
+            return 1 / self.link_seconds, np.zeros(len(self.link_seconds))
+        capacities, fixed = model.of_instances(self.name, np.array(self.slot_by_instance))
+        return (capacities if self.link_seconds is None else capacities / (1 + capacities * self.link_seconds)), fixed
 
     def _seconds(self, loads: Floats, capacities: Floats, fixed: Floats) -> float:
         """The finish of the last instance. A slot without source rows starts no task; an instance always runs."""
@@ -128,7 +136,7 @@ class TableStage:
     `slot_by_instance`: the slot of each active instance. `reports` are those of the whole window (`batches` batches), each of
     one or more of them: loads of keys do not depend on the epoch. `present` are the ones under the current epoch
     (`batches_at_present` batches): loads of instances do. `splitting`: where its table may have split keys. `newest`: the
-    reports of the newest batches.
+    reports of the newest batches. `batches_with_pairs`: those of `batches` in which pairs of keys were counted.
     """
 
     name: str
@@ -141,6 +149,7 @@ class TableStage:
     batches_at_present: int = 1
     splitting: PartCosts | None = None
     newest: Sequence[LoadReport] = ()
+    batches_with_pairs: int = 0
 
     def remedy(self, model: SlotModel, tolerance: float, max_entries: int, switch: SwitchCosts = AT_ONCE) -> Remedy:
         """The planner's table, aimed well within the tolerance.
@@ -239,7 +248,8 @@ class JointStage:
     def remedy(self, model: SlotModel, tolerance: float, max_entries: int, switch: SwitchCosts = AT_ONCE) -> Remedy:
         """The planner's tables, one for each operator."""
         alone = {operator.name: operator.plan_input(model, tolerance, max_entries, switch) for operator in self.operators}
-        given = JointPlanInput(alone, self._pairs(), self.operators[0].batches, self.remote_seconds)
+        counted = max(operator.batches_with_pairs for operator in self.operators)
+        given = JointPlanInput(alone, self._pairs(), max(counted, 1), self.remote_seconds)
         planned = planners.get_joint(self.planner)(given)
         before = max(plan.predicted_seconds_before for plan in planned.plans.values())
         off = max(operator.imbalance(model) for operator in self.operators)
@@ -286,4 +296,4 @@ Stage = ShareStage | TableStage | JointStage
 
 def _noise(stages: Sequence[str], model: SlotModel, tolerance: float, seconds: float) -> float:
     """The gain that is noise where the stages last `seconds`: a share of the tolerance, or the standard error if it is more."""
-    return max(NOTICEABLE * tolerance * seconds, *(model.error_seconds(stage, seconds) for stage in stages))
+    return max([NOTICEABLE * tolerance * seconds, *(model.error_seconds(stage, seconds) for stage in stages)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +15,13 @@ from streamtopology.routing.epochs.epoch import Epoch, Route
 from streamtopology.routing.planners import JOINT_PLANNERS
 from streamtopology.topology import groupings
 
+Floats = npt.NDArray[np.float64]
+
 NEWEST = 4
 """One of this number of the window's spans shows which keys are gone."""
+
+LEAST_AWAY = 0.05
+"""Share of the rows read on a slot that is sent to others at least, as rows vary."""
 
 
 def stages_in_window(window: Sequence[WindowBatch], spans: Sequence[Span], current: Epoch, facts: TopologyFacts) -> list[Stage]:
@@ -82,13 +87,32 @@ def operators_of(stage: Stage) -> list[str]:
 
 
 def _source_stage(window: Sequence[WindowBatch], current: Epoch, facts: TopologyFacts) -> list[ShareStage]:
-    """The source, unless Spark places its tasks or reading is hidden behind the batch before."""
-    if not facts.source_by_share or all(batch.source_is_hidden for batch in window[-FEW_BATCHES:]):
-        return []
+    """The source, unless Spark places its tasks, or reading is hidden behind the batch before and rows take no time on links."""
     present = current.placement.present if current.placement else tuple(range(len(facts.declared_cpu)))
+    links = _link_seconds(window, present, facts.fed_by_sources)
+    is_hidden = all(batch.source_is_hidden for batch in window[-FEW_BATCHES:])
+    if not facts.source_by_share or (is_hidden and links is None):
+        return []
     rows = float(np.mean([batch.source_rows for batch in window]))
     in_force = [current.source_shares[slot] for slot in present] if current.source_shares else None
-    return [ShareStage(SOURCE, present, rows, _shares(in_force, len(present)), _remote_seconds(window))]
+    return [ShareStage(SOURCE, present, rows, _shares(in_force, len(present)), links, is_hidden)]
+
+
+def _link_seconds(window: Sequence[WindowBatch], present: Sequence[int], fed: Collection[str]) -> Floats | None:
+    """float64[present]: how long a row that a slot reads keeps its link busy in the mean; None where it takes no time.
+
+    Of what a slot reads, the share stays that all slots send it; which rows these are does not depend on the reader.
+    """
+    remote_seconds = _remote_seconds(window)
+    if not remote_seconds or len(present) == 1:
+        return None
+    newest = window[-FEW_BATCHES:]
+    rows = {slot: 0 for slot in present}
+    for timing in (timing for batch in newest for timing in batch.timings if timing.stage in fed and timing.slot in rows):
+        rows[timing.slot] += timing.rows
+    received = np.array(list(rows.values()), np.float64)
+    stays = received / received.sum() if received.sum() > 0 else np.full(len(present), 1 / len(present))
+    return remote_seconds * np.maximum(1 - stays, LEAST_AWAY)
 
 
 def _table_stage(name: str, route: Route, spans: Sequence[Span], current: Epoch, facts: TopologyFacts) -> TableStage | None:
@@ -118,6 +142,7 @@ def _table_stage(name: str, route: Route, spans: Sequence[Span], current: Epoch,
         planner=planner,
         batches_at_present=sum(span.batches for span in spans if span.epoch == current.number),
         newest=newest,
+        batches_with_pairs=sum(span.batches for span, of_span in reports if any(report.key_pairs for report in of_span)),
         splitting=facts.splitting.get(name),
     )
 
