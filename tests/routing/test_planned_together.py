@@ -236,7 +236,8 @@ def test_hidden_source_is_divided_such_that_all_links_are_done_together() -> Non
 def test_hidden_source_goes_by_the_rows_that_slots_get_from_it(remote_seconds: float, judged: bool) -> None:
     """Operator `second` gets rows of `first` only: which slots these are on does not matter to who reads."""
     got = {"first": (400, 200, 200, 200), "second": (0, 0, 0, 1_000)}
-    timings = Timings.of([StageTiming(name, slot, n, 0.1, 0.1) for name, by_slot in got.items() for slot, n in enumerate(by_slot)])
+    reports = [StageTiming(name, slot, n, 0.1, 0.1) for name, by_slot in got.items() for slot, n in enumerate(by_slot)]
+    timings = Timings.of(reports)
     batches = [WindowBatch(5.0 * n, n, 1.0, 1, timings, 1_000, True, True, remote_seconds) for n in range(MIN_BATCHES)]
     facts = TopologyFacts((1.0,) * SLOTS, fed_by_sources=frozenset({"first"}))
     stages = stages_in_window(batches, [], Chain("auto").epoch(), facts)

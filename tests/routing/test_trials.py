@@ -20,9 +20,12 @@ from streamtopology.routing.control.timings import Timings
 from streamtopology.routing.control.trials import LEAST_TRUST, Trial, Trials
 from streamtopology.routing.control.weighing import Scales, Worthwhile, contradicted
 from streamtopology.routing.control.window import Window, WindowBatch
-from streamtopology.routing.epochs.epoch import Epoch
+from streamtopology.routing.epochs.epoch import Epoch, Route
+from streamtopology.routing.planners.plan import Plan
+from streamtopology.routing.table.table import RoutingTable
 
 FORMER = Epoch(1, {}, (), EpochReason(EpochCause.FIRST))
+TABLE = RoutingTable.uniform((0, 1))
 
 
 def batch(
@@ -40,14 +43,16 @@ def tried(
     before: float = 1.0,
     kind: RemedyKind = RemedyKind.TABLE,
     dearer: Sequence[float] = (1.0, 1.0),
+    former: Epoch = FORMER,
 ) -> Trials:
     """A re-routing of batches of `before` seconds, followed by batches that took these."""
     window, trials = Window(), Trials()
     for number in range(4):
         window.add(batch(number, 1, before))
     reason = EpochReason(EpochCause.REBALANCED, (StageReason(kind, "count", 0.3),))
-    decision = Reroute(replace(FORMER, number=2, reason=reason), {}, predicted, 0.3)
-    trials.begin(decision, 0.0, Trial.of(decision, FORMER, window.recent(60.0)))
+    plans = {name: Plan(TABLE, 0.0, 0.0, before, before - predicted, 0.3, 0.0, True, "any") for name in former.routes}
+    decision = Reroute(replace(former, number=2, reason=reason), plans, predicted, 0.3)
+    trials.begin(decision, 0.0, Trial.of(decision, former, window.recent(60.0)))
     for number, seconds in enumerate(after, 4):
         window.add(batch(number, 2, seconds, dearer=dearer))
         trials.measure(window)
@@ -71,8 +76,12 @@ def test_gain_noise_or_too_few_batches_take_nothing_back(after):
     assert tried(*after).take_back(replace(FORMER, number=2)) is None
 
 
-def test_locality_that_was_asked_for_is_not_taken_back():
-    assert tried(*(1.2,) * 4, kind=RemedyKind.LOCALITY).take_back(replace(FORMER, number=2)) is None
+@pytest.mark.parametrize(("policy", "is_taken_back"), [("locality", False), ("auto", True)])
+def test_only_locality_that_was_asked_for_stays_though_it_loses(policy: str, is_taken_back: bool) -> None:
+    """`auto` brings keys near each other to save seconds, so that a loss shows that it was wrong."""
+    former = replace(FORMER, routes={"count": Route(policy, TABLE, (0, 1))})
+    trials = tried(*(1.2,) * 4, kind=RemedyKind.LOCALITY, former=former)
+    assert (trials.take_back(replace(former, number=2)) is not None) == is_taken_back
 
 
 def test_an_epoch_that_does_not_run_yet_is_awaited_for_a_while():

@@ -87,7 +87,7 @@ def operators_of(stage: Stage) -> list[str]:
 
 
 def _source_stage(window: Sequence[WindowBatch], current: Epoch, facts: TopologyFacts) -> list[ShareStage]:
-    """The source, unless Spark places its tasks, or reading is hidden behind the batch before and rows take no time on links."""
+    """The source, unless Spark places its tasks, or reading is hidden behind the batch before and links take no time."""
     present = current.placement.present if current.placement else tuple(range(len(facts.declared_cpu)))
     links = _link_seconds(window, present, facts.fed_by_sources)
     is_hidden = all(batch.source_is_hidden for batch in window[-FEW_BATCHES:])
@@ -107,7 +107,7 @@ def _link_seconds(window: Sequence[WindowBatch], present: Sequence[int], fed: Co
     if not remote_seconds or len(present) == 1:
         return None
     newest = window[-FEW_BATCHES:]
-    rows = {slot: 0 for slot in present}
+    rows = dict.fromkeys(present, 0)
     for timing in (timing for batch in newest for timing in batch.timings if timing.stage in fed and timing.slot in rows):
         rows[timing.slot] += timing.rows
     received = np.array(list(rows.values()), np.float64)

@@ -13,6 +13,7 @@ from streamtopology.routing.control.decisions import Outcome, Reroute
 from streamtopology.routing.control.slot_model import Floats, common_shift, median_error
 from streamtopology.routing.control.window import FEW_BATCHES, MIN_BATCHES, Window, WindowBatch
 from streamtopology.routing.epochs.epoch import Epoch
+from streamtopology.topology import groupings
 
 MOST_OUTCOMES = 64
 """Measured re-routings that are kept, the newest."""
@@ -65,8 +66,13 @@ class Trial:
 
     @property
     def is_asked_for(self) -> bool:
-        """True if its policy brings keys near each other, whatever the controller finds that it gains (decision 49)."""
-        return any(stage.kind is RemedyKind.LOCALITY for stage in self.decision.epoch.reason.stages)
+        """True if its policy brings keys near each other, whatever the controller finds that it gains (decision 49).
+
+        `auto` does so only for seconds that it saves.
+        """
+        nearer = any(stage.kind is RemedyKind.LOCALITY for stage in self.decision.epoch.reason.stages)
+        routes = (self.former.routes[operator] for operator in self.decision.plans if operator in self.former.routes)
+        return nearer and any(groupings.get(route.policy).plans_jointly for route in routes)
 
     def outcome(self, after: Sequence[WindowBatch]) -> Outcome | None:
         """Its gain, by the batches under it; None while these are too few to see more than a plain loss.
