@@ -32,3 +32,11 @@ def test_freed_memory_is_reused_without_page_faults() -> None:
         return int(subprocess.run([sys.executable, "-c", ASKS_AGAIN, how], check=True, capture_output=True, text=True).stdout)
 
     assert faults("keep") < 100 < 1000 < faults("not")
+
+
+def test_arrow_shares_the_heap_of_a_command() -> None:
+    asks = "from streamtopology.jobs.malloc import share_one_heap; share_one_heap(); import pyarrow as pa; "
+    shown = [sys.executable, "-c", f"{asks}print(pa.default_memory_pool().backend_name)"]
+    assert subprocess.run(shown, check=True, capture_output=True, text=True).stdout == "system\n"
+    imported = "import sys, streamtopology.jobs.cli.main; assert 'pyarrow' not in sys.modules"
+    subprocess.run([sys.executable, "-c", imported], check=True)

@@ -14,6 +14,7 @@ from streamtopology.contract.errors import StreamTopologyError
 from streamtopology.jobs.cli.command_group import CommandGroup
 from streamtopology.jobs.cli.examples import epilog
 from streamtopology.jobs.cli.parameters import FAILURE, INTERRUPTED, SUCCESS
+from streamtopology.jobs.malloc import share_one_heap
 
 NAME = "streamtopology"
 _COMPLETION = "_STREAMTOPOLOGY_COMPLETE"
@@ -65,6 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = os.environ.get(_COMPLETION)
     if asked:
         return _complete(asked)
+    share_one_heap()
     # not click's `main`: it takes any EOFError for Ctrl-D and any broken pipe for a reader that has left, and hides both
     try:
         with streamtopology.make_context(NAME, list(sys.argv[1:] if arguments is None else arguments)) as context:

@@ -37,7 +37,8 @@ WORKER_ENVIRONMENT = {
     # the copying that it is for, one page after the other. Arrays of 32 MiB or more, as in state, are returned.
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(256 << 20),
-    "MIMALLOC_PURGE_DELAY": "10000",  # ms; Arrow's own
+    "ARROW_DEFAULT_MEMORY_POOL": "mimalloc",
+    "MIMALLOC_PURGE_DELAY": "10000",  # ms
 }
 
 
