@@ -17,6 +17,8 @@ from streamtopology.contract.reason_text import describe
 from streamtopology.contract.reasons import (
     Binding,
     BindingKind,
+    Choice,
+    ChoiceReason,
     Documented,
     EpochCause,
     EpochReason,
@@ -125,7 +127,10 @@ def test_figures_of_a_newer_release_are_passed_over():
 
 def test_every_reason_has_a_text_of_one_line():
     every = chain(
-        (Hold(reason, stages=("counts",)) for reason in HoldReason), EPOCHS, (Sizing(reason, 3) for reason in ScalingReason)
+        (Hold(reason, stages=("counts",)) for reason in HoldReason),
+        EPOCHS,
+        (Sizing(reason, 3) for reason in ScalingReason),
+        (Sizing(ScalingReason.LOAD, 3, choice=Choice((("spot", 3),), reason, "spot", "large")) for reason in ChoiceReason),
     )
     texts = [describe(reason) for reason in every]
     assert len(set(texts)) == len(texts)

@@ -24,7 +24,7 @@ from streamtopology.routing.control.assessment import Assessment
 from streamtopology.routing.epochs.epoch import Epoch, Route
 from streamtopology.routing.load.load_report import LoadReport
 from streamtopology.routing.table.table import BUCKETS, RoutingTable, bucket_of
-from streamtopology.topology import Autoscale, Rebalance, Topology, parse
+from streamtopology.topology import Autoscale, ExecutorClass, Rebalance, ScaledClass, Topology, parse
 
 CPU = (1.0, 0.25)
 HASHES = np.sort(np.random.default_rng(3).integers(0, 2**64, 500, dtype=np.uint64))
@@ -49,6 +49,11 @@ class Clock:
 def request(**changed: Any) -> PlanningRequest:
     settings: dict[str, Any] = {"rebalance": Rebalance(interval_seconds=1.0), "by_share": False, "may_judge": True}
     return PlanningRequest("flow", **{**settings, **changed})
+
+
+def large(count: int) -> tuple[ExecutorClass, ...]:
+    """As many executors as were decided on last."""
+    return (ExecutorClass("large", count),)
 
 
 def report(instance: int, owners: np.ndarray, hot: int) -> LoadReport:
@@ -177,12 +182,14 @@ def test_busy_executors_ask_for_more_of_the_scaled_class_and_only_if_we_scale():
     clock = Clock()
     judge = Judge(clock, clock)
     scaled = Autoscale("large", by="Operator", replicas=1, min_replicas=1, max_replicas=8, target_utilisation=0.3)
-    reported = judge.judge("uid", answer(9, clock.now), request(autoscale=scaled, scaled_to=1))
+    reported = judge.judge("uid", answer(9, clock.now), request(autoscale=scaled, executors=large(1)))
     assert reported.scaling is not None
-    assert reported.scaling.replicas > 1
+    assert reported.scaling.replicas["large"] > 1
     assert reported.scaling.reason.reason is ScalingReason.LOAD
     external = Autoscale("large", by="External", replicas=1)
-    assert Judge(clock, clock).judge("uid", answer(9, clock.now), request(autoscale=external, scaled_to=1)).scaling is None
+    assert (
+        Judge(clock, clock).judge("uid", answer(9, clock.now), request(autoscale=external, executors=large(1))).scaling is None
+    )
 
 
 SCALED = Autoscale("large", by="Operator", replicas=3, min_replicas=0, max_replicas=8, stabilisation_seconds=0.0)
@@ -191,27 +198,27 @@ SCALED = Autoscale("large", by="Operator", replicas=3, min_replicas=0, max_repli
 def test_an_idle_stream_needs_no_executors_and_a_long_batch_keeps_them():
     clock = Clock()
     judge = Judge(clock, clock)
-    judge.judge("uid", answer(9, clock.now), request(autoscale=SCALED, scaled_to=3))
+    judge.judge("uid", answer(9, clock.now), request(autoscale=SCALED, executors=large(3)))
     clock.now += 1000
 
     def scaling(**stats: Any) -> Scaling | None:
-        given = request(autoscale=SCALED, scaled_to=3)
+        given = request(autoscale=SCALED, executors=large(3))
         return judge.judge("uid", answer(9, clock.now - 1000, **stats), given).scaling
 
     assert scaling(idle_seconds=None) is None, "no batch has ended for long, but one runs"
     assert scaling(idle_seconds=900.0, lag_rows=5) is None, "rows wait for the trigger"
     idle = scaling(idle_seconds=900.0, lag_rows=0)
     assert idle is not None
-    assert idle.replicas == 0
+    assert idle.replicas == {"large": 0}
 
 
 def test_lag_beyond_one_batch_asks_for_more():
     def wanted(lag_rows: int | None) -> int:
         clock = Clock()
         rate = {"rows_per_second": 1000.0, "lag_rows": lag_rows}
-        judged = Judge(clock, clock).judge("uid", answer(9, clock.now, **rate), request(autoscale=SCALED, scaled_to=1))
+        judged = Judge(clock, clock).judge("uid", answer(9, clock.now, **rate), request(autoscale=SCALED, executors=large(1)))
         assert judged.scaling is not None
-        return judged.scaling.replicas
+        return judged.scaling.replicas["large"]
 
     assert wanted(10_000) == wanted(None), "as many rows as a batch has"
     assert wanted(400_000) > wanted(None)
@@ -221,9 +228,38 @@ def test_a_class_without_executors_is_added_by_its_cpu_where_others_are_busy():
     clock = Clock()
     slots = [{"index": n, "executor": f"small-{n}", "class": "small", "cpu": cpu} for n, cpu in enumerate(CPU)]
     busy = replace(SCALED, target_utilisation=0.2)
-    judged = Judge(clock, clock).judge("uid", answer(9, clock.now, slots=slots), request(autoscale=busy, scaled_to=0))
+    judged = Judge(clock, clock).judge("uid", answer(9, clock.now, slots=slots), request(autoscale=busy, executors=large(0)))
     assert judged.scaling is not None
-    assert judged.scaling.replicas > 0
+    assert judged.scaling.replicas["large"] > 0
+
+
+def test_busy_executors_ask_for_more_of_the_class_that_brings_most_for_its_price():
+    """One small executor brings a quarter of a large one, for a tenth of its price."""
+    scaled = (ScaledClass("large", 1, 8), ScaledClass("small", 0, 8), ScaledClass("spot", 0, 8))
+    several = Autoscale("", "Operator", classes=scaled, target_utilisation=0.3)
+    clock = Clock()
+
+    def wanted(*prices: float | None) -> Scaling:
+        executors = tuple(
+            ExecutorClass(name, count, cpu, cost_per_hour=price)
+            for (name, count, cpu), price in zip([("large", 1, 1.0), ("small", 1, 0.25), ("spot", 0, 0.5)], prices, strict=True)
+        )
+        given = request(autoscale=several, executors=executors)
+        scaling = Judge(clock, clock).judge("uid", answer(9, clock.now), given).scaling
+        assert scaling is not None
+        return scaling
+
+    bought = wanted(1.0, 0.1, 0.4)
+    assert bought.replicas["small"] > 1
+    assert (bought.replicas["large"], bought.replicas["spot"]) == (1, 0)
+    assert bought.reason.choice is not None
+    assert (bought.reason.choice.name, bought.reason.choice.other, bought.reason.choice.priced) == ("small", "spot", True)
+    spot = wanted(1.0, 0.5, 0.1)
+    assert (spot.replicas["large"], spot.replicas["small"]) == (1, 1), "no spot executor runs: it counts by its CPU"
+    assert spot.replicas["spot"] > 0
+    unpriced = wanted(1.0, None, 0.1)
+    assert unpriced.reason.choice is not None
+    assert not unpriced.reason.choice.priced
 
 
 def test_manifest_is_read_or_its_problems_are_listed():

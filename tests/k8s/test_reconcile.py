@@ -225,7 +225,7 @@ def test_status_that_was_lost_is_rebuilt(world: World):
     world.manifest["spec"]["executors"][0].pop("replicas")
     world.change(autoscale={"class": "large", "by": "Operator", "replicas": 1, "maxReplicas": 5})
     world.settle()
-    world.scaling = Scaling(3, "busy 90 %")
+    world.scaling = Scaling({"large": 3}, "busy 90 %")
     world.settle()
     world.scaling = None
     before, objects = world.manifest["status"], copy.deepcopy(world.objects)

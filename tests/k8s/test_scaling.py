@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import replace
 
 import pytest
 from support.operator_world import World, condition, routing
 from support.reasons import BUSY
 
 from streamtopology.contract.reason_text import describe
+from streamtopology.contract.reasons import Choice, ChoiceReason
 from streamtopology.k8s.decide.answers import Scaling, Silence
 
 COUNTS = {"name": "counts", "inputs": ["rows"], "grouping": {"policy": "mixed", "key": "key"}, "run": "count"}
@@ -119,13 +121,13 @@ def test_each_decision_of_an_autoscaler_gives_executors_all_their_time_to_hand_o
     world.change(autoscale={"class": "large", "by": "Operator", "replicas": 4, "maxReplicas": 5})
     world.settle()
     world.joining = 1
-    world.scaling = Scaling(5, BUSY)
+    world.scaling = Scaling({"large": 5}, BUSY)
     for _ in range(3):
         world.carry_out(world.decide())
         world.work()
     assert world.manifest["status"]["intent"]["action"] == "Scaling"
     world.now += world.settings.drain_seconds * 10
-    world.scaling = Scaling(2, BUSY)
+    world.scaling = Scaling({"large": 2}, BUSY)
     world.carry_out(world.decide())
     world.silence = Silence("no answer", world.now, 5)
     world.now += world.settings.drain_seconds - 1
@@ -169,7 +171,7 @@ def test_the_autoscaler_decides_in_status_and_never_in_spec(world: World):
     world.change(autoscale={"class": "large", "by": "Operator", "replicas": 2, "maxReplicas": 4})
     world.settle()
     spec = copy.deepcopy(world.manifest["spec"])
-    world.scaling = Scaling(9, BUSY)
+    world.scaling = Scaling({"large": 9}, BUSY)
     world.settle()
     reported = [message for reason, message in world.events if reason == "Scaling"]
     assert len(reported) == 1
@@ -185,7 +187,7 @@ def test_scaling_reason_survives_operator_kill_and_is_reported_once(world: World
     world.manifest["spec"]["executors"][0].pop("replicas")
     world.change(autoscale={"class": "large", "by": "Operator", "replicas": 2, "maxReplicas": 4})
     world.settle()
-    world.scaling = Scaling(3, BUSY)
+    world.scaling = Scaling({"large": 3}, BUSY)
     world.carry_out(world.decide(), steps=0)
     world.events.clear()
     world.scaling = None
@@ -219,6 +221,67 @@ def test_nobody_scales_where_nobody_may(world: World):
     world.change(autoscale={"class": "large", "by": "External", "replicas": 3})
     world.settle()
     world.change(autoscale={"class": "large", "by": "Nobody", "replicas": 1})
-    world.scaling = Scaling(5, "busy 95 %")
+    world.scaling = Scaling({"large": 5}, "busy 95 %")
     world.settle()
     assert world.manifest["status"]["autoscale"]["replicas"] == 3
+
+
+def two_classes(world: World, stop: int = 3) -> None:
+    """Both classes scaled by the operator, large from one executor on."""
+    for executor in world.manifest["spec"]["executors"]:
+        executor.pop("replicas", None)
+    bounds = [{"name": "large", "minReplicas": 1, "maxReplicas": 4}, {"name": "small", "maxReplicas": stop}]
+    world.change(autoscale={"classes": bounds, "by": "Operator"})
+    world.settle()
+
+
+def desired(world: World) -> dict[str, int]:
+    return {one["name"]: one["desired"] for one in world.manifest["status"]["autoscale"]["classes"]}
+
+
+CHOSEN = replace(
+    BUSY,
+    replicas=4,
+    choice=Choice((("large", 1), ("small", 3)), ChoiceReason.MOST_FOR_PRICE, "small", "large", times=1.8),
+)
+
+
+def test_several_classes_start_with_what_runs_and_scale_by_decision(world: World):
+    two_classes(world)
+    assert desired(world) == {"large": 2, "small": 1}, "those that run are kept until it is decided"
+    assert world.manifest["status"]["autoscale"].keys() == {"classes", "at"}, "no scale subresource"
+    world.scaling = Scaling({"large": 1, "small": 9}, CHOSEN)
+    world.settle()
+    assert desired(world) == {"large": 1, "small": 3}, "within the bounds"
+    assert (replicas(world, "large"), replicas(world, "small")) == (1, 3)
+    reason = world.manifest["status"]["autoscale"]["reason"]
+    assert reason.startswith("1 of class large and 3 of class small: for its price one of small brings 1.8 times what one of")
+    assert [message for kind, message in world.events if kind == "Scaling" and reason in message]
+
+
+def test_choice_among_classes_survives_a_killed_operator_and_a_lost_driver(world: World):
+    two_classes(world)
+    world.scaling = Scaling({"large": 1, "small": 3}, CHOSEN)
+    world.carry_out(world.decide(), steps=0)
+    world.events.clear()
+    world.scaling = None
+    world.settle()
+    assert desired(world) == {"large": 1, "small": 3}
+    assert (replicas(world, "large"), replicas(world, "small")) == (1, 3)
+    assert describe(CHOSEN) in dict(world.events)["Scaling"]
+    assert world.decide().steps == ()
+
+
+def test_class_that_joins_the_choice_keeps_its_executors(world: World):
+    two_classes(world)
+    world.scaling = Scaling({"large": 1, "small": 3}, CHOSEN)
+    world.settle()
+    two_classes(world, stop=2)
+    assert desired(world) == {"large": 1, "small": 2}, "a bound that changes holds at once"
+    scaled = {"class": "small", "by": "Operator", "minReplicas": 1, "maxReplicas": 4}
+    world.manifest["spec"]["executors"][0]["replicas"] = 1
+    world.change(autoscale=scaled)
+    world.scaling = None
+    world.settle()
+    assert world.manifest["status"]["autoscale"]["desired"] == 2
+    assert "classes" not in world.manifest["status"]["autoscale"]

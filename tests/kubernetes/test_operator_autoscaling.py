@@ -47,6 +47,27 @@ def test_built_in_autoscaler_adds_busy_executors_and_removes_idle_ones(topologie
     assert topologies.driver_pods("flow") == driver, "nothing restarts"
 
 
+def test_built_in_autoscaler_adds_the_class_that_brings_more_for_its_price(topologies: Topologies) -> None:
+    classes = [{"name": "large", "minReplicas": 1, "maxReplicas": 3}, {"name": "small", "maxReplicas": 2}]
+    scaled = {"by": "Operator", "classes": classes, "stabilisation": "1s"}
+    priced = [{**CLASSES[0], "costPerHour": 1.0}, {**SMALL, "costPerHour": 0.1}]
+    executors = [{name: value for name, value in one.items() if name != "replicas"} for one in priced]
+    topologies.create(manifest("flow", executors=executors, autoscale=scaled))
+
+    def desired() -> dict[str, int]:
+        classes = (topologies.status("flow").get("autoscale") or {}).get("classes", ())
+        return {one["name"]: one["desired"] for one in classes}
+
+    def runs_as_desired() -> bool:
+        pods = {name: len(topologies.executor_pods("flow", name)) for name in ("large", "small")}
+        return pods == desired() and topologies.status("flow").get("phase") == "Running"
+
+    eventually(lambda: desired() == {"large": 3, "small": 2} and runs_as_desired(), 90)
+    assert topologies.status("flow")["autoscale"].keys() == {"classes", "at", "reason"}
+    messages = [message for _, reason, message in topologies.events("flow") if reason == "Scaling"]
+    assert any("for its price one of small brings" in message for message in messages)
+
+
 def test_a_topology_without_rows_keeps_its_driver_alone_and_rows_start_an_executor(
     topologies: Topologies, drivers: FakeDrivers
 ) -> None:

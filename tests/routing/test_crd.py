@@ -19,6 +19,11 @@ from streamtopology.topology.crd.snapshot import snapshot_definition
 CRDS = Path(__file__).parents[2] / "crds"
 SCHEMA: Any = custom_resource_definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]  # type: ignore[index]
 COMPLETE = complete_manifest()
+SEVERAL = "spec.autoscale.classes"
+OF_SEVERAL = changed(
+    ("spec.autoscale", {"by": "Operator", "classes": [{"name": "small", "minReplicas": 1, "maxReplicas": 9}]}), of=COMPLETE
+)
+"""The complete manifest but for what classes in `autoscale` stand in place of."""
 
 
 @pytest.mark.parametrize(
@@ -80,11 +85,16 @@ def _schema_at(path: str) -> dict[str, Any]:
     return SPEC_FIELDS[path[:-3]]["items"] if path.endswith("[0]") else SPEC_FIELDS[path]
 
 
-@pytest.mark.parametrize("path", list(_mappings(COMPLETE["spec"], "spec")))
+def _complete(path: str) -> dict[str, Any]:
+    """The complete manifest that has this field."""
+    return OF_SEVERAL if path.startswith(SEVERAL) else COMPLETE
+
+
+@pytest.mark.parametrize("path", [*_mappings(COMPLETE["spec"], "spec"), f"{SEVERAL}[0]"])
 def test_schema_and_parser_know_the_same_fields(path: str) -> None:
     """A field that neither knows makes the parser list those that it knows."""
     with pytest.raises(ManifestError) as raised:
-        parse(changed((f"{path}.unknownField", 1), of=COMPLETE))
+        parse(changed((f"{path}.unknownField", 1), of=_complete(path)))
     [problem] = [problem for problem in raised.value.problems if problem.path == f"{path}.unknownField"]
     known = problem.message.split("allowed: ")[1].split(";")[0].split(", ")
     assert set(known) == set(_schema_at(path)["properties"])
@@ -95,7 +105,7 @@ LIMITED = [path for path, field in SPEC_FIELDS.items() if "minimum" in field or 
 
 def _refused(path: str, value: object) -> bool:
     try:
-        parse(changed((path, value), of=COMPLETE))
+        parse(changed((path, value), of=_complete(path)))
     except ManifestError as error:
         return any(path.startswith(problem.path) or problem.path.startswith(path) for problem in error.problems)
     return False
@@ -122,7 +132,9 @@ def test_schema_and_parser_have_the_same_limits(path: str) -> None:
 
 
 def _crosses_another_field(path: str, value: int) -> bool:
-    """Bounds of autoscale bound each other, too."""
+    """Bounds of autoscale bound each other, too, and one of several classes keeps an executor."""
+    if path == f"{SEVERAL}[0].minReplicas":
+        return True
     return path in ("spec.autoscale.minReplicas", "spec.autoscale.maxReplicas") and value != 0
 
 
@@ -142,6 +154,7 @@ def _defaulted(value: Any, schema: dict[str, Any]) -> Any:
     [
         VALID,
         COMPLETE,
+        OF_SEVERAL,
         changed(("spec.rebalance", GONE), ("spec.autoscale", {"class": "small"})),
         changed(("spec.operators[1].grouping.policy", GONE)),
         changed(("spec.driver", {}), ("spec.trigger", {"interval": "5s"}), ("spec.migration", {})),

@@ -72,12 +72,23 @@ def test_operator_without_parallelism_follows_the_scaled_class() -> None:
     )
     assert topology.executor_class("large").replicas == 3
     assert [operator.parallelism for operator in topology.operators] == [4, 6, 4]  # per-city names its own
-    five = topology.resolved(9)
+    five = topology.resolved({"large": 9})
     assert (five.executor_class("large").replicas, five.autoscale) == (5, None)
     assert [operator.parallelism for operator in five.operators] == [6, 6, 6]
-    assert topology.resolved(0).executor_class("large").replicas == 1
+    assert topology.resolved({"large": 0}).executor_class("large").replicas == 1
     assert topology.resolved() == parse(VALID)
-    assert parse(VALID).resolved(7) == parse(VALID)
+    assert parse(VALID).resolved({"large": 7}) == parse(VALID)
+
+
+def test_several_scaled_classes_start_with_their_least_and_operators_follow() -> None:
+    bounds = [{"name": "small", "maxReplicas": 9}, {"name": "large", "minReplicas": 2, "maxReplicas": 5}]
+    scaled = {"classes": bounds, "by": "Operator"}
+    topology = parse(changed(("spec.executors[0].replicas", GONE), ("spec.autoscale", scaled)))
+    assert [executor.replicas for executor in topology.executors] == [2, 0]
+    running = topology.resolved({"small": 12, "large": 1})
+    assert ([executor.replicas for executor in running.executors], running.autoscale) == ([2, 9], None)
+    assert [operator.parallelism for operator in running.operators] == [11, 6, 11]
+    assert topology.resolved({"small": 1}).replicas == 3, "of a class that is not given, those that it starts with"
 
 
 def test_operators_come_in_the_order_of_the_flow_and_remember_their_place() -> None:

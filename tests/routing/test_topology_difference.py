@@ -19,6 +19,7 @@ from streamtopology.topology import (
     PodSettings,
     Rebalance,
     Restore,
+    ScaledClass,
     Sink,
     Source,
     Topology,
@@ -125,6 +126,11 @@ def _scaled(**fields: Any) -> Topology:
         ({"by": "Nobody"}, Level.IGNORE, "autoscale by: External -> Nobody"),
         ({"target_utilisation": 0.5}, Level.IGNORE, "autoscale targetUtilisation: 0.7 -> 0.5"),
         ({"stabilisation_seconds": 60.0}, Level.IGNORE, "autoscale stabilisation: 5m -> 1m"),
+        (
+            {"executor_class": "", "classes": (ScaledClass("large", 3, 9),)},
+            Level.IGNORE,
+            "autoscale class: large -> none; autoscale classes: none -> large 3 to 9",
+        ),
         ({"replicas": 4}, Level.SCALE, "executor class large replicas: 3 -> 4"),
     ],
 )
@@ -132,10 +138,10 @@ def test_a_change_of_autoscaling_is_nothing_to_the_topology_until_replicas_chang
     fields: dict[str, Any], level: Level, sentence: str
 ) -> None:
     change = difference(_scaled(), _scaled(**fields))
-    assert (change.level, change.sentences) == (level, (sentence,))
-    resolved = difference(_scaled().resolved(3), _scaled(**fields).resolved(3))
+    assert (change.level, "; ".join(change.sentences)) == (level, sentence)
+    resolved = difference(_scaled().resolved({"large": 3}), _scaled(**fields).resolved({"large": 3}))
     assert (resolved.level, resolved.sentences) == (Level.IGNORE, ())
-    assert difference(_scaled().resolved(3), _scaled(**fields).resolved(5)).level is Level.SCALE
+    assert difference(_scaled().resolved({"large": 3}), _scaled(**fields).resolved({"large": 5})).level is Level.SCALE
 
 
 def test_nothing_changed() -> None:

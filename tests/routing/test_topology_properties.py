@@ -23,6 +23,7 @@ from streamtopology.topology import (
     OperatorSpec,
     PodSettings,
     Rebalance,
+    ScaledClass,
     Sink,
     Source,
     Topology,
@@ -121,6 +122,12 @@ def _autoscales(draw: st.DrawFn, executors: list[ExecutorClass]) -> Autoscale | 
     least, most = sorted((draw(st.integers(1, 1024)), draw(st.integers(1, 1024))))
     by = draw(st.sampled_from(["Operator", "External", "Nobody"]))
     utilisation = draw(st.floats(0, 1, exclude_min=True))
+    if draw(st.booleans()):
+        others = [executor.name for executor in executors if executor.name != named]
+        among = draw(st.lists(st.sampled_from(others), unique=True)) if others else []
+        bounds = st.tuples(st.integers(0, 300), st.integers(1, 1024)).map(sorted)
+        classes = (ScaledClass(named, least, most), *(ScaledClass(name, *draw(bounds)) for name in among))
+        return Autoscale("", "Operator", 1, 1, 1024, utilisation, draw(_durations), tuple(draw(st.permutations(classes))))
     return Autoscale(named, by, draw(st.integers(0, 1024)), least, most, utilisation, draw(_durations))
 
 
@@ -150,8 +157,7 @@ def topologies(draw: st.DrawFn) -> Topology:
     checkpoint = draw(st.sampled_from([None, "a/b", "file:///a", "s3://b/c"]))
     autoscale = draw(_autoscales(executors))
     if autoscale:
-        scaled = autoscale.within(autoscale.replicas)
-        executors = [replace(one, replicas=scaled) if one.name == autoscale.executor_class else one for one in executors]
+        executors = [replace(one, replicas=autoscale.start.get(one.name, one.replicas)) for one in executors]
     parts = (tuple(sources), tuple(operators), tuple(sinks), tuple(executors))
     topology = Topology(
         draw(_names),
@@ -187,16 +193,14 @@ def test_any_topology_comes_back_from_its_manifest(topology: Topology) -> None:
 @settings(max_examples=60)
 @given(topologies(), st.integers(0, 2000))
 def test_replicas_of_an_autoscaler_survive_the_running_manifest(topology: Topology, replicas: int) -> None:
-    running = topology.resolved(replicas)
+    running = topology.resolved({one.name: replicas for one in topology.executors})
     assert parse(to_manifest(running)) == running
     assert running.autoscale is None
     if topology.autoscale:
-        scaled = running.executor_class(topology.autoscale.executor_class).replicas
-        assert topology.autoscale.min_replicas <= scaled <= topology.autoscale.max_replicas
-        assert (
-            running.replicas - scaled
-            == topology.resolved().replicas - topology.resolved().executor_class(topology.autoscale.executor_class).replicas
-        )
+        bounds = {one.name: one for one in topology.autoscale.scaled}
+        for executor, at_first in zip(running.executors, topology.executors, strict=True):
+            kept = bounds[executor.name].within(replicas) if executor.name in bounds else at_first.replicas
+            assert executor.replicas == kept
 
 
 @settings(max_examples=30)

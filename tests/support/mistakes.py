@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 GONE = object()
+TWO_SMALL = {"name": "small", "minReplicas": 1, "maxReplicas": 2}
 
 VALID = yaml.safe_load("""
 apiVersion: streamtopology.dev/v1alpha1
@@ -193,6 +194,27 @@ MISTAKES: list[tuple[str, object, str, str]] = [
     ("spec.autoscale", {"class": "small", "by": "Operator"}, "spec.autoscale.maxReplicas", "is missing, expected the most"),
     ("spec.autoscale", {"class": "small", "minReplicas": 3, "maxReplicas": 2}, "spec.autoscale.minReplicas",
      "found 3, expected at most maxReplicas, 2"),
+    ("spec.autoscale", {"class": "small", "by": "Operator", "classes": [TWO_SMALL]}, "spec.autoscale.classes",
+     "found class and classes together, allowed is one of them"),
+    ("spec.autoscale", {"classes": [TWO_SMALL]}, "spec.autoscale.by", "found 'External', expected Operator: only our own"),
+    ("spec.autoscale", {"classes": [TWO_SMALL], "by": "Operator", "replicas": 2}, "spec.autoscale.replicas",
+     "found 2 and classes, allowed is one of them: each of the classes"),
+    ("spec.autoscale", {"classes": [TWO_SMALL], "by": "Operator", "minReplicas": 0}, "spec.autoscale.minReplicas",
+     "found 0 and classes, allowed is one of them"),
+    ("spec.autoscale", {"classes": [TWO_SMALL], "by": "Operator", "maxReplicas": 3}, "spec.autoscale.maxReplicas",
+     "found 3 and classes, allowed is one of them"),
+    ("spec.autoscale", {"classes": [{**TWO_SMALL, "minReplicas": 0}], "by": "Operator"}, "spec.autoscale.classes",
+     "found minReplicas 0 for each of them, expected at least 1 for one"),
+    ("spec.autoscale", {"classes": [{**TWO_SMALL, "minReplicas": 3}], "by": "Operator"},
+     "spec.autoscale.classes[0].minReplicas", "found 3, expected at most maxReplicas, 2"),
+    ("spec.autoscale", {"classes": [{"name": "small", "minReplicas": 1}], "by": "Operator"},
+     "spec.autoscale.classes[0].maxReplicas", "is missing, expected the most executors of this class"),
+    ("spec.autoscale", {"classes": [{**TWO_SMALL, "name": "big"}], "by": "Operator"}, "spec.autoscale.classes[0].name",
+     "unknown executor class: found 'big', allowed: large, small"),
+    ("spec.autoscale", {"classes": [TWO_SMALL, TWO_SMALL], "by": "Operator"}, "spec.autoscale.classes[1].name",
+     "found 'small' again"),
+    ("spec.autoscale", {"classes": [TWO_SMALL, {"name": "large", "maxReplicas": 2}], "by": "Operator"},
+     "spec.executors[0].replicas", "found 3 and spec.autoscale for the class 'large', .*spec.autoscale.classes has them"),
     ("spec.autoscale", {"class": "small", "targetUtilisation": 70}, "spec.autoscale.targetUtilisation", "found 70, expected a"),
     ("spec.executors[0].pod.volumes", [{"emptyDir": {}}], "spec.executors[0].pod.volumes[0].name", "is missing, expected a"),
     ("spec.executors[0].pod.volumes", [{}], "spec.executors[0].pod.volumes[0].name", "is missing, expected a"),

@@ -13,6 +13,8 @@ from streamtopology.contract.reasons import (
     SOURCE,
     Binding,
     BindingKind,
+    Choice,
+    ChoiceReason,
     EpochCause,
     EpochReason,
     Hold,
@@ -139,7 +141,37 @@ def _epoch(reason: EpochReason) -> str:
 
 
 def _sizing(sizing: Sizing) -> str:
-    return f"{_wanted(sizing)}{_delay(sizing)}"
+    wanted = _wanted(sizing) if sizing.choice is None else _chosen(sizing, sizing.choice)
+    return f"{wanted}{_delay(sizing)}"
+
+
+def _chosen(sizing: Sizing, choice: Choice) -> str:
+    classes = " and ".join(f"{count} of class {name}" for name, count in choice.replicas)
+    match sizing.reason:
+        case ScalingReason.NOT_MEASURED:
+            return f"{classes}: nothing has been measured yet"
+        case ScalingReason.AT_MINIMUM:
+            return f"{classes}: {_load(sizing)}, fewer would do: each class is held at minReplicas"
+        case ScalingReason.AT_MAXIMUM:
+            return f"{classes}: {_load(sizing)}, more would be needed: each class is held at maxReplicas"
+        case _:
+            return f"{classes}: {_why_this_class(choice)}{_load(sizing)}"
+
+
+def _why_this_class(choice: Choice) -> str:
+    price = "price" if choice.priced else "CPU"
+    match choice.reason:
+        case None:
+            return ""
+        case ChoiceReason.MOST_FOR_PRICE:
+            return f"for its {price} one of {choice.name} brings {choice.times:.1f} times what one of {choice.other} does; "
+        case ChoiceReason.OTHERS_AT_MAXIMUM:
+            return f"{choice.name}, since classes that bring more for their {price} are at maxReplicas; "
+        case ChoiceReason.CHEAPEST_ENOUGH:
+            least = "cheapest" if choice.priced else "smallest"
+            return f"one of {choice.name} is enough, and the {least} that is; "
+        case ChoiceReason.CAN_BE_MISSED:
+            return f"one of {choice.name} can be missed; "
 
 
 def _wanted(sizing: Sizing) -> str:
@@ -170,6 +202,8 @@ def _load(sizing: Sizing) -> str:
 def _delay(sizing: Sizing) -> str:
     if sizing.fewer_in_seconds is not None:
         return f"; fewer not before {sizing.fewer_in_seconds:.0f} s more of it"
+    if sizing.held is not None and sizing.choice is not None:
+        return f"; more were needed within the last {sizing.window_seconds:.0f} s"
     if sizing.held is not None:
         return f"; {sizing.held} were needed within the last {sizing.window_seconds:.0f} s"
     return ""

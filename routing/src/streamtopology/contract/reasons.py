@@ -115,6 +115,15 @@ class ScalingReason(Documented):
     ASKED_ABOVE_MAXIMUM = "asked-above-maximum", "spec.autoscale.replicas is above maxReplicas"
 
 
+class ChoiceReason(Documented):
+    """Reasons to scale this class and not another."""
+
+    MOST_FOR_PRICE = "most-for-price", "one of it brings more for its price than one of another class"
+    OTHERS_AT_MAXIMUM = "others-at-maximum", "those that bring more for their price are at maxReplicas"
+    CHEAPEST_ENOUGH = "cheapest-enough", "one of it is enough for the rest, and the cheapest that is"
+    CAN_BE_MISSED = "can-be-missed", "one of it can be missed"
+
+
 @dataclass(frozen=True)
 class Hold:
     """The decision to leave the routing as it is, with the figures that led to it; each is 0 or empty where it has none.
@@ -338,12 +347,28 @@ def _without_none(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
+class Choice:
+    """The wanted executors of each of several scaled classes, and the reason for `name`.
+
+    One of it brings `times` what one of `other` does, for its price: `costPerHour`, or where that is not `priced`, its CPU.
+    """
+
+    replicas: tuple[tuple[str, int], ...]
+    reason: ChoiceReason | None = None
+    name: str = ""
+    other: str = ""
+    times: float = 1.0
+    priced: bool = True
+
+
+@dataclass(frozen=True)
 class Sizing:
     """The wanted number of executors of the scaled class, within the bounds, with reason and figures; None for no value.
 
     `executors` were `utilisation` busy against `target`; `lag_rows` wait in the sources, which is `lag_seconds` of work.
     `needed`: what the load alone asks for, or what was asked for. Fewer are delayed by the stabilisation window of
-    `window_seconds`: `fewer_in_seconds` at the earliest, or since `held` were needed within it.
+    `window_seconds`: `fewer_in_seconds` at the earliest, or since `held` were needed within it. `choice`: of several
+    classes, which have `replicas` in all; then nothing else counts executors.
     """
 
     reason: ScalingReason
@@ -357,6 +382,7 @@ class Sizing:
     window_seconds: float = 0.0
     fewer_in_seconds: float | None = None
     held: int | None = None
+    choice: Choice | None = None
 
 
 Reason = Binding | Hold | StageReason | EpochReason | Sizing

@@ -279,8 +279,12 @@ def _autoscale_problems(topology: Topology) -> Iterator[Problem]:
     if autoscale is None:
         return
     classes = [executor.name for executor in topology.executors]
-    if autoscale.executor_class not in classes and all(classes):
-        yield Problem("spec.autoscale.class", f"unknown executor class: {one_of(autoscale.executor_class, classes)}")
+    for index, scaled in enumerate(autoscale.scaled):
+        path = f"spec.autoscale.classes[{index}].name" if autoscale.classes else "spec.autoscale.class"
+        if scaled.name not in classes and all(classes):
+            yield Problem(path, f"unknown executor class: {one_of(scaled.name, classes)}")
+        if any(scaled.name == other.name for other in autoscale.scaled[:index]):
+            yield Problem(path, f"found {scaled.name!r} again")
 
 
 def _name_problems(topology: Topology) -> Iterator[Problem]:

@@ -17,6 +17,7 @@ from streamtopology.topology.values import (
     Input,
     OperatorSpec,
     PodSettings,
+    ScaledClass,
     Sink,
     Source,
     Topology,
@@ -167,16 +168,21 @@ def _driver(old: Driver, new: Driver) -> Iterator[_Step]:
 def _autoscale(old: Autoscale | None, new: Autoscale | None) -> Iterator[_Step]:
     """All but `replicas`, which is a change of its class."""
     if old is None or new is None:
-        named_before, named_after = (one.executor_class if one else None for one in (old, new))
+        named_before, named_after = (", ".join(scaled.name for scaled in one.scaled) if one else None for one in (old, new))
         yield from _value(Level.IGNORE, "autoscale", named_before, named_after)
         return
     stabilisation = (format_duration(one.stabilisation_seconds) for one in (old, new))
-    yield from _value(Level.IGNORE, "autoscale class", old.executor_class, new.executor_class)
+    yield from _value(Level.IGNORE, "autoscale class", old.executor_class or None, new.executor_class or None)
+    yield from _value(Level.IGNORE, "autoscale classes", *(_bounds(one.classes) for one in (old, new)))
     yield from _value(Level.IGNORE, "autoscale by", old.by, new.by)
     yield from _value(Level.IGNORE, "autoscale minReplicas", old.min_replicas, new.min_replicas)
     yield from _value(Level.IGNORE, "autoscale maxReplicas", old.max_replicas, new.max_replicas)
     yield from _value(Level.IGNORE, "autoscale targetUtilisation", old.target_utilisation, new.target_utilisation)
     yield from _value(Level.IGNORE, "autoscale stabilisation", *stabilisation)
+
+
+def _bounds(classes: tuple[ScaledClass, ...]) -> str | None:
+    return ", ".join(f"{one.name} {one.min_replicas} to {one.max_replicas}" for one in classes) or None
 
 
 def _migration(old: Topology, new: Topology) -> Iterator[_Step]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast, get_args
 
+from streamtopology.topology.autoscaling import read_autoscale
 from streamtopology.topology.checks import check
 from streamtopology.topology.groupings import DEFAULT_POLICY, KEYLESS_POLICY
 from streamtopology.topology.limits import (
@@ -34,7 +35,6 @@ from streamtopology.topology.values import (
     KIND,
     SINK_FORMATS,
     Autoscale,
-    AutoscaleBy,
     BadTuple,
     Driver,
     ExecutorClass,
@@ -131,7 +131,7 @@ SPEC_FIELDS = (
 
 def _topology(name: str, place: Place) -> Topology:
     spec = place.fields(*SPEC_FIELDS)
-    autoscale = _autoscale(spec["autoscale"]) if spec["autoscale"].present else None
+    autoscale = read_autoscale(spec["autoscale"]) if spec["autoscale"].present else None
     pull = spec["imagePullPolicy"]
     topology = Topology(
         name=name,
@@ -277,12 +277,12 @@ def _executor_class(place: Place, autoscale: Autoscale | None) -> ExecutorClass:
     executor = place.fields("name", "replicas", "cpu", "memory", "pod", "maxUnavailable", "costPerHour")
     name = executor["name"].name()
     replicas = executor["replicas"].whole(ExecutorClass.replicas, 0, MOST_INSTANCES)
-    if autoscale is not None and autoscale.executor_class == name:
-        replicas = autoscale.within(autoscale.replicas)
+    if autoscale is not None and name in autoscale.start:
+        replicas = autoscale.start[name]
         if executor["replicas"].present:
             executor["replicas"].wrong(
                 f"found {executor['replicas'].value!r} and spec.autoscale for the class {name!r}, allowed is one of them: "
-                "leave replicas out, spec.autoscale.replicas has them"
+                f"leave replicas out, spec.autoscale.{'classes' if autoscale.classes else 'replicas'} has them"
             )
     return ExecutorClass(
         name=name,
@@ -293,30 +293,6 @@ def _executor_class(place: Place, autoscale: Autoscale | None) -> ExecutorClass:
         max_unavailable=executor["maxUnavailable"].whole(0, 1, MOST_INSTANCES) or None,
         cost_per_hour=executor["costPerHour"].price(),
     )
-
-
-AUTOSCALE_CLASS_EXPECTED = (
-    "the name of an executor class: with it, and without that class's own replicas, `kubectl scale`, HPA and KEDA can set "
-    "spec.autoscale.replicas"
-)
-
-
-def _autoscale(place: Place) -> Autoscale:
-    fields = place.fields("class", "by", "replicas", "minReplicas", "maxReplicas", "targetUtilisation", "stabilisation")
-    autoscale = Autoscale(
-        executor_class=fields["class"].text(AUTOSCALE_CLASS_EXPECTED),
-        by=cast("AutoscaleBy", fields["by"].choice(get_args(AutoscaleBy), Autoscale.by)),
-        replicas=fields["replicas"].whole(Autoscale.replicas, 0, MOST_INSTANCES),
-        min_replicas=fields["minReplicas"].whole(Autoscale.min_replicas, 0, MOST_INSTANCES),
-        max_replicas=fields["maxReplicas"].whole(Autoscale.max_replicas, 1, MOST_INSTANCES),
-        target_utilisation=fields["targetUtilisation"].fraction(Autoscale.target_utilisation),
-        stabilisation_seconds=fields["stabilisation"].quantity(parse_duration, Autoscale.stabilisation_seconds),
-    )
-    if autoscale.by == "Operator" and not fields["maxReplicas"].present:
-        fields["maxReplicas"].expected("the most executors that the operator may ask for, since by is Operator")
-    if autoscale.min_replicas > autoscale.max_replicas:
-        fields["minReplicas"].wrong(f"found {autoscale.min_replicas}, expected at most maxReplicas, {autoscale.max_replicas}")
-    return autoscale
 
 
 def _driver(place: Place) -> Driver:

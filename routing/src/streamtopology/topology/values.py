@@ -174,11 +174,25 @@ class Driver:
 
 
 @dataclass(frozen=True)
+class ScaledClass:
+    """One of several executor classes that the operator scales: never fewer than `min_replicas`, with which it starts."""
+
+    name: str
+    min_replicas: int = 0
+    max_replicas: int = MOST_INSTANCES
+
+    def within(self, replicas: int) -> int:
+        """The nearest number of replicas that the bounds allow."""
+        return min(max(replicas, self.min_replicas), self.max_replicas)
+
+
+@dataclass(frozen=True)
 class Autoscale:
     """The scaling of an executor class: by our operator or from outside (HPA, KEDA, people).
 
     `replicas`: what External asks for, and what everybody starts with. `target_utilisation`: share of the measured
     capacity that Operator keeps busy. `stabilisation_seconds`: how long Operator waits before it takes executors away.
+    `classes`: where Operator scales several classes, in place of `executor_class`, which is empty, `replicas` and the bounds.
     """
 
     executor_class: str
@@ -188,6 +202,24 @@ class Autoscale:
     max_replicas: int = MOST_INSTANCES
     target_utilisation: float = 0.7
     stabilisation_seconds: float = 300.0
+    classes: tuple[ScaledClass, ...] = ()
+
+    @property
+    def scaled(self) -> tuple[ScaledClass, ...]:
+        """The classes that are scaled, with their bounds: those of `classes`, or the one."""
+        return self.classes or (ScaledClass(self.executor_class, self.min_replicas, self.max_replicas),)
+
+    @property
+    def start(self) -> Mapping[str, int]:
+        """The replicas of each scaled class that the manifest asks for, or begins with, within the bounds."""
+        if self.classes:
+            return {one.name: one.min_replicas for one in self.classes}
+        return {self.executor_class: self.within(self.replicas)}
+
+    def all_within(self, replicas: Mapping[str, int]) -> Mapping[str, int]:
+        """The replicas of each scaled class within its bounds; of one that is not given, those that it starts with."""
+        start = self.start
+        return {one.name: one.within(replicas.get(one.name, start[one.name])) for one in self.scaled}
 
     def within(self, replicas: int) -> int:
         """The nearest number of replicas that the bounds allow."""
@@ -270,7 +302,7 @@ class Topology:
 
     @property
     def replicas(self) -> int:
-        """Executors of all classes together. A class that is scaled counts with `autoscale.replicas` within its bounds."""
+        """Executors of all classes together. A class that is scaled counts with those that it starts with."""
         return sum(executor.replicas for executor in self.executors)
 
     @property
@@ -278,18 +310,19 @@ class Topology:
         """The parallelism of operators that name none."""
         return min(max(self.replicas, 1), MOST_INSTANCES)
 
-    def resolved(self, replicas: int | None = None) -> Topology:
-        """The topology that runs: `replicas` executors of the scaled class, within its bounds, and no `autoscale`.
+    def resolved(self, replicas: Mapping[str, int] | None = None) -> Topology:
+        """The topology that runs: `replicas` executors of each scaled class, within its bounds, and no `autoscale`.
 
-        None: as many as `autoscale.replicas` says. At least one if no other class has executors, as a driver plans for one
-        also where it is away. Operators that name no parallelism follow. Without `autoscale` it is the same topology.
+        Of a class that is not given, as many as it starts with. At least one of the first if no class has executors, as a
+        driver plans for one also where it is away. Operators that name no parallelism follow. Without `autoscale` it is the
+        same topology.
         """
-        scaled = self.autoscale
-        if scaled is None:
+        if self.autoscale is None:
             return self
-        others = any(one.replicas for one in self.executors if one.name != scaled.executor_class)
-        count = max(scaled.within(scaled.replicas if replicas is None else replicas), 0 if others else 1)
-        executors = tuple(replace(one, replicas=count) if one.name == scaled.executor_class else one for one in self.executors)
+        counts = dict(self.autoscale.all_within(replicas or {}))
+        if not any(counts.get(one.name, one.replicas) for one in self.executors):
+            counts[self.autoscale.scaled[0].name] = 1
+        executors = tuple(replace(one, replicas=counts.get(one.name, one.replicas)) for one in self.executors)
         plain = replace(self, executors=executors, autoscale=None)
         parallelism = plain.default_parallelism
         operators = tuple(replace(one, parallelism=parallelism) if one.follows_executors else one for one in self.operators)

@@ -121,7 +121,7 @@ def _operator(operator: OperatorSpec) -> dict[str, object]:
 
 def _executor_class(executor: ExecutorClass, autoscale: Autoscale | None) -> dict[str, object]:
     written: dict[str, object] = {"name": executor.name}
-    if autoscale is None or autoscale.executor_class != executor.name:
+    if autoscale is None or executor.name not in autoscale.start:
         written["replicas"] = executor.replicas
     if executor.max_unavailable is not None:
         written["maxUnavailable"] = executor.max_unavailable
@@ -138,13 +138,27 @@ def _with_pod(written: dict[str, object], pod: PodSettings) -> dict[str, object]
 
 def _autoscale(autoscale: Autoscale) -> dict[str, object]:
     return {
-        "class": autoscale.executor_class,
+        **_scaled(autoscale),
         "by": autoscale.by,
+        "targetUtilisation": autoscale.target_utilisation,
+        "stabilisation": format_duration(autoscale.stabilisation_seconds),
+    }
+
+
+def _scaled(autoscale: Autoscale) -> dict[str, object]:
+    """The scaled classes, and their bounds."""
+    if autoscale.classes:
+        return {
+            "classes": [
+                {"name": one.name, "minReplicas": one.min_replicas, "maxReplicas": one.max_replicas}
+                for one in autoscale.classes
+            ]
+        }
+    return {
+        "class": autoscale.executor_class,
         "replicas": autoscale.replicas,
         "minReplicas": autoscale.min_replicas,
         "maxReplicas": autoscale.max_replicas,
-        "targetUtilisation": autoscale.target_utilisation,
-        "stabilisation": format_duration(autoscale.stabilisation_seconds),
     }
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from streamtopology.contract.reasons import EpochReason, Hold, Sizing
 from streamtopology.contract.stats import Stats
 from streamtopology.contract.stats_question import Question
-from streamtopology.topology import Autoscale, OperatorSpec, Rebalance, Topology
+from streamtopology.topology import Autoscale, ExecutorClass, OperatorSpec, Rebalance, Topology
 
 Reading = Topology | tuple[str, ...]
 """A topology, or a sentence for each problem of its manifest."""
@@ -22,8 +23,8 @@ FIRST_QUESTION = Question(since=-1, as_observed=True)
 class PlanningRequest:
     """The planner's knowledge of a topology. `by_share`: source rows can be placed; `may_judge`: nothing is pending.
 
-    `autoscale`: the manifest's, if it has one; `scaled_to`: the number of executors decided on last, `class_cpu`: the cores of
-    each. `operators`: the manifest's, whose traits decide which keys may be split.
+    `autoscale`: the manifest's, if it has one; `executors`: the classes, with the replicas decided on last. `operators`: the
+    manifest's, whose traits decide which keys may be split.
     """
 
     topology: str
@@ -31,8 +32,7 @@ class PlanningRequest:
     by_share: bool
     may_judge: bool
     autoscale: Autoscale | None = None
-    scaled_to: int = 0
-    class_cpu: float = 1.0
+    executors: tuple[ExecutorClass, ...] = ()
     operators: tuple[OperatorSpec, ...] = ()
 
 
@@ -80,9 +80,9 @@ class Gain:
 
 @dataclass(frozen=True)
 class Scaling:
-    """The replicas that the scaled class should have, and why."""
+    """The replicas that each scaled class should have, and why."""
 
-    replicas: int
+    replicas: Mapping[str, int]
     reason: Sizing
 
 

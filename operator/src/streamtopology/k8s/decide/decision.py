@@ -282,16 +282,13 @@ def _target(seen: Observation, topology: Topology, changing: bool, settings: Set
     pod = seen.driver_pod
     if pod is None or not pod.ip:
         return None
-    scaled = seen.read.autoscale if isinstance(seen.read, Topology) else None
-    executor = next((one for one in topology.executors if scaled is not None and one.name == scaled.executor_class), None)
     request = PlanningRequest(
         topology=seen.owner.name,
         rebalance=topology.rebalance,
         by_share=all(source.reads_descriptors for source in topology.sources),
         may_judge=not is_pending(seen) and not seen.paused and isinstance(seen.read, Topology),
-        autoscale=scaled,
-        scaled_to=executor.replicas if executor is not None else 0,
-        class_cpu=executor.cpu if executor is not None else 1.0,
+        autoscale=seen.read.autoscale if isinstance(seen.read, Topology) else None,
+        executors=topology.executors,
         operators=topology.operators,
     )
     interval = min(topology.rebalance.interval_seconds, LONGEST_INTERVAL_SECONDS)

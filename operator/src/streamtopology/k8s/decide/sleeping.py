@@ -17,9 +17,10 @@ from streamtopology.topology import Topology
 
 def asleep(seen: Observation, planned: Topology, scaled: Scaled | None) -> Topology | None:
     """`planned` without its only executor, if that is of the class that is scaled to zero and its driver has had nothing to do
-    for as long as fewer executors wait for; else None. A driver that starts needs one to begin."""
+    for as long as fewer executors wait for; else None. A driver that starts needs one to begin. Of several classes one
+    always keeps an executor."""
     settings = seen.read.autoscale if isinstance(seen.read, Topology) else None
-    if settings is None or scaled is None or scaled.replicas > 0:
+    if settings is None or scaled is None or any(scaled.replicas.values()):
         return None
     if any(one.replicas for one in planned.executors if one.name != scaled.class_name):
         return None  # other classes are not scaled

@@ -16,7 +16,7 @@ from streamtopology.contract.stats import Reconfiguration, Stats
 from streamtopology.k8s import names
 from streamtopology.k8s.decide import conditions
 from streamtopology.k8s.decide.answers import Gain
-from streamtopology.k8s.decide.autoscaling import Scaled
+from streamtopology.k8s.decide.autoscaling import Scaled, recorded
 from streamtopology.k8s.decide.conditions import Condition
 from streamtopology.k8s.decide.kstatus import kstatus
 from streamtopology.k8s.decide.observation import Observation
@@ -179,17 +179,27 @@ def _class(seen: Observation, topology: Topology, index: int) -> Object:
 
 
 def _autoscale(seen: Observation, scaled: Scaled) -> Object:
-    """The scale subresource: `replicas` is the present number, `desired` the decided one, reached once executors are drained"""
-    chosen = names.labels(seen.owner.name, "executor", scaled.class_name)
-    existing, known = seen.stateful_set(scaled.class_name), seen.status.get("autoscale") or {}
-    report: Object = {
-        "replicas": existing.replicas if existing is not None else scaled.replicas,
-        "selector": names.selector(chosen),
-        "desired": scaled.replicas,
-    }
-    if known.get("desired") != scaled.replicas:
+    """The decided number, `desired`, reached once executors are drained; of one class with the scale subresource."""
+    known = seen.status.get("autoscale") or {}
+    report = _scale_subresource(seen, scaled) if scaled.class_name else _desired(scaled)
+    if recorded(seen, scaled.class_name) != scaled.replicas:
         return {**report, "at": format_time(seen.now), **({"reason": scaled.why} if scaled.why else {})}
     return {**report, **{name: known[name] for name in ("at", "reason") if name in known}}
+
+
+def _scale_subresource(seen: Observation, scaled: Scaled) -> Object:
+    """`replicas` is the present number."""
+    chosen = names.labels(seen.owner.name, "executor", scaled.class_name)
+    existing, desired = seen.stateful_set(scaled.class_name), scaled.replicas[scaled.class_name]
+    return {
+        "replicas": existing.replicas if existing is not None else desired,
+        "selector": names.selector(chosen),
+        "desired": desired,
+    }
+
+
+def _desired(scaled: Scaled) -> Object:
+    return {"classes": [{"name": name, "desired": count} for name, count in scaled.replicas.items()]}
 
 
 def _recommendation(seen: Observation) -> Object | None:

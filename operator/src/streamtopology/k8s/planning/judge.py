@@ -20,6 +20,7 @@ from streamtopology.k8s.decide.answers import Gain, Judged, Judgement, PlanningR
 from streamtopology.routing.control import autoscaler
 from streamtopology.routing.control.assessment import Assessment
 from streamtopology.routing.control.autoscaler import BatchLoad, ClassLoad, History
+from streamtopology.routing.control.class_choice import ClassHistory, decide_classes, options_of
 from streamtopology.routing.control.controller import Controller
 from streamtopology.routing.control.decisions import Decision, Outcome, Proposal, Recommend, TopologyFacts
 from streamtopology.routing.control.feed import Feed
@@ -200,6 +201,7 @@ class Scaler:
         self._scales = False
         self._batches: deque[_Busy] = deque(maxlen=MOST_BATCHES)
         self._history: History = ()
+        self._class_history: ClassHistory = ()
         self._judged_at = 0.0
 
     def configure(self, autoscale: Autoscale | None) -> None:
@@ -224,10 +226,21 @@ class Scaler:
         if classes is None:
             return None
         self._judged_at = now
-        given = autoscaler.ScalingInput(now, request.scaled_to, classes, stats.rows_per_second or 0.0, _lag(stats))
-        decision = autoscaler.decide(given, settings, self._history)
-        self._history = decision.history
-        return Scaling(decision.replicas, decision.reason)
+        return self._decide(now, classes, stats, request)
+
+    def _decide(self, now: float, classes: Mapping[str, ClassLoad], stats: Stats, request: PlanningRequest) -> Scaling:
+        settings = request.autoscale
+        assert settings is not None
+        wanted = sum(one.replicas for one in request.executors if one.name in settings.start)
+        given = autoscaler.ScalingInput(now, wanted, classes, stats.rows_per_second or 0.0, _lag(stats))
+        if not settings.classes:
+            decision = autoscaler.decide(given, settings, self._history)
+            self._history = decision.history
+            return Scaling({settings.executor_class: decision.replicas}, decision.reason)
+        options, priced = options_of(settings, request.executors, classes)
+        chosen = decide_classes(given, options, settings, self._class_history, priced)
+        self._class_history = chosen.history
+        return Scaling(chosen.replicas, chosen.reason)
 
     def _loads(self, stats: Stats, request: PlanningRequest, now: float) -> Mapping[str, ClassLoad] | None:
         """The load of each class, none at all in an idle stream; None where it is not known, as in a long batch."""
@@ -239,12 +252,18 @@ class Scaler:
         ]
         if not recent:
             is_idle = stats.idle_seconds is not None and not stats.lag_rows
-            return autoscaler.idle_loads(stats.slots_by_class) if is_idle else None
+            absent = {one.name: 0 for one in request.autoscale.classes}
+            return autoscaler.idle_loads({**absent, **stats.slots_by_class}) if is_idle else None
         if max((timing.slot for batch in recent for timing in batch.timings), default=0) >= len(stats.cpu):
             return None  # these batches ran on more executors than there are now
-        known = autoscaler.loads(recent, stats.slot_classes, stats.cpu, now)
-        without_any = ClassLoad(0, 0.0, request.class_cpu / max(stats.cpu))
-        return {request.autoscale.executor_class: without_any, **known}
+        return self._with_absent(autoscaler.loads(recent, stats.slot_classes, stats.cpu, now), stats, request)
+
+    @staticmethod
+    def _with_absent(known: Mapping[str, ClassLoad], stats: Stats, request: PlanningRequest) -> Mapping[str, ClassLoad]:
+        """`known`, and the scaled classes without executors: by their CPU, of which a core does as much as on average."""
+        assert request.autoscale is not None
+        scaled = [one for one in request.executors if one.name in request.autoscale.start]
+        return {**{one.name: ClassLoad(0, 0.0, one.cpu / max(stats.cpu)) for one in scaled}, **known}
 
 
 def _lag(stats: Stats) -> float | None:

@@ -11,6 +11,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from streamtopology.contract.reasons import ScalingReason, Sizing
 from streamtopology.routing.control.slot_model import StageTiming, estimate
@@ -25,7 +26,8 @@ LAG_SECONDS = 10.0
 CATCH_UP_SECONDS = 120.0
 """In how long a lag beyond that should be worked off."""
 
-_ROUNDING = 1e-6  # executors: what floating point adds to a whole number must not ask for one more
+ROUNDING = 1e-6
+"""Executors: what floating point adds to a whole number must not ask for one more."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,16 @@ class Recommendation:
     replicas: int
 
 
+@dataclass(frozen=True)
+class Asked:
+    """The capacity that an input asked for, in executors of one class of several that are scaled."""
+
+    at: float
+    executors: float
+
+
 History = tuple[Recommendation, ...]
+Dated = TypeVar("Dated", Recommendation, Asked)
 
 
 @dataclass(frozen=True)
@@ -125,7 +136,7 @@ def decide(given: ScalingInput, settings: Autoscale, history: History = ()) -> S
     """
     asked = _recommend(given, settings)
     window = settings.stabilisation_seconds
-    remembered = _remember(history, Recommendation(given.at, asked.replicas), window)
+    remembered = remember(history, Recommendation(given.at, asked.replicas), window)
     wanted = settings.within(given.wanted)
     if asked.replicas >= wanted:
         return ScalingDecision(asked.replicas, asked, remembered)
@@ -139,31 +150,53 @@ def decide(given: ScalingInput, settings: Autoscale, history: History = ()) -> S
     return ScalingDecision(held, asked, remembered)
 
 
+@dataclass(frozen=True)
+class Demand:
+    """The capacity that an input asks for, of all classes together, and the figures of why; `is_met`: nearly what runs.
+
+    `present`: the capacity of all executors that run.
+    """
+
+    needed: float
+    present: float
+    is_met: bool
+    figures: Sizing
+
+    @classmethod
+    def of(cls, given: ScalingInput, target: float) -> Demand | None:
+        """None: nothing has been measured."""
+        classes = given.classes.values()
+        present = sum(load.executors * load.capacity for load in classes)
+        if present <= 0:
+            return None
+        work = sum(load.busy * load.capacity for load in classes)
+        behind = _behind(given)
+        waiting = max(behind - LAG_SECONDS, 0.0) / CATCH_UP_SECONDS
+        utilisation = work / present
+        figures = Sizing(
+            ScalingReason.ON_TARGET,
+            given.wanted,
+            executors=sum(one.executors for one in classes),
+            utilisation=utilisation,
+            target=target,
+            lag_rows=given.lag_rows if behind else None,
+            lag_seconds=behind,
+        )
+        is_met = waiting == 0 and abs(utilisation / target - 1) <= TOLERANCE
+        return cls(work * (1 + waiting) / target, present, is_met, figures)
+
+
 def _recommend(given: ScalingInput, settings: Autoscale) -> Sizing:
     """The request of this input by itself, within the bounds, with its reason."""
     wanted = settings.within(given.wanted)
-    classes = given.classes
-    scaled = classes.get(settings.executor_class)
-    present = sum(load.executors * load.capacity for load in classes.values())
-    if scaled is None or scaled.capacity <= 0 or present <= 0:
+    scaled, demand = given.classes.get(settings.executor_class), Demand.of(given, settings.target_utilisation)
+    if scaled is None or scaled.capacity <= 0 or demand is None:
         return Sizing(ScalingReason.NOT_MEASURED, wanted)
-    work = sum(load.busy * load.capacity for load in classes.values())
-    behind = _behind(given)
-    waiting = max(behind - LAG_SECONDS, 0.0) / CATCH_UP_SECONDS
-    utilisation, target = work / present, settings.target_utilisation
-    figures = Sizing(
-        ScalingReason.ON_TARGET,
-        wanted,
-        executors=sum(one.executors for one in classes.values()),
-        utilisation=utilisation,
-        target=target,
-        lag_rows=given.lag_rows if behind else None,
-        lag_seconds=behind,
-    )
-    if waiting == 0 and abs(utilisation / target - 1) <= TOLERANCE and scaled.executors == wanted:
+    figures = replace(demand.figures, replicas=wanted)
+    if demand.is_met and scaled.executors == wanted:
         return figures
-    others = present - scaled.executors * scaled.capacity
-    needed = math.ceil((work * (1 + waiting) / target - others) / scaled.capacity - _ROUNDING)
+    others = demand.present - scaled.executors * scaled.capacity
+    needed = math.ceil((demand.needed - others) / scaled.capacity - ROUNDING)
     bounded = settings.within(needed)
     return replace(figures, reason=_bound(needed, bounded), replicas=bounded, needed=needed)
 
@@ -181,7 +214,7 @@ def _behind(given: ScalingInput) -> float:
     return given.lag_rows / given.rows_per_second
 
 
-def _remember(history: History, newest: Recommendation, window: float) -> History:
+def remember(history: tuple[Dated, ...], newest: Dated, window: float) -> tuple[Dated, ...]:
     """The history with the newest: of what is older than the window, only the last, which shows that it is covered."""
     start = newest.at - window
     older = [one for one in history if one.at <= start]

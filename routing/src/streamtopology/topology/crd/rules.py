@@ -12,7 +12,7 @@ from streamtopology.contract import environment
 from streamtopology.topology.checks import NO_CHECKPOINT
 from streamtopology.topology.crd.fields import Schema
 from streamtopology.topology.limits import LONGEST_STATEFUL_SET_NAME, LONGEST_TOPOLOGY_NAME
-from streamtopology.topology.parsing import AUTOSCALE_CLASS_EXPECTED, BUCKET_PATTERN, ORIGIN_EXPECTED, USER_CLASS_PATTERN
+from streamtopology.topology.parsing import BUCKET_PATTERN, ORIGIN_EXPECTED, USER_CLASS_PATTERN
 from streamtopology.topology.pods import (
     LABEL_NAME_EXPECTED,
     LABEL_NAME_PATTERN,
@@ -116,7 +116,12 @@ def spec_rules() -> list[Schema]:
     class_names = "self.executors.map(e, e.name)"
     shared = "self.sources.exists(s, s.name == x.name)"
     unknown = "!self.operators.exists(o, o.name == x.input)"
-    scaled = "(has(self.autoscale) && has(self.autoscale.class) && x.name == self.autoscale.class)"
+    several = "has(self.autoscale.classes)"
+    scaled = (
+        "(has(self.autoscale) && (has(self.autoscale.class) && x.name == self.autoscale.class "
+        f"|| {several} && self.autoscale.classes.exists(c, c.name == x.name)))"
+    )
+    unknown_class = "!self.executors.exists(e, e.name == x.name)"
     others = f"self.executors.exists(x, !{scaled} && (!has(x.replicas) || x.replicas > 0))"
     set_twice = f"{scaled} && has(x.replicas)"
     return [
@@ -142,12 +147,23 @@ def spec_rules() -> list[Schema]:
             ".autoscale.class",
         ),
         telling(
+            f"!has(self.autoscale) || !{several} || !self.autoscale.classes.exists(x, {unknown_class})",
+            sentence(
+                "unknown executor class: found '%s', allowed: %s",
+                f"{_first('self.autoscale.classes', unknown_class)}.name",
+                class_names,
+            ),
+            "unknown executor class",
+            ".autoscale.classes",
+        ),
+        telling(
             f"!self.executors.exists(x, {set_twice})",
             sentence(
                 "found %d and spec.autoscale for the class '%s', allowed is one of them: leave replicas out, "
-                "spec.autoscale.replicas has them",
+                "spec.autoscale.%s has them",
                 f"{_first('self.executors', set_twice)}.replicas",
-                "self.autoscale.class",
+                f"{_first('self.executors', set_twice)}.name",
+                f"{several} ? 'classes' : 'replicas'",
             ),
             "the class that autoscale names sets no replicas",
             ".executors",
@@ -157,21 +173,6 @@ def spec_rules() -> list[Schema]:
             f"has(self.autoscale) || {others}",
             "all classes together have 0 replicas, a topology needs at least one executor",
             ".executors",
-        ),
-    ]
-
-
-def autoscale_rules() -> list[Schema]:
-    missing = "is missing, expected the most executors that the operator may ask for, since by is Operator"
-    return [
-        # Not `required`: that is the answer to `kubectl scale` of a topology without autoscale, and says nothing of a remedy.
-        rule("has(self.class)", f"is missing, expected {AUTOSCALE_CLASS_EXPECTED}", ".class"),
-        rule("self.by != 'Operator' || has(self.maxReplicas)", missing, ".maxReplicas"),
-        telling(
-            "!has(self.maxReplicas) || self.minReplicas <= self.maxReplicas",
-            sentence("found %d, expected at most maxReplicas, %d", "self.minReplicas", "self.maxReplicas"),
-            "expected at most maxReplicas",
-            ".minReplicas",
         ),
     ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import get_args
 
 from streamtopology.topology.crd import rules
+from streamtopology.topology.crd.autoscaling import autoscale
 from streamtopology.topology.crd.fields import (
     Schema,
     anything,
@@ -44,8 +45,6 @@ from streamtopology.topology.traits import BUILTINS
 from streamtopology.topology.values import (
     EMPTY,
     SINK_FORMATS,
-    Autoscale,
-    AutoscaleBy,
     BadTuple,
     Driver,
     ExecutorClass,
@@ -92,7 +91,7 @@ def spec_schema() -> Schema:
                 MOST_PULL_SECRETS,
             ),
             "suspend": flag("Remove driver and executors and keep everything else; false resumes from the checkpoint.", False),
-            "autoscale": _autoscale(),
+            "autoscale": autoscale(),
             "driver": _driver(),
             "migration": _migration(),
         },
@@ -271,7 +270,9 @@ def _executor_class() -> Schema:
                 1,
                 MOST_INSTANCES,
             ),
-            "costPerHour": price("Price of one executor for an hour, in any currency: `plan` compares classes by it."),
+            "costPerHour": price(
+                "Price of one executor for an hour, in any currency: `plan` and autoscale.classes compare classes by it."
+            ),
             "pod": _pod("Further settings of the executors' pods.", EXECUTOR_POD),
         },
         required=("name",),
@@ -373,34 +374,4 @@ def _trigger() -> Schema:
         },
         rules=[rules.TRIGGER_RULE],
         defaulted=True,
-    )
-
-
-def _autoscale() -> Schema:
-    return mapping(
-        "Who says how many executors a class has.",
-        {
-            "class": text("The executor class that is scaled; it sets no replicas of its own.", LONGEST_NAME),
-            "by": choice(
-                "External: spec.autoscale.replicas, as HPA, KEDA or `kubectl scale` set it. Operator: our own autoscaler, "
-                "whose decision is in status. Nobody: as many as there are now.",
-                get_args(AutoscaleBy),
-                Autoscale.by,
-            ),
-            "replicas": whole("Executors to start with, and what External asks for.", 0, MOST_INSTANCES, Autoscale.replicas),
-            "minReplicas": whole(
-                "Never fewer. With 0 and no other class, the executors go while no rows come.",
-                0,
-                MOST_INSTANCES,
-                Autoscale.min_replicas,
-            ),
-            "maxReplicas": whole("Never more; required where by is Operator.", 1, MOST_INSTANCES),
-            "targetUtilisation": fraction("Share of measured capacity that Operator keeps busy.", Autoscale.target_utilisation),
-            "stabilisation": duration(
-                "How long Operator waits before it takes executors away.",
-                rules.duration_rules(),
-                format_duration(Autoscale.stabilisation_seconds),
-            ),
-        },
-        rules=rules.autoscale_rules(),
     )

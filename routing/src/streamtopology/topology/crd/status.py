@@ -93,11 +93,21 @@ def _intent() -> Schema:
 
 def _autoscale() -> Schema:
     return mapping(
-        "The class that is scaled.",
+        "What is scaled: the class, or the classes.",
         {
             "replicas": whole("Executors that the class has now, for the scale subresource."),
             "selector": text("The labels of its pods, for the scale subresource."),
             "desired": whole("Executors that were decided on, within the bounds."),
+            "classes": _list(
+                "Of several classes, in place of the three.",
+                mapping(
+                    "A class that is scaled.",
+                    {
+                        "name": text("Its name."),
+                        "desired": whole("Executors of it that were decided on, within the bounds."),
+                    },
+                ),
+            ),
             "reason": text("The reason for this number, with the figures."),
             "at": _time("When that was decided."),
         },
