@@ -50,6 +50,12 @@ _DURATION_CHECKS = (
     ),
 )
 
+_SEVERAL = "has(self.autoscale.classes)"
+_SCALED = (
+    "(has(self.autoscale) && (has(self.autoscale.class) && x.name == self.autoscale.class "
+    f"|| {_SEVERAL} && self.autoscale.classes.exists(c, c.name == x.name)))"
+)
+
 
 def rule(holds: str, message: str, path: str | None = None) -> Schema:
     """A rule with a plain sentence. `path`: of the field below, where the sentence belongs."""
@@ -113,17 +119,9 @@ def _first(items: str, condition: str) -> str:
 
 def spec_rules() -> list[Schema]:
     operator_names = "self.operators.map(o, o.name)"
-    class_names = "self.executors.map(e, e.name)"
     shared = "self.sources.exists(s, s.name == x.name)"
     unknown = "!self.operators.exists(o, o.name == x.input)"
-    several = "has(self.autoscale.classes)"
-    scaled = (
-        "(has(self.autoscale) && (has(self.autoscale.class) && x.name == self.autoscale.class "
-        f"|| {several} && self.autoscale.classes.exists(c, c.name == x.name)))"
-    )
-    unknown_class = "!self.executors.exists(e, e.name == x.name)"
-    others = f"self.executors.exists(x, !{scaled} && (!has(x.replicas) || x.replicas > 0))"
-    set_twice = f"{scaled} && has(x.replicas)"
+    others = f"self.executors.exists(x, !{_SCALED} && (!has(x.replicas) || x.replicas > 0))"
     return [
         telling(
             f"!self.operators.exists(x, {shared})",
@@ -140,14 +138,30 @@ def spec_rules() -> list[Schema]:
             "unknown operator",
             ".sinks",
         ),
+        *_rules_of_scaled_classes(),
+        rule("has(self.checkpoint)", NO_CHECKPOINT, ".checkpoint"),
+        rule(
+            f"has(self.autoscale) || {others}",
+            "all classes together have 0 replicas, a topology needs at least one executor",
+            ".executors",
+        ),
+    ]
+
+
+def _rules_of_scaled_classes() -> list[Schema]:
+    """`autoscale` names executor classes that there are, and that set no replicas."""
+    class_names = "self.executors.map(e, e.name)"
+    unknown_class = "!self.executors.exists(e, e.name == x.name)"
+    set_twice = f"{_SCALED} && has(x.replicas)"
+    return [
         telling(
-            f"!has(self.autoscale) || !has(self.autoscale.class) || self.executors.exists(x, {scaled})",
+            f"!has(self.autoscale) || !has(self.autoscale.class) || self.executors.exists(x, {_SCALED})",
             sentence("unknown executor class: found '%s', allowed: %s", "self.autoscale.class", class_names),
             "unknown executor class",
             ".autoscale.class",
         ),
         telling(
-            f"!has(self.autoscale) || !{several} || !self.autoscale.classes.exists(x, {unknown_class})",
+            f"!has(self.autoscale) || !{_SEVERAL} || !self.autoscale.classes.exists(x, {unknown_class})",
             sentence(
                 "unknown executor class: found '%s', allowed: %s",
                 f"{_first('self.autoscale.classes', unknown_class)}.name",
@@ -163,15 +177,9 @@ def spec_rules() -> list[Schema]:
                 "spec.autoscale.%s has them",
                 f"{_first('self.executors', set_twice)}.replicas",
                 f"{_first('self.executors', set_twice)}.name",
-                f"{several} ? 'classes' : 'replicas'",
+                f"{_SEVERAL} ? 'classes' : 'replicas'",
             ),
             "the class that autoscale names sets no replicas",
-            ".executors",
-        ),
-        rule("has(self.checkpoint)", NO_CHECKPOINT, ".checkpoint"),
-        rule(
-            f"has(self.autoscale) || {others}",
-            "all classes together have 0 replicas, a topology needs at least one executor",
             ".executors",
         ),
     ]
