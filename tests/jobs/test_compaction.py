@@ -16,7 +16,8 @@ import pytest
 from support.stages import SLOTS, Flow, Loss, manifest
 from support.stories import CHAIN, COUNTS, some_rows
 
-from streamtopology.jobs.driver.compaction import COMMITS_PER_SWEEP, Compaction
+from streamtopology.jobs.driver import compaction as driver_compaction
+from streamtopology.jobs.driver.compaction import COMMITS_PER_SWEEP, SWEEPS_PER_TRIM, Compaction
 from streamtopology.jobs.worker.cache import WorkerCache
 
 Rows = list[dict[str, Any]]
@@ -125,3 +126,13 @@ def test_compaction_that_falls_behind_says_so_once_per_doubling(folder: Path) ->
         flow.batch(s=pa.table({"k": [1]}))
     starts = [f"compaction is behind: state of counts 0 is in {deltas} deltas" for deltas in (9, 18)]
     assert [line[: len(start)] for line, start in zip(reported, starts, strict=True)] == starts
+
+
+def test_idle_memory_is_given_back_once_in_many_sweeps(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given_back: list[int] = []
+    monkeypatch.setattr(driver_compaction, "give_back_idle_memory", lambda: given_back.append(flow.last.batch))
+    flow = Flow(folder, CHAIN, compaction=partial(Compaction, commits_per_sweep=1, thread=AtOnce()))
+    random = np.random.default_rng(1)
+    for _ in range(2 * SWEEPS_PER_TRIM + 2):
+        flow.batch(s=some_rows(random, 4))
+    assert given_back == [SWEEPS_PER_TRIM - 1, 2 * SWEEPS_PER_TRIM - 1]

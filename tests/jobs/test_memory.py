@@ -1,4 +1,4 @@
-"""A process that plans keeps the memory that it lets go."""
+"""A process that plans keeps the memory that it lets go, and one that lives long does not keep ever more of it."""
 
 from __future__ import annotations
 
@@ -25,6 +25,24 @@ plan()
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
+KEEPS_SOME = """
+import sys
+from pathlib import Path
+from streamtopology.jobs.malloc import give_back_idle_memory, keep_freed_memory, share_one_heap
+share_one_heap()
+keep_freed_memory()
+
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 >> 20
+
+blocks = [b"x" * 100_000 for _ in range(4_000)]
+kept = blocks[::40]
+del blocks
+before = resident()
+give_back_idle_memory()
+print(before - resident())
+"""
+
 
 @pytest.mark.skipif(sys.platform != "linux", reason="page faults of glibc's memory")
 def test_freed_memory_is_reused_without_page_faults() -> None:
@@ -32,6 +50,12 @@ def test_freed_memory_is_reused_without_page_faults() -> None:
         return int(subprocess.run([sys.executable, "-c", ASKS_AGAIN, how], check=True, capture_output=True, text=True).stdout)
 
     assert faults("keep") < 100 < 1000 < faults("not")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="idle pages of glibc's heap")
+def test_idle_pages_between_blocks_in_use_are_given_back() -> None:
+    shown = subprocess.run([sys.executable, "-c", KEEPS_SOME], check=True, capture_output=True, text=True).stdout
+    assert int(shown) > 300, "of 380 MiB, all but what is in use"
 
 
 def test_arrow_shares_the_heap_of_a_command() -> None:

@@ -31,6 +31,16 @@ def keep_freed_memory() -> None:
     _set({_M_MMAP_THRESHOLD: _LARGEST_FROM_HEAP, _M_TRIM_THRESHOLD: KEPT_BYTES})
 
 
+def give_back_idle_memory() -> None:
+    """Have glibc give all idle pages back except the last `KEPT_BYTES` of its heap; of another C library nothing is asked.
+
+    Between blocks in use, pages stay idle in ever new places, and a process that lives long keeps more and more of them.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(ctypes.c_size_t(KEPT_BYTES))
+
+
 def _set(options: dict[int, int]) -> None:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:

@@ -2,7 +2,7 @@
 
 Executors make the snapshots of the state that they hold, in the background; the driver asks for them, with each attempt until
 they are there. No running batch needs the files that are read or deleted, so nothing waits for it, and no batch fails with it.
-A snapshot takes effect with the next commit, which names it.
+A snapshot takes effect with the next commit, which names it. Now and then a sweep gives the driver's idle memory back, too.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from streamtopology.jobs.checkpoint import Checkpoint, CommitRecord, StateRef
+from streamtopology.jobs.malloc import give_back_idle_memory
 from streamtopology.jobs.plan.dag import Dag
 from streamtopology.jobs.plan.results import Compacted
 
 MOST_DELTAS = 16
-COMMITS_PER_SWEEP = 10
+COMMITS_PER_SWEEP, SWEEPS_PER_TRIM = 10, 10
 BEHIND = 8
 """Times `most_deltas` from which on a chain is reported as too long, and again when it has doubled."""
 
@@ -54,7 +55,8 @@ class Compaction:
         self._thread = thread or ThreadPoolExecutor(1, thread_name_prefix="sweep")
         self._notify = notify
         self._asked: dict[_Instance, int] = {}
-        self._sweeping: Future[list[str]] | None = None
+        self._sweeping: Future[None] | None = None
+        self._sweeps = 0
         self._put_off: dict[_Instance, _PutOff] = {}
         self._reported_deltas = 0
         self._newest = -1
@@ -72,7 +74,7 @@ class Compaction:
         self._report_if_behind(commit)
         if commit.batch % self._commits_per_sweep == 0 and (self._sweeping is None or self._sweeping.done()):
             self._report_failed_sweep()
-            self._sweeping = self._thread.submit(self._checkpoint.collect_garbage)
+            self._sweeping = self._thread.submit(self._sweep)
 
     def adopt(
         self, state: Mapping[str, Mapping[int, StateRef]], compacted: Mapping[_Instance, Compacted]
@@ -105,6 +107,12 @@ class Compaction:
         # A hand-over after a pre-copy needs every later delta as a file of its own.
         if long and not self._checkpoint.precopies.leases():
             self._asked.update(long)
+
+    def _sweep(self) -> None:
+        self._checkpoint.collect_garbage()
+        self._sweeps += 1
+        if self._sweeps % SWEEPS_PER_TRIM == 0:
+            give_back_idle_memory()
 
     def close(self) -> None:
         self._thread.shutdown(wait=True)
