@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import itertools
+import tracemalloc
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -113,6 +114,24 @@ def test_every_window_is_emitted_once_when_it_closes(steps, size, slide):
         }
         assert len(state) == len(windows)
         assert operator.due == min((start + size for _, start in windows), default=None)
+
+
+def test_windows_that_overlap_a_thousandfold_take_little_memory_for_a_batch() -> None:
+    """Each tuple is in 1,440 windows; those of all tuples at once were a gigabyte and more, and ended the executor."""
+    rows = 30_000
+    operator = prepared("window-aggregate", ["in"], time="t", size="24h", slide="1m", aggregates={"n": "count()"})
+    state = new_state(operator.state)
+    batch = pa.record_batch({"k": ["a"] * rows, "t": pa.array([0] * rows, SCHEMA.field("t").type), "v": range(rows)})
+    operator.begin(BatchInfo(0))
+    operator.accept(Rows.of(batch.slice(0, 1), "in", ("k",)), state)  # the state has all windows now
+    tracemalloc.start()
+    operator.accept(Rows.of(batch.slice(1), "in", ("k",)), state)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 32 << 20
+    emitted = operator.finish(BatchInfo(0, final=True), state)
+    assert isinstance(emitted, pa.RecordBatch)
+    assert emitted["n"].to_pylist() == [rows] * 1440
 
 
 def expected_row(key: Any, start: int, size: int, values: Sequence[Any]) -> dict[str, Any]:

@@ -83,6 +83,11 @@ class Windows:
         """Each time lies in exactly one window."""
         return self.slide == self.size
 
+    @property
+    def overlap(self) -> int:
+        """The most windows that a time lies in."""
+        return -(-self.size // self.slide)
+
     def first_open(self, closed: int | None) -> int | None:
         """The earliest time that lies in a window which ends after `closed` (None: all windows do)."""
         return None if closed is None else ((closed - self.size) // self.slide + 1) * self.slide
@@ -95,7 +100,7 @@ class Windows:
         newest = times // self.slide * self.slide
         if self.tumbling:
             return np.arange(len(times)), newest
-        steps = np.arange(-(-self.size // self.slide), dtype=np.int64) * self.slide
+        steps = np.arange(self.overlap, dtype=np.int64) * self.slide
         starts = newest[:, None] - steps
         oldest = times[:, None] - self.size
         which, step = np.nonzero(starts > (oldest if closed is None else np.maximum(oldest, closed - self.size)))
