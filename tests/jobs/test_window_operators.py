@@ -281,6 +281,24 @@ def test_option_errors_say_what_is_allowed(run, aliases, options, reported):
         prepared(run, list(aliases), **options)
 
 
+@pytest.mark.parametrize("before", [{"size": "10s"}, {"within": "10s"}])
+def test_join_with_another_size_meets_kept_tuples_by_their_times(before: dict[str, str]) -> None:
+    """Windows were kept as numbers: the 100th of 10 s met the 100th of 20 s, a thousand seconds later."""
+    former, now = prepared("window-join", "ab", time="t", **before), prepared("window-join", "ab", time="t", size="20s")
+    state = new_state(former.state)
+    emitted = [*_join_one_batch(former, state, {"a": [1000, -35]}), *_join_one_batch(now, state, {"b": [1015, 2000, -21, -19]})]
+    assert [(row["a_t"], row["b_t"]) for row in emitted] == [(seconds(1000), seconds(1015)), (seconds(-35), seconds(-21))]
+
+
+def _join_one_batch(operator: Operator, state: Any, times: Mapping[str, Sequence[int]]) -> list[dict[str, Any]]:
+    operator.begin(BatchInfo(0))
+    for alias, at in times.items():
+        operator.accept(arrival([{"k": "a", "t": time, "v": 0} for time in at], alias), state)
+    output = operator.finish(BatchInfo(0), state)
+    state.commit()
+    return [] if output is None else sorted(output.to_pylist(), key=lambda row: -row["a_t"].timestamp())
+
+
 def test_join_refuses_columns_with_names_of_its_own():
     inputs = {alias: pa.schema([("k", pa.int64()), ("t", pa.int64()), ("_join_at", pa.int64())]) for alias in "ab"}
     operator = load("window-join", Path())(time="t", size="5s")
