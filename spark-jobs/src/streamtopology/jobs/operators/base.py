@@ -315,7 +315,7 @@ class Operator(metaclass=_Checking):
         A BadTuple is raised, or with `dead_letter` put into `self.set_aside`, and the other tuples are processed.
         """
         self.last_tuple_seconds = None
-        started = time.perf_counter()
+        started, late = time.perf_counter(), (self.late_rows, len(self.late))
         declared_cost.burn(len(rows), self.iterations_per_tuple)
         try:
             emitted = self.process(rows, state)
@@ -324,6 +324,7 @@ class Operator(metaclass=_Checking):
             if not dead_letter or not len(places):
                 raise
             self.put_aside(rows, places, bad.reason)
+            self.late_rows, self.late[late[1] :] = late[0], []  # the others are processed again, late ones included
             good = np.delete(np.arange(len(rows)), places)
             return self.process(rows.take(good), state) if len(good) else None
         weights = self.tuple_weights(rows)
