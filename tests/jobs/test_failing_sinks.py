@@ -306,6 +306,20 @@ def test_sink_with_another_place_begins_there_with_the_next_batch(folder: Path, 
     assert (rows_in("november"), rows_in("december")) == ([1], [2])
 
 
+def test_folder_that_is_moved_away_between_two_runs_has_its_last_batch_alone(folder: Path) -> None:
+    flow = flow_with(folder, {"a": Fickle()})
+    flow.batch(s=rows_of(1))
+    first = real(folder, flow, a="out")
+    first.publish(flow.last)
+    first.close()
+    Path("out").rename("november")
+    second = real(folder, flow, a="out")
+    second.publish_again(flow.last, parse(moved_to(folder, a="out")))
+    flow.batch(s=rows_of(2))
+    second.publish(flow.last)
+    assert (rows_in("november"), rows_in("out")) == ([1], [2])
+
+
 def test_sink_that_gets_another_place_after_a_kill_gets_its_last_batch_there(folder: Path) -> None:
     flow, _ = killed_at_batch_1(folder)
     real(folder, flow, a="december", b="b").publish_again(flow.last, parse(moved_to(folder, a="november")))

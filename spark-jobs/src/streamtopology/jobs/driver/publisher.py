@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 
 import pyarrow as pa
@@ -20,17 +20,10 @@ _CANNOT_TAKE = (SinkError, OSError, pa.ArrowException, ValueError, TypeError, Lo
 class Publisher:
     """Publishes the files that a commit names. Each sink makes a batch visible once, however often it is published."""
 
-    def __init__(
-        self,
-        checkpoint: Checkpoint,
-        sinks: Mapping[str, Sink],
-        opened: Callable[[SinkSpec], Sink],
-        specs: Iterable[SinkSpec] = (),
-    ) -> None:
+    def __init__(self, checkpoint: Checkpoint, sinks: Mapping[str, Sink], opened: Callable[[SinkSpec], Sink]) -> None:
         self._checkpoint = checkpoint
         self._sinks = dict(sinks)
         self._opened = opened
-        self._specs = {spec.name: spec for spec in specs}
         self._has_notes = False  # on any batch and sink
         self._complete: CommitRecord | None = None
 
@@ -44,13 +37,13 @@ class Publisher:
                 return open_sink(sink, writer)
 
         sinks = {sink.name: opened(sink) for sink in topology.sinks}
-        return Publisher(checkpoint, {**sinks, DEAD_LETTERS: DeadLetters(checkpoint.keep)}, opened, topology.sinks)
+        return Publisher(checkpoint, {**sinks, DEAD_LETTERS: DeadLetters(checkpoint.keep)}, opened)
 
     def publish_again(self, commit: CommitRecord, former: Topology) -> None:
         """Publish the newest commit of a former run, made under `former`, which may have been killed before it did.
 
-        Sinks that the manifest has lost since get it, too: no later run knows of them. Those that it has given another place
-        do not, if they have the batch in the former one. Raises SinkError.
+        Sinks that the manifest has lost since get it, too: no later run knows of them. Those whose place has it do not, also if
+        the manifest has given them another one, or if the folder was moved away. Raises SinkError.
         """
         publications = self._checkpoint.publications
         self._has_notes = publications.are_noted()  # later ones are of this process: nobody exports while a topology runs
@@ -59,8 +52,7 @@ class Publisher:
             for sink in former.sinks:
                 if sink.name not in self._sinks and commit.outputs.get(sink.name):
                     self._publish_to_lost(commit, sink)
-        moved = [sink for sink in former.sinks if sink.name in self._specs and sink != self._specs[sink.name]]
-        self.publish(commit, {sink.name for sink in moved if _has_batch(sink, commit.batch, is_complete)})
+        self.publish(commit, {sink.name for sink in former.sinks if _has_batch(sink, commit.batch, is_complete)})
 
     def publish(self, commit: CommitRecord, but_for: Collection[str] = ()) -> None:
         """Publish a batch to each sink, but for those that it was exported for. Raises SinkError, which names the ways out.
