@@ -366,6 +366,16 @@ def test_folder_that_was_deleted_is_made_again(folder: Path, file_per_task: str)
     assert json.loads((folder / "out/_manifest/owner.json").read_text())["sink"] == "out"
 
 
+@pytest.mark.parametrize(("before", "after"), [("false", "true"), ("true", "false")])
+def test_batch_that_was_placed_before_an_edit_is_there_once(folder: Path, before: str, after: str) -> None:
+    """A driver is killed between a batch's move into place and its entry, and filePerTask is changed."""
+    folder_sink(folder / "out", before).publish(0, staged(folder, 1))
+    folder_sink(folder / "out", before).publish(1, staged(folder, 2, 3))
+    (folder / "out/_manifest/000000001.json").unlink()
+    folder_sink(folder / "out", after).publish(1, staged(folder, 2, 3))
+    assert rows_in("out") == [1, 2, 3]
+
+
 @pytest.mark.parametrize("file_per_task", ["false", "true"])
 def test_pattern_of_a_reader_fits_no_draft(folder: Path, monkeypatch: pytest.MonkeyPatch, file_per_task: str) -> None:
     """A reader looks at each moment at which a draft is synced, which is when it is complete."""
