@@ -137,7 +137,8 @@ class BatchInfo:
     number: from 0, one more for each committed batch. watermark: seconds since 1970; windows that end at or before it close
     in this batch; None before the first event time. final: the input has ended for good, so every window closes. flush:
     operators that gather parts of a key's state emit them. closed_until: the watermark of the batch before; a tuple whose
-    window ended at or before it is late, since that window is closed.
+    window ended at or before it is late, since that window is closed. forgotten_until: where the operator's allowedLateness was
+    raised between two runs, the end of the windows that it had forgotten by then; None otherwise.
 
     >>> BatchInfo(number=3, watermark=1_700_000_000.0).final
     False
@@ -148,6 +149,7 @@ class BatchInfo:
     final: bool = False
     flush: bool = True
     closed_until: float | None = None
+    forgotten_until: float | None = None
 
 
 @dataclass(frozen=True)

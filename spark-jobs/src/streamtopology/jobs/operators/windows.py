@@ -52,8 +52,16 @@ def watermark_micros(batch: BatchInfo) -> int | None:
 
 
 def closed_micros(batch: BatchInfo, lateness: int) -> int | None:
-    """The time (microseconds) up to which windows take no more tuples: `lateness` after earlier batches closed them."""
-    return None if batch.closed_until is None else round(batch.closed_until * 1e6) - lateness
+    """The time (microseconds) up to which windows take no more tuples: `lateness` after earlier batches closed them.
+
+    Those that were forgotten under a smaller lateness take none, either.
+    """
+    if batch.closed_until is None:
+        return None
+    closed = round(batch.closed_until * 1e6)
+    if batch.forgotten_until is None:
+        return closed - lateness
+    return max(closed - lateness, min(closed, round(batch.forgotten_until * 1e6)))
 
 
 def on_time(column: pa.Array, first_open: int | None) -> tuple[np.ndarray, np.ndarray]:
