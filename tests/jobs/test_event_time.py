@@ -21,11 +21,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.stages import Flow, manifest, random_table
+from support.stages import SLOTS, Flow, manifest, random_table
 
 from streamtopology.jobs.admin.watermark import set_watermark
 from streamtopology.jobs.cli.main import main
 from streamtopology.jobs.driver.watermarks import END_OF_TIME
+from streamtopology.routing.table.hashing import hash_int64
 
 TEN_SECONDS = {"time": "t", "size": "10s", "aggregates": {"n": "count()"}}
 NOON = 1_800_000_000.0
@@ -187,6 +188,30 @@ def test_allowed_lateness_emits_a_window_again_with_its_late_rows(tmp_path: Path
     assert published(flow) == [(0.0, 1), (0.0, 3), (10.0, 1), (10.0, 2)]
     flow.drain()
     assert published(flow)[4:] == [(30.0, 1)]
+
+
+def test_raised_lateness_opens_no_window_that_was_forgotten(tmp_path: Path) -> None:
+    """Its row would have the late rows alone, and readers take the newest row of a window."""
+    flow = Flow(tmp_path, windows(TEN_SECONDS | {"allowedLateness": "0s"}))
+    flow.batch(s=rows(1.0, 2.0, 25.0))
+    flow.batch(s=rows(26.0))
+    assert published(flow) == [(0.0, 2)]
+    raised = windows(TEN_SECONDS | {"allowedLateness": "30s"})
+    flow.start(raised)
+    assert any("operator 'w': allowedLateness was raised" in text for text in flow.reported)
+    flow.batch(s=rows(6.0))
+    assert late_rows(flow) == 1
+    flow.reported.clear()
+    flow.start(raised)
+    assert not flow.reported
+    flow.start(windows(TEN_SECONDS | {"allowedLateness": "40s"}))  # another time: the first one's bound stays
+    flow.router.reroute({"w": random_table(np.random.default_rng(1), SLOTS, hash_int64(np.arange(9)))})
+    flow.batch(s=rows(7.0, 27.0, 45.0))
+    assert late_rows(flow) == 1
+    flow.batch()
+    assert published(flow) == [(0.0, 2), (20.0, 3)]
+    flow.batch(s=rows(29.0))
+    assert published(flow) == [(0.0, 2), (20.0, 3), (20.0, 4)], "what was not forgotten is open as long as is allowed now"
 
 
 def test_late_rows_go_to_the_sink_that_late_names_and_its_results_do_not(tmp_path: Path) -> None:

@@ -265,18 +265,65 @@ def test_notes_go_with_the_commits_that_they_are_about(folder: Path) -> None:
     assert sorted(sinks["a"].batches) == [0, 2, 3, 4, 5, 6]
 
 
-def real(folder: Path, flow: Flow, **paths: str) -> Publisher:
-    """The publisher of a new process, to folders."""
+def moved_to(folder: Path, **paths: str) -> dict[str, Any]:
+    """A manifest with sinks in these folders."""
     made = manifest_of(folder, *paths)
     for sink in made["spec"]["sinks"]:
         sink["options"]["path"] = paths[sink["name"]]
-    return Publisher.of(flow.checkpoint, parse(made))
+    return made
+
+
+def real(folder: Path, flow: Flow, **paths: str) -> Publisher:
+    """The publisher of a new process, to folders."""
+    return Publisher.of(flow.checkpoint, parse(moved_to(folder, **paths)))
 
 
 def test_waiting_batch_goes_to_the_new_place_of_its_sink(folder: Path) -> None:
     flow, _, _ = stopped_at_batch_1(folder, OSError("never"))
     real(folder, flow, a="new/a", b="new/b").publish(flow.last)
     assert sorted(ds.dataset("new/a", format="parquet").to_table()["v"].to_pylist()) == [2, 3]
+
+
+def rows_in(place: str) -> list[int]:
+    return sorted(ds.dataset(place, format="parquet").to_table()["v"].to_pylist())
+
+
+@pytest.mark.parametrize("ends_in_order", [True, False])
+def test_sink_with_another_place_begins_there_with_the_next_batch(folder: Path, ends_in_order: bool) -> None:
+    """Readers of both folders counted the last batch twice."""
+    flow = flow_with(folder, {"a": Fickle()})
+    flow.batch(s=rows_of(1))
+    first = real(folder, flow, a="november")
+    former = parse(moved_to(folder, a="november"))
+    first.publish(flow.last)
+    if ends_in_order:
+        first.close()
+        shutil.rmtree("november/_manifest")  # the note in the checkpoint is enough
+    second = real(folder, flow, a="december")
+    second.publish_again(flow.last, former)
+    flow.batch(s=rows_of(2))
+    second.publish(flow.last)
+    assert (rows_in("november"), rows_in("december")) == ([1], [2])
+
+
+def test_folder_that_is_moved_away_between_two_runs_has_its_last_batch_alone(folder: Path) -> None:
+    flow = flow_with(folder, {"a": Fickle()})
+    flow.batch(s=rows_of(1))
+    first = real(folder, flow, a="out")
+    first.publish(flow.last)
+    first.close()
+    Path("out").rename("november")
+    second = real(folder, flow, a="out")
+    second.publish_again(flow.last, parse(moved_to(folder, a="out")))
+    flow.batch(s=rows_of(2))
+    second.publish(flow.last)
+    assert (rows_in("november"), rows_in("out")) == ([1], [2])
+
+
+def test_sink_that_gets_another_place_after_a_kill_gets_its_last_batch_there(folder: Path) -> None:
+    flow, _ = killed_at_batch_1(folder)
+    real(folder, flow, a="december", b="b").publish_again(flow.last, parse(moved_to(folder, a="november")))
+    assert rows_in("december") == [2, 3]
 
 
 def test_sink_that_cannot_be_opened_is_named(folder: Path) -> None:
@@ -317,6 +364,16 @@ def test_folder_that_was_deleted_is_made_again(folder: Path, file_per_task: str)
     sink.publish(1, staged(folder, 2))
     assert ds.dataset("out", format="parquet").to_table()["v"].to_pylist() == [2]
     assert json.loads((folder / "out/_manifest/owner.json").read_text())["sink"] == "out"
+
+
+@pytest.mark.parametrize(("before", "after"), [("false", "true"), ("true", "false")])
+def test_batch_that_was_placed_before_an_edit_is_there_once(folder: Path, before: str, after: str) -> None:
+    """A driver is killed between a batch's move into place and its entry, and filePerTask is changed."""
+    folder_sink(folder / "out", before).publish(0, staged(folder, 1))
+    folder_sink(folder / "out", before).publish(1, staged(folder, 2, 3))
+    (folder / "out/_manifest/000000001.json").unlink()
+    folder_sink(folder / "out", after).publish(1, staged(folder, 2, 3))
+    assert rows_in("out") == [1, 2, 3]
 
 
 @pytest.mark.parametrize("file_per_task", ["false", "true"])

@@ -54,6 +54,21 @@ def refusal(given: dict[str, Any], folder: Path) -> Problem:
     return problem
 
 
+def test_keys_of_two_columns_may_have_one_under_another_name(tmp_path: Path) -> None:
+    """A key column of one name in both inputs made the other one's seem to be missing."""
+    common = {"inputs": ["a", {"from": "b", "key": ["id", "day"]}], "grouping": {"key": ["k", "day"]}}
+    sources = {"a": "k STRING, day BIGINT, at BIGINT", "b": "id STRING, day BIGINT, at BIGINT"}
+    marks = {name: {"column": "at", "delay": "1h"} for name in sources}
+    pairs = {"run": "window-join", "with": {"time": "at", "within": "5s"}}
+    operators = [{"name": "counts", "run": "count"} | common, {"name": "pairs"} | pairs | common]
+    flow = Flow(tmp_path, manifest(operators, sources, watermarks=marks))
+    left, right = {"day": [1, 1], "at": [1, 1]}, {"day": [1, 2], "at": [2, 2]}
+    flow.batch(a=pa.table({"k": ["x", "y"], **left}), b=pa.table({"id": ["x", "y"], **right}))
+    counted = {(row["k"], row["day"]): row["count"] for row in flow.published("counts").to_pylist()}
+    assert counted == {("x", 1): 2, ("y", 1): 1, ("y", 2): 1}
+    assert flow.published("pairs").to_pylist() == [{"k": "x", "day": 1, "a_at": 1, "b_id": "x", "b_at": 2}]
+
+
 @pytest.mark.parametrize(
     ("left", "right", "met"),
     [

@@ -257,3 +257,26 @@ def test_emitted_dict_without_a_column_of_the_output_is_refused(wrong: Any, reas
     assert emitted.to_pylist() == [{"sensor": 8, "times": None}]  # nothing of the tuple that was set aside
     assert [aside.batch.to_pylist() for aside in operator.set_aside] == [[{"sensor": 7}]]
     assert state.snapshot().to_pylist() == [{"sensor": 8, "seen": 1}]
+
+
+class LateFirst(Operator):
+    """Leaves out late tuples before it looks at the values of the others."""
+
+    drops_late_rows = True
+
+    def process(self, rows: Rows, state: Any) -> None:
+        kept = self.leave_out_late(rows, np.flatnonzero(rows.column("at").to_numpy() >= 10))
+        bad = np.flatnonzero((rows.column("at").to_numpy() >= 10) & (rows.column("celsius").to_numpy() < -273))
+        if len(bad):
+            raise BadTuple(bad, "colder than cold")
+        assert len(kept)
+
+
+def test_tuples_that_come_with_a_bad_one_are_late_once() -> None:
+    operator, batch = LateFirst(), pa.record_batch({"at": [1, 10, 11, 2], "celsius": [20, -300, 20, 20]})
+    operator.late_schema = batch.schema
+    for _ in range(2):
+        operator.accept(Rows.of(batch, "readings"), None, dead_letter=True)
+    assert [rows["at"].to_pylist() for rows in operator.late] == [[1, 2], [1, 2]]
+    assert operator.late_rows == 4
+    assert [aside.batch["at"].to_pylist() for aside in operator.set_aside] == [[10], [10]]

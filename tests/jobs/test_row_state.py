@@ -156,6 +156,19 @@ def test_many_small_batches_become_few_chunks_that_hold_only_their_rows() -> Non
     assert state.nbytes < 100_000
 
 
+def test_rows_with_columns_in_another_order_are_taken_in() -> None:
+    """The columns of a source were declared in another order between two runs."""
+    before, now = (
+        RowState(SCHEMA),
+        RowState(RowStateSchema({"left": pa.schema(list(LEFT)[::-1]), "right": RIGHT}, ("k",), "at")),
+    )
+    before.append("left", left_batch([("a", 3, 7)]))
+    now.apply(before.delta())
+    now.insert(before.snapshot())
+    assert now.rows("left").to_pylist() == 2 * [{"k": "a", "at": 3_000_000, "x": 7}]
+    assert now.rows("left").column_names == ["x", "at", "k"]
+
+
 def test_wrong_use_is_reported() -> None:
     state = RowState(SCHEMA)
     with pytest.raises(StateError, match="no input 'middle'"):

@@ -166,6 +166,14 @@ def test_a_key_of_another_type_is_refused() -> None:
         KeyedStateSchema(BEFORE.fields, pa.schema({"k": pa.string()})).fitted(filled(BEFORE, [1]).snapshot())
 
 
+@pytest.mark.parametrize("names", [("j",), ("k", "j")])
+def test_a_key_of_other_columns_is_refused(names: tuple[str, ...]) -> None:
+    """Renamed, or one more. The built-in aggregates have an upgrade(), which must not be asked then."""
+    keys = pa.schema([(name, pa.int64()) for name in names])
+    with pytest.raises(StateError, match=r"rows of \(k int64, .*do not fit state of \(.*j int64"):
+        KeyedStateSchema(BEFORE.fields, keys, lambda rows: rows).fitted(filled(BEFORE, [1]).snapshot())
+
+
 COUNTERS = """
 import numpy as np
 import pyarrow as pa

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import itertools
+import tracemalloc
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -113,6 +114,24 @@ def test_every_window_is_emitted_once_when_it_closes(steps, size, slide):
         }
         assert len(state) == len(windows)
         assert operator.due == min((start + size for _, start in windows), default=None)
+
+
+def test_windows_that_overlap_a_thousandfold_take_little_memory_for_a_batch() -> None:
+    """Each tuple is in 1,440 windows; those of all tuples at once were a gigabyte and more, and ended the executor."""
+    rows = 30_000
+    operator = prepared("window-aggregate", ["in"], time="t", size="24h", slide="1m", aggregates={"n": "count()"})
+    state = new_state(operator.state)
+    batch = pa.record_batch({"k": ["a"] * rows, "t": pa.array([0] * rows, SCHEMA.field("t").type), "v": range(rows)})
+    operator.begin(BatchInfo(0))
+    operator.accept(Rows.of(batch.slice(0, 1), "in", ("k",)), state)  # the state has all windows now
+    tracemalloc.start()
+    operator.accept(Rows.of(batch.slice(1), "in", ("k",)), state)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 32 << 20
+    emitted = operator.finish(BatchInfo(0, final=True), state)
+    assert isinstance(emitted, pa.RecordBatch)
+    assert emitted["n"].to_pylist() == [rows] * 1440
 
 
 def expected_row(key: Any, start: int, size: int, values: Sequence[Any]) -> dict[str, Any]:
@@ -260,6 +279,24 @@ def take_in(operator: Operator, state: Any, number: int, rows: Sequence[Any], al
 def test_option_errors_say_what_is_allowed(run, aliases, options, reported):
     with pytest.raises((OptionError, ValueError), match=reported):
         prepared(run, list(aliases), **options)
+
+
+@pytest.mark.parametrize("before", [{"size": "10s"}, {"within": "10s"}])
+def test_join_with_another_size_meets_kept_tuples_by_their_times(before: dict[str, str]) -> None:
+    """Windows were kept as numbers: the 100th of 10 s met the 100th of 20 s, a thousand seconds later."""
+    former, now = prepared("window-join", "ab", time="t", **before), prepared("window-join", "ab", time="t", size="20s")
+    state = new_state(former.state)
+    emitted = [*_join_one_batch(former, state, {"a": [1000, -35]}), *_join_one_batch(now, state, {"b": [1015, 2000, -21, -19]})]
+    assert [(row["a_t"], row["b_t"]) for row in emitted] == [(seconds(1000), seconds(1015)), (seconds(-35), seconds(-21))]
+
+
+def _join_one_batch(operator: Operator, state: Any, times: Mapping[str, Sequence[int]]) -> list[dict[str, Any]]:
+    operator.begin(BatchInfo(0))
+    for alias, at in times.items():
+        operator.accept(arrival([{"k": "a", "t": time, "v": 0} for time in at], alias), state)
+    output = operator.finish(BatchInfo(0), state)
+    state.commit()
+    return [] if output is None else sorted(output.to_pylist(), key=lambda row: -row["a_t"].timestamp())
 
 
 def test_join_refuses_columns_with_names_of_its_own():

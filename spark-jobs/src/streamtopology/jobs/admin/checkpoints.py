@@ -56,17 +56,34 @@ def rollback(uri: str, batch: int) -> str:
     if not later:
         return f"{uri} is at batch {batch} already"
     _refuse_unless_replayed(checkpoint, commit)
-    rows = 0
+    dropped: list[CommitRecord] = []
     for number in later:
         with suppress(CheckpointError):  # a damaged record may be the reason for going back
-            rows += checkpoint.read_commit(number).rows_in
+            dropped.append(checkpoint.read_commit(number))
+    rows = sum(record.rows_in for record in dropped)
     for lease in checkpoint.precopies.leases():
         checkpoint.precopies.release(lease.epoch)
     for number in reversed(later):  # newest first: at any moment the newest left is a whole commit
         checkpoint.forget_commit(number)
     return (
         f"{uri} is back at batch {batch}; {len(later)} later batches are read again, at least {rows:,} rows of the sources; "
-        "sinks keep what they have of them"
+        f"sinks keep what they have of them{_on_other_numbers(commit, dropped)}"
+    )
+
+
+def _on_other_numbers(commit: CommitRecord, dropped: Sequence[CommitRecord]) -> str:
+    """A clause if the batches after `commit` will not have the same rows again under their numbers, by which sinks know them.
+
+    Batches without rows, and parts of what Spark planned at once, depend on pauses and on speed.
+    """
+    numbers = [record.spark_batch for record in (commit, *dropped)]
+    odd = [record.batch for record, before in zip(dropped, numbers, strict=False) if record.spark_batch != before + 1]
+    if not odd:
+        return ""
+    return (
+        f", and take batches up to {dropped[-1].batch} for the same again. They will not be: batch {odd[0]} had no rows, or a "
+        "part of those that were planned at once. So that no output is missing, give parquet, json and kafka sinks other "
+        "places before the next start"
     )
 
 

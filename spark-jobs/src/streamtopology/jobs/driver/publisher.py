@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 
 import pyarrow as pa
 
 from streamtopology.jobs.checkpoint import Checkpoint, CheckpointError, CommitRecord
-from streamtopology.jobs.connectors.sinks import Sink, SinkError, Writer, open_sink
+from streamtopology.jobs.connectors.sinks import Sink, SinkError, Writer, open_sink, written_batch
 from streamtopology.jobs.connectors.sinks.dead_letters import DEAD_LETTERS, DeadLetters
 from streamtopology.jobs.failpoints import passing
 from streamtopology.topology import Sink as SinkSpec
@@ -42,23 +42,25 @@ class Publisher:
     def publish_again(self, commit: CommitRecord, former: Topology) -> None:
         """Publish the newest commit of a former run, made under `former`, which may have been killed before it did.
 
-        Sinks that the manifest has lost since get it, too: no later run knows of them. Raises SinkError.
+        Sinks that the manifest has lost since get it, too: no later run knows of them. Those whose place has it do not, also if
+        the manifest has given them another one, or if the folder was moved away. Raises SinkError.
         """
         publications = self._checkpoint.publications
         self._has_notes = publications.are_noted()  # later ones are of this process: nobody exports while a topology runs
-        if not publications.is_complete(commit.batch, commit.attempt):
+        is_complete = publications.is_complete(commit.batch, commit.attempt)
+        if not is_complete:
             for sink in former.sinks:
                 if sink.name not in self._sinks and commit.outputs.get(sink.name):
                     self._publish_to_lost(commit, sink)
-        self.publish(commit)
+        self.publish(commit, {sink.name for sink in former.sinks if _has_batch(sink, commit.batch, is_complete)})
 
-    def publish(self, commit: CommitRecord) -> None:
+    def publish(self, commit: CommitRecord, but_for: Collection[str] = ()) -> None:
         """Publish a batch to each sink, but for those that it was exported for. Raises SinkError, which names the ways out.
 
         The other sinks get the batch first: one that fails for good holds nobody else up.
         """
         failures: dict[str, SinkError] = {}
-        for name, sink in self._sinks.items():
+        for name, sink in ((name, sink) for name, sink in self._sinks.items() if name not in but_for):
             try:
                 self._publish(commit, name, sink)
             except SinkError as error:
@@ -102,6 +104,15 @@ class Publisher:
             sink.close()
         if self._complete is not None:
             self._checkpoint.publications.complete(self._complete.batch, self._complete.attempt)
+
+
+def _has_batch(sink: SinkSpec, batch: int, is_complete: bool) -> bool:
+    """True if the place of a sink is known to have the batch: all sinks have it, or an entry in its folder says so."""
+    if is_complete:
+        return bool({"path", "topic"} & set(sink.options))
+    with suppress(OSError):  # a folder that is gone or cannot be read says nothing
+        return written_batch(sink, batch) is not None
+    return False
 
 
 @contextmanager

@@ -137,7 +137,8 @@ class BatchInfo:
     number: from 0, one more for each committed batch. watermark: seconds since 1970; windows that end at or before it close
     in this batch; None before the first event time. final: the input has ended for good, so every window closes. flush:
     operators that gather parts of a key's state emit them. closed_until: the watermark of the batch before; a tuple whose
-    window ended at or before it is late, since that window is closed.
+    window ended at or before it is late, since that window is closed. forgotten_until: where the operator's allowedLateness was
+    raised between two runs, the end of the windows that it had forgotten by then; None otherwise.
 
     >>> BatchInfo(number=3, watermark=1_700_000_000.0).final
     False
@@ -148,6 +149,7 @@ class BatchInfo:
     final: bool = False
     flush: bool = True
     closed_until: float | None = None
+    forgotten_until: float | None = None
 
 
 @dataclass(frozen=True)
@@ -315,7 +317,7 @@ class Operator(metaclass=_Checking):
         A BadTuple is raised, or with `dead_letter` put into `self.set_aside`, and the other tuples are processed.
         """
         self.last_tuple_seconds = None
-        started = time.perf_counter()
+        started, late = time.perf_counter(), (self.late_rows, len(self.late))
         declared_cost.burn(len(rows), self.iterations_per_tuple)
         try:
             emitted = self.process(rows, state)
@@ -324,6 +326,7 @@ class Operator(metaclass=_Checking):
             if not dead_letter or not len(places):
                 raise
             self.put_aside(rows, places, bad.reason)
+            self.late_rows, self.late[late[1] :] = late[0], []  # the others are processed again, late ones included
             good = np.delete(np.arange(len(rows)), places)
             return self.process(rows.take(good), state) if len(good) else None
         weights = self.tuple_weights(rows)

@@ -59,7 +59,7 @@ class UnknownColumn(OptionError):
 
 
 def key_schema(inputs: Mapping[str, pa.Schema], key: tuple[str, ...]) -> pa.Schema:
-    """Names and types of the key columns, which must agree in all inputs that have columns of these names.
+    """Names and types of the key columns, which must agree in all inputs that have all columns of these names.
 
     An input may have its key under another name (`inputs: [{from: a, key: id}]`); its tuples carry their keys all the same.
     Raises OptionError without a key, and for key columns that are missing or differ.
@@ -71,9 +71,11 @@ def key_schema(inputs: Mapping[str, pa.Schema], key: tuple[str, ...]) -> pa.Sche
     if not key:
         raise OptionError("an operator that remembers something per key needs a key; name it in grouping.key", about="key")
     found: pa.Schema | None = None
-    for alias, schema in inputs.items():
-        if len(inputs) > 1 and not set(key) & set(schema.names):
-            continue
+    named = [alias for alias, schema in inputs.items() if set(key) <= set(schema.names)]
+    if len(inputs) == 1 or (not named and any(set(key) & set(schema.names) for schema in inputs.values())):
+        named = list(inputs)  # for the sentence about the first column that is missing
+    for alias in named:
+        schema = inputs[alias]
         for name in key:
             require_column(inputs, name, alias)
         types = key_types(schema, key)

@@ -23,6 +23,9 @@ from streamtopology.jobs.operators.windows import (
 )
 from streamtopology.jobs.state import Field, KeyedState, KeyedStateSchema
 
+MOST_MEMBERS = 65_536
+"""Tuples, one for each window that they are in, that are made at a time: a day that slides by minutes has 1,440 a tuple."""
+
 START, END = "window_start", "window_end"
 _CLOSES = "window_closes"
 
@@ -88,8 +91,16 @@ class WindowAggregate(Operator):
         closed = closed_micros(self.batch, self.lateness)
         places, times = on_time(rows.column(self.time), self.windows.first_open(closed))
         kept = self.leave_out_late(rows, places)
-        which, starts = self.windows.of(times, closed)
-        members = kept if self.windows.tumbling else kept.take(which)
+        if self.windows.tumbling:
+            self._add(kept, self.windows.of(times)[1], state)
+            return None
+        for first in range(0, len(kept), step := max(1, MOST_MEMBERS // self.windows.overlap)):
+            which, starts = self.windows.of(times[first : first + step], closed)
+            self._add(kept.take(which + first), starts, state)
+        return None
+
+    def _add(self, members: Rows, starts: np.ndarray, state: KeyedState) -> None:
+        """Add tuple i to the window of its key that begins at starts[i]."""
         assert members.keys is not None
         bounds = pa.array(starts, pa.int64()).cast(pa.timestamp("us")).cast(self._bound)
         keys = KeyColumns.from_arrays([*members.keys.decode(), bounds], self._window_keys.names, len(members))
@@ -97,8 +108,7 @@ class WindowAggregate(Operator):
         state.column(_CLOSES)[slots] = starts + self.windows.size
         self.aggregates.fold(members, slots, state)
         if self.lateness:
-            self._touched.append(slots)
-        return None
+            self._touched.append(slots if self.windows.tumbling else np.unique(slots))
 
     def finish(self, batch: BatchInfo, state: KeyedState) -> Output:
         until = watermark_micros(batch)

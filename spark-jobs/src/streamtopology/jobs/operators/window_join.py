@@ -143,7 +143,7 @@ class WindowJoin(Operator):
             f"{quoted(first)}.{_KEY}{i} IS NOT DISTINCT FROM {quoted(other)}.{_KEY}{i}" for other in others for i in range(keys)
         ]
         if self.size is not None:
-            conditions += [f"{quoted(first)}.{_WINDOW} = {quoted(other)}.{_WINDOW}" for other in others]
+            conditions += [f"{_window(first, self.size)} = {_window(other, self.size)}" for other in others]
         else:
             conditions += [
                 f"abs({quoted(one)}.{_AT} - {quoted(other)}.{_AT}) <= {self.within}"
@@ -155,6 +155,12 @@ class WindowJoin(Operator):
         tables = ", ".join(f"{quoted(_table(alias))} AS {quoted(alias)}" for alias in aliases)
         columns = "\n, ".join(select)
         return f"SELECT {columns}\nFROM {tables}\nWHERE {' AND '.join(conditions)}"
+
+
+def _window(alias: str, size: int) -> str:
+    """The window of a tuple, of the event time: the number kept with it is that of the size when it came."""
+    at = f"{quoted(alias)}.{_AT}"
+    return f"({at} - ({at} % {size} + {size}) % {size})"
 
 
 def _refuse_own_names(inputs: Mapping[str, pa.Schema]) -> None:

@@ -52,8 +52,16 @@ def watermark_micros(batch: BatchInfo) -> int | None:
 
 
 def closed_micros(batch: BatchInfo, lateness: int) -> int | None:
-    """The time (microseconds) up to which windows take no more tuples: `lateness` after earlier batches closed them."""
-    return None if batch.closed_until is None else round(batch.closed_until * 1e6) - lateness
+    """The time (microseconds) up to which windows take no more tuples: `lateness` after earlier batches closed them.
+
+    Those that were forgotten under a smaller lateness take none, either.
+    """
+    if batch.closed_until is None:
+        return None
+    closed = round(batch.closed_until * 1e6)
+    if batch.forgotten_until is None:
+        return closed - lateness
+    return max(closed - lateness, min(closed, round(batch.forgotten_until * 1e6)))
 
 
 def on_time(column: pa.Array, first_open: int | None) -> tuple[np.ndarray, np.ndarray]:
@@ -83,6 +91,11 @@ class Windows:
         """Each time lies in exactly one window."""
         return self.slide == self.size
 
+    @property
+    def overlap(self) -> int:
+        """The most windows that a time lies in."""
+        return -(-self.size // self.slide)
+
     def first_open(self, closed: int | None) -> int | None:
         """The earliest time that lies in a window which ends after `closed` (None: all windows do)."""
         return None if closed is None else ((closed - self.size) // self.slide + 1) * self.slide
@@ -95,7 +108,7 @@ class Windows:
         newest = times // self.slide * self.slide
         if self.tumbling:
             return np.arange(len(times)), newest
-        steps = np.arange(-(-self.size // self.slide), dtype=np.int64) * self.slide
+        steps = np.arange(self.overlap, dtype=np.int64) * self.slide
         starts = newest[:, None] - steps
         oldest = times[:, None] - self.size
         which, step = np.nonzero(starts > (oldest if closed is None else np.maximum(oldest, closed - self.size)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,12 +20,17 @@ from streamtopology.topology import Topology, parse, to_manifest
 
 @dataclass(frozen=True)
 class ExecutionPlan:
-    """A topology, whose policies are the epoch's, under one epoch. A worker compiles it once."""
+    """A topology, whose policies are the epoch's, under one epoch. A worker compiles it once.
+
+    forgotten_until: by operator whose `allowedLateness` was raised, the event time (epoch seconds) up to which its windows had
+    been forgotten by then.
+    """
 
     topology: Topology
     epoch: Epoch
     sources: Mapping[str, pa.Schema]
     base_dir: Path
+    forgotten_until: Mapping[str, float] = field(default_factory=dict[str, float])
 
     @property
     def placement(self) -> Placement:
@@ -79,13 +84,14 @@ class ExecutionPlan:
             "sources": schemas,
             "baseDir": str(self.base_dir),
         }
-        return json.dumps(wire)
+        return json.dumps(wire | ({"forgottenUntil": dict(self.forgotten_until)} if self.forgotten_until else {}))
 
     @staticmethod
     def from_json(text: str) -> ExecutionPlan:
         wire = json.loads(text)
         schemas = {name: pa.ipc.read_schema(pa.py_buffer(base64.b64decode(schema))) for name, schema in wire["sources"].items()}
-        return ExecutionPlan(parse(wire["manifest"]), Epoch.from_wire(wire["epoch"]), schemas, Path(wire["baseDir"]))
+        topology, epoch = parse(wire["manifest"]), Epoch.from_wire(wire["epoch"])
+        return ExecutionPlan(topology, epoch, schemas, Path(wire["baseDir"]), wire.get("forgottenUntil", {}))
 
 
 def _names(nodes: Iterable[str]) -> str:

@@ -10,12 +10,14 @@ import pyarrow as pa
 
 from streamtopology.contract.reasons import PARTIAL, EpochCause, EpochReason
 from streamtopology.jobs.checkpoint import Checkpoint, CommitRecord
+from streamtopology.jobs.driver.commit import closed_until
 from streamtopology.jobs.errors import TopologyFailed
 from streamtopology.jobs.plan.dag import compile_dag
 from streamtopology.jobs.plan.execution_plan import ExecutionPlan
 from streamtopology.jobs.plan.initial_routes import first_routes, measured_routes, with_instances
 from streamtopology.jobs.runtime.carried_positions import refuse_other_sources, returns
 from streamtopology.jobs.runtime.forgotten_state import forgotten_state, notices, refuse_forgetting
+from streamtopology.jobs.runtime.raised_lateness import forgotten_until, notices_of_lateness
 from streamtopology.jobs.runtime.sink_columns import refuse_unwritable_columns
 from streamtopology.routing.epochs.epoch import Epoch
 from streamtopology.routing.epochs.placement import NOWHERE, Placement
@@ -50,7 +52,12 @@ def first_plan(
     forgotten = forgotten_state(before, last, dag)
     refuse_forgetting(forgotten, topology, checkpoint.uri)
     refuse_other_sources(before.topology, topology, last)
-    for notice in (*notices(forgotten, before, dag, last.batch + 1), *returns(before.topology, topology, last)):
+    late_until = forgotten_until(before, topology, closed_until(last, checkpoint.batch_records(last.batch)))
+    for notice in (
+        *notices(forgotten, before, dag, last.batch + 1),
+        *returns(before.topology, topology, last),
+        *notices_of_lateness(before, late_until),
+    ):
         notify(notice)
     newest = max(checkpoint.epochs())
     planned = ExecutionPlan.from_json(checkpoint.read_epoch(newest)).placement
@@ -74,7 +81,7 @@ def first_plan(
     shares = rescaled_shares(before.epoch.source_shares, placed, placement)
     reason = EpochReason(EpochCause.RESTARTED, changes=change.sentences)
     epoch = Epoch(newest + 1, routes, shares, reason, placement)
-    return ExecutionPlan(topology, epoch, schemas, base_dir)
+    return ExecutionPlan(topology, epoch, schemas, base_dir, late_until)
 
 
 def _numbered(committed: tuple[str, ...], newest: tuple[str, ...]) -> tuple[str, ...]:

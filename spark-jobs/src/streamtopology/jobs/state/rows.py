@@ -229,10 +229,12 @@ class RowState:
         self._chunks[alias].append(chunk)
 
     def _fitted(self, alias: str, chunk: _Chunk) -> _Chunk:
-        """The rows with columns in wider types, as those of keys may have become."""
-        held, wanted = chunk.rows.schema, self._of(alias)
-        widened = held.names == wanted.names and held != wanted and all(map(keeps_keys, held.types, wanted.types))
-        return _chunk(chunk.rows.cast(wanted), self.schema.time) if widened else chunk
+        """The rows with columns in another order, and in wider types, as those of keys may have become."""
+        wanted = self._of(alias)
+        if chunk.rows.schema == wanted or sorted(chunk.rows.column_names) != sorted(wanted.names):
+            return chunk
+        rows = chunk.rows.select(wanted.names)
+        return _chunk(rows.cast(wanted), self.schema.time) if all(map(keeps_keys, rows.schema.types, wanted.types)) else chunk
 
     def _replay(self, changes: pa.RecordBatch) -> None:
         _check(changes)

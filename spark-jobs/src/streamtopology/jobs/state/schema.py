@@ -162,9 +162,11 @@ class KeyedStateSchema:
             dead = int(deleted.sum())
             rows = rows.take(pa.array(np.argsort(~deleted, kind="stable")))
         former = rows.select([name for name in rows.schema.names if name not in marks])
+        if set(self.key_types.names) - set(former.schema.names):
+            raise self._unfit(former)
         living = former.slice(dead)
         now = living if self.upgrade is None else _upgraded(self.upgrade, living, self.key_types.names)
-        keys = [_fitting_key(former.column(key.name), key.type) for key in self.key_types if key.name in former.schema.names]
+        keys = [_fitting_key(former.column(key.name), key.type) for key in self.key_types]
         fields = [_padded(field, self._taken(field, now), dead) for field in self.fields]
         names = [*self.key_types.names, *(field.name for field in self.fields)]
         unknown = sorted(set(now.schema.names) - set(names))

@@ -152,7 +152,8 @@ class InstanceRun:
         self._move_keys(state)
         operator = self.context.operator()
         flush = attempt.flush or attempt.final or attempt.number % self.node.flush_every == 0
-        info = BatchInfo(attempt.number, attempt.watermark, attempt.final, flush, attempt.closed_until)
+        forgotten = self.context.task.plan.forgotten_until.get(self.node.operator)
+        info = BatchInfo(attempt.number, attempt.watermark, attempt.final, flush, attempt.closed_until, forgotten)
         self._gathering = gathering = self.context.gathering()
         with refused_where_tuples_are_processed(operator):
             operator.begin(info)

@@ -81,6 +81,9 @@ class FolderSink:
             return
         if not self._manifest.joinpath(_OWNER).exists():
             self._take_folder()  # the folder was deleted meanwhile
+        for path in self._folder.glob(f"{_named(batch)}*"):
+            if path.name != self._final(batch).name:
+                _remove(path)  # of a run that had another format or filePerTask, and died before the manifest's entry
         rows = self._place_parts(batch, files) if self._parts else self._place_file(batch, files)
         passing("sink.placed")
         _write_whole(entry, json.dumps({"batch": batch, "rows": rows}))
@@ -108,7 +111,7 @@ class FolderSink:
         table = staged_table(files)
         if table is None or not table.num_rows:
             return 0
-        final = self._folder / f"batch-{batch:09d}{self._suffix}"
+        final = self._final(batch)
         draft = self._draft(batch)
         self._write(table, draft)
         _sync(draft)
@@ -116,7 +119,7 @@ class FolderSink:
         return table.num_rows
 
     def _place_parts(self, batch: int, files: Sequence[Path]) -> int:
-        final = self._folder / f"batch-{batch:09d}"
+        final = self._final(batch)
         draft = self._draft(batch)
         draft.mkdir(exist_ok=True)
         parts: list[Path] = []
@@ -137,9 +140,12 @@ class FolderSink:
             os.replace(draft, final)
         return rows
 
+    def _final(self, batch: int) -> Path:
+        return self._folder / (_named(batch) if self._parts else f"{_named(batch)}{self._suffix}")
+
     def _draft(self, batch: int) -> Path:
         """The place where a batch is written. Patterns such as *.parquet miss it: its name ends in no suffix of data."""
-        return self._folder / f".batch-{batch:09d}.draft"
+        return self._folder / f".{_named(batch)}.draft"
 
     def _claim(self, writer: Writer) -> None:
         mine = _wire(writer)
@@ -172,6 +178,10 @@ def written_by(folder: Path, writer: Writer) -> list[Path]:
     if not owner.exists() or not json.loads(owner.read_text()).items() >= _wire(writer).items():
         return []
     return [*sorted(folder.glob("batch-*")), *sorted(folder.glob(".batch-*")), folder / _MANIFEST]
+
+
+def _named(batch: int) -> str:
+    return f"batch-{batch:09d}"
 
 
 def _wire(writer: Writer) -> dict[str, str]:

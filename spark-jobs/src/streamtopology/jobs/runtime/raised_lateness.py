@@ -1,0 +1,49 @@
+"""Windows that an operator has forgotten stay closed when its `allowedLateness` is raised between two runs.
+
+Their state is gone: a late row would open one again, and what is emitted for it would count the late rows alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from streamtopology.jobs.operators.options import seconds_of
+from streamtopology.jobs.plan.execution_plan import ExecutionPlan
+from streamtopology.topology import OperatorSpec, Topology
+
+_OPTION = "allowedLateness"
+_WITH_WINDOWS = ("window-aggregate", "window-join")
+
+
+def forgotten_until(before: ExecutionPlan, topology: Topology, closed_until: float | None) -> dict[str, float]:
+    """Return, by operator of `topology`, the event time (epoch seconds) up to which it forgot its windows under `before`.
+
+    Only where `topology`, now or in a former run, allows rows to be later than that. `closed_until`: the watermark by which
+    windows were closed last.
+    """
+    former, found = {operator.name: operator for operator in before.topology.operators}, dict[str, float]()
+    for operator in topology.operators:
+        bounds = [before.forgotten_until[operator.name]] if operator.name in before.forgotten_until else []
+        if closed_until is not None and operator.name in former and _is_raised(former[operator.name], operator):
+            bounds.append(closed_until - _lateness(former[operator.name]))
+        if bounds:
+            found[operator.name] = max(bounds)
+    return found
+
+
+def notices_of_lateness(before: ExecutionPlan, forgotten: Mapping[str, float]) -> Iterator[str]:
+    """Return a sentence for each operator whose lateness has been raised since `before`."""
+    for operator, bound in forgotten.items():
+        if before.forgotten_until.get(operator) != bound:
+            yield (
+                f"operator {operator!r}: {_OPTION} was raised. Windows that it had forgotten by then stay closed, and rows of "
+                "them are late"
+            )
+
+
+def _is_raised(before: OperatorSpec, now: OperatorSpec) -> bool:
+    return now.run in _WITH_WINDOWS and before.run == now.run and _lateness(now) > _lateness(before)
+
+
+def _lateness(operator: OperatorSpec) -> float:
+    return seconds_of(operator.options.get(_OPTION, 0), _OPTION)
