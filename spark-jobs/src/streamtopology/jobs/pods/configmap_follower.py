@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -100,6 +101,11 @@ class Follower:
         if replace(planned.epoch, placement=planned.epoch.placement or known.placement).to_json() != known.to_json():
             raise ValueError(f"epoch {number} is another one here ({describe(known.reason)}): plan again from /stats")
 
+    def could_not_take(self, fault: Exception) -> None:
+        """Report an error of this program, by which new contents were not applied, and show where it arose in the log."""
+        traceback.print_exception(fault)
+        self._refuse(None, None, f"{type(fault).__name__}: {fault}; please report this")
+
     def _refuse(self, epoch: int | None, generation: int | None, why: str) -> None:
         self.refused = Refusal(epoch, generation, why)
         self._run.notify(f"not taken from ConfigMap {self._name}: {why}")
@@ -113,8 +119,12 @@ def following(mailbox: Mailbox, follower: Follower) -> Iterator[None]:
     def follow() -> None:
         while not done.is_set():
             content = newest(mailbox, _LOOK_SECONDS)
-            if content:
+            if not content:
+                continue
+            try:
                 follower.take(content[0])
+            except Exception as fault:  # noqa: BLE001 - without this thread the driver would be deaf to all that follows
+                follower.could_not_take(fault)
 
     thread = threading.Thread(target=follow, name="routing-follower", daemon=True)
     thread.start()
