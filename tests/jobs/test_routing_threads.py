@@ -99,7 +99,8 @@ def test_follower_survives_an_error_of_this_program(tmp_path: Path, capsys: pyte
     def of(policy: str) -> Topology:
         return parse(manifest("flights", [files(tmp_path)], [counting(policy=policy)], [memory_sink("out", "counts")]))
 
-    run = cast("TopologyRun", SimpleNamespace(apply=apply, notify=reported.append))
+    router = SimpleNamespace(withdraw=lambda: None)
+    run = cast("TopologyRun", SimpleNamespace(apply=apply, notify=reported.append, router=router))
     follower = Follower(run, "flights-routing", RoutingMap(of("fields"), 1, None))
     mailbox: Mailbox = SimpleQueue()
     with following(mailbox, follower):

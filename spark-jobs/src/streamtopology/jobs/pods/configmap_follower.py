@@ -74,6 +74,7 @@ class Follower:
     def _take_epoch(self, routing: RoutingMap) -> None:
         planned = routing.planned
         if planned is None:
+            self._withdraw()
             return
         try:
             if planned.epoch.number > self._run.router.newest().epoch.number:
@@ -84,6 +85,16 @@ class Follower:
                 self._run.router.run_prepared(planned.epoch.number)
         except (ValueError, CheckpointError) as refusal:  # the thread that follows survives a checkpoint out of reach
             self._refuse(planned.epoch.number, planned.generation, str(refusal))
+
+    def _withdraw(self) -> None:
+        """Give up an epoch that the ConfigMap has no more, if it was only prepared: its state could not be copied."""
+        try:
+            given_up = self._run.router.withdraw()
+        except CheckpointError as refusal:
+            self._refuse(None, None, str(refusal))
+            return
+        if given_up is not None:
+            self._run.notify(f"epoch {given_up} was withdrawn by the operator before it ran: the routing stays as it was")
 
     def _publish(self, planned: PlannedEpoch) -> None:
         if planned.generation != self.generation:
