@@ -66,6 +66,7 @@ EPOCHS = [
     EpochReason(EpochCause.RESTARTED),
     EpochReason(EpochCause.JOINED, slots=("large-0", "large-1")),
     EpochReason(EpochCause.DRAINED),
+    EpochReason(EpochCause.WITHDRAWN, epoch=7),
     EpochReason.of_text("tail: imbalance 142.0%, planned 2.1%"),
 ]
 FOREIGN = {

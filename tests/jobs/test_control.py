@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from support.manifests import counting, files, manifest, memory_sink
 
+from streamtopology.contract.errors import Unavailable
 from streamtopology.jobs.checkpoint import CheckpointError
 from streamtopology.jobs.cli.main import main
 from streamtopology.jobs.errors import TopologyFailed
-from streamtopology.jobs.local.control_socket import ControlServer, NotRunning, Refused, ask
+from streamtopology.jobs.local.control_socket import ControlServer, NotRunning, Refused, ask, claim, the_running
 from streamtopology.jobs.runtime.cpu_doubts import cpu_warning
 from streamtopology.topology import parse
 
@@ -87,6 +88,38 @@ def test_a_mistake_of_ours_is_reported_where_it_was_made(running: str, capsys: p
     with pytest.raises(Refused, match=rf"topology '{running}' did not answer: it ended, or the command failed; see its log"):
         ask(running, "wrong")
     assert "a mistake of ours" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("made", ["by another user", "as a link", "open to others"])
+def test_folder_of_sockets_that_others_can_write_to_is_refused(
+    made: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everybody may make such a folder in /tmp: a link in it would have a run empty any file of its user's."""
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    folder, precious = tmp_path / f"streamtopology-{os.getuid()}", tmp_path / "precious"
+    precious.write_text("a day's work")
+    (tmp_path / "theirs").mkdir(mode=0o700)
+    if made == "by another user":
+        monkeypatch.setattr(os, "getuid", lambda: folder.parent.stat().st_uid + 1)
+        folder = tmp_path / f"streamtopology-{os.getuid()}"
+    if made == "as a link":
+        folder.symlink_to(tmp_path / "theirs")
+    else:
+        folder.mkdir()
+        folder.chmod(0o777 if made == "open to others" else 0o700)
+    (folder / "flights.lock").symlink_to(precious)
+    for attempt in (lambda: claim("flights").__enter__(), lambda: ask("flights", "stop"), the_running):
+        with pytest.raises(Unavailable, match="not a folder that only this user can write to: remove it, or name another"):
+            attempt()
+    assert precious.read_text() == "a day's work"
+
+
+def test_folder_of_sockets_is_made_for_its_user_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with claim("flights"):
+        assert (tmp_path / f"streamtopology-{os.getuid()}").stat().st_mode & 0o777 == 0o700
 
 
 def test_nobody_is_there() -> None:

@@ -9,8 +9,10 @@ import pytest
 from pyspark.errors import PySparkException
 from support.waiting import eventually
 
+from streamtopology.jobs.checkpoint import CheckpointError
 from streamtopology.jobs.driver.attempt_runner import PythonWorkerDied
-from streamtopology.jobs.spark.executor_watch import ExecutorWatch
+from streamtopology.jobs.spark import executor_watch
+from streamtopology.jobs.spark.executor_watch import ExecutorsUnusable, ExecutorWatch
 from streamtopology.jobs.spark.keep_alive import HasEnded
 from streamtopology.jobs.spark.pinned_rdd import ExecutorInfo
 
@@ -44,11 +46,11 @@ class Watched:
     """A watch over executors that need no Spark; `alive` are those that the scheduler believes alive."""
 
     def __init__(self) -> None:
-        scheduler = Standing()
-        self.alive = scheduler.by_id
+        self.scheduler = Standing()
+        self.alive = self.scheduler.by_id
         self.reported: list[str] = []
         self.watch = ExecutorWatch(
-            scheduler, lambda executor: None, self.reported.append, slot_of=lambda executor: f"large-{executor.id}"
+            self.scheduler, lambda executor: None, self.reported.append, slot_of=lambda executor: f"large-{executor.id}"
         )
 
 
@@ -96,3 +98,38 @@ def test_failure_of_a_killed_python_process_is_a_lost_attempt(watched: Watched, 
     executors = [executor.ref for executor in watched.watch.admitted()]
     with pytest.raises(PythonWorkerDied), watched.watch.guard(executors):
         raise PySparkException(f"Job aborted due to stage failure: Task 1 in stage 442.0 failed 1 times: {message}")
+
+
+@pytest.mark.parametrize("times", [1, 6])
+@pytest.mark.parametrize("where", ["rehearsal", "admission"])
+def test_executor_whose_admission_fails_otherwise_is_tried_again_then_reported(
+    times: int, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executor_watch, "WARM_UP_PAUSES", (0.0,) * 5)
+    left = [times]
+
+    def failing(executor: ExecutorInfo) -> None:
+        left[0] -= 1
+        if left[0] >= 0:
+            raise CheckpointError("cannot read migrations/2/copied.json: Stale file handle")
+
+    scheduler = Standing()
+    del scheduler.by_id["1"]
+    admitted = failing if where == "admission" else executor_watch.nothing
+    watch = ExecutorWatch(scheduler, lambda executor: None, lambda text: None, admitted=admitted)
+    watch.rehearsal = failing if where == "rehearsal" else executor_watch.nothing
+    with watch:
+        if times == 1:
+            assert len(watch.await_admitted(1)) == 1
+        else:
+            with pytest.raises(ExecutorsUnusable, match=r"could not be warmed up in 6 attempts: cannot read migrations/2"):
+                watch.await_admitted(1)
+
+
+def test_watch_that_fails_says_why(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    def alive() -> frozenset[str]:
+        raise RuntimeError("a mistake of ours")
+
+    monkeypatch.setattr(watched.scheduler, "alive", alive)
+    with pytest.raises(ExecutorsUnusable, match="a mistake of ours"):
+        watched.watch.await_admitted(3)

@@ -362,6 +362,22 @@ def test_lag_of_a_topic_that_is_gone_is_unknown_and_reported_once(kafka_broker: 
     assert "the autoscaler does not see the rows that wait" in reported[0]
 
 
+def test_lag_that_cannot_be_counted_is_unknown_whatever_the_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Else the autoscaler would go by the last figure for ever."""
+
+    def fails(*_: object) -> None:
+        raise RuntimeError("the consumer is closed")
+
+    monkeypatch.setattr("streamtopology.jobs.connectors.sources.lag.open_stream", fails)
+    reported: list[str] = []
+    source = SourceSpec("in", "kafka", None, {"kafka.bootstrap.servers": "nowhere:1", "subscribe": "t"})
+    lag = SourceLag([source], tmp_path, lambda: {"in": {"t": {"0": 0}}}, reported.append)
+    lag.rows = {"in": 5}
+    lag.count()
+    assert lag.rows == {"in": None}
+    assert "the consumer is closed. Batches continue" in reported[0]
+
+
 @pytest.mark.smoke
 def test_each_batch_is_sent_once(kafka_broker: Broker, tmp_path: Path) -> None:
     topic = kafka_broker.topic()

@@ -120,7 +120,7 @@ def test_a_copy_that_cannot_be_used_costs_an_attempt(tmp_path: Path, damage: str
     commit = flow.batch(s=seen[-1])
     assert (commit.epoch, commit.attempt) == (epoch, 2)
     assert path.name in flow.reported[-1]
-    assert "all state moves with the batch" in flow.reported[-1]
+    assert "the state moves with the batches" in flow.reported[-1]
     assert counts(flow) == counted(*seen)
     assert flow.checkpoint.precopies.leases() == []
     flow.start(counting())

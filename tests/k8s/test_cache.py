@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
+
+import pytest
 
 from streamtopology.k8s import names
 from streamtopology.k8s.decide.owned_objects import Job
 from streamtopology.k8s.io.api import Api, ApiAway
 from streamtopology.k8s.io.cache import Cache
-from streamtopology.k8s.io.queue import Key
+from streamtopology.k8s.io.queue import Key, Queue
+from streamtopology.k8s.io.snapshot_watch import SnapshotWatch
 from streamtopology.k8s.names import Kind
 
 FLOW = Key("space", "flow")
@@ -102,3 +107,33 @@ def test_kind_is_known_only_in_namespaces_where_it_was_listed():
             one.cancel()
 
     asyncio.run(asyncio.wait_for(story(), 20))
+
+
+class EndsAtOnce(Lists):
+    """Each watch ends at once, as behind a proxy that keeps none; `asked`: the calls so far."""
+
+    asked = 0
+
+    async def pages(self, kind: Kind, namespace: str | None, selector: str = "") -> AsyncIterator[Object]:
+        self.asked += 1
+        yield {"items": [], "metadata": {"resourceVersion": str(self.version)}}
+
+    async def watch(self, kind: Kind, namespace: str | None, selector: str, since: str) -> AsyncIterator[Object]:
+        self.asked += 1
+        return
+        yield {}
+
+
+@pytest.mark.parametrize("snapshots", [False, True])
+def test_watches_that_are_ended_at_once_are_begun_again_after_a_pause(snapshots: bool):
+    api = EndsAtOnce(1)
+
+    async def story() -> None:
+        watch, cache = SnapshotWatch(Queue(time.monotonic)), Cache(lambda _: None)
+        following = watch.follow(api, None) if snapshots else cache.follow(api, names.JOB, None)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(1.2):
+                await following
+
+    asyncio.run(story())
+    assert 3 <= api.asked <= 6

@@ -305,6 +305,15 @@ def test_a_plan_that_takes_too_long_is_ended_and_nothing_else_waits_for_it():
     asyncio.run(asyncio.wait_for(story(), 200))
 
 
+def test_a_topology_is_forgotten_also_by_a_reader_that_takes_too_long():
+    async def story() -> None:
+        with PlanningProcess(read_seconds=1e-9) as planner:
+            await planner.forget("gone")
+            assert planner._reader.lives == 2, "the reader was ended"
+
+    asyncio.run(asyncio.wait_for(story(), 200))
+
+
 def test_a_call_whose_caller_is_gone_is_not_the_next_ones_time():
     """As of a driver that restarts while its plan is made."""
 

@@ -200,6 +200,12 @@ def test_spark_finds_an_executors_pod_by_its_labels():
     assert (labels["spark-app-selector"], labels["spark-role"]) == (app_id("flow"), "executor")
 
 
+def test_the_budget_of_a_driver_protects_it_only_while_it_is_ready():
+    """Else the drain of a node would wait for ever for a driver that fails again and again."""
+    budget = driver.disruption_budget(OWNER)["spec"]
+    assert (budget["maxUnavailable"], budget["unhealthyPodEvictionPolicy"]) == (0, "AlwaysAllow")
+
+
 def test_the_driver_reads_its_own_config_map_and_no_other():
     rules = access.driver_role(OWNER, ["flow-large-0"])["rules"]
     routing = {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["flow-routing"]}

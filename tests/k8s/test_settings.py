@@ -39,6 +39,12 @@ def test_pods_have_the_user_of_the_settings_or_none(text: str, user: int | None)
         ("drain-seconds", "inf", "a number of at least 0"),
         ("pod-user", "0", "a number from 1 to 2147483647"),
         ("pod-user", "root", "a number from 1 to 2147483647"),
+        ("leader-election", "yes", "one of true, false"),
+        ("disruption-budget", "", "one of true, false"),
+        ("log-format", "yaml", "one of text, json"),
+        ("driver-url", "http://{host}:{port}", "a URL with no other placeholders than {ip}, {port}, {namespace}, {name}"),
+        ("driver-url", "http://{}:9090", "a URL with no other placeholders"),
+        ("driver-url", "http://{ip:9090", "a URL with no other placeholders"),
     ],
 )
 def test_wrong_values_are_usage_errors(flag: str, value: str, expected: str, capsys: pytest.CaptureFixture[str]):
@@ -48,6 +54,15 @@ def test_wrong_values_are_usage_errors(flag: str, value: str, expected: str, cap
             read_settings(arguments, environment)
         assert ended.value.code == 2
         assert f"--{flag}: found '{value}', expected {expected}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("text", "leads_alone"), [("True", False), ("TRUE", False), ("false", True), ("False", True)])
+def test_words_are_read_in_any_case_from_flags_and_variables(text: str, leads_alone: bool):
+    variables = {"STREAMTOPOLOGY_LEADER_ELECTION": text, "STREAMTOPOLOGY_DISRUPTION_BUDGET": text}
+    flags = [f"--leader-election={text}", f"--disruption-budget={text}"]
+    for settings in (read_settings([], variables), read_settings(flags, {})):
+        assert (settings.leader_election, settings.disruption_budget) == (not leads_alone, not leads_alone)
+    assert read_settings([], {"STREAMTOPOLOGY_LOG_FORMAT": "JSON"}).log_format == "json"
 
 
 @pytest.mark.parametrize("content", [None, b"\x80\xff", b"a: [", b"7"])

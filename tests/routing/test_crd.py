@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,22 @@ def _schema_at(path: str) -> dict[str, Any]:
     if path == "spec":
         return SCHEMA["properties"]["spec"]
     return SPEC_FIELDS[path[:-3]]["items"] if path.endswith("[0]") else SPEC_FIELDS[path]
+
+
+def _values(value: Any, path: str) -> Iterator[str]:
+    """Paths of all fields of the complete manifest; those of each item of a list as of its first."""
+    for name, item in value.items() if isinstance(value, dict) else ():
+        yield f"{path}.{name}"
+        yield from _values(item, f"{path}.{name}")
+    for item in value if isinstance(value, list) else ():
+        yield from _values(item, f"{path}[0]")
+
+
+def test_complete_manifest_of_the_docs_has_every_field() -> None:
+    """In one of its pods a pod's settings are complete between them."""
+    shown = {re.sub(r"spec\.(executors\[0\]|driver)\.pod", "pod", path) for path in _values(COMPLETE["spec"], "spec")}
+    fields = {re.sub(r"spec\.(executors\[0\]|driver)\.pod", "pod", path) for path in SPEC_FIELDS}
+    assert {path for path in fields - shown if not path.startswith(SEVERAL)} == set()
 
 
 def _complete(path: str) -> dict[str, Any]:

@@ -52,14 +52,15 @@ class Settings:
 
 @dataclass(frozen=True)
 class _Flag:
-    """`--name`, or the environment variable where the flag is not given."""
+    """`--name`, or the environment variable where the flag is not given. `kind` reads either: argparse holds no default
+    against `choices` of its own."""
 
     name: str
     variable: str
     default: object
     kind: Callable[[str], object] = str
     help: str | None = None
-    choices: tuple[str, ...] | None = None
+    shown: str | None = None
 
 
 def _number(lowest: float, highest: float = float("inf"), kind: Callable[[str], float] = int) -> Callable[[str], float]:
@@ -78,10 +79,37 @@ def _number(lowest: float, highest: float = float("inf"), kind: Callable[[str], 
     return read
 
 
-def _log_level(text: str) -> str:
-    if text.upper() not in LOG_LEVELS:
-        raise argparse.ArgumentTypeError(f"found {text!r}, expected one of {', '.join(LOG_LEVELS)}")
-    return text.upper()
+def _one_of(allowed: Sequence[str]) -> Callable[[str], str]:
+    """Reads one of the `allowed` words, in any case; what argparse reports of any other names them."""
+
+    def read(text: str) -> str:
+        for word in allowed:
+            if word.lower() == text.lower():
+                return word
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected one of {', '.join(allowed)}")
+
+    return read
+
+
+_TRUE_OR_FALSE = ("true", "false")
+
+
+def _is_true(text: str) -> bool:
+    return _one_of(_TRUE_OR_FALSE)(text) == "true"
+
+
+def _shown(words: Sequence[str]) -> str:
+    return f"{{{','.join(words)}}}"
+
+
+def _driver_url(text: str) -> str:
+    """Refuses at the start what would fail at each look at a topology."""
+    try:
+        text.format(ip="10.0.0.1", port=0, namespace="", name="")
+    except (LookupError, ValueError, AttributeError):
+        expected = "a URL with no other placeholders than {ip}, {port}, {namespace}, {name}"
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected {expected}") from None
+    return text
 
 
 _port = _number(0, 65535)
@@ -98,7 +126,10 @@ def _user(text: str) -> int | None:
 _FLAGS = (
     _Flag("namespaces", "STREAMTOPOLOGY_WATCH_NAMESPACES", "", help="namespaces to watch, separated by commas; none means all"),
     _Flag("image", "STREAMTOPOLOGY_IMAGE", None, help="image of drivers and executors whose manifest names none"),
-    _Flag("leader-election", "STREAMTOPOLOGY_LEADER_ELECTION", "true", choices=("true", "false")),
+    _Flag(
+        "leader-election", "STREAMTOPOLOGY_LEADER_ELECTION", "true", _is_true, shown=_shown(_TRUE_OR_FALSE),
+        help="whether replicas agree on one that works; false is for a single process",
+    ),
     _Flag(
         "lease-seconds", "STREAMTOPOLOGY_LEASE_SECONDS", Settings.lease_seconds, _number(5),
         help="how long a lease lasts, which is renewed five times in its life",
@@ -118,11 +149,11 @@ _FLAGS = (
         "its place, 0 for never: it then waits for the node to come back or to be removed",
     ),
     _Flag(
-        "disruption-budget", "STREAMTOPOLOGY_DISRUPTION_BUDGET", "true", choices=("true", "false"),
+        "disruption-budget", "STREAMTOPOLOGY_DISRUPTION_BUDGET", "true", _is_true, shown=_shown(_TRUE_OR_FALSE),
         help="whether drivers have a PodDisruptionBudget, at which the draining of a node waits",
     ),
     _Flag(
-        "driver-url", "STREAMTOPOLOGY_DRIVER_URL", Settings.driver_url,
+        "driver-url", "STREAMTOPOLOGY_DRIVER_URL", Settings.driver_url, _driver_url,
         help="URL of a driver's HTTP, with {ip}, {port}, {namespace}, {name}: for an operator outside the cluster's network",
     ),
     _Flag(
@@ -136,8 +167,11 @@ _FLAGS = (
         "page-port", "STREAMTOPOLOGY_PAGE_PORT", None, _port_or_none,
         help="port of a page with all topologies, which has no authentication; empty: none",
     ),
-    _Flag("log-format", LOG_FORMAT, Settings.log_format, choices=LOG_FORMATS, help="of the operator's own lines"),
-    _Flag("log-level", "STREAMTOPOLOGY_LOG_LEVEL", Settings.log_level, _log_level),
+    _Flag(
+        "log-format", LOG_FORMAT, Settings.log_format, _one_of(LOG_FORMATS), shown=_shown(LOG_FORMATS),
+        help="of the operator's own lines",
+    ),
+    _Flag("log-level", "STREAMTOPOLOGY_LOG_LEVEL", Settings.log_level, _one_of(LOG_LEVELS)),
 )  # fmt: skip
 
 
@@ -146,19 +180,19 @@ def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> S
     parser = argparse.ArgumentParser("streamtopology-operator", description="Runs StreamTopologies on this cluster.")
     for flag in _FLAGS:
         default = environment.get(flag.variable, flag.default)
-        parser.add_argument(f"--{flag.name}", default=default, type=flag.kind, help=flag.help, choices=flag.choices)
+        parser.add_argument(f"--{flag.name}", default=default, type=flag.kind, help=flag.help, metavar=flag.shown)
     given = parser.parse_args(arguments)
     return Settings(
         namespaces=tuple(name.strip() for name in given.namespaces.split(",") if name.strip()),
         image=given.image or None,
         namespace=environment.get("POD_NAMESPACE", Settings.namespace),
         identity=environment.get("POD_NAME") or f"{os.uname().nodename}-{os.getpid()}",
-        leader_election=given.leader_election == "true",
+        leader_election=given.leader_election,
         lease_seconds=given.lease_seconds,
         drain_seconds=given.drain_seconds,
         upgrade_seconds=given.upgrade_seconds,
         node_loss_seconds=given.node_loss_seconds,
-        disruption_budget=given.disruption_budget == "true",
+        disruption_budget=given.disruption_budget,
         driver_url=given.driver_url,
         pod_user=given.pod_user,
         workers=given.workers,

@@ -29,6 +29,9 @@ SECRET_VOLUME = "spark-secret"
 USER = 10001
 """User and group of every process in our images, unless the platform gives another."""
 
+PRECOPY_SECONDS = 3600
+"""The time in which the Job of a pre-copy has to be done, its tries included."""
+
 DRIVER_GRACE_SECONDS = 75
 """The driver finishes its batch within 60 s of SIGTERM."""
 

@@ -136,6 +136,8 @@ def _epoch(reason: EpochReason) -> str:
             return f"{', '.join(reason.slots)} joined"
         case EpochCause.DRAINED:
             return "partial instances that a restart had kept hand over and end"
+        case EpochCause.WITHDRAWN:
+            return f"routed as before epoch {reason.epoch}, which the operator gave up before it ran"
         case EpochCause.UNKNOWN:
             return reason.text
 

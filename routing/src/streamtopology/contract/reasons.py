@@ -63,6 +63,7 @@ class EpochCause(Documented):
     RESTARTED = "restarted", "the topology was started again from its checkpoint"
     JOINED = "joined", "executors that the topology was waiting for have joined"
     DRAINED = "drained", "partial instances that a restart had kept hand over and end"
+    WITHDRAWN = "withdrawn", "the operator gave up an epoch whose state was being copied: routed as before"
     UNKNOWN = "unknown", "written by an older release or another program, with a text alone"
 
     @property
@@ -267,8 +268,8 @@ class EpochReason:
     """The cause of an epoch, with its figures.
 
     `stages`: what was rebalanced. `changes`: a sentence for each thing that changed in the manifest. `slots`: those that
-    joined. `text`: of an unknown cause. `epoch`: the one that was taken back, under which batches took `lost_seconds` longer.
-    `weighed`: of one by the controller.
+    joined. `text`: of an unknown cause. `epoch`: the one that was taken back, under which batches took `lost_seconds` longer,
+    or withdrawn. `weighed`: of one by the controller.
     """
 
     cause: EpochCause
@@ -302,6 +303,8 @@ class EpochReason:
         given |= {name: list(value) for name, value in (("changes", self.changes), ("slots", self.slots)) if value}
         if self.cause is EpochCause.TAKEN_BACK:
             given |= {"epoch": self.epoch, "lost_seconds": self.lost_seconds}
+        if self.cause is EpochCause.WITHDRAWN:
+            given["epoch"] = self.epoch
         if self.weighed is not None:
             given["weighed"] = to_wire(self.weighed)
         return json.dumps(given, sort_keys=True, separators=(",", ":"), allow_nan=False)

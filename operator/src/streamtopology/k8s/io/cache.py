@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from streamtopology.k8s import names
@@ -26,7 +28,18 @@ RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
 LISTS_AT_ONCE = 8
 """Of a start in many namespaces: what else the process has to do, above all renewing its Lease, comes between the lists."""
 
+LEAST_SECONDS = 0.5
+"""Between the beginnings of two watches of a kind: something on the way to the API server may end each at once."""
+
 Changed = Callable[[Key], None]
+
+
+@asynccontextmanager
+async def no_sooner(seconds: float = LEAST_SECONDS) -> AsyncIterator[None]:
+    """Take at least so long, unless the block raises."""
+    began = time.monotonic()
+    yield
+    await asyncio.sleep(max(0.0, began + seconds - time.monotonic()))
 
 
 @dataclass
@@ -89,9 +102,10 @@ class Cache:
                     version = await self._list(api, kind, namespace, selector)
                 failures = 0
                 while True:
-                    async for event in api.watch(kind, namespace, selector, version):
-                        version = event["object"]["metadata"]["resourceVersion"]
-                        self._take(kind, event)
+                    async with no_sooner():
+                        async for event in api.watch(kind, namespace, selector, version):
+                            version = event["object"]["metadata"]["resourceVersion"]
+                            self._take(kind, event)
             except (ApiAway, ApiError) as error:
                 expired = isinstance(error, ApiError) and error.status == 410
                 pause = 0.0 if expired and failures == 0 else RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from streamtopology.k8s import names
 from streamtopology.k8s.decide.snapshots import is_ended
 from streamtopology.k8s.io.api import Api, ApiAway, ApiError, Object
-from streamtopology.k8s.io.cache import RETRY_SECONDS
+from streamtopology.k8s.io.cache import RETRY_SECONDS, no_sooner
 from streamtopology.k8s.io.queue import Key, Queue
 from streamtopology.k8s.io.topology_body import is_same, key_of, version
 
@@ -85,8 +85,9 @@ class SnapshotWatch:
                 since = await self._list(api, namespace)
                 self._is_served(namespace)
                 failures = 0
-                async for event in api.watch(names.SNAPSHOT, namespace, "", since):
-                    self._take(event)
+                async with no_sooner():
+                    async for event in api.watch(names.SNAPSHOT, namespace, "", since):
+                        self._take(event)
             except (ApiAway, ApiError) as error:
                 await asyncio.sleep(self._pause(error, namespace, failures))
                 failures += 1

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -135,7 +136,8 @@ class PlanningProcess:
     async def forget(self, uid: str) -> None:
         self._known.pop(uid, None)
         self._left_alone.pop(uid, None)
-        await self._read(_forget, uid)
+        with suppress(_TookTooLong):  # the reader was ended, and with it all that it knew
+            await self._read(_forget, uid)
 
 
 class _Worker:

@@ -99,13 +99,20 @@ def deployment(
 
 
 def disruption_budget(owner: Owner) -> Object:
-    """Protect the driver when its node is drained: it would come back by itself, but all executors wait for it."""
+    """Protect the driver when its node is drained: it would come back by itself, but all executors wait for it.
+
+    One that is not ready, as it fails or starts, holds no drain up.
+    """
     return owned(
         owner,
         names.DISRUPTION_BUDGET,
         driver_name(owner.name),
         "driver",
-        spec={"maxUnavailable": 0, "selector": {"matchLabels": names.labels(owner.name, "driver")}},
+        spec={
+            "maxUnavailable": 0,
+            "selector": {"matchLabels": names.labels(owner.name, "driver")},
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        },
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from streamtopology.contract import environment as variables
-from streamtopology.contract.pods import driver_name
+from streamtopology.contract.pods import PRECOPY_SECONDS, driver_name
 from streamtopology.k8s import names
 from streamtopology.k8s.resources.objects import Object, Owner, from_field, owned, pod_template, with_pull_secrets
 from streamtopology.topology import Migration, Topology, format_cpu, format_memory
@@ -16,7 +16,6 @@ TRIES = 4
 REQUESTED_CPU = 0.1
 """At most. It asks for little CPU: on a node that the executors fill, its pod would wait, and the epoch with it."""
 
-DEADLINE_SECONDS = 3600
 KEEP_SECONDS = 3600
 """The time for which an ended Job is kept."""
 
@@ -43,7 +42,7 @@ def job(owner: Owner, topology: Topology, image: str, user: int | None, epoch: i
         labels=topology.driver.pod.labels,
         spec={
             "backoffLimit": TRIES - 1,
-            "activeDeadlineSeconds": DEADLINE_SECONDS,
+            "activeDeadlineSeconds": PRECOPY_SECONDS,
             "ttlSecondsAfterFinished": KEEP_SECONDS,
             "template": template,
         },

@@ -189,7 +189,7 @@ class Driver:
                 self.notify(f"batch {batch.number}, attempt {number}: {reason}; retrying on the remaining executors")
                 self.pause(RETRY_PAUSES[min(number - batch.first_attempt, len(RETRY_PAUSES) - 1)])
             except PrecopyUnusable as failure:
-                reason = f"{failure}; all state moves with the batch"
+                reason = f"{failure}; the state moves with the batches"
                 batch.timeline.lose(number, failure)
                 self.notify(f"batch {batch.number}, attempt {number}: {reason}")
                 self.checkpoint.precopies.release(attempt.epoch)

@@ -7,10 +7,11 @@ import json
 import os
 import socket
 import socketserver
+import stat
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -137,8 +138,18 @@ class ControlServer:
 
 
 def _folder() -> Path:
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    return Path(runtime) / "streamtopology" if runtime else Path(tempfile.gettempdir()) / f"streamtopology-{os.getuid()}"
+    """The folder of this user's sockets and locks. Raises Unavailable if it is another's: everybody may make one in /tmp."""
+    if runtime := os.environ.get("XDG_RUNTIME_DIR"):
+        return Path(runtime) / "streamtopology"
+    folder = Path(tempfile.gettempdir()) / f"streamtopology-{os.getuid()}"
+    with suppress(FileNotFoundError):
+        found = folder.lstat()
+        if found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode) or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise Unavailable(
+                f"{folder} is not a folder that only this user can write to: remove it, or name another place for the sockets "
+                "and locks of running topologies in XDG_RUNTIME_DIR"
+            )
+    return folder
 
 
 def _lock_path(topology: str) -> Path:

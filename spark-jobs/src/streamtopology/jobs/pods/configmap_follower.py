@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -73,6 +74,7 @@ class Follower:
     def _take_epoch(self, routing: RoutingMap) -> None:
         planned = routing.planned
         if planned is None:
+            self._withdraw()
             return
         try:
             if planned.epoch.number > self._run.router.newest().epoch.number:
@@ -83,6 +85,16 @@ class Follower:
                 self._run.router.run_prepared(planned.epoch.number)
         except (ValueError, CheckpointError) as refusal:  # the thread that follows survives a checkpoint out of reach
             self._refuse(planned.epoch.number, planned.generation, str(refusal))
+
+    def _withdraw(self) -> None:
+        """Give up an epoch that the ConfigMap has no more, if it was only prepared: its state could not be copied."""
+        try:
+            given_up = self._run.router.withdraw()
+        except CheckpointError as refusal:
+            self._refuse(None, None, str(refusal))
+            return
+        if given_up is not None:
+            self._run.notify(f"epoch {given_up} was withdrawn by the operator before it ran: the routing stays as it was")
 
     def _publish(self, planned: PlannedEpoch) -> None:
         if planned.generation != self.generation:
@@ -100,6 +112,11 @@ class Follower:
         if replace(planned.epoch, placement=planned.epoch.placement or known.placement).to_json() != known.to_json():
             raise ValueError(f"epoch {number} is another one here ({describe(known.reason)}): plan again from /stats")
 
+    def could_not_take(self, fault: Exception) -> None:
+        """Report an error of this program, by which new contents were not applied, and show where it arose in the log."""
+        traceback.print_exception(fault)
+        self._refuse(None, None, f"{type(fault).__name__}: {fault}; please report this")
+
     def _refuse(self, epoch: int | None, generation: int | None, why: str) -> None:
         self.refused = Refusal(epoch, generation, why)
         self._run.notify(f"not taken from ConfigMap {self._name}: {why}")
@@ -113,8 +130,12 @@ def following(mailbox: Mailbox, follower: Follower) -> Iterator[None]:
     def follow() -> None:
         while not done.is_set():
             content = newest(mailbox, _LOOK_SECONDS)
-            if content:
+            if not content:
+                continue
+            try:
                 follower.take(content[0])
+            except Exception as fault:  # noqa: BLE001 - without this thread the driver would be deaf to all that follows
+                follower.could_not_take(fault)
 
     thread = threading.Thread(target=follow, name="routing-follower", daemon=True)
     thread.start()

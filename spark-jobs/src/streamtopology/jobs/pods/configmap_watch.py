@@ -6,6 +6,7 @@ A mounted file would lag by a minute; a watch notifies within milliseconds.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -21,6 +22,9 @@ WATCH_SECONDS = 60
 """Time after which the server ends a quiet watch and the next one begins: this also detects a dead connection."""
 
 _ANSWER_SECONDS = 10
+_LEAST_SECONDS = 0.5
+"""Between the beginnings of two watches: something on the way may end each at once."""
+
 _PAUSES = (0.5, 1.0, 2.0, 5.0, 10.0)
 
 
@@ -71,13 +75,18 @@ class ConfigMapWatch:
             try:
                 if version is None:
                     version = self._list()
+                began = time.monotonic()
                 version = self._follow(version)
+                self._closing.wait(max(0.0, began + _LEAST_SECONDS - time.monotonic()))
             except ApiException as refusal:
                 version = None  # list again, and take the current content
                 if refusal.status != HTTPStatus.GONE:
                     self._pause(f"{refusal.status} {refusal.reason}")
             except (HTTPError, OSError) as failure:
                 self._pause(str(failure))
+            except Exception as failure:  # noqa: BLE001 - an answer of a proxy, for one: without this thread nothing is heard
+                version = None
+                self._pause(f"{type(failure).__name__}: {failure}")
 
     def _list(self) -> str:
         """Take the current content; return the version to watch from."""

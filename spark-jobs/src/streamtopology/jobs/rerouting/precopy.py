@@ -1,7 +1,8 @@
 """Pre-copy: an epoch that moves much state is prepared, then another process copies the state, then the epoch is ready.
 
 While an epoch is prepared, batches keep running under the one before. Whatever happens to the copying process, the epoch
-runs in the end: with its pre-copy, or, if that failed, with a first batch that moves all state itself.
+runs in the end: with its pre-copy, or, if that failed, with batches that move all state themselves. Only the operator, whose
+Job copies on Kubernetes, may withdraw it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from streamtopology.contract.pods import PRECOPY_SECONDS
 from streamtopology.jobs.checkpoint import Checkpoint, Lease
 from streamtopology.jobs.plan.execution_plan import ExecutionPlan
 from streamtopology.jobs.rerouting.gradual import portions_for
@@ -22,6 +24,8 @@ from streamtopology.jobs.state import KeyedStateSchema
 
 MOST_STARTS = 4
 LONGEST_COPY_SECONDS = 900.0
+LONGEST_JOB_SECONDS = PRECOPY_SECONDS + 900.0
+"""By then the operator's Job has ended, and the operator has withdrawn the epoch or let it run, if there still is one."""
 
 
 class PrecopyJob(Protocol):
@@ -112,15 +116,16 @@ class Precopy:
     def _retry_or_give_up(self) -> bool:
         """Start a failed process again; True once it was given up."""
         failure = self._job.failure() if self._job else None
-        if self.clock() - self._began_at > LONGEST_COPY_SECONDS:
-            failure, self._starts = f"not done after {LONGEST_COPY_SECONDS:.0f} s", MOST_STARTS
+        longest = LONGEST_COPY_SECONDS if self.start is not None else LONGEST_JOB_SECONDS
+        if self.clock() - self._began_at > longest:
+            failure, self._starts = f"not done after {longest:.0f} s", MOST_STARTS
         if failure is None:
             return False
         self.notify(f"epoch {self._epoch}: pre-copy failed: {failure}")
         if self._starts < MOST_STARTS:
             self._start_copying()
             return False
-        self.notify(f"epoch {self._epoch} runs without a pre-copy: its first batch moves all state and takes longer")
+        self.notify(f"epoch {self._epoch} runs without a pre-copy: its state moves with the batches, which take longer")
         self.give_up()
         return True
 

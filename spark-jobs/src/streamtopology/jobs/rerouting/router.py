@@ -213,6 +213,23 @@ class InProcessRouter:
                 raise ValueError(why)
             self._publish(newest.topology, replace(epoch, placement=newest.placement), 0.0, {}, prepared)
 
+    def withdraw(self) -> int | None:
+        """Give up the epoch that is only prepared; returns its number, None where there is none.
+
+        Batches are routed as before, by an epoch of their own: the next plan is numbered after the newest, and the number of
+        the one that was given up is taken in the checkpoint.
+        """
+        with self._deciding:
+            prepared, ready = self._prepared, self._ready
+            if prepared is None:
+                return None
+            given_up = prepared.epoch.number
+            reason = EpochReason(EpochCause.WITHDRAWN, epoch=given_up)
+            number = 1 + max(self._checkpoint.epochs())
+            epoch = replace(ready.epoch, number=number, reason=reason, placement=ready.placement)
+            self._publish(ready.topology, epoch, 0.0, {})
+            return given_up
+
     def bound(self) -> float:
         """Return the source rows/s of a perfect division by the capacities after the last batch; 0 before the first."""
         return self._bound

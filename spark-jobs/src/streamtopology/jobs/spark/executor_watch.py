@@ -205,7 +205,7 @@ class ExecutorWatch:
             try:
                 self._look()
                 self._keep_alive.look(self.admitted())
-            except (Py4JError, PySparkException, OSError) as failure:
+            except Exception as failure:  # noqa: BLE001 - without this thread a batch would wait for lost executors for ever
                 self._fail(failure)
                 return
 
@@ -260,16 +260,16 @@ class ExecutorWatch:
                 with self.guard([executor.ref]):
                     self._warm_up(executor)
                     self.rehearsal(executor)
+                self._on_admitted(executor)
                 break
             except ExecutorLost:
                 return
-            except (AttemptLost, Py4JError, PySparkException) as failure:
+            except Exception as failure:  # noqa: BLE001 - also a checkpoint out of reach: this thread alone knows of it
                 if self._closing.wait(pause or 0.0):
                     return
                 if pause is None:
                     self._fail(_never_warm(self._names[executor.id], failure))
                     return
-        self._on_admitted(executor)
         with self._changed:
             if executor.id not in self._present:
                 return
