@@ -22,7 +22,7 @@ WATCH_SECONDS = 60
 """Time after which the server ends a quiet watch and the next one begins: this also detects a dead connection."""
 
 _ANSWER_SECONDS = 10
-_LEAST_SECONDS = 0.5
+LEAST_SECONDS = 0.5
 """Between the beginnings of two watches: something on the way may end each at once."""
 
 _PAUSES = (0.5, 1.0, 2.0, 5.0, 10.0)
@@ -77,7 +77,7 @@ class ConfigMapWatch:
                     version = self._list()
                 began = time.monotonic()
                 version = self._follow(version)
-                self._closing.wait(max(0.0, began + _LEAST_SECONDS - time.monotonic()))
+                self._closing.wait(max(0.0, began + LEAST_SECONDS - time.monotonic()))
             except ApiException as refusal:
                 version = None  # list again, and take the current content
                 if refusal.status != HTTPStatus.GONE:
