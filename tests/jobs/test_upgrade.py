@@ -21,6 +21,7 @@ from streamtopology.jobs.checkpoint import Checkpoint, StateRef
 from streamtopology.jobs.cli.main import main
 from streamtopology.jobs.columnar.keys import KeyColumns
 from streamtopology.jobs.driver.compaction import Compaction
+from streamtopology.jobs.errors import TopologyFailed
 from streamtopology.jobs.plan.execution_plan import ExecutionPlan
 from streamtopology.jobs.rerouting.precopy_job import migrate
 from streamtopology.jobs.state import Field, KeyedState, KeyedStateSchema, Ownership, RowState, StateError, StateFileError
@@ -172,6 +173,18 @@ def test_a_key_of_other_columns_is_refused(names: tuple[str, ...]) -> None:
     keys = pa.schema([(name, pa.int64()) for name in names])
     with pytest.raises(StateError, match=r"rows of \(k int64, .*do not fit state of \(.*j int64"):
         KeyedStateSchema(BEFORE.fields, keys, lambda rows: rows).fitted(filled(BEFORE, [1]).snapshot())
+
+
+def test_largest_value_that_a_narrower_column_does_not_hold_is_no_tuples_fault(tmp_path: Path) -> None:
+    """With onBadTuple: deadLetter all tuples of its key were set aside."""
+    operator = {"name": "n", "inputs": ["s"], "grouping": {"key": "k"}, "run": "aggregate"}
+    operators = [operator | {"with": {"aggregates": {"most": "max(x)"}}}]
+    flow = Flow(tmp_path, manifest(operators, {"s": "k INT, x BIGINT"}, onBadTuple="deadLetter"))
+    flow.batch(s=pa.table({"k": pa.array([1], pa.int32()), "x": pa.array([2**40], pa.int64())}))
+    flow.start(manifest(operators, {"s": "k INT, x INT"}, onBadTuple="deadLetter"))
+    with pytest.raises(TopologyFailed, match=r"max\(x\) is of a former run, in which the column had another type than int32"):
+        flow.batch(s=pa.table({"k": pa.array([1], pa.int32()), "x": pa.array([5], pa.int32())}))
+    assert flow.last.batch == 0
 
 
 COUNTERS = """

@@ -15,7 +15,7 @@ from streamtopology.jobs.operators.base import Rows, field_values
 from streamtopology.jobs.operators.columns import NUMBERS, countable, numbers
 from streamtopology.jobs.operators.keyed_aggregate import KeyedAggregate
 from streamtopology.jobs.operators.options import OptionError, require_column
-from streamtopology.jobs.state import Field, KeyedState
+from streamtopology.jobs.state import Field, KeyedState, StateFileError
 from streamtopology.jobs.state.schema import Merge
 from streamtopology.topology import nearest
 
@@ -159,7 +159,14 @@ class Aggregates:
                 values = _rounded(state.column(_field(_HIGH, call.column))[slots], values)
             return pa.array(values / np.where(nothing, 1, counted), pa.float64(), mask=nothing)
         values = np.where(nothing, 0, values)
-        return _as_type(pa.array(values, mask=nothing), self._result_type(call))
+        try:
+            return _as_type(pa.array(values, mask=nothing), self._result_type(call))
+        except pa.ArrowInvalid as error:  # values of the column fit: an earlier one, of a wider column, does not
+            raise StateFileError(
+                f"the state of {call.function}({call.column}) is of a former run, in which the column had another type than "
+                f"{self._result_type(call)}: {error}. Give the column that type again (cast it in a map), or give the operator "
+                "another name and set spec.onRemove: drop"
+            ) from error
 
     def _result_type(self, call: Call) -> pa.DataType:
         if call.function == "count":
