@@ -55,6 +55,11 @@ class Operator:
         if self.data.epoch is not None:
             self._publish(replace(self.data, epoch=replace(self.data.epoch, state="ready")), random)
 
+    def withdraw(self, random: Random) -> None:
+        """Take the newest epoch out again, as one whose Job has failed."""
+        if self.data.epoch is not None:
+            self._publish(replace(self.data, epoch=None), random)
+
     def change(self, manifest: dict[str, Any], random: Random, edited: bool = False) -> None:
         """Publish a changed topology, of a new generation or, as the autoscaler does, of the same."""
         generation = self.data.generation + (1 if edited else random.choice((0, 1)))

@@ -73,8 +73,10 @@ class People:
                     operator.reroute(life.router.newest(), random, prepared)
                 case "re-route" | "re-route prepared":
                     life.reroute(random, prepared)
+                case "epoch ready" if operator is not None:
+                    operator.make_ready(random) if random.random() < 0.5 else operator.withdraw(random)
                 case "epoch ready":
-                    life.run_prepared() if operator is None else operator.make_ready(random)
+                    life.run_prepared()
                 case "rescale":
                     self._rescale(life, random.randint(1, _MOST_REPLICAS), random)
                 case "rescale and back":
