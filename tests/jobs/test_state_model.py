@@ -13,7 +13,7 @@ import functools
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -105,6 +105,7 @@ class PlanOf:
     """As much of a plan as is asked for."""
 
     epoch: Epoch
+    forgotten_until: Mapping[str, float] = field(default_factory=dict[str, float])
 
     def mixed_with(self, before: PlanOf, switch: GradualSwitch | None) -> PlanOf:
         return self if switch is None else PlanOf(mixed_epoch(before.epoch, self.epoch, switch))
