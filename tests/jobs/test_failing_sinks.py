@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from support.connectors import stage
 from support.stages import Flow, manifest
 
 from streamtopology import topology
-from streamtopology.jobs.checkpoint import Checkpoint
+from streamtopology.jobs.checkpoint import Checkpoint, SourceEnd
 from streamtopology.jobs.checkpoint.copying import copy_checkpoint
 from streamtopology.jobs.checkpoint.open_store import open_store
 from streamtopology.jobs.cli.main import main
@@ -40,7 +41,7 @@ class Fickle:
         self.in_the_way: BaseException | None = None
         self.batches: dict[int, list[int]] = {}
 
-    def publish(self, batch: int, files: Sequence[Path]) -> None:
+    def publish(self, batch: int, files: Sequence[Path], end: str | None = None) -> None:
         if self.in_the_way:
             raise self.in_the_way
         table = staged_table(files)
@@ -324,6 +325,18 @@ def test_sink_that_gets_another_place_after_a_kill_gets_its_last_batch_there(fol
     flow, _ = killed_at_batch_1(folder)
     real(folder, flow, a="december", b="b").publish_again(flow.last, parse(moved_to(folder, a="november")))
     assert rows_in("december") == [2, 3]
+
+
+def test_batch_that_the_former_place_has_otherwise_goes_to_the_new_one(folder: Path) -> None:
+    """A restored checkpoint: the folder has batch 0 of another life, refuses this one, and is given another path."""
+    flow = flow_with(folder, {"a": Fickle()})
+    flow.batch(s=rows_of(1))
+    now = replace(flow.last, end=SourceEnd({"s": 1}, None))
+    real(folder, flow, a="november").publish(replace(now, end=SourceEnd({"s": 2}, None)))
+    with pytest.raises(SinkError, match=r"november has another batch 0.*give the sink another place"):
+        real(folder, flow, a="november").publish(now)
+    real(folder, flow, a="december").publish_again(now, parse(moved_to(folder, a="november")))
+    assert rows_in("december") == [1]
 
 
 def test_sink_that_cannot_be_opened_is_named(folder: Path) -> None:

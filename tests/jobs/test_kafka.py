@@ -21,7 +21,7 @@ from support.stages import Flow, manifest
 
 from streamtopology import topology
 from streamtopology.jobs.connectors.sinks import SinkError, Writer, open_sink
-from streamtopology.jobs.connectors.sinks.kafka import BATCH_HEADER, KafkaSink
+from streamtopology.jobs.connectors.sinks.kafka import BATCH_HEADER, KEPT_ENDS, KafkaSink
 from streamtopology.jobs.connectors.sources import kafka
 from streamtopology.jobs.connectors.sources.descriptor_stream import DescriptorLog, DescriptorStreamReader
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceError, SourceSpec, Tally
@@ -391,6 +391,24 @@ def test_each_batch_is_sent_once(kafka_broker: Broker, tmp_path: Path) -> None:
     first = kafka_broker.committed(topic)[0]
     assert first.value() == b'{"batch":0,"part":"staged-0-0.arrow","n":0}'
     assert first.key() is None
+
+
+def test_batch_that_ends_elsewhere_is_refused(kafka_broker: Broker, tmp_path: Path) -> None:
+    """The checkpoint went back: batch 1 has other rows, which the topic's marker took for those that it has."""
+    topic = kafka_broker.topic()
+    first = open_sink(sink_of(kafka_broker, topic), WRITER)
+    for batch in range(KEPT_ENDS + 2):
+        first.publish(batch, staged(tmp_path, batch), f"{batch:012x}")
+    first.close()
+    restored = open_sink(sink_of(kafka_broker, topic), WRITER)
+    newest = KEPT_ENDS + 1
+    for batch, end in ((0, "too old to be known"), (newest, None), (newest, f"{newest:012x}")):
+        restored.publish(batch, staged(tmp_path, batch), end)
+    for batch in (2, newest):
+        with pytest.raises(SinkError, match=f"topic {topic} has another batch {batch}, .*before the checkpoint went back"):
+            restored.publish(batch, staged(tmp_path, batch), "elsewhere")
+    restored.publish(newest + 1, staged(tmp_path, newest + 1), "new")
+    assert batches_seen(kafka_broker, topic) == [batch for batch in range(newest + 2) for _ in range(6)]
 
 
 def test_columns_key_and_value_are_the_message(kafka_broker: Broker, tmp_path: Path) -> None:

@@ -106,6 +106,23 @@ def test_a_batch_whose_publishing_broke_off_is_published_whole(
     assert sorted(numbers(out)) == [1, 2, 3, 4]
 
 
+@pytest.mark.parametrize(("format_", "file_per_task", "numbers"), FOLDERS)
+def test_batch_that_ends_elsewhere_is_refused(
+    tmp_path: Path, format_: str, file_per_task: str, numbers: Callable[[Path], list[int]]
+) -> None:
+    """The checkpoint went back: batch 1 has other rows, which the folder took for those that it has."""
+    manifest = manifest_sink(format_, path=str(tmp_path / "out"), filePerTask=file_per_task)
+    first = open_sink(manifest, WRITER)
+    for batch, end in enumerate(("a", "b", None)):
+        first.publish(batch, staged(tmp_path, [batch]), end)
+    restored = open_sink(manifest, WRITER)
+    for batch, end in ((0, "a"), (1, None), (2, "x")):
+        restored.publish(batch, staged(tmp_path, [batch]), end)
+    with pytest.raises(SinkError, match=r"out has another batch 1, .*before the checkpoint went back"):
+        restored.publish(1, staged(tmp_path, [7]), "c")
+    assert sorted(numbers(tmp_path / "out")) == [0, 1, 2]
+
+
 def test_file_names_and_manifest(tmp_path: Path) -> None:
     out = tmp_path / "out"
     sink = open_sink(manifest_sink("parquet", path=out.as_uri()), WRITER)

@@ -161,7 +161,7 @@ class Kept:
     def __init__(self) -> None:
         self.batches: dict[int, pa.Table] = {}
 
-    def publish(self, batch: int, files: Sequence[Path]) -> None:
+    def publish(self, batch: int, files: Sequence[Path], end: str | None = None) -> None:
         table = staged_table(files)
         if table is not None:
             known = self.batches.setdefault(batch, table)

@@ -81,9 +81,9 @@ def _on_other_numbers(commit: CommitRecord, dropped: Sequence[CommitRecord]) -> 
     if not odd:
         return ""
     return (
-        f", and take batches up to {dropped[-1].batch} for the same again. They will not be: batch {odd[0]} had no rows, or a "
-        "part of those that were planned at once. So that no output is missing, give parquet, json and kafka sinks other "
-        "places before the next start"
+        f", and refuse batches up to {dropped[-1].batch} that are not the same again. Some will not be: batch {odd[0]} had no "
+        "rows, or a part of those that were planned at once. Give parquet, json and kafka sinks other places before the next "
+        "start"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import zlib
@@ -119,6 +120,14 @@ class CommitRecord:
     def epochs(self) -> tuple[int, ...]:
         """The epochs whose tables say who owns what after it."""
         return (self.epoch,) if self.switch is None else (self.switch.follows, self.epoch)
+
+    @property
+    def end_digest(self) -> str | None:
+        """Letters that say where it ends in the sources that the driver deals; None if it does not say, or there are none."""
+        if self.end is None or not self.end.positions:
+            return None
+        text = json.dumps(self.end.positions, sort_keys=True, separators=(",", ":"))
+        return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 
     def with_state_of(self, nodes: Collection[str]) -> CommitRecord:
         """This record without the state of other nodes: former versions kept that of removed operators."""

@@ -52,7 +52,7 @@ class Publisher:
             for sink in former.sinks:
                 if sink.name not in self._sinks and commit.outputs.get(sink.name):
                     self._publish_to_lost(commit, sink)
-        self.publish(commit, {sink.name for sink in former.sinks if _has_batch(sink, commit.batch, is_complete)})
+        self.publish(commit, {sink.name for sink in former.sinks if _has_batch(sink, commit, is_complete)})
 
     def publish(self, commit: CommitRecord, but_for: Collection[str] = ()) -> None:
         """Publish a batch to each sink, but for those that it was exported for. Raises SinkError, which names the ways out.
@@ -88,7 +88,7 @@ class Publisher:
         try:
             with self._checkpoint.at_hand(commit.outputs.get(name, ())) as staged, _named(name, "cannot take a batch"):
                 passing("sink.publishing")
-                sink.publish(commit.batch, staged)
+                sink.publish(commit.batch, staged, commit.end_digest)
                 passing("sink.published")
         except SinkError as error:
             with suppress(CheckpointError):  # the disk may be full for both
@@ -106,12 +106,12 @@ class Publisher:
             self._checkpoint.publications.complete(self._complete.batch, self._complete.attempt)
 
 
-def _has_batch(sink: SinkSpec, batch: int, is_complete: bool) -> bool:
+def _has_batch(sink: SinkSpec, commit: CommitRecord, is_complete: bool) -> bool:
     """True if the place of a sink is known to have the batch: all sinks have it, or an entry in its folder says so."""
     if is_complete:
         return bool({"path", "topic"} & set(sink.options))
     with suppress(OSError):  # a folder that is gone or cannot be read says nothing
-        return written_batch(sink, batch) is not None
+        return written_batch(sink, commit.batch, commit.end_digest) is not None
     return False
 
 

@@ -32,7 +32,7 @@ class ConsoleSink:
         self._truncate = truncate
         self._last = -1
 
-    def publish(self, batch: int, files: Sequence[Path]) -> None:
+    def publish(self, batch: int, files: Sequence[Path], end: str | None = None) -> None:
         table = staged_table(files)
         if batch <= self._last or table is None:
             return

@@ -60,7 +60,7 @@ class DeadLetters:
     def __init__(self, keep: Callable[[str, bytes], object]) -> None:
         self._keep = keep
 
-    def publish(self, batch: int, files: Sequence[Path]) -> None:
+    def publish(self, batch: int, files: Sequence[Path], end: str | None = None) -> None:
         table = staged_table(files)
         if table is not None and table.num_rows:
             self._keep(f"{FOLDER}/batch-{batch:09d}.jsonl", b"".join(json_lines(table)))

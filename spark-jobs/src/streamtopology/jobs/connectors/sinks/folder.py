@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamtopology.jobs.columnar.dictionaries import decoded_rows, decoded_type
-from streamtopology.jobs.connectors.sinks.base import SinkError, Writer, staged_table
+from streamtopology.jobs.connectors.sinks.base import SinkError, Writer, another_batch, staged_table
 from streamtopology.jobs.connectors.sinks.json_rows import json_rows, slices
 from streamtopology.jobs.failpoints import passing
 
@@ -75,9 +75,11 @@ class FolderSink:
         self._newest = max(self._entered(), default=-1)
         self._forget([batch for batch in self._entered() if batch <= self._newest - KEPT_ENTRIES])
 
-    def publish(self, batch: int, files: Sequence[Path]) -> None:
+    def publish(self, batch: int, files: Sequence[Path], end: str | None = None) -> None:
         entry = self._entry(batch)
         if batch <= self._newest or entry.exists():
+            if is_another(entry, end):
+                raise another_batch(f"folder {self._folder}", batch)
             return
         if not self._manifest.joinpath(_OWNER).exists():
             self._take_folder()  # the folder was deleted meanwhile
@@ -86,7 +88,7 @@ class FolderSink:
                 _remove(path)  # of a run that had another format or filePerTask, and died before the manifest's entry
         rows = self._place_parts(batch, files) if self._parts else self._place_file(batch, files)
         passing("sink.placed")
-        _write_whole(entry, json.dumps({"batch": batch, "rows": rows}))
+        _write_whole(entry, json.dumps({"batch": batch, "rows": rows} | ({} if end is None else {"end": end})))
         self._newest = batch
         self._forget([batch - KEPT_ENTRIES])
 
@@ -170,6 +172,12 @@ class FolderSink:
 def entry_of(folder: Path, batch: int) -> Path:
     """The manifest's entry of a batch in `folder`."""
     return folder / _MANIFEST / f"{batch:09d}.json"
+
+
+def is_another(entry: Path, end: str | None) -> bool:
+    """True if the batch of an entry ends elsewhere; one that is gone, or of a former version, does not say where."""
+    known = json.loads(entry.read_text()).get("end") if end is not None and entry.exists() else None
+    return known is not None and known != end
 
 
 def written_by(folder: Path, writer: Writer) -> list[Path]:

@@ -6,6 +6,7 @@ with the rows or not at all, and reading it back after a restart is one request,
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -13,12 +14,15 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from streamtopology.jobs.connectors.kafka_retry import retried
-from streamtopology.jobs.connectors.sinks.base import SinkError, Writer, staged_table
+from streamtopology.jobs.connectors.sinks.base import SinkError, Writer, another_batch, staged_table
 from streamtopology.jobs.connectors.sinks.json_rows import slices
 from streamtopology.jobs.connectors.sinks.messages import messages
 from streamtopology.jobs.failpoints import passing
 
 BATCH_HEADER = "streamtopology-batch"
+KEPT_ENDS = 64
+"""The newest batches whose ends are known: some 1.5 kB, of the 4 that a broker takes with an offset."""
+
 _TIMEOUT_SECONDS = 30.0
 _RETRY_SECONDS = 120.0
 
@@ -50,21 +54,26 @@ class KafkaSink:
         self._markers = self._marker_reader(f"{self._transactional_id}-{writer.run}")
         self._producer: Producer | None = None
         self._next_batch = 0
+        self._ends: dict[str, str] = {}
 
-    def publish(self, batch: int, files: Sequence[Path]) -> None:
+    def publish(self, batch: int, files: Sequence[Path], end: str | None = None) -> None:
         table = staged_table(files)
         try:
             producer = self._connected()
+            if batch < self._next_batch and end is not None and self._ends.get(str(batch), end) != end:
+                raise another_batch(f"topic {self._topic}", batch)
             if table is None or not table.num_rows or batch < self._next_batch:
                 return
+            ends = self._ends if end is None else {**self._ends, str(batch): end}
+            ends = dict(list(ends.items())[-KEPT_ENDS:])
             producer.begin_transaction()
             self._produce(producer, batch, table)
             passing("kafka.sent")
-            self._commit(producer, batch)
+            self._commit(producer, batch, ends)
         except (KafkaException, BufferError) as error:
             self._producer = None  # the next attempt's init_transactions ends whatever this transaction was
             raise SinkError(f"sink {self._name!r}: batch {batch} not sent to topic {self._topic}: {error}") from error
-        self._next_batch = batch + 1
+        self._next_batch, self._ends = batch + 1, ends
 
     def close(self) -> None:
         self._producer = None
@@ -87,7 +96,7 @@ class KafkaSink:
                 | {"transactional.id": self._transactional_id}
             )
             retried(lambda: producer.init_transactions(_TIMEOUT_SECONDS), _RETRY_SECONDS)
-            self._next_batch = self._read_marker()
+            self._next_batch, self._ends = self._read_marker()
             self._producer = producer
         return self._producer
 
@@ -111,19 +120,21 @@ class KafkaSink:
         if producer.flush(_RETRY_SECONDS) or failures:
             raise KafkaException(failures[0] if failures else KafkaError(KafkaError._TIMED_OUT))
 
-    def _commit(self, producer: Producer, batch: int) -> None:
-        marker = [TopicPartition(self._topic, 0, batch + 1)]
+    def _commit(self, producer: Producer, batch: int, ends: Mapping[str, str]) -> None:
+        marker = [TopicPartition(self._topic, 0, batch + 1, json.dumps(ends, separators=(",", ":")))]
         group = self._markers.consumer_group_metadata()
         retried(lambda: producer.send_offsets_to_transaction(marker, group, _TIMEOUT_SECONDS), _RETRY_SECONDS)
         passing("kafka.marked")
         retried(lambda: producer.commit_transaction(_TIMEOUT_SECONDS), _RETRY_SECONDS)
         passing("kafka.committed")
 
-    def _read_marker(self) -> int:
-        def read() -> int:
+    def _read_marker(self) -> tuple[int, dict[str, str]]:
+        """The batch to publish next, and the ends of those before; former versions did not write any."""
+
+        def read() -> tuple[int, dict[str, str]]:
             (marker,) = self._markers.committed([TopicPartition(self._topic, 0)], timeout=_TIMEOUT_SECONDS)
             if marker.error is not None:
                 raise KafkaException(marker.error)
-            return max(marker.offset, 0)
+            return max(marker.offset, 0), json.loads(marker.metadata or "{}")
 
         return retried(read, _RETRY_SECONDS)

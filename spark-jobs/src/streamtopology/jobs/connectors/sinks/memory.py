@@ -18,7 +18,7 @@ class MemorySink:
     def __init__(self, name: str) -> None:
         self._batches = _published[name] = {}
 
-    def publish(self, batch: int, files: Sequence[Path]) -> None:
+    def publish(self, batch: int, files: Sequence[Path], end: str | None = None) -> None:
         table = staged_table(files)
         if table is not None and batch not in self._batches:
             self._batches[batch] = table

@@ -14,7 +14,14 @@ from streamtopology.jobs.connectors.kafka_settings import PREFIX as KAFKA_PREFIX
 from streamtopology.jobs.connectors.kafka_settings import kafka_settings
 from streamtopology.jobs.connectors.sinks.base import Sink, SinkError, Writer
 from streamtopology.jobs.connectors.sinks.console import ConsoleSink
-from streamtopology.jobs.connectors.sinks.folder import FolderSink, entry_of, write_json_lines, write_parquet, written_by
+from streamtopology.jobs.connectors.sinks.folder import (
+    FolderSink,
+    entry_of,
+    is_another,
+    write_json_lines,
+    write_parquet,
+    written_by,
+)
 from streamtopology.jobs.connectors.sinks.formats import TAKES
 from streamtopology.jobs.connectors.sinks.memory import MemorySink
 from streamtopology.jobs.connectors.sinks.takes import Proof, Takes
@@ -94,10 +101,10 @@ def written_files(sink: topology.Sink, writer: Writer) -> list[Path]:
     return written_by(Path(local_path(sink.options["path"])), writer) if "path" in sink.options else []
 
 
-def written_batch(sink: topology.Sink, batch: int) -> Path | None:
-    """The entry of a batch that a sink in a folder has; None if it has not, or is another sink."""
+def written_batch(sink: topology.Sink, batch: int, end: str | None) -> Path | None:
+    """The entry of a batch that a sink in a folder has; None if it has not, has another of this number, or is no folder."""
     entry = entry_of(Path(local_path(sink.options["path"])), batch) if "path" in sink.options else None
-    return entry if entry is not None and entry.exists() else None
+    return entry if entry is not None and entry.exists() and not is_another(entry, end) else None
 
 
 def _true_or_false(value: str) -> str | None:
