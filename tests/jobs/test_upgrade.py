@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ from streamtopology.jobs.plan.execution_plan import ExecutionPlan
 from streamtopology.jobs.rerouting.precopy_job import migrate
 from streamtopology.jobs.state import Field, KeyedState, KeyedStateSchema, Ownership, RowState, StateError, StateFileError
 from streamtopology.jobs.state.encoding import decode
+from streamtopology.jobs.state.merging import merged
 from streamtopology.routing.table.hashing import hash_int64
 
 OLD_CHECKPOINTS = sorted((Path(__file__).parent / "checkpoints").iterdir())
@@ -185,6 +188,34 @@ def test_largest_value_that_a_narrower_column_does_not_hold_is_no_tuples_fault(t
     with pytest.raises(TopologyFailed, match=r"max\(x\) is of a former run, in which the column had another type than int32"):
         flow.batch(s=pa.table({"k": pa.array([1], pa.int32()), "x": pa.array([5], pa.int32())}))
     assert flow.last.batch == 0
+
+
+@pytest.mark.parametrize(("before", "now", "means"), [("TIMESTAMP", "BIGINT", "timestamp"), ("BIGINT", "TIMESTAMP", "numbers")])
+def test_largest_time_is_not_compared_with_numbers(tmp_path: Path, before: str, now: str, means: str) -> None:
+    operator = {"name": "n", "inputs": ["s"], "grouping": {"key": "k"}, "run": "aggregate"}
+    operators = [operator | {"with": {"aggregates": {"last": "max(x)"}}}]
+    rows = pa.table({"k": pa.array([1, 2]), "x": pa.array([5, 6])})
+    times = rows.set_column(1, "x", rows["x"].cast(pa.timestamp("us")))
+    flow = Flow(tmp_path, manifest(operators, {"s": f"k BIGINT, x {before}"}))
+    flow.batch(s=times if before == "TIMESTAMP" else rows)
+    flow.start(manifest(operators, {"s": f"k BIGINT, x {now}"}))
+    with pytest.raises(TopologyFailed, match=rf"agg_max_x stands for {means}.* in it, and for .* now"):
+        flow.batch(s=times if now == "TIMESTAMP" else rows)
+    assert flow.last.batch == 0
+
+
+def test_state_of_before_meanings_were_kept_takes_them_up() -> None:
+    """An old file cannot say what its numbers are; what is written next says it, also after the zone of a time changed."""
+    fields = (Field("last", np.dtype("i8"), merge="max"),)
+    old = KeyedStateSchema(fields, KEY)
+    meant = KeyedStateSchema((replace(fields[0], means="timestamp[us]"),), KEY)
+    taken = meant.fitted(filled(old, [1, 2]).snapshot())
+    assert taken.schema.field("last").metadata == {b"means": b"timestamp[us]"}
+    assert meant.fitted(taken).schema.equals(taken.schema, check_metadata=True)
+    (merged_part,) = merged([taken], [], meant, 1 << 20)
+    assert merged_part.schema.equals(taken.schema, check_metadata=True)
+    with pytest.raises(StateError, match=re.escape("last stands for timestamp[us] in it, and for something else now")):
+        old.fitted(taken)
 
 
 COUNTERS = """

@@ -97,8 +97,9 @@ class Aggregates:
             kind = _KEPT.get(call.function)
             if kind is not None:
                 field = _field(kind, call.column)
-                dtype = _dtype(self._types[call.column])
-                needed[field] = Field(field, dtype, initial=_initial(kind, dtype), merge=kind)
+                type_ = self._types[call.column]
+                dtype = _dtype(type_)
+                needed[field] = Field(field, dtype, initial=_initial(kind, dtype), merge=kind, means=_meaning(type_))
         for column in sorted(self._wide):  # `added`: former versions had sums of 64 bits
             field = _field(_HIGH, column)
             needed[field] = Field(field, np.dtype(np.int64), merge="sum", added=True)
@@ -230,6 +231,13 @@ def _count_field(column: str) -> str:
 
 def _dtype(kind: pa.DataType) -> np.dtype:
     return np.dtype(np.float64 if pa.types.is_floating(kind) else np.int64)
+
+
+def _meaning(kind: pa.DataType) -> str:
+    """What the numbers in the state of a column stand for: a zone changes how a time is shown, not the time."""
+    if pa.types.is_timestamp(kind):
+        return str(pa.timestamp(kind.unit))
+    return str(kind) if pa.types.is_temporal(kind) else "numbers"
 
 
 def _initial(kind: str, dtype: np.dtype) -> float:

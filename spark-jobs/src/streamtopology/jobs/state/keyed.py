@@ -357,7 +357,7 @@ class KeyedState:
         if self._routing is not None:
             arrays.append(pa.array(self._routing[slots]))
             names.append(ROUTING)
-        return pa.RecordBatch.from_arrays(arrays, names=names)
+        return self.schema.labelled(pa.RecordBatch.from_arrays(arrays, names=names))
 
     def _merge(self, delta: pa.RecordBatch) -> np.ndarray:
         """Deletions, then the rest; int64[]: the slots of the rest."""

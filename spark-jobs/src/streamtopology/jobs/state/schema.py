@@ -22,6 +22,7 @@ from streamtopology.jobs.state.field_checks import holds
 
 DELETED = "__deleted"
 ROUTING = "__routing"
+_MEANS = "means"
 _RENAME = "give the key column another name in the source's select, or in a map"
 
 _OF_ARROW = [np.dtype(char) for char in ("?", *np.typecodes["AllInteger"], "e", "f", "d")]
@@ -39,8 +40,9 @@ class Field:
     dtype: a numpy type of booleans, integers or floats; a value that it cannot hold raises OverflowError where it is written,
     floats are rounded. shape: as in numpy, 3 is (3,). initial: the value of a new key.
     merge: how two partial values of one key become one ("sum", "min", "max"), None when they cannot. added: a later version of
-    the operator brought the field; keys from before have `initial`. Raises StateError for any other dtype or shape, and for
-    names that start with two underscores.
+    the operator brought the field; keys from before have `initial`. means: what its numbers stand for, such as "date32[day]";
+    state in which they stand for something else is refused. Raises StateError for any other dtype or shape, and for names that
+    start with two underscores.
 
     >>> Field("total", np.float64, merge="sum").arrow_type
     DataType(double)
@@ -54,6 +56,7 @@ class Field:
     initial: float = 0
     merge: Merge | None = None
     added: bool = False
+    means: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dtype", _dtype(self.name, self.dtype))
@@ -152,8 +155,25 @@ class KeyedStateSchema:
 
     def fitted(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """A snapshot or delta as this version of the operator writes it. StateError: it cannot be made of these rows."""
-        if self.fits(rows):
+        self._refuse_other_meanings(rows.schema)
+        return self.labelled(rows if self.fits(rows) else self._converted(rows))
+
+    def labelled(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """`rows` with what the numbers of each field stand for in their schema, for later versions of the operator."""
+        means = {field.name: {_MEANS: field.means} for field in self.fields if field.means}
+        if not means:
             return rows
+        columns = [column.with_metadata(means.get(column.name)) for column in rows.schema]
+        return pa.RecordBatch.from_arrays(rows.columns, schema=pa.schema(columns, rows.schema.metadata))
+
+    def _refuse_other_meanings(self, former: pa.Schema) -> None:
+        for field in self.fields:
+            label = former.field(field.name).metadata if field.name in former.names else None
+            means = (label or {}).get(_MEANS.encode(), b"").decode()
+            if means and means != field.means:
+                raise StateError(f"{field.name} stands for {means} in it, and for {field.means or 'something else'} now")
+
+    def _converted(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         metadata = rows.schema.metadata
         marks = [name for name in (DELETED, ROUTING) if name in rows.schema.names]
         dead = 0
