@@ -419,6 +419,12 @@ def test_tagged_union_and_untag_are_inverse(spark: SparkSession) -> None:
 
 
 @pytest.mark.clusters
+def test_format_that_spark_lacks_is_a_sentence_with_the_way_to_its_jar(spark: SparkSession) -> None:
+    with pytest.raises(SourceError, match=r"source 'r': Spark does not read it with format 'lake': .*lake.*spec\.sparkConf"):
+        load(spark, Source("r", "lake", None, {}))
+
+
+@pytest.mark.clusters
 def test_any_spark_format_is_loaded_with_its_select_and_where(spark: SparkSession) -> None:
     frame = load(spark, Source("r", "rate", None, {"rowsPerSecond": "5"}, ("value * 2 AS twice",), "value > 3"))
     assert frame.isStreaming

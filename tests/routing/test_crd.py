@@ -76,7 +76,7 @@ def _mappings(value: Any, path: str) -> Iterator[str]:
     elif isinstance(value, dict):
         yield path
         for name, item in value.items():
-            if not path.endswith(".pod") and name not in ("options", "with", "inputs", "select"):
+            if not path.endswith(".pod") and name not in ("options", "with", "inputs", "select", "sparkConf"):
                 yield from _mappings(item, f"{path}.{name}")
 
 

@@ -93,6 +93,7 @@ def _rebalance(**fields: Any) -> Topology:
         (_with(image="flights:2"), Level.RESTART, "image: none -> flights:2"),
         (_with(image_pull_policy="Never"), Level.RESTART, "imagePullPolicy: none -> Never"),
         (_with(image_pull_secrets=("registry",)), Level.RESTART, "imagePullSecrets: [] -> [registry]"),
+        (_with(spark_conf={"spark.jars": "a.jar"}), Level.RESTART, "sparkConf spark.jars changed"),
         (_with(driver=Driver(2.0)), Level.RESTART, "driver cpu: 1 -> 2"),
         (_with(driver=Driver(memory_bytes=2**32)), Level.RESTART, "driver memory: 3Gi -> 4Gi"),
         (_with(driver=Driver(pod=TOLERANT)), Level.RESTART, "driver pod.tolerations changed"),

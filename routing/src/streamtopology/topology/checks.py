@@ -17,6 +17,7 @@ from streamtopology.topology.limits import (
 from streamtopology.topology.pods import DRIVER_POD, EXECUTOR_POD, pod_problems
 from streamtopology.topology.problems import Problem, one_of, without_consequences
 from streamtopology.topology.reading import TOPOLOGY_NAME_EXPECTED
+from streamtopology.topology.spark_conf import spark_conf_problems
 from streamtopology.topology.traits import BUILTINS, Traits
 from streamtopology.topology.values import DESCRIPTOR_FILE_FORMATS, OperatorSpec, Source, Topology
 
@@ -56,6 +57,7 @@ def check(topology: Topology, problems: list[Problem]) -> Topology:
         *_autoscale_problems(topology),
         *_name_problems(topology),
         *_driver_problems(topology),
+        *spark_conf_problems(topology.spark_conf),
     ]
     problems.extend(without_consequences(found, problems))
     return ordered

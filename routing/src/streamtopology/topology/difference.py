@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TypeVar
@@ -72,6 +72,7 @@ def difference(old: Topology, new: Topology) -> Change:
         *_value(Level.RESTART, "image", old.image, new.image),
         *_value(Level.RESTART, "imagePullPolicy", old.image_pull_policy, new.image_pull_policy),
         *_value(Level.RESTART, "imagePullSecrets", old.image_pull_secrets, new.image_pull_secrets),
+        *_spark_conf(old.spark_conf, new.spark_conf),
         *_driver(old.driver, new.driver),
         *_autoscale(old.autoscale, new.autoscale),
         *_value(Level.IGNORE, "suspend", old.suspend, new.suspend),
@@ -163,6 +164,13 @@ def _driver(old: Driver, new: Driver) -> Iterator[_Step]:
     yield from _value(Level.RESTART, "driver cpu", format_cpu(old.cpu), format_cpu(new.cpu))
     yield from _value(Level.RESTART, "driver memory", format_memory(old.memory_bytes), format_memory(new.memory_bytes))
     yield from _pod(Level.RESTART, "driver", old.pod, new.pod)
+
+
+def _spark_conf(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[_Step]:
+    """Names alone: this goes into events."""
+    for name in sorted(set(old) | set(new)):
+        if old.get(name) != new.get(name):
+            yield Level.RESTART, f"sparkConf {name} changed"
 
 
 def _autoscale(old: Autoscale | None, new: Autoscale | None) -> Iterator[_Step]:

@@ -27,6 +27,7 @@ from streamtopology.topology.problems import ManifestError, Problem, one_of
 from streamtopology.topology.quantities import parse_cpu, parse_duration, parse_memory
 from streamtopology.topology.reading import TOPOLOGY_NAME_EXPECTED, Place, is_list, is_mapping
 from streamtopology.topology.schema import SchemaError, columns_of, to_ddl
+from streamtopology.topology.spark_conf import read_spark_conf
 from streamtopology.topology.traits import BUILTINS
 from streamtopology.topology.values import (
     API_VERSION,
@@ -122,6 +123,7 @@ SPEC_FIELDS = (
     "image",
     "imagePullPolicy",
     "imagePullSecrets",
+    "sparkConf",
     "suspend",
     "autoscale",
     "driver",
@@ -150,6 +152,7 @@ def _topology(name: str, place: Place) -> Topology:
         image=spec["image"].text("the name of an image") if spec["image"].present else None,
         image_pull_policy=cast("ImagePullPolicy", pull.choice(get_args(ImagePullPolicy))) if pull.present else None,
         image_pull_secrets=_image_pull_secrets(spec["imagePullSecrets"]),
+        spark_conf=read_spark_conf(spec["sparkConf"]),
         suspend=spec["suspend"].flag(False),
         autoscale=autoscale,
         driver=_driver(spec["driver"]),

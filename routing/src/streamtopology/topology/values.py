@@ -299,6 +299,7 @@ class Topology:
     on_remove: OnRemove = "fail"
     restore: Restore | None = None
     image_pull_secrets: tuple[str, ...] = ()
+    spark_conf: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def replicas(self) -> int:

@@ -59,6 +59,8 @@ def to_manifest(topology: Topology) -> dict[str, object]:
         spec["restore"] = {"from": topology.restore.origin, "mode": topology.restore.mode}
     if topology.image_pull_secrets:
         spec["imagePullSecrets"] = [{"name": name} for name in topology.image_pull_secrets]
+    if topology.spark_conf:
+        spec["sparkConf"] = dict(topology.spark_conf)
     if topology.autoscale is not None:
         spec["autoscale"] = _autoscale(topology.autoscale)
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": topology.name}, "spec": spec}

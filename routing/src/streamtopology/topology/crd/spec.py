@@ -23,6 +23,7 @@ from streamtopology.topology.crd.fields import (
     texts_by_name,
     whole,
 )
+from streamtopology.topology.crd.spark_conf import spark_conf
 from streamtopology.topology.groupings import DEFAULT_POLICY, GROUPINGS, KEYLESS_POLICY
 from streamtopology.topology.limits import (
     MOST_AGGREGATE_EVERY,
@@ -90,6 +91,7 @@ def spec_schema() -> Schema:
                 0,
                 MOST_PULL_SECRETS,
             ),
+            "sparkConf": spark_conf(),
             "suspend": flag("Remove driver and executors and keep everything else; false resumes from the checkpoint.", False),
             "autoscale": autoscale(),
             "driver": _driver(),

@@ -1,16 +1,14 @@
-"""The `kafka.*` options of a source or sink as settings of librdkafka. Passwords in them come from the environment.
-
-A manifest is copied into a ConfigMap, so it names the variable: `kafka.sasl.password: ${env:KAFKA_PASSWORD}`.
-"""
+"""The `kafka.*` options of a source or sink as settings of librdkafka: `kafka.sasl.password: ${env:KAFKA_PASSWORD}`."""
 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Mapping
 
+from streamtopology.jobs.variables import MissingVariable, with_variables
+
 PREFIX = "kafka."
-_VARIABLE = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
+_NEEDED_BY = "the driver and to each class of executors"
 
 
 def kafka_settings(
@@ -20,12 +18,8 @@ def kafka_settings(
     settings: dict[str, str] = {}
     for name, value in options.items():
         if name.startswith(PREFIX):
-            text = str(value)
-            missing = [variable for variable in _VARIABLE.findall(text) if variable not in environ]
-            if missing:
-                raise wrong(
-                    f"option {name} needs the environment variable {missing[0]}, which is not set here; on Kubernetes give it "
-                    "to the driver and to each class of executors: pod.env or pod.envFrom, from a Secret"
-                )
-            settings[name.removeprefix(PREFIX)] = _VARIABLE.sub(lambda found: environ[found[1]], text)
+            try:
+                settings[name.removeprefix(PREFIX)] = with_variables(name, str(value), environ, _NEEDED_BY)
+            except MissingVariable as missing:
+                raise wrong(str(missing)) from None
     return settings

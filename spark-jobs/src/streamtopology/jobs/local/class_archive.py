@@ -9,22 +9,17 @@ from __future__ import annotations
 
 import os
 import shlex
-import subprocess
 import sys
 from pathlib import Path
-from typing import Any, cast
-
-from pyspark import SparkContext
 
 from streamtopology.jobs.spark.java_options import DRIVER_JAVA, log4j
-from streamtopology.jobs.spark.session import DRIVER_LOGS, create_session
+from streamtopology.jobs.spark.session import DRIVER_LOGS, create_session, end_driver_jvm
 
 ARCHIVE = Path(sys.prefix) / "share" / "streamtopology" / "spark-classes.jsa"
 SHARED_CLASSES = f"-XX:SharedArchiveFile={ARCHIVE}"
 """The option of a JVM that uses the archive."""
 _QUIET = "-Xlog:disable -Xlog:all=error:stderr"  # hundreds of warnings name classes that cannot be archived
 _CLUSTER = "local-cluster[1,1,512]"  # master, worker and driver in the JVM that records
-_WITHIN_SECONDS = 120.0
 
 
 def record(file: Path = ARCHIVE) -> None:
@@ -44,19 +39,8 @@ def record(file: Path = ARCHIVE) -> None:
         "spark.ui.enabled": "false",
     }
     create_session("class-archive", _CLUSTER, conf).stop()
-    _end_driver_jvm()
+    end_driver_jvm()  # it writes the archive then
     unfinished.replace(file)
-
-
-def _end_driver_jvm() -> None:
-    """Let the JVM end by itself: it writes the archive then."""
-    gateway = SparkContext._gateway
-    assert gateway is not None
-    process = cast("subprocess.Popen[bytes]", cast("Any", gateway).proc)
-    gateway.shutdown()
-    assert process.stdin is not None
-    process.stdin.close()
-    process.wait(_WITHIN_SECONDS)
 
 
 if __name__ == "__main__":

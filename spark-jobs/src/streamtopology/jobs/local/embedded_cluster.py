@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
-from streamtopology.jobs.local.spark_session import create_local_session, start_local_jvm
+from streamtopology.jobs.local.spark_session import NO_JARS, create_local_session, start_local_jvm
 from streamtopology.jobs.local.standalone import LocalCluster
 from streamtopology.jobs.local.start_steps import StartSteps
 from streamtopology.jobs.spark.cluster import ExecutorSlot, SessionKeeper, warm_up
@@ -16,21 +16,30 @@ from streamtopology.jobs.spark.executor_watch import ExecutorWatch
 from streamtopology.jobs.spark.pinned_rdd import ExecutorInfo
 from streamtopology.jobs.spark.scheduler import SparkScheduler
 from streamtopology.jobs.spark.session import stop_session
+from streamtopology.jobs.spark.user_settings import jars_of
 
 
 class EmbeddedCluster(SessionKeeper):
     """Implements `Cluster`. Enter it to have the executors of `slots` up and admitted.
 
-    `steps` gets each step of the start, and later each change. Executors are held to their class's CPU outside `unlimited`:
-    starting under the final limit takes three times as long.
+    `steps` gets each step of the start, and later each change. `settings`: further ones of Spark. Executors are held to their
+    class's CPU outside `unlimited`: starting under the final limit takes three times as long.
     """
 
-    def __init__(self, name: str, slots: tuple[ExecutorSlot, ...], work_dir: Path, steps: StartSteps) -> None:
+    def __init__(
+        self,
+        name: str,
+        slots: tuple[ExecutorSlot, ...],
+        work_dir: Path,
+        steps: StartSteps,
+        settings: Mapping[str, str] = NO_JARS,
+    ) -> None:
         super().__init__()
         self._name = name
         self._slots = slots
         self._work_dir = work_dir
         self._steps = steps
+        self._settings = settings
         self._cluster: LocalCluster | None = None
         self._warm: set[str] = set()
         self._is_starting = True
@@ -47,11 +56,14 @@ class EmbeddedCluster(SessionKeeper):
     def _begin(self, undo: ExitStack) -> None:
         with ThreadPoolExecutor(1, "driver-jvm") as meanwhile:
             cluster = LocalCluster(self._slots, self._work_dir, self._steps.detail)
-            driver = meanwhile.submit(start_local_jvm, cluster.directory)
+            jars = jars_of(self._settings)
+            driver = meanwhile.submit(start_local_jvm, cluster.directory, jars)
             self._cluster = undo.enter_context(cluster)
             self._steps.driver()
+            if packages := jars.get("spark.jars.packages"):
+                self._steps.detail(f"fetching {packages} unless they are there")
             driver.result()
-        self._spark = create_local_session(self._cluster, self._name)
+        self._spark = create_local_session(self._cluster, self._name, self._settings)
         undo.callback(stop_session, self._spark)
         self._steps.executors(0)
         check = self._cluster.check

@@ -55,6 +55,7 @@ from streamtopology.jobs.runtime.topology_run import RunOptions, TopologyRun, ne
 from streamtopology.jobs.spark.cluster import Cluster, executor_slots
 from streamtopology.jobs.spark.history_log import history_log
 from streamtopology.jobs.spark.session import driver_jvm_death
+from streamtopology.jobs.spark.user_settings import user_settings
 from streamtopology.topology import ManifestError, Problem, Topology, format_cpu, groupings, load
 from streamtopology.tracing.opening import check_traces, traces
 
@@ -232,7 +233,9 @@ class Session:
             self._steps = StartSteps(len(slots), self._report)
             self._steps.cluster()
             self._show()
-            cluster = EmbeddedCluster(self._topology.name, slots, self._options.work_dir / "cluster", self._steps)
+            settings = user_settings(self._topology.spark_conf)
+            folder = self._options.work_dir / "cluster"
+            cluster = EmbeddedCluster(self._topology.name, slots, folder, self._steps, settings)
             self._embedded = undo.enter_context(cluster)
             self._undo = undo.pop_all()
         return self

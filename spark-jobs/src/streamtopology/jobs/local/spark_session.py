@@ -22,16 +22,18 @@ from streamtopology.jobs.local.stderr_filter import to_stderr
 from streamtopology.jobs.spark.history_log import history_log
 from streamtopology.jobs.spark.java_options import DRIVER_JAVA, log4j, temporary_folder
 from streamtopology.jobs.spark.session import DRIVER_LOGS, create_session, spark_conf, start_driver_jvm
+from streamtopology.jobs.spark.user_settings import jars_of
 
 _DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
 _EXECUTOR_OPTIONS = "spark.executor.extraJavaOptions"
-_DRIVER = {
+LOCAL_DRIVER = {
     _DRIVER_OPTIONS: " ".join([shlex.quote(SHARED_CLASSES), *DRIVER_JAVA, log4j(DRIVER_LOGS)]),
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
 
 
+NO_JARS: Mapping[str, str] = {}
 _SHORT = 60
 """Characters of a folder in which a socket's path is not too long: the system knows 107."""
 
@@ -39,10 +41,11 @@ _scratch: list[Path] = []
 """The folder of the temporary files of this process's driver JVM, once there is one: in that of its first cluster."""
 
 
-def start_local_jvm(directory: Path) -> None:
+def start_local_jvm(directory: Path, jars: Mapping[str, str] = NO_JARS) -> None:
     """Start the driver's JVM unless it runs, and make sure of its folder for temporary files.
 
-    `directory`: that of the cluster, of which it needs nothing else: both can start at once.
+    `directory`: that of the cluster, of which it needs nothing else: both can start at once. `jars`: settings that say which
+    it has.
     """
     if not _scratch:
         _scratch.append(directory / "driver-tmp")
@@ -51,8 +54,8 @@ def start_local_jvm(directory: Path) -> None:
     for folder in (_scratch[0].parent, _scratch[0]):  # again after the end of its first cluster
         folder.mkdir(mode=0o700, exist_ok=True)
     os.environ.update(spelling())
-    options = f"{shlex.quote(temporary_folder(_scratch[0]))} {_DRIVER[_DRIVER_OPTIONS]}"
-    start_driver_jvm({**_DRIVER, _DRIVER_OPTIONS: options}, to_stderr)
+    options = f"{shlex.quote(temporary_folder(_scratch[0]))} {LOCAL_DRIVER[_DRIVER_OPTIONS]}"
+    start_driver_jvm({**LOCAL_DRIVER, **jars, _DRIVER_OPTIONS: options}, to_stderr)
 
 
 def meeting_place(scratch: Path) -> dict[str, str]:
@@ -71,9 +74,9 @@ def _remove_scratch() -> None:
 
 def create_local_session(cluster: LocalCluster, name: str, extra: Mapping[str, str] | None = None) -> SparkSession:
     """Create a session on the embedded cluster; `extra` settings win over ours."""
-    start_local_jvm(cluster.directory)
+    start_local_jvm(cluster.directory, jars_of(extra or {}))
     loopback = {
-        **_DRIVER,
+        **LOCAL_DRIVER,
         "spark.authenticate": "true",
         "spark.authenticate.secret": cluster.secret,
         "spark.local.dir": str(cluster.directory / "driver"),

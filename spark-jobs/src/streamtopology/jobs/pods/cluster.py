@@ -16,6 +16,7 @@ from streamtopology.jobs.spark.executor_watch import ExecutorWatch
 from streamtopology.jobs.spark.pinned_rdd import ExecutorInfo
 from streamtopology.jobs.spark.scheduler import SparkScheduler
 from streamtopology.jobs.spark.session import create_session, spark_conf, stop_session
+from streamtopology.jobs.spark.user_settings import user_settings
 from streamtopology.topology import Topology
 
 PATIENCE_SECONDS = 10.0
@@ -64,6 +65,7 @@ class KubernetesCluster(SessionKeeper):
         super().__init__()
         self._environment = environment
         self._slots = executor_slots(topology)
+        self._spark_conf = topology.spark_conf
         self._progress = progress
         self._notify = notify
         self._is_stopping = is_stopping
@@ -114,7 +116,8 @@ class KubernetesCluster(SessionKeeper):
 
     def _settings(self) -> dict[str, str]:
         heap = self._environment.heap_mebibytes * MEBIBYTE  # executors have theirs from their own command line
-        return {**spark_conf(len(self._slots), heap, python=sys.executable), **driver_settings(self._environment)}
+        ours = {**spark_conf(len(self._slots), heap, python=sys.executable), **driver_settings(self._environment)}
+        return {**ours, **user_settings(self._spark_conf)}
 
     def _await_executors(self) -> None:
         first_at: float | None = None

@@ -28,6 +28,7 @@ from streamtopology.jobs.runtime.cpu_doubts import cpu_doubts
 from streamtopology.jobs.runtime.memory_doubts import memory_doubts
 from streamtopology.jobs.runtime.sink_columns import sink_columns
 from streamtopology.jobs.runtime.time_columns import time_problems
+from streamtopology.jobs.spark.user_settings import missing_variables
 from streamtopology.jobs.state import StateSchema
 from streamtopology.topology import (
     Doubt,
@@ -95,6 +96,7 @@ def _findings(where: str, reading: Reading, base_dir: Path) -> Findings:
         found += _below(f"spec.sinks[{index}]", check_sink(sink))
     found += _former_imports(topology, base_dir)
     found += overlap_problems(topology)
+    found += missing_variables(topology.spark_conf)
     found += _checkpoint_problems(topology)
     found += unwritable_folders(topology)
     found += cpu_doubts(topology, os.cpu_count() or 1)

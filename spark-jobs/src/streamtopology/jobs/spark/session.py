@@ -18,15 +18,21 @@ from typing import Any
 from py4j.java_gateway import JavaGateway
 from py4j.protocol import Py4JNetworkError
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from streamtopology.jobs.errors import WrongUse
 from streamtopology.jobs.spark.cluster import MEBIBYTE
 from streamtopology.jobs.spark.java import find_java
 from streamtopology.jobs.spark.java_options import DRIVER_JAVA, EXECUTOR_JAVA, log4j
 from streamtopology.jobs.spark.processes import SPARK_HOME
+from streamtopology.jobs.spark.user_settings import jars_of
 
 DRIVER_MEMORY = "2g"
+_END_SECONDS = 120.0
+_jars: dict[str, str] = {}
+"""The jars that this process's driver JVM was started with."""
 WORKER_ENVIRONMENT = {
     # One task slot per executor: libraries that start threads would fight for its one core.
     "OMP_NUM_THREADS": "1",
@@ -86,8 +92,8 @@ def create_session(name: str, master: str, conf: Mapping[str, str], stderr: Call
     if SparkContext._active_spark_context is not None:
         raise RuntimeError("this process has a Spark session already; stop it first")
     os.environ["PYSPARK_PYTHON"] = conf.get("spark.pyspark.python", sys.executable)  # PySpark itself heeds no setting here
-    settings = SparkConf()
-    settings.setMaster(master).setAppName(name).setAll(list(conf.items()))
+    settings = SparkConf()  # of the JVM's defaults, among them the jars that it was started with, packages resolved
+    settings.setMaster(master).setAppName(name).setAll([item for item in conf.items() if item[0] not in jars_of(conf)])
     with _our_ctrl_c():
         spark = SparkSession.builder.config(conf=settings).getOrCreate()
     _log_no_lost_connections(spark)
@@ -127,10 +133,15 @@ def _our_ctrl_c() -> Iterator[None]:
 def start_driver_jvm(conf: Mapping[str, str], stderr: Callable[[], int] | None = None) -> None:
     """Start this process's driver JVM unless it runs; it may be started early, along with the cluster, as it takes seconds.
 
-    `stderr` opens a descriptor for it to write to; None: it inherits this process's.
+    One that was started early without the jars of `conf` is replaced. `stderr` opens a descriptor for it to write to; None: it
+    inherits this process's. Raises WrongUse if it does not start with these jars.
     """
+    global _jars
+    jars = jars_of(conf)
     if SparkContext._gateway is not None:
-        return
+        if jars == _jars or not jars:
+            return
+        end_driver_jvm()
     os.environ["JAVA_HOME"] = str(find_java().home)
     os.environ["SPARK_HOME"] = str(SPARK_HOME)
     if "spark.driver.bindAddress" in conf:
@@ -139,7 +150,29 @@ def start_driver_jvm(conf: Mapping[str, str], stderr: Callable[[], int] | None =
     launch = SparkConf(loadDefaults=False)
     launch.set("spark.driver.memory", conf.get("spark.driver.memory", DRIVER_MEMORY))
     launch.set("spark.driver.extraJavaOptions", conf.get("spark.driver.extraJavaOptions", " ".join(DRIVER_JAVA)))
-    SparkContext._ensure_initialized(gateway=_launched(launch, stderr), conf=launch)
+    launch.setAll(list(jars.items()))
+    try:
+        gateway = _launched(launch, stderr)
+    except PySparkRuntimeError as error:
+        if not jars:
+            raise
+        asked = ", ".join(f"{name}: {value}" for name, value in jars.items())
+        raise WrongUse(f"Spark does not start with the jars of spec.sparkConf ({asked}); its own lines say why") from error
+    _jars = jars
+    SparkContext._ensure_initialized(gateway=gateway, conf=launch)
+
+
+def end_driver_jvm() -> None:
+    """Let this process's driver JVM, which has no session, end by itself, and wait for that."""
+    gateway = SparkContext._gateway
+    assert gateway is not None
+    process = gateway.proc
+    assert process is not None, "we have started it"
+    assert process.stdin is not None, "a gateway's JVM ends with it"
+    gateway.shutdown()
+    SparkContext._gateway = SparkContext._jvm = None
+    process.stdin.close()
+    process.wait(_END_SECONDS)
 
 
 def _launched(conf: SparkConf, stderr: Callable[[], int] | None) -> JavaGateway:
