@@ -16,7 +16,7 @@ THIRD_PARTY = {
     "jobs.checkpoint": "obstore pyarrow",
     "jobs.cli": "click",
     "jobs.columnar": "duckdb numba numpy pyarrow",
-    "jobs.connectors": "confluent_kafka numpy pyarrow pyspark",
+    "jobs.connectors": "confluent_kafka numpy py4j pyarrow pyspark",
     "jobs.driver": "numpy pyarrow",
     "jobs.exchange": "numpy pyarrow",
     "jobs.local": "pyspark rich",

@@ -52,7 +52,7 @@ def test_run_without_a_variable_is_refused_before_it_starts(tmp_path: Path, monk
         check_before_start(topology, tmp_path)
 
 
-def test_pods_have_the_settings_beside_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pods_have_the_settings_in_addition_to_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     made: dict[str, str] = {}
 
     def create(name: str, master: str, conf: dict[str, str]) -> None:

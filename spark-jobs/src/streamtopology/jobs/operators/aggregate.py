@@ -234,7 +234,7 @@ def _dtype(kind: pa.DataType) -> np.dtype:
 
 
 def _meaning(kind: pa.DataType) -> str:
-    """What the numbers in the state of a column stand for: a zone changes how a time is shown, not the time."""
+    """Name what the numbers in the state of a column stand for: a zone changes how a time is shown, not the time."""
     if pa.types.is_timestamp(kind):
         return str(pa.timestamp(kind.unit))
     return str(kind) if pa.types.is_temporal(kind) else "numbers"
