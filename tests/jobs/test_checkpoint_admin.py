@@ -66,6 +66,16 @@ def test_rollback_over_a_batch_without_rows_asks_for_other_sinks(tmp_path: Path)
     assert printed.endswith("Give parquet, json and kafka sinks other places before the next start")
 
 
+@pytest.mark.parametrize("policy", ["auto", "partial-key"])
+def test_rollback_of_divided_keys_asks_for_other_sinks(tmp_path: Path, policy: str) -> None:
+    """A batch says of a key what is at its home: with other routing the last word may be another one."""
+    operator = {"name": "n", "inputs": ["s"], "grouping": {"policy": policy, "key": "k"}, "run": "count"}
+    flow = Flow(tmp_path, manifest([operator], {"s": "k BIGINT"}))
+    for keys in BATCHES:
+        flow.batch(s=pa.table({"k": keys}))
+    assert "Keys of 'n' may be at several instances" in rollback(flow.checkpoint.uri, 1)
+
+
 def test_rollback_to_a_dropped_batch_is_refused_with_the_kept_ones(flow: Flow) -> None:
     for number in range(30):
         flow.batch(s=pa.table({"k": [number]}))

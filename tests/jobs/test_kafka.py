@@ -407,8 +407,12 @@ def test_batch_that_ends_elsewhere_is_refused(kafka_broker: Broker, tmp_path: Pa
     for batch in (2, newest):
         with pytest.raises(SinkError, match=f"topic {topic} has another batch {batch}, .*before the checkpoint went back"):
             restored.publish(batch, staged(tmp_path, batch), "elsewhere")
-    restored.publish(newest + 1, staged(tmp_path, newest + 1), "new")
-    assert batches_seen(kafka_broker, topic) == [batch for batch in range(newest + 2) for _ in range(6)]
+    restored.publish(newest + 1, [], "without rows")
+    restored.publish(newest + 2, staged(tmp_path, newest + 2), "new")
+    restored.publish(newest + 1, [], "without rows, again")
+    with pytest.raises(SinkError, match=f"has another batch {newest + 1}"):
+        restored.publish(newest + 1, staged(tmp_path, newest + 1), "with rows")
+    assert batches_seen(kafka_broker, topic) == [batch for batch in (*range(newest + 1), newest + 2) for _ in range(6)]
 
 
 def test_columns_key_and_value_are_the_message(kafka_broker: Broker, tmp_path: Path) -> None:

@@ -123,6 +123,16 @@ def test_batch_that_ends_elsewhere_is_refused(
     assert sorted(numbers(tmp_path / "out")) == [0, 1, 2]
 
 
+def test_rows_of_a_batch_that_the_folder_never_had_are_not_left_out(tmp_path: Path) -> None:
+    """The sink was not in the manifest when there was a batch 1, before the checkpoint went back."""
+    sink = open_sink(manifest_sink("json", path=str(tmp_path / "out")), WRITER)
+    for batch in (0, 2):
+        sink.publish(batch, staged(tmp_path, [batch]), "a")
+    sink.publish(1, [], "b")
+    with pytest.raises(SinkError, match=r"out has another batch 1"):
+        sink.publish(1, staged(tmp_path, [1]), "b")
+
+
 def test_file_names_and_manifest(tmp_path: Path) -> None:
     out = tmp_path / "out"
     sink = open_sink(manifest_sink("parquet", path=out.as_uri()), WRITER)

@@ -220,6 +220,11 @@ def test_records_say_where_a_batch_ends_in_its_sources(tmp_path: Path) -> None:
     assert flow.last.end is not None
     assert flow.last.end.positions == {"s": 3}
     assert [record.sources["end"] for record in flow.checkpoint.batch_records(1)] == [{"s": 3}]
+    known = flow.last.end_digest
+    others = (replace(flow.last, watermark_after=7.0), replace(flow.last, end=replace(flow.last.end, positions={"s": 4})))
+    assert known is not None
+    assert known not in {other.end_digest for other in others}
+    assert known == replace(flow.last, attempt=2, epoch=9, rows_in=0).end_digest, "other attempts at it are the same batch"
 
 
 def commit(spark_batch: int, offsets: str | None) -> CommitRecord:

@@ -25,8 +25,8 @@ class Broker:
 
     step: Callable[[str, str], None]
     visible: list[Message] = field(default_factory=list[Message])
-    offsets: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
-    """By group and topic."""
+    offsets: dict[tuple[str, str], tuple[int, str]] = field(default_factory=dict[tuple[str, str], tuple[int, str]])
+    """By group and topic, with the words that were left at them."""
     losing: int = 0
     _epochs: dict[str, int] = field(default_factory=dict[str, int])
 
@@ -55,7 +55,7 @@ class Producer:
         self._id = transactional_id
         self._epoch = -1
         self._messages: list[Message] = []
-        self._offsets: dict[tuple[str, str], int] = {}
+        self._offsets: dict[tuple[str, str], tuple[int, str]] = {}
         self._is_committed = False
 
     def init_transactions(self, timeout: float) -> None:
@@ -80,7 +80,7 @@ class Producer:
     def send_offsets_to_transaction(self, offsets: Sequence[TopicPartition], group: str, timeout: float) -> None:
         self._ask("kafka send offsets")
         for offset in offsets:
-            self._offsets[group, offset.topic] = offset.offset
+            self._offsets[group, offset.topic] = offset.offset, offset.metadata or ""
 
     def commit_transaction(self, timeout: float) -> None:
         """Commit; a commit that is repeated because its answer was lost changes nothing."""
@@ -111,7 +111,7 @@ class Consumer:
     def committed(self, partitions: Sequence[TopicPartition], timeout: float) -> list[TopicPartition]:
         self._broker.step("kafka committed", self._group)
         return [
-            TopicPartition(one.topic, one.partition, self._broker.offsets.get((self._group, one.topic), _NO_OFFSET))
+            TopicPartition(one.topic, one.partition, *self._broker.offsets.get((self._group, one.topic), (_NO_OFFSET, "")))
             for one in partitions
         ]
 

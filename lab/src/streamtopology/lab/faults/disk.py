@@ -7,7 +7,7 @@ itself; of a file that was being written, any beginning may be there.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -69,6 +69,17 @@ class FaultyDisk:
         self.durable, self.folders = dict(self.names), set(self.durable_folders)
         self._unsynced.clear()
         return lost
+
+    def put_back(self, names: Mapping[str, bytes]) -> None:
+        """Have what is on an older copy of the disk, and nothing else."""
+        for path in self.names.keys() | names.keys():
+            if path in names:
+                self.names[path] = names[path]
+            else:
+                del self.names[path]
+            self._mirror(path)
+        self.durable = dict(self.names)
+        self._unsynced.clear()
 
     # --- what `LocalStore` does ---
 

@@ -13,6 +13,7 @@ NO_END = "no end after"
 STRUCK = {
     "kill": "is killed",
     "kill and edit": "is killed, and the manifest edited,",
+    "old volume": "and all others end, and the volume of the checkpoint is an older copy of itself,",
     "power": "and all others lose power",
     "no space": "has no space on its disk",
     "requests fail": "finds the bucket failing",

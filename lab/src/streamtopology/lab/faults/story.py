@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
 from streamtopology.lab.faults.rows import File, draw_files
-from streamtopology.lab.faults.topologies import Shape
+from streamtopology.lab.faults.topologies import SPLIT, Shape
 
 _FAULTS_PER_BATCH = 0.22
 _EVENTS_PER_BATCH = 0.25
@@ -25,6 +25,7 @@ EVENTS = (
     "clock step", "edit",
 )  # fmt: skip
 
+_OLD_VOLUMES = 0.15
 _CONTESTED = ("", "", "", "migrations/", "epochs/", "batches/", "commits/", "state/")
 _BURST = 0.3
 """The share of events that the next one follows within a few operations."""
@@ -82,12 +83,14 @@ class Story:
         shape = Shape.draw(random)
         files = random.choice((8, 20, 40, 80))
         batches = files // shape.files_per_batch
+        drawn = draw_files(random, files, shape.sources)
+        faults, events = _some_faults(random, batches), _some_events(random, batches)
         return Story(
             seed,
             shape,
-            draw_files(random, files, shape.sources),
-            _some_faults(random, batches),
-            _some_events(random, batches),
+            drawn,
+            (*faults, *_old_volume(seed, shape, faults, events, batches)),
+            events,
             random.choice((0.02, 0.1, 0.3, 0.7)),
             random.choice(_CONTESTED),
             random.choice((2, 3, 6)),
@@ -127,6 +130,19 @@ def _some_faults(random: Random, batches: int) -> tuple[Fault, ...]:
             nth = random.randrange(_OPERATIONS[role])
             faults.append(Fault(batch, role, nth, random.choice(kinds[role]), random.getrandbits(32)))
     return tuple(faults)
+
+
+def _old_volume(seed: int, shape: Shape, faults: Sequence[Fault], events: Sequence[Event], batches: int) -> Iterator[Fault]:
+    """Once, in some of the stories in which batches that come again under their numbers have the same rows for sinks.
+
+    Where the topology is edited, and of keys at several instances, they may have others. The draws are apart from all others,
+    so that seeds of former versions are the same stories.
+    """
+    apart = Random(f"old volume {seed}")
+    is_edited = any("edit" in one.kind for one in (*faults, *events))
+    if apart.random() < _OLD_VOLUMES and batches > 4 and not (is_edited or shape.bucket or set(shape.operators) & set(SPLIT)):
+        batch, nth = apart.randrange(3, batches), apart.randrange(_OPERATIONS["driver"])
+        yield Fault(batch, "driver", nth, "old volume", apart.getrandbits(32))
 
 
 def _some_events(random: Random, batches: int) -> tuple[Event, ...]:

@@ -253,7 +253,7 @@ def play(story: Story, keep_trace: bool = False) -> tuple[Outcome, list[str]]:
         world = World(story, folder, keep_trace)
         with world.reachable():
             outcome = world.run()
-            if outcome.wrong is None:
+            if outcome.wrong is None and not world.volume.refused:
                 outcome.wrong = check(world)
         return outcome, world.lines or []
     finally:

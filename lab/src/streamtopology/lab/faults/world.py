@@ -29,6 +29,7 @@ from streamtopology.lab.faults.broker import Broker
 from streamtopology.lab.faults.bucket import Bucket
 from streamtopology.lab.faults.disk import FaultyDisk
 from streamtopology.lab.faults.life import Life, Ports
+from streamtopology.lab.faults.old_volume import OldVolume
 from streamtopology.lab.faults.outcome import NO_END, STRUCK, Outcome, Place, kind_of_file
 from streamtopology.lab.faults.people import People
 from streamtopology.lab.faults.producer import Producer
@@ -58,6 +59,7 @@ class World:
         self.disk = FaultyDisk(step=self.step, linked=self._linked, mirrored=f"{self.root}/outputs/")
         self.disk.folders |= {str(folder), *map(str, folder.parents)}
         self.disk.durable_folders |= self.disk.folders
+        self.volume = OldVolume(story, self.disk, self.root / "spark")
         self.process = Process("world", "world", host="world")
         self.commits: dict[int, dict[str, Any]] = {}
         self.operators: dict[int, frozenset[str]] = {}
@@ -133,8 +135,7 @@ class World:
                 life.process.alive = False  # with its main thread all others end, before another process takes its place
             if self._is_hopeless(life) or (self._is_drained() and _has_ended_well(life)):
                 break
-        for process in [process for life in self._lives for process in (life.process, *life.processes)]:
-            process.alive = False
+        self._end_all()
 
     def _is_hopeless(self, life: Life) -> bool:
         """True if the run has stopped for good, or in a way that it must not."""
@@ -146,6 +147,9 @@ class World:
         elif error is not None and not isinstance(error, Died):
             if "Traceback" in str(error):
                 self.wrong = f"a task failed: {error}"
+            elif self.volume.is_refusal(str(error), self.commits):
+                self.note(f"a sink refuses what is not the same again, and the run stops: {str(error)[:150]}")
+                return True
             elif isinstance(error, AnotherDriver) and life in self._met_another:
                 self.note(f"{life.process.name} has lost to another one")
             elif self._excuses == 0:
@@ -228,6 +232,8 @@ class World:
 
     def _published_early(self) -> str | None:
         """The sink that holds the batch that is to be committed next."""
+        if self.volume.may_be_in_sinks(self.batch):
+            return None
         for topic, _, headers in self.broker.visible[-1:]:
             if int(headers[BATCH_HEADER]) >= self.batch:
                 return topic
@@ -274,6 +280,7 @@ class World:
             self.batch = record["batch"] + 1
             self._attempt = 0
             self._counts.clear()
+            self.volume.committed(record["batch"])
         elif path.startswith("epochs/"):
             manifest = json.loads(data)["manifest"]
             self._operators_of_epoch[int(Path(path).stem)] = frozenset(one["name"] for one in manifest["spec"]["operators"])
@@ -307,10 +314,16 @@ class World:
             case "kill and edit":
                 self._people.edit(random)
                 self._kill(process, random)
+            case "old volume":
+                self._end_all()
+                self.volume.put_back(self.commits)
+                self.batch = max(self.commits, default=-1) + 1
+                self._acknowledged = self.batch - 1
+                self.producer.silences = [count for count in self.producer.silences if count <= self.batch]
+                self.note("  all is as it was then")
+                raise Died
             case "power":
-                for life in self._lives:
-                    for one in (life.process, *life.processes):
-                        one.alive = False
+                self._end_all()
                 lost = self._cut_power(random)
                 self._excuses += 1
                 self._lose_commits()
@@ -367,6 +380,11 @@ class World:
         if self._paths("migrations"):
             return "pre-copying"
         return "retrying" if self._attempt > 1 else "as usual"
+
+    def _end_all(self) -> None:
+        for life in self._lives:
+            for one in (life.process, *life.processes):
+                one.alive = False
 
     def _kill(self, process: Process, random: Random) -> None:
         """A driver's executors outlive it by some seconds, and so may its pre-copy process."""

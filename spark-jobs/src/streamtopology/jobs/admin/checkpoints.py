@@ -11,6 +11,7 @@ from streamtopology.jobs.checkpoint import Checkpoint, CheckpointError, CommitRe
 from streamtopology.jobs.checkpoint.copying import copy_checkpoint
 from streamtopology.jobs.plan.execution_plan import ExecutionPlan
 from streamtopology.jobs.state import StateFileError, StateSchema
+from streamtopology.topology import combinable, groupings, poured
 
 Schemas = Mapping[str, StateSchema]
 """The state schemas of the manifest's operators, by node."""
@@ -67,7 +68,7 @@ def rollback(uri: str, batch: int) -> str:
         checkpoint.forget_commit(number)
     return (
         f"{uri} is back at batch {batch}; {len(later)} later batches are read again, at least {rows:,} rows of the sources; "
-        f"sinks keep what they have of them{_on_other_numbers(commit, dropped)}"
+        f"sinks keep what they have of them{_on_other_numbers(commit, dropped)}{_on_divided_keys(checkpoint, commit)}"
     )
 
 
@@ -84,6 +85,24 @@ def _on_other_numbers(commit: CommitRecord, dropped: Sequence[CommitRecord]) -> 
         f", and refuse batches up to {dropped[-1].batch} that are not the same again. Some will not be: batch {odd[0]} had no "
         "rows, or a part of those that were planned at once. Give parquet, json and kafka sinks other places before the next "
         "start"
+    )
+
+
+def _on_divided_keys(checkpoint: Checkpoint, commit: CommitRecord) -> str:
+    """A clause if rows of a batch depend on the instances that its keys are at: a batch says nothing of parts on their way."""
+    operators = ExecutionPlan.from_json(checkpoint.read_epoch(commit.epoch)).topology.operators
+    in_parts = combinable(operators)
+    pouring = poured(operators)
+    divided = [
+        one.name
+        for one in operators
+        if in_parts.get(one.name) and (one.name in pouring or groupings.get(one.grouping.policy).splits_keys)
+    ]
+    if not divided:
+        return ""
+    return (
+        f". Keys of {' and '.join(map(repr, divided))} may be at several instances, and what a batch says of them depends on "
+        "where: where their last words count, give their sinks other places"
     )
 
 

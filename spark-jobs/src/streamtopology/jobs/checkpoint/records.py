@@ -123,10 +123,13 @@ class CommitRecord:
 
     @property
     def end_digest(self) -> str | None:
-        """Letters that say where it ends in the sources that the driver deals; None if it does not say, or there are none."""
+        """Letters that say where it ends, in the sources that the driver deals and in event time; None if it does not say.
+
+        Windows close by event time, which idle sources let pass by the clock.
+        """
         if self.end is None or not self.end.positions:
             return None
-        text = json.dumps(self.end.positions, sort_keys=True, separators=(",", ":"))
+        text = json.dumps([self.end.positions, self.watermark_after], sort_keys=True, separators=(",", ":"))
         return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 
     def with_state_of(self, nodes: Collection[str]) -> CommitRecord:

@@ -36,8 +36,8 @@ class Sink(Protocol):
     def publish(self, batch: int, files: Sequence[Path], end: str | None = None) -> None:
         """Make the rows of the staged `files` visible, once per `batch`: again is allowed and changes nothing.
 
-        `end`: a digest of where the batch ends in the sources, None if that is not known. A sink that has a batch of this
-        number with another end, from a checkpoint that has gone back since, refuses it. Batches come in ascending order.
+        `end`: a digest of where the batch ends in sources and event time, None if that is not known. A sink that has a batch of
+        this number with another end, from a checkpoint that has gone back since, refuses it. Batches come in ascending order.
         Raises `SinkError`; then the same batch may be published again.
         """
         ...
@@ -50,8 +50,8 @@ class Sink(Protocol):
 def another_batch(place: str, batch: int) -> SinkError:
     """The refusal of a batch whose number a sink knows of other rows."""
     return SinkError(
-        f"{place} has another batch {batch}, with other rows of the sources: it was written before the checkpoint went back, "
-        "by a rollback or with a restored volume. Rows would be missing there, or be twice"
+        f"{place} has another batch {batch}, with other rows of the sources or at another event time: it was written before "
+        "the checkpoint went back, by a rollback or with a restored volume. Rows would be missing there, or be twice"
     )
 
 

@@ -22,6 +22,7 @@ from streamtopology.jobs.connectors.sinks.json_rows import json_rows, slices
 from streamtopology.jobs.failpoints import passing
 
 _MANIFEST = "_manifest"
+_END = "ends"
 _OWNER = "owner.json"
 KEPT_ENTRIES = 1000
 
@@ -78,7 +79,7 @@ class FolderSink:
     def publish(self, batch: int, files: Sequence[Path], end: str | None = None) -> None:
         entry = self._entry(batch)
         if batch <= self._newest or entry.exists():
-            if is_another(entry, end):
+            if is_another(entry, end) or self._was_left_out(batch, files):
                 raise another_batch(f"folder {self._folder}", batch)
             return
         if not self._manifest.joinpath(_OWNER).exists():
@@ -88,12 +89,19 @@ class FolderSink:
                 _remove(path)  # of a run that had another format or filePerTask, and died before the manifest's entry
         rows = self._place_parts(batch, files) if self._parts else self._place_file(batch, files)
         passing("sink.placed")
-        _write_whole(entry, json.dumps({"batch": batch, "rows": rows} | ({} if end is None else {"end": end})))
+        _write_whole(entry, json.dumps({"batch": batch, "rows": rows} | ({} if end is None else {_END: end})))
         self._newest = batch
         self._forget([batch - KEPT_ENTRIES])
 
     def close(self) -> None:
         pass
+
+    def _was_left_out(self, batch: int, files: Sequence[Path]) -> bool:
+        """True for rows of a batch that the folder has no entry of, although it has of earlier and of later ones."""
+        if self._entry(batch).exists() or not any(known < batch for known in self._entered()):
+            return False
+        table = staged_table(files)
+        return table is not None and table.num_rows > 0
 
     def _take_folder(self) -> None:
         self._manifest.mkdir(parents=True, exist_ok=True)
@@ -176,7 +184,7 @@ def entry_of(folder: Path, batch: int) -> Path:
 
 def is_another(entry: Path, end: str | None) -> bool:
     """True if the batch of an entry ends elsewhere; one that is gone, or of a former version, does not say where."""
-    known = json.loads(entry.read_text()).get("end") if end is not None and entry.exists() else None
+    known = json.loads(entry.read_text()).get(_END) if end is not None and entry.exists() else None
     return known is not None and known != end
 
 

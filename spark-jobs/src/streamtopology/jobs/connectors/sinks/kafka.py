@@ -20,6 +20,7 @@ from streamtopology.jobs.connectors.sinks.messages import messages
 from streamtopology.jobs.failpoints import passing
 
 BATCH_HEADER = "streamtopology-batch"
+_ENDS = "ends"
 KEPT_ENDS = 64
 """The newest batches whose ends are known: some 1.5 kB, of the 4 that a broker takes with an offset."""
 
@@ -60,7 +61,7 @@ class KafkaSink:
         table = staged_table(files)
         try:
             producer = self._connected()
-            if batch < self._next_batch and end is not None and self._ends.get(str(batch), end) != end:
+            if batch < self._next_batch and self._is_another(batch, end, has_rows=table is not None and table.num_rows > 0):
                 raise another_batch(f"topic {self._topic}", batch)
             if table is None or not table.num_rows or batch < self._next_batch:
                 return
@@ -74,6 +75,13 @@ class KafkaSink:
             self._producer = None  # the next attempt's init_transactions ends whatever this transaction was
             raise SinkError(f"sink {self._name!r}: batch {batch} not sent to topic {self._topic}: {error}") from error
         self._next_batch, self._ends = batch + 1, ends
+
+    def _is_another(self, batch: int, end: str | None, has_rows: bool) -> bool:
+        """True if the topic has another batch of this number. Of those between known ones it had no rows, and knows no end."""
+        known = self._ends.get(str(batch))
+        if known is None:
+            return has_rows and end is not None and any(int(number) < batch for number in self._ends)
+        return end is not None and known != end
 
     def close(self) -> None:
         self._producer = None
@@ -121,7 +129,7 @@ class KafkaSink:
             raise KafkaException(failures[0] if failures else KafkaError(KafkaError._TIMED_OUT))
 
     def _commit(self, producer: Producer, batch: int, ends: Mapping[str, str]) -> None:
-        marker = [TopicPartition(self._topic, 0, batch + 1, json.dumps(ends, separators=(",", ":")))]
+        marker = [TopicPartition(self._topic, 0, batch + 1, json.dumps({_ENDS: ends}, separators=(",", ":")))]
         group = self._markers.consumer_group_metadata()
         retried(lambda: producer.send_offsets_to_transaction(marker, group, _TIMEOUT_SECONDS), _RETRY_SECONDS)
         passing("kafka.marked")
@@ -135,6 +143,6 @@ class KafkaSink:
             (marker,) = self._markers.committed([TopicPartition(self._topic, 0)], timeout=_TIMEOUT_SECONDS)
             if marker.error is not None:
                 raise KafkaException(marker.error)
-            return max(marker.offset, 0), json.loads(marker.metadata or "{}")
+            return max(marker.offset, 0), json.loads(marker.metadata or "{}").get(_ENDS, {})
 
         return retried(read, _RETRY_SECONDS)
