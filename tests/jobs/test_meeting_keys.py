@@ -69,6 +69,23 @@ def test_keys_of_two_columns_may_have_one_under_another_name(tmp_path: Path) -> 
     assert flow.published("pairs").to_pylist() == [{"k": "x", "day": 1, "a_at": 1, "b_id": "x", "b_at": 2}]
 
 
+@pytest.mark.parametrize("own", ["STRING", "BIGINT"])
+@pytest.mark.parametrize("first", ["a", "b"])
+def test_column_named_as_the_key_of_another_input_is_one_like_others(tmp_path: Path, own: str, first: str) -> None:
+    """`b` has its key in `id`, and a column `k` of its own: its type was compared with the key's, and it was left out."""
+    inputs = ["a", {"from": "b", "key": "id"}] if first == "a" else [{"from": "b", "key": "id"}, "a"]
+    common = {"inputs": inputs, "grouping": {"key": "k"}}
+    sources = {"a": "k STRING, at BIGINT", "b": f"id STRING, k {own}, at BIGINT"}
+    marks = {name: {"column": "at", "delay": "1h"} for name in sources}
+    pairs = {"name": "pairs", "run": "window-join", "with": {"time": "at", "within": "5s"}}
+    operators = [{"name": "counts", "run": "count"} | common, pairs | common]
+    flow = Flow(tmp_path, manifest(operators, sources, watermarks=marks))
+    value: Any = "mine" if own == "STRING" else 7
+    flow.batch(a=pa.table({"k": ["x"], "at": [1]}), b=pa.table({"id": ["x"], "k": [value], "at": [2]}))
+    assert {row["k"]: row["count"] for row in flow.published("counts").to_pylist()} == {"x": 2}
+    assert flow.published("pairs").to_pylist() == [{"k": "x", "a_at": 1, "b_id": "x", "b_k": value, "b_at": 2}]
+
+
 @pytest.mark.parametrize(
     ("left", "right", "met"),
     [

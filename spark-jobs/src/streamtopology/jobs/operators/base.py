@@ -21,7 +21,14 @@ import pyarrow as pa
 from streamtopology.contract.errors import InvalidInput, StreamTopologyError
 from streamtopology.jobs.columnar.keys import KeyColumns
 from streamtopology.jobs.lazy import LazyModule
-from streamtopology.jobs.operators.options import MissingOption, OptionError, UnknownOption, key_schema, seconds_of
+from streamtopology.jobs.operators.options import (
+    NONE_RENAMED,
+    MissingOption,
+    OptionError,
+    UnknownOption,
+    key_schema,
+    seconds_of,
+)
 from streamtopology.jobs.state import Field, KeyedState, KeyedStateSchema, StateSchema
 
 if TYPE_CHECKING:
@@ -218,6 +225,8 @@ class Operator(metaclass=_Checking):
     """True: emitted rows have event times behind the watermark, so an operator that leaves out late rows cannot follow."""
     state: StateSchema | None = None
     """The schema of the state, set by `prepare`; None for an operator without state."""
+    renamed_keys: Mapping[str, tuple[str, ...]] = NONE_RENAMED
+    """The key columns of those inputs that call them otherwise; set before `prepare`."""
     base_dir: Path = Path()
     """The manifest's folder, for files that options name; set before `prepare`."""
 
@@ -246,7 +255,7 @@ class Operator(metaclass=_Checking):
         OptionError when an option or column does not fit.
         """
         if self.fields:
-            self.state = KeyedStateSchema(self.fields, key_schema(inputs, key), self.upgrade)
+            self.state = KeyedStateSchema(self.fields, key_schema(inputs, key, self.renamed_keys), self.upgrade)
         return self.output
 
     def begin(self, batch: BatchInfo) -> None:

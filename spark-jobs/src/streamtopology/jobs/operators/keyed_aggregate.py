@@ -54,7 +54,7 @@ class KeyedAggregate(Operator):
     # The operator
 
     def prepare(self, inputs: Mapping[str, pa.Schema], key: tuple[str, ...]) -> pa.Schema | None:
-        keys = key_schema(inputs, key)
+        keys = key_schema(inputs, key, self.renamed_keys)
         self.state = KeyedStateSchema(self.fields_for(inputs), keys, self.upgrade)
         if self.emit == "updates":
             names = [*keys.names, *self.result_schema().names]

@@ -58,10 +58,16 @@ class UnknownColumn(OptionError):
         self.column, self.alias, self.columns = column, alias, tuple(columns)
 
 
-def key_schema(inputs: Mapping[str, pa.Schema], key: tuple[str, ...]) -> pa.Schema:
+NONE_RENAMED: Mapping[str, tuple[str, ...]] = {}
+
+
+def key_schema(
+    inputs: Mapping[str, pa.Schema], key: tuple[str, ...], renamed: Mapping[str, tuple[str, ...]] = NONE_RENAMED
+) -> pa.Schema:
     """Names and types of the key columns, which must agree in all inputs that have all columns of these names.
 
-    An input may have its key under another name (`inputs: [{from: a, key: id}]`); its tuples carry their keys all the same.
+    An input may have its key under another name (`inputs: [{from: a, key: id}]`), see `Operator.renamed_keys`; its tuples
+    carry their keys all the same, and a column that it has of the key's name is one like others.
     Raises OptionError without a key, and for key columns that are missing or differ.
 
     >>> readings = pa.schema([("sensor", pa.int32()), ("celsius", pa.float64())])
@@ -71,7 +77,7 @@ def key_schema(inputs: Mapping[str, pa.Schema], key: tuple[str, ...]) -> pa.Sche
     if not key:
         raise OptionError("an operator that remembers something per key needs a key; name it in grouping.key", about="key")
     found: pa.Schema | None = None
-    named = [alias for alias, schema in inputs.items() if set(key) <= set(schema.names)]
+    named = [alias for alias, schema in inputs.items() if alias not in renamed and set(key) <= set(schema.names)]
     if len(inputs) == 1 or (not named and any(set(key) & set(schema.names) for schema in inputs.values())):
         named = list(inputs)  # for the sentence about the first column that is missing
     for alias in named:

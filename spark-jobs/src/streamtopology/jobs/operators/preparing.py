@@ -28,8 +28,14 @@ def make(cls: type[Operator], options: Mapping[str, Any], base_dir: Path) -> Ope
         return made
 
 
-def prepare(operator: Operator, inputs: Mapping[str, pa.Schema], key: tuple[str, ...]) -> pa.Schema | None:
-    """Prepare the operator and return the schema of its rows, in types that can be routed. Raises as `make`."""
+def prepare(
+    operator: Operator, inputs: Mapping[str, pa.Schema], key: tuple[str, ...], keys: Mapping[str, tuple[str, ...]]
+) -> pa.Schema | None:
+    """Prepare the operator and return the schema of its rows, in types that can be routed. Raises as `make`.
+
+    keys: the key columns as each input calls them.
+    """
+    operator.renamed_keys = {alias: columns for alias, columns in keys.items() if columns != key}
     with _naming(type(operator)):
         refuse_async(operator)
         check_fields(operator)

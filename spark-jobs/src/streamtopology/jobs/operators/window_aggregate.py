@@ -64,7 +64,7 @@ class WindowAggregate(Operator):
         self._due: float | None = None
 
     def prepare(self, inputs: Mapping[str, pa.Schema], key: tuple[str, ...]) -> pa.Schema | None:
-        keys = key_schema(inputs, key)
+        keys = key_schema(inputs, key, self.renamed_keys)
         bounds = {check_time_column(self.time, require_column(inputs, self.time, alias).type) for alias in inputs}
         if len(bounds) > 1:
             raise OptionError(

@@ -67,10 +67,10 @@ class WindowJoin(Operator):
             )
         _refuse_own_names(inputs)
         self._times = {alias: self._time_column(inputs, alias) for alias in inputs}
-        keys = key_schema(inputs, key)
+        keys = key_schema(inputs, key, self.renamed_keys)
         self._kept = {alias: _kept_schema(schema, keys) for alias, schema in inputs.items()}
         self.state = RowStateSchema(self._kept, tuple(f"{_KEY}{i}" for i in range(len(key))), _AT)
-        self._join = self._sql(list(inputs), self.select or _all_columns(inputs, key), len(key))
+        self._join = self._sql(list(inputs), self.select or _all_columns(inputs, key, self.renamed_keys), len(key))
         empty = {_table(alias): empty_table(schema) for alias, schema in self._kept.items()}
         output = expressions.query_schema(empty, self._join)
         if any(name.startswith(_OWN) for name in output.names) or len(set(output.names)) < len(output.names):
@@ -177,11 +177,13 @@ def _kept_schema(schema: pa.Schema, keys: pa.Schema) -> pa.Schema:
     return pa.schema([*schema, *own, pa.field(_AT, pa.int64()), pa.field(_WINDOW, pa.int64())])
 
 
-def _all_columns(inputs: Mapping[str, pa.Schema], key: tuple[str, ...]) -> list[str]:
+def _all_columns(inputs: Mapping[str, pa.Schema], key: tuple[str, ...], renamed: Mapping[str, tuple[str, ...]]) -> list[str]:
+    """The key, then all other columns of each input, also one that is called as a key column and is none there."""
     first = next(iter(inputs))
     columns = [f"{quoted(first)}.{_KEY}{i} AS {quoted(name)}" for i, name in enumerate(key)]
     for alias, schema in inputs.items():
-        others = [name for name in schema.names if name not in key]
+        shown = {name for name, own in zip(key, renamed.get(alias, key), strict=True) if name == own}
+        others = [name for name in schema.names if name not in shown]
         columns += [f"{quoted(alias)}.{quoted(name)} AS {quoted(f'{alias}_{name}')}" for name in others]
     return columns
 

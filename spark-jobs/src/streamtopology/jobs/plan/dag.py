@@ -253,7 +253,7 @@ def _nodes_of(
     def prepared(inputs: Mapping[str, pa.Schema]) -> tuple[Operator, pa.Schema | None]:
         running = preparing.make(cls, operator.options, base_dir)
         running.late_schema = None if operator.late is None else _late_schema(operator, cls, inputs)
-        output = preparing.prepare(running, inputs, key)
+        output = preparing.prepare(running, inputs, key, keys)
         preparing.check_methods(running)
         return running, output
 

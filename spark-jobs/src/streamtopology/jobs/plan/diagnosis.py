@@ -98,12 +98,13 @@ class _Examination:
         made = preparing.make(cls, self._options, self._base_dir)
         if self._inputs is None:
             return None
-        meeting = meet(self._inputs, {given.alias: given.key or self._key for given in self._operator.inputs})
-        output = preparing.prepare(made, meeting.inputs, self._key)
+        keys = {given.alias: given.key or self._key for given in self._operator.inputs}
+        meeting = meet(self._inputs, keys)
+        output = preparing.prepare(made, meeting.inputs, self._key, keys)
         if made.state is not None:
             self._note_clashes(meeting.clashes)
         elif meeting.inputs != self._inputs:
-            output = preparing.prepare(made, self._inputs, self._key)
+            output = preparing.prepare(made, self._inputs, self._key, keys)
         try:
             preparing.check_methods(made)
         except OperatorError as error:  # its rows are known all the same
