@@ -194,7 +194,8 @@ class World:
             case Resize(pod, _, (cpu, memory)):
                 body = copy.deepcopy(self.objects["Pod", pod])
                 limits = {"cpu": format_cpu(cpu), "memory": format_memory(memory)}
-                body["spec"]["containers"][0]["resources"] = {"requests": limits, "limits": limits}
+                known = body["spec"]["containers"][0]["resources"]
+                body["spec"]["containers"][0]["resources"] = {kind: {**known[kind], **limits} for kind in known}
                 self.put(body)
             case Delete(kind, name, uid, _):
                 assert self.objects[kind.kind, name]["metadata"]["uid"] == uid
