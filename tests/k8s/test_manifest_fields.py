@@ -25,6 +25,7 @@ def steps() -> dict[tuple[str, str], Apply]:
         (LARGE, f"{POD_OF_STATEFUL_SET}.tolerations[0].key", "spec.executors, large: pod.tolerations"),
         (LARGE, f"{POD_OF_STATEFUL_SET}.containers[0].volumeMounts[4].mountPath", "spec.executors, large: pod.volumeMounts"),
         (LARGE, f"{POD_OF_STATEFUL_SET}.containers[0].resources.limits[memory]", "spec.executors, large: memory"),
+        (LARGE, f"{POD_OF_STATEFUL_SET}.containers[0].resources.limits[ephemeral-storage]", "spec.executors, large: storage"),
         (LARGE, "spec.template.labels", "spec.executors, large: pod.labels"),
         (LARGE, "spec.template.metadata.labels", "spec.executors, large: pod.labels"),
         (LARGE, "metadata.labels", "spec.executors, large: pod.labels"),

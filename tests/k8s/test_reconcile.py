@@ -96,6 +96,45 @@ def test_refused_resize_replaces_pods_one_by_one(world: World):
     assert limits["cpu"] == "600m"
 
 
+def test_other_storage_replaces_the_pods_of_the_class_one_by_one(world: World):
+    """Kubernetes resizes CPU and memory in place, and no storage."""
+    small = world.objects["Pod", "flow-small-0"]["metadata"]["uid"]
+    world.change(executors=[{**LARGE, "storage": "10Gi"}, SMALL])
+    assert not [step for step in world.decide().steps if isinstance(step, Resize)]
+    for pod in ("flow-large-0", "flow-large-1"):
+        assert [step.name for step in world.decide().steps if isinstance(step, Delete)] == [pod]
+        world.carry_out(world.decide())
+        world.work()
+    world.settle()
+    assert "executor class large storage: none -> 10Gi" in dict(world.events)["Resizing"]
+    limits = world.objects["Pod", "flow-large-1"]["spec"]["containers"][0]["resources"]["limits"]
+    assert limits["ephemeral-storage"] == "10Gi"
+    assert world.objects["Pod", "flow-small-0"]["metadata"]["uid"] == small
+
+
+def test_executors_with_storage_are_resized_in_place_and_keep_it(world: World):
+    world.change(executors=[{**LARGE, "storage": "10Gi"}, SMALL])
+    world.settle()
+    uid = world.objects["Pod", "flow-large-0"]["metadata"]["uid"]
+    world.change(executors=[{**LARGE, "cpu": "600m", "storage": "10Gi"}, SMALL])
+    world.settle()
+    pod = world.objects["Pod", "flow-large-0"]
+    assert pod["metadata"]["uid"] == uid
+    limits = {"cpu": "600m", "memory": "1Gi", "ephemeral-storage": "10Gi"}
+    assert pod["spec"]["containers"][0]["resources"] == {"requests": limits, "limits": limits}
+
+
+def test_other_storage_of_the_driver_restarts_it_and_nobody_else(world: World):
+    pod, executors = (
+        run_driver_pod(world),
+        [world.objects["Pod", name]["metadata"]["uid"] for name in world.pod_names("executor")],
+    )
+    world.change(driver={"storage": "5Gi"})
+    world.settle()
+    assert run_driver_pod(world) != pod
+    assert [world.objects["Pod", name]["metadata"]["uid"] for name in world.pod_names("executor")] == executors
+
+
 def test_replacing_pods_is_under_way_until_the_last_whatever_status_remembers(world: World):
     world.change(executors=[{**LARGE, "pod": {"annotations": {"team": "streams"}}}, SMALL])
     world.carry_out(world.decide())

@@ -11,7 +11,7 @@ import pytest
 from streamtopology.contract.pods import USER, app_id
 from streamtopology.contract.routing_configmap import PackedEpoch, pack
 from streamtopology.k8s.decide.owned_objects import owned_object
-from streamtopology.k8s.resources import access, driver, executors, migration
+from streamtopology.k8s.resources import access, driver, executors, migration, snapshot
 from streamtopology.k8s.resources.objects import Owner
 from streamtopology.k8s.resources.routing import LARGEST_BYTES, RoutingTooLargeError, config_map
 from streamtopology.topology import Topology, parse
@@ -195,6 +195,31 @@ def test_an_executor_has_limits_equal_to_its_requests_and_no_token():
     assert int(env["STREAMTOPOLOGY_MEMORY"] or 0) < 1024
 
 
+def test_storage_is_request_and_limit_of_our_container_and_the_size_of_its_volumes():
+    executor = {"name": "large", "cpu": "450m", "storage": "10Gi", "pod": POD}
+    made = topology(executors=[executor], driver={"storage": "5Gi", "pod": POD}, migration={"resources": {"storage": 2**30}})
+    former = Owner("nightly", "space", "uid-2", of="flow")
+    for workload, amount in (
+        (stateful_set(made), "10Gi"),
+        (driver.deployment(OWNER, made, IMAGE, USER, replicas=1, restart_generation=1), "5Gi"),
+        (migration.job(OWNER, made, IMAGE, USER, 3), "1Gi"),
+        (snapshot.job(former, made, IMAGE, USER, "/checkpoint", "/copy"), "1Gi"),
+    ):
+        resources = container(workload)["resources"]
+        assert [resources[kind]["ephemeral-storage"] for kind in ("requests", "limits")] == [amount, amount]
+        assert {"cpu", "memory"} < resources["limits"].keys()
+        volumes = {one["name"]: one for one in workload["spec"]["template"]["spec"]["volumes"]}
+        assert [volumes[name]["emptyDir"] for name in ("tmp", "scratch")] == [{"sizeLimit": amount}] * 2
+        assert "sizeLimit" not in json.dumps(volumes["data"]), "the user's own are the user's"
+
+
+@pytest.mark.parametrize("workload", [deployment(), stateful_set(), migration.job(OWNER, topology(), IMAGE, USER, 3)])
+def test_without_storage_pods_are_those_of_earlier_versions(workload: dict[str, Any]):
+    text = json.dumps(workload)
+    assert "ephemeral-storage" not in text
+    assert "sizeLimit" not in text
+
+
 def test_spark_finds_an_executors_pod_by_its_labels():
     labels = stateful_set()["spec"]["template"]["metadata"]["labels"]
     assert (labels["spark-app-selector"], labels["spark-role"]) == (app_id("flow"), "executor")
@@ -231,6 +256,9 @@ def test_only_what_needs_a_new_pod_changes_the_digest_of_a_pod():
     for same in ({"cpu": "2"}, {"memory": "4Gi"}, {"replicas": 9}):
         assert content(stateful_set(topology(executors=[{**large, **same}]))) == before, same
     assert content(stateful_set(topology(executors=[{**large, "pod": {}}]))) != before
+    stored = content(stateful_set(topology(executors=[{**large, "storage": "1Gi"}])))
+    assert stored != before
+    assert content(stateful_set(topology(executors=[{**large, "storage": "1073741824", "cpu": "2"}]))) == stored
 
 
 def test_another_restart_generation_is_another_driver():

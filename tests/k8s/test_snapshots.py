@@ -12,7 +12,7 @@ import pytest
 from support.snapshots import topology
 
 from streamtopology.contract.pods import USER
-from streamtopology.k8s.decide.owned_objects import Ended, Job, Pod
+from streamtopology.k8s.decide.owned_objects import Ended, Eviction, Job, Pod
 from streamtopology.k8s.decide.snapshots import FOR_SOMEBODY, SnapshotReason, SnapshotView, decide_snapshot, rival_of
 
 JOB = Job("Job", "nightly-snapshot", "uid-3", owner="uid-2")
@@ -29,6 +29,13 @@ def view(**changed: Any) -> SnapshotView:
 
 def pod(exit_code: int, message: str) -> Pod:
     return Pod("Pod", "nightly-snapshot-x", "uid-4", owner="uid-3", phase="Failed", ended=Ended(exit_code, "", message))
+
+
+def test_copy_that_was_evicted_names_the_storage_to_raise() -> None:
+    beyond = Eviction("Pod ephemeral local storage usage exceeds the total limit of containers 64Mi", 1e9, by_limit=True)
+    evicted = replace(pod(137, beyond.message), component="snapshot", evicted=beyond)
+    status = decide_snapshot(view(job=JOB, pods=(evicted,)), USER).status
+    assert "containers 64Mi; raise spec.migration.resources.storage of the topology" in status["message"]
 
 
 def conditions(status: dict[str, Any]) -> dict[str, str]:

@@ -294,6 +294,16 @@ def test_operator_and_topologies_run_as_the_given_user_or_the_platforms(user: st
     assert read_settings([], {"STREAMTOPOLOGY_POD_USER": env["STREAMTOPOLOGY_POD_USER"]}).pod_user == ids[0]
 
 
+def test_storage_is_that_of_the_operator_and_of_the_pod_that_tests_the_release():
+    values = ("requests.ephemeral-storage=300Mi", "limits.ephemeral-storage=1Gi")
+    made = rendered(*(each for value in values for each in ("--set", f"resources.{value}")))
+    tester = only(made, "Pod", "streamtopology-test")["spec"]
+    for spec in (only(made, "Deployment")["spec"]["template"]["spec"], tester):
+        resources = spec["containers"][0]["resources"]
+        assert [resources[kind]["ephemeral-storage"] for kind in ("requests", "limits")] == ["300Mi", "1Gi"]
+    assert "ephemeral-storage" not in str(rendered())
+
+
 def test_budget_and_node_loss_are_the_values():
     container = only(render("--set", "disruptionBudget=false,nodeLossSeconds=0"), "Deployment")["spec"]["template"]["spec"]
     env = {each["name"]: each.get("value") for each in container["containers"][0]["env"]}

@@ -44,6 +44,7 @@ _names = st.from_regex(r"\A[a-z]([-a-z0-9]{0,8}[a-z0-9])?\Z")
 _columns = st.from_regex(r"\A[A-Za-z_][A-Za-z0-9_ é]{0,8}[a-z]\Z")
 _texts = st.text(min_size=1, max_size=20).map(str.strip).filter(bool)
 _durations = st.integers(0, 366 * 24 * 3600 * 10**6).map(lambda microseconds: microseconds / 10**6)
+_storages = st.none() | st.integers(2**26, 2**50)
 _cpus = st.integers(1, 1_024_000).map(lambda millicores: millicores / 1000)
 _numbers = st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)
 _json = st.recursive(
@@ -149,6 +150,7 @@ def topologies(draw: st.DrawFn) -> Topology:
             draw(st.integers(2**29, 2**50)),
             draw(_pods),
             cost_per_hour=draw(st.none() | st.floats(0, 1e6, exclude_min=True)),
+            storage_bytes=draw(_storages),
         )
         for name in draw(st.lists(_names, min_size=1, max_size=3, unique=True))
     ]
@@ -170,8 +172,8 @@ def topologies(draw: st.DrawFn) -> Topology:
         draw(st.sampled_from([None, "Always", "IfNotPresent", "Never"])),
         draw(st.booleans()),
         autoscale,
-        Driver(draw(_cpus), draw(st.integers(2**30, 2**50)), draw(_pods)),
-        Migration(draw(st.integers(0, 2**50))),
+        Driver(draw(_cpus), draw(st.integers(2**30, 2**50)), draw(_pods), draw(_storages)),
+        Migration(draw(st.integers(0, 2**50)), storage_bytes=draw(_storages)),
     )
     following = draw(st.booleans())
     parallelism = topology.default_parallelism

@@ -20,6 +20,7 @@ from streamtopology.topology import (
     parse_cpu,
     parse_duration,
     parse_memory,
+    parse_storage,
 )
 
 
@@ -70,7 +71,7 @@ def test_cpu(value: object, cores: float) -> None:
     ],
 )
 def test_memory(value: object, amount: int) -> None:
-    assert parse_memory(value) == amount
+    assert parse_memory(value) == parse_storage(value) == amount
 
 
 @pytest.mark.parametrize(
@@ -83,6 +84,7 @@ def test_durations(value: object, seconds: float) -> None:
 
 CPU = "a positive number of cores such as 450m, 0.45 or 2"
 MEMORY = "an amount of memory such as 512Mi, 1Gi or 2G"
+STORAGE = "an amount of storage such as 10Gi, 512Mi or 20G"
 UNITS = "the units are n, u, m, k, M, G, T, P, E, Ki, Mi, Gi, Ti, Pi, Ei"
 DURATION = "a duration such as 10us, 250ms, 10s, 5m, 1h or 0"
 
@@ -110,6 +112,10 @@ DURATION = "a duration such as 10us, 250ms, 10s, 5m, 1h or 0"
         (parse_memory, "1e", f"found '1e', expected {MEMORY}: {UNITS}"),
         (parse_memory, "1" * 300, f"found '{'1' * 300}', expected {MEMORY}"),
         (parse_memory, "lots", f"found 'lots', expected {MEMORY}"),
+        (parse_storage, "lots", f"found 'lots', expected {STORAGE}"),
+        (parse_storage, "10 Gi", f"found '10 Gi', expected {STORAGE}: spaces are not allowed; did you mean 10Gi?"),
+        (parse_storage, "10GB", f"found '10GB', expected {STORAGE}: {UNITS}"),
+        (parse_storage, "-1Gi", f"found '-1Gi', expected {STORAGE}: it is negative"),
         (parse_duration, 10, f"found 10, expected {DURATION}: a number alone has no unit"),
         (parse_duration, "10", f"found '10', expected {DURATION}: a number alone has no unit"),
         (parse_duration, "3 days", f"found '3 days', expected {DURATION}: the units are us, ms, s, m, h"),
@@ -141,7 +147,9 @@ def test_numbers_that_yaml_has_read_are_taken(cores: float) -> None:
     assert parse_cpu(cores) == parse_cpu(repr(cores)) == ceil(Fraction(repr(cores)) * 1000) / 1000
 
 
-@pytest.mark.parametrize(("parser", "expected"), [(parse_cpu, CPU), (parse_memory, MEMORY), (parse_duration, DURATION)])
+@pytest.mark.parametrize(
+    ("parser", "expected"), [(parse_cpu, CPU), (parse_memory, MEMORY), (parse_storage, STORAGE), (parse_duration, DURATION)]
+)
 def test_every_example_of_a_refusal_is_accepted(parser: Callable[[object], float], expected: str) -> None:
     """With and without the quotes of YAML."""
     examples = expected.split("such as ")[1].replace(" or ", ", ").split(", ")

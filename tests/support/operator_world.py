@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 from streamtopology.contract.phases import Activity
 from streamtopology.contract.reasons import Binding
@@ -22,8 +22,9 @@ from streamtopology.k8s.decide.answers import Answer, Gain, Judgement, Scaling, 
 from streamtopology.k8s.decide.attempts import Aim, Attempts, Place, aim_of, noted
 from streamtopology.k8s.decide.decision import Decision, decide
 from streamtopology.k8s.decide.observation import Observation, manifest_text, read_topology
-from streamtopology.k8s.decide.owned_objects import owned_object
+from streamtopology.k8s.decide.owned_objects import Pod, owned_object
 from streamtopology.k8s.decide.steps import Apply, Delete, Finalizer, MakeSecret, Patch, Resize, Step
+from streamtopology.k8s.instants import format_time
 from streamtopology.k8s.io.apply import ResizeRefusedError, refused_in
 from streamtopology.k8s.resources.access import spark_secret
 from streamtopology.k8s.settings import Settings
@@ -95,6 +96,8 @@ class World:
     idle_seconds: float | None = None
     settings: Settings = SETTINGS
     admission: Callable[[Object], None] = lambda body: None
+    evicted: list[Pod] = field(default_factory=list[Pod])
+    """The pods that a kubelet has evicted, as the cache remembers them."""
     events: list[tuple[str, str]] = field(default_factory=list)
     attempts: dict[Aim, Attempts] = field(default_factory=dict)
     versions: Any = field(default_factory=lambda: itertools.count(2))
@@ -122,6 +125,7 @@ class World:
             not_created=self.not_created,
             reached=self.reached,
             attempts=self.attempts,
+            evicted=tuple(self.evicted),
         )
 
     def decide(self) -> Decision:
@@ -167,6 +171,16 @@ class World:
             self.now += 1
         raise AssertionError(f"not settled: {[str(step) for step in self.decide().steps]}, {self.manifest['status']}")
 
+    def evict(self, pod: str, message: str, *conditions: Object) -> None:
+        """A kubelet ends the pod for good. Its StatefulSet or Deployment makes another with the next `work`."""
+        body = self.objects.pop(("Pod", pod))
+        over = {"type": "Ready", "status": "False", "reason": "PodFailed", "lastTransitionTime": format_time(self.now)}
+        body["status"] = {"phase": "Failed", "reason": "Evicted", "message": message, "conditions": [over, *conditions]}
+        if body["metadata"]["ownerReferences"][0]["kind"] == "Deployment":  # whose pods have other names each time
+            body["metadata"]["name"] = f"{pod}-before"
+        self.put(body)
+        self.evicted.append(cast(Pod, owned_object(body)))
+
     def take(self, step: Step) -> None:
         assert {f"before-{step.point}", f"after-{step.point}"} <= set(failpoints.POINTS)
         match step:
@@ -194,7 +208,8 @@ class World:
             case Resize(pod, _, (cpu, memory)):
                 body = copy.deepcopy(self.objects["Pod", pod])
                 limits = {"cpu": format_cpu(cpu), "memory": format_memory(memory)}
-                body["spec"]["containers"][0]["resources"] = {"requests": limits, "limits": limits}
+                known = body["spec"]["containers"][0]["resources"]
+                body["spec"]["containers"][0]["resources"] = {kind: {**known[kind], **limits} for kind in known}
                 self.put(body)
             case Delete(kind, name, uid, _):
                 assert self.objects[kind.kind, name]["metadata"]["uid"] == uid
@@ -250,6 +265,10 @@ class World:
             for (of_kind, pod), one in self.objects.items()
             if of_kind == "Pod" and one["metadata"]["ownerReferences"][0]["name"] == name
         }
+        over = {pod for pod in present if self.objects["Pod", pod]["status"].get("phase") == "Failed"}
+        for pod in over if kind == "StatefulSet" else ():
+            del self.objects["Pod", pod]
+        present -= over
         for pod in present - wanted:
             del self.objects["Pod", pod]
         for pod in wanted - present:

@@ -73,6 +73,14 @@ class FakeKubelet:
             pod = cast(Pod, api.sanitize_for_serialization(core.read_namespaced_pod(name, namespace)))
             core.patch_namespaced_pod_status(name, namespace, {"status": _ended(pod, exit_code, message)}, _content_type=_MERGE)
 
+    def evict(self, namespace: str, name: str, message: str) -> None:
+        """The pod has taken more of its node's disk than it may: it has failed for good, with this message."""
+        with self._api.client() as api:
+            core = client.CoreV1Api(api)
+            pod = cast(Pod, api.sanitize_for_serialization(core.read_namespaced_pod(name, namespace)))
+            status = {**_ended(pod, 137, ""), "reason": "Evicted", "message": message}
+            core.patch_namespaced_pod_status(name, namespace, {"status": status}, _content_type=_MERGE)
+
     def _run(self) -> None:
         with self._api.client() as api:
             core = client.CoreV1Api(api)

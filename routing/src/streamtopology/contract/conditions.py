@@ -72,6 +72,7 @@ class DegradedReason(Documented):
 
     AS_EXPECTED = "AsExpected", "(False) nothing is wrong"
     EXECUTORS_MISSING = "ExecutorsMissing", "executors are not ready"
+    PODS_EVICTED = "PodsEvicted", "a kubelet has evicted a pod in the last ten minutes"
     EXECUTORS_NOT_CREATED = "ExecutorsNotCreated", "the cluster does not create executors' pods"
     RESIZE_DEFERRED = "ResizeDeferred", "the node has no room now"
     RESIZE_INFEASIBLE = "ResizeInfeasible", "the node can never give so much"

@@ -26,6 +26,7 @@ from streamtopology.topology.quantities import (
     parse_duration,
     parse_memory,
     parse_quantity,
+    parse_storage,
 )
 from streamtopology.topology.schema import SchemaError, columns_of
 from streamtopology.topology.traits import BUILTINS, Traits, combinable, poured
@@ -117,6 +118,7 @@ __all__ = [
     "parse_duration",
     "parse_memory",
     "parse_quantity",
+    "parse_storage",
     "poured",
     "problems_in_pods",
     "read",

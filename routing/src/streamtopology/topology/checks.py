@@ -11,6 +11,7 @@ from streamtopology.topology.groupings import GROUPINGS, KEYLESS_POLICY
 from streamtopology.topology.limits import (
     LEAST_DRIVER_MEMORY,
     LEAST_EXECUTOR_MEMORY,
+    LEAST_STORAGE,
     LONGEST_STATEFUL_SET_NAME,
     LONGEST_TOPOLOGY_NAME,
 )
@@ -27,6 +28,7 @@ _NAMED_EXPRESSION = re.compile(rf"\*.*|{_NAME}|.*\sAS\s+{_NAME}", re.DOTALL | re
 
 NO_CHECKPOINT = "a pod's own storage is lost with it: name storage that the driver's and all executors' pods share"
 EXECUTOR_TOO_SMALL = "an executor needs at least 512Mi to start its JVM"
+STORAGE_TOO_SMALL = "a pod needs at least 64Mi of its node's disk for its log and the files of its processes"
 DRIVER_TOO_SMALL = "the driver needs at least 1Gi for its JVM and Python"
 
 
@@ -57,6 +59,7 @@ def check(topology: Topology, problems: list[Problem]) -> Topology:
         *_autoscale_problems(topology),
         *_name_problems(topology),
         *_driver_problems(topology),
+        *_storage_problems(topology),
         *spark_conf_problems(topology.spark_conf),
     ]
     problems.extend(without_consequences(found, problems))
@@ -312,3 +315,11 @@ def _driver_problems(topology: Topology) -> Iterator[Problem]:
     for index, name in enumerate(names):
         if name and name in names[:index]:
             yield Problem(f"spec.imagePullSecrets[{index}].name", f"found {name!r} again")
+
+
+def _storage_problems(topology: Topology) -> Iterator[Problem]:
+    executors = [(f"spec.executors[{index}]", one.storage_bytes) for index, one in enumerate(topology.executors)]
+    others = [("spec.driver", topology.driver.storage_bytes), ("spec.migration.resources", topology.migration.storage_bytes)]
+    for path, storage in (*executors, *others):
+        if storage is not None and storage < LEAST_STORAGE:
+            yield Problem(f"{path}.storage", f"found {storage} bytes, {STORAGE_TOO_SMALL}")

@@ -148,9 +148,14 @@ def _executor_class(what: str, old: ExecutorClass, new: ExecutorClass) -> Iterat
     yield from _value(Level.SCALE, f"{what} replicas", old.replicas, new.replicas)
     yield from _value(Level.RESIZE, f"{what} cpu", format_cpu(old.cpu), format_cpu(new.cpu))
     yield from _value(Level.RESIZE, f"{what} memory", format_memory(old.memory_bytes), format_memory(new.memory_bytes))
+    yield from _storage(Level.RESIZE, f"{what} storage", old.storage_bytes, new.storage_bytes)
     yield from _pod(Level.RESIZE, what, old.pod, new.pod)
     yield from _value(Level.IGNORE, f"{what} maxUnavailable", old.max_unavailable, new.max_unavailable)
     yield from _value(Level.IGNORE, f"{what} costPerHour", old.cost_per_hour, new.cost_per_hour)
+
+
+def _storage(level: Level, what: str, old: int | None, new: int | None) -> Iterator[_Step]:
+    yield from _value(level, what, *(None if amount is None else format_memory(amount) for amount in (old, new)))
 
 
 def _pod(level: Level, what: str, old: PodSettings, new: PodSettings) -> Iterator[_Step]:
@@ -163,6 +168,7 @@ def _pod(level: Level, what: str, old: PodSettings, new: PodSettings) -> Iterato
 def _driver(old: Driver, new: Driver) -> Iterator[_Step]:
     yield from _value(Level.RESTART, "driver cpu", format_cpu(old.cpu), format_cpu(new.cpu))
     yield from _value(Level.RESTART, "driver memory", format_memory(old.memory_bytes), format_memory(new.memory_bytes))
+    yield from _storage(Level.RESTART, "driver storage", old.storage_bytes, new.storage_bytes)
     yield from _pod(Level.RESTART, "driver", old.pod, new.pod)
 
 
@@ -201,6 +207,7 @@ def _migration(old: Topology, new: Topology) -> Iterator[_Step]:
     yield from _value(Level.IGNORE, "migration cpu", format_cpu(old.migration.cpu), format_cpu(new.migration.cpu))
     limits = format_memory(old.migration.memory_bytes), format_memory(new.migration.memory_bytes)
     yield from _value(Level.IGNORE, "migration memory", *limits)
+    yield from _storage(Level.IGNORE, "migration storage", old.migration.storage_bytes, new.migration.storage_bytes)
 
 
 def _rebalance(old: Topology, new: Topology) -> Iterator[_Step]:

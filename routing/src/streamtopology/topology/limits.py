@@ -25,6 +25,9 @@ LEAST_EXECUTOR_MEMORY = 512 * 2**20
 LEAST_DRIVER_MEMORY = 2**30
 """Bytes: the driver's JVM, its Python and the plans."""
 
+LEAST_STORAGE = 64 * 2**20
+"""Bytes of a pod on its node's disk: its log, the files of the JVM and of compiled kernels."""
+
 LONGEST_TOPOLOGY_NAME = 46
 """Characters: `NAME-migrate-EPOCH` must be a Job's name, of at most 63."""
 

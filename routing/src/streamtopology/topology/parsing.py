@@ -11,6 +11,7 @@ from streamtopology.topology.autoscaling import read_autoscale
 from streamtopology.topology.checks import check
 from streamtopology.topology.groupings import DEFAULT_POLICY, KEYLESS_POLICY
 from streamtopology.topology.limits import (
+    LEAST_STORAGE,
     MOST_AGGREGATE_EVERY,
     MOST_CLASSES,
     MOST_INPUTS,
@@ -24,7 +25,7 @@ from streamtopology.topology.limits import (
 )
 from streamtopology.topology.pods import read_pod
 from streamtopology.topology.problems import ManifestError, Problem, one_of
-from streamtopology.topology.quantities import parse_cpu, parse_duration, parse_memory
+from streamtopology.topology.quantities import parse_cpu, parse_duration, parse_memory, parse_storage
 from streamtopology.topology.reading import TOPOLOGY_NAME_EXPECTED, Place, is_list, is_mapping
 from streamtopology.topology.schema import SchemaError, columns_of, to_ddl
 from streamtopology.topology.spark_conf import read_spark_conf
@@ -277,7 +278,7 @@ def _sink(place: Place) -> Sink:
 
 
 def _executor_class(place: Place, autoscale: Autoscale | None) -> ExecutorClass:
-    executor = place.fields("name", "replicas", "cpu", "memory", "pod", "maxUnavailable", "costPerHour")
+    executor = place.fields("name", "replicas", "cpu", "memory", "storage", "pod", "maxUnavailable", "costPerHour")
     name = executor["name"].name()
     replicas = executor["replicas"].whole(ExecutorClass.replicas, 0, MOST_INSTANCES)
     if autoscale is not None and name in autoscale.start:
@@ -295,18 +296,24 @@ def _executor_class(place: Place, autoscale: Autoscale | None) -> ExecutorClass:
         pod=read_pod(executor["pod"]),
         max_unavailable=executor["maxUnavailable"].whole(0, 1, MOST_INSTANCES) or None,
         cost_per_hour=executor["costPerHour"].price(),
+        storage_bytes=_storage(executor["storage"]),
     )
 
 
 def _driver(place: Place) -> Driver:
     if not place.present:
         return Driver()
-    driver = place.fields("cpu", "memory", "pod")
+    driver = place.fields("cpu", "memory", "storage", "pod")
     return Driver(
         cpu=driver["cpu"].quantity(parse_cpu, Driver.cpu),
         memory_bytes=driver["memory"].quantity(parse_memory, Driver.memory_bytes),
         pod=read_pod(driver["pod"]),
+        storage_bytes=_storage(driver["storage"]),
     )
+
+
+def _storage(place: Place) -> int | None:
+    return place.quantity(parse_storage, LEAST_STORAGE) if place.present else None
 
 
 def _migration(place: Place) -> Migration:
@@ -317,9 +324,14 @@ def _migration(place: Place) -> Migration:
     portion = given["portion"].quantity(parse_memory, Migration.portion_bytes)
     if not given["resources"].present:
         return Migration(threshold, portion)
-    limits = given["resources"].fields("cpu", "memory")
-    cpu = limits["cpu"].quantity(parse_cpu, Migration.cpu)
-    return Migration(threshold, portion, cpu, limits["memory"].quantity(parse_memory, Migration.memory_bytes))
+    limits = given["resources"].fields("cpu", "memory", "storage")
+    return Migration(
+        threshold_bytes=threshold,
+        portion_bytes=portion,
+        cpu=limits["cpu"].quantity(parse_cpu, Migration.cpu),
+        memory_bytes=limits["memory"].quantity(parse_memory, Migration.memory_bytes),
+        storage_bytes=_storage(limits["storage"]),
+    )
 
 
 def _image_pull_secrets(place: Place) -> tuple[str, ...]:

@@ -34,6 +34,7 @@ _LARGEST_SECONDS = Decimal(366 * 24 * 3600)
 
 CPU_EXPECTED = "a positive number of cores such as 450m, 0.45 or 2"
 MEMORY_EXPECTED = "an amount of memory such as 512Mi, 1Gi or 2G"
+STORAGE_EXPECTED = "an amount of storage such as 10Gi, 512Mi or 20G"
 DURATION_EXPECTED = "a duration such as 10us, 250ms, 10s, 5m, 1h or 0"
 UNITS = f"the units are {', '.join(unit for unit in _UNITS if unit)}"
 NUMBER_AND_WORD = "[+-]?[0-9.]*[0-9][A-Za-zµ]+"
@@ -88,6 +89,11 @@ def format_cpu(cores: float) -> str:
 def parse_memory(value: object) -> int:
     """Bytes of `1Gi`, `512Mi`, `1.5G`, `1073741824`: rounded up to whole ones."""
     return math.ceil(_amount(value, MEMORY_EXPECTED))
+
+
+def parse_storage(value: object) -> int:
+    """Bytes of a disk: `10Gi`, `512Mi`, `20G`, rounded up to whole ones. `format_memory` writes them."""
+    return math.ceil(_amount(value, STORAGE_EXPECTED))
 
 
 def format_memory(amount: int) -> str:

@@ -148,7 +148,7 @@ class PodSettings:
 class ExecutorClass:
     """`replicas` executors with the same limits: `cpu` in cores, `memory_bytes` in bytes. On Kubernetes, `pod`, and
     `max_unavailable`: the executors that may be missing at once while their pods are replaced; None: a tenth of them.
-    `cost_per_hour`: the price of one executor, in any currency; None: unknown."""
+    `cost_per_hour`: the price of one executor, in any currency; None: unknown. `storage_bytes`: as of `Driver`."""
 
     name: str
     replicas: int = 1
@@ -157,6 +157,7 @@ class ExecutorClass:
     pod: PodSettings = PodSettings()
     max_unavailable: int | None = None
     cost_per_hour: float | None = None
+    storage_bytes: int | None = None
 
     @property
     def most_unavailable(self) -> int:
@@ -166,11 +167,15 @@ class ExecutorClass:
 
 @dataclass(frozen=True)
 class Driver:
-    """The driver's pod on Kubernetes: `cpu` in cores, `memory_bytes` in bytes."""
+    """The driver's pod on Kubernetes: `cpu` in cores, `memory_bytes` in bytes.
+
+    `storage_bytes`: of its node's disk, for its volumes of its own, log and files together; None: as much as there is.
+    """
 
     cpu: float = 1.0
     memory_bytes: int = 3 * 2**30
     pod: PodSettings = PodSettings()
+    storage_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -231,13 +236,14 @@ class Migration:
     """State of more than `threshold_bytes` is pre-copied by a Job before an epoch that moves it becomes active.
 
     `portion_bytes` moves in the first batch of a switch, per executor with a whole CPU; more moves over several batches.
-    `cpu`, `memory_bytes`: the limits of the Job's pod.
+    `cpu`, `memory_bytes`, `storage_bytes`: the limits of the Job's pod, the last one as of `Driver`.
     """
 
     threshold_bytes: int = 64 * 2**20
     portion_bytes: int = 2**19
     cpu: float = 0.5
     memory_bytes: int = 2**30
+    storage_bytes: int | None = None
 
 
 @dataclass(frozen=True)

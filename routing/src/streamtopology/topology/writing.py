@@ -9,6 +9,7 @@ from streamtopology.topology.values import (
     API_VERSION,
     KIND,
     Autoscale,
+    Driver,
     ExecutorClass,
     Grouping,
     Input,
@@ -43,9 +44,7 @@ def to_manifest(topology: Topology) -> dict[str, object]:
         "onBadTuple": topology.on_bad_tuple,
         "onRemove": topology.on_remove,
         "suspend": topology.suspend,
-        "driver": _with_pod(
-            {"cpu": format_cpu(topology.driver.cpu), "memory": format_memory(topology.driver.memory_bytes)}, topology.driver.pod
-        ),
+        "driver": _with_pod(_limits(topology.driver), topology.driver.pod),
         "migration": _migration(topology.migration),
     }
     for name, value in (
@@ -81,9 +80,14 @@ def _migration(migration: Migration) -> dict[str, object]:
         "threshold": format_memory(migration.threshold_bytes),
         "portion": format_memory(migration.portion_bytes),
     }
-    if (migration.cpu, migration.memory_bytes) != (Migration.cpu, Migration.memory_bytes):
-        written["resources"] = {"cpu": format_cpu(migration.cpu), "memory": format_memory(migration.memory_bytes)}
+    if (limits := _limits(migration)) != _limits(Migration()):
+        written["resources"] = limits
     return written
+
+
+def _limits(of: Driver | ExecutorClass | Migration) -> dict[str, object]:
+    written: dict[str, object] = {"cpu": format_cpu(of.cpu), "memory": format_memory(of.memory_bytes)}
+    return written if of.storage_bytes is None else written | {"storage": format_memory(of.storage_bytes)}
 
 
 def _source(source: Source) -> dict[str, object]:
@@ -129,8 +133,7 @@ def _executor_class(executor: ExecutorClass, autoscale: Autoscale | None) -> dic
         written["maxUnavailable"] = executor.max_unavailable
     if executor.cost_per_hour is not None:
         written["costPerHour"] = executor.cost_per_hour
-    limits = {"cpu": format_cpu(executor.cpu), "memory": format_memory(executor.memory_bytes)}
-    return _with_pod(written | limits, executor.pod)
+    return _with_pod(written | _limits(executor), executor.pod)
 
 
 def _with_pod(written: dict[str, object], pod: PodSettings) -> dict[str, object]:

@@ -22,6 +22,7 @@ from streamtopology.contract.phases import Phase
 from streamtopology.contract.reason_text import describe
 from streamtopology.contract.reasons import Hold, HoldReason
 from streamtopology.k8s import names
+from streamtopology.k8s.decide import evictions
 from streamtopology.k8s.decide.observation import Observation
 from streamtopology.k8s.decide.owned_objects import Job, Pod
 from streamtopology.k8s.decide.resizing import refusal
@@ -85,7 +86,7 @@ def ready(seen: Observation, topology: Topology) -> Condition:
         text = "the input has come to its end and everything is committed"
         return Condition(ConditionType.READY, "True", ReadyReason.COMPLETED, text)
     if topology.suspend:
-        stopped = not seen.pods("driver")
+        stopped = not seen.drivers
         text = (
             "spec.suspend: it will continue from its checkpoint" if stopped else "spec.suspend: the driver finishes its batch"
         )
@@ -155,6 +156,8 @@ def _why_not_ready(seen: Observation) -> tuple[str, str] | None:
         return ReadyReason.DRIVER_STARTING, "the driver's pod has not been created yet"
     if trouble := pod_trouble(pod):
         return trouble
+    if not pod.ready and (former := _evicted(seen, "driver")):
+        return ReadyReason.DRIVER_FAILED, f"the driver starts again: {former[0]}"
     stats, silence = seen.stats, seen.silence
     if not pod.ready:
         phase = str(stats.activity) if stats is not None and silence is None else f"its pod is {pod.phase.lower()}"
@@ -261,9 +264,17 @@ def _troubles(seen: Observation, topology: Topology, settled: bool) -> Iterator[
         yield DegradedReason.EXECUTORS_NOT_CREATED, f"the cluster does not create pods of class {name}: {why}"
     if why := precopy_obstacle(seen):
         yield DegradedReason.MIGRATION_NOT_STARTED, f"the pre-copy of an epoch does not start: {why}"
+    if sentences := _evicted(seen):
+        more = f" (and {len(sentences) - 1} more)" if len(sentences) > 1 else ""
+        yield DegradedReason.PODS_EVICTED, sentences[0] + more
     missing = topology.replicas - ready_executors(seen, topology)
     if missing > 0 and not topology.suspend and (settled or _has_long_waited(seen, topology)):
         yield DegradedReason.EXECUTORS_MISSING, f"{missing} of {topology.replicas} executors are not ready{first_trouble(seen)}"
+
+
+def _evicted(seen: Observation, component: str = "") -> list[str]:
+    """A sentence for each recent eviction, of a component or of all, the last one first."""
+    return [evictions.sentence(pod) for pod in evictions.recent(seen) if pod.component == (component or pod.component)]
 
 
 def _has_long_waited(seen: Observation, topology: Topology) -> bool:
@@ -323,6 +334,8 @@ def pod_obstacle(pod: Pod) -> str:
         return f"no node takes {pod.name}: {pod.unschedulable}"
     if pod.waiting and pod.waiting[0] in (*_IMAGE, *_BROKEN):
         return f"{pod.name}: {pod.waiting[0]} {pod.waiting[1]}".rstrip()
+    if pod.evicted is not None:
+        return evictions.sentence(pod)
     if pod.ended and not pod.ready:
         return f"{pod.name} ended with {pod.ended.exit_code}: {pod.ended.message or pod.ended.reason}"
     return ""

@@ -12,7 +12,7 @@ from functools import partial
 
 from streamtopology.contract.pods import driver_name
 from streamtopology.k8s import names
-from streamtopology.k8s.decide import lost_nodes, spark_secret, status
+from streamtopology.k8s.decide import evictions, lost_nodes, spark_secret, status
 from streamtopology.k8s.decide.answers import PlanningRequest, Target
 from streamtopology.k8s.decide.attempts import allowed, trouble
 from streamtopology.k8s.decide.autoscaling import replicas_kept, replicas_wanted, why_scaled
@@ -163,7 +163,7 @@ def _replicas(seen: Observation, topology: Topology, executor: ExecutorClass, pa
     if not _stops(seen, topology):
         return replicas_now(seen, topology, executor, patience)
     existing = seen.stateful_set(executor.name)
-    return existing.replicas if existing is not None and seen.pods("driver") else 0
+    return existing.replicas if existing is not None and seen.drivers else 0
 
 
 def _driver(seen: Observation, topology: Topology, revision: Revision, user: int | None, rollout: Rollout) -> Object:
@@ -274,7 +274,8 @@ def _decision(
     target = _target(seen, topology, changing, settings)
     taken, delay = allowed(steps, seen.attempts, seen.now)
     removal = lost_nodes.seconds_to_removal(seen, settings.node_loss_seconds)
-    again = [seconds for seconds in (delay, removal, CHANGING_SECONDS if changing else None) if seconds is not None]
+    due = (delay, removal, evictions.seconds_to_oblivion(seen), CHANGING_SECONDS if changing else None)
+    again = [seconds for seconds in due if seconds is not None]
     return Decision(taken, events, reported, target, min(again, default=None))
 
 
@@ -314,7 +315,7 @@ def _is_in_force(seen: Observation, read: Topology, running: Topology) -> bool:
     """True if nothing would change by the manifest, but perhaps a number of executors that is not its own."""
     scaled = replicas_kept(seen, read)
     planned = read.resolved(scaled.replicas if scaled else None)
-    return replace(planned, suspend=False) == running and read.suspend == (not seen.pods("driver"))
+    return replace(planned, suspend=False) == running and read.suspend == (not seen.drivers)
 
 
 def _delete(seen: Observation, settings: Settings) -> Decision:
@@ -331,8 +332,7 @@ def _delete(seen: Observation, settings: Settings) -> Decision:
     steps: list[Step] = []
     if seen.driver is not None and seen.driver.replicas > 0 and not seen.driver.deleting:
         steps.append(Patch(names.DEPLOYMENT, seen.driver.name, {"spec": {"replicas": 0}}, "stop the driver"))
-    running = [pod for pod in seen.pods("driver") if pod.phase not in ("Succeeded", "Failed")]
-    if not running and not steps:
+    if not seen.drivers and not steps:
         return _let_go(seen, status.deleting(seen, "everything is being removed", (Finalizer(present=False),)))
     reported = status.deleting(seen, "the driver finishes its batch", tuple(steps))
     taken, delay = allowed(steps, seen.attempts, seen.now)

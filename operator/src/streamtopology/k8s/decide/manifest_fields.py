@@ -7,11 +7,14 @@ from collections.abc import Iterable
 
 from streamtopology.k8s import names
 from streamtopology.k8s.decide.steps import Apply, Patch, Step
+from streamtopology.k8s.resources.objects import STORAGE
 from streamtopology.topology import POD_FIELDS
 
 _OF_USERS = frozenset(field.name for field in POD_FIELDS)
 _POD = re.compile(r"spec\.template\.spec\.([A-Za-z]+)")
-_CONTAINER = re.compile(r"spec\.template\.spec\.containers\[(?:0|[a-z]+)\]\.([A-Za-z]+)(?:\.(?:limits|requests)[.\[]([a-z]+))?")
+_CONTAINER = re.compile(
+    r"spec\.template\.spec\.containers\[(?:0|[a-z]+)\]\.([A-Za-z]+)(?:\.(?:limits|requests)[.\[]([a-z-]+))?"
+)
 _METADATA = re.compile(r"(?:spec\.template\.)?(?:metadata\.)?(labels|annotations)")
 
 
@@ -41,7 +44,7 @@ def _below(pod: str, field: str) -> str | None:
     if (found := _CONTAINER.match(field)) is not None:
         name, resource = found.groups()
         if name == "resources":
-            return resource or "cpu"
+            return "storage" if resource == STORAGE else resource or "cpu"
         return f"pod.{name}" if name in _OF_USERS else None
     if (found := _POD.match(field) or _METADATA.match(field)) is not None:
         return f"pod.{found[1]}" if found[1] in _OF_USERS else None

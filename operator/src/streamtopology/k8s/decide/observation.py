@@ -16,6 +16,7 @@ from streamtopology.k8s.decide.answers import Answer, Reading, Silence
 from streamtopology.k8s.decide.attempts import Aim, Attempts, Known, Place
 from streamtopology.k8s.decide.owned_objects import Job, OwnedObject, Pod, RoutingMap, Workload
 from streamtopology.k8s.decide.transition import Transition, recorded
+from streamtopology.k8s.instants import parse_time
 from streamtopology.k8s.resources.objects import Owner
 from streamtopology.topology import API_VERSION, KIND, ManifestError, Topology, parse, problems_in_pods
 
@@ -50,7 +51,8 @@ class Observation:
     ConfigMap; None where there is none that can be read.
     `attempts`: the last steps of this process at each object of the topology. `reached`: the roll-out of this version's pods
     has come to this topology. `not_created`: workload -> why the cluster does not create its next pod. `rival`: the sentence
-    for a topology that makes way for another one (rivals.py).
+    for a topology that makes way for another one (rivals.py). `evicted`: the last pods of this name that a kubelet has
+    evicted, gone since or not.
     """
 
     manifest: Object
@@ -63,6 +65,7 @@ class Observation:
     not_created: Mapping[Place, str] = field(default_factory=dict[Place, str])
     reached: bool = False
     rival: str = ""
+    evicted: tuple[Pod, ...] = ()
 
     @cached_property
     def owner(self) -> Owner:
@@ -72,6 +75,12 @@ class Observation:
     @property
     def generation(self) -> int:
         return int(self.manifest["metadata"]["generation"])
+
+    @property
+    def created(self) -> float:
+        """The topology's creation, in seconds since 1970."""
+        moment = self.manifest["metadata"].get("creationTimestamp")
+        return parse_time(moment) if moment else 0.0
 
     @property
     def status(self) -> Object:
@@ -137,10 +146,15 @@ class Observation:
             places[pod.component, pod.class_name].append(pod)
         return {place: tuple(pods) for place, pods in places.items()}
 
+    @property
+    def drivers(self) -> tuple[Pod, ...]:
+        """The driver's pods that have not ended: an evicted one stays until Kubernetes collects it."""
+        return tuple(pod for pod in self.pods("driver") if not pod.is_over)
+
     @cached_property
     def driver_pod(self) -> Pod | None:
         """The driver's newest pod that is neither being deleted nor ended."""
-        pods = [pod for pod in self.pods("driver") if not pod.deleting and pod.phase not in ("Failed", "Succeeded")]
+        pods = [pod for pod in self.drivers if not pod.deleting]
         return max(pods, key=lambda pod: pod.version, default=None)
 
     @property

@@ -17,6 +17,9 @@ from streamtopology.topology import QuantityError, parse_cpu, parse_memory
 COMPARED = frozenset(kind.kind for kind in names.OWNED if kind not in (names.SECRET, names.CONFIG_MAP, names.JOB))
 """Kinds whose objects are always to be as we write them. A ConfigMap is compared by its parts; the others are made once."""
 
+EVICTED, KILLED = "Evicted", 137
+"""The kubelet's reason in the status of a pod, and the exit code of a process that it has killed."""
+
 Resources = tuple[float, int]
 """CPU limit in cores and memory limit in bytes of a pod's own container; 0 where there is none."""
 
@@ -85,6 +88,18 @@ class Ended:
 
 
 @dataclass(frozen=True)
+class Eviction:
+    """The end of a pod by its kubelet, `at` in seconds since 1970.
+
+    `by_limit`: the pod took more storage than it may; else its node was short of memory, storage or processes.
+    """
+
+    message: str
+    at: float
+    by_limit: bool
+
+
+@dataclass(frozen=True)
 class Pod(OwnedObject):
     """A pod of the driver, an executor or a migration. `waiting`: the kubelet's reason and message for why it does not run.
 
@@ -108,7 +123,13 @@ class Pod(OwnedObject):
     unschedulable: str = ""
     waiting: tuple[str, str] | None = None
     ended: Ended | None = None
+    evicted: Eviction | None = None
     resizing: Resizing | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """True if the pod has ended for good, as an evicted one has."""
+        return self.phase in ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True)
@@ -207,7 +228,7 @@ def _pod(common: Mapping[str, Any], body: Mapping[str, Any]) -> Pod:
     conditions = {condition["type"]: condition for condition in status.get("conditions") or ()}
     scheduled = conditions.get("PodScheduled", {})
     waiting = (reported.get("state") or {}).get("waiting")
-    ended = (reported.get("state") or {}).get("terminated") or (reported.get("lastState") or {}).get("terminated")
+    evicted = _eviction(status)
     return Pod(
         **common,
         component=labels.get(names.COMPONENT, ""),
@@ -225,9 +246,29 @@ def _pod(common: Mapping[str, Any], body: Mapping[str, Any]) -> Pod:
         restarted_at=(metadata.get("annotations") or {}).get(names.RESTARTED_AT, ""),
         unschedulable=scheduled.get("message", "") if scheduled.get("status") == "False" else "",
         waiting=(waiting.get("reason", ""), waiting.get("message", "")) if waiting else None,
-        ended=Ended(ended["exitCode"], ended.get("reason", ""), ended.get("message", "").strip()) if ended else None,
+        ended=_ended(reported, evicted),
+        evicted=evicted,
         resizing=_resizing(conditions),
     )
+
+
+def _ended(reported: Mapping[str, Any], evicted: Eviction | None) -> Ended | None:
+    """The end of the container's last run; that of an evicted pod has the kubelet's reason, as the container has none."""
+    ended = (reported.get("state") or {}).get("terminated") or (reported.get("lastState") or {}).get("terminated")
+    if evicted is not None:
+        return Ended((ended or {}).get("exitCode") or KILLED, EVICTED, evicted.message)
+    return Ended(ended["exitCode"], ended.get("reason", ""), ended.get("message", "").strip()) if ended else None
+
+
+def _eviction(status: Mapping[str, Any]) -> Eviction | None:
+    """The kubelet's own: an eviction through the API deletes the pod. Only that of a node's shortage is a disruption."""
+    if status.get("phase") != "Failed" or status.get("reason") != EVICTED:
+        return None
+    conditions = status.get("conditions") or ()
+    times = [parse_time(one["lastTransitionTime"]) for one in conditions if one.get("lastTransitionTime")]
+    by_limit = not any(one["type"] == "DisruptionTarget" and one["status"] == "True" for one in conditions)
+    message = " ".join(status.get("message", "").split()).rstrip(".")
+    return Eviction(message, max(times, default=-math.inf), by_limit)
 
 
 def _is_evicted(disruption: Mapping[str, Any]) -> bool:

@@ -118,4 +118,4 @@ def _is_upgrading(seen: Observation) -> bool:
 
 
 def _is_stopped(seen: Observation) -> bool:
-    return seen.driver is not None and seen.driver.replicas == 0 and not seen.pods("driver")
+    return seen.driver is not None and seen.driver.replicas == 0 and not seen.drivers

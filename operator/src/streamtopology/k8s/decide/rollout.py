@@ -12,6 +12,7 @@ from streamtopology.contract.routing_configmap import NO_EPOCH, READY, PackedEpo
 from streamtopology.k8s import names
 from streamtopology.k8s.decide.answers import Judgement
 from streamtopology.k8s.decide.conditions import precopy_obstacle
+from streamtopology.k8s.decide.evictions import sentence
 from streamtopology.k8s.decide.observation import Observation
 from streamtopology.k8s.decide.owned_objects import Job, RoutingMap
 from streamtopology.k8s.decide.steps import Apply, Delete, Event, Object, Patch, Step
@@ -133,7 +134,7 @@ def _pending(seen: Observation, current: RoutingMap, topology: Topology, job_of:
         if job is None:
             made = Apply(job_of(current.epoch))
             return Rollout(current.restart_generation, (made,), begun=ReconfiguringReason.MIGRATING, epoch=current.epoch)
-        if failure := job.failed or _not_started(seen, job):
+        if failure := _failed(seen, job) or _not_started(seen, job):
             failed = current.failed_migrations + 1
             why = f"its migration failed: {failure}"
             if failed >= MOST_MIGRATIONS:
@@ -143,6 +144,12 @@ def _pending(seen: Observation, current: RoutingMap, topology: Topology, job_of:
             ready = Patch(names.CONFIG_MAP, current.name, {"data": dict(READY)}, f"epoch {current.epoch} is copied: ready")
             return Rollout(current.restart_generation, (ready,), epoch=current.epoch)
     return Rollout(current.restart_generation, epoch=current.epoch)
+
+
+def _failed(seen: Observation, job: Job) -> str:
+    """The failure of a Job that Kubernetes has given up, with the eviction of its last pod; empty for another."""
+    why = [sentence(pod) for pod in seen.pods("migration") if pod.owner == job.uid and pod.evicted is not None]
+    return f"{job.failed}; {why[-1]}" if job.failed and why else job.failed
 
 
 def _not_started(seen: Observation, job: Job) -> str:

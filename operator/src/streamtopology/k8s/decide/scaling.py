@@ -63,7 +63,7 @@ def _is_last(seen: Observation, class_name: str, replicas: int) -> bool:
 
 def runs_nothing(seen: Observation) -> bool:
     """True if no driver runs, or one that starts and has not committed a batch; one that is not ready for a moment runs."""
-    pods = [pod for pod in seen.pods("driver") if pod.phase not in ("Succeeded", "Failed")]
+    pods = seen.drivers
     if not pods:
         return True
     starting = seen.driver_pod is not None and not seen.driver_pod.ready and len(pods) == 1

@@ -12,6 +12,7 @@ from streamtopology.contract.conditions import ConditionType
 from streamtopology.contract.reasons import Documented
 from streamtopology.k8s import names
 from streamtopology.k8s.decide.conditions import Condition, job_obstacle
+from streamtopology.k8s.decide.evictions import sentence
 from streamtopology.k8s.decide.owned_objects import Job, Pod
 from streamtopology.k8s.instants import format_time
 from streamtopology.k8s.resources import snapshot
@@ -193,7 +194,8 @@ def _refused_place(seen: SnapshotView, topology: Topology) -> tuple[SnapshotReas
 
 
 def _of_job(seen: SnapshotView, job: Job) -> SnapshotDecision:
-    place, failures = seen.body["spec"]["to"], [pod.ended.message for pod in seen.pods if pod.ended and pod.ended.exit_code]
+    ended = [(pod, pod.ended) for pod in seen.pods if pod.ended and pod.ended.exit_code]
+    place, failures = seen.body["spec"]["to"], [sentence(pod) or end.message for pod, end in ended]
     why, figures = next((f": {message}" for message in failures if message), ""), _figures(seen)
     if job.done:
         at = f" as of batch {figures['batch']}" if "batch" in figures else ""

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from streamtopology.k8s import names
-from streamtopology.k8s.decide.owned_objects import OwnedObject, owned_object
+from streamtopology.k8s.decide.owned_objects import OwnedObject, Pod, owned_object
 from streamtopology.k8s.io.api import Api, ApiAway, ApiError, Object
 from streamtopology.k8s.io.queue import Key
 from streamtopology.k8s.names import Kind
@@ -30,6 +30,9 @@ LISTS_AT_ONCE = 8
 
 LEAST_SECONDS = 0.5
 """Between the beginnings of two watches of a kind: something on the way to the API server may end each at once."""
+
+KEPT_EVICTIONS = 32
+"""Evicted pods that are remembered of each topology."""
 
 Changed = Callable[[Key], None]
 
@@ -47,6 +50,7 @@ class Cache:
     """Owned objects by topology. `changed` is called with the topology of each object that appears, changes or goes."""
 
     changed: Changed
+    _evicted: dict[Key, dict[str, Pod]] = field(default_factory=lambda: defaultdict(dict))
     _objects: dict[Key, dict[tuple[str, str], OwnedObject]] = field(default_factory=lambda: defaultdict(dict))
     _listed: dict[tuple[str, str | None], asyncio.Event] = field(default_factory=lambda: defaultdict(asyncio.Event))
     _listing: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LISTS_AT_ONCE))
@@ -54,6 +58,10 @@ class Cache:
     def of(self, key: Key) -> Mapping[tuple[str, str], OwnedObject]:
         """(kind, name) -> object, of one topology."""
         return self._objects.get(key, {})
+
+    def evicted(self, key: Key) -> tuple[Pod, ...]:
+        """The last pods that a kubelet has evicted. An executor's may be gone before anybody looks at the topology."""
+        return tuple(self._evicted.get(key, {}).values())
 
     def note(self, body: Object) -> None:
         """Store an object as the API server returned it, so that a write is seen at once."""
@@ -64,6 +72,10 @@ class Cache:
         if known is not None and known.version > owned.version:
             return  # an answer to a call may arrive after the event of a later change
         self._objects[key][owned.kind, owned.name] = owned
+        if isinstance(owned, Pod) and owned.evicted is not None:
+            self._evicted[key][owned.uid] = owned
+            for oldest in list(self._evicted[key])[:-KEPT_EVICTIONS]:
+                del self._evicted[key][oldest]
         if known != owned:
             self.changed(key)
 
@@ -79,6 +91,7 @@ class Cache:
             self.changed(key)
         if not of_topology:
             self._objects.pop(key, None)
+            self._evicted.pop(key, None)
 
     def forget(self, key: Key, kind: Kind) -> None:
         """Remove a topology's objects of a kind that is not watched: the topology is gone."""

@@ -275,6 +275,7 @@ class Reconciler:
             self._not_created.reasons(key),
             self._roll_out.has_reached(key),
             self._rival(key, manifest),
+            self._cache.evicted(key),
         )
 
     def _rival(self, key: Key, manifest: Object) -> str:

@@ -78,6 +78,7 @@ def deployment(
         with_pull_secrets(topology, topology.driver.pod),
         user=user,
         annotations=annotations,
+        storage_bytes=topology.driver.storage_bytes,
         volumes=[{"name": SECRET_VOLUME, "secret": {**secret, "items": [{"key": "secret", "path": SECRET_FILE}]}}],
         serviceAccountName=driver_name(owner.name),
         terminationGracePeriodSeconds=DRIVER_GRACE_SECONDS,

@@ -48,8 +48,8 @@ def service(owner: Owner) -> Object:
 def stateful_set(
     owner: Owner, topology: Topology, executor: ExecutorClass, image: str, user: int | None, replicas: int
 ) -> Object:
-    """The StatefulSet of a class. OnDelete: a changed template restarts no pod; CPU changes in place, other changes replace
-    pods one by one."""
+    """The StatefulSet of a class. OnDelete: a changed template restarts no pod; CPU and memory change in place, other
+    changes replace pods one by one."""
     account = {"serviceAccountName": names.executor_account(owner.name), "automountServiceAccountToken": False}
     template = pod_template(
         owner,
@@ -60,6 +60,7 @@ def stateful_set(
         annotations={},
         class_name=executor.name,
         labels=executor_labels(owner.name),
+        storage_bytes=executor.storage_bytes,
         terminationGracePeriodSeconds=EXECUTOR_GRACE_SECONDS,
         **account,
     )
@@ -70,7 +71,7 @@ def stateful_set(
         "executor",
         executor.name,
         labels=executor.pod.labels,
-        annotations={names.IMAGE: image, names.POD_SETTINGS: digest(write_pod(executor.pod))},
+        annotations={names.IMAGE: image, names.POD_SETTINGS: digest(_settings(executor))},
         spec={
             "replicas": replicas,
             "serviceName": names.executors(owner.name),
@@ -82,8 +83,14 @@ def stateful_set(
     )
 
 
-def resources(executor: ExecutorClass) -> Object:
-    """Requests and limits of an executor, for its template and for a resize in place."""
+def _settings(executor: ExecutorClass) -> Object:
+    """All settings of the class that only other pods can have; a class without storage has those of earlier versions."""
+    storage = {} if executor.storage_bytes is None else {"storage": format_memory(executor.storage_bytes)}
+    return {**write_pod(executor.pod), **storage}
+
+
+def _resources(executor: ExecutorClass) -> Object:
+    """Requests and limits of an executor that a resize in place can change."""
     return limits(format_cpu(executor.cpu), format_memory(executor.memory_bytes))
 
 
@@ -108,7 +115,7 @@ def _container(owner: Owner, topology: Topology, executor: ExecutorClass, image:
             from_field(variables.SPARK_ATTRIBUTE_POD, "metadata.name"),
             {"name": variables.SPARK_AUTH_SECRET, "valueFrom": {"secretKeyRef": secret}},
         ],
-        "resources": resources(executor),
+        "resources": _resources(executor),
         "resizePolicy": [
             {"resourceName": "cpu", "restartPolicy": "NotRequired"},
             {"resourceName": "memory", "restartPolicy": "NotRequired"},

@@ -12,9 +12,12 @@ from streamtopology.contract import environment as variables
 from streamtopology.contract.pods import WRITABLE
 from streamtopology.k8s import names
 from streamtopology.k8s.names import Kind
-from streamtopology.topology import PodSettings, Topology, write_pod
+from streamtopology.topology import PodSettings, Topology, format_memory, write_pod
 
 Object = dict[str, Any]
+
+STORAGE = "ephemeral-storage"
+"""Kubernetes' name for what a pod takes of its node's disk."""
 
 
 @dataclass(frozen=True)
@@ -87,21 +90,23 @@ def pod_template(
     class_name: str | None = None,
     labels: Mapping[str, str] | None = None,
     volumes: Sequence[Object] = (),
+    storage_bytes: int | None = None,
     **spec: Any,
 ) -> Object:
     """A pod template around our container, locked down, with the user's settings merged in. `user`: None, if the platform
-    gives one.
+    gives one. `storage_bytes`: what our container may take of the node's disk, its volumes included.
 
-    Its annotation `POD_CONTENT` is a digest of all that only a new pod can change: everything but resources.
+    Its annotation `POD_CONTENT` is a digest of all that only a new pod can change: everything but CPU and memory.
     """
     theirs = write_pod(settings)
-    ours = {**container, "securityContext": _container_security()}
+    ours = {**container, "resources": _with_storage(container["resources"], storage_bytes)}
+    ours["securityContext"] = _container_security()
     ours["env"] = [*container.get("env", []), *theirs.pop("env", [])]  # pyright: ignore[reportGeneralTypeIssues]
     mounts = [{"name": name, "mountPath": path} for name, path in WRITABLE.items()]
     ours["volumeMounts"] = [*mounts, *container.get("volumeMounts", []), *theirs.pop("volumeMounts", [])]  # pyright: ignore[reportGeneralTypeIssues]
     if env_from := theirs.pop("envFrom", None):
         ours["envFrom"] = env_from
-    scratch = [{"name": name, "emptyDir": {}} for name in WRITABLE]
+    scratch = [{"name": name, "emptyDir": _at_most(storage_bytes)} for name in WRITABLE]
     pod_labels = {**dict(theirs.pop("labels", {})), **(labels or {}), **names.labels(owner.topology, component, class_name)}  # pyright: ignore
     pod_annotations = {**dict(theirs.pop("annotations", {})), **annotations}  # pyright: ignore
     pod_spec: Object = {
@@ -145,6 +150,21 @@ def limits(cpu: str, memory: str) -> Object:
     return {"requests": {"cpu": cpu, "memory": memory}, "limits": {"cpu": cpu, "memory": memory}}
 
 
+def _with_storage(resources: Object, storage_bytes: int | None) -> Object:
+    """Requests and limits with an equal amount of ephemeral storage, if there is a limit of it."""
+    if storage_bytes is None:
+        return resources
+    return {kind: {**amounts, STORAGE: format_memory(storage_bytes)} for kind, amounts in resources.items()}
+
+
+def _at_most(storage_bytes: int | None) -> Object:
+    """An emptyDir. Each may take all of the storage: the kubelet counts them, the log and the container's layer together.
+
+    The size is for pods with sidecars, whose limits the kubelet adds to ours.
+    """
+    return {} if storage_bytes is None else {"sizeLimit": format_memory(storage_bytes)}
+
+
 def service_port(name: str, port: int, protocol: str = "tcp") -> Object:
     """A port of a Service. `protocol`: what is spoken there: a service mesh need not guess."""
     return {"name": name, "port": port, "targetPort": port, "protocol": "TCP", "appProtocol": protocol}
@@ -157,7 +177,9 @@ def from_field(name: str, path: str) -> Object:
 def _lasting(container: Object) -> Object:
     """The container without the fields that change in place; the heap follows the memory limit, so it is left out, too."""
     env = [variable for variable in container["env"] if variable["name"] != variables.HEAP_MEBIBYTES]
-    return {**{name: value for name, value in container.items() if name != "resources"}, "env": env}
+    storage = container["resources"]["limits"].get(STORAGE)
+    lasting = {"resources": {STORAGE: storage}} if storage else {}
+    return {**{name: value for name, value in container.items() if name != "resources"}, "env": env, **lasting}
 
 
 def _container_security() -> Object:

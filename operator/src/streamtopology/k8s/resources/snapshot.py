@@ -30,6 +30,7 @@ def job(owner: Owner, topology: Topology, image: str, user: int | None, checkpoi
         replace(with_pull_secrets(topology, topology.driver.pod), termination_grace_seconds=None),
         user=user,
         annotations={},
+        storage_bytes=topology.migration.storage_bytes,
         serviceAccountName=driver_name(owner.topology),
         automountServiceAccountToken=False,
         restartPolicy="Never",

@@ -1,4 +1,4 @@
-"""Checks of the admission policy for CPU and memory, which a pod takes as a text, a whole number or a fraction.
+"""Checks of the admission policy for CPU, memory and storage, which a pod takes as a text, a whole number or a fraction.
 
 The schema cannot say that: its `int-or-string` refuses `cpu: 0.5`. Its rules do not see a field without a type, a policy
 does.
@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from streamtopology.topology.checks import DRIVER_TOO_SMALL, EXECUTOR_TOO_SMALL
+from streamtopology.topology.checks import DRIVER_TOO_SMALL, EXECUTOR_TOO_SMALL, STORAGE_TOO_SMALL
 from streamtopology.topology.crd.fields import Schema
 from streamtopology.topology.crd.rules import sentence
-from streamtopology.topology.limits import LEAST_DRIVER_MEMORY, LEAST_EXECUTOR_MEMORY
+from streamtopology.topology.limits import LEAST_DRIVER_MEMORY, LEAST_EXECUTOR_MEMORY, LEAST_STORAGE
 from streamtopology.topology.quantities import (
     CPU_EXPECTED,
     MEMORY_EXPECTED,
     MOST_CORES,
     NEGATIVE,
     NUMBER_AND_WORD,
+    STORAGE_EXPECTED,
     UNITS,
     WITHOUT_CPU,
 )
@@ -52,6 +53,7 @@ def variables() -> dict[str, str]:
         "executorsMemory": _amounts(_EXECUTORS, _OF_EXECUTOR, "memory"),
         "driversMemory": _amounts(_DRIVER, _OF_DRIVER, "memory"),
         "memory": " + ".join(memory),
+        "storage": " + ".join(_amounts(of, place, "storage") for of, place in owners),
     }
 
 
@@ -65,10 +67,12 @@ def validations() -> Iterator[Schema]:
         (f"{quantity}.compareTo(quantity('{MOST_CORES}')) > 0", f"at most {MOST_CORES} cores"),
     ])  # fmt: skip
     yield from _checks("memory", MEMORY_EXPECTED, [(is_negative, NEGATIVE)])
+    yield from _checks("storage", STORAGE_EXPECTED, [(is_negative, NEGATIVE)])
     bytes_found = f"({quantity}.isInteger() ? string({quantity}.asInteger()) : {_TEXT}) + ' bytes'"
     for items, least, why in (
         ("executorsMemory", LEAST_EXECUTOR_MEMORY, EXECUTOR_TOO_SMALL),
         ("driversMemory", LEAST_DRIVER_MEMORY, DRIVER_TOO_SMALL),
+        ("storage", LEAST_STORAGE, STORAGE_TOO_SMALL),
     ):
         is_small = f"{_IS_QUANTITY} && {against_zero} >= 0 && {quantity}.compareTo(quantity('{least}')) < 0"
         yield _check(items, is_small, f"found %s, {why}", bytes_found)

@@ -147,6 +147,7 @@ def _migration() -> Schema:
                 {
                     "cpu": quantity("500m if left out; at most 100m of it is requested."),
                     "memory": quantity("1Gi if left out: request and limit."),
+                    "storage": _storage(),
                 },
             ),
         },
@@ -267,6 +268,7 @@ def _executor_class() -> Schema:
                 "Memory of each: request and limit, at least 512Mi.",
                 format_memory(ExecutorClass.memory_bytes),
             ),
+            "storage": _storage(" of each"),
             "maxUnavailable": whole(
                 "Executors that may be missing at once while pods are replaced; a tenth of the class, at least 1, if left out.",
                 1,
@@ -290,10 +292,15 @@ def _driver() -> Schema:
                 "Memory: request and limit, at least 1Gi.",
                 format_memory(Driver.memory_bytes),
             ),
+            "storage": _storage(),
             "pod": _pod("Further settings of the driver's pod.", DRIVER_POD),
         },
         defaulted=True,
     )
+
+
+def _storage(of_each: str = "") -> Schema:
+    return quantity(f"Ephemeral storage{of_each}: request and limit, at least 64Mi; none if left out.")
 
 
 def _pod(description: str, kind: PodKind) -> Schema:
