@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -390,6 +391,11 @@ def unread_text(unread: Mapping[str, str]) -> str:
 def source_frames(spark: SparkSession, topology: Topology) -> dict[str, DataFrame]:
     """Return the frames of the sources that Spark reads itself."""
     return {s.name: spark_native.load(spark, s) for s in topology.sources if not s.reads_descriptors}
+
+
+def spark_schemas(topology: Topology, frames: Mapping[str, DataFrame]) -> dict[str, pa.Schema]:
+    """Return the rows of these frames, by source."""
+    return {s.name: spark_native.rows_of(s, frames[s.name]) for s in topology.sources if s.name in frames}
 
 
 def _together(

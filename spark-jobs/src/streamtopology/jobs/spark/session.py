@@ -20,6 +20,7 @@ from py4j.protocol import Py4JNetworkError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from streamtopology.jobs.errors import WrongUse
@@ -96,14 +97,15 @@ def create_session(name: str, master: str, conf: Mapping[str, str], stderr: Call
     settings.setMaster(master).setAppName(name).setAll([item for item in conf.items() if item[0] not in jars_of(conf)])
     with _our_ctrl_c():
         spark = SparkSession.builder.config(conf=settings).getOrCreate()
-    _log_no_lost_connections(spark)
+    _log_nothing_that_is_raised(spark)
     return spark
 
 
-def _log_no_lost_connections(spark: SparkSession) -> None:
-    """Keep py4j and PySpark's servers from printing what breaks off with the JVM: it is raised to the caller, too."""
+def _log_nothing_that_is_raised(spark: SparkSession) -> None:
+    """Keep py4j and PySpark from printing what breaks off with the JVM, and wrong SQL: it is raised to the caller, too."""
     for name in (None, "py4j.clientserver"):
         logging.getLogger(name).addFilter(_is_not_of_py4j)
+    PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True  # with Java's trace of what is raised to the caller
     server = spark.sparkContext._accumulatorServer
     assert server is not None, "a session that lives has one"
     print_trace = server.handle_error
