@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -42,6 +42,7 @@ _MARGIN_SECONDS = 0.02
 _MOST_STARTS = 3
 _ERROR_CLASS = re.compile(r"\[[A-Z_]+(?:\.[A-Z_]+)*\] [^\n]*")
 _SQL_FRAGMENT = re.compile(r"== SQL[^\n]*==\n([^\n]+)\n\s*\^")
+_PYTHON_ERROR = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t][^\n]*\n|\n)*(\S[^\n]*)")
 _SLOW_START = "Python worker failed to connect back"
 
 
@@ -185,7 +186,7 @@ class TopologyQuery:
         self._finish_batch()
         failure = query.exception() if has_ended else None
         if failure is not None:
-            raise TopologyFailed(_plainly(failure))
+            raise TopologyFailed(plainly(str(failure)))
         return has_ended
 
     def _follow(self, query: StreamingQuery, seconds: float | None, clock: Callable[[], float]) -> StreamingQuery:
@@ -362,22 +363,27 @@ def _found_nothing(query: StreamingQuery) -> bool:
     return query.isActive and not status["isTriggerActive"] and not status["isDataAvailable"]
 
 
-def _plainly(failure: StreamingQueryException) -> str:
-    """Return Spark's message without the plan that follows it."""
-    return f"the streaming query failed: {str(failure).split('=== Streaming Query ===')[0].strip()}"
+def plainly(failure: str) -> str:
+    """Return Spark's message without the plan that follows it, and of Python's trace only what was raised."""
+    message = failure.split("=== Streaming Query ===")[0].strip()
+    if raised := _PYTHON_ERROR.findall(message):
+        message = message.split("Traceback")[0] + raised[-1]
+    return f"the streaming query failed: {message}"
 
 
 def unreadable(sources: Sequence[Source], batch: int, failure: str) -> str:
     """Return the message of a failure while Spark reads `sources`: Spark's own sentence, and the source at fault."""
+    raised = _PYTHON_ERROR.findall(failure)
     reason = _ERROR_CLASS.search(failure)
+    spoken = raised[-1] if raised else reason[0] if reason else failure.splitlines()[0]
     expression = _SQL_FRAGMENT.search(failure)
     culprits = [s for s in sources if expression and any(expression[1] in text for text in (*s.select, s.where or ""))]
     names = " or ".join(repr(source.name) for source in culprits or sources)
     where = f", expression {expression[1]!r}" if expression else ""
     return (
-        f"source {names} failed in batch {batch}{where}: {(reason[0] if reason else failure.splitlines()[0]).rstrip('.')}. "
+        f"source {names} failed in batch {batch}{where}: {spoken.rstrip('.')}. "
         "Nothing of this batch was committed. Spark reads this format itself and names no single row, so none can be set "
-        "aside: correct the source's select or where (try_cast gives NULL instead of an error) and start again."
+        "aside: correct the source, or its select or where (try_cast gives NULL instead of an error), and start again."
     )
 
 
