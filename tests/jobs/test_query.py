@@ -16,7 +16,7 @@ from support.manifests import counting, manifest, memory_sink
 from streamtopology.jobs.checkpoint.spark_log import SparkFolder
 from streamtopology.jobs.driver.progress import BatchInput
 from streamtopology.jobs.driver.watermarks import Poll
-from streamtopology.jobs.runtime.streaming_query import Drain, TopologyQuery, Until, unread_text, unreadable
+from streamtopology.jobs.runtime.streaming_query import Drain, TopologyQuery, Until, plainly, unread_text, unreadable
 from streamtopology.topology import Source, parse
 
 _LONG_ENOUGH = 20.0
@@ -272,6 +272,37 @@ def test_failed_spark_expression_is_reported_with_source_and_batch() -> None:
     assert unreadable([ticks], 0, "no class, no fragment").startswith(
         "source 'ticks' failed in batch 0: no class, no fragment. N"
     )
+
+
+PYTHON_SAYS = """org.apache.spark.api.python.PythonException: An exception was thrown from the Python worker:
+Traceback (most recent call last):
+  File "pyspark_odd.py", line 9, in read
+    rows = [row[2]]
+            ~~~^^^
+IndexError: list index out of range
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "pyspark_odd.py", line 11, in read
+    raise ValueError("line 33 has two columns") from error
+ValueError: line 33 has two columns
+
+\tat org.apache.spark.api.python.BasePythonRunner.read(PythonRunner.scala:1)
+"""
+
+
+def test_failure_of_a_source_in_python_is_reported_with_its_reason() -> None:
+    reported = unreadable([Source("odd", "odd", None, {})], 3, PYTHON_SAYS)
+    assert reported.startswith("source 'odd' failed in batch 3: ValueError: line 33 has two columns. Nothing of this batch was")
+
+
+def test_failed_query_of_a_source_in_python_is_a_sentence() -> None:
+    trace = PYTHON_SAYS.partition("Traceback")[2]
+    assert plainly(f"[STREAM_FAILED] latestOffset: Traceback{trace}=== Streaming Query ===\nplan") == (
+        "the streaming query failed: [STREAM_FAILED] latestOffset: ValueError: line 33 has two columns"
+    )
+    assert plainly("[LOST] server away\n=== Streaming Query ===\nplan") == "the streaming query failed: [LOST] server away"
 
 
 def test_unread_input_is_named_with_its_source() -> None:

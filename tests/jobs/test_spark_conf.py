@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 from support.mistakes import VALID, changed
 
+from streamtopology.jobs.errors import WrongUse
 from streamtopology.jobs.local.spark_session import LOCAL_DRIVER
 from streamtopology.jobs.pods.cluster import KubernetesCluster, Stopped
 from streamtopology.jobs.pods.environment import DriverEnvironment
 from streamtopology.jobs.pods.spark_settings import driver_settings
 from streamtopology.jobs.runtime.preflight import check_before_start
-from streamtopology.jobs.spark.session import spark_conf
-from streamtopology.jobs.spark.user_settings import jars_of, missing_variables, user_settings
+from streamtopology.jobs.spark.session import spark_conf, start_driver_jvm
+from streamtopology.jobs.spark.user_settings import jars_of, missing_jar, missing_variables, user_settings
 from streamtopology.jobs.variables import MissingVariable
 from streamtopology.topology import ManifestError, parse, to_manifest
 from streamtopology.topology.spark_conf import RESERVED_PATTERN, spark_conf_problems
@@ -67,6 +68,49 @@ def test_pods_have_the_settings_in_addition_to_ours(monkeypatch: pytest.MonkeyPa
     assert made["spark.hadoop.fs.s3a.secret.key"] == "s"
     assert made["spark.sql.extensions"] == "a.B"
     assert made["spark.driver.host"] == "a-driver.b.svc"
+
+
+def test_secret_that_spark_would_show_is_hidden_by_name() -> None:
+    name = "spark.hadoop.fs.azure.account.key.a.net"
+    settings = user_settings({name: "${env:KEY}", "spark.sql.extensions": "a.B"}, {"KEY": "k"})
+    hidden = settings.pop("spark.redaction.regex")
+    assert settings == {name: "k", "spark.sql.extensions": "a.B"}
+    assert all(re.search(hidden, shown) for shown in (name, "fs.azure.account.key.a.net", "spark.a.Secret"))
+    assert not re.search(hidden, "spark.sql.extensions")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "spark.hadoop.fs.defaultFS",  # Spark's offsets would not be in the checkpoint
+        "spark.remote",
+        "spark.redaction.regex",
+        "spark.kryo.registrationRequired",
+        "spark.io.encryption.enabled",
+        "spark.ssl.enabled",
+        "spark.memory.offHeap.enabled",
+        "spark.sql.execution.pyspark.binaryAsBytes",
+    ],
+)
+def test_setting_that_breaks_the_data_path_is_refused(name: str) -> None:
+    (problem,) = spark_conf_problems({name: "x"})
+    assert "which the driver sets itself" in problem.message
+
+
+@pytest.mark.parametrize(
+    "name", ["spark.hadoop.fs.s3a.aws.credentials.provider", "spark.hadoop.fs.azure.account.keyprovider.a"]
+)
+def test_class_that_gives_secrets_is_none(name: str) -> None:
+    assert list(spark_conf_problems({name: "a.B"})) == []
+
+
+def test_jar_that_is_missing_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a b.jar").touch()
+    there = f"{tmp_path}/a b.jar, {tmp_path.as_uri()}/a%20b.jar,https://host/c.jar,{tmp_path}/*.jar,,"
+    assert missing_jar({"spark.jars": there}) is None
+    assert missing_jar({"spark.jars": f"{there},d.jar"}) == "d.jar"
+    with pytest.raises(WrongUse, match=r"spark\.jars names 'file:/e\.jar', and the driver has no such file"):
+        start_driver_jvm({"spark.jars": "file:/e.jar"})
 
 
 def test_jars_are_those_settings_alone() -> None:

@@ -204,6 +204,47 @@ def test_largest_time_is_not_compared_with_numbers(tmp_path: Path, before: str, 
     assert flow.last.batch == 0
 
 
+TOP = {"run": "top-k", "with": {"id": "i", "by": "x", "k": 3}}
+SPREAD = {"run": "quantiles", "with": {"column": "x", "min": 0, "max": 100}}
+
+
+def next_run(folder: Path, operator: dict[str, Any], schemas: tuple[str, str], changed: dict[str, Any]) -> None:
+    """Two runs of a batch each, the second with options `changed`."""
+    kept = {"name": "n", "inputs": ["s"], "grouping": {"key": "k"}, **operator}
+    now = kept | {"with": {**operator["with"], **changed}}
+    types = {"INT": pa.int32(), "BIGINT": pa.int64()}
+    rows = pa.table({"k": [1], "x": [2**40], "i": [2**41]})
+    flow = Flow(folder, manifest([kept], {"s": f"k BIGINT, x {schemas[0]}, i {schemas[0]}"}, onBadTuple="deadLetter"))
+    flow.batch(s=rows if schemas[0] == "BIGINT" else pa.table({name: pa.array([5], types["INT"]) for name in ("k", "x", "i")}))
+    flow.start(manifest([now], {"s": f"k BIGINT, x {schemas[1]}, i {schemas[1]}"}, onBadTuple="deadLetter"))
+    try:
+        flow.batch(s=pa.table({"k": [1], "x": pa.array([6], types[schemas[1]]), "i": pa.array([7], types[schemas[1]])}))
+    finally:
+        assert flow.last.batch == 0
+
+
+def test_ranked_value_that_a_narrower_column_does_not_hold_is_no_tuples_fault(tmp_path: Path) -> None:
+    with pytest.raises(
+        TopologyFailed, match=r"the state of [ix] is of a former run, in which the column had another type than"
+    ):
+        next_run(tmp_path, TOP, ("BIGINT", "INT"), {})
+
+
+@pytest.mark.parametrize(
+    ("operator", "changed", "sentence"),
+    [
+        (TOP, {"id": "x", "by": "i"}, "top_values stands for x in it, and for i now"),
+        (SPREAD, {"min": 100, "max": 200}, "histogram stands for x from 0 to 100 in it, and for x from 100 to 200 now"),
+        (SPREAD, {"column": "i"}, "histogram stands for x from 0 to 100 in it, and for i from 0 to 100 now"),
+    ],
+)
+def test_numbers_of_another_meaning_are_not_mixed(
+    tmp_path: Path, operator: dict[str, Any], changed: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(TopologyFailed, match=sentence):
+        next_run(tmp_path, operator, ("BIGINT", "BIGINT"), changed)
+
+
 def test_state_of_before_meanings_were_kept_takes_them_up() -> None:
     """An old file cannot say what its numbers are; what is written next says it, also after the zone of a time changed."""
     fields = (Field("last", np.dtype("i8"), merge="max"),)

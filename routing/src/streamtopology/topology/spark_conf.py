@@ -12,22 +12,29 @@ from streamtopology.topology.reading import Place
 NAME_PATTERN = "spark[.][A-Za-z0-9_.-]+"
 NAME_EXPECTED = "expected a name that begins with spark."
 RESERVED = (
-    "app.", "authenticate", "barrier.", "blockManager.", "cores.", "decommission.", "driver.", "dynamicAllocation.",
-    "eventLog.", "excludeOnFailure.", "executor", "kubernetes.", "local.", "locality.", "master", "network.", "port.",
-    "pyspark.", "python.", "rpc.", "scheduler.", "serializer", "shuffle.", "speculation", "sql.adaptive.", "sql.codegen.",
-    "sql.execution.arrow.", "sql.session.", "sql.shuffle.", "sql.streaming.", "sql.warehouse.", "stage.", "submit.", "task.",
-    "ui.",
+    "api.", "app.", "authenticate", "barrier.", "blockManager.", "broadcast.", "cleaner.", "closure.", "connect.", "cores.",
+    "decommission.", "default.", "deploy.", "driver.", "dynamicAllocation.", "eventLog.", "excludeOnFailure.", "executor",
+    "hadoop.fs.defaultFS", "hadoop.fs.file.", "home", "io.", "kryo", "kubernetes.", "local.", "locality.", "master", "memory.",
+    "network.", "port.", "pyspark.", "python.", "redaction.", "reducer.", "remote", "resource", "rpc.", "scheduler.",
+    "serializer", "shuffle.", "speculation", "sql.adaptive.", "sql.codegen.", "sql.execution.", "sql.session.", "sql.shuffle.",
+    "sql.streaming.", "sql.warehouse.", "ssl.", "stage.", "storage.", "submit.", "task.", "testing", "ui.", "worker.",
 )  # fmt: skip
 """Beginnings, behind `spark.`, of names that are the driver's own: an instance is a task of a pinned executor."""
 RESERVED_PATTERN = f"spark[.]({'|'.join(start.replace('.', '[.]') for start in RESERVED)}).*"
 RESERVED_WHY = "which the driver sets itself: sparkConf is for jars and settings of connectors"
-SECRET_PATTERN = "(?i).*(secret|password|token|access[.]?key).*"
-"""Names whose values Spark itself hides, by the default of spark.redaction.regex."""
+SPARK_HIDES = "(?i)secret|password|token|access[.]?key"
+"""Names whose values Spark itself hides, the default of spark.redaction.regex."""
+SECRET_PATTERN = (
+    "(?i).*(secret|passw|pwd|token|access[.]?key|account[.]key[.]|private[._-]?key|api[._-]?key|encryption[.]key|"
+    "[.]sas[.]|credential$).*"
+)
+"""Names whose values are secrets: those that Spark hides, and others of connectors."""
 VARIABLE_PATTERN = r"[$][{]env:([A-Za-z_][A-Za-z0-9_]*)[}]"
 SECRET_EXPECTED = "expected ${env:NAME}, a variable of the driver, as its value: a manifest is copied into a ConfigMap"
 JARS = "spark.jars"
 """Settings of these names are arguments of the driver's JVM."""
-JARS_EXPECTED = "expected no ${env:NAME} in its value, which others see on the command line of the driver's JVM"
+OPEN_SECRET_PATTERN = f"({VARIABLE_PATTERN}|://[^/]*@)"
+JARS_EXPECTED = "expected no ${env:NAME} and no password@ in its value, which others see on the driver's command line"
 
 
 def read_spark_conf(place: Place) -> dict[str, str]:
@@ -45,7 +52,7 @@ def spark_conf_problems(settings: Mapping[str, str]) -> Iterator[Problem]:
         elif re.fullmatch(RESERVED_PATTERN, name):
             why = RESERVED_WHY
         elif name.startswith(JARS):
-            why = JARS_EXPECTED if re.search(VARIABLE_PATTERN, value) else None
+            why = JARS_EXPECTED if re.search(OPEN_SECRET_PATTERN, value) else None
         elif re.fullmatch(SECRET_PATTERN, name) and not re.fullmatch(VARIABLE_PATTERN, value):
             why = SECRET_EXPECTED
         if why is not None:

@@ -10,6 +10,7 @@ from streamtopology.topology.spark_conf import (
     JARS_EXPECTED,
     NAME_EXPECTED,
     NAME_PATTERN,
+    OPEN_SECRET_PATTERN,
     RESERVED_PATTERN,
     RESERVED_WHY,
     SECRET_EXPECTED,
@@ -24,7 +25,7 @@ _IS_OF_JARS = f"k.startsWith('{JARS}')"
 _CHECKS = (
     (f"!{_IS_ONE}", NAME_EXPECTED),
     (_IS_OURS, RESERVED_WHY),
-    (f"{_IS_OF_JARS} && self[k].matches('{VARIABLE_PATTERN}')", JARS_EXPECTED),
+    (f"{_IS_OF_JARS} && self[k].matches('{OPEN_SECRET_PATTERN}')", JARS_EXPECTED),
     (
         f"{_IS_FREE} && !{_IS_OF_JARS} && k.matches('^{SECRET_PATTERN}$') && !self[k].matches('^{VARIABLE_PATTERN}$')",
         SECRET_EXPECTED,

@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from streamtopology.jobs.lazy import LazyModule
 from streamtopology.jobs.operators.base import Rows, field_values
-from streamtopology.jobs.operators.columns import NUMBERS, countable, numbers
+from streamtopology.jobs.operators.columns import NUMBERS, countable, numbers, values_of_state
 from streamtopology.jobs.operators.keyed_aggregate import KeyedAggregate
 from streamtopology.jobs.operators.options import OptionError, require_column
-from streamtopology.jobs.state import Field, KeyedState, StateFileError
+from streamtopology.jobs.state import Field, KeyedState
 from streamtopology.jobs.state.schema import Merge
 from streamtopology.topology import nearest
 
@@ -160,14 +160,9 @@ class Aggregates:
                 values = _rounded(state.column(_field(_HIGH, call.column))[slots], values)
             return pa.array(values / np.where(nothing, 1, counted), pa.float64(), mask=nothing)
         values = np.where(nothing, 0, values)
-        try:
-            return _as_type(pa.array(values, mask=nothing), self._result_type(call))
-        except pa.ArrowInvalid as error:  # values of the column fit: an earlier one, of a wider column, does not
-            raise StateFileError(
-                f"the state of {call.function}({call.column}) is of a former run, in which the column had another type than "
-                f"{self._result_type(call)}: {error}. Give the column that type again (cast it in a map), or give the operator "
-                "another name and set spec.onRemove: drop"
-            ) from error
+        kind = self._result_type(call)
+        with values_of_state(f"{call.function}({call.column})", kind):
+            return _as_type(pa.array(values, mask=nothing), kind)
 
     def _result_type(self, call: Call) -> pa.DataType:
         if call.function == "count":

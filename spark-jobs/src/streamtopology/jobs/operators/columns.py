@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import numpy as np
 import pyarrow as pa
 
 from streamtopology.jobs.operators.options import OptionError, require_column
+from streamtopology.jobs.state import StateFileError
 
 NUMBERS = "a number (integer or floating point)"
 _BEYOND = "an integer does not fit into 63 bits; cast the column in a map, to DOUBLE or VARCHAR"
@@ -58,3 +60,15 @@ def _as_int64(column: pa.Array) -> pa.Array:
         return column.cast(pa.int64())
     except pa.ArrowInvalid as error:  # only unsigned ones of 64 bits may not fit
         raise OverflowError(f"{_BEYOND}: {error}") from error
+
+
+@contextmanager
+def values_of_state(name: str, kind: pa.DataType) -> Iterator[None]:
+    """Raise StateFileError for values that do not fit `kind`: those of this run do, so no tuple is at fault."""
+    try:
+        yield
+    except pa.ArrowInvalid as error:
+        raise StateFileError(
+            f"the state of {name} is of a former run, in which the column had another type than {kind}: {error}. Give the "
+            "column that type again (cast it in a map), or give the operator another name and set spec.onRemove: drop"
+        ) from error

@@ -31,6 +31,9 @@ class ExactHistogram:
     low: int
     high: int
 
+    def __str__(self) -> str:
+        return f"from {self.low} to {self.high}"
+
     @property
     def bins(self) -> int:
         return self.high - self.low + 1
@@ -57,6 +60,9 @@ class LogHistogram:
     high: float
     accuracy: float
     resolution: float
+
+    def __str__(self) -> str:
+        return f"from {self.low} to {self.high} with accuracy {self.accuracy} and resolution {self.resolution}"
 
     @cached_property
     def bounds(self) -> np.ndarray:

@@ -70,7 +70,8 @@ class Quantiles(KeyedAggregate):
         self.histogram = self._histogram(all(pa.types.is_integer(kind) for kind in kinds))
         self._numerators = np.array([q.numerator for q in self.quantiles], np.int64)
         self._denominators = np.array([q.denominator for q in self.quantiles], np.int64)
-        return (Field("histogram", np.dtype(np.int64), shape=(self.histogram.bins,), merge="sum"),)
+        means = f"{self.column} {self.histogram}"  # other bounds may have as many bins
+        return (Field("histogram", np.dtype(np.int64), shape=(self.histogram.bins,), merge="sum", means=means),)
 
     def result_schema(self) -> pa.Schema:
         kind = pa.int64() if isinstance(self.histogram, ExactHistogram) else pa.float64()

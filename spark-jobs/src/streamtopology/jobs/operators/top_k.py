@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from streamtopology.jobs.lazy import LazyModule
 from streamtopology.jobs.operators.base import BadTuple, Rows, field_values
-from streamtopology.jobs.operators.columns import countable, numbers, require_number
+from streamtopology.jobs.operators.columns import countable, numbers, require_number, values_of_state
 from streamtopology.jobs.operators.keyed_aggregate import KeyedAggregate
 from streamtopology.jobs.operators.options import OptionError, require_column
 from streamtopology.jobs.state import Field, KeyedState
@@ -53,11 +53,11 @@ class TopK(KeyedAggregate):
             raise OptionError(f"id column {self.id!r} is {self._id_type}; allowed: an integer or a string", about=self.id)
         value = np.dtype(np.float64 if pa.types.is_floating(self._by_type) else np.int64)
         id_field = (
-            Field("top_ids", np.dtype(np.uint8), shape=(self.k, self.id_bytes))
+            Field("top_ids", np.dtype(np.uint8), shape=(self.k, self.id_bytes), means=self.id)
             if self._ids_are_text
-            else Field("top_ids", np.dtype(np.int64), shape=(self.k, 1))
+            else Field("top_ids", np.dtype(np.int64), shape=(self.k, 1), means=self.id)
         )
-        return (Field("top_values", value, shape=(self.k,)), id_field, Field("top_used", np.dtype(np.int64)))
+        return (Field("top_values", value, shape=(self.k,), means=self.by), id_field, Field("top_used", np.dtype(np.int64)))
 
     def result_schema(self) -> pa.Schema:
         return pa.schema([(self.id, pa.list_(self._id_type)), (self.by, pa.list_(self._by_type))])
@@ -85,7 +85,8 @@ class TopK(KeyedAggregate):
         filled = np.arange(self.k) < used[:, None]
         offsets = pa.array(np.concatenate([[0], np.cumsum(used)]), pa.int32())
         ids = self._decoded(state.column("top_ids")[slots][filled])
-        values = pa.array(state.column("top_values")[slots][filled]).cast(self._by_type)
+        with values_of_state(self.by, self._by_type):
+            values = pa.array(state.column("top_values")[slots][filled]).cast(self._by_type)
         return [pa.ListArray.from_arrays(offsets, ids), pa.ListArray.from_arrays(offsets, values)]
 
     def _keep(self, state: KeyedState, slots: np.ndarray, values: np.ndarray, ids: np.ndarray) -> None:
@@ -108,7 +109,8 @@ class TopK(KeyedAggregate):
 
     def _decoded(self, ids: np.ndarray) -> pa.Array:
         if not self._ids_are_text:
-            return pa.array(ids[:, 0]).cast(self._id_type)
+            with values_of_state(self.id, self._id_type):
+                return pa.array(ids[:, 0]).cast(self._id_type)
         texts = np.ascontiguousarray(ids).view(f"S{self.id_bytes}").reshape(-1).tolist()
         if (ids == _MARK[0]).any():
             texts = [text.removesuffix(_MARK) for text in texts]

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+import pyarrow as pa
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -41,6 +42,7 @@ _MARGIN_SECONDS = 0.02
 _MOST_STARTS = 3
 _ERROR_CLASS = re.compile(r"\[[A-Z_]+(?:\.[A-Z_]+)*\] [^\n]*")
 _SQL_FRAGMENT = re.compile(r"== SQL[^\n]*==\n([^\n]+)\n\s*\^")
+_PYTHON_ERROR = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t][^\n]*\n|\n)*(\S[^\n]*)")
 _SLOW_START = "Python worker failed to connect back"
 
 
@@ -184,7 +186,7 @@ class TopologyQuery:
         self._finish_batch()
         failure = query.exception() if has_ended else None
         if failure is not None:
-            raise TopologyFailed(_plainly(failure))
+            raise TopologyFailed(plainly(str(failure)))
         return has_ended
 
     def _follow(self, query: StreamingQuery, seconds: float | None, clock: Callable[[], float]) -> StreamingQuery:
@@ -361,22 +363,27 @@ def _found_nothing(query: StreamingQuery) -> bool:
     return query.isActive and not status["isTriggerActive"] and not status["isDataAvailable"]
 
 
-def _plainly(failure: StreamingQueryException) -> str:
-    """Return Spark's message without the plan that follows it."""
-    return f"the streaming query failed: {str(failure).split('=== Streaming Query ===')[0].strip()}"
+def plainly(failure: str) -> str:
+    """Return Spark's message without the plan that follows it, and of Python's trace only what was raised."""
+    message = failure.split("=== Streaming Query ===")[0].strip()
+    if raised := _PYTHON_ERROR.findall(message):
+        message = message.split("Traceback")[0] + raised[-1]
+    return f"the streaming query failed: {message}"
 
 
 def unreadable(sources: Sequence[Source], batch: int, failure: str) -> str:
     """Return the message of a failure while Spark reads `sources`: Spark's own sentence, and the source at fault."""
+    raised = _PYTHON_ERROR.findall(failure)
     reason = _ERROR_CLASS.search(failure)
+    spoken = raised[-1] if raised else reason[0] if reason else failure.splitlines()[0]
     expression = _SQL_FRAGMENT.search(failure)
     culprits = [s for s in sources if expression and any(expression[1] in text for text in (*s.select, s.where or ""))]
     names = " or ".join(repr(source.name) for source in culprits or sources)
     where = f", expression {expression[1]!r}" if expression else ""
     return (
-        f"source {names} failed in batch {batch}{where}: {(reason[0] if reason else failure.splitlines()[0]).rstrip('.')}. "
+        f"source {names} failed in batch {batch}{where}: {spoken.rstrip('.')}. "
         "Nothing of this batch was committed. Spark reads this format itself and names no single row, so none can be set "
-        "aside: correct the source's select or where (try_cast gives NULL instead of an error) and start again."
+        "aside: correct the source, or its select or where (try_cast gives NULL instead of an error), and start again."
     )
 
 
@@ -390,6 +397,11 @@ def unread_text(unread: Mapping[str, str]) -> str:
 def source_frames(spark: SparkSession, topology: Topology) -> dict[str, DataFrame]:
     """Return the frames of the sources that Spark reads itself."""
     return {s.name: spark_native.load(spark, s) for s in topology.sources if not s.reads_descriptors}
+
+
+def spark_schemas(topology: Topology, frames: Mapping[str, DataFrame]) -> dict[str, pa.Schema]:
+    """Return the rows of these frames, by source."""
+    return {s.name: spark_native.rows_of(s, frames[s.name]) for s in topology.sources if s.name in frames}
 
 
 def _together(

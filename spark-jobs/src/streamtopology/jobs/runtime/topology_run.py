@@ -11,8 +11,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from pyspark.sql.pandas.types import to_arrow_schema
-
 from streamtopology.contract import formatting
 from streamtopology.contract.phases import Phase
 from streamtopology.contract.stats import Executor
@@ -34,7 +32,7 @@ from streamtopology.jobs.runtime.cpu_doubts import cpu_warning, thousandths_mean
 from streamtopology.jobs.runtime.first_plan import first_plan
 from streamtopology.jobs.runtime.left_behind import left_behind
 from streamtopology.jobs.runtime.preflight import check_before_start, source_schemas
-from streamtopology.jobs.runtime.streaming_query import Drain, TopologyQuery, Until, source_frames, unread_text
+from streamtopology.jobs.runtime.streaming_query import Drain, TopologyQuery, Until, source_frames, spark_schemas, unread_text
 from streamtopology.jobs.spark.attempt_runner import SparkAttemptRunner
 from streamtopology.jobs.spark.cluster import Cluster, executor_slots
 from streamtopology.jobs.spark.pinned_rdd import ExecutorInfo
@@ -101,7 +99,7 @@ class TopologyRun:
         self._options = options
         self._base_dir = base_dir
         frames = source_frames(spark, topology)
-        schemas = source_schemas(topology, {name: to_arrow_schema(frame.schema) for name, frame in frames.items()})
+        schemas = source_schemas(topology, spark_schemas(topology, frames))
         plan_on = partial(first_plan, topology, schemas, base_dir)
         self.checkpoint = begun_checkpoint(
             topology,

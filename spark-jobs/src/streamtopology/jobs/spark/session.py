@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from py4j.java_gateway import JavaGateway
-from py4j.protocol import Py4JNetworkError
+from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from streamtopology.jobs.errors import WrongUse
@@ -27,7 +28,7 @@ from streamtopology.jobs.spark.cluster import MEBIBYTE
 from streamtopology.jobs.spark.java import find_java
 from streamtopology.jobs.spark.java_options import DRIVER_JAVA, EXECUTOR_JAVA, log4j
 from streamtopology.jobs.spark.processes import SPARK_HOME
-from streamtopology.jobs.spark.user_settings import jars_of
+from streamtopology.jobs.spark.user_settings import jars_of, missing_jar
 
 DRIVER_MEMORY = "2g"
 _END_SECONDS = 120.0
@@ -86,7 +87,7 @@ def driver_jvm_death() -> str | None:
 def create_session(name: str, master: str, conf: Mapping[str, str], stderr: Callable[[], int] | None = None) -> SparkSession:
     """Create a session on `master` under `conf`. A secret in `conf` reaches the driver's JVM by py4j, never by a command line.
 
-    `stderr`: as for `start_driver_jvm`.
+    `stderr`: as for `start_driver_jvm`. Raises WrongUse if Spark does not start with these settings.
     """
     start_driver_jvm(conf, stderr)
     if SparkContext._active_spark_context is not None:
@@ -94,16 +95,21 @@ def create_session(name: str, master: str, conf: Mapping[str, str], stderr: Call
     os.environ["PYSPARK_PYTHON"] = conf.get("spark.pyspark.python", sys.executable)  # PySpark itself heeds no setting here
     settings = SparkConf()  # of the JVM's defaults, among them the jars that it was started with, packages resolved
     settings.setMaster(master).setAppName(name).setAll([item for item in conf.items() if item[0] not in jars_of(conf)])
-    with _our_ctrl_c():
-        spark = SparkSession.builder.config(conf=settings).getOrCreate()
-    _log_no_lost_connections(spark)
+    try:
+        with _our_ctrl_c():
+            spark = SparkSession.builder.config(conf=settings).getOrCreate()
+    except Py4JJavaError as error:
+        why = str(error.java_exception.toString()).splitlines()[0].rstrip(".")
+        raise WrongUse(f"Spark does not start: {why}; look for it in the settings of spec.sparkConf") from error
+    _log_nothing_that_is_raised(spark)
     return spark
 
 
-def _log_no_lost_connections(spark: SparkSession) -> None:
-    """Keep py4j and PySpark's servers from printing what breaks off with the JVM: it is raised to the caller, too."""
+def _log_nothing_that_is_raised(spark: SparkSession) -> None:
+    """Keep py4j and PySpark from printing what breaks off with the JVM, and wrong SQL: it is raised to the caller, too."""
     for name in (None, "py4j.clientserver"):
         logging.getLogger(name).addFilter(_is_not_of_py4j)
+    PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True  # with Java's trace of what is raised to the caller
     server = spark.sparkContext._accumulatorServer
     assert server is not None, "a session that lives has one"
     print_trace = server.handle_error
@@ -142,6 +148,8 @@ def start_driver_jvm(conf: Mapping[str, str], stderr: Callable[[], int] | None =
         if jars == _jars or not jars:
             return
         end_driver_jvm()
+    if missing := missing_jar(jars):
+        raise WrongUse(f"spec.sparkConf: spark.jars names {missing!r}, and the driver has no such file")
     os.environ["JAVA_HOME"] = str(find_java().home)
     os.environ["SPARK_HOME"] = str(SPARK_HOME)
     if "spark.driver.bindAddress" in conf:

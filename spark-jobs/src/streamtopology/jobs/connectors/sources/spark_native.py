@@ -5,37 +5,62 @@ Several sources of a topology are one query over their tagged union, so that a b
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
+
+import pyarrow as pa
 
 from streamtopology.jobs.connectors.sources.errors import SourceError
 from streamtopology.jobs.connectors.sources.source_tag import TAG
+from streamtopology.jobs.connectors.sources.validation import watermark_problems
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from streamtopology.topology import Source
 
+_ZONE = "UTC"
+"""That of the session: times of rows come with it."""
+_NO_CONNECTOR = re.compile(r"DATA_SOURCE_NOT_|NoClassDefFoundError|ClassNotFoundException|NoSuchMethodError")
+_TAIL = re.compile(r"[.;]*( SQLSTATE: \w+)?([;,]? *[(]?line \d+,? pos \d+[)]?)?[.;]*$")
+
 
 def load(spark: SparkSession, source: Source) -> DataFrame:
     """The streaming frame of a source after its where and select. Raises SourceError with Spark's own sentence."""
-    from py4j.protocol import Py4JJavaError
-    from pyspark.errors import PySparkException
-
     reader = spark.readStream.format(source.format).options(**dict(source.options))
-    try:
+    with _named(source, f"Spark does not read it with format {source.format!r}"):
         if source.schema is not None:
             reader = reader.schema(source.schema)
         frame = reader.load()
-        if source.where is not None:
+    if source.where is not None:
+        with _named(source, f"where {source.where!r} is refused by Spark, whose SQL it is"):
             frame = frame.where(source.where)
-        return frame.selectExpr(*source.select) if source.select else frame
-    except (PySparkException, Py4JJavaError) as error:
-        spoken = str(error.java_exception.getMessage()) if isinstance(error, Py4JJavaError) else str(error)
-        why = spoken.splitlines()[0].rstrip(".")
-        wrong = f"source {source.name!r}: Spark does not read it with format {source.format!r}: {why}"
-        raise SourceError(f"{wrong}; the jar of a connector is named in spec.sparkConf") from error
+    if source.select:
+        with _named(source, f"select {list(source.select)!r} is refused by Spark, whose SQL it is"):
+            frame = frame.selectExpr(*source.select)
+    with _named(source, "its select or where does not go row by row, which only an operator can do"):
+        _check_row_by_row(spark, frame)
+    return frame
+
+
+def rows_of(source: Source, frame: DataFrame) -> pa.Schema:
+    """The rows of a frame of `load`. Raises SourceError for names and types that operators cannot have."""
+    for name, times in Counter(name.lower() for name in frame.columns).items():
+        if times > 1:
+            sentence = f"source {source.name!r}: {times} columns are called {name!r}, which SQL takes for one"
+            raise SourceError(f"{sentence}; give each another name in the source's select")
+        if name == TAG:
+            sentence = f"source {source.name!r}: column {name!r} has a name of ours"
+            raise SourceError(f"{sentence}; give it another name in the source's select")
+    rows = pa.schema([_column(source, frame, name) for name in frame.columns])
+    if source.watermark is not None:
+        for problem in watermark_problems(source.name, source.watermark, rows):
+            raise SourceError(problem.message)
+    return rows
 
 
 def tagged_union(frames: Mapping[str, DataFrame]) -> DataFrame:
@@ -43,8 +68,49 @@ def tagged_union(frames: Mapping[str, DataFrame]) -> DataFrame:
     from pyspark.sql import functions as f
 
     def tagged(name: str, frame: DataFrame) -> DataFrame:
-        row = f.struct(*[frame[f"`{column}`"] for column in frame.columns])
+        row = f.struct(*[frame[_quoted(column)] for column in frame.columns])
         return frame.select(f.lit(name).alias(TAG), row.alias(name))
 
     tagged_frames = [tagged(name, frame) for name, frame in frames.items()]
     return reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), tagged_frames)
+
+
+@contextmanager
+def _named(source: Source, wrong: str) -> Iterator[None]:
+    """Raise Spark's errors as SourceError: the source, what is wrong, Spark's first line."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        spoken = str(error.java_exception.getMessage()) if isinstance(error, Py4JJavaError) else str(error)
+        why = _TAIL.sub("", next((line.strip() for line in spoken.splitlines() if line.strip()), type(error).__name__))
+        remedy = "; the jar of a connector is named in spec.sparkConf" if _NO_CONNECTOR.search(str(error)) else ""
+        raise SourceError(f"source {source.name!r}: {wrong}: {why}{remedy}") from error
+
+
+def _check_row_by_row(spark: SparkSession, frame: DataFrame) -> None:
+    """Raise Spark's AnalysisException for an aggregate or a window over rows, as its query would as it starts."""
+    jvm: Any = spark.sparkContext._jvm
+    catalyst, streaming = jvm.org.apache.spark.sql.catalyst.analysis, jvm.org.apache.spark.sql.streaming
+    plan = cast(Any, frame)._jdf.queryExecution().analyzed()
+    catalyst.UnsupportedOperationChecker.checkForStreaming(plan, streaming.OutputMode.Append())
+
+
+def _column(source: Source, frame: DataFrame, name: str) -> pa.Field:
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
+
+    column = next(field for field in frame.schema if field.name == name)
+    try:
+        return to_arrow_schema(StructType([column]), timezone=_ZONE).field(0)
+    except (PySparkException, ValueError) as error:
+        kind = column.dataType.simpleString()
+        sentence = f"source {source.name!r}: column {name!r} is {kind}, which Arrow has no type for"
+        raise SourceError(f"{sentence}; cast it in the source's select, or leave it out") from error
+
+
+def _quoted(column: str) -> str:
+    return "`" + column.replace("`", "``") + "`"

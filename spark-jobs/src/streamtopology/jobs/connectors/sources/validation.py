@@ -59,7 +59,7 @@ def check(source: Source) -> Checked:
         return Checked(tuple(findings), None)
     rows = _rows(spec, declared, findings)
     if rows is not None and source.watermark is not None:
-        findings += _watermark_problems(source.name, source.watermark, rows)
+        findings += watermark_problems(source.name, source.watermark, rows)
     places = {finding.path.partition("[")[0] for finding in findings}
     if spec.format == "kafka":
         if not any(place.startswith("options") for place in places):
@@ -121,7 +121,8 @@ def _sound(text: str, path: str, spec: SourceSpec, declared: pa.Schema, findings
     return likely
 
 
-def _watermark_problems(name: str, watermark: Watermark, rows: pa.Schema) -> Iterator[Problem]:
+def watermark_problems(name: str, watermark: Watermark, rows: pa.Schema) -> Iterator[Problem]:
+    """Find a watermark on a column that the rows of source `name` do not have, or that is no time."""
     column = watermark.column
     if column not in rows.names:
         sentence = f"source {name!r}: column {column!r} is not among its rows, which have {', '.join(rows.names)}"

@@ -1,0 +1,69 @@
+"""Sources that Spark reads itself: what it or an operator cannot take is a sentence that names source and remedy."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from streamtopology.jobs.connectors.sources.errors import SourceError
+from streamtopology.jobs.connectors.sources.spark_native import load, rows_of, tagged_union
+from streamtopology.topology import Source, Watermark
+
+pytestmark = pytest.mark.clusters
+
+
+def rate(*select: str, where: str | None = None, watermark: Watermark | None = None, **options: str) -> Source:
+    return Source("r", "rate", None, options, select, where, watermark)
+
+
+def test_times_of_spark_are_event_times(spark: SparkSession) -> None:
+    source = rate(watermark=Watermark("timestamp"))
+    assert rows_of(source, load(spark, source)).types == [pa.timestamp("us", "UTC"), pa.int64()]
+
+
+@pytest.mark.parametrize(
+    ("source", "sentence"),
+    [
+        (rate("make_interval(1) AS i"), "source 'r': column 'i' is interval, which Arrow has no type for; cast it"),
+        (rate("map() AS m"), "column 'm' is map<void,void>, which Arrow has no type for"),
+        (rate("value AS a", "value AS A"), "2 columns are called 'a', which SQL takes for one; give each another name"),
+        (rate("value AS __source"), "column '__source' has a name of ours; give it another name"),
+        (rate(watermark=Watermark("at")), "column 'at' is not among its rows, which have timestamp, value"),
+        (rate("1 AS value", "true AS at", watermark=Watermark("at")), "column 'at' is bool; allowed: "),
+    ],
+)
+def test_rows_that_operators_cannot_take_are_refused(spark: SparkSession, source: Source, sentence: str) -> None:
+    frame = load(spark, source)
+    with pytest.raises(SourceError) as refused:
+        rows_of(source, frame)
+    assert sentence in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("source", "sentence"),
+    [
+        (
+            rate("value +"),
+            "select ['value +'] is refused by Spark, whose SQL it is: [PARSE_SYNTAX_ERROR] Syntax error at or near",
+        ),
+        (rate(where="value"), "where 'value' is refused by Spark, whose SQL it is: [DATATYPE_MISMATCH.FILTER_NOT_BOOLEAN]"),
+        (rate("count(*) AS n"), "source 'r': its select or where does not go row by row, which only an operator can do: ["),
+        (rate("rank() OVER (ORDER BY value) AS n"), "does not go row by row, which only an operator can do: ["),
+        (rate(rowsPerSecond="x"), "source 'r': Spark does not read it with format 'rate': For input string"),
+    ],
+)
+def test_mistake_is_named_with_its_field_and_nothing_of_jars(
+    spark: SparkSession, source: Source, sentence: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(SourceError) as refused:
+        load(spark, source)
+    assert sentence in str(refused.value)
+    assert "jar" not in str(refused.value)
+    assert caplog.text == ""
+
+
+def test_union_has_columns_of_any_name(spark: SparkSession) -> None:
+    source = rate("value AS `a``b`", "value AS `a.b`")
+    frame = load(spark, source)
+    assert tagged_union({"one": frame, "two": frame}).select("one.*").columns == ["a`b", "a.b"]
