@@ -50,7 +50,7 @@ def of_values(values: dict[str, Any], schema: dict[str, Any], path: str = "") ->
 
 
 def test_schema_and_values_name_the_same():
-    without_default = {"strategy.type", "strategy.rollingUpdate"}  # of Kubernetes
+    without_default = {"strategy.type", "strategy.rollingUpdate", "resources.claims"}  # of Kubernetes
     schema = set(of_schema(SCHEMA)) - OF_HELM - without_default
     assert schema == set(of_values(VALUES, SCHEMA))
 
