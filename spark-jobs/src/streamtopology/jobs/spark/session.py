@@ -144,12 +144,12 @@ def start_driver_jvm(conf: Mapping[str, str], stderr: Callable[[], int] | None =
     """
     global _jars
     jars = jars_of(conf)
+    if missing := missing_jar(jars):
+        raise WrongUse(f"spec.sparkConf: spark.jars names {missing!r}, and the driver has no such file")
     if SparkContext._gateway is not None:
         if jars == _jars or not jars:
             return
         end_driver_jvm()
-    if missing := missing_jar(jars):
-        raise WrongUse(f"spec.sparkConf: spark.jars names {missing!r}, and the driver has no such file")
     os.environ["JAVA_HOME"] = str(find_java().home)
     os.environ["SPARK_HOME"] = str(SPARK_HOME)
     if "spark.driver.bindAddress" in conf:
