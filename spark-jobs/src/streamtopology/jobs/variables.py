@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from streamtopology.contract.errors import InvalidInput
 from streamtopology.topology.spark_conf import VARIABLE_PATTERN
 
 
-class MissingVariable(Exception):
+class MissingVariable(InvalidInput):
     """The environment has no variable that an option names."""
 
 
