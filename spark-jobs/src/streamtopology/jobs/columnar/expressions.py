@@ -150,17 +150,23 @@ def query(tables: Mapping[str, pa.Table | pa.RecordBatch], sql: str) -> pa.Table
     return found
 
 
-def query_schema(tables: Mapping[str, pa.Table], sql: str) -> pa.Schema:
-    """The schema of `query`; refuses aggregates and the like, too. Raises ExpressionError."""
-    for table in tables.values():
-        _refuse_one_name_twice(table.schema, [sql])
-        _refuse_finer_types(table.schema, [sql])
+def query_schema(inputs: Mapping[str, pa.Schema], sql: str) -> pa.Schema:
+    """The schema of `query` over tables of `inputs`; refuses aggregates and the like, too. Raises ExpressionError."""
+    return _query_schema(tuple(inputs.items()), sql)
+
+
+@lru_cache(maxsize=256)
+def _query_schema(inputs: tuple[tuple[str, pa.Schema], ...], sql: str) -> pa.Schema:
+    for _, schema in inputs:
+        _refuse_one_name_twice(schema, [sql])
+        _refuse_finer_types(schema, [sql])
+    empty = {name: empty_table(schema) for name, schema in inputs}
     try:
-        mixing = _mixing_steps(tables, sql, _ACROSS_ROWS)
+        mixing = _mixing_steps(empty, sql, _ACROSS_ROWS)
         if mixing:
             raise ExpressionError(f"{sql} looks at several results at once ({mixing[0]}); let a later operator do so")
-        _refuse_types_unlike_arrows(tables, sql, sql)
-        return _run(tables, sql).schema
+        _refuse_types_unlike_arrows(empty, sql, sql)
+        return _run(empty, sql).schema
     except duckdb.Error as error:
         raise ExpressionError(f"{_first_line(error)} in {sql}") from error
 

@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 
 from streamtopology.jobs.columnar import expressions
-from streamtopology.jobs.columnar.empty import empty_table
 from streamtopology.jobs.columnar.expressions import quoted
 from streamtopology.jobs.operators.base import BatchInfo, Operator, Output, Rows
 from streamtopology.jobs.operators.options import OptionError, expressions_of, key_schema, require_column
@@ -71,8 +70,7 @@ class WindowJoin(Operator):
         self._kept = {alias: _kept_schema(schema, keys) for alias, schema in inputs.items()}
         self.state = RowStateSchema(self._kept, tuple(f"{_KEY}{i}" for i in range(len(key))), _AT)
         self._join = self._sql(list(inputs), self.select or _all_columns(inputs, key, self.renamed_keys), len(key))
-        empty = {_table(alias): empty_table(schema) for alias, schema in self._kept.items()}
-        output = expressions.query_schema(empty, self._join)
+        output = expressions.query_schema({_table(alias): schema for alias, schema in self._kept.items()}, self._join)
         if any(name.startswith(_OWN) for name in output.names) or len(set(output.names)) < len(output.names):
             names = ", ".join(output.names)
             raise OptionError(

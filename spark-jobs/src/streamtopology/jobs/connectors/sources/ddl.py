@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 import pyarrow as pa
@@ -45,6 +46,7 @@ _TOKEN = re.compile(r"\s*(?:(`(?:[^`]|``)+`)|('(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|
 _MAX_DECIMAL_DIGITS = 38
 
 
+@lru_cache(maxsize=256)  # each task that reads a source asks for it
 def ddl_to_arrow(ddl: str) -> pa.Schema:
     """The Arrow schema of a Spark DDL column list.
 
