@@ -27,6 +27,10 @@ def test_times_of_spark_are_event_times(spark: SparkSession) -> None:
     [
         (rate("make_interval(1) AS i"), "source 'r': column 'i' is interval, which Arrow has no type for; cast it"),
         (rate("map() AS m"), "column 'm' is map<void,void>, which Arrow has no type for"),
+        (rate("parse_json('1') AS v"), "column 'v' is or holds a variant, of which only bytes would arrive; take it apart"),
+        (rate("array(named_struct('x', parse_json('1'))) AS v"), "column 'v' is or holds a variant"),
+        (rate("'a' COLLATE UTF8_LCASE AS k"), "column 'k' is or holds a string collate UTF8_LCASE, but operators and routes"),
+        (rate("map('a' COLLATE UNICODE_CI, 1) AS m"), "column 'm' is or holds a string collate UNICODE_CI"),
         (rate("value AS a", "value AS A"), "2 columns are called 'a', which SQL takes for one; give each another name"),
         (rate("value AS __source"), "column '__source' has a name of ours; give it another name"),
         (rate(watermark=Watermark("at")), "column 'at' is not among its rows, which have timestamp, value"),
@@ -38,6 +42,11 @@ def test_rows_that_operators_cannot_take_are_refused(spark: SparkSession, source
     with pytest.raises(SourceError) as refused:
         rows_of(source, frame)
     assert sentence in str(refused.value)
+
+
+def test_remedies_for_types_unlike_ours_are_taken(spark: SparkSession) -> None:
+    source = rate("to_json(parse_json('1')) AS v", "lower(('A' COLLATE UTF8_LCASE) COLLATE UTF8_BINARY) AS k")
+    assert rows_of(source, load(spark, source)).types == [pa.string(), pa.string()]
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from streamtopology.jobs.connectors.sources.validation import watermark_problems
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType
 
     from streamtopology.topology import Source
 
@@ -104,12 +105,42 @@ def _column(source: Source, frame: DataFrame, name: str) -> pa.Field:
     from pyspark.sql.types import StructType
 
     column = next(field for field in frame.schema if field.name == name)
+    for finding in filter(None, map(_unlike_ours, _types_in(column.dataType))):
+        raise SourceError(f"source {source.name!r}: column {name!r} {finding}")
     try:
         return to_arrow_schema(StructType([column]), timezone=_ZONE).field(0)
     except (PySparkException, ValueError) as error:
         kind = column.dataType.simpleString()
         sentence = f"source {source.name!r}: column {name!r} is {kind}, which Arrow has no type for"
         raise SourceError(f"{sentence}; cast it in the source's select, or leave it out") from error
+
+
+def _types_in(kind: DataType) -> Iterator[DataType]:
+    """A type of Spark, and those in it."""
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    yield kind
+    held: list[DataType] = []
+    if isinstance(kind, StructType):
+        held = [field.dataType for field in kind.fields]
+    elif isinstance(kind, ArrayType):
+        held = [kind.elementType]
+    elif isinstance(kind, MapType):
+        held = [kind.keyType, kind.valueType]
+    for one in held:
+        yield from _types_in(one)
+
+
+def _unlike_ours(kind: DataType) -> str | None:
+    """The sentence for a type whose values Arrow would hold as others, or that operators would not compare as Spark does."""
+    from pyspark.sql.types import StringType, VariantType
+
+    if isinstance(kind, VariantType):
+        return "is or holds a variant, of which only bytes would arrive; take it apart or to_json it in the source's select"
+    if isinstance(kind, StringType) and not kind.isUTF8BinaryCollation():
+        remedy = "COLLATE UTF8_BINARY it in the source's select, and take lower() of that if case is to play no part"
+        return f"is or holds a {kind.simpleString()}, but operators and routes compare texts by their bytes; {remedy}"
+    return None
 
 
 def _quoted(column: str) -> str:
