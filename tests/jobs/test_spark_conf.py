@@ -16,7 +16,7 @@ from streamtopology.jobs.pods.spark_settings import driver_settings
 from streamtopology.jobs.runtime.preflight import check_before_start
 from streamtopology.jobs.spark.session import spark_conf, start_driver_jvm
 from streamtopology.jobs.spark.user_settings import jars_of, missing_jar, missing_variables, user_settings
-from streamtopology.jobs.variables import MissingVariable
+from streamtopology.jobs.variables import MissingVariable, without_values
 from streamtopology.topology import ManifestError, parse, to_manifest
 from streamtopology.topology.spark_conf import RESERVED_PATTERN, spark_conf_problems
 
@@ -51,6 +51,22 @@ def test_run_without_a_variable_is_refused_before_it_starts(tmp_path: Path, monk
     topology = parse(changed(("spec.sparkConf", SECRET), of=VALID))
     with pytest.raises(ManifestError, match=r"spec\.sparkConf: option spark\.hadoop\.fs\.s3a\.secret\.key needs"):
         check_before_start(topology, tmp_path)
+
+
+def test_source_whose_option_lacks_its_variable_is_refused_before_spark_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PULSAR_TOKEN", raising=False)
+    options = ("spec.sources[0].options", {"token": "${env:PULSAR_TOKEN}"})
+    topology = parse(changed(("spec.sources[0].format", "pulsar"), options, of=VALID))
+    with pytest.raises(ManifestError, match=r"spec\.sources\[0\]\.options\.token: .*on Kubernetes give it to the driver: pod"):
+        check_before_start(topology, tmp_path)
+
+
+def test_longer_value_is_hidden_as_a_whole() -> None:
+    environ = {"A": "key", "B": "key/2", "C": "", "D": "elsewhere"}
+    hidden = without_values("key, key/2 and elsewhere", ["${env:A}:${env:B}", "${env:C}", "elsewhere"], environ)
+    assert hidden == "${env:A}, ${env:B} and elsewhere"
 
 
 def test_pods_have_the_settings_in_addition_to_ours(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 
 from streamtopology.jobs.connectors.sources.errors import SourceError
 from streamtopology.jobs.connectors.sources.spark_native import load, rows_of, tagged_union
+from streamtopology.jobs.variables import MissingVariable
 from streamtopology.topology import Source, Watermark
 
 pytestmark = pytest.mark.clusters
@@ -70,6 +71,16 @@ def test_mistake_is_named_with_its_field_and_nothing_of_jars(
     assert sentence in str(refused.value)
     assert "jar" not in str(refused.value)
     assert caplog.text == ""
+
+
+def test_options_have_the_values_of_variables_and_messages_their_names(spark: SparkSession) -> None:
+    source = rate(rowsPerSecond="${env:PACE}", option="${env:PACE_ALSO}")
+    assert load(spark, source, {"PACE": "3", "PACE_ALSO": ""}).isStreaming
+    with pytest.raises(SourceError) as refused:
+        load(spark, source, {"PACE": "s3cret", "PACE_ALSO": "s3cret!"})
+    assert "format 'rate': For input string: \"${env:PACE}\"" in str(refused.value)
+    with pytest.raises(MissingVariable, match="source 'r': option rowsPerSecond needs the environment variable PACE, which"):
+        load(spark, source, {})
 
 
 def test_union_has_columns_of_any_name(spark: SparkSession) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from streamtopology.contract.errors import InvalidInput
 from streamtopology.topology.spark_conf import VARIABLE_PATTERN
@@ -22,3 +22,15 @@ def with_variables(option: str, text: str, environ: Mapping[str, str], needed_by
             f"{needed_by}: pod.env or pod.envFrom, from a Secret"
         )
     return re.sub(VARIABLE_PATTERN, lambda found: environ[found[1]], text)
+
+
+def without_values(text: str, options: Iterable[str], environ: Mapping[str, str]) -> str:
+    """`text` of another program, with the variables that `options` name in place of their values.
+
+    >>> without_values("login of s3cret failed", ["${env:KEY}"], {"KEY": "s3cret"})
+    'login of ${env:KEY} failed'
+    """
+    names = {name for option in options for name in re.findall(VARIABLE_PATTERN, option) if environ.get(name)}
+    for name in sorted(names, key=lambda name: -len(environ[name])):  # a value may hold another one
+        text = text.replace(environ[name], f"${{env:{name}}}")
+    return text

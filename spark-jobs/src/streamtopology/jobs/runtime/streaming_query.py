@@ -27,6 +27,7 @@ from streamtopology.jobs.connectors.sources.descriptor_stream import DescriptorL
 from streamtopology.jobs.connectors.sources.descriptors import SourceError, SourceSpec
 from streamtopology.jobs.connectors.sources.group_offsets import GroupOffsets
 from streamtopology.jobs.connectors.sources.lag import SourceLag
+from streamtopology.jobs.connectors.sources.spark_options import without_secrets
 from streamtopology.jobs.connectors.sources.survey import nothing_to_read
 from streamtopology.jobs.driver.batch_loop import Driver
 from streamtopology.jobs.driver.watermarks import Poll
@@ -186,7 +187,7 @@ class TopologyQuery:
         self._finish_batch()
         failure = query.exception() if has_ended else None
         if failure is not None:
-            raise TopologyFailed(plainly(str(failure)))
+            raise TopologyFailed(plainly(without_secrets(self._read_by_spark, str(failure))))
         return has_ended
 
     def _follow(self, query: StreamingQuery, seconds: float | None, clock: Callable[[], float]) -> StreamingQuery:
@@ -309,7 +310,8 @@ class TopologyQuery:
         except (Py4JJavaError, PySparkException) as failure:
             if rows is None:
                 raise
-            raise TopologyFailed(unreadable(self._read_by_spark, self._driver.next_batch, str(failure))) from failure
+            spoken = without_secrets(self._read_by_spark, str(failure))
+            raise TopologyFailed(unreadable(self._read_by_spark, self._driver.next_batch, spoken)) from failure
         if self._batches_left is not None:
             self._batches_left -= 1
             if self._batches_left == 0:

@@ -5,17 +5,19 @@ Several sources of a topology are one query over their tagged union, so that a b
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
 from streamtopology.jobs.connectors.sources.errors import SourceError
 from streamtopology.jobs.connectors.sources.source_tag import TAG
+from streamtopology.jobs.connectors.sources.spark_options import spark_options, without_secrets
 from streamtopology.jobs.connectors.sources.validation import watermark_problems
 
 if TYPE_CHECKING:
@@ -30,20 +32,24 @@ _NO_CONNECTOR = re.compile(r"DATA_SOURCE_NOT_|NoClassDefFoundError|ClassNotFound
 _TAIL = re.compile(r"[.;]*( SQLSTATE: \w+)?([;,]? *[(]?line \d+,? pos \d+[)]?)?[.;]*$")
 
 
-def load(spark: SparkSession, source: Source) -> DataFrame:
-    """The streaming frame of a source after its where and select. Raises SourceError with Spark's own sentence."""
-    reader = spark.readStream.format(source.format).options(**dict(source.options))
-    with _named(source, f"Spark does not read it with format {source.format!r}"):
+def load(spark: SparkSession, source: Source, environ: Mapping[str, str] = os.environ) -> DataFrame:
+    """The streaming frame of a source after its where and select. Raises SourceError with Spark's own sentence.
+
+    Options have the values of `environ` in place of its variables; the sentence does not.
+    """
+    named = partial(_named, source, environ)
+    with named(f"Spark does not read it with format {source.format!r}"):
+        reader = spark.readStream.format(source.format).options(**spark_options(source, environ))
         if source.schema is not None:
             reader = reader.schema(source.schema)
         frame = reader.load()
     if source.where is not None:
-        with _named(source, f"where {source.where!r} is refused by Spark, whose SQL it is"):
+        with named(f"where {source.where!r} is refused by Spark, whose SQL it is"):
             frame = frame.where(source.where)
     if source.select:
-        with _named(source, f"select {list(source.select)!r} is refused by Spark, whose SQL it is"):
+        with named(f"select {list(source.select)!r} is refused by Spark, whose SQL it is"):
             frame = frame.selectExpr(*source.select)
-    with _named(source, "its select or where does not go row by row, which only an operator can do"):
+    with named("its select or where does not go row by row, which only an operator can do"):
         _check_row_by_row(spark, frame)
     return frame
 
@@ -77,7 +83,7 @@ def tagged_union(frames: Mapping[str, DataFrame]) -> DataFrame:
 
 
 @contextmanager
-def _named(source: Source, wrong: str) -> Iterator[None]:
+def _named(source: Source, environ: Mapping[str, str], wrong: str) -> Iterator[None]:
     """Raise Spark's errors as SourceError: the source, what is wrong, Spark's first line."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
@@ -86,7 +92,8 @@ def _named(source: Source, wrong: str) -> Iterator[None]:
         yield
     except (PySparkException, Py4JJavaError) as error:
         spoken = str(error.java_exception.getMessage()) if isinstance(error, Py4JJavaError) else str(error)
-        why = _TAIL.sub("", next((line.strip() for line in spoken.splitlines() if line.strip()), type(error).__name__))
+        first = next((line.strip() for line in spoken.splitlines() if line.strip()), type(error).__name__)
+        why = without_secrets([source], _TAIL.sub("", first), environ)
         remedy = "; the jar of a connector is named in spec.sparkConf" if _NO_CONNECTOR.search(str(error)) else ""
         raise SourceError(f"source {source.name!r}: {wrong}: {why}{remedy}") from error
 

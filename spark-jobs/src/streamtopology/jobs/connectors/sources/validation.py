@@ -22,6 +22,7 @@ from streamtopology.jobs.connectors.sources.descriptors import (
 from streamtopology.jobs.connectors.sources.path_patterns import check_pattern, has_pattern, plain
 from streamtopology.jobs.connectors.sources.sample import check_event_times, check_sample
 from streamtopology.jobs.connectors.sources.schemas import declared_schema
+from streamtopology.jobs.connectors.sources.spark_options import missing_variables
 from streamtopology.jobs.connectors.sources.text_stream import encoding_of
 from streamtopology.jobs.connectors.sources.time_patterns import time_problems
 from streamtopology.topology import DESCRIPTOR_FORMATS, Doubt, Problem, Source, Watermark, did_you_mean, nearest
@@ -45,10 +46,10 @@ class Checked:
 def check(source: Source) -> Checked:
     """Check a source's schema, options, expressions, and one of its files.
 
-    A source that Spark reads itself is checked by Spark when it is loaded.
+    Of a source that Spark reads itself, all but its variables is checked by Spark when it is loaded.
     """
     if not source.reads_descriptors:
-        return Checked(tuple(_format_slip(source)), None)
+        return Checked((*_format_slip(source), *missing_variables(source)), None)
     try:
         spec = SourceSpec.of(source)
     except SourceError as error:
