@@ -13,7 +13,8 @@ import pytest
 PACKAGES = ("api", "contract", "jobs", "k8s", "lab", "routing", "topology", "tracing")
 THIRD_PARTY = {
     "jobs.admin": "kubernetes numpy pyarrow rich urllib3 yaml",
-    "jobs.checkpoint": "obstore pyarrow",
+    "jobs.bucket": "obstore",
+    "jobs.checkpoint": "pyarrow",
     "jobs.cli": "click",
     "jobs.columnar": "duckdb numba numpy pyarrow",
     "jobs.connectors": "confluent_kafka numpy py4j pyarrow pyspark",

@@ -241,9 +241,25 @@ def test_two_sinks_in_one_folder_are_a_problem(other: str, capsys: pytest.Captur
     assert meeting(capsys, {"path": "out"}, {"path": "out2"}, code=0) == []
 
 
+@pytest.mark.usefixtures("data")
+def test_two_sinks_at_one_place_of_a_bucket_are_a_problem(capsys: pytest.CaptureFixture[str]) -> None:
+    (line,) = meeting(capsys, {"path": "s3://b/out"}, {"path": "s3://b/out/"})
+    assert "sink 'out1': s3://b/out/ is the folder of sink 'out0'" in line
+    assert meeting(capsys, {"path": "s3://b/out"}, {"path": "s3://b/out2"}, code=0) == []
+
+
 @pytest.mark.parametrize(
     ("sink", "checkpoint", "relation"),
-    [("ck", "ck", "is"), ("ck/out", "./ck/", "lies in"), ("out", "out/ck", "contains"), ("ck2", "ck", None)],
+    [
+        ("ck", "ck", "is"),
+        ("ck/out", "./ck/", "lies in"),
+        ("out", "out/ck", "contains"),
+        ("ck2", "ck", None),
+        ("s3://b/ck/out/", "s3://b/ck", "lies in"),
+        ("s3://b/ck2", "s3://b/ck", None),
+        ("s3://c/ck", "s3://b/ck", None),
+        ("ck", "s3://b/ck", None),
+    ],
 )
 @pytest.mark.usefixtures("data")
 def test_sink_in_the_checkpoint_is_a_problem(

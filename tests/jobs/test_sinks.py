@@ -20,8 +20,8 @@ from support.connectors import stage
 
 from streamtopology import topology
 from streamtopology.jobs.connectors.sinks import Sink, SinkError, Writer, check, memory_rows, open_sink
-from streamtopology.jobs.connectors.sinks.folder import KEPT_ENTRIES
 from streamtopology.jobs.connectors.sinks.json_rows import json_rows
+from streamtopology.jobs.connectors.sinks.manifest import KEPT_ENTRIES
 
 WRITER = Writer(topology="flights", run="run-1")
 
@@ -224,7 +224,10 @@ def test_console_prints_the_first_rows_of_a_batch_once(tmp_path: Path) -> None:
     [
         (manifest_sink("parquett"), "unknown format 'parquett'; known are parquet, json, console, memory, kafka"),
         (manifest_sink("parquet"), "format parquet needs option path"),
-        (manifest_sink("json", path="s3://bucket/x"), "option path must be a local path or a file: URI, not 's3://"),
+        (
+            manifest_sink("json", path="s3a://b/x"),
+            "option path must be a local path, a file: URI or s3://BUCKET/PREFIX, not 's3a://",
+        ),
         (manifest_sink("json", path="/etc/hostname"), "must be a folder, but a file is there"),
         (
             manifest_sink("parquet", path="/tmp/no-run/out", filePerTask="yes"),

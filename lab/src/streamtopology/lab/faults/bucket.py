@@ -1,19 +1,21 @@
 """A bucket as clients see it: conditional creates, answers that are lost, requests that come late or fail.
 
-The real `S3Store` asks it, with its retries: these functions stand for those of `obstore`.
+The real client of buckets asks it, with its retries: these functions stand for those of `obstore`.
 """
 
 from __future__ import annotations
 
 import builtins
 import datetime
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from obstore.exceptions import AlreadyExistsError, GenericError
 
-URI = "s3://bucket/flow"
+CHECKPOINT = "s3://bucket/flow"
+SINKS = "s3://bucket/out"
+_ROOT = "s3://bucket/"
 ENVIRONMENT = {"AWS_ACCESS_KEY_ID": "simulated", "AWS_SECRET_ACCESS_KEY": "simulated"}
 
 Answer = TypeVar("Answer")
@@ -35,9 +37,17 @@ class Object:
         return self
 
 
+class Client(Protocol):
+    """The place that a client of `obstore` works on."""
+
+    @property
+    def prefix(self) -> str | None: ...
+
+
 @dataclass(eq=False)
 class Bucket:
-    """`step` is called before each request. `made`: after an object was made, with its path and content.
+    """Its objects by URI. `step` is called before each request. `made`: after a file of the checkpoint was made, with
+    its path and content.
 
     `failing`: the number of requests that fail next, `losing`: of those that are done and whose answer is lost.
     """
@@ -52,41 +62,64 @@ class Bucket:
         """The functions of `obstore` by name."""
         return {"put": self.put, "get": self.get, "head": self.head, "list": self.list, "delete": self.delete}
 
-    def put(self, store: object, path: str, data: bytes | memoryview, *, attributes: Mapping[str, str], **how: object) -> None:
-        def create() -> None:
-            if path in self.objects:
+    def put(
+        self,
+        client: Client,
+        path: str,
+        data: bytes | memoryview,
+        *,
+        mode: str = "overwrite",
+        attributes: Mapping[str, str] | None = None,
+        **how: object,
+    ) -> None:
+        def put() -> None:
+            uri = _uri(client, path)
+            if uri in self.objects and mode == "create":
                 raise AlreadyExistsError(path)
-            self.objects[path] = Object(bytes(data), dict(attributes))
-            self.made(path, self.objects[path].data)
+            self.objects[uri] = Object(bytes(data), dict(attributes or {}))
+            if uri.startswith(f"{CHECKPOINT}/"):
+                self.made(uri.removeprefix(f"{CHECKPOINT}/"), self.objects[uri].data)
 
-        self._ask("put", path, create)
+        self._ask("put", path, put)
 
-    def get(self, store: object, path: str, *, options: Mapping[str, Any] | None = None) -> Object:
-        found = self._ask("get", path, lambda: self._found(path))
+    def get(self, client: Client, path: str, *, options: Mapping[str, Any] | None = None) -> Object:
+        found = self._ask("get", path, lambda: self._found(client, path))
         start, end = (options or {}).get("range", (0, len(found.data)))
         return Object(found.data[start:end], found.attributes)
 
-    def head(self, store: object, path: str) -> Object:
-        return self._ask("head", path, lambda: self._found(path))
+    def head(self, client: Client, path: str) -> Object:
+        return self._ask("head", path, lambda: self._found(client, path))
 
-    def list(self, store: object, prefix: str | None = None) -> Iterator[list[dict[str, Any]]]:
+    def list(self, client: Client, prefix: str | None = None) -> Iterator[list[dict[str, Any]]]:
         below = "" if prefix is None else f"{prefix.rstrip('/')}/"
-        return self._ask("list", below, lambda: iter([self._listed(below)]))
+        return self._ask("list", below, lambda: iter([self._listed(_uri(client, below), _uri(client, ""))]))
 
-    def delete(self, store: object, path: str) -> None:
-        self._ask("delete", path, lambda: self.objects.pop(path, None))
+    def delete(self, client: Client, path: str | Sequence[str]) -> None:
+        paths = [path] if isinstance(path, str) else path
 
-    def _listed(self, below: str) -> list[dict[str, Any]]:
+        def delete() -> None:
+            for one in paths:
+                self.objects.pop(_uri(client, one), None)
+
+        self._ask("delete", paths[0], delete)
+
+    def below(self, uri: str) -> Mapping[str, builtins.bytes]:
+        """The content of all objects below `uri`, by path."""
+        start = f"{uri}/"
+        return {name.removeprefix(start): found.data for name, found in sorted(self.objects.items()) if name.startswith(start)}
+
+    def _listed(self, below: str, root: str) -> list[dict[str, Any]]:
         return [
-            {"path": path, "size": len(self.objects[path].data), "last_modified": _LONG_AGO}
-            for path in sorted(self.objects)
-            if path.startswith(below)
+            {"path": uri.removeprefix(root), "size": len(self.objects[uri].data), "last_modified": _LONG_AGO}
+            for uri in sorted(self.objects)
+            if uri.startswith(below)
         ]
 
-    def _found(self, path: str) -> Object:
-        if path not in self.objects:
+    def _found(self, client: Client, path: str) -> Object:
+        uri = _uri(client, path)
+        if uri not in self.objects:
             raise FileNotFoundError(path)
-        return self.objects[path]
+        return self.objects[uri]
 
     def _ask(self, verb: str, path: str, do: Callable[[], Answer]) -> Answer:
         self.step(verb, path)
@@ -98,3 +131,7 @@ class Bucket:
             self.losing -= 1
             raise GenericError("error sending request - connection reset")
         return answer
+
+
+def _uri(client: Client, path: str) -> str:
+    return f"{_ROOT}{client.prefix}/{path}"

@@ -30,7 +30,7 @@ class Mutant:
     """In `module`, `after` in place of `before`.
 
     `breaks`: the promise that no longer holds. `histories`: the number within which it is found, of those that `concerns`
-    lets through: `operators`, `faults` and `events` that its story needs, all of them; empty: any story.
+    lets through: `operators`, `faults`, `events` and properties of `shape` that its story needs, all of them; empty: any story.
     """
 
     name: str
@@ -42,12 +42,13 @@ class Mutant:
     operators: frozenset[str] = frozenset()
     faults: frozenset[str] = frozenset()
     events: frozenset[str] = frozenset()
+    shape: frozenset[str] = frozenset()
 
     @staticmethod
     def read(path: Path) -> Mutant:
         given = tomllib.loads(path.read_text(encoding="utf-8"))
         before, after = given["before"].strip("\n"), given["after"].strip("\n")
-        needs = [frozenset(given.get(name, ())) for name in ("operators", "faults", "events")]
+        needs = [frozenset(given.get(name, ())) for name in ("operators", "faults", "events", "shape")]
         return Mutant(path.stem, given["module"], before, after, given["breaks"], given["histories"], *needs)
 
     def concerns(self, story: Story) -> bool:
@@ -56,6 +57,7 @@ class Mutant:
             self.operators <= set(story.shape.operators)
             and self.faults <= {f"{fault.role} {fault.kind}" for fault in story.faults}
             and self.events <= {event.kind for event in story.events}
+            and all(getattr(story.shape, name) for name in self.shape)
         )
 
     def applied(self, source: str) -> str:

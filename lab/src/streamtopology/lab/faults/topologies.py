@@ -93,6 +93,11 @@ class Shape:
         return 64 if self.every == 2 else 1 << 20
 
     @property
+    def publishes_to_bucket(self) -> bool:
+        """True if its sinks of files are in the bucket, too."""
+        return self.bucket and self.files_per_batch == 1
+
+    @property
     def late_of(self) -> str | None:
         """The operator whose late rows go to a sink: the first that has windows."""
         return next((name for name in self.operators if name in WINDOWED and name not in JOINS), None)

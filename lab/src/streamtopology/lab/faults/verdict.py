@@ -10,7 +10,7 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pyarrow as pa
@@ -104,7 +104,7 @@ def _lives(name: str, batches: Sequence[Batch]) -> list[list[Batch]]:
 def _check_sink(world: World, name: str, lives: Sequence[Sequence[Batch]]) -> None:
     shape = world.story.shape
     how = shape.formats[shape.operators.index(name)]
-    found = _sent(world, name) if how == "kafka" else _published(world.folder / "out" / name)
+    found = _sent(world, name) if how == "kafka" else _published(world.outputs.of(name))
     wanted: dict[int, Results] = {}
     for life in lives:
         numbers = [batch.number for batch in life]
@@ -121,7 +121,7 @@ def _check_late(world: World, batches: Sequence[Batch]) -> None:
     for batch in batches:
         if (name := batch.shape.late_of) is not None:
             wanted[batch.number] = expected.late(name, batch)
-    _compare("late rows", wanted, _published(world.folder / "out" / LATE))
+    _compare("late rows", wanted, _published(world.outputs.of(LATE)))
 
 
 def _check_dead_letters(checkpoint: Checkpoint, batches: Sequence[Batch]) -> None:
@@ -183,12 +183,13 @@ def _check_silences(world: World, batches: Sequence[Batch]) -> None:
                 )
 
 
-def _published(folder: Path) -> dict[int, list[dict[str, Any]]]:
-    """The rows of a folder sink, by batch."""
+def _published(files: Mapping[str, bytes]) -> dict[int, list[dict[str, Any]]]:
+    """The rows of a sink of files, by batch."""
     found: dict[int, list[dict[str, Any]]] = {}
-    for path in sorted(folder.glob("batch-*")):
-        text = path.read_bytes()
-        rows = pq.read_table(pa.BufferReader(text)).to_pylist() if path.suffix == ".parquet" else list(_lines(text))
+    for name, content in files.items():
+        path = PurePosixPath(name)
+        is_parquet = path.suffix == ".parquet"
+        rows = pq.read_table(pa.BufferReader(content)).to_pylist() if is_parquet else list(_lines(content))
         found[int(path.stem.partition("-")[2])] = rows
     return found
 

@@ -31,6 +31,7 @@ from streamtopology.lab.faults.disk import FaultyDisk
 from streamtopology.lab.faults.life import Life, Ports
 from streamtopology.lab.faults.old_volume import OldVolume
 from streamtopology.lab.faults.outcome import NO_END, STRUCK, Outcome, Place, kind_of_file
+from streamtopology.lab.faults.outputs import Outputs
 from streamtopology.lab.faults.people import People
 from streamtopology.lab.faults.producer import Producer
 from streamtopology.lab.faults.scheduler import Died, Process, Scheduler
@@ -55,6 +56,7 @@ class World:
         self.scheduler = Scheduler(story.seed, story.switching, story.step_seconds)
         self.clocks = Clocks(self.scheduler)
         self.bucket = Bucket(self.step, self._made) if story.shape.bucket else None
+        self.outputs = Outputs(folder / "out", self.bucket if story.shape.publishes_to_bucket else None)
         self.broker = Broker(self.step)
         self.disk = FaultyDisk(step=self.step, linked=self._linked, mirrored=f"{self.root}/outputs/")
         self.disk.folders |= {str(folder), *map(str, folder.parents)}
@@ -108,7 +110,7 @@ class World:
         return Outcome(self.wrong, len(self.commits), lives, self.scheduler.steps, trace, self.journal, self.covered)
 
     def open_checkpoint(self) -> Checkpoint:
-        store = LocalStore(self.root, self.disk) if self.bucket is None else S3Store(bucket.URI)
+        store = LocalStore(self.root, self.disk) if self.bucket is None else S3Store(bucket.CHECKPOINT)
         return Checkpoint.of(store, TOPOLOGY)
 
     @contextmanager
@@ -194,8 +196,8 @@ class World:
         def deliver(content: ConfigMapContent) -> None:
             self._lives[-1].mailbox.append(content)
 
-        checkpoint = str(self.root) if self.bucket is None else bucket.URI
-        where = (str(self.folder / "in"), str(self.folder / "out"), checkpoint)
+        checkpoint = str(self.root) if self.bucket is None else bucket.CHECKPOINT
+        where = (str(self.folder / "in"), self.outputs.place, checkpoint)
         return People(self.story, self.scheduler, self.clocks, self.process, where, self.open_checkpoint, deliver, self.note)
 
     def _drain(self, life: Life) -> None:
@@ -237,8 +239,7 @@ class World:
         for topic, _, headers in self.broker.visible[-1:]:
             if int(headers[BATCH_HEADER]) >= self.batch:
                 return topic
-        early = sorted((self.folder / "out").glob(f"*/batch-{self.batch:09d}*"))
-        return early[0].parent.name if early else None
+        return self.outputs.sink_with(self.batch)
 
     def step(self, operation: str, path: str) -> None:
         if not self.scheduler.is_inside:
@@ -290,7 +291,7 @@ class World:
     def _paths(self, folder: str) -> list[str]:
         """The complete files of the checkpoint in `folder`."""
         if self.bucket is not None:
-            return [path for path in self.bucket.objects if path.startswith(f"{folder}/")]
+            return [path for path in self.bucket.below(bucket.CHECKPOINT) if path.startswith(f"{folder}/")]
         below = f"{self.root}/{folder}/"
         return [path for path in self.disk.names if path.startswith(below) and not path.endswith(".partial")]
 

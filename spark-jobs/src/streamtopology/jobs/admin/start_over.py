@@ -12,7 +12,7 @@ from streamtopology.jobs.checkpoint import Checkpoint
 from streamtopology.jobs.checkpoint.location import checkpoint_uri
 from streamtopology.jobs.checkpoint.open_store import open_store
 from streamtopology.jobs.checkpoint.retention import HEADER
-from streamtopology.jobs.connectors.sinks import Writer, destination, written_files
+from streamtopology.jobs.connectors.sinks import Writer, Written, destination, written
 from streamtopology.jobs.errors import WrongUse
 from streamtopology.topology import Topology
 
@@ -22,27 +22,26 @@ class Leftovers:
     """The checkpoint and the outputs of former runs of a topology. `kept`: sinks whose rows cannot be taken back."""
 
     checkpoint: Checkpoint
-    outputs: Sequence[Path]
+    outputs: Sequence[Written]
     kept: Sequence[str]
 
     def text(self) -> str:
         """The list of what `delete` deletes, for the user to agree to."""
         size = formatting.size(sum(file.bytes for file in self.checkpoint.stored()))
         lines = [f"checkpoint {self.checkpoint.uri}: {size}, {_batch(self.checkpoint)}"]
-        for folder in sorted({path.parent for path in self.outputs if path.name != "_manifest"}):
-            lines.append(f"output in {folder}: {sum(path.parent == folder for path in self.outputs) - 1} batches")
+        lines += [f"output in {output.place}: {output.batches} batches" for output in self.outputs]
         lines += [f"not deleted: {sink} keeps its rows, and will get them again" for sink in self.kept]
         return "\n".join(lines)
 
     def delete(self) -> None:
         """Delete all of it, the checkpoint's header last: what is cut short can be repeated."""
-        for path in self.outputs:
-            _delete(path)
+        for output in self.outputs:
+            output.delete()
         store = open_store(self.checkpoint.uri)
         for path in sorted(store.list(""), key=lambda path: path == HEADER):
             store.delete(path)
         if store.folder is not None:
-            _delete(store.folder)
+            shutil.rmtree(store.folder)
 
 
 def find_leftovers(topology: Topology, work_dir: Path) -> Leftovers | None:
@@ -54,7 +53,7 @@ def find_leftovers(topology: Topology, work_dir: Path) -> Leftovers | None:
     if checkpoint.topology != topology.name:
         raise WrongUse(f"checkpoint {uri} is that of topology {checkpoint.topology!r}, not of {topology.name!r}")
     writer = Writer(topology.name, checkpoint.run)
-    outputs = [path for sink in topology.sinks for path in written_files(sink, writer)]
+    outputs = [output for sink in topology.sinks if (output := written(sink, writer)) is not None]
     kept = [f"{sink.name} ({destination(sink)})" for sink in topology.sinks if sink.format == "kafka"]
     return Leftovers(checkpoint, outputs, kept)
 
@@ -73,11 +72,3 @@ def held_text(work_dir: Path) -> str:
 def _batch(checkpoint: Checkpoint) -> str:
     commits = checkpoint.commits()
     return f"as of batch {commits[-1]}" if commits else "without any batch"
-
-
-def _delete(path: Path) -> None:
-    """Delete a file, or a folder with all below it."""
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)

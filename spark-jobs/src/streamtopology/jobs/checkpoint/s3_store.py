@@ -1,238 +1,30 @@
-"""A checkpoint in a bucket: S3, or a server that speaks its protocol and knows `If-None-Match: *`.
-
-Credentials and endpoint come from the environment alone (`VARIABLES`). Requests to a server that is away or
-overloaded are retried for `PATIENCE_SECONDS`; a refusal is raised at once.
-"""
+"""A checkpoint in a bucket."""
 
 from __future__ import annotations
 
-import os
-import random
-import re
-import time
-import uuid
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
-from typing import TypeVar
-from urllib.parse import urlparse
+from collections.abc import Sequence
 
-import obstore
-from obstore.exceptions import AlreadyExistsError, BaseError
-from obstore.store import S3Store as Bucket
-
+from streamtopology.jobs.bucket import PATIENCE_SECONDS, Bucket, Use
 from streamtopology.jobs.checkpoint.errors import AlreadyWritten, CheckpointError
-from streamtopology.jobs.checkpoint.filesystem import Content, Pieces
+from streamtopology.jobs.checkpoint.filesystem import Content
 from streamtopology.jobs.checkpoint.store import Stored
 
-VARIABLES = "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_REGION, AWS_ENDPOINT_URL"
-PATIENCE_SECONDS = 30.0
 
-_KEYS = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"}
-_ROLES = {"AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI"}
-
-_FIRST_PAUSE_SECONDS = 0.1
-_LONGEST_PAUSE_SECONDS = 3.0
-_CONNECT_SECONDS = 5
-_REQUEST_SECONDS = 300  # a snapshot of a gigabyte is one request
-_AT_ONCE = 16
-_PART_BYTES = 64 << 20
-"""Of an upload in parts; S3 takes 10,000 of them."""
-_PARTS_AT_ONCE = 2
-_LARGEST_PUT = 1 << 30
-"""Bytes from which on an object is uploaded in parts; one request ends at 5 GB."""
-_WRITER = "writer"
-_STATUS = re.compile(r"status code: (\d{3})")
-_CODE = re.compile(r"<Code>(.*?)</Code>")
-_BEYOND_THE_END = 416
-_ASK_AGAIN = {408, 409, 429, 500, 502, 503, 504}
-_ADVICE = {
-    "NoSuchBucket": "make the bucket, or correct `checkpoint`",
-    "NoSuchKey": "put it back from a copy of the checkpoint, or start with an empty checkpoint",
-    "NotImplemented": "the server must know `If-None-Match: *`; name a `checkpoint` on one that does",
-}
-_RIGHTS = f"check the bucket, and the credentials in the environment ({VARIABLES}) and their rights"
-
-Answer = TypeVar("Answer")
-
-
-class S3Store:
-    """The objects below `s3://bucket/prefix`. An object is there whole or not at all, and then durably: S3 promises that."""
+class S3Store(Bucket):
+    """The files of a checkpoint as objects below `s3://bucket/prefix`; implements `Store`."""
 
     folder = None
 
     def __init__(self, uri: str, patience: float = PATIENCE_SECONDS) -> None:
-        if not os.environ.keys() >= _KEYS and not os.environ.keys() & _ROLES:
-            raise CheckpointError(
-                f"checkpoint {uri} needs credentials in the environment of driver and executors: {VARIABLES}, or a role's"
-            )
-        parsed = urlparse(uri)
-        self.uri = uri.rstrip("/")
-        self._patience = patience
-        endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-        self._server = endpoint or "Amazon S3"
-        self._bucket = Bucket(
-            parsed.netloc,
-            prefix=parsed.path.strip("/"),
-            region=os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1",
-            client_options={
-                "allow_http": (endpoint or "").startswith("http://"),
-                "connect_timeout": timedelta(seconds=_CONNECT_SECONDS),
-                "timeout": timedelta(seconds=_REQUEST_SECONDS),
-            },
-            retry_config={"max_retries": 0},  # it would ask again for a `create`, too, whose first answer was lost
-            config={"endpoint": endpoint} if endpoint else {},
-        )
-
-    def create(self, path: str, data: Content) -> bool:
-        """Make an object unless there is one. Each bears the name of its writer: an answer that was lost can be found out."""
-        if len(data) > _LARGEST_PUT:
-            return self.create_from(path, lambda: [data])
-        me = uuid.uuid4().hex
-
-        def put() -> bool:
-            try:
-                obstore.put(self._bucket, path, data, mode="create", use_multipart=False, attributes={_WRITER: me})
-            except AlreadyExistsError:
-                return self._writer(path) == me
-            return True
-
-        return self._retried("write", path, put)
-
-    def create_from(self, path: str, pieces: Callable[[], Pieces]) -> bool:
-        """Make an object in several requests, as one ends at 5 GB; they cannot be made not to overwrite, so it is looked up."""
-        if self.exists(path):
-            return False
-
-        def put() -> bool:
-            parts = (bytes(part) for piece in pieces() for part in _cut(piece))
-            obstore.put(self._bucket, path, parts, use_multipart=True, chunk_size=_PART_BYTES, max_concurrency=_PARTS_AT_ONCE)
-            return True
-
-        return self._retried("write", path, put)
+        if_gone = "put it back from a copy of the checkpoint, or start with an empty checkpoint"
+        super().__init__(uri, Use("driver and executors", "checkpoint", if_gone, CheckpointError), patience)
 
     def write_new(self, path: str, data: Content) -> None:
         if not self.create(path, data):
             raise AlreadyWritten(f"{self.where(path)} is already written")
 
-    def read(self, path: str) -> bytes:
-        return self._retried("read", path, lambda: obstore.get(self._bucket, path).bytes().to_bytes())
-
-    def read_range(self, path: str, start: int, length: int) -> bytes:
-        def part() -> bytes:
-            try:
-                return obstore.get(self._bucket, path, options={"range": (start, start + length)}).bytes().to_bytes()
-            except BaseError as error:
-                if _status_of(error) == _BEYOND_THE_END:
-                    return b""
-                raise
-
-        return self._retried("read", path, part)
-
-    def find(self, path: str) -> bytes | None:
-        def found() -> bytes | None:
-            try:
-                return obstore.get(self._bucket, path).bytes().to_bytes()
-            except FileNotFoundError:
-                return None
-
-        return self._retried("read", path, found)
-
-    def exists(self, path: str) -> bool:
-        def there() -> bool:
-            try:
-                obstore.head(self._bucket, path)
-            except FileNotFoundError:
-                return False
-            return True
-
-        return self._retried("look for", path, there)
-
-    def missing(self, paths: Sequence[str]) -> Sequence[str]:
-        with ThreadPoolExecutor(_AT_ONCE) as threads:
-            return [path for path, there in zip(paths, threads.map(self.exists, paths), strict=True) if not there]
-
-    def list(self, folder: str) -> Sequence[str]:
-        def below() -> Sequence[str]:
-            chunks = obstore.list(self._bucket, prefix=folder or None)
-            return sorted(found["path"] for chunk in chunks for found in chunk)
-
-        return self._retried("list", folder, below)
-
     def stored(self, folder: str) -> Sequence[Stored]:
-        def below() -> Sequence[Stored]:
-            chunks = obstore.list(self._bucket, prefix=folder or None)
-            return [Stored(f["path"], f["size"], f["last_modified"].timestamp()) for chunk in chunks for f in chunk]
-
-        return self._retried("list", folder, below)
+        return [Stored(found["path"], found["size"], found["last_modified"].timestamp()) for found in self.listed(folder)]
 
     def settle(self, folder: str) -> None:
         """Do nothing: an object that is visible is durable."""
-
-    def delete(self, path: str) -> None:
-        def gone() -> None:
-            try:
-                obstore.delete(self._bucket, path)
-            except FileNotFoundError:
-                return
-
-        self._retried("delete", path, gone)
-
-    def where(self, path: str) -> str:
-        return f"{self.uri}/{path}"
-
-    def _writer(self, path: str) -> object:
-        """The writer of an object that existed a moment ago. Raises _Conflict when it is gone: two requests met."""
-        try:
-            return obstore.get(self._bucket, path, options={"head": True}).attributes.get(_WRITER)
-        except FileNotFoundError as gone:
-            raise _Conflict("two requests for the same object met") from gone
-
-    def _retried(self, verb: str, path: str, ask: Callable[[], Answer]) -> Answer:
-        """The server's answer, retried for `patience` seconds. Raises CheckpointError for a refusal or no answer."""
-        began, pause = time.monotonic(), _FIRST_PAUSE_SECONDS
-        while True:
-            try:
-                return ask()
-            except (BaseError, FileNotFoundError, _Conflict) as error:
-                why, refusal = _cause_and_remedy(error)
-                if refusal is not None:
-                    raise self._failure(verb, path, why, refusal) from error
-                if (away := time.monotonic() - began) > self._patience:
-                    todo = f"asked for {away:.0f} s; start again once it answers: nothing is lost"
-                    raise self._failure(verb, path, why, todo) from error
-            time.sleep(pause * random.uniform(0.5, 1.0))
-            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
-
-    def _failure(self, verb: str, path: str, why: str, todo: str) -> CheckpointError:
-        return CheckpointError(f"cannot {verb} {self.where(path)}: {self._server} says {why!r}; {todo}")
-
-
-def _cut(piece: Content) -> Iterator[memoryview]:
-    view = memoryview(piece)
-    return (view[start : start + _PART_BYTES] for start in range(0, len(view), _PART_BYTES))
-
-
-class _Conflict(Exception):
-    """Neither of two requests for the same object may have had its way."""
-
-
-def _status_of(error: Exception) -> int | None:
-    status = _STATUS.search(str(error))
-    return None if status is None else int(status[1])
-
-
-def _cause_and_remedy(error: Exception) -> tuple[str, str | None]:
-    """Map an error to its cause and, where a retry is useless, to its remedy (else None)."""
-    text = str(error).partition("\n\nDebug source")[0]
-    status, code = _STATUS.search(text), _CODE.search(text)
-    missing = isinstance(error, FileNotFoundError)
-    if missing:
-        why = code[1] if code else "NoSuchKey"
-    elif status is not None:
-        why = f"{status[1]} {code[1]}" if code else status[1]
-    else:
-        why = text.rpartition(" - ")[2].strip()
-    if missing or (status is not None and int(status[1]) not in _ASK_AGAIN):
-        return why, _ADVICE.get(code[1] if code else why, _RIGHTS)
-    return why, None

@@ -15,6 +15,7 @@ from streamtopology.jobs.connectors.sources.path_patterns import fixed_part, has
 from streamtopology.topology import Doubt, Problem, Sink, Source, Topology
 
 _SERVERS = "kafka.bootstrap.servers"
+_BUCKETS = "s3://"
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def overlap_problems(topology: Topology) -> Iterator[Problem]:
             yield from _loop(f"spec.sinks[{index}].options", sink, source)
     for (_, first), (index, second) in combinations(enumerate(topology.sinks), 2):
         yield from _shared(f"spec.sinks[{index}].options", first, second)
-    if topology.checkpoint is not None and not topology.checkpoint.startswith("s3://"):
+    if topology.checkpoint is not None:
         yield from _checkpoint_problems(topology, topology.checkpoint)
 
 
@@ -149,6 +150,8 @@ def _sink_parts(sink: Sink) -> tuple[str, ...]:
 
 
 def _parts(path: str) -> tuple[str, ...]:
+    if path.startswith(_BUCKETS):
+        return (_BUCKETS, *filter(None, path.removeprefix(_BUCKETS).split("/")))
     return Path(os.path.realpath(local_path(path))).parts
 
 

@@ -5,7 +5,7 @@ A restart publishes the last committed batch again, so a sink must recognise a b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -30,6 +30,15 @@ class Writer:
 
     topology: str
     run: str
+
+
+@dataclass(frozen=True)
+class Written:
+    """The output of one writer at a sink's place. `delete` deletes it, and the manifest; what else is there stays."""
+
+    place: str
+    batches: int
+    delete: Callable[[], None]
 
 
 class Sink(Protocol):

@@ -8,8 +8,8 @@ its `*.parquet` or `*.jsonl`: neither drafts nor the manifest's files end so.
 
 from __future__ import annotations
 
-import json
 import os
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -17,14 +17,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamtopology.jobs.columnar.dictionaries import decoded_rows, decoded_type
-from streamtopology.jobs.connectors.sinks.base import SinkError, Writer, another_batch, staged_table
+from streamtopology.jobs.connectors.sinks.base import Writer, Written, another_batch, staged_table
 from streamtopology.jobs.connectors.sinks.json_rows import json_rows, slices
+from streamtopology.jobs.connectors.sinks.manifest import (
+    KEPT_ENTRIES,
+    MANIFEST,
+    OWNER,
+    batch_name,
+    entry_name,
+    entry_text,
+    is_another,
+    is_by,
+    owner_text,
+    refuse_another,
+)
 from streamtopology.jobs.failpoints import passing
-
-_MANIFEST = "_manifest"
-_END = "ends"
-_OWNER = "owner.json"
-KEPT_ENTRIES = 1000
 
 
 def write_parquet(table: pa.Table, path: Path | pa.NativeFile) -> None:
@@ -68,7 +75,7 @@ class FolderSink:
         self._write = write
         self._parts = parts
         self._name = name
-        self._manifest = folder / _MANIFEST
+        self._manifest = folder / MANIFEST
         self._writer = writer
         self._take_folder()
         for draft in folder.glob(".batch-*"):  # of a process that died; a reader's pattern may fit those of former versions
@@ -79,17 +86,17 @@ class FolderSink:
     def publish(self, batch: int, files: Sequence[Path], end: str | None = None) -> None:
         entry = self._entry(batch)
         if batch <= self._newest or entry.exists():
-            if is_another(entry, end) or self._was_left_out(batch, files):
+            if is_another(_content(entry), end) or self._was_left_out(batch, files):
                 raise another_batch(f"folder {self._folder}", batch)
             return
-        if not self._manifest.joinpath(_OWNER).exists():
+        if not self._folder.joinpath(OWNER).exists():
             self._take_folder()  # the folder was deleted meanwhile
-        for path in self._folder.glob(f"{_named(batch)}*"):
+        for path in self._folder.glob(f"{batch_name(batch)}*"):
             if path.name != self._final(batch).name:
                 _remove(path)  # of a run that had another format or filePerTask, and died before the manifest's entry
         rows = self._place_parts(batch, files) if self._parts else self._place_file(batch, files)
         passing("sink.placed")
-        _write_whole(entry, json.dumps({"batch": batch, "rows": rows} | ({} if end is None else {_END: end})))
+        _write_whole(entry, entry_text(batch, rows, end))
         self._newest = batch
         self._forget([batch - KEPT_ENTRIES])
 
@@ -108,7 +115,7 @@ class FolderSink:
         self._claim(self._writer)
 
     def _entry(self, batch: int) -> Path:
-        return entry_of(self._folder, batch)
+        return self._folder / entry_name(batch)
 
     def _entered(self) -> list[int]:
         return [int(path.stem) for path in self._manifest.glob("*.json") if path.stem.isdecimal()]
@@ -151,57 +158,42 @@ class FolderSink:
         return rows
 
     def _final(self, batch: int) -> Path:
-        return self._folder / (_named(batch) if self._parts else f"{_named(batch)}{self._suffix}")
+        return self._folder / (batch_name(batch) if self._parts else f"{batch_name(batch)}{self._suffix}")
 
     def _draft(self, batch: int) -> Path:
         """The place where a batch is written. Patterns such as *.parquet miss it: its name ends in no suffix of data."""
-        return self._folder / f".{_named(batch)}.draft"
+        return self._folder / f".{batch_name(batch)}.draft"
 
     def _claim(self, writer: Writer) -> None:
-        mine = _wire(writer)
-        owner = self._manifest / _OWNER
+        owner = self._folder / OWNER
         if not owner.exists():
-            _write_whole(owner, json.dumps(mine | {"sink": self._name}))
-        found = json.loads(owner.read_text())
-        sink = found.pop("sink", self._name)  # former versions did not write it
-        if found == mine and sink != self._name:
-            raise SinkError(
-                f"folder {self._folder} holds the output of sink {sink!r} of topology {writer.topology!r}; this is its sink "
-                f"{self._name!r}: name another path, give the sink its former name, or delete the folder"
-            )
-        if found != mine:
-            raise SinkError(
-                f"folder {self._folder} holds the output of topology {found['topology']!r}, checkpoint {found['run']}; "
-                f"this is {writer.topology!r}, checkpoint {writer.run}: name another path, delete the folder, or "
-                "continue with its checkpoint"
-            )
+            _write_whole(owner, owner_text(writer, self._name))
+        refuse_another(f"folder {self._folder}", owner.read_text(), writer, self._name)
 
 
-def entry_of(folder: Path, batch: int) -> Path:
-    """The manifest's entry of a batch in `folder`."""
-    return folder / _MANIFEST / f"{batch:09d}.json"
+def entry_of(folder: Path, batch: int, end: str | None) -> str | None:
+    """The entry of a batch; None if there is none, or it is of another batch of this number."""
+    entry = folder / entry_name(batch)
+    return str(entry) if entry.exists() and not is_another(_content(entry), end) else None
 
 
-def is_another(entry: Path, end: str | None) -> bool:
-    """True if the batch of an entry ends elsewhere; one that is gone, or of a former version, does not say where."""
-    known = json.loads(entry.read_text()).get(_END) if end is not None and entry.exists() else None
-    return known is not None and known != end
+def written_by(folder: Path, writer: Writer) -> Written | None:
+    """The output of `writer` in `folder`, and the manifest; None if it is another's."""
+    owner = _content(folder / OWNER)
+    if owner is None or not is_by(owner, writer):
+        return None
+    batches = sorted(folder.glob("batch-*"))
+
+    def delete() -> None:
+        for path in [*batches, *folder.glob(".batch-*")]:
+            _remove(path)
+        shutil.rmtree(folder / MANIFEST)
+
+    return Written(str(folder), len(batches), delete)
 
 
-def written_by(folder: Path, writer: Writer) -> list[Path]:
-    """Return the batches that `writer` has put into `folder`, and then the manifest; none if they are another's."""
-    owner = folder / _MANIFEST / _OWNER
-    if not owner.exists() or not json.loads(owner.read_text()).items() >= _wire(writer).items():
-        return []
-    return [*sorted(folder.glob("batch-*")), *sorted(folder.glob(".batch-*")), folder / _MANIFEST]
-
-
-def _named(batch: int) -> str:
-    return f"batch-{batch:09d}"
-
-
-def _wire(writer: Writer) -> dict[str, str]:
-    return {"topology": writer.topology, "run": writer.run}
+def _content(file: Path) -> str | None:
+    return file.read_text() if file.exists() else None
 
 
 def _write_whole(path: Path, text: str) -> None:

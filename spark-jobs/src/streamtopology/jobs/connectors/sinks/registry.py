@@ -12,12 +12,11 @@ import pyarrow as pa
 
 from streamtopology.jobs.connectors.kafka_settings import PREFIX as KAFKA_PREFIX
 from streamtopology.jobs.connectors.kafka_settings import kafka_settings
-from streamtopology.jobs.connectors.sinks.base import Sink, SinkError, Writer
+from streamtopology.jobs.connectors.sinks.base import Sink, SinkError, Writer, Written
 from streamtopology.jobs.connectors.sinks.console import ConsoleSink
 from streamtopology.jobs.connectors.sinks.folder import (
     FolderSink,
     entry_of,
-    is_another,
     write_json_lines,
     write_parquet,
     written_by,
@@ -30,6 +29,8 @@ from streamtopology.topology import Problem, did_you_mean
 
 if TYPE_CHECKING:
     from streamtopology import topology
+
+BUCKET_SCHEME = "s3://"
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,8 @@ def check(sink: topology.Sink) -> list[Problem]:
             known = ", ".join(format_.options) or "none"
             has = f"format {sink.format} has no option {name!r}; it has: {known}{did_you_mean(name, format_.options)}"
             add(name, has)
+    if is_in_bucket(sink) and _is_true(sink, "filePerTask"):
+        add("filePerTask", "in a bucket nothing makes several files appear as one; leave it out: a batch is one file")
     return problems
 
 
@@ -89,6 +92,8 @@ def proof(sinks: Iterable[topology.Sink], schema: pa.Schema | None) -> Proof:
 
 def destination(sink: topology.Sink) -> str:
     """The place that has a sink's rows, as a user looks for it."""
+    if is_in_bucket(sink):
+        return sink.options["path"]
     if "path" in sink.options:
         return local_path(sink.options["path"])
     if "topic" in sink.options:
@@ -96,15 +101,27 @@ def destination(sink: topology.Sink) -> str:
     return {"console": "printed above"}.get(sink.format, sink.format)
 
 
-def written_files(sink: topology.Sink, writer: Writer) -> list[Path]:
-    """The files and folders that `writer` has written to a sink that is a folder; none for other sinks."""
-    return written_by(Path(local_path(sink.options["path"])), writer) if "path" in sink.options else []
+def written(sink: topology.Sink, writer: Writer) -> Written | None:
+    """The output of `writer` at a sink of files; None for other sinks, and if it is another's. Raises SinkError."""
+    if is_in_bucket(sink):
+        from streamtopology.jobs.connectors.sinks.bucket import open_bucket, written_to
+
+        return written_to(open_bucket(sink.options["path"], sink.name), writer)
+    return written_by(Path(local_path(sink.options["path"])), writer) if "path" in sink.options else None
 
 
-def written_batch(sink: topology.Sink, batch: int, end: str | None) -> Path | None:
-    """The entry of a batch that a sink in a folder has; None if it has not, has another of this number, or is no folder."""
-    entry = entry_of(Path(local_path(sink.options["path"])), batch) if "path" in sink.options else None
-    return entry if entry is not None and entry.exists() and not is_another(entry, end) else None
+def written_batch(sink: topology.Sink, batch: int, end: str | None) -> str | None:
+    """The entry of a batch that a sink of files has; None if it has not, has another of this number, or is of no files."""
+    if is_in_bucket(sink):
+        from streamtopology.jobs.connectors.sinks.bucket import entry_in, open_bucket
+
+        return entry_in(open_bucket(sink.options["path"], sink.name), batch, end)
+    return entry_of(Path(local_path(sink.options["path"])), batch, end) if "path" in sink.options else None
+
+
+def is_in_bucket(sink: topology.Sink) -> bool:
+    """True for a sink of files in a bucket."""
+    return sink.options.get("path", "").startswith(BUCKET_SCHEME)
 
 
 def _true_or_false(value: str) -> str | None:
@@ -119,18 +136,28 @@ def _text(value: str) -> str | None:
     return None if value.strip() else "must not be empty"
 
 
-def _writable_folder(value: str) -> str | None:
+def _writable_place(value: str) -> str | None:
+    if value.startswith(BUCKET_SCHEME):
+        return None if all(value.removeprefix(BUCKET_SCHEME).strip("/").partition("/")) else "must be s3://BUCKET/PREFIX"
     try:
         folder = Path(local_path(value))
     except SourceError:
-        return "must be a local path or a file: URI"
+        return "must be a local path, a file: URI or s3://BUCKET/PREFIX"
     return "must be a folder, but a file is there" if folder.is_file() else None
 
 
-def _open_folder(suffix: str, write: Callable) -> Callable[[topology.Sink, Writer, TextIO], Sink]:
+def _is_true(sink: topology.Sink, option: str) -> bool:
+    return sink.options.get(option, "false").lower() == "true"
+
+
+def _open_files(suffix: str, write: Callable) -> Callable[[topology.Sink, Writer, TextIO], Sink]:
     def open_(sink: topology.Sink, writer: Writer, out: TextIO) -> Sink:
-        parts = sink.options.get("filePerTask", "false").lower() == "true"
-        return FolderSink(Path(local_path(sink.options["path"])), suffix, write, writer, parts, sink.name)
+        if is_in_bucket(sink):
+            from streamtopology.jobs.connectors.sinks.bucket import BucketSink, open_bucket  # loads obstore only for buckets
+
+            return BucketSink(open_bucket(sink.options["path"], sink.name), suffix, write, writer, sink.name)
+        folder = Path(local_path(sink.options["path"]))
+        return FolderSink(folder, suffix, write, writer, _is_true(sink, "filePerTask"), sink.name)
 
     return open_
 
@@ -151,10 +178,10 @@ def _open_kafka(sink: topology.Sink, writer: Writer, out: TextIO) -> Sink:
     return KafkaSink(sink.name, sink.options["topic"], settings, writer)
 
 
-_FOLDER_OPTIONS = {"path": _writable_folder, "filePerTask": _true_or_false}
+_FILE_OPTIONS = {"path": _writable_place, "filePerTask": _true_or_false}
 _FORMATS: Mapping[str, _Format] = {
-    "parquet": _Format(_FOLDER_OPTIONS, ("path",), _open_folder(".parquet", write_parquet)),
-    "json": _Format(_FOLDER_OPTIONS, ("path",), _open_folder(".jsonl", write_json_lines)),
+    "parquet": _Format(_FILE_OPTIONS, ("path",), _open_files(".parquet", write_parquet)),
+    "json": _Format(_FILE_OPTIONS, ("path",), _open_files(".jsonl", write_json_lines)),
     "console": _Format({"numRows": _whole_number, "truncate": _true_or_false}, (), _open_console),
     "memory": _Format({}, (), _open_memory),
     "kafka": _Format(

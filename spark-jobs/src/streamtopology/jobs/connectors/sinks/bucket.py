@@ -1,0 +1,123 @@
+"""Sinks in a bucket: what a folder has (`folder.py`), as objects.
+
+A batch is one object, so that readers see all of it or nothing.
+"""
+
+from __future__ import annotations
+
+import mmap
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path, PurePosixPath
+
+import pyarrow as pa
+
+from streamtopology.jobs.bucket import PATIENCE_SECONDS, Bucket, Use
+from streamtopology.jobs.connectors.sinks.base import SinkError, Writer, Written, another_batch, staged_table
+from streamtopology.jobs.connectors.sinks.manifest import (
+    KEPT_ENTRIES,
+    MANIFEST,
+    OWNER,
+    batch_name,
+    entry_name,
+    entry_text,
+    is_another,
+    is_by,
+    owner_text,
+    refuse_another,
+)
+from streamtopology.jobs.failpoints import passing
+
+_SUFFIXES = (".parquet", ".jsonl")
+_FORGOTTEN_AT_ONCE = 100
+"""Entries that are deleted with one request, each time after as many batches."""
+
+
+def open_bucket(uri: str, sink: str, patience: float = PATIENCE_SECONDS) -> Bucket:
+    """The bucket of a sink. Raises SinkError, as all that is asked of it does."""
+    if_gone = "it was deleted meanwhile: start again"
+    return Bucket(uri, Use("the driver", "path", if_gone, lambda sentence: SinkError(f"sink {sink!r}: {sentence}")), patience)
+
+
+class BucketSink:
+    """Publishes `batch-000000012.parquet` below `s3://bucket/prefix`, then the batch's entry in `_manifest`.
+
+    Opening a place that another run, or another sink, has written raises `SinkError`, as with a folder. A batch that was put
+    there by a run that died before its entry is put there again.
+    """
+
+    def __init__(
+        self, bucket: Bucket, suffix: str, write: Callable[[pa.Table, Path], None], writer: Writer, name: str = ""
+    ) -> None:
+        self._bucket = bucket
+        self._suffix = suffix
+        self._write = write
+        if not bucket.create(OWNER, owner_text(writer, name).encode()):
+            refuse_another(bucket.uri, bucket.read(OWNER), writer, name)
+        self._entered = set(_entered(bucket.list(MANIFEST)))
+        self._newest = max(self._entered, default=-1)
+        self._is_first = True
+        self._forget(self._newest - KEPT_ENTRIES)
+
+    def publish(self, batch: int, files: Sequence[Path], end: str | None = None) -> None:
+        if batch <= self._newest:
+            if is_another(self._bucket.find(entry_name(batch)), end) or self._was_left_out(batch, files):
+                raise another_batch(self._bucket.uri, batch)
+            return
+        if self._is_first:  # of a run that had another format, and died before the entry
+            self._bucket.delete_all([f"{batch_name(batch)}{other}" for other in _SUFFIXES if other != self._suffix])
+            self._is_first = False
+        rows = self._place(batch, files)
+        passing("sink.placed")
+        self._bucket.put(entry_name(batch), entry_text(batch, rows, end).encode())
+        self._newest = batch
+        self._entered.add(batch)
+        if batch % _FORGOTTEN_AT_ONCE == 0:
+            self._forget(batch - KEPT_ENTRIES)
+
+    def close(self) -> None:
+        pass
+
+    def _was_left_out(self, batch: int, files: Sequence[Path]) -> bool:
+        """True for rows of a batch that the bucket has no entry of, although it has of earlier and of later ones."""
+        if batch in self._entered or not any(known < batch for known in self._entered):
+            return False
+        table = staged_table(files)
+        return table is not None and table.num_rows > 0
+
+    def _place(self, batch: int, files: Sequence[Path]) -> int:
+        table = staged_table(files)
+        if table is None or not table.num_rows:
+            return 0
+        with tempfile.NamedTemporaryFile(prefix="streamtopology-") as draft:
+            self._write(table, Path(draft.name))
+            with mmap.mmap(draft.fileno(), 0, access=mmap.ACCESS_READ) as content, memoryview(content) as data:
+                self._bucket.put(f"{batch_name(batch)}{self._suffix}", data)
+        return table.num_rows
+
+    def _forget(self, newest: int) -> None:
+        old = sorted(batch for batch in self._entered if batch <= newest)
+        self._bucket.delete_all([entry_name(batch) for batch in old])
+        self._entered.difference_update(old)
+
+
+def entry_in(bucket: Bucket, batch: int, end: str | None) -> str | None:
+    """The place of the entry of a batch; None if there is none, or it is of another batch of this number."""
+    entry = bucket.find(entry_name(batch))
+    return None if entry is None or is_another(entry, end) else bucket.where(entry_name(batch))
+
+
+def written_to(bucket: Bucket, writer: Writer) -> Written | None:
+    """The output of `writer` in a bucket, and the manifest; None if it is another's."""
+    owner = bucket.find(OWNER)
+    if owner is None or not is_by(owner, writer):
+        return None
+    paths = bucket.list("")
+    batches = [path for path in paths if PurePosixPath(path).suffix in _SUFFIXES and path.startswith("batch-")]
+    entries = [path for path in paths if path.startswith(f"{MANIFEST}/") and path != OWNER]
+    return Written(bucket.uri, len(batches), lambda: bucket.delete_all([*batches, *entries, OWNER]))
+
+
+def _entered(paths: Iterable[str]) -> Iterable[int]:
+    """The numbers of the batches whose entries these are."""
+    return (int(PurePosixPath(path).stem) for path in paths if PurePosixPath(path).stem.isdecimal())
