@@ -198,9 +198,13 @@ def test_place_without_credentials_or_prefix_and_files_per_task_are_refused(monk
     assert check(sink) == []
     with pytest.raises(SinkError, match="sink 'out': path s3://b/out needs credentials in the environment of the driver: AWS_"):
         open_sink(sink, WRITER)
-    for path in ("s3://", "s3://b", "s3://b/", "s3:///x"):
+    odd = ("s3://b/a//b", "s3://b/../x", "s3://b/./x", "s3://b/a?x", "s3://b/a#x", "s3://b/ä", "s3://me:pw@b/x", "s3://[b/x")
+    for path in ("s3://", "s3://b", "s3://b/", "s3:///x", *odd):
         (problem,) = check(topology.Sink("out", "counts", "parquet", {"path": path}))
-        assert problem.message == f"sink 'out': option path must be s3://BUCKET/PREFIX, not {path!r}"
+        assert (
+            problem.message
+            == f"sink 'out': option path must be s3://BUCKET/PREFIX, of letters, digits and ._=- alone, not {path!r}"
+        )
     (problem,) = check(topology.Sink("out", "counts", "parquet", {"path": "s3://b/out", "filePerTask": "true"}))
     assert problem.path == "options.filePerTask"
     assert "in a bucket nothing makes several files appear as one" in problem.message

@@ -252,7 +252,7 @@ _LIKELY: dict[str, list[object]] = {
     "by": ["Operator", "External", "Nobody"], "class": ["large", "small", "tiny"],
     "key": ["city", ["city"], ["id", "city"], []],
     "format": ["csv", "CSV", "kafka", "text", "rate", "memory", "json"],
-    "checkpoint": ["s3://b/c", "s3://b", "s3://id:key@b/c", "gs://b", "a/b", "file:/x"],
+    "checkpoint": ["s3://b/c", "s3://b", "s3://id:key@b/c", "s3://b/../c", "s3://b/.c/d.", "gs://b", "a/b", "file:/x"],
     "schema": ["a INT", [{"name": "a", "type": "INT"}], "a", "a INT, A INT"], "select": ["*", ["id"], ["fare * 2"], "a AS b"],
     "inputs": [["rides"], ["clean"], ["rides", "clean"], [{"from": "rides", "as": "x"}], ["rides", "rides"]],
     "name": ["a", "b", "clean", "rides", "large", "x" * 60, "x" * 64, "9", "A"], "image": ["a/b:1"],

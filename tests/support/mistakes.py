@@ -172,6 +172,7 @@ MISTAKES: list[tuple[str, object, str, str]] = [
     ("spec.checkpoint", "gs://bucket/x", "", "found the scheme 'gs' in 'gs://bucket/x', allowed: a path .*, s3://"),
     ("spec.restore", {}, "spec.restore.from", "is missing, expected Empty, or the checkpoint to copy"),
     ("spec.restore", {"from": "backup"}, "spec.restore.from", "found 'backup', expected Empty, or the checkpoint to copy"),
+    ("spec.checkpoint", "s3://bucket/../x", "", "found 's3://bucket/../x', expected s3://BUCKET/PREFIX"),
     ("spec.restore", {"from": "s3://bucket"}, "spec.restore.from", "found 's3://bucket', expected s3://BUCKET/PREFIX"),
     ("spec.restore", {"from": "a/b", "mode": "Claim"}, "spec.restore.mode", "found 'Claim', allowed: Clone, Own"),
     ("spec.onBadTuple", "skip", "", "found 'skip', allowed: fail, deadLetter"),

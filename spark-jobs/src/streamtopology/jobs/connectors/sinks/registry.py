@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from streamtopology.jobs.connectors.sinks.memory import MemorySink
 from streamtopology.jobs.connectors.sinks.takes import Proof, Takes
 from streamtopology.jobs.connectors.sources.descriptors import SourceError, local_path
 from streamtopology.topology import Problem, did_you_mean
+from streamtopology.topology.parsing import BUCKET_PATTERN
 
 if TYPE_CHECKING:
     from streamtopology import topology
@@ -138,7 +140,8 @@ def _text(value: str) -> str | None:
 
 def _writable_place(value: str) -> str | None:
     if value.startswith(BUCKET_SCHEME):
-        return None if all(value.removeprefix(BUCKET_SCHEME).strip("/").partition("/")) else "must be s3://BUCKET/PREFIX"
+        expected = "must be s3://BUCKET/PREFIX, of letters, digits and ._=- alone"
+        return None if re.fullmatch(BUCKET_PATTERN, value) else expected
     try:
         folder = Path(local_path(value))
     except SourceError:
