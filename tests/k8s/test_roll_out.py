@@ -17,9 +17,13 @@ def decision(*, waits: bool, ready: bool = True, changes: bool = False, action: 
     return Decision((), (), {**status, **({"intent": {"action": action}} if changes else {})}, waits=waits)
 
 
+def nobody() -> tuple[Key, ...]:
+    return ()
+
+
 def test_the_next_turn_begins_when_the_former_topology_has_settled() -> None:
     reached: list[Key] = []
-    roll_out = RollOut(1, reached.append)
+    roll_out = RollOut(1, reached.append, nobody)
     for key in (A, B):
         roll_out.saw(key, decision(waits=True))
     roll_out.next()
@@ -37,7 +41,7 @@ def test_the_next_turn_begins_when_the_former_topology_has_settled() -> None:
 
 def test_topologies_that_are_not_ready_come_last() -> None:
     reached: list[Key] = []
-    roll_out = RollOut(1, reached.append)
+    roll_out = RollOut(1, reached.append, nobody)
     roll_out.saw(A, decision(waits=True, ready=False))
     roll_out.saw(B, decision(waits=True, changes=True))
     roll_out.saw(C, decision(waits=True))
@@ -47,9 +51,25 @@ def test_topologies_that_are_not_ready_come_last() -> None:
     assert reached == [C, A], "and one that changes is not reached at all"
 
 
+def test_turn_of_a_topology_that_is_seen_last_is_waited_for() -> None:
+    """An operator that starts sees one topology after the other, and may take longer for it than a turn is to last."""
+    reached: list[Key] = []
+    roll_out = RollOut(1, reached.append, lambda: (B, C))
+    roll_out.saw(A, decision(waits=True))
+    roll_out.leave(C)  # another release's by now
+    roll_out.next()
+    assert reached == []
+    roll_out.saw(B, decision(waits=False, changes=True, action="Upgrading"))
+    roll_out.next()
+    assert reached == []
+    roll_out.saw(B, decision(waits=False))
+    roll_out.next()
+    assert reached == [A]
+
+
 def test_turn_that_another_process_has_begun_lasts_until_it_has_settled() -> None:
     reached: list[Key] = []
-    roll_out = RollOut(1, reached.append)
+    roll_out = RollOut(1, reached.append, nobody)
     roll_out.saw(A, decision(waits=True))
     roll_out.saw(B, decision(waits=False, changes=True, action="Upgrading"))
     roll_out.next()
@@ -61,7 +81,7 @@ def test_turn_that_another_process_has_begun_lasts_until_it_has_settled() -> Non
 
 def test_a_topology_that_is_gone_holds_no_turn() -> None:
     reached: list[Key] = []
-    roll_out = RollOut(1, reached.append)
+    roll_out = RollOut(1, reached.append, nobody)
     for key in (A, B):
         roll_out.saw(key, decision(waits=True))
     roll_out.next()
@@ -72,7 +92,7 @@ def test_a_topology_that_is_gone_holds_no_turn() -> None:
 
 def test_without_an_interval_there_is_no_roll_out() -> None:
     reached: list[Key] = []
-    roll_out = RollOut(0, reached.append)
+    roll_out = RollOut(0, reached.append, nobody)
     roll_out.saw(A, decision(waits=True))
     asyncio.run(roll_out.run())
     assert reached == []

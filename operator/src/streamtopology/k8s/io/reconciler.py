@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from streamtopology.contract.conditions import DegradedReason, EventReason, ReconfiguringReason
 from streamtopology.contract.pods import routing_map_name
@@ -28,7 +28,7 @@ from streamtopology.k8s.io.not_created import NotCreated, lacking
 from streamtopology.k8s.io.ownership import LOOK_SECONDS, Ownership
 from streamtopology.k8s.io.queue import Key, Queue
 from streamtopology.k8s.io.refusals import is_busy, report_of, unwritten
-from streamtopology.k8s.io.roll_out import RollOut
+from streamtopology.k8s.io.roll_out import RollOut, has_turn
 from streamtopology.k8s.io.scrape import Scraper
 from streamtopology.k8s.io.topology_body import asked, is_same, key_of, owned_by, version
 from streamtopology.k8s.io.write_limit import WriteLimit, WritesLimitedError
@@ -72,7 +72,7 @@ class Reconciler:
         self._settings = settings
         self._metrics = metrics
         metrics.queue_length.set_function(lambda: len(queue))
-        self._roll_out = RollOut(settings.upgrade_seconds, queue.add)
+        self._roll_out = RollOut(settings.upgrade_seconds, queue.add, self._with_turn)
         metrics.outdated_topologies.set_function(lambda: len(self._roll_out))
         self._clock = clock
         self._looks = looks
@@ -140,6 +140,10 @@ class Reconciler:
     def manifests(self) -> Iterable[Object]:
         """All topologies that are known, with their status."""
         return self._manifests.values()
+
+    def _with_turn(self) -> Iterator[Key]:
+        """The topologies whose stored status says that they have the turn of a roll-out."""
+        return (key for key, body in self._manifests.items() if has_turn(body.get("status") or {}))
 
     async def run(self) -> None:
         """Reconcile until cancelled."""
@@ -223,7 +227,7 @@ class Reconciler:
         if event is not None:
             log.warning("%s: %s: %s", key, event.reason, event.message)
             self._metrics.forget(key.namespace, key.name)
-            self._roll_out.forget(key)
+            self._roll_out.leave(key)
             await self._scraper.forget(key)
             await self._applier.post(manifest, key, event, self._clock())
         self._queue.add_after(key, LOOK_SECONDS)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from streamtopology.contract.conditions import ConditionType, ReconfiguringReason
 from streamtopology.k8s.decide.decision import Decision
@@ -20,10 +21,16 @@ class RollOut:
     the operator restarts: status has the turn. Those that are not ready come after all others: they may never settle.
     """
 
-    def __init__(self, seconds: float, reach: Callable[[Key], None]) -> None:
-        """`seconds`: the least time between the beginnings of two turns; 0 for none at all."""
+    def __init__(self, seconds: float, reach: Callable[[Key], None], begun: Callable[[], Iterable[Key]]) -> None:
+        """`seconds`: the least time between the beginnings of two turns; 0 for none at all.
+
+        `begun`: the topologies whose stored status says that they have a turn. An operator that has just started waits until it
+        has seen these: one of them may be broken, and come late.
+        """
         self._seconds = seconds
         self._reach = reach
+        self._begun = begun
+        self._seen: set[Key] = set()
         self._waiting: dict[Key, bool] = {}
         self._turn: Key | None = None
 
@@ -36,9 +43,9 @@ class RollOut:
 
     def saw(self, key: Key, decision: Decision) -> None:
         """Take in the newest decision on a topology."""
-        change = decision.status.get("intent")
-        changes = change is not None
-        if self._turn is None and change is not None and change["action"] == ReconfiguringReason.UPGRADING:
+        self._seen.add(key)
+        changes = decision.status.get("intent") is not None
+        if self._turn is None and has_turn(decision.status):
             self._turn = key
         ready = any(
             one["type"] == ConditionType.READY and one["status"] == "True" for one in decision.status.get("conditions") or ()
@@ -50,8 +57,14 @@ class RollOut:
         if self._turn == key and not changes and not decision.waits:
             self._turn = None
 
+    def leave(self, key: Key) -> None:
+        """A topology is another release's: its turn is not ours to wait for."""
+        self.forget(key)
+        self._seen.add(key)
+
     def forget(self, key: Key) -> None:
         """A topology is gone."""
+        self._seen.discard(key)
         self._waiting.pop(key, None)
         if self._turn == key:
             self._turn = None
@@ -64,8 +77,14 @@ class RollOut:
 
     def next(self) -> None:
         """Begin the turn of the next topology, unless one lasts."""
-        if self._turn is not None or not self._waiting:
+        if self._turn is not None or not self._waiting or not self._seen.issuperset(self._begun()):
             return
         self._turn = min(self._waiting, key=lambda key: not self._waiting[key])  # of equal ones the first
         log.info("%s: its pods become those of this version; %d more wait", self._turn, len(self._waiting) - 1)
         self._reach(self._turn)
+
+
+def has_turn(status: Mapping[str, Any]) -> bool:
+    """True if a status says that its topology has the turn."""
+    change = status.get("intent")
+    return change is not None and change["action"] == ReconfiguringReason.UPGRADING
