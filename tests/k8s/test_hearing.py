@@ -94,3 +94,36 @@ def test_topologies_that_are_served_again_are_watched_again() -> None:
     assert health.waits_for is None
     clock.now += HEARD_SECONDS + 1
     assert health.waits_for is not None
+
+
+def test_watch_that_is_stopped_during_a_list_is_not_begun_again() -> None:
+    """A change that comes after the stop is none that the watch has missed."""
+    clock = Clock()
+    begun: list[float] = []
+
+    async def scenario() -> None:
+        stopped = asyncio.Event()
+
+        class Stopping(Serving):
+            async def versions(self, kind: Kind, namespace: str | None) -> tuple[list[Object], int]:
+                stopped.set()
+                await asyncio.sleep(0.01)
+                return [{"namespace": "space", "name": "new", "resourceVersion": "5"}], 5
+
+            async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
+                return None
+
+        class Knows(NoTopologies):
+            def manifest(self, key: object) -> None:
+                return None
+
+        async def watch() -> None:
+            begun.append(clock.now)
+            await stopped.wait()
+
+        reconciler: Any = Knows()
+        api = Stopping(clock, since=0)
+        await asyncio.wait_for(Hearing(api, reconciler, (None,), Health(clock=clock), watch, clock, clock.sleep).run(), 60)
+
+    asyncio.run(scenario())
+    assert len(begun) == 1

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
+import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from copy import deepcopy
@@ -126,7 +128,9 @@ async def operate(
         unserved = partial(report_unserved, api, applier, settings, clock)
         others.append(asyncio.create_task(_reconcile(reconciler, cache, namespaces, health, unserved), name="reconciler"))
         try:
-            hearing = Hearing(api, reconciler, namespaces, health, lambda: _kopf(reconciler, access, settings, snapshots.wake))
+            stopped = asyncio.Event()
+            watch = partial(_kopf, reconciler, access, settings, snapshots.wake, stopped)
+            hearing = Hearing(api, reconciler, namespaces, health, watch)
             await _until_first(hearing.run(), others)
         finally:
             scraper.close()
@@ -166,16 +170,28 @@ async def _reconcile(
             group.create_task(begin(namespace))
 
 
-async def _kopf(reconciler: Reconciler, access: Configuration, settings: Settings, changed: Callable[[Key], None]) -> None:
-    """Let kopf watch the topologies until the operator is stopped; `changed` hears of each event. ApiError."""
+async def _kopf(
+    reconciler: Reconciler, access: Configuration, settings: Settings, changed: Callable[[Key], None], stopped: asyncio.Event
+) -> None:
+    """Let kopf watch the topologies until the operator is stopped; `changed` hears of each event. ApiError.
+
+    Signals set `stopped`, which outlives this watch: kopf's own handlers would tell this one alone, which may be about to be
+    replaced by another.
+    """
+    others = asyncio.all_tasks()
     try:
-        await kopf.operator(
+        tasks = await kopf.spawn_tasks(
             registry=kopf_handlers.registry(reconciler, access, changed),
             settings=kopf_handlers.kopf_settings(settings),
             standalone=True,
             clusterwide=not settings.namespaces,
             namespaces=settings.namespaces,
+            stop_flag=stopped,
         )
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+        await kopf.run_tasks(tasks, ignored=others)
     except APIError as error:
         raise ApiError(error.status or 0, "", str(error), "the watch of StreamTopologies") from error
 

@@ -75,6 +75,9 @@ class Hearing:
                     watching.result()
                     return True
                 is_current = await self._compare()
+                if watching.done() and not _is_missing(watching):  # it was stopped meanwhile, and so missed a change
+                    watching.result()
+                    return True
                 if self._missing_since is None and (was_missing or watching.done() or not is_current):
                     return False
         finally:
