@@ -130,8 +130,9 @@ class FakeKubelet:
                 if any(status.get(field) != value for field, value in wanted.items()):
                     _tell(core, pod, wanted)
         except client.ApiException as problem:
-            if problem.status not in {403, 404, 409}:  # its namespace ends, it is gone, or has changed: the next event shows it
-                raise
+            is_another = problem.status == 422 and "metadata.uid" in str(problem.body)
+            if not is_another and problem.status not in {403, 404, 409}:
+                raise  # else its namespace ends, or it is gone, or has changed: the next event shows it
 
     def _schedule(self, core: client.CoreV1Api, pod: Pod) -> None:
         name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
