@@ -24,6 +24,7 @@ from streamtopology.k8s.io.apply import Applier
 from streamtopology.k8s.io.cache import Cache
 from streamtopology.k8s.io.health import Health
 from streamtopology.k8s.io.hearing import Hearing
+from streamtopology.k8s.io.kopf_tasks import OthersTasks
 from streamtopology.k8s.io.looks import Looks, TracedApplier
 from streamtopology.k8s.io.metrics import Metrics
 from streamtopology.k8s.io.not_created import NotCreated
@@ -178,7 +179,6 @@ async def _kopf(
     Signals set `stopped`, which outlives this watch: kopf's own handlers would tell this one alone, which may be about to be
     replaced by another.
     """
-    others = asyncio.all_tasks()
     try:
         tasks = await kopf.spawn_tasks(
             registry=kopf_handlers.registry(reconciler, access, changed),
@@ -191,7 +191,7 @@ async def _kopf(
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-        await kopf.run_tasks(tasks, ignored=others)
+        await kopf.run_tasks(tasks, ignored=OthersTasks())
     except APIError as error:
         raise ApiError(error.status or 0, "", str(error), "the watch of StreamTopologies") from error
 
