@@ -176,7 +176,7 @@ async def _kopf(
 ) -> None:
     """Let kopf watch the topologies until the operator is stopped; `changed` hears of each event. ApiError.
 
-    Signals set `stopped`, which outlives this watch: kopf's own handlers would tell this one alone, which may be about to be
+    Signals set `stopped`, which outlives this watch: kopf's own handlers would stop this one alone, which may be about to be
     replaced by another.
     """
     try:
