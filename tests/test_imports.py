@@ -38,6 +38,7 @@ THIRD_PARTY = {
     "k8s.app": "aiohttp kopf kubernetes",
     "k8s.install_check": "kubernetes",
     "k8s.io": "aiohttp kubernetes prometheus_client",
+    "k8s.io.kopf_tasks": "kopf",
     "k8s.kopf_handlers": "kopf kubernetes",
     "lab.bench": "aiohttp duckdb kubernetes numba numpy pandas pyarrow pymetis pyspark urllib3",
     "lab.commands": "click",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import resource
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -208,3 +209,90 @@ def test_place_without_credentials_or_prefix_and_files_per_task_are_refused(monk
     (problem,) = check(topology.Sink("out", "counts", "parquet", {"path": "s3://b/out", "filePerTask": "true"}))
     assert problem.path == "options.filePerTask"
     assert "in a bucket nothing makes several files appear as one" in problem.message
+
+
+@apart
+@pytest.mark.parametrize("format_", ["parquet", "json"])
+def test_batch_that_has_no_rows_after_a_rollback_leaves_none_of_a_run_that_died(
+    s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format_: str
+) -> None:
+    sink = sink_in(s3_server, format_)
+    with pytest.raises(KeyboardInterrupt):
+        publish_and_die(sink, 0, staged(tmp_path, 1), monkeypatch)
+    opened = open_sink(sink, WRITER)
+    opened.publish(0, [])
+    opened.publish(1, staged(tmp_path, 2))
+    assert numbers_in(sink) == [2]
+
+
+@apart
+def test_rows_that_were_exported_are_not_in_the_bucket_too(
+    s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = sink_in(s3_server)
+    open_sink(sink, WRITER).publish(0, staged(tmp_path, 0))
+    with pytest.raises(KeyboardInterrupt):
+        publish_and_die(sink, 1, staged(tmp_path, 1), monkeypatch)
+    open_sink(sink, WRITER).publish(2, staged(tmp_path, 2))  # batch 1 is in another folder now
+    assert numbers_in(sink) == [0, 2]
+
+
+def publish_and_die(sink: topology.Sink, batch: int, files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    def die(_: str) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as dying:
+        dying.setattr(module, "passing", die)
+        open_sink(sink, WRITER).publish(batch, files)
+
+
+@apart
+def test_place_that_is_deleted_meanwhile_is_taken_again(s3_server: S3Server, tmp_path: Path) -> None:
+    sink = sink_in(s3_server)
+    opened = open_sink(sink, WRITER)
+    opened.publish(0, staged(tmp_path, 0))
+    bucket = bucket_of(sink)
+    bucket.delete_all(bucket.list(""))
+    opened.publish(1, staged(tmp_path, 1))
+    found = written(sink, WRITER)
+    assert found is not None
+    assert found.batches == 1
+    found.delete()
+    open_sink(sink, Writer("flights", "run-2")).publish(0, staged(tmp_path, 7))
+    with pytest.raises(SinkError, match="holds the output of topology 'flights', checkpoint run-2; this is"):
+        opened.publish(2, staged(tmp_path, 2))
+    assert numbers_in(sink) == [7]
+
+
+@apart
+def test_output_that_is_deleted_in_part_is_still_its_writers(
+    s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = sink_in(s3_server)
+    open_sink(sink, WRITER).publish(0, staged(tmp_path, 0))
+    found = written(sink, WRITER)
+    assert found is not None
+    asked: list[str] = []
+
+    def die_at_the_second(_: object, path: str | list[str]) -> None:
+        asked.append("owner" if path == "_manifest/owner.json" else "others")
+
+    monkeypatch.setattr("obstore.delete", die_at_the_second)
+    found.delete()
+    assert asked == ["others", "owner"]
+
+
+@apart
+@pytest.mark.parametrize("format_", ["parquet", "json"])
+def test_full_disk_under_a_draft_is_a_sentence(s3_server: S3Server, tmp_path: Path, format_: str) -> None:
+    sink = sink_in(s3_server, format_)
+    files = staged(tmp_path, *range(10_000))
+    opened = open_sink(sink, WRITER)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
+    with pytest.raises(
+        SinkError, match=r"^sink 'out': .*File too large, in the folder for temporary files, .*variable TMPDIR$"
+    ):
+        opened.publish(0, files)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    opened.publish(0, files)
+    assert numbers_in(sink) == list(range(10_000))

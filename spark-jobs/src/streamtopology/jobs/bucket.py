@@ -45,7 +45,13 @@ _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>(.*?)</Code>")
 _BEYOND_THE_END = 416
 _ASK_AGAIN = {408, 409, 429, 500, 502, 503, 504}
+_OF_ONE_OBJECT = re.compile(r"\(code: (\w+)\)")
+"""The refusal of one object of a request that deletes many, whose answer is a 200."""
+_ASK_AGAIN_FOR_IT = {"InternalError", "OperationAborted", "RequestTimeout", "ServiceUnavailable", "SlowDown"}
+_ELSEWHERE = "redirect without LOCATION"
+"""In the client's words for the 301 of a bucket in another region."""
 _RIGHTS = f"check the bucket, and the credentials in the environment ({VARIABLES}) and their rights"
+_REGION = "set AWS_REGION to the region of the bucket"
 
 Answer = TypeVar("Answer")
 
@@ -67,6 +73,8 @@ class Use:
         """The remedy for a refusal with this code of S3; None for any other."""
         return {
             "NoSuchBucket": f"make the bucket, or correct `{self.field}`",
+            "PermanentRedirect": _REGION,
+            "AuthorizationHeaderMalformed": _REGION,
             "NoSuchKey": self.if_gone,
             "NotImplemented": f"the server must know `If-None-Match: *`; name a `{self.field}` on one that does",
         }.get(code)
@@ -209,7 +217,7 @@ class Bucket:
 
     def _retried(self, verb: str, path: str, ask: Callable[[], Answer]) -> Answer:
         """The server's answer, retried for `patience` seconds. Raises for a refusal or no answer."""
-        began, pause = time.monotonic(), _FIRST_PAUSE_SECONDS
+        since, away, pause = time.monotonic(), 0.0, _FIRST_PAUSE_SECONDS
         while True:
             try:
                 return ask()
@@ -217,7 +225,10 @@ class Bucket:
                 why, refusal = _cause_and_remedy(error, self._use)
                 if refusal is not None:
                     raise self._failure(verb, path, why, refusal) from error
-                if (away := time.monotonic() - began) > self._patience:
+                now = time.monotonic()
+                away += min(now - since, self._patience / 2)  # more is this process standing still, as likely as the server
+                since = now
+                if away > self._patience:
                     todo = f"asked for {away:.0f} s; start again once it answers: nothing is lost"
                     raise self._failure(verb, path, why, todo) from error
             time.sleep(pause * random.uniform(0.5, 1.0))
@@ -245,13 +256,19 @@ def _cause_and_remedy(error: Exception, use: Use) -> tuple[str, str | None]:
     """Map an error to its cause and, where a retry is useless, to its remedy (else None)."""
     text = str(error).partition("\n\nDebug source")[0]
     status, code = _STATUS.search(text), _CODE.search(text)
-    missing = isinstance(error, FileNotFoundError)
-    if missing:
+    if isinstance(error, FileNotFoundError):
         why = code[1] if code else "NoSuchKey"
+        is_refusal = True
     elif status is not None:
         why = f"{status[1]} {code[1]}" if code else status[1]
+        is_refusal = int(status[1]) not in _ASK_AGAIN
+    elif code := _OF_ONE_OBJECT.search(text):
+        why = code[1]
+        is_refusal = why not in _ASK_AGAIN_FOR_IT
+    elif _ELSEWHERE in text:
+        why = "PermanentRedirect"
+        is_refusal = True
     else:
         why = text.rpartition(" - ")[2].strip()
-    if missing or (status is not None and int(status[1]) not in _ASK_AGAIN):
-        return why, use.advice(code[1] if code else why) or _RIGHTS
-    return why, None
+        is_refusal = False
+    return why, (use.advice(code[1] if code else why) or _RIGHTS) if is_refusal else None

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import mmap
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
+from typing import IO
 
 import pyarrow as pa
 
@@ -52,8 +54,9 @@ class BucketSink:
         self._bucket = bucket
         self._suffix = suffix
         self._write = write
-        if not bucket.create(OWNER, owner_text(writer, name).encode()):
-            refuse_another(bucket.uri, bucket.read(OWNER), writer, name)
+        self._writer = writer
+        self._name = name
+        self._take_place()
         self._entered = set(_entered(bucket.list(MANIFEST)))
         self._newest = max(self._entered, default=-1)
         self._is_first = True
@@ -64,10 +67,14 @@ class BucketSink:
             if is_another(self._bucket.find(entry_name(batch)), end) or self._was_left_out(batch, files):
                 raise another_batch(self._bucket.uri, batch)
             return
-        if self._is_first:  # of a run that had another format, and died before the entry
-            self._bucket.delete_all([f"{batch_name(batch)}{other}" for other in _SUFFIXES if other != self._suffix])
+        self._take_place()  # it may have been deleted meanwhile
+        table = staged_table(files)
+        rows = 0 if table is None else table.num_rows
+        if self._is_first:
+            self._remove_unentered(batch, but_for=f"{batch_name(batch)}{self._suffix}" if rows else None)
             self._is_first = False
-        rows = self._place(batch, files)
+        if table is not None and rows:
+            self._place(batch, table)
         passing("sink.placed")
         self._bucket.put(entry_name(batch), entry_text(batch, rows, end).encode())
         self._newest = batch
@@ -85,15 +92,45 @@ class BucketSink:
         table = staged_table(files)
         return table is not None and table.num_rows > 0
 
-    def _place(self, batch: int, files: Sequence[Path]) -> int:
-        table = staged_table(files)
-        if table is None or not table.num_rows:
-            return 0
-        with tempfile.NamedTemporaryFile(prefix="streamtopology-") as draft:
-            self._write(table, Path(draft.name))
-            with mmap.mmap(draft.fileno(), 0, access=mmap.ACCESS_READ) as content, memoryview(content) as data:
-                self._bucket.put(f"{batch_name(batch)}{self._suffix}", data)
-        return table.num_rows
+    def _take_place(self) -> None:
+        owner = self._bucket.find(OWNER)
+        if owner is None and not self._bucket.create(OWNER, owner_text(self._writer, self._name).encode()):
+            owner = self._bucket.read(OWNER)
+        if owner is not None:
+            refuse_another(self._bucket.uri, owner, self._writer, self._name)
+
+    def _remove_unentered(self, batch: int, but_for: str | None) -> None:
+        """Delete what a run left that died before a batch's entry: of another format, or of rows that are elsewhere now.
+
+        These are those of the batch before, which was exported then, and of this one if the checkpoint went back since.
+        They are looked up first: a request to delete takes a right that is not needed else.
+        """
+        unentered = range(max(self._newest + 1, batch - 1), batch + 1)
+        left = [f"{batch_name(number)}{suffix}" for number in unentered for suffix in _SUFFIXES]
+        self._bucket.delete_all([path for path in left if path != but_for and self._bucket.exists(path)])
+
+    def _place(self, batch: int, table: pa.Table) -> None:
+        with (
+            self._draft(table) as draft,
+            mmap.mmap(draft.fileno(), 0, access=mmap.ACCESS_READ) as content,
+            memoryview(content) as data,
+        ):
+            self._bucket.put(f"{batch_name(batch)}{self._suffix}", data)
+
+    @contextmanager
+    def _draft(self, table: pa.Table) -> Iterator[IO[bytes]]:
+        """The rows in a file without a name, which goes with the process, however that ends."""
+        with ExitStack() as opened:
+            try:
+                draft = opened.enter_context(tempfile.TemporaryFile())
+                self._write(table, Path(f"/dev/fd/{draft.fileno()}"))
+            except OSError as error:
+                raise SinkError(
+                    f"sink {self._name!r}: {error.strerror or error}, in the folder for temporary files, where the driver "
+                    "writes a batch before it puts it into the bucket: make room there, or name another folder in the variable "
+                    "TMPDIR"
+                ) from error
+            yield draft
 
     def _forget(self, newest: int) -> None:
         old = sorted(batch for batch in self._entered if batch <= newest)
@@ -115,7 +152,12 @@ def written_to(bucket: Bucket, writer: Writer) -> Written | None:
     paths = bucket.list("")
     batches = [path for path in paths if PurePosixPath(path).suffix in _SUFFIXES and path.startswith("batch-")]
     entries = [path for path in paths if path.startswith(f"{MANIFEST}/") and path != OWNER]
-    return Written(bucket.uri, len(batches), lambda: bucket.delete_all([*batches, *entries, OWNER]))
+
+    def delete() -> None:
+        bucket.delete_all([*batches, *entries])
+        bucket.delete(OWNER)  # last, in a request of its own: what is cut short is still its writer's, and can be repeated
+
+    return Written(bucket.uri, len(batches), delete)
 
 
 def _entered(paths: Iterable[str]) -> Iterable[int]:
