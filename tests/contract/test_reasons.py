@@ -70,7 +70,7 @@ EPOCHS = [
     EpochReason.of_text("tail: imbalance 142.0%, planned 2.1%"),
 ]
 FOREIGN = {
-    "spark-jobs/src/streamtopology/jobs/bucket.py": (1, "object_store's own text, shortened"),
+    "spark-jobs/src/streamtopology/jobs/bucket.py": (2, "object_store's own text, shortened"),
     "spark-jobs/src/streamtopology/jobs/local/stderr_filter.py": (1, "Python's own traceback"),
     "spark-jobs/src/streamtopology/jobs/runtime/streaming_query.py": (2, "Spark's own text, which has no type"),
     "spark-jobs/src/streamtopology/jobs/spark/pinned_rdd.py": (1, "Spark's own text, which has no type"),
