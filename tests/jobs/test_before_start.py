@@ -17,7 +17,7 @@ from streamtopology.contract.environment import HIDE_KEYS
 from streamtopology.jobs.cli.main import main
 from streamtopology.jobs.connectors.folder_overlap import overlap_problems
 from streamtopology.jobs.local.control_socket import ControlServer, Refused, claim
-from streamtopology.jobs.local.run import open_run
+from streamtopology.jobs.local.run import as_baseline, open_run
 from streamtopology.jobs.runtime.preflight import check_before_start
 from streamtopology.jobs.runtime.topology_run import RunOptions, new_history
 from streamtopology.topology import Doubt, ManifestError, Problem, parse
@@ -309,3 +309,11 @@ def test_topics_that_meet_are_named() -> None:
         ("2].options.topic", Problem),
         ("2].options.topic", Doubt),
     ]
+
+
+def test_baseline_writes_next_to_the_run_and_not_into_its_folders(tmp_path: Path) -> None:
+    sink = {"name": "out", "input": "counts", "format": "json", "options": {"path": f"{tmp_path}/out/"}}
+    given = parse(manifest("twice", [files(tmp_path)], [counting()], [sink], checkpoint="s3://bucket/checkpoint/"))
+    baseline = as_baseline(given, "fields")
+    assert baseline.sinks[0].options["path"] == f"{tmp_path}/out-fields"
+    assert baseline.checkpoint == "s3://bucket/checkpoint-fields"

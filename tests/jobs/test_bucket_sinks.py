@@ -17,7 +17,6 @@ from support.processes import apart
 from streamtopology import topology
 from streamtopology.jobs.bucket import Bucket
 from streamtopology.jobs.connectors.sinks import SinkError, Writer, check, destination, open_sink, written, written_batch
-from streamtopology.jobs.connectors.sinks import bucket as module
 from streamtopology.jobs.connectors.sinks.bucket import BucketSink, open_bucket
 from streamtopology.jobs.connectors.sinks.folder import write_parquet
 from streamtopology.jobs.connectors.sinks.manifest import KEPT_ENTRIES, entry_name
@@ -77,29 +76,6 @@ def test_publishing_again_changes_nothing(s3_server: S3Server, tmp_path: Path, f
 
 
 @apart
-@pytest.mark.parametrize("restarts_as", ["parquet", "json"])
-def test_batch_of_a_run_that_died_before_its_entry_is_there_once(
-    s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restarts_as: str
-) -> None:
-    sink = sink_in(s3_server)
-    opened = open_sink(sink, WRITER)
-    opened.publish(0, staged(tmp_path, 1))
-
-    def die(_: str) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as dying:
-        dying.setattr(module, "passing", die)
-        with pytest.raises(KeyboardInterrupt):
-            opened.publish(1, staged(tmp_path, 2))
-    assert written_batch(sink, 1, None) is None
-    restarted = topology.Sink("out", "counts", restarts_as, sink.options)
-    open_sink(restarted, WRITER).publish(1, staged(tmp_path, 2))
-    assert numbers_in(sink) == [1, 2]
-    assert written_batch(sink, 1, None) == f"{sink.options['path']}/_manifest/000000001.json"
-
-
-@apart
 def test_batch_that_ends_elsewhere_is_refused(s3_server: S3Server, tmp_path: Path) -> None:
     sink = sink_in(s3_server)
     first = open_sink(sink, WRITER)
@@ -155,21 +131,6 @@ def test_entries_of_old_batches_go_in_hundreds(s3_server: S3Server, tmp_path: Pa
 
 
 @apart
-def test_output_of_its_writer_alone_is_deleted(s3_server: S3Server, tmp_path: Path) -> None:
-    sink = sink_in(s3_server)
-    open_sink(sink, WRITER).publish(0, staged(tmp_path, 0))
-    bucket = bucket_of(sink)
-    bucket.put("notes.txt", b"mine")
-    assert written(sink, Writer("flights", "run-2")) is None
-    found = written(sink, WRITER)
-    assert found is not None
-    assert (found.place, found.batches) == (sink.options["path"], 1)
-    found.delete()
-    assert bucket.list("") == ["notes.txt"]
-    assert written(sink, WRITER) is None
-
-
-@apart
 def test_bucket_that_is_none_is_a_sentence(s3_server: S3Server) -> None:
     with pytest.raises(SinkError, match=r"sink 'out': cannot write s3://none/x/_manifest/owner\.json: .*or correct `path`"):
         open_sink(topology.Sink("out", "counts", "json", {"path": "s3://none/x"}), WRITER)
@@ -209,41 +170,6 @@ def test_place_without_credentials_or_prefix_and_files_per_task_are_refused(monk
     (problem,) = check(topology.Sink("out", "counts", "parquet", {"path": "s3://b/out", "filePerTask": "true"}))
     assert problem.path == "options.filePerTask"
     assert "in a bucket nothing makes several files appear as one" in problem.message
-
-
-@apart
-@pytest.mark.parametrize("format_", ["parquet", "json"])
-def test_batch_that_has_no_rows_after_a_rollback_leaves_none_of_a_run_that_died(
-    s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format_: str
-) -> None:
-    sink = sink_in(s3_server, format_)
-    with pytest.raises(KeyboardInterrupt):
-        publish_and_die(sink, 0, staged(tmp_path, 1), monkeypatch)
-    opened = open_sink(sink, WRITER)
-    opened.publish(0, [])
-    opened.publish(1, staged(tmp_path, 2))
-    assert numbers_in(sink) == [2]
-
-
-@apart
-def test_rows_that_were_exported_are_not_in_the_bucket_too(
-    s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sink = sink_in(s3_server)
-    open_sink(sink, WRITER).publish(0, staged(tmp_path, 0))
-    with pytest.raises(KeyboardInterrupt):
-        publish_and_die(sink, 1, staged(tmp_path, 1), monkeypatch)
-    open_sink(sink, WRITER).publish(2, staged(tmp_path, 2))  # batch 1 is in another folder now
-    assert numbers_in(sink) == [0, 2]
-
-
-def publish_and_die(sink: topology.Sink, batch: int, files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    def die(_: str) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as dying:
-        dying.setattr(module, "passing", die)
-        open_sink(sink, WRITER).publish(batch, files)
 
 
 @apart

@@ -79,6 +79,10 @@ def test_options_have_the_values_of_variables_and_messages_their_names(spark: Sp
     with pytest.raises(SourceError) as refused:
         load(spark, source, {"PACE": "s3cret", "PACE_ALSO": "s3cret!"})
     assert "format 'rate': For input string: \"${env:PACE}\"" in str(refused.value)
+    with pytest.raises(SourceError) as refused:
+        load(spark, source, {"PACE": "s3\ncret", "PACE_ALSO": ""})
+    assert "s3\ncret" in str(refused.value.__cause__)
+    assert "s3" not in str(refused.value)
     with pytest.raises(MissingVariable, match="source 'r': option rowsPerSecond needs the environment variable PACE, which"):
         load(spark, source, {})
 

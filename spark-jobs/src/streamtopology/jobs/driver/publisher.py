@@ -52,7 +52,7 @@ class Publisher:
             for sink in former.sinks:
                 if sink.name not in self._sinks and commit.outputs.get(sink.name):
                     self._publish_to_lost(commit, sink)
-        self.publish(commit, {sink.name for sink in former.sinks if _has_batch(sink, commit, is_complete)})
+        self.publish(commit, {sink.name for sink in former.sinks if self._has_batch(sink, commit, is_complete)})
 
     def publish(self, commit: CommitRecord, but_for: Collection[str] = ()) -> None:
         """Publish a batch to each sink, but for those that it was exported for. Raises SinkError, which names the ways out.
@@ -69,6 +69,26 @@ class Publisher:
         if failures:
             name, error = next(iter(failures.items()))
             raise SinkError(_with_ways_out(error, name, commit.batch)) from error
+
+    def _has_batch(self, sink: SinkSpec, commit: CommitRecord, is_complete: bool) -> bool:
+        """True if the place that a sink had is known to have the batch, or it was exported. Raises SinkError if none can."""
+        publications = self._checkpoint.publications
+        if self._has_notes and publications.exported_to(sink.name, commit.batch) is not None:
+            return True
+        if is_complete:
+            return bool({"path", "topic"} & set(sink.options))
+        try:
+            return written_batch(sink, commit.batch, commit.end_digest) is not None
+        except OSError:  # a folder that is gone or cannot be read says nothing
+            return False
+        except SinkError as error:
+            if self._has_notes and publications.has_failed(sink.name, commit.batch):
+                return False
+            raise SinkError(
+                f"{error}. This place of the former run may have batch {commit.batch}, or not, so it must be asked; or start "
+                f"again after `streamtopology state export-batch MANIFEST --sink {sink.name} --to FOLDER`, which moves the "
+                "batch to a folder instead"
+            ) from error
 
     def _publish_to_lost(self, commit: CommitRecord, spec: SinkSpec) -> None:
         try:
@@ -104,15 +124,6 @@ class Publisher:
             sink.close()
         if self._complete is not None:
             self._checkpoint.publications.complete(self._complete.batch, self._complete.attempt)
-
-
-def _has_batch(sink: SinkSpec, commit: CommitRecord, is_complete: bool) -> bool:
-    """True if the place of a sink is known to have the batch: all sinks have it, or an entry in its folder says so."""
-    if is_complete:
-        return bool({"path", "topic"} & set(sink.options))
-    with suppress(OSError):  # a folder that is gone or cannot be read says nothing
-        return written_batch(sink, commit.batch, commit.end_digest) is not None
-    return False
 
 
 @contextmanager

@@ -382,14 +382,20 @@ def as_baseline(topology: Topology, policy: str) -> Topology:
         for operator in topology.operators
     )
     sinks = tuple(
-        replace(sink, options={**sink.options, "path": f"{sink.options['path']}-{policy}"}) if "path" in sink.options else sink
+        replace(sink, options={**sink.options, "path": _next_to(sink.options["path"], policy)})
+        if "path" in sink.options
+        else sink
         for sink in topology.sinks
     )
     rebalance = replace(topology.rebalance, mode="Off")
-    checkpoint = None if topology.checkpoint is None else f"{topology.checkpoint}-{policy}"
+    checkpoint = None if topology.checkpoint is None else _next_to(topology.checkpoint, policy)
     return replace(
         topology, name=f"{topology.name}-{policy}", operators=operators, sinks=sinks, rebalance=rebalance, checkpoint=checkpoint
     )
+
+
+def _next_to(place: str, policy: str) -> str:
+    return f"{place.rstrip('/')}-{policy}"
 
 
 def write_report(folder: Path, ran: Ran, before: Ran | None, checks: Sequence[Checked] = ()) -> dict:

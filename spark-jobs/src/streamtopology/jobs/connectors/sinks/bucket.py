@@ -24,6 +24,7 @@ from streamtopology.jobs.connectors.sinks.manifest import (
     entry_name,
     entry_text,
     is_another,
+    is_batch,
     is_by,
     owner_text,
     refuse_another,
@@ -56,7 +57,7 @@ class BucketSink:
         self._write = write
         self._writer = writer
         self._name = name
-        self._take_place()
+        self._was_ours = self._take_place()
         self._entered = set(_entered(bucket.list(MANIFEST)))
         self._newest = max(self._entered, default=-1)
         self._is_first = True
@@ -64,7 +65,8 @@ class BucketSink:
 
     def publish(self, batch: int, files: Sequence[Path], end: str | None = None) -> None:
         if batch <= self._newest:
-            if is_another(self._bucket.find(entry_name(batch)), end) or self._was_left_out(batch, files):
+            entry = self._bucket.find(entry_name(batch))
+            if is_another(self._bucket.uri, batch, entry, end) or self._was_left_out(batch, files):
                 raise another_batch(self._bucket.uri, batch)
             return
         self._take_place()  # it may have been deleted meanwhile
@@ -92,20 +94,23 @@ class BucketSink:
         table = staged_table(files)
         return table is not None and table.num_rows > 0
 
-    def _take_place(self) -> None:
+    def _take_place(self) -> bool:
+        """Become the owner; True if this sink is it already. Raises SinkError if another is."""
         owner = self._bucket.find(OWNER)
         if owner is None and not self._bucket.create(OWNER, owner_text(self._writer, self._name).encode()):
             owner = self._bucket.read(OWNER)
         if owner is not None:
             refuse_another(self._bucket.uri, owner, self._writer, self._name)
+        return owner is not None
 
     def _remove_unentered(self, batch: int, but_for: str | None) -> None:
         """Delete what a run left that died before a batch's entry: of another format, or of rows that are elsewhere now.
 
         These are those of the batch before, which was exported then, and of this one if the checkpoint went back since.
+        Where somebody has deleted the manifest, the batch before may have had its entry.
         They are looked up first: a request to delete takes a right that is not needed else.
         """
-        unentered = range(max(self._newest + 1, batch - 1), batch + 1)
+        unentered = range(max(self._newest + 1, batch - self._was_ours), batch + 1)
         left = [f"{batch_name(number)}{suffix}" for number in unentered for suffix in _SUFFIXES]
         self._bucket.delete_all([path for path in left if path != but_for and self._bucket.exists(path)])
 
@@ -141,16 +146,16 @@ class BucketSink:
 def entry_in(bucket: Bucket, batch: int, end: str | None) -> str | None:
     """The place of the entry of a batch; None if there is none, or it is of another batch of this number."""
     entry = bucket.find(entry_name(batch))
-    return None if entry is None or is_another(entry, end) else bucket.where(entry_name(batch))
+    return None if entry is None or is_another(bucket.uri, batch, entry, end) else bucket.where(entry_name(batch))
 
 
 def written_to(bucket: Bucket, writer: Writer) -> Written | None:
     """The output of `writer` in a bucket, and the manifest; None if it is another's."""
     owner = bucket.find(OWNER)
-    if owner is None or not is_by(owner, writer):
+    if owner is None or not is_by(bucket.uri, owner, writer):
         return None
     paths = bucket.list("")
-    batches = [path for path in paths if PurePosixPath(path).suffix in _SUFFIXES and path.startswith("batch-")]
+    batches = [path for path in paths if is_batch(path)]
     entries = [path for path in paths if path.startswith(f"{MANIFEST}/") and path != OWNER]
 
     def delete() -> None:

@@ -27,6 +27,7 @@ from streamtopology.jobs.connectors.sinks.manifest import (
     entry_name,
     entry_text,
     is_another,
+    is_batch,
     is_by,
     owner_text,
     refuse_another,
@@ -71,30 +72,35 @@ class FolderSink:
         name: str = "",
     ) -> None:
         self._folder = folder
+        self._place = f"folder {folder}"
         self._suffix = suffix
         self._write = write
         self._parts = parts
         self._name = name
         self._manifest = folder / MANIFEST
         self._writer = writer
-        self._take_folder()
+        self._was_ours = self._take_folder()
         for draft in folder.glob(".batch-*"):  # of a process that died; a reader's pattern may fit those of former versions
             _remove(draft)
         self._newest = max(self._entered(), default=-1)
+        self._is_first = True
         self._forget([batch for batch in self._entered() if batch <= self._newest - KEPT_ENTRIES])
 
     def publish(self, batch: int, files: Sequence[Path], end: str | None = None) -> None:
         entry = self._entry(batch)
         if batch <= self._newest or entry.exists():
-            if is_another(_content(entry), end) or self._was_left_out(batch, files):
-                raise another_batch(f"folder {self._folder}", batch)
+            if is_another(self._place, batch, _content(entry), end) or self._was_left_out(batch, files):
+                raise another_batch(self._place, batch)
             return
         if not self._folder.joinpath(OWNER).exists():
             self._take_folder()  # the folder was deleted meanwhile
-        for path in self._folder.glob(f"{batch_name(batch)}*"):
-            if path.name != self._final(batch).name:
-                _remove(path)  # of a run that had another format or filePerTask, and died before the manifest's entry
-        rows = self._place_parts(batch, files) if self._parts else self._place_file(batch, files)
+        table = staged_table(files)
+        rows = 0 if table is None else table.num_rows
+        if self._is_first:
+            self._remove_unentered(batch, but_for=self._final(batch) if rows else None)
+            self._is_first = False
+        if table is not None and rows:
+            self._place_parts(batch, files) if self._parts else self._place_file(batch, table)
         passing("sink.placed")
         _write_whole(entry, entry_text(batch, rows, end))
         self._newest = batch
@@ -110,9 +116,15 @@ class FolderSink:
         table = staged_table(files)
         return table is not None and table.num_rows > 0
 
-    def _take_folder(self) -> None:
+    def _take_folder(self) -> bool:
+        """Become the owner; True if this sink is it already. Raises SinkError if another is."""
         self._manifest.mkdir(parents=True, exist_ok=True)
-        self._claim(self._writer)
+        owner = self._folder / OWNER
+        was_owned = owner.exists()
+        if not was_owned:
+            _write_whole(owner, owner_text(self._writer, self._name))
+        refuse_another(self._place, owner.read_bytes(), self._writer, self._name)
+        return was_owned
 
     def _entry(self, batch: int) -> Path:
         return self._folder / entry_name(batch)
@@ -124,23 +136,28 @@ class FolderSink:
         for batch in batches:
             self._entry(batch).unlink(missing_ok=True)
 
-    def _place_file(self, batch: int, files: Sequence[Path]) -> int:
-        table = staged_table(files)
-        if table is None or not table.num_rows:
-            return 0
-        final = self._final(batch)
+    def _remove_unentered(self, batch: int, but_for: Path | None) -> None:
+        """Delete what a run left that died before a batch's entry: of another format, or of rows that are elsewhere now.
+
+        These are those of the batch before, which was exported then, and of this one if the checkpoint went back since.
+        Where somebody has deleted the manifest, the batch before may have had its entry.
+        """
+        for number in range(max(self._newest + 1, batch - self._was_ours), batch + 1):
+            for path in self._folder.glob(f"{batch_name(number)}*"):
+                if is_batch(path.name) and path != but_for:
+                    _remove(path)
+
+    def _place_file(self, batch: int, table: pa.Table) -> None:
         draft = self._draft(batch)
         self._write(table, draft)
         _sync(draft)
-        os.replace(draft, final)
-        return table.num_rows
+        os.replace(draft, self._final(batch))
 
-    def _place_parts(self, batch: int, files: Sequence[Path]) -> int:
+    def _place_parts(self, batch: int, files: Sequence[Path]) -> None:
         final = self._final(batch)
         draft = self._draft(batch)
         draft.mkdir(exist_ok=True)
         parts: list[Path] = []
-        rows = 0
         for part, file in enumerate(files):
             table = staged_table([file])
             if table is not None and table.num_rows:
@@ -148,14 +165,12 @@ class FolderSink:
                 self._write(table, path)
                 _sync(path)
                 parts.append(path)
-                rows += table.num_rows
         if final.exists():  # moved into place by a run that died before the manifest's entry
             _remove(draft)
         else:
             for path in parts:
                 os.replace(path, path.with_suffix(self._suffix))
             os.replace(draft, final)
-        return rows
 
     def _final(self, batch: int) -> Path:
         return self._folder / (batch_name(batch) if self._parts else f"{batch_name(batch)}{self._suffix}")
@@ -164,25 +179,19 @@ class FolderSink:
         """The place where a batch is written. Patterns such as *.parquet miss it: its name ends in no suffix of data."""
         return self._folder / f".{batch_name(batch)}.draft"
 
-    def _claim(self, writer: Writer) -> None:
-        owner = self._folder / OWNER
-        if not owner.exists():
-            _write_whole(owner, owner_text(writer, self._name))
-        refuse_another(f"folder {self._folder}", owner.read_text(), writer, self._name)
-
 
 def entry_of(folder: Path, batch: int, end: str | None) -> str | None:
     """The entry of a batch; None if there is none, or it is of another batch of this number."""
     entry = folder / entry_name(batch)
-    return str(entry) if entry.exists() and not is_another(_content(entry), end) else None
+    return str(entry) if entry.exists() and not is_another(f"folder {folder}", batch, _content(entry), end) else None
 
 
 def written_by(folder: Path, writer: Writer) -> Written | None:
     """The output of `writer` in `folder`, and the manifest; None if it is another's."""
     owner = _content(folder / OWNER)
-    if owner is None or not is_by(owner, writer):
+    if owner is None or not is_by(f"folder {folder}", owner, writer):
         return None
-    batches = sorted(folder.glob("batch-*"))
+    batches = sorted(path for path in folder.glob("batch-*") if is_batch(path.name))
 
     def delete() -> None:
         for path in [*batches, *folder.glob(".batch-*")]:
@@ -192,8 +201,8 @@ def written_by(folder: Path, writer: Writer) -> Written | None:
     return Written(str(folder), len(batches), delete)
 
 
-def _content(file: Path) -> str | None:
-    return file.read_text() if file.exists() else None
+def _content(file: Path) -> bytes | None:
+    return file.read_bytes() if file.exists() else None
 
 
 def _write_whole(path: Path, text: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 from streamtopology.jobs.connectors.sinks.base import SinkError, Writer
 
@@ -10,11 +11,17 @@ MANIFEST = "_manifest"
 OWNER = f"{MANIFEST}/owner.json"
 KEPT_ENTRIES = 1000
 _END = "ends"
+_BATCH = re.compile(r"batch-\d{9,}(\.parquet|\.jsonl)?")
 
 
 def batch_name(batch: int) -> str:
     """The name of a batch's file, but for its suffix."""
     return f"batch-{batch:09d}"
+
+
+def is_batch(name: str) -> bool:
+    """True for the name of a batch's file, or of its folder of files; others may have names that begin like these."""
+    return _BATCH.fullmatch(name) is not None
 
 
 def entry_name(batch: int) -> str:
@@ -27,9 +34,12 @@ def entry_text(batch: int, rows: int, end: str | None) -> str:
     return json.dumps({"batch": batch, "rows": rows} | ({} if end is None else {_END: end}))
 
 
-def is_another(entry: str | bytes | None, end: str | None) -> bool:
-    """True if the batch of an entry ends elsewhere; one that is gone, or of a former version, does not say where."""
-    known = json.loads(entry).get(_END) if end is not None and entry is not None else None
+def is_another(place: str, batch: int, entry: str | bytes | None, end: str | None) -> bool:
+    """True if the batch of an entry ends elsewhere; one that is gone, or of a former version, does not say where.
+
+    Raises SinkError for an entry that nobody can read, as the other questions about what a place holds do.
+    """
+    known = _content(place, entry_name(batch), entry).get(_END) if end is not None and entry is not None else None
     return known is not None and known != end
 
 
@@ -38,18 +48,18 @@ def owner_text(writer: Writer, sink: str) -> str:
     return json.dumps(_wire(writer) | {"sink": sink})
 
 
-def is_by(owner: str | bytes, writer: Writer) -> bool:
+def is_by(place: str, owner: str | bytes, writer: Writer) -> bool:
     """True if `writer` is the owner."""
-    return json.loads(owner).items() >= _wire(writer).items()
+    return _content(place, OWNER, owner).items() >= _wire(writer).items()
 
 
 def refuse_another(place: str, owner: str | bytes, writer: Writer, sink: str) -> None:
     """Raise SinkError if a place has the output of another run, or of another sink than `sink`."""
-    found = json.loads(owner)
+    found = _content(place, OWNER, owner)
     named = found.pop("sink", sink)  # former versions did not write it
     if found != _wire(writer):
         raise SinkError(
-            f"{place} holds the output of topology {found['topology']!r}, checkpoint {found['run']}; this is "
+            f"{place} holds the output of topology {found.get('topology')!r}, checkpoint {found.get('run')}; this is "
             f"{writer.topology!r}, checkpoint {writer.run}: name another path, delete it, or continue with its checkpoint"
         )
     if named != sink:
@@ -57,6 +67,19 @@ def refuse_another(place: str, owner: str | bytes, writer: Writer, sink: str) ->
             f"{place} holds the output of sink {named!r} of topology {writer.topology!r}; this is its sink {sink!r}: name "
             "another path, give the sink its former name, or delete it"
         )
+
+
+def _content(place: str, name: str, text: str | bytes) -> dict[str, object]:
+    try:
+        content = json.loads(text)
+    except ValueError:  # also of bytes that are no text
+        content = None
+    if not isinstance(content, dict):
+        raise SinkError(
+            f"{place} has a damaged {name}, which says whose rows are there: put the file back as it was, or give the sink "
+            "another path and see to this one yourself"
+        )
+    return content
 
 
 def _wire(writer: Writer) -> dict[str, str]:

@@ -92,8 +92,9 @@ def _named(source: Source, environ: Mapping[str, str], wrong: str) -> Iterator[N
         yield
     except (PySparkException, Py4JJavaError) as error:
         spoken = str(error.java_exception.getMessage()) if isinstance(error, Py4JJavaError) else str(error)
-        first = next((line.strip() for line in spoken.splitlines() if line.strip()), type(error).__name__)
-        why = without_secrets([source], _TAIL.sub("", first), environ)
+        shown = without_secrets([source], spoken, environ)  # whole: of a value that is cut, the rest would show
+        first = next((line.strip() for line in shown.splitlines() if line.strip()), type(error).__name__)
+        why = _TAIL.sub("", first)
         remedy = "; the jar of a connector is named in spec.sparkConf" if _NO_CONNECTOR.search(str(error)) else ""
         raise SourceError(f"source {source.name!r}: {wrong}: {why}{remedy}") from error
 
