@@ -97,6 +97,37 @@ def test_batch_without_rows_after_a_rollback_leaves_none_of_a_run_that_died(
 
 @apart
 @pytest.mark.parametrize(("place", "file_per_task"), [("bucket", "false"), ("folder", "false"), ("folder", "true")])
+def test_rows_after_a_rollback_are_there_instead_of_those_of_a_run_that_died(
+    s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, file_per_task: str
+) -> None:
+    sink = sink_at(place, s3_server, tmp_path, file_per_task=file_per_task)
+    publish_and_die(sink, 0, staged(tmp_path, 1), monkeypatch)
+    open_sink(sink, WRITER).publish(0, staged(tmp_path, 2))
+    assert numbers_in(sink, tmp_path) == [2]
+    assert not [path for path in open_store(sink.options["path"]).list("") if path.startswith(".")]
+
+
+@apart
+@pytest.mark.parametrize(("place", "file_per_task"), [("bucket", "false"), ("folder", "false"), ("folder", "true")])
+@pytest.mark.parametrize("goes_by", ["the newest batch", "the one after"])
+def test_driver_that_stood_still_removes_nothing_that_another_has_entered(
+    s3_server: S3Server, tmp_path: Path, place: str, file_per_task: str, goes_by: str
+) -> None:
+    """Found by simulated lives."""
+    sink = sink_at(place, s3_server, tmp_path, file_per_task=file_per_task)
+    open_sink(sink, WRITER).publish(0, staged(tmp_path, 0))
+    stood_still = open_sink(sink, WRITER)
+    meanwhile = open_sink(sink, WRITER)
+    for batch in (1, 2):
+        meanwhile.publish(batch, staged(tmp_path, batch))
+    if goes_by == "the newest batch":
+        stood_still.publish(2, staged(tmp_path, 2))
+    stood_still.publish(3, staged(tmp_path, 3))
+    assert numbers_in(sink, tmp_path) == [0, 1, 2, 3]
+
+
+@apart
+@pytest.mark.parametrize(("place", "file_per_task"), [("bucket", "false"), ("folder", "false"), ("folder", "true")])
 def test_rows_that_were_exported_are_not_at_the_sink_too(
     s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, file_per_task: str
 ) -> None:

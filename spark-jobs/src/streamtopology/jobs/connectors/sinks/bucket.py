@@ -72,11 +72,11 @@ class BucketSink:
         self._take_place()  # it may have been deleted meanwhile
         table = staged_table(files)
         rows = 0 if table is None else table.num_rows
+        if table is not None and rows:
+            self._place(batch, table)
         if self._is_first:
             self._remove_unentered(batch, but_for=f"{batch_name(batch)}{self._suffix}" if rows else None)
             self._is_first = False
-        if table is not None and rows:
-            self._place(batch, table)
         passing("sink.placed")
         self._bucket.put(entry_name(batch), entry_text(batch, rows, end).encode())
         self._newest = batch
@@ -107,10 +107,12 @@ class BucketSink:
         """Delete what a run left that died before a batch's entry: of another format, or of rows that are elsewhere now.
 
         These are those of the batch before, which was exported then, and of this one if the checkpoint went back since.
-        Where somebody has deleted the manifest, the batch before may have had its entry.
+        Where somebody has deleted the manifest, the batch before may have had its entry. If this process stood still since the
+        sink was opened, another one may have published: the newest entry is asked for once more.
         They are looked up first: a request to delete takes a right that is not needed else.
         """
-        unentered = range(max(self._newest + 1, batch - self._was_ours), batch + 1)
+        newest = max(_entered(self._bucket.list(MANIFEST)), default=-1)
+        unentered = range(max(newest + 1, batch - self._was_ours), batch + 1)
         left = [f"{batch_name(number)}{suffix}" for number in unentered for suffix in _SUFFIXES]
         self._bucket.delete_all([path for path in left if path != but_for and self._bucket.exists(path)])
 

@@ -96,11 +96,11 @@ class FolderSink:
             self._take_folder()  # the folder was deleted meanwhile
         table = staged_table(files)
         rows = 0 if table is None else table.num_rows
+        if table is not None and rows:
+            self._place_parts(batch, files) if self._parts else self._place_file(batch, table)
         if self._is_first:
             self._remove_unentered(batch, but_for=self._final(batch) if rows else None)
             self._is_first = False
-        if table is not None and rows:
-            self._place_parts(batch, files) if self._parts else self._place_file(batch, table)
         passing("sink.placed")
         _write_whole(entry, entry_text(batch, rows, end))
         self._newest = batch
@@ -140,9 +140,11 @@ class FolderSink:
         """Delete what a run left that died before a batch's entry: of another format, or of rows that are elsewhere now.
 
         These are those of the batch before, which was exported then, and of this one if the checkpoint went back since.
-        Where somebody has deleted the manifest, the batch before may have had its entry.
+        Where somebody has deleted the manifest, the batch before may have had its entry. If this process stood still since the
+        sink was opened, another one may have published: the newest entry is asked for once more.
         """
-        for number in range(max(self._newest + 1, batch - self._was_ours), batch + 1):
+        newest = max(self._entered(), default=-1)
+        for number in range(max(newest + 1, batch - self._was_ours), batch + 1):
             for path in self._folder.glob(f"{batch_name(number)}*"):
                 if is_batch(path.name) and path != but_for:
                     _remove(path)
@@ -165,12 +167,13 @@ class FolderSink:
                 self._write(table, path)
                 _sync(path)
                 parts.append(path)
-        if final.exists():  # moved into place by a run that died before the manifest's entry
-            _remove(draft)
-        else:
-            for path in parts:
-                os.replace(path, path.with_suffix(self._suffix))
-            os.replace(draft, final)
+        for path in parts:
+            os.replace(path, path.with_suffix(self._suffix))
+        former = draft.with_suffix(".former")
+        if final.exists():  # of a run that died before the manifest's entry; with other rows if the checkpoint went back since
+            os.replace(final, former)
+        os.replace(draft, final)
+        _remove(former)
 
     def _final(self, batch: int) -> Path:
         return self._folder / (batch_name(batch) if self._parts else f"{batch_name(batch)}{self._suffix}")
