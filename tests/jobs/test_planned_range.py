@@ -108,9 +108,11 @@ def test_every_row_is_read_once_whatever_latencies_its_runs_have(
         for number, rows in enumerate(files):
             table = pa.table({"k": range(rows), "text": [""] * rows})
             pq.write_table(table, folder / "data" / f"{number}.parquet", row_group_size=700)
-        for latency in latencies:
-            run_query(Flow(folder, counting(folder / "data", within(latency))), Until(batches=batches))
         flow = Flow(folder, counting(folder / "data", within(latencies[0])))
+        for latency in latencies:
+            flow.start(counting(folder / "data", within(latency)))
+            run_query(flow, Until(batches=batches))
+        flow.start(counting(folder / "data", within(latencies[0])))
         run_query(flow)
         assert {row["k"]: row["count"] for row in flow.state("n")} == Counter(k for rows in files for k in range(rows))
 

@@ -107,6 +107,16 @@ def test_rows_after_a_rollback_are_there_instead_of_those_of_a_run_that_died(
     assert not [path for path in open_store(sink.options["path"]).list("") if path.startswith(".")]
 
 
+def test_folder_that_is_in_place_with_these_rows_stays_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another driver may have entered it since, and this one may be killed with the folder out of its place."""
+    sink = Sink("out", "counts", "parquet", {"path": str(tmp_path / "out"), "filePerTask": "true"})
+    publish_and_die(sink, 0, staged(tmp_path, 1), monkeypatch)
+    before = (tmp_path / "out/batch-000000000").stat().st_ino
+    open_sink(sink, WRITER).publish(0, staged(tmp_path, 1))
+    assert (tmp_path / "out/batch-000000000").stat().st_ino == before
+    assert numbers_in(sink, tmp_path) == [1]
+
+
 @apart
 @pytest.mark.parametrize(("place", "file_per_task"), [("bucket", "false"), ("folder", "false"), ("folder", "true")])
 @pytest.mark.parametrize("goes_by", ["the newest batch", "the one after"])

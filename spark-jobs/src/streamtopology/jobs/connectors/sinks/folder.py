@@ -8,6 +8,7 @@ its `*.parquet` or `*.jsonl`: neither drafts nor the manifest's files end so.
 
 from __future__ import annotations
 
+import filecmp
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -169,8 +170,11 @@ class FolderSink:
                 parts.append(path)
         for path in parts:
             os.replace(path, path.with_suffix(self._suffix))
+        if final.exists() and _are_equal(final, draft):
+            _remove(draft)  # moved into place by a run that died before the manifest's entry, or while this one stood still
+            return
         former = draft.with_suffix(".former")
-        if final.exists():  # of a run that died before the manifest's entry; with other rows if the checkpoint went back since
+        if final.exists():  # of a run that died before its entry, and before the checkpoint went back
             os.replace(final, former)
         os.replace(draft, final)
         _remove(former)
@@ -222,6 +226,12 @@ def _remove(draft: Path) -> None:
         draft.rmdir()
     else:
         draft.unlink(missing_ok=True)
+
+
+def _are_equal(one: Path, other: Path) -> bool:
+    names = sorted(path.name for path in one.iterdir())
+    same, _, _ = filecmp.cmpfiles(one, other, names, shallow=False)
+    return len(same) == len(names) == len(list(other.iterdir()))
 
 
 def _sync(path: Path) -> None:
