@@ -15,6 +15,7 @@ from support.processes import apart
 
 from streamtopology.jobs.admin.checkpoints import clone
 from streamtopology.jobs.checkpoint import Checkpoint, CheckpointError, CommitRecord, LocalStore, StateRef, open_store
+from streamtopology.jobs.checkpoint.filesystem import PosixDisk
 from streamtopology.jobs.checkpoint.location import resolved
 from streamtopology.jobs.checkpoint.s3_store import S3Store
 from streamtopology.jobs.connectors.sinks.dead_letters import DeadLetters
@@ -67,6 +68,27 @@ def test_of_many_creators_one_wins_and_its_content_is_there(uri: str) -> None:
         thread.join()
     assert [len(winners) for winners in won.values()] == [1] * len(records)
     assert all(open_store(uri).read(path) == bytes(winners) * 5_000 for path, winners in won.items())
+
+
+class SweptDisk(PosixDisk):
+    """Before a draft gets its name, a driver that runs with the file sweeps it."""
+
+    def __init__(self, is_there: bool) -> None:
+        self._is_there = is_there
+
+    def link(self, existing: Path, name: Path) -> None:
+        existing.unlink()
+        if self._is_there:
+            name.write_bytes(b"theirs")
+        super().link(existing, name)
+
+
+def test_draft_of_a_file_that_is_there_may_be_swept(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path, SweptDisk(is_there=True))
+    assert not store.create("epochs/1.json", b"ours")
+    assert store.read("epochs/1.json") == b"theirs"
+    with pytest.raises(CheckpointError, match=r"cannot write .*\.partial: No such file"):
+        LocalStore(tmp_path, SweptDisk(is_there=False)).create("epochs/2.json", b"ours")
 
 
 @apart

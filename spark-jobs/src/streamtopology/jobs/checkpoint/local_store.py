@@ -46,8 +46,13 @@ class LocalStore:
                 created = True
             except FileExistsError:
                 created = False
+            except FileNotFoundError:  # a driver that runs with the file has swept the drafts of it
+                if not self._disk.exists(target):
+                    raise
+                created = False
             finally:
-                self._disk.unlink(partial)
+                with suppress(FileNotFoundError):
+                    self._disk.unlink(partial)
             self._disk.sync_folder(target.parent)  # also for another's file: its writer may have died before this
         return created
 
