@@ -236,6 +236,7 @@ class Flow:
         self.skews: dict[int, float] = {}
         self._next: list[list[str]] = []
         schemas = source_schemas(self.topology, {})
+        planned_on = max(self.checkpoint.commits(), default=None)
         plan = first_plan(self.topology, schemas, self._base_dir, self.checkpoint, self.reported.append)
         self.router = self._router_of(plan, self.checkpoint)
         self.driver = Driver(
@@ -253,7 +254,7 @@ class Flow:
             clock=self._wall_clock,
             trace=self._trace,
         )
-        return self.driver.resume()
+        return self.driver.resume(planned_on)
 
     # --- what happens ---
 

@@ -165,6 +165,7 @@ class _Soak:
         """Run all batches, or those that begin within `seconds`."""
         checkpoint, topology = self._checkpoint, self._topology
         history = self._history = new_history(topology)
+        planned_on = max(checkpoint.commits(), default=None)
         plan = first_plan(topology, source_schemas(topology, {}), self._folder, checkpoint, self._notify)
         history.listen(EventLog(self._folder / "events.log"))
         with ExitStack() as undo:
@@ -190,7 +191,7 @@ class _Soak:
                 settled=self._release,
                 pause=lambda seconds: None,
             )
-            self._driver.resume()
+            self._driver.resume(planned_on)
             history.enter(Phase.RUNNING)
             last_begin = time.monotonic() + seconds
             done = 0

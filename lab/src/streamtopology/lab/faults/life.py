@@ -98,6 +98,7 @@ class Life:
         first = None if self._routing is None else RoutingMap.read(NAME, self._routing.data, self._routing.binary_data)
         topology = parse(dict(self._manifest)) if first is None else first.topology
         self.checkpoint = checkpoint
+        planned_on = max(checkpoint.commits(), default=None)
         plan = first_plan(topology, source_schemas(topology, {}), ports.folder, checkpoint, _nothing)
         history = new_history(topology)
         precopy = Precopy(checkpoint, self._copy if first is None else None, _nothing, time.monotonic, _lock=threading.RLock())
@@ -144,7 +145,7 @@ class Life:
             undo.callback(publisher.close)
             undo.callback(compaction.close)
             undo.callback(precopy.close)
-            self.query.run(Until(), lambda: _resume(driver), time.monotonic)
+            self.query.run(Until(), lambda: _resume(driver, planned_on), time.monotonic)
 
     # --- what others do to it, from threads of its process ---
 
@@ -258,8 +259,8 @@ class Copier:
             self._why = str(error)
 
 
-def _resume(driver: Driver) -> None:
-    driver.resume()
+def _resume(driver: Driver, planned_on: int | None) -> None:
+    driver.resume(planned_on)
 
 
 def _nothing(text: str) -> None:

@@ -74,12 +74,17 @@ class Driver:
     lateness: Lateness = field(default_factory=Lateness)
     trace: Emit | None = None
 
-    def resume(self) -> CommitRecord | None:
-        """Resume from the newest commit, and publish it again: it may not have reached all sinks."""
+    def resume(self, planned_on: int | None) -> CommitRecord | None:
+        """Resume from the newest commit, and publish it again: it may not have reached all sinks.
+
+        `planned_on`: the batch of the newest commit before our plan was made. By that plan keys that have moved since would go
+        where their state is not, and instances that hold tuples back since would be forgotten: raises AnotherDriver.
+        """
         commit = self.checkpoint.resume()
+        if (None if commit is None else commit.batch) != planned_on:
+            newest = "the newest batch was taken back" if commit is None else f"batch {commit.batch} was committed"
+            raise another_driver(self.checkpoint.uri, newest)
         if commit is not None:
-            if commit.epoch > self.router.ready().epoch.number:  # than our plan, which was made of the newest commit
-                raise another_driver(self.checkpoint.uri, f"batch {commit.batch} was committed under epoch {commit.epoch}")
             plan = ExecutionPlan.from_json(self.checkpoint.read_epoch(commit.epoch))
             self.progress.commit, self.progress.plan = commit.with_state_of(plan.epoch.routes), plan
             attempts = self.checkpoint.batch_records(commit.batch)

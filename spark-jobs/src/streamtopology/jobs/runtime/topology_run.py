@@ -108,6 +108,7 @@ class TopologyRun:
             lambda source: plan_on(source, _unsaid),
             self.notify,
         )
+        self._planned_on = max(self.checkpoint.commits(), default=None)
         plan = plan_on(self.checkpoint, self.notify)
         copier = PrecopyProcess if options.decides else None  # elsewhere the operator starts a Job
         self._precopy = Precopy(self.checkpoint, copier, self.notify, time.monotonic)
@@ -179,7 +180,7 @@ class TopologyRun:
         self._history.enter(Phase.WARMING_UP, self._options.warming_up)
         with self._cluster.unlimited():
             self._driver.warm_up()
-        newest = self._driver.resume()
+        newest = self._driver.resume(self._planned_on)
         if newest is not None:
             self.notify(f"continuing with batch {newest.batch + 1}: batch {newest.batch} is the newest one committed")
         self._history.enter(Phase.RUNNING)
