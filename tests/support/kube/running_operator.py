@@ -91,6 +91,7 @@ class OperatorThread:
         self._clock = clock
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="operator", daemon=True)
+        self._is_stopping = False
         self.metrics = Metrics()
 
     def __enter__(self) -> Self:
@@ -105,6 +106,7 @@ class OperatorThread:
 
     def __exit__(self, *_: object) -> None:
         if not self.is_dead:
+            self._is_stopping = True
             self._loop.call_soon_threadsafe(self._task.cancel)
         self._thread.join(30)
         assert not self._thread.is_alive(), "the operator does not stop"
@@ -113,10 +115,9 @@ class OperatorThread:
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_until_complete(self._task)
-        except asyncio.CancelledError:
-            pass
-        except BaseException as error:  # noqa: BLE001 - `is_dead` shows it; the test knows whether it should
-            logging.getLogger(__name__).info("the operator has died: %r", error)
+        except BaseException as error:
+            if not (self._is_stopping and isinstance(error, asyncio.CancelledError)):
+                logging.getLogger(__name__).warning("the operator has died", exc_info=error)
         finally:
             self._loop.close()
 
