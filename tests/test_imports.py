@@ -35,7 +35,7 @@ THIRD_PARTY = {
     "jobs.state": "numba numpy pyarrow",
     "jobs.worker": "numpy pyarrow",
     "k8s.__main__": "kubernetes yaml",
-    "k8s.app": "aiohttp kopf kubernetes",
+    "k8s.app": "aiohttp kubernetes",
     "k8s.install_check": "kubernetes",
     "k8s.io": "aiohttp kubernetes prometheus_client",
     "k8s.io.kopf_tasks": "kopf",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from streamtopology.k8s import names
 from streamtopology.k8s.io.api import Api, ApiError
 from streamtopology.k8s.io.health import HEARD_SECONDS, Health
-from streamtopology.k8s.io.hearing import MISSING_SECONDS, PATIENCE_SECONDS, Hearing, NotServedError
+from streamtopology.k8s.io.hearing import MISSING_SECONDS, PATIENCE_SECONDS, Hearing, NotServedError, WatchBroken
 from streamtopology.k8s.io.queue import Queue
 from streamtopology.k8s.names import Kind
 
@@ -94,6 +95,24 @@ def test_topologies_that_are_served_again_are_watched_again() -> None:
     assert health.waits_for is None
     clock.now += HEARD_SECONDS + 1
     assert health.waits_for is not None
+
+
+def test_watch_that_the_api_server_breaks_is_begun_again_after_a_pause() -> None:
+    """As while the server's cache of topologies begins again, after their definition has changed."""
+    clock = Clock()
+    begun: list[float] = []
+
+    async def watch() -> None:
+        begun.append(clock.now)
+        if len(begun) < 4:
+            raise WatchBroken("the watch broke: storage is (re)initializing")
+
+    reconciler: Any = NoTopologies()
+    api = Serving(clock, since=0)
+    hearing = Hearing(api, reconciler, (None,), Health(clock=clock), watch, clock, clock.sleep)
+    asyncio.run(asyncio.wait_for(hearing.run(), 60))
+    assert len(begun) == 4
+    assert all(later - earlier >= MISSING_SECONDS for earlier, later in itertools.pairwise(begun))
 
 
 def test_watch_that_is_stopped_during_a_list_is_not_begun_again() -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
-import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from copy import deepcopy
@@ -13,18 +11,15 @@ from functools import partial
 from typing import Any
 
 import aiohttp
-import kopf
-from kopf._cogs.clients.errors import APIError  # kopf exports it nowhere else
 from kubernetes.aio.client import ApiClient, Configuration
 
 from streamtopology.k8s import kopf_handlers, names
 from streamtopology.k8s.io import leader
-from streamtopology.k8s.io.api import Api, ApiError, always
+from streamtopology.k8s.io.api import Api, always
 from streamtopology.k8s.io.apply import Applier
 from streamtopology.k8s.io.cache import Cache
 from streamtopology.k8s.io.health import Health
 from streamtopology.k8s.io.hearing import Hearing
-from streamtopology.k8s.io.kopf_tasks import OthersTasks
 from streamtopology.k8s.io.looks import Looks, TracedApplier
 from streamtopology.k8s.io.metrics import Metrics
 from streamtopology.k8s.io.not_created import NotCreated
@@ -130,7 +125,7 @@ async def operate(
         others.append(asyncio.create_task(_reconcile(reconciler, cache, namespaces, health, unserved), name="reconciler"))
         try:
             stopped = asyncio.Event()
-            watch = partial(_kopf, reconciler, access, settings, snapshots.wake, stopped)
+            watch = partial(kopf_handlers.watch_topologies, reconciler, access, settings, snapshots.wake, stopped)
             hearing = Hearing(api, reconciler, namespaces, health, watch)
             await _until_first(hearing.run(), others)
         finally:
@@ -169,31 +164,6 @@ async def _reconcile(
         group.create_task(unserved())
         for namespace in namespaces:
             group.create_task(begin(namespace))
-
-
-async def _kopf(
-    reconciler: Reconciler, access: Configuration, settings: Settings, changed: Callable[[Key], None], stopped: asyncio.Event
-) -> None:
-    """Let kopf watch the topologies until the operator is stopped; `changed` hears of each event. ApiError.
-
-    Signals set `stopped`, which outlives this watch: kopf's own handlers would stop this one alone, which may be about to be
-    replaced by another.
-    """
-    try:
-        tasks = await kopf.spawn_tasks(
-            registry=kopf_handlers.registry(reconciler, access, changed),
-            settings=kopf_handlers.kopf_settings(settings),
-            standalone=True,
-            clusterwide=not settings.namespaces,
-            namespaces=settings.namespaces,
-            stop_flag=stopped,
-        )
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-        await kopf.run_tasks(tasks, ignored=OthersTasks())
-    except APIError as error:
-        raise ApiError(error.status or 0, "", str(error), "the watch of StreamTopologies") from error
 
 
 async def _until_first(main: Coroutine[Any, Any, None], others: list[asyncio.Task[None]]) -> None:

@@ -1,14 +1,23 @@
-"""The handlers that kopf calls, and its settings: each handler makes one call to the reconciler."""
+"""The watch of topologies by kopf: the handlers that it calls, each of which makes one call to the reconciler, its settings,
+and how it ends."""
 
 from __future__ import annotations
 
+import asyncio
+import signal
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import kopf
+from kopf._cogs.clients.errors import APIError  # kopf exports these two nowhere else
+from kopf._cogs.clients.watching import WatchingError
 from kubernetes.aio.client import Configuration
 
 from streamtopology.k8s import names
+from streamtopology.k8s.io.api import ApiError
+from streamtopology.k8s.io.hearing import WatchBroken
+from streamtopology.k8s.io.kopf_tasks import OthersTasks
 from streamtopology.k8s.io.queue import Key
 from streamtopology.k8s.io.reconciler import Reconciler
 from streamtopology.k8s.io.topology_body import key_of
@@ -17,6 +26,35 @@ from streamtopology.k8s.settings import Settings
 BACKOFFS = (1, 1, 2, 3, 5, 8, 13, 21, *[30] * 18)
 """Seconds between retries while the API server answers with errors: ten minutes in all, kopf's default is one. Then the
 operator ends with the reason in its log, and its Deployment restarts it."""
+
+
+async def watch_topologies(
+    reconciler: Reconciler, access: Configuration, settings: Settings, changed: Callable[[Key], None], stopped: asyncio.Event
+) -> None:
+    """Watch until `stopped`; `changed` hears of each event. ApiError: refused, WatchBroken: it may begin again.
+
+    Signals set `stopped`, which outlives this watch: kopf's own handlers would stop this one alone, which may be about to be
+    replaced by another.
+    """
+    try:
+        tasks = await kopf.spawn_tasks(
+            registry=registry(reconciler, access, changed),
+            settings=kopf_settings(settings),
+            standalone=True,
+            clusterwide=not settings.namespaces,
+            namespaces=settings.namespaces,
+            stop_flag=stopped,
+        )
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+        await kopf.run_tasks(tasks, ignored=OthersTasks())
+    except APIError as error:
+        raise ApiError(error.status or 0, "", str(error), "the watch of StreamTopologies") from error
+    except WatchingError as error:
+        raise WatchBroken(f"the watch of StreamTopologies broke: {error}") from error
+    if not stopped.is_set():  # one of its tasks has ended, or was cancelled, which it takes for its own end
+        raise WatchBroken("the watch of StreamTopologies has ended by itself")
 
 
 def registry(reconciler: Reconciler, access: Configuration, changed: Callable[[Key], None]) -> kopf.OperatorRegistry:

@@ -1,6 +1,7 @@
 """Proof that kopf's watch of topologies is alive: it is held against lists, and begun again where it missed something.
 
-Without notice it ends when the resource definition is deleted, and it fails when that is missing.
+Without notice it ends when the resource definition is deleted, and it fails when that is missing, or while the API server's
+own cache of topologies begins again.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from streamtopology.k8s.io.reconciler import Reconciler
 log = logging.getLogger(__name__)
 
 LIST_SECONDS, MISSING_SECONDS = 30.0, 2.0
-"""Between two lists; the shorter one while StreamTopologies are not served."""
+"""Between two lists; the shorter one while StreamTopologies are not served, and before a watch that broke is begun again."""
 
 LATE_SECONDS = 5.0
 """An event that comes so much later than the list that has its topology does not come."""
@@ -34,10 +35,14 @@ class NotServedError(Unavailable):
     """The API server does not serve StreamTopologies any more."""
 
 
+class WatchBroken(Unavailable):
+    """The API server has ended the watch with an error of its own."""
+
+
 class Hearing:
     """Runs `watch`, which ends well only when the operator is stopped, next to lists of topologies.
 
-    It raises ApiError where the API server refuses it. `clock`: seconds, of `sleep`, too.
+    It raises ApiError where the API server refuses it, WatchBroken where it fails later. `clock`: seconds, of `sleep`, too.
     """
 
     def __init__(
@@ -71,19 +76,23 @@ class Hearing:
             while True:
                 was_missing = self._missing_since is not None
                 await self._pause(watching, MISSING_SECONDS if was_missing else LIST_SECONDS)
-                if watching.done() and not _is_missing(watching):
-                    watching.result()
+                if _was_stopped(watching):
                     return True
+                await self._rest_if_broken(watching)
                 is_current = await self._compare()
-                if watching.done() and not _is_missing(watching):  # it was stopped meanwhile, and so missed a change
-                    watching.result()
+                if _was_stopped(watching):  # meanwhile, and so it missed a change
                     return True
                 if self._missing_since is None and (was_missing or watching.done() or not is_current):
                     return False
         finally:
             watching.cancel()
-            with suppress(asyncio.CancelledError, ApiError):
+            with suppress(asyncio.CancelledError, ApiError, WatchBroken):
                 await watching
+
+    async def _rest_if_broken(self, watching: asyncio.Future[None]) -> None:
+        if watching.done() and isinstance(watching.exception(), WatchBroken):
+            log.warning("%s", watching.exception())
+            await self._sleep(MISSING_SECONDS)
 
     async def _pause(self, watching: asyncio.Future[None], seconds: float) -> None:
         """Wait until the watch ends, at most for so long; where it has ended before, for so long."""
@@ -147,7 +156,12 @@ class Hearing:
             )
 
 
-def _is_missing(watching: asyncio.Future[None]) -> bool:
-    """True if the watch has ended because its resource is not served."""
+def _was_stopped(watching: asyncio.Future[None]) -> bool:
+    """True if the watch has ended well. ApiError: refused; one that broke, or whose resource is not served, may begin again."""
+    if not watching.done():
+        return False
     error = watching.exception()
-    return isinstance(error, ApiError) and error.status == 404
+    if isinstance(error, WatchBroken) or (isinstance(error, ApiError) and error.status == 404):
+        return False
+    watching.result()
+    return True
