@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from streamtopology.jobs.checkpoint import Checkpoint, CheckpointError, CommitRecord, open_store
 from streamtopology.jobs.checkpoint.copying import copy_checkpoint
+from streamtopology.jobs.connectors.sinks.dead_letters import file_of
 from streamtopology.jobs.plan.execution_plan import ExecutionPlan
 from streamtopology.jobs.state import StateFileError, StateSchema
 from streamtopology.topology import combinable, groupings, poured
@@ -43,7 +44,8 @@ def clone(source: str, target: str, topology: str | None = None) -> str:
 def rollback(uri: str, batch: int) -> str:
     """Make the commit of `batch` the newest one: later batches are read again, by the offsets that Spark has logged.
 
-    Sinks keep what they were given of them. Raises CheckpointError.
+    Sinks keep what they were given of them; their dead letters are deleted, as their tuples are processed again. Raises
+    CheckpointError.
     """
     checkpoint = Checkpoint.attach(uri)
     kept = checkpoint.commits()
@@ -65,6 +67,7 @@ def rollback(uri: str, batch: int) -> str:
     for lease in checkpoint.precopies.leases():
         checkpoint.precopies.release(lease.epoch)
     for number in reversed(later):  # newest first: at any moment the newest left is a whole commit
+        checkpoint.discard(file_of(number))  # before the commit: a start after a death in between publishes them again
         checkpoint.forget_commit(number)
     return (
         f"{uri} is back at batch {batch}; {len(later)} later batches are read again, at least {rows:,} rows of the sources; "

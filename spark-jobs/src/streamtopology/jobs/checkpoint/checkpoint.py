@@ -177,6 +177,10 @@ class Checkpoint:
         """Keep a file for people unless it exists: a sink may get the same batch again."""
         self._store.create(path, data)
 
+    def discard(self, path: str) -> None:
+        """Delete a file that was kept for people; it may be gone already."""
+        self._store.delete(path)
+
     # --- epochs ---
 
     def epochs(self) -> list[int]:

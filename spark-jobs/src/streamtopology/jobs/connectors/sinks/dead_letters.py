@@ -54,6 +54,11 @@ def _finite(value: Any) -> Any:
     return value
 
 
+def file_of(batch: int) -> str:
+    """The file of a batch's dead letters in the checkpoint."""
+    return f"{FOLDER}/batch-{batch:09d}.jsonl"
+
+
 class DeadLetters:
     """Writes `dead-letters/batch-000000012.jsonl`. `keep` stores bytes under a name in the checkpoint."""
 
@@ -63,7 +68,7 @@ class DeadLetters:
     def publish(self, batch: int, files: Sequence[Path], end: str | None = None) -> None:
         table = staged_table(files)
         if table is not None and table.num_rows:
-            self._keep(f"{FOLDER}/batch-{batch:09d}.jsonl", b"".join(json_lines(table)))
+            self._keep(file_of(batch), b"".join(json_lines(table)))
 
     def close(self) -> None:
         pass
