@@ -16,7 +16,8 @@ from support.manifests import counting, manifest, memory_sink
 from streamtopology.jobs.checkpoint.spark_log import SparkFolder
 from streamtopology.jobs.driver.progress import BatchInput
 from streamtopology.jobs.driver.watermarks import Poll
-from streamtopology.jobs.runtime.streaming_query import Drain, TopologyQuery, Until, plainly, unread_text, unreadable
+from streamtopology.jobs.runtime.query_failures import plainly, unreadable
+from streamtopology.jobs.runtime.streaming_query import Drain, TopologyQuery, Until, unread_text
 from streamtopology.topology import Source, parse
 
 _LONG_ENOUGH = 20.0
@@ -303,6 +304,13 @@ def test_failed_query_of_a_source_in_python_is_a_sentence() -> None:
         "the streaming query failed: [STREAM_FAILED] latestOffset: ValueError: line 33 has two columns"
     )
     assert plainly("[LOST] server away\n=== Streaming Query ===\nplan") == "the streaming query failed: [LOST] server away"
+
+
+@pytest.mark.parametrize("cause", ["Broken pipe", "null"])
+def test_killed_process_of_a_source_in_python_is_a_sentence(cause: str) -> None:
+    sentence = plainly(f"{cause}\n=== Streaming Query ===\nplan")
+    assert sentence.startswith(f"the streaming query failed: a connection was cut off ({cause}). Where a source is in Python")
+    assert sentence.endswith("Start again, which continues from the newest commit")
 
 
 def test_unread_input_is_named_with_its_source() -> None:

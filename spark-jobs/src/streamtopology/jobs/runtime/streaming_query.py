@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import threading
 import time
 from collections import deque
@@ -34,16 +33,14 @@ from streamtopology.jobs.driver.watermarks import Poll
 from streamtopology.jobs.errors import TopologyFailed
 from streamtopology.jobs.runtime.part_prefetch import PartPrefetch
 from streamtopology.jobs.runtime.planned_range import RangeReader
-from streamtopology.topology import Source, Topology
+from streamtopology.jobs.runtime.query_failures import plainly, unreadable
+from streamtopology.topology import Topology
 
 _DESCRIPTORS = "__descriptors"
 _LOOK_SECONDS = 0.2
 _RECENT_BATCHES = 8
 _MARGIN_SECONDS = 0.02
 _MOST_STARTS = 3
-_ERROR_CLASS = re.compile(r"\[[A-Z_]+(?:\.[A-Z_]+)*\] [^\n]*")
-_SQL_FRAGMENT = re.compile(r"== SQL[^\n]*==\n([^\n]+)\n\s*\^")
-_PYTHON_ERROR = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t][^\n]*\n|\n)*(\S[^\n]*)")
 _SLOW_START = "Python worker failed to connect back"
 
 
@@ -363,30 +360,6 @@ def _found_nothing(query: StreamingQuery) -> bool:
     """True if Spark's newest poll of the sources found no new rows. During a poll Spark says that there are none, too."""
     status = query.status
     return query.isActive and not status["isTriggerActive"] and not status["isDataAvailable"]
-
-
-def plainly(failure: str) -> str:
-    """Return Spark's message without the plan that follows it, and of Python's trace only what was raised."""
-    message = failure.split("=== Streaming Query ===")[0].strip()
-    if raised := _PYTHON_ERROR.findall(message):
-        message = message.split("Traceback")[0] + raised[-1]
-    return f"the streaming query failed: {message}"
-
-
-def unreadable(sources: Sequence[Source], batch: int, failure: str) -> str:
-    """Return the message of a failure while Spark reads `sources`: Spark's own sentence, and the source at fault."""
-    raised = _PYTHON_ERROR.findall(failure)
-    reason = _ERROR_CLASS.search(failure)
-    spoken = raised[-1] if raised else reason[0] if reason else failure.splitlines()[0]
-    expression = _SQL_FRAGMENT.search(failure)
-    culprits = [s for s in sources if expression and any(expression[1] in text for text in (*s.select, s.where or ""))]
-    names = " or ".join(repr(source.name) for source in culprits or sources)
-    where = f", expression {expression[1]!r}" if expression else ""
-    return (
-        f"source {names} failed in batch {batch}{where}: {spoken.rstrip('.')}. "
-        "Nothing of this batch was committed. Spark reads this format itself and names no single row, so none can be set "
-        "aside: correct the source, or its select or where (try_cast gives NULL instead of an error), and start again."
-    )
 
 
 def unread_text(unread: Mapping[str, str]) -> str:
