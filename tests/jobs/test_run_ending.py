@@ -68,7 +68,7 @@ def test_ending_with_closed_windows_says_that_unread_rows_are_late() -> None:
     assert "unread         8 files of rows: their rows will be late, as all windows are closed" in text
     assert "windows        all closed for good" in text
     text = ending_text(replace(ENDED, late={"sums": 7}, left=replace(LEFT, closed=True)))
-    assert "late           7 of sums: left out, as all windows were closed for good before they came" in text
+    assert "7 of sums: left out, as their window was closed before they came; now all are closed, for good" in text
 
 
 def test_run_that_finds_nothing_new_says_since_when() -> None:

@@ -133,7 +133,7 @@ def _late(late: Mapping[str, int], closed: bool) -> str:
     if not late:
         return "none"
     if closed:
-        return f"{_by_name(late)}: left out, as all windows were closed for good before they came"
+        return f"{_by_name(late)}: left out, as their window was closed before they came; now all are closed, for good"
     return (
         f"{_by_name(late)}: left out, as their window was closed (a longer delay waits for such rows) or they have no event "
         "time (a number is read as epoch seconds)"
