@@ -1,4 +1,4 @@
-"""How kopf's watch ends: stopped, refused, broken, or by itself."""
+"""The ends of kopf's watch: stopped, refused, broken, or by itself."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_watch_that_is_stopped_ends_well(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_watch_that_ends_by_itself_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """kopf takes the cancellation of one of its tasks, whoever cancelled it, for its own end, and says nothing."""
+    """kopf takes the cancellation of one of its tasks for its own end, and says nothing."""
     with pytest.raises(WatchBroken, match="ended by itself"):
         asyncio.run(ended(monkeypatch, silently, is_stopped=False))
 
