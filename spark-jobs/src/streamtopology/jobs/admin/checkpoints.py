@@ -6,9 +6,11 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from streamtopology.jobs.checkpoint import Checkpoint, CheckpointError, CommitRecord, open_store
 from streamtopology.jobs.checkpoint.copying import copy_checkpoint
+from streamtopology.jobs.checkpoint.publications import Exported
 from streamtopology.jobs.connectors.sinks.dead_letters import file_of
 from streamtopology.jobs.plan.execution_plan import ExecutionPlan
 from streamtopology.jobs.state import StateFileError, StateSchema
@@ -44,8 +46,8 @@ def clone(source: str, target: str, topology: str | None = None) -> str:
 def rollback(uri: str, batch: int) -> str:
     """Make the commit of `batch` the newest one: later batches are read again, by the offsets that Spark has logged.
 
-    Sinks keep what they were given of them; their dead letters are deleted, as their tuples are processed again. Raises
-    CheckpointError.
+    Sinks keep what they were given of them. Their dead letters are deleted, as their tuples are processed again, and the notes
+    on their publication: a batch that was exported for a sink is published to it. Raises CheckpointError.
     """
     checkpoint = Checkpoint.attach(uri)
     kept = checkpoint.commits()
@@ -57,6 +59,7 @@ def rollback(uri: str, batch: int) -> str:
         raise CheckpointError(f"batch {batch} cannot be gone back to: {damaged[0].path} {damaged[0].why}")
     later = [number for number in kept if number > batch]
     if not later:
+        checkpoint.publications.forget_after(batch)  # what a rollback that died has left
         return f"{uri} is at batch {batch} already"
     _refuse_unless_replayed(checkpoint, commit)
     dropped: list[CommitRecord] = []
@@ -69,10 +72,18 @@ def rollback(uri: str, batch: int) -> str:
     for number in reversed(later):  # newest first: at any moment the newest left is a whole commit
         checkpoint.discard(file_of(number))  # before the commit: a start after a death in between publishes them again
         checkpoint.forget_commit(number)
+    exported = checkpoint.publications.forget_after(batch)  # after the commits: one that is there keeps its notes
     return (
         f"{uri} is back at batch {batch}; {len(later)} later batches are read again, at least {rows:,} rows of the sources; "
         f"sinks keep what they have of them{_on_other_numbers(commit, dropped)}{_on_divided_keys(checkpoint, commit)}"
+        f"{_on_exported(exported)}"
     )
+
+
+def _on_exported(exported: Sequence[Exported]) -> str:
+    """A clause on the batches that are in a folder of the user's, and that their sinks get when they are read again."""
+    places = [f"batch {one.batch} for sink {one.sink!r}, in {one.place}" for one in exported if Path(one.place).is_absolute()]
+    return f". Sinks get what was exported before, too, once it is read again: {'; '.join(places)}" if places else ""
 
 
 def _on_other_numbers(commit: CommitRecord, dropped: Sequence[CommitRecord]) -> str:

@@ -10,10 +10,22 @@ Of most batches there is no note: they are published after their commit, and aga
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
 from streamtopology.jobs.checkpoint.store import PARTIAL, Store
 
 FOLDER = "publications"
 _FAILED, _EXPORTED, _COMPLETE = "failed", "exported", ".complete"
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A batch whose rows for a sink are in `place` instead."""
+
+    sink: str
+    batch: int
+    place: str
 
 
 class Publications:
@@ -49,6 +61,19 @@ class Publications:
     def exported(self, sink: str, batch: int, place: str) -> None:
         """Note that the rows of the batch are in `place`, so that the sink does not get them."""
         self._store.create(_path(sink, batch, _EXPORTED), place.encode("utf-8", "surrogateescape"))
+
+    def forget_after(self, batch: int) -> list[Exported]:
+        """Delete the notes on all later batches, which are no more; returns those that were exported, in order."""
+        found: list[Exported] = []
+        for path in sorted(self.known()):
+            number = int(PurePosixPath(path).stem.partition("-")[0])
+            if number <= batch:
+                continue
+            if path.endswith(f".{_EXPORTED}"):
+                sink = PurePosixPath(path).parent.relative_to(FOLDER).as_posix()
+                found.append(Exported(sink, number, self.exported_to(sink, number) or ""))
+            self._store.delete(path)
+        return sorted(found, key=lambda one: (one.batch, one.sink))
 
     def is_complete(self, batch: int, attempt: int) -> bool:
         """True if a run has noted that all its sinks have what this attempt at the batch made."""

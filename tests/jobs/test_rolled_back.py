@@ -1,0 +1,60 @@
+"""Notes of former runs, where a checkpoint goes back and batches are read again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from support.stages import Flow, manifest
+
+from streamtopology.jobs.admin.checkpoints import rollback
+from streamtopology.jobs.checkpoint import Checkpoint
+from streamtopology.jobs.driver.compaction import Compaction
+
+
+def counting(policy: str = "mixed") -> dict[str, Any]:
+    operator = {"name": "n", "inputs": ["s"], "grouping": {"policy": policy, "key": "k"}, "run": "count"}
+    return manifest([operator], {"s": "k BIGINT"})
+
+
+def flow_of(folder: Path, batches: int) -> Flow:
+    flow = Flow(folder, counting(), compaction=lambda checkpoint: Compaction(checkpoint, commits_per_sweep=1_000))
+    for number in range(batches):
+        flow.batch(s=pa.table({"k": [number]}))
+    return flow
+
+
+def test_batch_that_was_exported_is_published_when_it_is_read_again(tmp_path: Path) -> None:
+    flow = flow_of(tmp_path, 3)
+    notes = flow.checkpoint.publications
+    for batch, place in ((1, "/out/1"), (2, "/out/2"), (2, "nowhere, as it has no rows")):
+        notes.exported("n" if place.startswith("/") else "other", batch, place)
+    notes.failed("n", 2, "no room")
+    notes.complete(2, 1)
+    printed = rollback(flow.checkpoint.uri, 1)
+    assert printed.endswith(". Sinks get what was exported before, too, once it is read again: batch 2 for sink 'n', in /out/2")
+    assert notes.known() == {"publications/n/1.exported"}
+    flow.sinks.clear()  # the sink has another place
+    flow.start(counting())
+    flow.batch(s=pa.table({"k": [7]}))
+    assert flow.published("n")["k"].to_pylist() == [7]
+
+
+def test_rollback_that_dies_before_its_notes_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flow = flow_of(tmp_path, 2)
+    flow.checkpoint.publications.exported("n", 1, "/out")
+
+    def die(checkpoint: Checkpoint, batch: int) -> None:
+        assert flow.checkpoint.publications.exported_to("n", 1) == "/out", "the batch is there, and is not published twice"
+        forget(checkpoint, batch)
+        raise KeyboardInterrupt
+
+    forget = Checkpoint.forget_commit
+    with monkeypatch.context() as dying:
+        dying.setattr(Checkpoint, "forget_commit", die)
+        with pytest.raises(KeyboardInterrupt):
+            rollback(flow.checkpoint.uri, 0)
+    assert "is at batch 0 already" in rollback(flow.checkpoint.uri, 0)
+    assert flow.checkpoint.publications.known() == set()
