@@ -1,7 +1,8 @@
-"""Notes of former runs, where a checkpoint goes back and batches are read again."""
+"""Notes, plans and places of former runs, where a checkpoint goes back and batches are read again."""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,18 @@ from support.stages import Flow, manifest
 from streamtopology.jobs.admin.checkpoints import rollback
 from streamtopology.jobs.checkpoint import Checkpoint
 from streamtopology.jobs.driver.compaction import Compaction
+
+STEPS = """
+import numpy as np
+from streamtopology.api import Field, TupleOperator
+
+
+class Steps(TupleOperator):
+    fields = (Field("n", np.int64),)
+
+    def process_tuple(self, row, state):
+        state["n"] += {step}
+"""
 
 
 def counting(policy: str = "mixed") -> dict[str, Any]:
@@ -58,3 +71,37 @@ def test_rollback_that_dies_before_its_notes_is_made_again(tmp_path: Path, monke
             rollback(flow.checkpoint.uri, 0)
     assert "is at batch 0 already" in rollback(flow.checkpoint.uri, 0)
     assert flow.checkpoint.publications.known() == set()
+
+
+def test_batch_runs_whose_recorded_plan_was_swept_meanwhile(tmp_path: Path) -> None:
+    """The sweep keeps what commits name, and an attempt at a batch that is still to be read again names an older plan."""
+    flow = flow_of(tmp_path, 8)
+    rollback(flow.checkpoint.uri, 1)
+    flow.start(counting("fields"))
+    for number in range(2, 8):
+        flow.batch(s=pa.table({"k": [number]}))
+        if number == 4:
+            assert "epochs/1.json" in flow.checkpoint.collect_garbage()
+    assert sum(row["count"] for row in flow.state("n")) == 8
+
+
+@pytest.mark.parametrize("goes_back", [False, True])
+def test_operators_are_of_the_folder_that_the_manifest_is_in_now(tmp_path: Path, goes_back: bool) -> None:
+    for folder, step in (("former", 1), ("present", 100)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "steps.py").write_text(STEPS.format(step=step))
+    operator = {"name": "n", "inputs": ["s"], "grouping": {"policy": "mixed", "key": "k"}, "run": "steps.py:Steps"}
+    given, row = manifest([operator], {"s": "k BIGINT"}), pa.table({"k": [1]})
+    flow = Flow(tmp_path, given, base_dir=tmp_path / "former")
+    for _ in range(3 if goes_back else 1):
+        flow.batch(s=row)
+    if goes_back:
+        rollback(flow.checkpoint.uri, 0)
+    shutil.rmtree(tmp_path / "former")
+    flow = Flow(tmp_path, given, base_dir=tmp_path / "present")
+    for _ in range(3):
+        flow.batch(s=row)
+    assert [row["n"] for row in flow.state("n")] == [1 + 3 * 100]
+    epochs = flow.checkpoint.epochs()
+    flow.start(given)
+    assert flow.checkpoint.epochs() == epochs, "in the same folder the plan stays"

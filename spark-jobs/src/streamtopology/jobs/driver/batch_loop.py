@@ -37,7 +37,6 @@ from streamtopology.jobs.rerouting.gradual import GradualSwitching
 from streamtopology.jobs.rerouting.port import CommittedAttempt, Router
 from streamtopology.routing.epochs.gradual_switch import GradualSwitch
 from streamtopology.routing.epochs.placement import Placement
-from streamtopology.topology import Level, difference
 from streamtopology.tracing.span import Emit
 
 MOST_ATTEMPTS = 20
@@ -254,15 +253,17 @@ class Driver:
     def _plan_for(self, tried: Sequence[BatchRecord]) -> ExecutionPlan:
         """Return the plan of the batch's record, or the newest that is ready if the batch has none.
 
-        A manifest that changed since supersedes the recorded plan, which may be why the batch was never committed.
+        A manifest that changed or moved since supersedes the recorded plan, which may be why the batch was never committed.
         """
         ready = self.router.ready()
         if not tried:
             return ready
         if tried[-1].epoch > ready.epoch.number:  # made after our plan, which was then the newest
             raise another_driver(self.checkpoint.uri, f"batch {tried[-1].batch} was recorded under epoch {tried[-1].epoch}")
+        if tried[-1].epoch not in self.checkpoint.epochs():  # swept after the checkpoint went back to before the batch
+            return ready
         recorded = ExecutionPlan.from_json(self.checkpoint.read_epoch(tried[-1].epoch))
-        return recorded if difference(recorded.topology, ready.topology).level == Level.IGNORE else ready
+        return recorded if recorded.processes_as(ready) else ready
 
     def _record_attempt(self, batch: BatchInProgress, number: int) -> tuple[Attempt, list[Executor]]:
         """Record an attempt, which activates its epoch; the record precedes the work of any task."""

@@ -15,7 +15,7 @@ from streamtopology.routing.epochs.epoch import Epoch
 from streamtopology.routing.epochs.gradual_switch import GradualSwitch, mixed_epoch
 from streamtopology.routing.epochs.placement import Placement
 from streamtopology.routing.epochs.rescaling import most_instances, slot_names
-from streamtopology.topology import Topology, parse, to_manifest
+from streamtopology.topology import Level, Topology, difference, parse, to_manifest
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,11 @@ class ExecutionPlan:
         """True if both plans have the same topology, the same instances and the same placement."""
         mine, theirs = ({node: route.instances for node, route in plan.epoch.routes.items()} for plan in (self, other))
         return self.topology == other.topology and self.placement == other.placement and mine == theirs
+
+    def processes_as(self, other: ExecutionPlan) -> bool:
+        """True if both plans do the same with tuples, wherever they send them: the files of operators are in `base_dir`."""
+        same = (self.base_dir, dict(self.forgotten_until)) == (other.base_dir, dict(other.forgotten_until))
+        return same and difference(self.topology, other.topology).level == Level.IGNORE
 
     def compile(self) -> Dag:
         return compile_dag(self.topology, self.sources, self.base_dir)

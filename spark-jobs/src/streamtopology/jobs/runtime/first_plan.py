@@ -64,6 +64,7 @@ def first_plan(
     placed = replace(before.placement, slots=_numbered(before.placement.slots, planned.slots))
     placement = placed.rescaled(names, instances)
     same = change.level == Level.IGNORE and dict(before.sources) == dict(schemas) and placed == placement
+    same = same and before.base_dir == base_dir  # the manifest may have moved, with the files of its operators
     if same and before.epoch.number == newest:
         return before
     holding = {node: held for node, held in _partials_holding(last).items() if node.removesuffix(PARTIAL) not in forgotten}
