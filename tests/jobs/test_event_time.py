@@ -137,6 +137,26 @@ def test_watermark_set_to_a_later_time_closes_what_it_passes(tmp_path: Path) -> 
     assert published(flow) == [(0.0, 2)]
 
 
+@pytest.mark.parametrize("first", ["1h", "0s"])
+def test_watermark_set_back_keeps_closed_what_was_forgotten_and_no_more(tmp_path: Path, first: str) -> None:
+    """Of a window before the time a late row would be emitted alone; the lateness counts for all that comes after it."""
+    flow = Flow(tmp_path, windows(TEN_SECONDS | {"allowedLateness": first}), wall_clock=lambda: 9_214_646_400.0)
+    flow.batch(s=rows(5.0, 6.0, 9_214_646_400.0))
+    flow.batch(s=rows(7.0))
+    assert (published(flow), late_rows(flow)) == ([(0.0, 3)], 0)
+    hour = windows(TEN_SECONDS | {"allowedLateness": "1h"})
+    flow.start(hour)
+    flow.batch()
+    set_watermark(flow.checkpoint.uri, flow.topology, 14.0)
+    flow.start(hour)
+    flow.batch(s=rows(8.0, 15.0, 45.0))
+    assert late_rows(flow) == 1
+    flow.silence()
+    flow.batch(s=rows(16.0, 39.0))
+    flow.silence()
+    assert (published(flow)[1:], late_rows(flow)) == ([(10.0, 1), (10.0, 2), (30.0, 1)], 0)
+
+
 def spoil(flow: Flow, **fields: Any) -> None:
     """Make the newest commit one with these fields, as a former version wrote it."""
     path = Path(flow.checkpoint.uri, "commits", f"{flow.last.batch}.json")

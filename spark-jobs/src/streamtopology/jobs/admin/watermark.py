@@ -6,12 +6,15 @@ import math
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from streamtopology.contract.reasons import EpochCause, EpochReason
 from streamtopology.jobs.checkpoint import BatchRecord, Checkpoint, CheckpointError, CommitRecord
 from streamtopology.jobs.columnar.event_times import is_event_time
 from streamtopology.jobs.driver.commit import closed_until
 from streamtopology.jobs.driver.publisher import Publisher
 from streamtopology.jobs.driver.watermarks import END_OF_TIME
 from streamtopology.jobs.plan.as_of import plan_as_of
+from streamtopology.jobs.plan.execution_plan import ExecutionPlan
+from streamtopology.jobs.runtime.raised_lateness import forgotten_before
 from streamtopology.topology import Topology
 
 
@@ -31,8 +34,8 @@ def watermark_text(uri: str) -> str:
 def set_watermark(uri: str, topology: Topology, seconds: float) -> str:
     """Commit a batch without rows after which the watermark is `seconds` (epoch seconds), and no newest time is later.
 
-    Windows after it that were closed are open again, empty. The newest batch is published first: its output is named by
-    its own commit record alone. Raises CheckpointError, and what a sink raises.
+    Windows after it that were closed are open again, empty; those before it that were forgotten stay closed. The newest batch
+    is published first: its output is named by its own commit record alone. Raises CheckpointError, and what a sink raises.
     """
     checkpoint = Checkpoint.attach(uri)
     commit = _newest(checkpoint)
@@ -45,10 +48,13 @@ def set_watermark(uri: str, topology: Topology, seconds: float) -> str:
     attempt = 1 + max((record.attempt for record in checkpoint.batch_records(number)), default=0)
     before = _record_of(checkpoint, commit)
     closed = closed_until(commit, [before])
-    still_closed = min(closed, seconds) if closed is not None and is_event_time(closed) else None
+    closed = closed if is_event_time(closed) else None
+    still_closed = None if closed is None else min(closed, seconds)
+    epoch = _epoch_after(checkpoint, commit, closed, seconds)
     times = {name: min(time, seconds) for name, time in commit.max_event_times.items() if is_event_time(time)}
-    recorded = checkpoint.record(replace(before, batch=number, attempt=attempt, watermark=still_closed))
-    set_ = replace(commit, batch=number, attempt=attempt, outputs={}, watermark_after=seconds, max_event_times=times, rows_in=0)
+    recorded = checkpoint.record(replace(before, batch=number, attempt=attempt, epoch=epoch, watermark=still_closed))
+    set_ = replace(commit, batch=number, attempt=attempt, epoch=epoch, outputs={}, rows_in=0)
+    set_ = replace(set_, watermark_after=seconds, max_event_times=times)
     if not recorded or not checkpoint.commit(set_):
         raise CheckpointError(f"batch {number} was committed to {uri} meanwhile: stop the topology first")
     return (
@@ -56,6 +62,18 @@ def set_watermark(uri: str, topology: Topology, seconds: float) -> str:
         "rows of later windows are in time; those of them that were closed are emitted again, with the rows that come now\n"
         f"to take it back: `streamtopology state rollback --to {commit.batch}`"
     )
+
+
+def _epoch_after(checkpoint: Checkpoint, commit: CommitRecord, closed: float | None, seconds: float) -> int:
+    """The epoch of the batch that sets the watermark: a new one, routed alike, if other windows count as forgotten then."""
+    plan = ExecutionPlan.from_json(checkpoint.read_epoch(commit.epoch))
+    forgotten = forgotten_before(plan, closed, seconds)
+    if forgotten == dict(plan.forgotten_until):
+        return commit.epoch
+    reason = EpochReason(EpochCause.RESTARTED, changes=(f"watermark set to {_shown(seconds)}",))
+    epoch = replace(plan.epoch, number=1 + max(checkpoint.epochs()), reason=reason)
+    checkpoint.write_epoch(epoch.number, replace(plan, epoch=epoch, forgotten_until=forgotten).to_json())
+    return epoch.number
 
 
 def _record_of(checkpoint: Checkpoint, commit: CommitRecord) -> BatchRecord:

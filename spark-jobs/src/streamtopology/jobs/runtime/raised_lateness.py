@@ -1,4 +1,4 @@
-"""Windows that an operator has forgotten stay closed when its `allowedLateness` is raised between two runs.
+"""Windows that an operator has forgotten stay closed when `allowedLateness` is raised, or the watermark set back, between runs.
 
 Their state is gone: a late row would open one again, and what is emitted for it would count the late rows alone.
 """
@@ -28,6 +28,22 @@ def forgotten_until(before: ExecutionPlan, topology: Topology, closed_until: flo
             bounds.append(closed_until - _lateness(former[operator.name]))
         if bounds:
             found[operator.name] = max(bounds)
+    return found
+
+
+def forgotten_before(plan: ExecutionPlan, closed_until: float | None, watermark: float) -> dict[str, float]:
+    """Return the same by operator of `plan` as the watermark is set to `watermark`, after which all windows are open again.
+
+    Only where the operator's lateness would let in rows of a window that was forgotten as of `closed_until`, None: of none.
+    """
+    found = dict[str, float]()
+    for operator in plan.topology.operators:
+        bounds = [plan.forgotten_until[operator.name]] if operator.name in plan.forgotten_until else []
+        if closed_until is None or operator.run not in _WITH_WINDOWS:
+            continue
+        bound = min(max([*bounds, closed_until - _lateness(operator)]), watermark)
+        if bound > min(closed_until, watermark) - _lateness(operator):
+            found[operator.name] = bound
     return found
 
 
