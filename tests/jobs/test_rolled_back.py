@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pytest
 from support.stages import Flow, manifest
 
 from streamtopology.jobs.admin.checkpoints import rollback
-from streamtopology.jobs.checkpoint import Checkpoint
+from streamtopology.jobs.admin.export_batch import export_batch
+from streamtopology.jobs.admin.watermark import set_watermark
+from streamtopology.jobs.checkpoint import Checkpoint, CheckpointError
 from streamtopology.jobs.driver.compaction import Compaction
+from streamtopology.jobs.errors import WrongUse
 
 STEPS = """
 import numpy as np
@@ -71,6 +76,34 @@ def test_rollback_that_dies_before_its_notes_is_made_again(tmp_path: Path, monke
             rollback(flow.checkpoint.uri, 0)
     assert "is at batch 0 already" in rollback(flow.checkpoint.uri, 0)
     assert flow.checkpoint.publications.known() == set()
+
+
+def test_export_refuses_to_replace_rows_of_another_batch_of_its_number(tmp_path: Path) -> None:
+    flow = flow_of(tmp_path, 2)
+    for _ in range(2):
+        export_batch(flow.checkpoint.uri, flow.topology, "n", tmp_path / "out")
+        flow.checkpoint.publications.forget_after(0)  # as if it had died before its note
+    before = ds.dataset(tmp_path / "out").to_table()
+    rollback(flow.checkpoint.uri, 0)
+    flow.sinks.clear()
+    flow.start(counting())
+    flow.batch(s=pa.table({"k": [7, 8]}))
+    with pytest.raises(WrongUse, match="holds other rows, of another batch of this number: name another folder"):
+        export_batch(flow.checkpoint.uri, flow.topology, "n", tmp_path / "out")
+    assert ds.dataset(tmp_path / "out").to_table() == before
+    assert len(list((tmp_path / "out").iterdir())) == 1
+
+
+def test_watermark_is_taken_back_also_where_spark_reads_a_source(tmp_path: Path) -> None:
+    flow = flow_of(tmp_path, 2)
+    path = Path(flow.checkpoint.where(f"epochs/{flow.last.epoch}.json"))
+    wire = json.loads(path.read_text())
+    wire["manifest"]["spec"]["sources"][0].update(format="rate", options={})
+    path.write_text(json.dumps(wire))
+    assert "`streamtopology state rollback --to 1`" in set_watermark(flow.checkpoint.uri, flow.topology, 12.0)
+    assert "is back at batch 1; 1 later batches" in rollback(flow.checkpoint.uri, 1)
+    with pytest.raises(CheckpointError, match="sources that Spark reads itself cannot be read again"):
+        rollback(flow.checkpoint.uri, 0)
 
 
 def test_batch_runs_whose_recorded_plan_was_swept_meanwhile(tmp_path: Path) -> None:

@@ -61,11 +61,12 @@ def rollback(uri: str, batch: int) -> str:
     if not later:
         checkpoint.publications.forget_after(batch)  # what a rollback that died has left
         return f"{uri} is at batch {batch} already"
-    _refuse_unless_replayed(checkpoint, commit)
     dropped: list[CommitRecord] = []
     for number in later:
         with suppress(CheckpointError):  # a damaged record may be the reason for going back
             dropped.append(checkpoint.read_commit(number))
+    if len(dropped) < len(later) or any(record.spark_batch != commit.spark_batch for record in dropped):
+        _refuse_unless_replayed(checkpoint, commit)
     rows = sum(record.rows_in for record in dropped)
     for lease in checkpoint.precopies.leases():
         checkpoint.precopies.release(lease.epoch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import os
 from pathlib import Path
 
@@ -61,7 +62,15 @@ def _written(table: pa.Table | None, folder: Path, name: str) -> Path:
             os.fsync(descriptor)
             os.close(descriptor)
             if path == draft:
+                _refuse_other_rows(draft, place)
                 os.replace(draft, place)
     except OSError as error:
         raise WrongUse(f"cannot write to {folder}: {error.strerror or error}; name a folder with room for the rows") from error
     return place
+
+
+def _refuse_other_rows(draft: Path, place: Path) -> None:
+    """Raise WrongUse if `place` has other rows: a checkpoint that went back, or a copy, has another batch of the number."""
+    if place.exists() and not filecmp.cmp(draft, place, shallow=False):
+        draft.unlink()
+        raise WrongUse(f"{place} holds other rows, of another batch of this number: name another folder, or move it away")
