@@ -231,6 +231,20 @@ def test_skipped_file_is_left_out_of_all_sources(capsys: pytest.CaptureFixture[s
     assert "sources 's' and 't' continue without the rows of" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("start", "before"), [([0, 1, 0], [1, 2]), ([0, 0, 1], [1]), ([0, 1, 1], [1, 2, 3])])
+def test_rows_before_those_that_were_skipped_are_read_again_after_a_rollback(start: list[int], before: list[int]) -> None:
+    """They are in sinks, and batches that were committed have counted them."""
+    handed_out()
+    stream = FileStream(spec(Path("in")), FileLog(Path("files/s")))
+    assert stream.skip(str(Path("in/a.parquet").resolve()), start)
+    assert not stream.skip(str(Path("in/a.parquet").resolve()), start)
+    assert (keys({"s": start}), keys()) == ([9], [*before, 9])
+    os.remove("in/a.parquet")
+    assert keys({"s": start}) == [9]
+    with pytest.raises(SourceError, match="is gone"):
+        keys()
+
+
 def test_file_that_no_source_waits_for_cannot_be_skipped(capsys: pytest.CaptureFixture[str]) -> None:
     manifest_file()
     assert main(["state", "skip-file", "t.yaml", "in/c.parquet"]) == 2

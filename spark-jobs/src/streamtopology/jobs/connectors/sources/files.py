@@ -85,7 +85,7 @@ class FileStream:
         is_changed = False
         for number, logged in enumerate(self._log.between(first[0], stop), first[0]):
             file = _where_it_is(logged, root)
-            if logged.parts and self._is_replaced(file):
+            if _until(logged, *_within(number, first)) != logged and self._is_replaced(file):
                 if first > (number, 0, 0):
                     raise self._refusal(
                         file.path, "was replaced after a part of its rows was committed; put the former one back"
@@ -107,12 +107,15 @@ class FileStream:
         return SourceError(f"source {self._spec.name!r}: {path} {finding}, {skip_remedy(path)}")
 
     def skip(self, path: str, start: Position) -> bool:
-        """Leave out the rows after `start` of a file that was handed out. Returns False if there is no such file."""
+        """Leave out the rows after `start` of a file that was handed out. Returns False if there is no such file.
+
+        Those before it stay in the log: a checkpoint that goes back reads them again.
+        """
         first, root, real = _place(start), root_of(self._spec), os.path.realpath(path)
         for number, file in enumerate(self._log.between(first[0], len(self._log)), first[0]):
-            names = (file.path, file.below(root))
-            if file.parts and (path in names or real in map(os.path.realpath, names)):
-                self._log.correct(number, replace(file, parts=(), bytes=()))
+            names, read = (file.path, file.below(root)), _until(file, *_within(number, first))
+            if read != file and (path in names or real in map(os.path.realpath, names)):
+                self._log.correct(number, read)
                 return True
         return False
 
@@ -229,6 +232,20 @@ def _where_it_is(file: LoggedFile, root: str) -> LoggedFile:
     moved = file.below(root)
     is_moved = file.root not in ("", root) and not os.path.exists(file.path) and os.path.exists(moved)
     return replace(file, path=moved, root_length=len(root)) if is_moved else file
+
+
+def _within(number: int, place: _Place) -> tuple[int, int]:
+    """The row group and the row of `place` in this file; of its first row if `place` is in a file before it."""
+    return place[1:] if number == place[0] else (0, 0)
+
+
+def _until(file: LoggedFile, part: int, row: int) -> LoggedFile:
+    """The file without the rows from `row` of `part` on. Files of formats that are not divided have one part."""
+    parts, sizes = file.parts[:part], file.bytes[:part]
+    if row:
+        parts += (row,)
+        sizes += tuple(round(size * row / file.parts[part]) for size in file.bytes[part : part + 1])
+    return replace(file, parts=parts, bytes=sizes)
 
 
 def _measure(spec: SourceSpec, root: str, path: str) -> LoggedFile:
