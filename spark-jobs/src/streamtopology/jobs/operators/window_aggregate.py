@@ -73,7 +73,7 @@ class WindowAggregate(Operator):
         self._bound = bounds.pop()
         self.aggregates = Aggregates(self.calls, inputs)
         self._window_keys = pa.schema([*keys, (START, self._bound)])
-        fields = (Field(_CLOSES, np.dtype(np.int64)), *self.aggregates.fields)
+        fields = (Field(_CLOSES, np.dtype(np.int64), means=f"the end of {self.windows}"), *self.aggregates.fields)
         self.state = KeyedStateSchema(fields, self._window_keys, self.aggregates.upgrade)
         names = [*self._window_keys.names, END, *self.aggregates.schema.names]
         if len(set(names)) < len(names):

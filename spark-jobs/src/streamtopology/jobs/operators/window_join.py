@@ -21,6 +21,7 @@ from streamtopology.jobs.operators.windows import (
     watermark_micros,
 )
 from streamtopology.jobs.state import RowState, RowStateSchema
+from streamtopology.jobs.state.schema import MEANS
 
 _AT, _WINDOW, _KEY = "_join_at", "_join_window", "_join_key_"
 _OWN = "_join_"
@@ -67,7 +68,8 @@ class WindowJoin(Operator):
         _refuse_own_names(inputs)
         self._times = {alias: self._time_column(inputs, alias) for alias in inputs}
         keys = key_schema(inputs, key, self.renamed_keys)
-        self._kept = {alias: _kept_schema(schema, keys) for alias, schema in inputs.items()}
+        own = {alias: self.renamed_keys.get(alias, key) for alias in inputs}
+        self._kept = {alias: _kept_schema(schema, keys, own[alias]) for alias, schema in inputs.items()}
         self.state = RowStateSchema(self._kept, tuple(f"{_KEY}{i}" for i in range(len(key))), _AT)
         self._join = self._sql(list(inputs), self.select or _all_columns(inputs, key, self.renamed_keys), len(key))
         output = expressions.query_schema({_table(alias): schema for alias, schema in self._kept.items()}, self._join)
@@ -169,10 +171,11 @@ def _refuse_own_names(inputs: Mapping[str, pa.Schema]) -> None:
             raise OptionError(f"{sentence}; give it another name in a select before", about=name)
 
 
-def _kept_schema(schema: pa.Schema, keys: pa.Schema) -> pa.Schema:
-    """The input's columns, its canonical key, event time and window in microseconds."""
+def _kept_schema(schema: pa.Schema, keys: pa.Schema, own_names: Sequence[str]) -> pa.Schema:
+    """The input's columns, its canonical key, event time and window in microseconds; with the event time, what the key is."""
     own = [pa.field(f"{_KEY}{i}", field.type) for i, field in enumerate(keys)]
-    return pa.schema([*schema, *own, pa.field(_AT, pa.int64()), pa.field(_WINDOW, pa.int64())])
+    at = pa.field(_AT, pa.int64(), metadata={MEANS: f"the time of rows by {', '.join(own_names)}"})
+    return pa.schema([*schema, *own, at, pa.field(_WINDOW, pa.int64())])
 
 
 def _all_columns(inputs: Mapping[str, pa.Schema], key: tuple[str, ...], renamed: Mapping[str, tuple[str, ...]]) -> list[str]:

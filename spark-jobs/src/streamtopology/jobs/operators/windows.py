@@ -16,6 +16,7 @@ from streamtopology.jobs.columnar.event_time import EVENT_TIMES, is_event_time
 from streamtopology.jobs.columnar.event_times import event_micros
 from streamtopology.jobs.operators.base import BatchInfo
 from streamtopology.jobs.operators.options import OptionError, seconds_of
+from streamtopology.topology import format_duration
 
 EVERYTHING_CLOSED = np.iinfo(np.int64).max
 LONGEST_DAYS = 1_000_000
@@ -85,6 +86,10 @@ class Windows:
 
     size: int
     slide: int
+
+    def __str__(self) -> str:
+        size, slide = (format_duration(micros / 1_000_000) for micros in (self.size, self.slide))
+        return f"windows of {size}" if self.tumbling else f"windows of {size} that slide by {slide}"
 
     @property
     def tumbling(self) -> bool:

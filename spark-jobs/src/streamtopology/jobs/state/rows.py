@@ -17,7 +17,7 @@ from streamtopology.jobs.columnar.event_times import event_micros
 from streamtopology.jobs.columnar.key_widening import keeps_keys
 from streamtopology.jobs.columnar.keys import KeyColumns
 from streamtopology.jobs.state.ownership import Ownership
-from streamtopology.jobs.state.schema import RowStateSchema, StateError
+from streamtopology.jobs.state.schema import RowStateSchema, StateError, meaning, other_meaning
 
 HashMask = Callable[[np.ndarray], np.ndarray]
 """uint64[n] routing hashes -> bool[n]: the hashes meant."""
@@ -229,10 +229,13 @@ class RowState:
         self._chunks[alias].append(chunk)
 
     def _fitted(self, alias: str, chunk: _Chunk) -> _Chunk:
-        """The rows with columns in another order, and in wider types, as those of keys may have become."""
-        wanted = self._of(alias)
-        if chunk.rows.schema == wanted or sorted(chunk.rows.column_names) != sorted(wanted.names):
+        """The rows with columns in another order, in wider types, as those of keys may have become, and with their meanings."""
+        wanted, held = self._of(alias), chunk.rows.schema
+        if held.equals(wanted, check_metadata=True) or sorted(held.names) != sorted(wanted.names):
             return chunk
+        for column in held:
+            if (means := meaning(column)) and means != (now := meaning(wanted.field(column.name))):
+                raise other_meaning(column.name, means, now)
         rows = chunk.rows.select(wanted.names)
         return _chunk(rows.cast(wanted), self.schema.time) if all(map(keeps_keys, rows.schema.types, wanted.types)) else chunk
 

@@ -22,7 +22,8 @@ from streamtopology.jobs.state.field_checks import holds
 
 DELETED = "__deleted"
 ROUTING = "__routing"
-_MEANS = "means"
+MEANS = "means"
+"""In the metadata of a column of state: what its numbers stand for."""
 _RENAME = "give the key column another name in the source's select, or in a map"
 
 _OF_ARROW = [np.dtype(char) for char in ("?", *np.typecodes["AllInteger"], "e", "f", "d")]
@@ -154,13 +155,19 @@ class KeyedStateSchema:
         return [*self.key_types, *(pa.field(field.name, field.arrow_type) for field in self.fields)]
 
     def fitted(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """A snapshot or delta as this version of the operator writes it. StateError: it cannot be made of these rows."""
+        """A snapshot or delta as this version of the operator writes it. StateError: it cannot be made of these rows.
+
+        A key's hash is that of its columns in their order, and deltas say by hashes which keys have left.
+        """
+        held = [name for name in rows.schema.names if name in self.key_types.names]
+        if held != self.key_types.names and sorted(held) == sorted(self.key_types.names):
+            raise self._unfit(rows)
         self._refuse_other_meanings(rows.schema)
         return self.labelled(rows if self.fits(rows) else self._converted(rows))
 
     def labelled(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """`rows` with what the numbers of each field stand for in their schema, for later versions of the operator."""
-        means = {field.name: {_MEANS: field.means} for field in self.fields if field.means}
+        means = {field.name: {MEANS: field.means} for field in self.fields if field.means}
         if not means:
             return rows
         columns = [column.with_metadata(means.get(column.name)) for column in rows.schema]
@@ -168,10 +175,9 @@ class KeyedStateSchema:
 
     def _refuse_other_meanings(self, former: pa.Schema) -> None:
         for field in self.fields:
-            label = former.field(field.name).metadata if field.name in former.names else None
-            means = (label or {}).get(_MEANS.encode(), b"").decode()
+            means = meaning(former.field(field.name)) if field.name in former.names else ""
             if means and means != field.means:
-                raise StateError(f"{field.name} stands for {means} in it, and for {field.means or 'something else'} now")
+                raise other_meaning(field.name, means, field.means)
 
     def _converted(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         metadata = rows.schema.metadata
@@ -207,6 +213,15 @@ class KeyedStateSchema:
 
     def _unfit(self, rows: pa.RecordBatch) -> StateError:
         return StateError(f"rows of ({described(rows.schema)}) do not fit state of ({described(self.columns())})")
+
+
+def meaning(column: pa.Field) -> str:
+    """The words for what the numbers of a column of state stand for; "" if it does not say."""
+    return (column.metadata or {}).get(MEANS.encode(), b"").decode()
+
+
+def other_meaning(name: str, before: str, now: str) -> StateError:
+    return StateError(f"{name} stands for {before} in it, and for {now or 'something else'} now")
 
 
 def concatenated(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
