@@ -1,4 +1,4 @@
-"""Edits of a manifest between two runs after which state would stand for something else: they are refused."""
+"""Edits of a manifest between two runs: after some, state would stand for something else, and they are refused."""
 
 from __future__ import annotations
 
@@ -107,3 +107,16 @@ def test_kept_rows_of_before_keys_were_named_take_their_names() -> None:
     taken.apply(old.delta())
     with pytest.raises(StateError, match="_join_at stands for the time of rows by u in it, and for the time of rows by t now"):
         state("t").apply(taken.snapshot())
+
+
+def test_migration_of_an_edited_manifest_is_taken_up(tmp_path: Path) -> None:
+    """It changes nothing in what runs, but how later plans move state."""
+    flow = Flow(tmp_path, windows({"size": "10s"}))
+    flow.batch(s=rows(0))
+    edited = windows({"size": "10s"})
+    edited["spec"]["migration"] = {"portion": "4Mi"}
+    for _ in range(2):
+        flow.start(edited)
+        assert flow.router.ready().topology.migration.portion_bytes == 4 * 2**20
+        flow.batch(s=rows(1))
+    assert flow.last.epoch == 2

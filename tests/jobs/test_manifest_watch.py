@@ -14,7 +14,7 @@ from support.waiting import eventually
 
 from streamtopology.jobs.checkpoint import CheckpointError
 from streamtopology.jobs.errors import TopologyFailed
-from streamtopology.jobs.local.manifest_watch import watching
+from streamtopology.jobs.local.manifest_watch import version_of, watching
 from streamtopology.topology import load
 
 
@@ -72,6 +72,15 @@ def test_a_file_that_another_takes_the_place_of_is_applied_whatever_its_time(edi
     os.utime(draft, ns=(times.st_atime_ns, times.st_mtime_ns))
     draft.rename(edited.file)
     edited.tells("changed: tolerance 0.4")
+
+
+def test_an_edit_while_the_topology_starts_is_applied_once_it_runs(tmp_path: Path) -> None:
+    edited = Edited(tmp_path)
+    read = version_of(edited.file)
+    edited.write(0.45, draft := edited.file.with_suffix(".draft"))
+    draft.rename(edited.file)
+    with watching(edited.apply, edited.file, edited.reported.append, read):
+        edited.tells("changed: tolerance 0.45")
 
 
 def test_a_file_that_goes_away_is_applied_when_it_comes_back(edited: Edited) -> None:

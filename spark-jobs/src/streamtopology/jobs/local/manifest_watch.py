@@ -11,20 +11,26 @@ from streamtopology.contract.errors import StreamTopologyError
 
 _POLL_SECONDS = 0.5
 
+Version = tuple[int, int]
+"""A value that changes with a file's content and with its replacement."""
+
 
 @contextmanager
-def watching(apply_file: Callable[[str], str], manifest: Path, notify: Callable[[str], None]) -> Iterator[None]:
+def watching(
+    apply_file: Callable[[str], str], manifest: Path, notify: Callable[[str], None], read: Version | None = None
+) -> Iterator[None]:
     """While entered, pass the manifest to `apply_file` whenever its file has changed; `notify` gets the outcome.
 
-    A missing file is waited for: editors replace it, and a checkout removes and restores it.
+    `read`: the version that runs; None for the one that is there now. A missing file is waited for: editors replace it, and a
+    checkout removes and restores it.
     """
     done = threading.Event()
-    seen = _version(manifest)
+    seen = read or version_of(manifest)
 
     def watch() -> None:
         nonlocal seen
         while not done.wait(_POLL_SECONDS):
-            before, seen = seen, _version(manifest)
+            before, seen = seen, version_of(manifest)
             if seen is None or seen == before:
                 continue
             try:
@@ -41,8 +47,8 @@ def watching(apply_file: Callable[[str], str], manifest: Path, notify: Callable[
         watcher.join()
 
 
-def _version(file: Path) -> tuple[int, int] | None:
-    """Return a value that changes with the file's content and with its replacement; None while there is no file."""
+def version_of(file: Path) -> Version | None:
+    """Return the version of a file; None while there is no file."""
     try:
         found = file.stat()
     except OSError:

@@ -24,7 +24,7 @@ from streamtopology.jobs.local.control_socket import ControlServer, refuse_secon
 from streamtopology.jobs.local.embedded_cluster import EmbeddedCluster
 from streamtopology.jobs.local.executor_room import NoRoom, machine_bytes, refuse_too_many
 from streamtopology.jobs.local.interrupts import Interrupts
-from streamtopology.jobs.local.manifest_watch import watching
+from streamtopology.jobs.local.manifest_watch import Version, version_of, watching
 from streamtopology.jobs.local.start_steps import StartSteps
 from streamtopology.jobs.local.user_browser import opened
 from streamtopology.jobs.malloc import keep_freed_memory
@@ -102,6 +102,7 @@ def run_manifest(
     hides_keys(os.environ)  # wrong values are refused before anything is started
     history_log(os.environ)
     check_traces(os.environ, "streamtopology-jobs")
+    read = version_of(reporting.manifest)
     findings = examine(reporting.manifest)
     topology = findings.refuse_problems()
     if topology.replicas == 0:
@@ -123,7 +124,7 @@ def run_manifest(
         try:
             if baseline is not None:
                 before = session.run(as_baseline(topology, baseline))
-            ran = before if before and interrupts.received else session.run(topology, reporting.manifest)
+            ran = before if before and interrupts.received else session.run(topology, reporting.manifest, read)
         except Exception:
             if interrupts.received:  # the run breaks off instead of stopping, for example as the signal went to its JVM, too
                 interrupts.leave()
@@ -243,8 +244,8 @@ class Session:
     def __exit__(self, *error: object) -> None:
         self._undo.close()
 
-    def run(self, topology: Topology, manifest: Path | None = None) -> Ran:
-        """Run `topology` until the session's options say so; a changed `manifest` is applied while it runs."""
+    def run(self, topology: Topology, manifest: Path | None = None, read: Version | None = None) -> Ran:
+        """Run `topology`, of the version `read` of `manifest`, until the session's options say so; a changed one is applied."""
         history = new_history(topology, hides_keys(os.environ))
         if self._running is None:
             self._steps.remember_when_running(history, lambda: time.monotonic() - self._started)
@@ -258,7 +259,7 @@ class Session:
             trace = undo.enter_context(traces(os.environ, {"service.name": topology.name}, self._report))
             run = open_run(self._embedded, topology, self._base_dir, history, replace(options, trace=trace))
             if manifest is not None:
-                undo.enter_context(watching(run.apply_file, manifest, run.notify))
+                undo.enter_context(watching(run.apply_file, manifest, run.notify, read))
             undo.enter_context(self._interrupts.stopping(lambda: self._interrupted(run, history)))
             self._running = run, history, events
             serving = replace(self._serving, opens=self._serving.opens and manifest is not None)  # not the baseline's page

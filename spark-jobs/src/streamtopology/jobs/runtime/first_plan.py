@@ -65,6 +65,7 @@ def first_plan(
     placement = placed.rescaled(names, instances)
     same = change.level == Level.IGNORE and dict(before.sources) == dict(schemas) and placed == placement
     same = same and before.base_dir == base_dir  # the manifest may have moved, with the files of its operators
+    same = same and before.topology.migration == topology.migration  # by which plans move state
     if same and before.epoch.number == newest:
         return before
     holding = {node: held for node, held in _partials_holding(last).items() if node.removesuffix(PARTIAL) not in forgotten}
