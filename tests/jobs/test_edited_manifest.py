@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,16 @@ import pyarrow as pa
 import pytest
 from support.stages import SLOTS, Flow, Routes, manifest, random_table
 
+from streamtopology.jobs.checkpoint import Checkpoint, CheckpointError
 from streamtopology.jobs.errors import TopologyFailed
 from streamtopology.jobs.operators.window_join import WindowJoin
+from streamtopology.jobs.plan.execution_plan import ExecutionPlan
+from streamtopology.jobs.rerouting.router import InProcessRouter
+from streamtopology.jobs.runtime.topology_run import new_history
 from streamtopology.jobs.state import RowState, RowStateSchema, StateError
+from streamtopology.routing.control.controller import Controller
 from streamtopology.routing.table.hashing import hash_int64
+from streamtopology.topology import Rebalance
 
 TIMES = {"column": "t"}
 
@@ -120,3 +127,28 @@ def test_migration_of_an_edited_manifest_is_taken_up(tmp_path: Path) -> None:
         assert flow.router.ready().topology.migration.portion_bytes == 4 * 2**20
         flow.batch(s=rows(1))
     assert flow.last.epoch == 2
+
+
+def test_settings_of_an_edit_that_is_refused_half_way_are_not_in_force(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    controllers: list[Controller] = []
+
+    def router(plan: ExecutionPlan, checkpoint: Checkpoint) -> InProcessRouter:
+        controllers.append(Controller(plan.topology.rebalance, lambda: 0.0))
+        return InProcessRouter(plan, checkpoint, controllers[-1], new_history(plan.topology), dict, lambda: 0.0)
+
+    flow = Flow(tmp_path, windows({"size": "10s"}), router=router)
+    running, configured = flow.router, list[Rebalance]()
+    assert isinstance(running, InProcessRouter)
+    monkeypatch.setattr(controllers[-1], "configure", configured.append)
+    edited = replace(running.topology, rebalance=replace(running.topology.rebalance, tolerance=0.5))
+
+    def full(number: int, text: str) -> None:
+        raise CheckpointError("the disk is full")
+
+    with monkeypatch.context() as failing:
+        failing.setattr(flow.checkpoint, "write_epoch", full)
+        with pytest.raises(CheckpointError, match="the disk is full"):
+            running.apply(edited, ())
+    assert configured[-1] == running.topology.rebalance
+    running.apply(edited, ())
+    assert configured[-1] == edited.rebalance

@@ -160,8 +160,13 @@ class InProcessRouter:
         have arrived.
         """
         with self._deciding:
+            former = self.topology.rebalance
             self._controller.configure(topology.rebalance)
-            return self._change_to(topology, EpochReason(EpochCause.APPLIED, changes=tuple(changes)))
+            try:
+                return self._change_to(topology, EpochReason(EpochCause.APPLIED, changes=tuple(changes)))
+            except BaseException:
+                self._controller.configure(former)
+                raise
 
     def arrived(self, slots: Collection[str]) -> None:
         """Include executors that the topology waited for, and drop instances that a restart had kept."""
