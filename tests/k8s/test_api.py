@@ -61,7 +61,7 @@ async def answering(*bodies: bytes, status: int = 200, watched: set[str] | None 
 
 
 def asked(call: Callable[[Api], Awaitable[Result]], *bodies: Any, status: int = 200) -> Result:
-    """What a call makes of these answers."""
+    """The result of a call that gets these answers."""
 
     async def story() -> Result:
         written = [each if isinstance(each, bytes) else json.dumps(each).encode() for each in bodies]

@@ -24,7 +24,7 @@ _IDENTITY = ("metadata", "name", "namespace", "uid", "resourceVersion", "generat
 
 
 def variants(body: Object, places: Iterator[Place], states: Sequence[str] = STATES) -> Iterator[tuple[str, Object]]:
-    """What was done, and the body with it: each optional place in each of these states, one at a time."""
+    """A name and a body for each change: each optional place in each of these states, one at a time."""
     for place in places:
         for state in states:
             changed = copy.deepcopy(body)

@@ -1,4 +1,4 @@
-"""What the API server answers, as plain dicts, by one rule: a field that is null is a field that is not there.
+"""The API server's answers as plain dicts, by one rule: a field that is null is a field that is not there.
 
 Go writes null for an empty list or map unless its type says `omitempty`, which leaves the field out. So a list of metadata
 without any object has `"items": null`. Readers after this module need one word for both: `.get(name, default)`.
