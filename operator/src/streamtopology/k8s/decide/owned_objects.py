@@ -48,9 +48,8 @@ class Workload(OwnedObject):
 
     `failure`: why the pods of a Deployment cannot be made. `restart_generation`: the driver's, None where its template has
     none. `completed`: the generation whose input has come to its end. `pod_content`: of its template; `pod_settings`: the
-    digest that a StatefulSet has of the manifest's, "" if it was made by an operator that noted none. `image`: as we wrote
-    it; `resources`: of our own container. `revision`: a StatefulSet's name for its present template, "" until it has seen it;
-    `restarted_at`: of the last `kubectl rollout restart`.
+    digest that a StatefulSet has of the manifest's. `image`: as we wrote it; `resources`: of our own container. `revision`: a
+    StatefulSet's name for its present template, "" until it has seen it; `restarted_at`: of the last `kubectl rollout restart`.
     """
 
     replicas: int = 0
@@ -174,7 +173,7 @@ def owned_object(body: Mapping[str, Any]) -> OwnedObject:
                 completed=_number(completed) if completed else None,
                 pod_content=noted.get(names.POD_CONTENT, ""),
                 pod_settings=annotations.get(names.POD_SETTINGS, ""),
-                image=annotations.get(names.IMAGE) or container.get("image", ""),
+                image=annotations.get(names.IMAGE, ""),
                 resources=_resources(container),
                 revision=_present_revision(body),
                 restarted_at=noted.get(names.RESTARTED_AT, ""),

@@ -34,11 +34,11 @@ class Transition:
 
 
 def recorded(status: Mapping[str, Any]) -> Transition | None:
-    """The change that status records; None where there is none. One of an older operator leads to no target of ours."""
+    """The change that status records; None where there is none. A deletion leads to no target."""
     intent = status.get("intent")
     if not intent:
         return None
-    return Transition(intent["action"], parse_time(intent["at"]), int(intent.get("generation", 0)), intent.get("target", ""))
+    return Transition(intent["action"], parse_time(intent["at"]), int(intent["generation"]), intent.get("target", ""))
 
 
 def target_of(topology: Topology, epoch: int | None) -> str:
