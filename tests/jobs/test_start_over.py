@@ -21,6 +21,7 @@ from streamtopology.jobs.admin.start_over import find_leftovers
 from streamtopology.jobs.checkpoint import Checkpoint, CheckpointError, LocalStore, layout, open_store
 from streamtopology.jobs.cli.main import main
 from streamtopology.jobs.connectors.sinks import Sink, Writer, open_sink
+from streamtopology.jobs.connectors.sinks.writable import rows_of_others
 from streamtopology.jobs.errors import WrongUse
 from streamtopology.jobs.runtime.left_behind import newest_fed
 from streamtopology.jobs.runtime.preflight import check_before_start
@@ -288,3 +289,14 @@ def test_file_in_the_place_of_a_checkpoint_is_refused(given: dict[str, Any], tmp
     topology = parse({**given, "spec": {**given["spec"], "checkpoint": str(place)}})
     with pytest.raises(ManifestError, match=f"spec.checkpoint: checkpoint {place}: {tmp_path / file} is a file; name a folder"):
         check_before_start(topology, tmp_path)
+
+
+@pytest.mark.parametrize(("name", "doubts"), [("theirs.parquet", 1), ("notes.txt", 0), ("_draft.parquet", 0)])
+def test_rows_of_others_in_a_new_sinks_folder_are_a_warning(
+    given: dict[str, Any], tmp_path: Path, name: str, doubts: int
+) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / name).write_text("mine")
+    found = [doubt.message for doubt in rows_of_others(parse(dict(given)))]
+    assert len(found) == doubts
+    assert all(f"has files that this topology has not written, such as {name}" in sentence for sentence in found)
