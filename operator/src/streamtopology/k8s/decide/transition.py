@@ -38,7 +38,7 @@ def recorded(status: Mapping[str, Any]) -> Transition | None:
     intent = status.get("intent")
     if not intent:
         return None
-    return Transition(intent["action"], parse_time(intent["at"]), int(intent["generation"]), intent.get("target", ""))
+    return Transition(intent["action"], parse_time(intent["at"]), int(intent.get("generation", 0)), intent.get("target", ""))
 
 
 def target_of(topology: Topology, epoch: int | None) -> str:

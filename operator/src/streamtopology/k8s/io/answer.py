@@ -17,10 +17,6 @@ from streamtopology.topology import API_VERSION
 Object = dict[str, Any]
 
 
-class NoObjectError(ValueError):
-    """The body of an answer is not an object, as where a proxy in between answers in a form of its own."""
-
-
 @dataclass(frozen=True)
 class Page:
     """A part of a list. `version`: the resource version of the whole list, from which a watch continues; `after`: the token
@@ -32,11 +28,11 @@ class Page:
 
 
 def decoded(payload: bytes) -> Object:
-    """The object in the body of an answer. ValueError: it is not JSON; NoObjectError, which is one: it is none."""
+    """The object in the body of an answer. ValueError: there is none, as where a proxy answers in a form of its own."""
     body = json.loads(payload)
-    if not isinstance(body, dict):
-        raise NoObjectError(f"not an object of the API server's: {payload[:100]!r}")
-    return without_nulls(cast(Object, body))
+    if isinstance(body, dict):
+        return without_nulls(cast(Object, body))
+    raise ValueError(f"not an object of the API server's: {payload[:100]!r}")
 
 
 def without_nulls(body: Mapping[str, Any]) -> Object:

@@ -15,7 +15,7 @@ from kubernetes.aio.client import ApiClient
 
 from streamtopology.contract.errors import StreamTopologyError, Unavailable
 from streamtopology.k8s import names
-from streamtopology.k8s.io.answer import NoObjectError, Object, Page, decoded, page_of, version_number
+from streamtopology.k8s.io.answer import Object, Page, decoded, page_of, version_number
 from streamtopology.k8s.names import Kind
 
 REQUEST_SECONDS = 20.0
@@ -251,14 +251,12 @@ class Api:
 def _event(event: Object, what: str) -> Object:
     """An event of a watch: `type`, and `object` with its metadata. ValueError: it is none."""
     body = event.get("object")
-    if not isinstance(body, dict) or "type" not in event:
-        raise NoObjectError(f"a line of the watch is not an event: {sorted(event)}")
-    body = cast(Object, body)
-    if event["type"] == "ERROR":
+    if isinstance(body, dict) and event.get("type") == "ERROR":
+        body = cast(Object, body)
         raise _refusal(int(body.get("code", 0)), body, what)
-    if "metadata" not in body:
-        raise NoObjectError(f"the object of an event has no metadata: {sorted(body)}")
-    return event
+    if isinstance(body, dict) and "type" in event and "metadata" in body:
+        return event
+    raise ValueError(f"a line of the watch is not an event: {sorted(event)}")
 
 
 def _error(status: int, payload: bytes, what: str) -> ApiError:
