@@ -176,7 +176,7 @@ class FolderSink:
                 parts.append(path)
         for path in parts:
             os.replace(path, path.with_suffix(self._suffix))
-        if final.exists() and _are_equal(final, draft):
+        if final.is_dir() and _are_equal(final, draft):
             _remove(draft)  # moved into place by a run that died before the manifest's entry, or while this one stood still
             return
         self._refuse_unknown(batch, lambda final: False)
