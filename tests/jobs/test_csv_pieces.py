@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.streams import rows_of, spec
 
-from streamtopology.jobs.connectors.sources import text_stream
+from streamtopology.jobs.connectors.sources import csv_rows, text_stream
 from streamtopology.jobs.connectors.sources.conform import SchemaMismatchError
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceSpec
 
@@ -24,22 +24,31 @@ class NoCsvError(Exception):
 class PlainParser:
     """The rules of the page on text formats, one character after the other."""
 
-    def __init__(self, text: str, sep: str, quote: str, escape: str, comment: str, null: str) -> None:
+    def __init__(self, text: str, sep: str, quote: str, escape: str | None, null: str) -> None:
         self._text = text.removeprefix("\ufeff")
         self._at = 0
-        self._sep, self._quote, self._escape, self._comment, self._null = sep, quote, escape, comment, null
+        self._sep, self._quote, self._escape, self._null = sep, quote, escape, null
 
     def rows(self) -> list[tuple[Value, ...]]:
         rows: list[tuple[Value, ...]] = []
+        if self._quote:
+            self._check_escapes()
         while self._at < len(self._text):
-            if self._comment and self._is(self._comment):
-                self._upto(_ENDS)
-            elif not self._is(*_ENDS):
+            if not self._is(*_ENDS):
                 rows.append(self._row())
                 if len(rows[-1]) != 2:
                     raise NoCsvError
             self._end_of_line()
         return rows
+
+    def _check_escapes(self) -> None:
+        at = 0
+        while self._escape and (at := self._text.find(self._escape, at)) >= 0:
+            if self._text[at + 1 : at + 2] not in (self._quote, self._escape):
+                raise NoCsvError
+            at += 2
+        if self._escape is None and "\\" + self._quote in self._text:
+            raise NoCsvError
 
     def _row(self) -> tuple[Value, ...]:
         row = [self._value()]
@@ -49,15 +58,9 @@ class PlainParser:
         return tuple(row)
 
     def _value(self) -> Value:
-        if not (self._quote and self._is(self._quote)):
-            value = self._upto((self._sep, *_ENDS))
-            return None if value in ("", self._null) else value
-        value = self._quoted()
-        while self._is(" ", "\t") and not self._is(self._sep):
-            self._at += 1
-        if self._at < len(self._text) and not self._is(self._sep, *_ENDS):
-            raise NoCsvError
-        return None if self._null and value == self._null else value
+        value = self._quoted() if self._quote and self._is(self._quote) else ""
+        value += self._upto((self._sep, *_ENDS))
+        return None if value in ("", self._null) else value
 
     def _quoted(self) -> str:
         self._at += 1
@@ -79,10 +82,12 @@ class PlainParser:
         return self._at < len(self._text) and self._text[self._at] in characters
 
     def _upto(self, ends: tuple[str, ...]) -> str:
-        start = self._at
+        value = ""
         while self._at < len(self._text) and self._text[self._at] not in ends:
+            self._at += bool(self._quote and self._text[self._at] == self._escape)
+            value += self._text[self._at]
             self._at += 1
-        return self._text[start : self._at]
+        return value
 
     def _end_of_line(self) -> None:
         self._at += 2 if self._text.startswith("\r\n", self._at) else 1
@@ -107,7 +112,7 @@ _VALUES = [
     '"\ufeff"',
 ]
 _ROWS = st.tuples(st.sampled_from(_VALUES), st.sampled_from(_VALUES)).map(";".join)
-_LINES = st.one_of(_ROWS, _ROWS, _ROWS, st.sampled_from(["", "#c", '#"c', "a", "\ufeffa;b"]))
+_LINES = st.one_of(_ROWS, _ROWS, _ROWS, st.sampled_from(["", "a", '"a"b;c', "\\\\;b", "\ufeffa;b"]))
 _TEXTS = st.lists(st.tuples(_LINES, st.sampled_from(["\n", "\r\n", "\r"])), max_size=5).map(
     lambda lines: "".join(line + end for line, end in lines)
 )
@@ -123,28 +128,28 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     text=st.tuples(_TEXTS, st.just("") | _LINES).map("".join),
     size=st.integers(1, 9),
     quote=st.sampled_from(['"', '"', "'", ""]),
-    escape=st.sampled_from(["\\", '"']),
-    comment=st.sampled_from(["", "#"]),
+    escape=st.sampled_from(["\\", '"', None]),
     null=st.sampled_from(["", "N"]),
 )
-@example('"x";1\r\n"y";2\r\n', 1, '"', "\\", "", "")
-@example('a;1\r#c\r\n"y";2', 1, '"', "\\", "#", "")
-@example('a;b\n"x";', 1 << 20, '"', "\\", "", "")
+@example('"x";1\r\n"y";2\r\n', 1, '"', "\\", "")
+@example('a;b\n"x";', 1 << 20, '"', "\\", "")
+@example('a;"b\n;', 1, '"', None, "")
+@example("a;b\\", 1, '"', "\\", "")
 def test_values_are_those_of_a_plain_parser_wherever_reads_end(
-    file: Path, text: str, size: int, quote: str, escape: str, comment: str, null: str
+    file: Path, text: str, size: int, quote: str, escape: str | None, null: str
 ) -> None:
     expected: list[tuple[Value, ...]] | None
     try:
-        expected = PlainParser(text, ";", quote, "" if escape == quote else escape, comment, null).rows()
+        expected = PlainParser(text, ";", quote, "" if escape == quote else escape, null).rows()
     except NoCsvError:
         expected = None
     file.write_bytes(text.encode())
-    source = spec(
-        file.parent, "csv", "a STRING, b STRING", sep=";", quote=quote, escape=escape, comment=comment, nullValue=null
-    )
-    for read_bytes in (size, 1 << 20):
+    given = {} if escape is None else {"escape": escape}
+    source = spec(file.parent, "csv", "a STRING, b STRING", sep=";", quote=quote, nullValue=null, **given)
+    for read_bytes, block_bytes in ((size, 1 << 20), (1 << 20, 1 << 20), (1 << 20, 64)):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(text_stream, "READ_BYTES", read_bytes)
+            patch.setattr(csv_rows, "_BLOCK_BYTES", block_bytes)
             assert _read(file, source) == expected
 
 

@@ -60,7 +60,7 @@ def test_codecs_that_are_no_encodings_are_refused(name: str) -> None:
         encoding_of(SourceSpec("s", "csv", None, {"encoding": name}))
 
 
-@pytest.mark.parametrize("option", ["nullValue", "emptyValue", "timestampFormat", "sep", "comment", "encoding"])
+@pytest.mark.parametrize("option", ["nullValue", "timestampFormat", "sep", "encoding"])
 @pytest.mark.parametrize("text", ["\ud800", "yyyy-MM-dd\udfff"])
 def test_half_a_character_in_an_option_is_a_finding(tmp_path: Path, option: str, text: str) -> None:
     (tmp_path / "a.csv").write_text("x,1\n")

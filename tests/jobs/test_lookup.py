@@ -51,7 +51,7 @@ def looked_up(tmp_path: Path, data: str | bytes, name: str = "a.csv", **options:
         (["true", "false"], [True, False]),
         (["2024-01-01", ""], [datetime.date(2024, 1, 1), None]),
         (["", ""], [None, None]),
-        ([r'"a \"b\""', r"C:\new"], ['a "b"', r"C:\new"]),
+        (['"a ""b"""', r"C:\new"], ['a "b"', r"C:\new"]),
     ],
 )
 def test_undeclared_values_are_those_of_the_file(tmp_path: Path, cells: list[str], expected: list[Any]) -> None:
@@ -95,7 +95,7 @@ def test_parquet_columns_are_held_against_their_declaration(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("data", "options", "complaint"),
     [
-        ("k,v\na,x\n", {"schema": "k STRING, v INT"}, r"file .*a\.csv: line 2: column 'v' is declared int32 but holds 'x'"),
+        ("k,v\na,x\n", {"schema": "k STRING, v INT"}, r"file .*a\.csv: row 1: column 'v' is declared int32 but holds 'x'"),
         ("k,v\na,x\n", {"schema": "k STRING, w INT"}, "column 'w' is declared int32 but the file has no such column"),
         ("k,v\na,x\n", {"schema": "v STRING"}, "has no column 'k'"),
         ("k,v\na,x\n", {"schema": "k STRNG"}, "unknown type 'STRNG'"),
@@ -108,9 +108,9 @@ def test_parquet_columns_are_held_against_their_declaration(tmp_path: Path) -> N
         ("k,v\na,x\n", {"options": {"header": False}}, "name its columns in lookup.schema"),
         ("", {}, "has no row with the names of its columns"),
         (b"k,v\na,M\xfcnchen\n", {}, "line 2 is no text in UTF-8"),
-        ('k,v\n"a,x\n', {}, "line 2: a quoted value has no end"),
-        ('k,"v\na,x\n', {}, "line 1: a quoted value has no end"),
-        ("k,v\na,1\nb,0x10\n", {"schema": "k STRING, v INT"}, "line 3: column 'v' is declared int32: '0x10' is no whole"),
+        ('k,v\na,"x\n', {}, "row 1: a quoted value has no end"),
+        ('k,"v\na,x\n', {}, "the first line is no row: unexpected end of data"),
+        ("k,v\na,1\nb,0x10\n", {"schema": "k STRING, v INT"}, "row 2: column 'v' is declared int32 but holds '0x10'"),
         ("k,v,v\na,1,2\n", {}, "has several columns 'v'; write it with a name for each, or declare others in lookup.schema"),
         ("k,v,v\na,1,2\n", {"schema": "k STRING, v INT"}, "has several columns 'v'"),
         ("k,v\na,x\n", {"options": {"nullValue": "\ud800"}}, "option nullValue has '\\ud800', half a character"),

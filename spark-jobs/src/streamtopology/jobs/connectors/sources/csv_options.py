@@ -16,22 +16,24 @@ _CUT = "string_split(value, '||')[1] AS a"
 class CsvOptions:
     r"""Characters are of ASCII, as the text is cut by its bytes; "" is none.
 
-    `escape` stands before a quote, or before itself, within a quoted value; a doubled quote is a quote with any `escape`.
-    `null` is NULL, as is the empty value without quotes, `empty` what a quoted empty text is.
+    `escape` stands before a quote or itself; a doubled quote is a quote with any `escape`. `null` is NULL, as is what is empty.
     """
 
     header: bool = False
     separator: str = ","
     quote: str = '"'
-    escape: str = "\\"
-    comment: str = ""
+    escape: str = ""
+    is_escape_given: bool = False
     null: str = ""
-    empty: str = ""
 
     @property
-    def is_plain_null(self) -> bool:
-        """False for a `null` that no value without quotes can be."""
-        return not set(self.null) & {self.separator, self.quote, "\n", "\r"}
+    def finding_of_escape(self) -> str:
+        """A clause on a text that the escape does not explain, with the remedy."""
+        other = "to '\"' if it is a character like others"
+        if self.escape:
+            return f"options.escape is {self.escape!r}, which stands before another character here; set it {other}"
+        spark = "to '\\\\' if it is no part of the value, as in files of Spark"
+        return f"a backslash stands before a quote; set options.escape {spark}, {other}"
 
     @staticmethod
     def of(spec: SourceSpec) -> CsvOptions:
@@ -59,16 +61,14 @@ class _Reading:
         given = self.spec.options
         separator = self._character("delimiter" if "sep" not in given and "delimiter" in given else "sep", ",", "a separator")
         quote = self._character("quote", '"', "quotes", none="without quotes")
-        escape = self._character("escape", "\\", "an escape", none="without escapes")
-        comment = self._character("comment", "", "the begin of a comment", none="without comments")
+        escape = self._character("escape", "", "an escape", none="without escapes")
         if separator in ("", "\n", "\r"):
             self._add("sep", "is no character between values", "name one, such as ';' or '\\t'")
-        for name, other in (("quote", quote), ("comment", comment)):
+        for name, other in (("quote", quote), ("escape", escape)):
             if other and other == separator:
                 self._add(name, f"is the separator {separator!r}, too", "name another, or none: ''")
-        for name in ("nullValue", "emptyValue"):
-            if fault := unwritable(given.get(name, "")):
-                self.problems.append((name, f"source {self.spec.name!r}: option {name} {fault}"))
+        if fault := unwritable(given.get("nullValue", "")):
+            self.problems.append(("nullValue", f"source {self.spec.name!r}: option nullValue {fault}"))
         mode = given.get("mode", "FAILFAST")
         if mode.upper() != "FAILFAST":
             self._add(
@@ -78,10 +78,9 @@ class _Reading:
             header=given.get("header", "false").lower() == "true",
             separator=separator or ",",
             quote=quote,
-            escape="" if escape == quote else escape,
-            comment=comment,
+            escape="" if escape == quote or not quote else escape,
+            is_escape_given="escape" in given,
             null=given.get("nullValue", ""),
-            empty=given.get("emptyValue", ""),
         )
 
     def _character(self, name: str, default: str, what: str, none: str = "") -> str:

@@ -25,7 +25,7 @@ Kind = Literal["parquet", "csv", "json", "text", "kafka"]
 _FILE_OPTIONS = ("path", "maxFilesPerTrigger", "pathGlobFilter", "recursiveFileLookup", "basePath")
 _TEXT_OPTIONS = ("encoding", "charset")
 TIME_OPTIONS = ("dateFormat", "timestampFormat", "timestampNTZFormat")
-_CSV_OPTIONS = ("header", "sep", "delimiter", "quote", "escape", "comment", "nullValue", "emptyValue", "multiLine", "mode")
+_CSV_OPTIONS = ("header", "sep", "delimiter", "quote", "escape", "nullValue", "multiLine", "mode")
 _KAFKA_OPTIONS = (
     "kafka.bootstrap.servers",
     "subscribe",

@@ -14,16 +14,10 @@ from streamtopology.jobs.connectors.sources.decimals import decimals
 from streamtopology.jobs.connectors.sources.time_patterns import TimePatterns
 
 _INTEGER = "^-?[0-9]+$"
-_TO_LOWER = np.uint8(32)
+_LOSSY = r"[eE]|\.[0-9]{22}|[0-9]{39}|^\s|\s$"
 _PADDING = 64
 _SIX_BITS = np.full(256, 255, np.uint8)
 _SIX_BITS[np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=", np.uint8)] = np.arange(65)
-
-
-def parsed_as(declared: pa.DataType, times: TimePatterns) -> pa.DataType:
-    """The type as which Arrow reads a csv column: timestamps come as texts with or without a zone, see `parse_timestamps`."""
-    is_text = pa.types.is_timestamp(declared) or times.of_type(declared) is not None
-    return pa.string() if is_text else declared
 
 
 def parsed(table: pa.Table, declared: pa.Schema, place: str, times: TimePatterns) -> pa.Table:
@@ -78,19 +72,13 @@ def integers(texts: pa.Array | pa.ChunkedArray, declared: pa.DataType) -> pa.Arr
 
 
 def _decimals(texts: pa.Array, declared: pa.DataType) -> pa.Array:
+    """By Arrow, but for the texts of which it may lose digits without a word."""
+    if not pc.any(pc.match_substring_regex(texts, _LOSSY)).as_py():
+        return texts.cast(declared)
     try:
         return decimals(texts.to_pylist(), declared)
     except ValueError as error:
         raise pa.ArrowInvalid(str(error)) from error
-
-
-def has_hexadecimal(text: bytes) -> bool:
-    """True if `0x` or `0X` is in the text, as it is in each text that Arrow takes for a number and we do not."""
-    if b"x" not in text and b"X" not in text:
-        return False
-    characters = np.frombuffer(text, np.uint8)
-    places = np.flatnonzero((characters[1:] | _TO_LOWER) == ord("x"))
-    return bool(np.any(characters[places] == ord("0")))
 
 
 def from_base64(texts: pa.Array) -> pa.Array:
