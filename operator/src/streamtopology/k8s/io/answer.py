@@ -18,7 +18,7 @@ Object = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Page:
+class ListPart:
     """A part of a list. `version`: the resource version of the whole list, from which a watch continues; `after`: the token
     of the next part, "" in the last one."""
 
@@ -56,11 +56,11 @@ def _without_nulls(value: Any) -> Any:
     return value
 
 
-def page_of(answer: Object, kind: Kind) -> Page:
+def part_of(answer: Object, kind: Kind) -> ListPart:
     """The part of a list of `kind` in an answer; its items name their kind, which the API server leaves out of a list."""
     metadata: Object = answer.get("metadata", {})
     items = [{**item, "apiVersion": kind.api_version, "kind": kind.kind} for item in answer.get("items", ())]
-    return Page(items, str(metadata.get("resourceVersion", "")), str(metadata.get("continue", "")))
+    return ListPart(items, str(metadata.get("resourceVersion", "")), str(metadata.get("continue", "")))
 
 
 def version_number(version: str) -> int:

@@ -15,7 +15,7 @@ from kubernetes.aio.client import ApiClient
 
 from streamtopology.contract.errors import StreamTopologyError, Unavailable
 from streamtopology.k8s import names
-from streamtopology.k8s.io.answer import Object, Page, decoded, page_of, version_number
+from streamtopology.k8s.io.answer import ListPart, Object, decoded, part_of, version_number
 from streamtopology.k8s.names import Kind
 
 REQUEST_SECONDS = 20.0
@@ -91,7 +91,7 @@ class Api:
                 return None
             raise
 
-    async def pages(self, kind: Kind, namespace: str | None, selector: str = "") -> AsyncIterator[Page]:
+    async def pages(self, kind: Kind, namespace: str | None, selector: str = "") -> AsyncIterator[ListPart]:
         """The list in parts of `PAGE` items."""
         async for page in self._pages(kind, namespace, selector, _JSON):
             yield page
@@ -105,12 +105,12 @@ class Api:
             version = page.version
         return found, version_number(version)
 
-    async def _pages(self, kind: Kind, namespace: str | None, selector: str, accept: str) -> AsyncIterator[Page]:
+    async def _pages(self, kind: Kind, namespace: str | None, selector: str, accept: str) -> AsyncIterator[ListPart]:
         query = [("limit", str(PAGE)), *([("labelSelector", selector)] if selector else [])]
         after = ""
         while True:
             whole = [*query, ("continue", after)] if after else query
-            page = page_of(await self._call("GET", kind.path(namespace), whole, accept=accept), kind)
+            page = part_of(await self._call("GET", kind.path(namespace), whole, accept=accept), kind)
             yield page
             after = page.after
             if not after:
@@ -164,7 +164,7 @@ class Api:
     async def events(self, namespace: str, about: str, reason: str) -> list[Object]:
         """The events of this reason about objects of this kind."""
         query = [("fieldSelector", f"involvedObject.kind={about},reason={reason}")]
-        return page_of(await self._call("GET", names.EVENT.path(namespace), query), names.EVENT).items
+        return part_of(await self._call("GET", names.EVENT.path(namespace), query), names.EVENT).items
 
     async def may(self, verb: str, kind: Kind, namespace: str, subresource: str = "") -> bool:
         """True if our rights allow this: a refusal of it has another reason then."""
