@@ -18,7 +18,7 @@ from streamtopology.lab.faults.mutants import Mutant
 
 FOLDER = Path(__file__).parents[1] / "mutants"
 SEED = 1000
-QUICK = ("moved-state-not-evicted", "no-before-images", "published-before-commit", "retention-deletes-a-named-file")
+QUICK = ("moved-state-not-evicted", "retention-deletes-a-named-file")
 PLAY = """
 import sys
 from pathlib import Path
@@ -73,6 +73,7 @@ def test_the_command_shows_the_story_of_a_mutant() -> None:
     )
 
 
+@pytest.mark.long
 def test_a_story_ends_with_the_kill_that_shows_a_mutant() -> None:
     mutant = FOLDER / "manifest-before-its-file.toml"
     found = subprocess.run([sys.executable, "-c", KILLS, str(mutant)], capture_output=True, text=True)

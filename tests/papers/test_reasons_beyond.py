@@ -18,6 +18,8 @@ from streamtopology.routing import planners
 from streamtopology.routing.table.hashing import hash_int64
 from streamtopology.routing.table.table import RoutingTable
 
+pytestmark = pytest.mark.long  # research: minutes of simulated streams
+
 SEEDS = (1, 10_001, 20_001, 30_001, 40_001)
 """Those of a verdict."""
 

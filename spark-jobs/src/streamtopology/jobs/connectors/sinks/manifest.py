@@ -12,7 +12,7 @@ OWNER = f"{MANIFEST}/owner.json"
 KEPT_ENTRIES = 1000
 _END = "ends"
 _BATCH = re.compile(r"batch-\d{9,}(\.parquet|\.jsonl)?")
-_DRAFT = re.compile(r"\.batch-\d{9,}(\.\w+)+")
+_DRAFT = re.compile(r"\.batch-\d{9,}\.(draft|former)")
 _PART = re.compile(r"part-\d{5,}\.(parquet|jsonl|draft)")
 _IN_MANIFEST = re.compile(rf"{MANIFEST}/\.?(\d{{9,}}|owner)\.json")
 
@@ -28,7 +28,7 @@ def is_batch(name: str) -> bool:
 
 
 def is_draft(name: str) -> bool:
-    """True for the name of a batch's file or folder that is not in place, in this version or a former one."""
+    """True for the name of a batch's file or folder that is not in place yet, or not any more."""
     return _DRAFT.fullmatch(name) is not None
 
 
