@@ -80,6 +80,18 @@ def test_watch_survives_answers_of_others(api: tuple[client.CoreV1Api, type[Answ
     assert reported[-1] == "ConfigMap flights-routing is watched again"
 
 
+@pytest.mark.parametrize("nothing", ['{"items": null}', "{}", '{"items": [], "metadata": null}'])
+def test_list_without_the_map_is_none_however_it_is_written(api: tuple[client.CoreV1Api, type[Answers]], nothing: str) -> None:
+    core, answers = api
+    bare = '{"type": "ADDED", "object": {"metadata": {"name": "flights-routing"}, "data": null}}\n'
+    answers.lists, answers.watches = [nothing], ["", bare, ""]
+    taken: list[ConfigMapContent | None] = []
+    reported: list[str] = []
+    with ConfigMapWatch(core, "air", "flights-routing", taken.append, reported.append):
+        eventually(lambda: len(taken) == 2)
+    assert (taken, reported) == ([None, ConfigMapContent({}, {})], [])
+
+
 def test_watches_that_are_ended_at_once_are_begun_again_after_a_pause(api: tuple[client.CoreV1Api, type[Answers]]) -> None:
     core, answers = api
     answers.lists, answers.watches = [listed("1")], [""]

@@ -222,3 +222,29 @@ def test_sink_may_leave_a_bucket_that_cannot_be_asked(tmp_path: Path, monkeypatc
     getattr(flow.checkpoint.publications, noted)("a", 0, "there")
     Publisher.of(flow.checkpoint, given).publish_again(flow.last, flow.topology)
     assert numbers_in(given.sinks[0], tmp_path) == ([] if noted == "exported" else [1])
+
+
+@pytest.mark.parametrize("file_per_task", ["false", "true"])
+def test_file_of_others_with_the_name_of_a_batch_is_not_written_over(tmp_path: Path, file_per_task: str) -> None:
+    sink = Sink("out", "counts", "parquet", {"path": str(tmp_path / "out"), "filePerTask": file_per_task})
+    mine = tmp_path / "out" / ("batch-000000001" if file_per_task == "true" else "batch-000000001.parquet")
+    mine.parent.mkdir()
+    mine.write_bytes(b"mine")
+    opened = open_sink(sink, WRITER)
+    opened.publish(0, staged(tmp_path, 0))
+    with pytest.raises(SinkError, match=f"{mine} is there already, with other rows"):
+        opened.publish(1, staged(tmp_path, 1))
+    assert mine.read_bytes() == b"mine"
+
+
+def test_file_of_others_in_the_folder_of_a_batch_and_in_the_manifest_stays(tmp_path: Path) -> None:
+    sink = Sink("out", "counts", "parquet", {"path": str(tmp_path / "out"), "filePerTask": "true"})
+    open_sink(sink, WRITER).publish(0, staged(tmp_path, 0))
+    mine = [tmp_path / "out" / name for name in ("batch-000000000/notes.txt", "_manifest/notes.txt", ".batch-notes")]
+    for path in mine:
+        path.write_text("mine")
+    open_sink(sink, WRITER)
+    found = written(sink, WRITER)
+    assert found is not None
+    found.delete()
+    assert sorted(path for path in (tmp_path / "out").rglob("*") if path.is_file()) == sorted(mine)

@@ -11,6 +11,7 @@ import pytest
 
 from streamtopology.k8s import names
 from streamtopology.k8s.decide.owned_objects import Job
+from streamtopology.k8s.io.answer import Page
 from streamtopology.k8s.io.api import Api, ApiAway
 from streamtopology.k8s.io.cache import LEAST_SECONDS, Cache
 from streamtopology.k8s.io.queue import Key, Queue
@@ -61,10 +62,10 @@ class Lists(Api):
         self.version = version
         self.away = away or set()
 
-    async def pages(self, kind: Kind, namespace: str | None, selector: str = "") -> AsyncIterator[Object]:
+    async def pages(self, kind: Kind, namespace: str | None, selector: str = "") -> AsyncIterator[Page]:
         if namespace in self.away:
             raise ApiAway("not yet")
-        yield {"items": [], "metadata": {"resourceVersion": str(self.version)}}
+        yield Page([], str(self.version), "")
 
     async def watch(self, kind: Kind, namespace: str | None, selector: str, since: str) -> AsyncIterator[Object]:
         await asyncio.Event().wait()
@@ -115,8 +116,8 @@ class EndsAtOnce(Lists):
         super().__init__(1)
         self.began: list[float] = []
 
-    async def pages(self, kind: Kind, namespace: str | None, selector: str = "") -> AsyncIterator[Object]:
-        yield {"items": [], "metadata": {"resourceVersion": str(self.version)}}
+    async def pages(self, kind: Kind, namespace: str | None, selector: str = "") -> AsyncIterator[Page]:
+        yield Page([], str(self.version), "")
 
     async def watch(self, kind: Kind, namespace: str | None, selector: str, since: str) -> AsyncIterator[Object]:
         self.began.append(time.monotonic())

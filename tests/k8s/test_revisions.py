@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import replace
 
 import pytest
@@ -19,13 +18,11 @@ SMALL = {"name": "small", "replicas": 1, "cpu": "150m", "memory": "1Gi"}
 
 @pytest.fixture
 def world() -> World:
-    """A topology that a former version runs: with other templates, another default image, and without our newer notes."""
+    """A topology that a former version runs: with other templates and another default image."""
     world = World(manifest())
     world.settle()
     for (kind, _), body in world.objects.items():
         if kind in ("StatefulSet", "Deployment"):
-            for note in (names.POD_SETTINGS, names.IMAGE):
-                body["metadata"]["annotations"].pop(note, None)
             body["metadata"]["annotations"][names.CONTENT] = "former"
             as_former(body["spec"]["template"])
         elif kind == "Pod":
@@ -64,12 +61,7 @@ def waits(world: World) -> bool:
 
 
 def test_running_pods_are_left_as_they_are(world: World) -> None:
-    before = copy.deepcopy(world.objects)
-    decision = world.decide()
-    assert {type(step).__name__ for step in decision.steps} == {"Patch"}, "only what a former version has not noted"
-    world.settle()
-    of_pods = {key: body["spec"] for key, body in before.items() if key[0] in ("Pod", "StatefulSet", "Deployment")}
-    assert {key: world.objects[key]["spec"] for key in of_pods} == of_pods
+    assert world.decide().steps == ()
     assert waits(world)
 
 
@@ -103,13 +95,6 @@ def test_a_class_with_other_pod_settings_is_replaced_and_keeps_the_image(world: 
     assert pods(world)["flow-small-0"] == before["flow-small-0"]
     assert world.pod_names("driver") == driver
     assert images(world) == {OLD}, "one topology, one image"
-
-
-def test_pod_settings_that_a_former_version_announced_are_applied(world: World) -> None:
-    world.manifest["status"]["intent"] = {"action": "Resizing", "at": "2023-11-14T22:13:20Z", "generation": 1, "reason": "",
-                                          "steps": ["apply StatefulSet flow-large"]}  # fmt: skip
-    assert "apply StatefulSet flow-large" in reasons(world.decide().steps)
-    assert "apply StatefulSet flow-small" not in reasons(world.decide().steps)
 
 
 def test_a_driver_that_restarts_takes_all_pods_along(world: World) -> None:

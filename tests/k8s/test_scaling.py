@@ -147,16 +147,6 @@ def test_a_driver_that_is_not_ready_for_a_moment_still_has_state_on_its_executor
     assert replicas(world, "large") == 2
 
 
-def test_a_driver_of_the_release_before_is_believed_by_its_generation(world: World):
-    world.says_replicas = False
-    world.change(executors=[{**LARGE, "replicas": 1}, SMALL])
-    world.carry_out(world.decide())
-    world.carry_out(world.decide())
-    assert replicas(world, "large") == 2
-    world.settle()
-    assert replicas(world, "large") == 1
-
-
 def test_a_class_that_is_removed_goes_when_it_has_been_left(world: World):
     world.change(executors=[LARGE])
     world.carry_out(world.decide())

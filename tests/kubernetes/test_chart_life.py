@@ -85,8 +85,8 @@ def test_crd_is_upgraded_with_the_release_and_outlives_it(api_server: ApiServer,
     assert has_topology(api_server)
 
 
-def test_crd_of_the_former_chart_is_taken_over_when_asked(api_server: ApiServer) -> None:
-    install_crd(api_server)  # as Helm did it from the folder crds/: without a mark of its own
+def test_crd_that_kubectl_applied_is_taken_over_when_asked(api_server: ApiServer) -> None:
+    install_crd(api_server)
     create_topology(api_server)
     with pytest.raises(ProcessFailed, match="ownership"):
         helm(api_server, "install", "streamtopology", str(CHART))

@@ -3,37 +3,19 @@
 from __future__ import annotations
 
 import json
-import socket
-import urllib.request
 from pathlib import Path
 from typing import Any
-from urllib.error import HTTPError, URLError
 
 from support.fake_driver import FakeDrivers
 from support.kube.apiserver import ApiServer
 from support.kube.flow import COUNTS, IMAGE, QUIET, settled
 from support.kube.running_operator import OperatorProcess, Topologies, manifest
+from support.probes import free_port, probed
 from support.waiting import eventually
 
 
-def free_port() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return str(free.getsockname()[1])
-
-
-def asked(port: str) -> tuple[int, str]:
-    """Status and text of the list; 0 while nobody listens."""
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/topologies.json", timeout=60) as answer:
-            return answer.status, answer.read().decode()
-    except HTTPError as refused:
-        return refused.code, refused.read().decode()
-    except URLError:
-        return 0, ""
-
-
 def listed(port: str) -> list[dict[str, Any]]:
-    status, text = asked(port)
+    status, text = probed(port, "/topologies.json")
     return json.loads(text)["topologies"] if status == 200 else []
 
 
@@ -59,8 +41,8 @@ def test_leader_lists_its_topologies_and_another_replica_stands_by(
         assert "nowhere" in invalid["text"]
         assert (running["name"], running["service"], running["executors"]) == ("flow", "flow-driver", "3/3")
         with replica("second", second_port):
-            eventually(lambda: asked(second_port)[0] == 503, 120)
-            assert "stands by" in asked(second_port)[1]
+            eventually(lambda: probed(second_port, "/topologies.json")[0] == 503, 120)
+            assert "stands by" in probed(second_port, "/topologies.json")[1]
         topologies.delete("wrong")
         eventually(lambda: [one["name"] for one in listed(first_port)] == ["flow"], 120)
         assert first.process.poll() is None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,15 +12,13 @@ from support.fake_driver import FakeDrivers
 from support.kube.apiserver import ApiServer
 from support.kube.fake_kubelet import FakeKubelet
 from support.kube.flow import COUNTS, IMAGE, QUIET, SMALL
-from support.kube.former_release import CRD, unpacked
-from support.kube.running_operator import OperatorProcess, Topologies, install_crd, manifest
+from support.kube.running_operator import OperatorProcess, Topologies, manifest
 from support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(1500)
 
-FORMER = "fcf0264"
-"""A commit whose operator replaces all pods at once when its templates or its image differ."""
-FORMER_MODULE = "streamtopology.operator"
+FORMER_USER = 4711
+"""In every pod template of the former operator: the present one makes others."""
 
 NEXT_IMAGE = "registry.example/spark:2"
 LARGE = {"name": "large", "replicas": 2, "cpu": "400m", "memory": "1Gi"}
@@ -57,6 +54,11 @@ def images(topologies: Topologies, name: str) -> set[str]:
     return {image for pod, (_, image) in pods(topologies).items() if pod.startswith(f"{name}-")}
 
 
+def users(topologies: Topologies, name: str) -> set[int]:
+    found = topologies.core.list_namespaced_pod(topologies.namespace).items
+    return {pod.spec.security_context.run_as_user for pod in found if pod.metadata.name.startswith(f"{name}-")}
+
+
 def config_maps(topologies: Topologies) -> dict[str, dict[str, str]]:
     return {name: topologies.routing(name) for name in NAMES}
 
@@ -66,28 +68,14 @@ def wait(operator: OperatorProcess, condition: Callable[[], bool]) -> None:
     assert operator.process.poll() is None, operator.output
 
 
-def defaults(api_server: ApiServer) -> set[str]:
-    """The fields of `spec` that a new topology has without naming them, by the CRD that is served at this moment."""
-    asked = manifest("asked")
-    answered = json.loads(api_server.kubectl("create", "--dry-run=server", "-o", "json", "-f", "-", stdin=json.dumps(asked)))
-    return answered["spec"].keys() - asked["spec"].keys()
-
-
 @pytest.fixture
 def running(topologies: Topologies, api_server: ApiServer, environment: dict[str, str], tmp_path: Path) -> Topologies:
-    """Ten topologies that the former operator has brought up, by the former CRD, and left; the CRD is the present one then."""
-    path = unpacked(FORMER, tmp_path / "former")
-    present = defaults(api_server)
-    install_crd(api_server, tmp_path / "former" / CRD)
-    try:
-        eventually(lambda: defaults(api_server) != present)
-        with OperatorProcess(api_server, tmp_path / "former.log", FORMER_MODULE, PYTHONPATH=path, **environment) as former:
-            for name in NAMES:
-                topologies.create(manifest(name, rebalance=QUIET, executors=[LARGE, SMALL]))
-            wait(former, lambda: all(settled(topologies, name) for name in NAMES))
-    finally:
-        install_crd(api_server)
-    eventually(lambda: defaults(api_server) == present)
+    """Ten topologies that the former operator has brought up, and left."""
+    former_environment = {**environment, "STREAMTOPOLOGY_POD_USER": str(FORMER_USER)}
+    with OperatorProcess(api_server, tmp_path / "former.log", **former_environment) as former:
+        for name in NAMES:
+            topologies.create(manifest(name, rebalance=QUIET, executors=[LARGE, SMALL]))
+        wait(former, lambda: all(settled(topologies, name) for name in NAMES))
     return topologies
 
 
@@ -112,12 +100,14 @@ def test_ten_running_topologies_keep_their_pods_when_the_operator_is_upgraded(
         assert added == {"flow-1-large-2"}
         assert {name: pods(running)[name] for name in before} == before, "pods are resized in place and added, not replaced"
         assert pods(running)["flow-1-large-2"][1] == IMAGE, "one topology runs one image"
+        assert users(running, "flow-1") == {FORMER_USER}, "and its pods are of one template"
         assert set(running.executor_pods("flow-1", "large").values()) == {"600m"}
 
         running.change("flow-2", operators=[{**COUNTS, "with": {"emit": "nothing"}}])
         wait(present, lambda: settled(running, "flow-2") and images(running, "flow-2") == {NEXT_IMAGE})
         others = {name: one for name, one in before.items() if not name.startswith("flow-2-")}
         assert others.items() <= pods(running).items(), "what restarts anyway gets the new pods, the others keep theirs"
+        assert FORMER_USER not in users(running, "flow-2")
 
 
 def _reconfiguring(topologies: Topologies, name: str) -> str:

@@ -40,16 +40,6 @@ def test_the_files_are_up_to_date(name: str, objects: list[object]) -> None:
     assert written == objects, "run `make crds`"
 
 
-def test_a_further_version_has_the_same_schema_and_is_not_served_by_default() -> None:
-    [only] = custom_resource_definition()["spec"]["versions"]  # type: ignore[index]
-    assert (only["name"], only["served"], only["storage"]) == ("v1alpha1", True, True)
-    alpha, beta = custom_resource_definition(("v1alpha1", "v1beta1"), "v1beta1")["spec"]["versions"]  # type: ignore[index]
-    assert (alpha["storage"], beta["storage"]) == (False, True)
-    assert {**beta, "name": "", "storage": 0} == {**alpha, "name": "", "storage": 0} == {**only, "name": "", "storage": 0}
-    with pytest.raises(ValueError, match="storage version 'v2', allowed: v1alpha1"):
-        custom_resource_definition(storage="v2")
-
-
 def _nodes(schema: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Every field below, by the path that the complete manifest has it under."""
     for name, field in schema.get("properties", {}).items():

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from streamtopology.k8s import names
 from streamtopology.k8s.instants import format_time
-from streamtopology.k8s.io.api import Api, ApiError, Object
+from streamtopology.k8s.io.answer import Object, Page, decoded, page_of, version_number
+from streamtopology.k8s.io.api import Api, ApiError
 from streamtopology.k8s.io.leader import LEASE_NAME
 from streamtopology.k8s.names import Kind
 from support.operator_world import World, manifest, strategically_merged, written_by_us
@@ -165,21 +167,29 @@ class FakeApi(Api):
         found = self.cluster.topology if kind is names.TOPOLOGY else self.cluster.objects.get((kind.kind, name))
         return copy.deepcopy(found)
 
-    async def pages(self, kind: Kind, namespace: str | None, selector: str = "") -> AsyncIterator[Object]:
+    async def pages(self, kind: Kind, namespace: str | None, selector: str = "") -> AsyncIterator[Page]:
         await asyncio.sleep(0)
         wanted = dict(one.split("=") for one in selector.split(",")) if selector else {}
         items = [
             copy.deepcopy(body)
             for (of_kind, _), body in self.cluster.objects.items()
-            if of_kind == kind.kind and wanted.items() <= (body["metadata"].get("labels") or {}).items()
+            if namespace in (None, NAMESPACE)
+            and of_kind == kind.kind
+            and wanted.items() <= (body["metadata"].get("labels") or {}).items()
         ]
-        yield {"items": items, "metadata": {"resourceVersion": str(self.cluster.version())}}
+        yield self._page(kind, items)
 
     async def versions(self, kind: Kind, namespace: str | None) -> tuple[list[Object], int]:
         await asyncio.sleep(0)
         self._check_served()
-        topology = self.cluster.topology
-        return [copy.deepcopy(topology["metadata"])] if topology is not None else [], self.cluster.version()
+        topology = self.cluster.topology if namespace in (None, NAMESPACE) else None
+        page = self._page(kind, [{"metadata": topology["metadata"]}] if topology is not None else [])
+        return [item["metadata"] for item in page.items], version_number(page.version)
+
+    def _page(self, kind: Kind, items: list[Object]) -> Page:
+        """A list as Go writes it: null where there is nothing."""
+        metadata = {"resourceVersion": str(self.cluster.version()), "continue": None}
+        return page_of(decoded(json.dumps({"items": items or None, "metadata": metadata}).encode()), kind)
 
     async def watch(self, kind: Kind, namespace: str | None, selector: str, since: str) -> AsyncIterator[Object]:
         cluster, number = self.cluster, 0
@@ -187,6 +197,7 @@ class FakeApi(Api):
         while True:
             for version, event, body in cluster.log[number:]:
                 is_ours = wanted.items() <= (body["metadata"].get("labels") or {}).items()
+                is_ours &= namespace in (None, NAMESPACE)
                 if version > int(since) and body["kind"] == kind.kind and is_ours:
                     yield {"type": event, "object": copy.deepcopy(body)}
             number = len(cluster.log)

@@ -89,7 +89,6 @@ class World:
     binding: Binding | None = None
     joining: int = 0
     missing: set[str] = field(default_factory=set)
-    says_replicas: bool = True
     not_created: dict[Place, str] = field(default_factory=dict)
     phase: str = "running"
     reached: bool = False
@@ -243,7 +242,7 @@ class World:
                 Executor(str(n), one.name, None, n, admitted=ordinal < one.replicas - self.joining)
                 for n, (one, ordinal) in enumerate(places)
             ),
-            replicas={one.name: one.replicas for one in driver.topology.executors} if self.says_replicas else None,
+            replicas={one.name: one.replicas for one in driver.topology.executors},
             policies={}, checkpoint="/checkpoint", refused=self.refused, last_batch=last,
             batches=() if driver.epoch is None else (last,), reconfigurations=self.reroutings,
             idle_seconds=self.idle_seconds, binding=self.binding,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +22,8 @@ from streamtopology.k8s.io.not_created import NotCreated
 from streamtopology.k8s.io.ownership import Ownership
 from streamtopology.k8s.io.queue import Key, Queue
 from streamtopology.k8s.io.reconciler import Reconciler
+from streamtopology.k8s.io.snapshot_reconciler import SnapshotReconciler
+from streamtopology.k8s.io.snapshot_watch import SnapshotWatch
 from streamtopology.tracing.span import Emit
 from support.fake_api import FakeApi, FakeCluster
 from support.operator_world import SETTINGS
@@ -65,13 +68,20 @@ class PlayedScraper:
 
 
 class VirtualRelease:
-    """A release, by the namespace of its Lease, with an image of its own. `emit` gets the spans of its looks."""
+    """A release, by the namespace of its Lease, with an image of its own. `emit` gets the spans of its looks.
 
-    def __init__(self, cluster: FakeCluster, release: str, emit: Emit | None = None) -> None:
+    `namespaces`: those that it watches; None: all.
+    """
+
+    def __init__(
+        self, cluster: FakeCluster, release: str, emit: Emit | None = None, namespaces: Sequence[str | None] = (None,)
+    ) -> None:
         self._emit = emit
+        self._namespaces = namespaces
         self._cluster = cluster
         self._release = release
         self.metrics = Metrics()
+        self.health = Health()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -90,6 +100,11 @@ class VirtualRelease:
             return
 
     @property
+    def has_ended(self) -> bool:
+        """True if it has ended by itself, of an error."""
+        return self._task is not None and self._task.done()
+
+    @property
     def mistakes(self) -> float:
         """Looks that have ended with an error of ours, or at the limit of writes."""
         return sum(
@@ -102,7 +117,7 @@ class VirtualRelease:
         loop = asyncio.get_running_loop()
         settings = replace(SETTINGS, namespace=self._release, image=f"registry.example/spark:{self._release}")
         api = FakeApi(self._cluster, self._release)
-        queue = Queue(loop.time)
+        queue, snapshots = Queue(loop.time), SnapshotWatch(Queue(loop.time))
         cache = Cache(queue.add)
         scraper: Any = PlayedScraper(self._cluster, queue)
         ownership = Ownership(api, settings, now)
@@ -111,18 +126,24 @@ class VirtualRelease:
         reconciler = Reconciler(
             applier, cache, NotCreated(api, now), ownership, scraper, queue, settings, self.metrics, now, looks
         )
-        health = Health(clock=loop.time)
-        health.started(queue, (None,))
-        hearing = Hearing(api, reconciler, (None,), health, lambda: self._watch(reconciler), loop.time)
+        copying = SnapshotReconciler(api, applier, cache, snapshots, reconciler.manifest, ownership, settings, now)
+        self.health = health = Health(clock=loop.time)
+        health.started(queue, self._namespaces)
+        hearing = Hearing(api, reconciler, self._namespaces, health, lambda: self._watch(reconciler), loop.time)
         async with asyncio.TaskGroup() as group:
-            for kind in WATCHED:
-                group.create_task(cache.follow(api, kind, None))
+            for namespace in self._namespaces:
+                for kind in WATCHED:
+                    group.create_task(cache.follow(api, kind, namespace))
+                group.create_task(copying.follow(api, namespace))
+            group.create_task(copying.run())
             group.create_task(self._renew())
             group.create_task(scraper.run())
             group.create_task(reconciler.run())
             group.create_task(hearing.run())
-            await cache.listed(WATCHED, None)
-            reconciler.begin(None)
+            for namespace in self._namespaces:
+                await cache.listed(WATCHED, namespace)
+                reconciler.begin(namespace)
+                health.listed(namespace)
 
     async def _renew(self) -> None:
         while True:

@@ -29,9 +29,9 @@ CRD = Path(__file__).parents[3] / "crds" / "streamtopologies.streamtopology.dev.
 GROUP, VERSION, PLURAL = "streamtopology.dev", "v1alpha1", "streamtopologies"
 
 
-def install_crd(cluster: Cluster, crd: Path = CRD) -> None:
+def install_crd(cluster: Cluster) -> None:
     """The CRD, as users install it; waits until it is served."""
-    cluster.kubectl("apply", "--server-side", "-f", str(crd))
+    cluster.kubectl("apply", "--server-side", "-f", str(CRD))
     cluster.served("crd/streamtopologies.streamtopology.dev")
 
 
@@ -135,9 +135,8 @@ async def configuration_of(kubeconfig: Path) -> Configuration:
 class OperatorProcess:
     """`streamtopology-operator` as a process, by the command that the image runs; a context manager."""
 
-    def __init__(self, cluster: Cluster, log: Path, module: str = "streamtopology.k8s", **environment: str) -> None:
+    def __init__(self, cluster: Cluster, log: Path, **environment: str) -> None:
         self._log = log
-        self._module = module
         self._environment = {
             **os.environ, "KUBECONFIG": str(cluster.kubeconfig), "STREAMTOPOLOGY_LEADER_ELECTION": "false",
             "STREAMTOPOLOGY_PROBE_PORT": "0", "STREAMTOPOLOGY_METRICS_PORT": "0", **environment,
@@ -145,7 +144,8 @@ class OperatorProcess:
 
     def __enter__(self) -> Self:
         with self._log.open("a") as log:
-            self.process = subprocess.Popen([sys.executable, "-m", self._module], env=self._environment, stdout=log, stderr=log)
+            command = [sys.executable, "-m", "streamtopology.k8s"]
+            self.process = subprocess.Popen(command, env=self._environment, stdout=log, stderr=log)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -15,6 +15,7 @@ from kopf._cogs.clients.watching import WatchingError
 from kubernetes.aio.client import Configuration
 
 from streamtopology.k8s import names
+from streamtopology.k8s.io.answer import without_nulls
 from streamtopology.k8s.io.api import ApiError
 from streamtopology.k8s.io.hearing import WatchBroken
 from streamtopology.k8s.io.kopf_tasks import OthersTasks
@@ -71,7 +72,7 @@ def registry(reconciler: Reconciler, access: Configuration, changed: Callable[[K
 
     @kopf.on.event(names.TOPOLOGY.api_version, names.TOPOLOGY.plural, registry=handlers)
     async def topology(event: Any, **_: Any) -> None:
-        body = dict(event["object"])
+        body = without_nulls(event["object"])
         (reconciler.lost if event["type"] == "DELETED" else reconciler.saw)(body)
         changed(key_of(body))
 

@@ -1,5 +1,5 @@
 """A topology back to its manifest, which `parse` reads to the same value: every default is written out, but for a
-parallelism that follows the executors, pod settings that are empty, and fields that drivers of the version before refuse."""
+parallelism that follows the executors and pod settings that are empty."""
 
 from __future__ import annotations
 
@@ -76,13 +76,11 @@ def _trigger(trigger: Trigger) -> dict[str, object]:
 
 
 def _migration(migration: Migration) -> dict[str, object]:
-    written: dict[str, object] = {
+    return {
         "threshold": format_memory(migration.threshold_bytes),
         "portion": format_memory(migration.portion_bytes),
+        "resources": _limits(migration),
     }
-    if (limits := _limits(migration)) != _limits(Migration()):
-        written["resources"] = limits
-    return written
 
 
 def _limits(of: Driver | ExecutorClass | Migration) -> dict[str, object]:

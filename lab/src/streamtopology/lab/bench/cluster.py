@@ -15,6 +15,7 @@ import pyspark
 from pyspark.sql import SparkSession
 
 from streamtopology.contract.reasons import EpochReason
+from streamtopology.jobs.errors import WrongUse
 from streamtopology.jobs.local.embedded_cluster import EmbeddedCluster
 from streamtopology.jobs.local.run import open_run, process
 from streamtopology.jobs.local.start_steps import StartSteps
@@ -27,6 +28,7 @@ from streamtopology.lab.bench import figures
 from streamtopology.topology import Topology, parse
 
 FOLDER = Path("build/bench")
+_MARK = ".made-by-a-benchmark"
 TWO_UNLIMITED = ({"name": "free", "replicas": 2, "cpu": 2, "memory": "2Gi"},)
 """Two executors that may use all CPU of two cores each."""
 
@@ -49,10 +51,15 @@ def announce(text: str) -> None:
 
 
 def fresh_folder(bench: str) -> Path:
-    """The bench's own folder, empty."""
+    """The bench's own folder, empty. Raises WrongUse for one with files that no benchmark has marked as its own."""
     folder = (FOLDER / bench).resolve()
+    if folder.exists() and any(folder.iterdir()) and not (folder / _MARK).exists():
+        raise WrongUse(
+            f"{folder} has no {_MARK}, so another has made it: move it away, as a benchmark begins with an empty one"
+        )
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
+    (folder / _MARK).touch()
     return folder
 
 

@@ -6,12 +6,12 @@ the counts and quantiles of every destination.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
 from rich.console import Console
 
+from streamtopology.jobs.admin.start_over import find_leftovers
 from streamtopology.jobs.checkpoint import Checkpoint
 from streamtopology.jobs.checkpoint.location import checkpoint_uri
 from streamtopology.jobs.errors import WrongUse
@@ -37,9 +37,8 @@ def run_demo(report_dir: Path, batches: int) -> int:
     console = Console()
     topology = load(MANIFEST)
     baseline = as_baseline(topology, "fields")
-    outputs = [Path(sink.options["path"]) for sink in (*topology.sinks, *baseline.sinks)]
     console.print(f"making {batches} files of {ROWS_PER_BATCH:,} flights in {DATA}")
-    fresh(DATA, WORK_DIR, *outputs)
+    start_over(topology, baseline)
     make_flights(DATA, batches, ROWS_PER_BATCH, row_groups=ROW_GROUPS)
     options = RunOptions(Until(batches=batches), WORK_DIR)
     with Session(topology, MANIFEST.parent.resolve(), options, console) as session:
@@ -61,7 +60,10 @@ def check_runs(runs: Mapping[str, Topology]) -> list[Checked]:
     return checks
 
 
-def fresh(*paths: Path) -> None:
-    """The demo starts from nothing each time, so that its figures are about this run alone."""
-    for path in paths:
-        shutil.rmtree(path, ignore_errors=True)
+def start_over(*runs: Topology) -> None:
+    """Delete what the demo has made before, so that its figures are about this run alone."""
+    for topology in runs:
+        if (leftovers := find_leftovers(topology, WORK_DIR)) is not None:
+            leftovers.delete()
+    for path in DATA.glob("flights-*.parquet"):
+        path.unlink()

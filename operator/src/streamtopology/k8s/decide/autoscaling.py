@@ -56,7 +56,7 @@ def recorded(seen: Observation, class_name: str) -> Mapping[str, int]:
     """The replicas in `status.autoscale`, as far as it has any: of this class, or of several where the name is empty."""
     known = seen.status.get("autoscale") or {}
     if not class_name:
-        return {one["name"]: one["desired"] for one in known.get("classes") or ()}
+        return {one["name"]: one["desired"] for one in known.get("classes") or () if {"name", "desired"} <= one.keys()}
     return {class_name: known["desired"]} if isinstance(known.get("desired"), int) else {}
 
 

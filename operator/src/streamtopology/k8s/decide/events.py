@@ -19,11 +19,10 @@ def events_of(seen: Observation, reported: Object) -> tuple[Event, ...]:
     posted: list[Event] = []
     for one in reported["conditions"]:
         posted += _condition_events(before.get(one["type"]), one)
-    known = {(one["epoch"], one["operator"]): one for one in seen.status.get("reroutings") or ()}
     for one in reversed(reported.get("reroutings") or ()):
-        posted += _rerouting_events(known.get((one["epoch"], one["operator"])), one)
-    recommended, earlier = reported.get("recommendation"), seen.status.get("recommendation")
-    if recommended and (not earlier or earlier["stages"] != recommended["stages"]):
+        posted += _rerouting_events(seen.reroutings.get((one["epoch"], one["operator"])), one)
+    recommended, earlier = reported.get("recommendation", {}), seen.status.get("recommendation") or {}
+    if recommended.get("stages") and earlier.get("stages") != recommended["stages"]:
         posted.append(Event("Normal", BalancedReason.RECOMMENDED, recommended["text"]))
     if (took := reconfigured_seconds(seen, reported)) is not None:
         kind = seen.transition.kind if seen.transition is not None else ""

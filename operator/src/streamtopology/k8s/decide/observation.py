@@ -86,6 +86,12 @@ class Observation:
     def status(self) -> Object:
         return self.manifest.get("status") or {}
 
+    @property
+    def reroutings(self) -> Mapping[tuple[int, str], Object]:
+        """The re-routings in status by epoch and operator. One that lacks either was edited by somebody."""
+        noted = self.status.get("reroutings") or ()
+        return {(one["epoch"], one["operator"]): one for one in noted if {"epoch", "operator"} <= one.keys()}
+
     @cached_property
     def transition(self) -> Transition | None:
         """The unfinished change that status records."""

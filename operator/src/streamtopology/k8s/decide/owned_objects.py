@@ -48,9 +48,8 @@ class Workload(OwnedObject):
 
     `failure`: why the pods of a Deployment cannot be made. `restart_generation`: the driver's, None where its template has
     none. `completed`: the generation whose input has come to its end. `pod_content`: of its template; `pod_settings`: the
-    digest that a StatefulSet has of the manifest's, "" if it was made by an operator that noted none. `image`: as we wrote
-    it; `resources`: of our own container. `revision`: a StatefulSet's name for its present template, "" until it has seen it;
-    `restarted_at`: of the last `kubectl rollout restart`.
+    digest that a StatefulSet has of the manifest's. `image`: as we wrote it; `resources`: of our own container. `revision`: a
+    StatefulSet's name for its present template, "" until it has seen it; `restarted_at`: of the last `kubectl rollout restart`.
     """
 
     replicas: int = 0
@@ -165,7 +164,7 @@ def owned_object(body: Mapping[str, Any]) -> OwnedObject:
             template = body["spec"]["template"]
             noted = (template.get("metadata") or {}).get("annotations") or {}
             restart, completed = noted.get(names.RESTART_GENERATION), annotations.get(names.COMPLETED)
-            container = _own_container(template["spec"]["containers"])
+            container = _own_container(_containers(template))
             return Workload(
                 **common,
                 replicas=int(body["spec"].get("replicas", 1)),
@@ -174,7 +173,7 @@ def owned_object(body: Mapping[str, Any]) -> OwnedObject:
                 completed=_number(completed) if completed else None,
                 pod_content=noted.get(names.POD_CONTENT, ""),
                 pod_settings=annotations.get(names.POD_SETTINGS, ""),
-                image=annotations.get(names.IMAGE) or container.get("image", ""),
+                image=annotations.get(names.IMAGE, ""),
                 resources=_resources(container),
                 revision=_present_revision(body),
                 restarted_at=noted.get(names.RESTARTED_AT, ""),
@@ -190,8 +189,8 @@ def owned_object(body: Mapping[str, Any]) -> OwnedObject:
 
 
 def _failure(status: Mapping[str, Any]) -> str:
-    found = (one for one in status.get("conditions") or () if one["type"] == "ReplicaFailure" and one["status"] == "True")
-    return next((one.get("message", "") for one in found), "")
+    failed = _conditions(status).get("ReplicaFailure", {})
+    return failed.get("message", "") if failed.get("status") == "True" else ""
 
 
 def _present_revision(body: Mapping[str, Any]) -> str:
@@ -202,7 +201,7 @@ def _present_revision(body: Mapping[str, Any]) -> str:
 
 def resources_of(pod: Mapping[str, Any]) -> Resources:
     """Those of our own container in a pod."""
-    return _resources(_own_container(pod["spec"]["containers"]))
+    return _resources(_own_container(_containers(pod)))
 
 
 def _resources(container: Mapping[str, Any]) -> Resources:
@@ -221,11 +220,11 @@ def _number(text: object) -> int:
 
 
 def _pod(common: Mapping[str, Any], body: Mapping[str, Any]) -> Pod:
-    metadata, spec, status = body["metadata"], body["spec"], body.get("status") or {}
+    metadata, status = body["metadata"], body.get("status") or {}
     labels = metadata.get("labels") or {}
-    container = _own_container(spec["containers"])
-    reported = _own_container(status.get("containerStatuses") or [{}], container["name"])
-    conditions = {condition["type"]: condition for condition in status.get("conditions") or ()}
+    container = _own_container(_containers(body))
+    reported = _own_container(status.get("containerStatuses") or [{}], container.get("name"))
+    conditions = _conditions(status)
     scheduled = conditions.get("PodScheduled", {})
     waiting = (reported.get("state") or {}).get("waiting")
     evicted = _eviction(status)
@@ -257,7 +256,7 @@ def _ended(reported: Mapping[str, Any], evicted: Eviction | None) -> Ended | Non
     ended = (reported.get("state") or {}).get("terminated") or (reported.get("lastState") or {}).get("terminated")
     if evicted is not None:
         return Ended((ended or {}).get("exitCode") or KILLED, EVICTED, evicted.message)
-    return Ended(ended["exitCode"], ended.get("reason", ""), ended.get("message", "").strip()) if ended else None
+    return Ended(ended.get("exitCode", KILLED), ended.get("reason", ""), ended.get("message", "").strip()) if ended else None
 
 
 def _eviction(status: Mapping[str, Any]) -> Eviction | None:
@@ -266,7 +265,7 @@ def _eviction(status: Mapping[str, Any]) -> Eviction | None:
         return None
     conditions = status.get("conditions") or ()
     times = [parse_time(one["lastTransitionTime"]) for one in conditions if one.get("lastTransitionTime")]
-    by_limit = not any(one["type"] == "DisruptionTarget" and one["status"] == "True" for one in conditions)
+    by_limit = _conditions(status).get("DisruptionTarget", {}).get("status") != "True"
     message = " ".join(status.get("message", "").split()).rstrip(".")
     return Eviction(message, max(times, default=-math.inf), by_limit)
 
@@ -281,6 +280,16 @@ def _since(metadata: Mapping[str, Any]) -> float:
     return parse_time(moment) if moment else math.inf
 
 
+def _containers(of: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Those of a pod or a pod template; at least one, which may say nothing."""
+    return (of.get("spec") or {}).get("containers") or [{}]
+
+
+def _conditions(status: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
+    """By their type."""
+    return {one.get("type", ""): one for one in status.get("conditions") or ()}
+
+
 def _own_container(containers: Sequence[Mapping[str, Any]], name: str | None = None) -> Mapping[str, Any]:
     """Our own container, without injected sidecars."""
     ours = (name,) if name else ("driver", "executor", "migrate", "snapshot")
@@ -293,8 +302,8 @@ def _ordinal(pod: str) -> int:
 
 
 def _http_port(container: Mapping[str, Any]) -> int:
-    ports = [port["containerPort"] for port in container.get("ports") or () if port.get("name") == HTTP_PORT_NAME]
-    return int(ports[0]) if ports else HTTP_PORT
+    named = (port for port in container.get("ports") or () if port.get("name") == HTTP_PORT_NAME)
+    return next((int(port.get("containerPort") or HTTP_PORT) for port in named), HTTP_PORT)
 
 
 def _resizing(conditions: Mapping[str, Mapping[str, Any]]) -> Resizing | None:
@@ -307,7 +316,8 @@ def _resizing(conditions: Mapping[str, Mapping[str, Any]]) -> Resizing | None:
 
 
 def _job(common: Mapping[str, Any], body: Mapping[str, Any]) -> Job:
-    conditions = {c["type"]: c for c in (body.get("status") or {}).get("conditions") or () if c.get("status") == "True"}
+    found = _conditions(body.get("status") or {})
+    conditions = {kind: one for kind, one in found.items() if one.get("status") == "True"}
     failed = conditions.get("Failed")
     return Job(
         **common,

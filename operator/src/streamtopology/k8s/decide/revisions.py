@@ -15,7 +15,7 @@ from streamtopology.k8s import names
 from streamtopology.k8s.decide.observation import Observation
 from streamtopology.k8s.decide.owned_objects import Workload, owned_object
 from streamtopology.k8s.decide.rollout import Rollout
-from streamtopology.k8s.decide.steps import Apply, Event, Object, Patch
+from streamtopology.k8s.decide.steps import Event, Object, Patch
 from streamtopology.k8s.resources import objects
 from streamtopology.topology import Topology
 
@@ -71,16 +71,13 @@ def kept(seen: Observation, revision: Revision, wanted: Object) -> Workload | No
         return None
     if known.kind == names.DEPLOYMENT.kind:
         return known if made.replicas > 0 else None  # one that stops restarts nothing
-    if known.pod_settings:
-        return known if known.pod_settings == made.pod_settings else None
-    announced = (seen.status.get("intent") or {}).get("steps") or ()  # by a version that noted no settings
-    return known if str(Apply(wanted)) not in announced else None
+    return known if known.pod_settings == made.pod_settings else None
 
 
 def adjustment(known: Workload, wanted: Object) -> Patch | None:
     """Replicas and resources as `wanted`, in a workload that keeps its template; None where it has them."""
     made = _made(wanted)
-    if (known.replicas, known.resources, known.pod_settings) == (made.replicas, made.resources, made.pod_settings):
+    if (known.replicas, known.resources) == (made.replicas, made.resources):
         return None
     what = "set replicas and resources in the former template"
     return Patch(names.BY_KIND[known.kind], known.name, objects.adjustment(wanted), what)

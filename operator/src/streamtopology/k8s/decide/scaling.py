@@ -71,12 +71,10 @@ def runs_nothing(seen: Observation) -> bool:
 
 
 def _has_left(seen: Observation, class_name: str, wanted: int) -> bool:
-    stats, routing = seen.stats, seen.routing
-    if stats is None or routing is None or seen.silence is not None or not stats.settled:
+    stats = seen.stats
+    if stats is None or seen.silence is not None or not stats.settled:
         return False
-    if stats.replicas is None and stats.generation != routing.generation:  # of the release before: it does not say more
-        return False
-    if stats.replicas is not None and stats.replicas.get(class_name, 0) > wanted:
+    if stats.replicas is None or stats.replicas.get(class_name, 0) > wanted:
         return False
     return all(ordinal_of(slot) < wanted for slot in stats.slots if slot.present and slot.class_name == class_name)
 

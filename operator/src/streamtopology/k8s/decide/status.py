@@ -236,7 +236,7 @@ def _bound_by(seen: Observation) -> Object | None:
 
 def _reroutings(seen: Observation) -> list[Object]:
     """The last re-routings, newest first: those in status and those that the driver reports."""
-    known = {(one["epoch"], one["operator"]): one for one in seen.status.get("reroutings") or ()}
+    known = dict(seen.reroutings)
     gains = {gain.epoch: gain for gain in seen.answer.gains} if seen.answer else {}
     for change in seen.stats.reconfigurations if seen.stats else ():
         before = known.get((change.epoch, change.operator), {"at": format_time(seen.now)})

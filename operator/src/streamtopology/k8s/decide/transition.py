@@ -34,7 +34,7 @@ class Transition:
 
 
 def recorded(status: Mapping[str, Any]) -> Transition | None:
-    """The change that status records; None where there is none. One of an older operator leads to no target of ours."""
+    """The change that status records; None where there is none. A deletion leads to no target."""
     intent = status.get("intent")
     if not intent:
         return None

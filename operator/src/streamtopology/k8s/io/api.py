@@ -6,16 +6,16 @@ objects into the client's model classes costs most of a core (docs/decisions/003
 
 from __future__ import annotations
 
-import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from copy import copy
-from typing import Any
+from typing import cast
 
 import aiohttp
 from kubernetes.aio.client import ApiClient
 
 from streamtopology.contract.errors import StreamTopologyError, Unavailable
 from streamtopology.k8s import names
+from streamtopology.k8s.io.answer import Object, Page, decoded, page_of, version_number
 from streamtopology.k8s.names import Kind
 
 REQUEST_SECONDS = 20.0
@@ -30,8 +30,6 @@ SILENT_SECONDS = 330.0
 PAGE = 250
 """Items of one part of a list: pods of some kilobytes, ConfigMaps of up to a megabyte. A list as a whole would be in memory
 several times while it is read."""
-
-Object = dict[str, Any]
 
 _APPLY = "application/apply-patch+yaml"
 _MERGE = "application/merge-patch+json"
@@ -93,28 +91,30 @@ class Api:
                 return None
             raise
 
-    async def pages(self, kind: Kind, namespace: str | None, selector: str = "") -> AsyncIterator[Object]:
-        """The list in parts of `PAGE` items: each has `items` and `metadata.resourceVersion`, from which a watch continues."""
-        query = [("limit", str(PAGE)), *([("labelSelector", selector)] if selector else [])]
-        after = ""
-        while True:
-            page = await self._call("GET", kind.path(namespace), [*query, ("continue", after)] if after else query)
+    async def pages(self, kind: Kind, namespace: str | None, selector: str = "") -> AsyncIterator[Page]:
+        """The list in parts of `PAGE` items."""
+        async for page in self._pages(kind, namespace, selector, _JSON):
             yield page
-            after = page["metadata"].get("continue") or ""
-            if not after:
-                return
 
     async def versions(self, kind: Kind, namespace: str | None) -> tuple[list[Object], int]:
         """The metadata of all objects of a kind, and the resource version of the list."""
         found: list[Object] = []
+        version = ""
+        async for page in self._pages(kind, namespace, "", _METADATA):
+            found += [item["metadata"] for item in page.items]
+            version = page.version
+        return found, version_number(version)
+
+    async def _pages(self, kind: Kind, namespace: str | None, selector: str, accept: str) -> AsyncIterator[Page]:
+        query = [("limit", str(PAGE)), *([("labelSelector", selector)] if selector else [])]
         after = ""
         while True:
-            query = [("limit", str(PAGE)), *([("continue", after)] if after else [])]
-            page = await self._call("GET", kind.path(namespace), query, accept=_METADATA)
-            found += [item["metadata"] for item in page["items"]]
-            after = page["metadata"].get("continue") or ""
+            whole = [*query, ("continue", after)] if after else query
+            page = page_of(await self._call("GET", kind.path(namespace), whole, accept=accept), kind)
+            yield page
+            after = page.after
             if not after:
-                return found, int(page["metadata"]["resourceVersion"])
+                return
 
     async def create(self, kind: Kind, namespace: str, body: Object) -> Object:
         return await self._call("POST", kind.path(namespace), body=body)
@@ -164,7 +164,7 @@ class Api:
     async def events(self, namespace: str, about: str, reason: str) -> list[Object]:
         """The events of this reason about objects of this kind."""
         query = [("fieldSelector", f"involvedObject.kind={about},reason={reason}")]
-        return (await self._call("GET", names.EVENT.path(namespace), query))["items"]
+        return page_of(await self._call("GET", names.EVENT.path(namespace), query), names.EVENT).items
 
     async def may(self, verb: str, kind: Kind, namespace: str, subresource: str = "") -> bool:
         """True if our rights allow this: a refusal of it has another reason then."""
@@ -176,7 +176,7 @@ class Api:
             "spec": {"resourceAttributes": asked},
         }
         answer = await self._call("POST", names.ACCESS_REVIEW.path(None), body=review)
-        return bool(answer["status"]["allowed"])
+        return bool(answer.get("status", {}).get("allowed"))
 
     async def watch(self, kind: Kind, namespace: str | None, selector: str, since: str) -> AsyncIterator[Object]:
         """Yield events (`type`, `object`) after resource version `since` until the server ends the watch.
@@ -197,18 +197,8 @@ class Api:
             if response.status >= 300:
                 raise _error(response.status, await response.read(), kind.path(namespace))
             async for line in response.content:
-                event = json.loads(line)
-                if event["type"] == "ERROR":
-                    status = event["object"]
-                    raise ApiError(
-                        int(status["code"]), status.get("reason", ""), status.get("message", ""), kind.path(namespace)
-                    )
-                yield event
-        except (
-            aiohttp.ClientError,
-            TimeoutError,
-            ValueError,
-        ) as error:  # ValueError: half a line, or a longer one than we read
+                yield _event(decoded(line), kind.path(namespace))
+        except (aiohttp.ClientError, TimeoutError, ValueError) as error:  # ValueError: half a line, or no event
             raise ApiAway(f"watching {kind.plural}: {_named(error)}") from error
         finally:
             response.close()
@@ -232,7 +222,10 @@ class Api:
             raise ApiAway(f"{method} {path}: {_named(error)}") from error
         if response.status >= 300:
             raise _error(response.status, payload, path)
-        return json.loads(payload)
+        try:
+            return decoded(payload)
+        except ValueError as error:  # a proxy in between answers in a form of its own
+            raise ApiAway(f"{method} {path}: {_named(error)}") from error
 
     async def _request(
         self,
@@ -255,14 +248,29 @@ class Api:
         return answer.response
 
 
+def _event(event: Object, what: str) -> Object:
+    """An event of a watch: `type`, and `object` with its metadata. ValueError: it is none."""
+    body = event.get("object")
+    if isinstance(body, dict) and event.get("type") == "ERROR":
+        body = cast(Object, body)
+        raise _refusal(int(body.get("code", 0)), body, what)
+    if isinstance(body, dict) and "type" in event and "metadata" in body:
+        return event
+    raise ValueError(f"a line of the watch is not an event: {sorted(event)}")
+
+
 def _error(status: int, payload: bytes, what: str) -> ApiError:
     try:
-        answer: Mapping[str, Any] = json.loads(payload)
-        causes = (answer.get("details") or {}).get("causes") or ()
-        fields = tuple(str(cause["field"]) for cause in causes if cause.get("field"))
-        return ApiError(status, str(answer.get("reason", "")), str(answer.get("message", "")), what, fields)
-    except (ValueError, AttributeError):  # a proxy in between answers in a form of its own
+        return _refusal(status, decoded(payload), what)
+    except ValueError:  # a proxy in between answers in a form of its own
         return ApiError(status, "", payload[:200].decode(errors="replace"), what)
+
+
+def _refusal(status: int, answer: Object, what: str) -> ApiError:
+    details = answer.get("details")
+    causes = details.get("causes", ()) if isinstance(details, dict) else ()  # a server behind the proxy may write a text
+    fields = tuple(str(cause["field"]) for cause in causes if cause.get("field"))
+    return ApiError(status, str(answer.get("reason", "")), str(answer.get("message", "")), what, fields)
 
 
 def _named(error: BaseException) -> str:

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 
 from streamtopology.k8s import names
 from streamtopology.k8s.decide.owned_objects import OwnedObject, Pod, owned_object
-from streamtopology.k8s.io.api import Api, ApiAway, ApiError, Object
+from streamtopology.k8s.io.answer import Object, version_number
+from streamtopology.k8s.io.api import Api, ApiAway, ApiError
 from streamtopology.k8s.io.queue import Key
 from streamtopology.k8s.names import Kind
 
@@ -117,7 +118,7 @@ class Cache:
                 while True:
                     async with no_sooner():
                         async for event in api.watch(kind, namespace, selector, version):
-                            version = event["object"]["metadata"]["resourceVersion"]
+                            version = event["object"]["metadata"].get("resourceVersion", version)
                             self._take(kind, event)
             except (ApiAway, ApiError) as error:
                 expired = isinstance(error, ApiError) and error.status == 410
@@ -132,13 +133,12 @@ class Cache:
         present: set[tuple[Key, str]] = set()
         version = ""
         async for page in api.pages(kind, namespace, selector):
-            for item in page["items"]:
-                item.update(apiVersion=kind.api_version, kind=kind.kind)  # items of a list leave these out
+            for item in page.items:
                 self.note(item)
                 if key := _key_of(item):
                     present.add((key, item["metadata"]["name"]))
-            version = str(page["metadata"]["resourceVersion"])
-        self._drop_absent(kind, namespace, present, int(version))
+            version = page.version
+        self._drop_absent(kind, namespace, present, version_number(version))
         self._listed[kind.kind, namespace].set()
         return version
 

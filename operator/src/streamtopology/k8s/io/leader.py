@@ -22,7 +22,8 @@ from kubernetes.aio.leaderelection.resourcelock.baselock import BaseLock
 
 from streamtopology.contract.errors import StreamTopologyError
 from streamtopology.k8s import names
-from streamtopology.k8s.io.api import Api, ApiAway, ApiError, Object
+from streamtopology.k8s.io.answer import Object
+from streamtopology.k8s.io.api import Api, ApiAway, ApiError
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,8 @@ from streamtopology.k8s.decide.snapshots import (
     rival_of,
     without_job,
 )
-from streamtopology.k8s.io.api import Api, ApiAway, ApiError, Object
+from streamtopology.k8s.io.answer import Object
+from streamtopology.k8s.io.api import Api, ApiAway, ApiError
 from streamtopology.k8s.io.apply import Applier, NameTakenError, is_owned, merge_patch
 from streamtopology.k8s.io.cache import Cache
 from streamtopology.k8s.io.event_limit import EventLimit
@@ -152,8 +153,8 @@ class SnapshotReconciler:
             of = topology_of(body)
             selector = names.selector(names.labels(of.name, "snapshot"))
             async for page in self._api.pages(names.POD, of.namespace, selector):
-                for item in page["items"]:
-                    self._cache.note({**item, "apiVersion": names.POD.api_version, "kind": names.POD.kind})
+                for item in page.items:
+                    self._cache.note(item)
         return self._known_pods(body, job)
 
     def _known_pods(self, body: Object, job: Job) -> tuple[Pod, ...]:

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 
 from streamtopology.k8s import names
 from streamtopology.k8s.decide.snapshots import is_ended
-from streamtopology.k8s.io.api import Api, ApiAway, ApiError, Object
+from streamtopology.k8s.io.answer import Object, version_number
+from streamtopology.k8s.io.api import Api, ApiAway, ApiError
 from streamtopology.k8s.io.cache import RETRY_SECONDS, no_sooner
 from streamtopology.k8s.io.queue import Key, Queue
 from streamtopology.k8s.io.topology_body import is_same, key_of, version
@@ -95,12 +96,12 @@ class SnapshotWatch:
     async def _list(self, api: Api, namespace: str | None) -> str:
         since, present = "", set[Key]()
         async for page in api.pages(names.SNAPSHOT, namespace):
-            for body in page["items"]:
+            for body in page.items:
                 self._saw(body)
                 present.add(key_of(body))
-            since = str(page["metadata"]["resourceVersion"])
+            since = page.version
         for key, body in list(self._bodies.items()):
-            if namespace in (None, key.namespace) and key not in present and version(body) <= int(since):
+            if namespace in (None, key.namespace) and key not in present and version(body) <= version_number(since):
                 self.lost(key, body)
         return since
 

@@ -22,7 +22,7 @@ async def report_unserved(api: Api, applier: Applier, settings: Settings, clock:
         return
     try:
         async for page in api.pages(names.TOPOLOGY, None):
-            for topology in page["items"]:
+            for topology in page.items:
                 metadata = topology["metadata"]
                 release = (metadata.get("annotations") or {}).get(names.SERVED_BY)
                 if release == settings.namespace and metadata["namespace"] not in settings.namespaces:

@@ -84,9 +84,8 @@ def stateful_set(
 
 
 def _settings(executor: ExecutorClass) -> Object:
-    """All settings of the class that only other pods can have; a class without storage has those of earlier versions."""
-    storage = {} if executor.storage_bytes is None else {"storage": format_memory(executor.storage_bytes)}
-    return {**write_pod(executor.pod), **storage}
+    """All settings of the class that only other pods can have."""
+    return {**write_pod(executor.pod), "storage": executor.storage_bytes}
 
 
 def _resources(executor: ExecutorClass) -> Object:

@@ -133,16 +133,13 @@ def with_pull_secrets(topology: Topology, pod: PodSettings) -> PodSettings:
 
 
 def adjustment(workload: Object) -> Object:
-    """The strategic merge patch that gives an older Deployment or StatefulSet the replicas, resources and notes of `workload`
-    and leaves the rest of its pod template as it is."""
-    spec, noted = workload["spec"], workload["metadata"]["annotations"]
+    """The strategic merge patch that gives a Deployment or StatefulSet the replicas and resources of `workload`, and leaves
+    the rest of its pod template as it is."""
+    spec = workload["spec"]
     container = spec["template"]["spec"]["containers"][0]
     heap = [variable for variable in container["env"] if variable["name"] == variables.HEAP_MEBIBYTES]
     changed = {"name": container["name"], "resources": container["resources"], "env": heap}
-    return {
-        "metadata": {"annotations": {name: value for name, value in noted.items() if name != names.CONTENT}},
-        "spec": {"replicas": spec["replicas"], "template": {"spec": {"containers": [changed]}}},
-    }
+    return {"spec": {"replicas": spec["replicas"], "template": {"spec": {"containers": [changed]}}}}
 
 
 def limits(cpu: str, memory: str) -> Object:

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from streamtopology.topology.crd.fields import Schema
 from streamtopology.topology.crd.rules import topology_name_rules
 from streamtopology.topology.crd.spec import spec_schema
@@ -33,14 +31,8 @@ _COLUMNS = (
 )
 
 
-def custom_resource_definition(versions: Sequence[str] = (VERSION,), storage: str = VERSION) -> Schema:
-    """The whole object, of plain dicts, lists and scalars, ready for YAML or JSON.
-
-    All `versions` are served and have one schema, so nothing converts between them; `storage` is the one that is stored.
-    ValueError: it is none of them.
-    """
-    if storage not in versions:
-        raise ValueError(f"storage version {storage!r}, allowed: {', '.join(versions)}")
+def custom_resource_definition() -> Schema:
+    """The whole object, of plain dicts, lists and scalars, ready for YAML or JSON."""
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -56,20 +48,20 @@ def custom_resource_definition(versions: Sequence[str] = (VERSION,), storage: st
                 "shortNames": ["stopo"],
                 "categories": ["all"],
             },
-            "versions": [_version(name, name == storage) for name in versions],
+            "versions": [_version()],
         },
     }
 
 
-def _version(version: str, stored: bool) -> Schema:
+def _version() -> Schema:
     columns = [
         {"name": name, "type": kind, "jsonPath": path, "priority": priority, "description": description}
         for name, kind, path, priority, description in _COLUMNS
     ]
     return {
-        "name": version,
+        "name": VERSION,
         "served": True,
-        "storage": stored,
+        "storage": True,
         "schema": {"openAPIV3Schema": _object_schema()},
         "subresources": {
             "status": {},

@@ -7,7 +7,7 @@ import sys
 
 import yaml
 
-from streamtopology.topology.crd import VERSION, custom_resource_definition
+from streamtopology.topology.crd import custom_resource_definition
 from streamtopology.topology.crd.admission import admission_policy
 from streamtopology.topology.crd.snapshot import snapshot_definition
 
@@ -15,14 +15,12 @@ from streamtopology.topology.crd.snapshot import snapshot_definition
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser("python -m streamtopology.topology.crd", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("object", nargs="?", choices=("definition", "snapshot", "admission"), default="definition")
-    parser.add_argument("--versions", default=VERSION, help="versions to serve, separated by commas (docs/run/upgrade.md)")
-    parser.add_argument("--storage", default=VERSION, help="the one of them that is stored")
-    given = parser.parse_args(arguments)
-    try:
-        definition = custom_resource_definition(given.versions.split(","), given.storage)
-    except ValueError as wrong:
-        parser.error(str(wrong))
-    objects = {"definition": [definition], "snapshot": [snapshot_definition()], "admission": admission_policy()}[given.object]
+    chosen = parser.parse_args(arguments).object
+    objects = {
+        "definition": [custom_resource_definition()],
+        "snapshot": [snapshot_definition()],
+        "admission": admission_policy(),
+    }[chosen]
     sys.stdout.write("# Written by `make crds` from routing/topology/crd; change that, not this.\n")
     yaml.safe_dump_all(objects, sys.stdout, sort_keys=False, width=120, allow_unicode=True)
 

@@ -65,7 +65,7 @@ def admission_policy() -> list[Schema]:
     policy: Schema = {
         "failurePolicy": "Ignore",
         "matchConstraints": {"resourceRules": [rule]},
-        # Finalizers, labels and annotations change on objects that an older version has let pass, too.
+        # Finalizers, labels and annotations change on objects that came before the policy, too.
         "matchConditions": [{"name": "spec-changed", "expression": "oldObject == null || object.spec != oldObject.spec"}],
         "variables": [{"name": name, "expression": expression} for name, expression in _variables().items()],
         "validations": [*_edges(), *_groupings(), *_sources(), *_sinks(), *_late(), *amounts.validations()],

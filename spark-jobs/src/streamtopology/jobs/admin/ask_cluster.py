@@ -81,7 +81,7 @@ class ClusterDriver:
 
     def conditions(self) -> Sequence[Condition]:
         """The conditions of the resource now; none where this user may not read it."""
-        return [_condition(each) for each in self._status().get("conditions", ())]
+        return [_condition(each) for each in self._status().get("conditions") or ()]
 
     def measured_gains(self) -> Mapping[int, float]:
         """Epoch -> the gain that the operator has measured of it; of none where this user may not read the resource."""
@@ -103,7 +103,7 @@ class ClusterDriver:
             )
         except (ApiException, HTTPError, OSError):
             return {}  # all else is shown; the driver's own answer shows whether the cluster is there
-        return found.get("status", {})
+        return found.get("status") or {}
 
     def _by_proxy(self, since: int) -> tuple[int, bytes]:
         from urllib3.exceptions import HTTPError
@@ -155,13 +155,15 @@ class ClusterDriver:
 
     def _pod(self, core: CoreV1Api) -> str:
         """The newest running pod behind the driver's Service. Unreachable if there is none; ApiException."""
-        service = cast(Any, core.read_namespaced_service(self._driver, self.namespace, _request_timeout=ANSWER_SECONDS))
-        selector = ",".join(f"{name}={value}" for name, value in (service.spec.selector or {}).items())
-        pods = cast(Any, core.list_namespaced_pod(self.namespace, label_selector=selector, _request_timeout=ANSWER_SECONDS))
-        running = [each for each in pods.items if each.status.phase == "Running" and not each.metadata.deletion_timestamp]
+        plain: Any = {"_request_timeout": ANSWER_SECONDS, "_preload_content": False}  # its models refuse a list without items
+        service: Any = core.read_namespaced_service(self._driver, self.namespace, **plain)
+        chosen = (self._read(service.data).get("spec") or {}).get("selector") or {}
+        selector = ",".join(f"{name}={value}" for name, value in chosen.items())
+        pods: Any = core.list_namespaced_pod(self.namespace, label_selector=selector, **plain)
+        running = [each for each in self._read(pods.data).get("items") or () if _runs(each)]
         if not selector or not running:
             raise Unreachable(f"{self._where}: no pod of its driver runs; see kubectl get pods -n {self.namespace}")
-        return max(running, key=lambda each: each.metadata.creation_timestamp).metadata.name
+        return str(max(running, key=lambda each: each["metadata"].get("creationTimestamp") or "")["metadata"]["name"])
 
 
 def asking_the_cluster(name: str, namespace: str | None, context: str | None, answer: Answer = "stats") -> ClusterDriver:
@@ -183,6 +185,10 @@ def asking_the_cluster(name: str, namespace: str | None, context: str | None, an
         raise WrongUse(f"no cluster to ask: {str(missing).rstrip('.')}") from missing
     chosen = next((each for each in contexts if each["name"] == context), active)
     return ClusterDriver(api, name, namespace or chosen["context"].get("namespace", "default"), answer)
+
+
+def _runs(pod: Mapping[str, Any]) -> bool:
+    return (pod.get("status") or {}).get("phase") == "Running" and not pod["metadata"].get("deletionTimestamp")
 
 
 def _condition(given: Mapping[str, Any]) -> Condition:

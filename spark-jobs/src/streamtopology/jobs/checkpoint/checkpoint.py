@@ -25,7 +25,7 @@ from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 
-from streamtopology.jobs.checkpoint import records, retention
+from streamtopology.jobs.checkpoint import layout, records, retention
 from streamtopology.jobs.checkpoint.errors import CheckpointError
 from streamtopology.jobs.checkpoint.holds import Holds
 from streamtopology.jobs.checkpoint.open_store import open_store
@@ -66,6 +66,15 @@ def of_another(uri: str, found: str, topology: str) -> str:
     )
 
 
+def _refuse_taken(store: Store) -> None:
+    """Raise CheckpointError if a checkpoint that has not begun would begin among files of others."""
+    if store.exists(retention.HEADER):
+        return
+    found = layout.in_the_way(store.list(""))
+    if found and not store.exists(retention.HEADER):  # another driver may have begun it meanwhile
+        raise CheckpointError(layout.not_empty(store.uri, found))
+
+
 class Checkpoint:
     """One topology's checkpoint. All methods raise CheckpointError when files cannot be read or written."""
 
@@ -84,12 +93,16 @@ class Checkpoint:
 
     @staticmethod
     def of(store: Store, topology: str) -> Checkpoint:
-        """Open the topology's checkpoint in `store`, or make one. Refuses that of another topology, and half of a copy."""
+        """Open the topology's checkpoint in `store`, or make one where nothing is.
+
+        Refuses that of another topology, half of a copy, and a place that holds files of others.
+        """
         if not store.exists(retention.HEADER) and store.exists(retention.ORIGIN):
             raise CheckpointError(
                 f"{store.uri} is a copy of a checkpoint that was cut short: make the same copy again, which continues it, or "
                 "delete it"
             )
+        _refuse_taken(store)
         header = records.to_bytes(Header(topology, uuid.uuid4().hex))
         is_new = not store.exists(retention.HEADER) and store.create(retention.HEADER, header)
         if is_new and store.create(retention.HEADER, header):
@@ -191,7 +204,7 @@ class Checkpoint:
 
     def epochs(self) -> list[int]:
         """Numbers of all epochs that are kept, ascending."""
-        return sorted(retention.number_of(path) for path in self._complete("epochs"))
+        return sorted(retention.number_of(path) for path in self._numbered("epochs"))
 
     def write_epoch(self, number: int, text: str) -> bool:
         """Keep an epoch (JSON); False when it is there. An epoch never changes: another text is refused."""
@@ -221,7 +234,7 @@ class Checkpoint:
 
     def batch_records(self, batch: int) -> list[BatchRecord]:
         """All attempts at a batch, in order."""
-        paths = [path for path in self._complete("batches") if retention.number_of(path) == batch]
+        paths = [path for path in self._numbered("batches") if retention.number_of(path) == batch]
         found = [records.batch_record_from(self._store.read(path), self.where(path)) for path in paths]
         return sorted(found, key=lambda record: record.attempt)
 
@@ -396,14 +409,17 @@ class Checkpoint:
         kept = [self.read_commit(batch) for batch in commits if batch in held or batch in commits[-keep_commits:]]
         if not kept:
             return []
-        garbage = retention.garbage(self._store.list(""), kept, leases)
+        garbage = retention.garbage(filter(layout.is_ours, self._store.list("")), kept, leases)
         for path in garbage:
             passing("garbage.deleting")
             self._store.delete(path)
         return garbage
 
     def _commits(self) -> list[int]:
-        return sorted(retention.number_of(path) for path in self._complete("commits"))
+        return sorted(retention.number_of(path) for path in self._numbered("commits"))
+
+    def _numbered(self, folder: str) -> list[str]:
+        return [path for path in self._complete(folder) if layout.is_ours(path)]
 
     def _complete(self, folder: str) -> list[str]:
         return [path for path in self._store.list(folder) if not retention.is_partial(path)]

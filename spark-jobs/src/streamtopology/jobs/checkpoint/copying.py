@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from streamtopology.jobs.checkpoint import records
+from streamtopology.jobs.checkpoint import layout, records
 from streamtopology.jobs.checkpoint.checkpoint import KEPT_COMMITS, Checkpoint
 from streamtopology.jobs.checkpoint.errors import CheckpointError
 from streamtopology.jobs.checkpoint.records import CommitRecord, Header, Hold, Origin
@@ -53,14 +53,15 @@ def copy_checkpoint(
         raise CheckpointError(f"{source.uri} has no committed batch yet")
     _claim(into, Origin(source.uri, source.run, mode))
     commit = _held(source, into.uri, mode)
-    made = [path for folder in ("batches", "state") for path in into.list(folder) if not is_partial(path)]
+    listed = (path for folder in ("batches", "state") for path in into.list(folder))
+    made = [path for path in listed if layout.is_ours(path) and not is_partial(path)]
     if any(number_of(path) > commit.batch for path in made):
         raise CheckpointError(
             f"{into.uri} holds part of a copy as of a later batch than {commit.batch}, to which {source.uri} was rolled back: "
             "delete it, or name another place"
         )
     kept = commit if mode == "Own" else replace(commit, outputs={})
-    batches = [path for path in source.files("batches") if number_of(path) == commit.batch]
+    batches = [path for path in source.files("batches") if layout.is_ours(path) and number_of(path) == commit.batch]
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="copy") as threads:
         notes = sorted(source.publications.known()) if mode == "Own" else []
         for _ in threads.map(lambda path: _copy_file(source, into, path), [*sorted(kept.paths()), *batches, *notes]):
@@ -97,8 +98,9 @@ def _size(into: Store) -> int:
 def _claim(into: Store, origin: Origin) -> None:
     """Make `into` a copy of `origin` that is to be made. Refuses a place with anything but half of the same copy."""
     is_copy = into.exists(ORIGIN) and not into.exists(HEADER)
-    if not is_copy and not all(map(is_partial, into.list(""))):
-        raise CheckpointError(f"{into.uri} is not empty: name a place for the copy that does not exist yet")
+    if not is_copy and (found := layout.in_the_way(into.list(""))):
+        there = f"{layout.named(found)} is there"
+        raise CheckpointError(f"{into.uri} is not empty, {there}: name a place for the copy that does not exist yet")
     into.create(ORIGIN, records.to_bytes(origin))
     found = records.origin_from(into.read(ORIGIN), into.where(ORIGIN))
     if (found.run, found.mode) != (origin.run, origin.mode):
@@ -140,7 +142,7 @@ def _copy_logs(source: Checkpoint, into: Store) -> None:
     """Copy the logs of Spark and of sources. A file that has gone meanwhile is part of a longer one, which is there by then."""
     copied: set[str] = set()
     while True:
-        found = [path for folder in SPARK_FOLDERS for path in source.files(folder) if not _is_hidden(path)]
+        found = [path for folder in SPARK_FOLDERS for path in source.files(folder) if not layout.is_hidden(path)]
         contents = [(path, source.find(path)) for path in found if path not in copied]
         for path, content in contents:
             if content is not None:
@@ -148,10 +150,6 @@ def _copy_logs(source: Checkpoint, into: Store) -> None:
                 copied.add(path)
         if all(content is not None for _, content in contents):
             return
-
-
-def _is_hidden(path: str) -> bool:
-    return any(part.startswith(".") for part in path.split("/"))
 
 
 def _refuse_if_it_runs(source: Checkpoint, commit: CommitRecord, target: str, mode: RestoreMode) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from io import FileIO
 from pathlib import Path
 from typing import Protocol
@@ -11,6 +11,9 @@ from typing import Protocol
 Content = bytes | memoryview
 Pieces = Iterable[Content]
 """The content of a file, piece after piece."""
+
+_OF_THE_FILE_SYSTEM = ("lost+found", ".snapshot")
+"""Folders at the root of a volume: one that none but root may list, and former versions of all files."""
 
 
 class Disk(Protocol):
@@ -43,7 +46,7 @@ class Disk(Protocol):
     def exists(self, path: Path) -> bool: ...
 
     def files_below(self, folder: Path) -> list[Path]:
-        """All files below a folder in any order; none if it is not there."""
+        """All files below a folder in any order, but for those of the file system itself; none if it is not there."""
         ...
 
 
@@ -93,7 +96,15 @@ class PosixDisk:
         return path.exists()
 
     def files_below(self, folder: Path) -> list[Path]:
-        return [Path(where) / name for where, _, names in os.walk(folder, onerror=_unless_absent) for name in names]
+        return list(walked(folder))
+
+
+def walked(folder: Path) -> Iterator[Path]:
+    """All files below a folder, those of the folder itself first; a link to a folder is a file."""
+    for where, folders, names in os.walk(folder, onerror=_unless_absent):
+        folders[:] = [name for name in folders if name not in _OF_THE_FILE_SYSTEM]
+        yield from (path for name in folders if (path := Path(where, name)).is_symlink())
+        yield from (Path(where, name) for name in names)
 
 
 def _exactly(file: FileIO, length: int) -> bytes:

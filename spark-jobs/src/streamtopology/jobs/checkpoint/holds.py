@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 
-from streamtopology.jobs.checkpoint import records
+from streamtopology.jobs.checkpoint import layout, records
 from streamtopology.jobs.checkpoint.records import Hold
 from streamtopology.jobs.checkpoint.store import PARTIAL, Store
 
@@ -37,12 +37,12 @@ class Holds:
 
     def batches(self) -> set[int]:
         """The batches whose versions are held. A hold that lasts for too long is deleted."""
-        paths = [path for path in self._store.list(FOLDER) if not path.endswith(PARTIAL)]
+        paths = [path for path in self._store.list(FOLDER) if layout.is_ours(path) and not path.endswith(PARTIAL)]
         if not paths:
             return set()
         newest = max((file.written_at for file in self._store.stored("commits")), default=0.0)
         for file in self._store.stored(FOLDER):
-            if newest - file.written_at > LONGEST_SECONDS:
+            if layout.is_ours(file.path) and newest - file.written_at > LONGEST_SECONDS:
                 self._store.delete(file.path)
         return {hold.batch for path in paths if (hold := self._read(path)) is not None}
 

@@ -6,12 +6,17 @@ import errno
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 
+from streamtopology.jobs.checkpoint import layout
 from streamtopology.jobs.checkpoint.errors import AlreadyWritten, CheckpointError
-from streamtopology.jobs.checkpoint.filesystem import Content, Disk, Pieces, PosixDisk
+from streamtopology.jobs.checkpoint.filesystem import Content, Disk, Pieces, PosixDisk, walked
 from streamtopology.jobs.checkpoint.store import PARTIAL, Stored
 from streamtopology.jobs.failpoints import passing
+
+_MOST_LOOKED_AT = 1000
+"""Files of others that are looked at before the start: the place may be anything, also a home folder."""
 
 
 class LocalStore:
@@ -124,6 +129,14 @@ class LocalStore:
                 break
             self._disk.sync_folder(above.parent)
             self._folders.add(above)
+
+
+def foreign_text(folder: Path) -> str:
+    """The refusal of a folder in which no checkpoint can begin, by the first files that are found; empty if one can."""
+    with _advising(folder, "list"):
+        found = (path.relative_to(folder).as_posix() for path in walked(folder))
+        blocking = list(islice((path for path in found if not layout.is_hidden(path)), _MOST_LOOKED_AT))
+    return layout.not_empty(str(folder), blocking) if blocking else ""
 
 
 _ADVICE: dict[int, Callable[[Path], str]] = {

@@ -17,7 +17,7 @@ from pathlib import PurePosixPath
 
 import pyarrow as pa
 
-from streamtopology.jobs.checkpoint import records, retention
+from streamtopology.jobs.checkpoint import layout, records, retention
 from streamtopology.jobs.checkpoint.errors import CheckpointError
 from streamtopology.jobs.checkpoint.records import Copied, CopiedFile, CopiedPart, Lease
 from streamtopology.jobs.checkpoint.store import Store
@@ -41,7 +41,8 @@ class Precopies:
 
     def leases(self) -> list[Lease]:
         """All leases that are held, by epoch."""
-        epochs = sorted(retention.epoch_of(path) for path in self._store.list(FOLDER) if path.endswith("/lease.json"))
+        held = [path for path in filter(layout.is_ours, self._store.list(FOLDER)) if path.endswith("/lease.json")]
+        epochs = sorted(map(retention.epoch_of, held))
         return [lease for epoch in epochs if (lease := self.lease(epoch)) is not None]
 
     def take(self, lease: Lease) -> Lease:
@@ -59,7 +60,7 @@ class Precopies:
         passing("lease.releasing")
         self._store.delete(_lease(epoch))
         passing("lease.released")
-        for path in self._store.list(f"{FOLDER}/{epoch}"):
+        for path in filter(layout.is_ours, self._store.list(f"{FOLDER}/{epoch}")):
             self._store.delete(path)
 
     def release_up_to(self, epoch: int) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from streamtopology.jobs.checkpoint import layout
 from streamtopology.jobs.checkpoint.store import PARTIAL, Store
 
 FOLDER = "publications"
@@ -36,7 +37,7 @@ class Publications:
 
     def known(self) -> set[str]:
         """The paths of all notes."""
-        return {path for path in self._store.list(FOLDER) if not path.endswith(PARTIAL)}
+        return {path for path in self._store.list(FOLDER) if layout.is_ours(path) and not path.endswith(PARTIAL)}
 
     def are_noted(self) -> bool:
         """True if there are notes on sinks: any batch could not be published to one of them, or was exported."""

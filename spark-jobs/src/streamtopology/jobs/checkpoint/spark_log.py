@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from streamtopology.jobs.checkpoint import layout
 from streamtopology.jobs.checkpoint.errors import CheckpointError
 from streamtopology.jobs.checkpoint.store import Store
 
@@ -45,7 +46,7 @@ class UploadedSparkFolder(SparkFolder):
         super().__init__(Path(self._scratch.name))
         self._store = store
         self._saved: set[str] = set()
-        names = [name for folder in SPARK_FOLDERS for name in store.list(folder)]
+        names = [name for folder in SPARK_FOLDERS for name in store.list(folder) if not layout.is_hidden(name)]
         with ThreadPoolExecutor(_AT_ONCE) as threads:
             for name, data in zip(names, threads.map(store.read, names), strict=True):
                 (self.path / name).parent.mkdir(parents=True, exist_ok=True)

@@ -60,7 +60,7 @@ def run(
         topology = _read(manifest)
         with claim(topology.name):  # before Spark is loaded, and long before its cluster is up
             if fresh:
-                delete_leftovers(topology, work_dir, "Delete it and start over?", _CONTINUES, yes=yes)
+                delete_leftovers(topology, work_dir, "Delete it and start over?", _CONTINUES, yes=yes, starts=True)
 
             from streamtopology.jobs.local.run import Reporting, Serving, run_manifest
             from streamtopology.jobs.observe.http_server import refuse_taken_port

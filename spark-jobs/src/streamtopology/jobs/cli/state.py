@@ -193,7 +193,10 @@ def list_(work_dir: Path) -> int:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @parameters.work_dir
 def delete(manifest: Path, yes: bool, work_dir: Path) -> int:
-    """Delete the checkpoint and what it gave to sinks in folders; asks first."""
+    """Delete the checkpoint and what it gave to sinks in folders; asks first.
+
+    Only files that runs have made are deleted; what else is in the folders stays, and is named.
+    """
     from streamtopology.jobs.cli.leftovers import delete_leftovers
     from streamtopology.jobs.local.control_socket import claim
     from streamtopology.topology import load
@@ -201,5 +204,9 @@ def delete(manifest: Path, yes: bool, work_dir: Path) -> int:
     topology = load(manifest)
     with claim(topology.name):  # refused while it runs, or is being started
         deleted = delete_leftovers(topology, work_dir, "Delete it?", "the next run continues from the checkpoint", yes=yes)
-    print("deleted; the next run starts over" if deleted else f"topology {topology.name!r} has no checkpoint")
+    print(f"topology {topology.name!r} has no checkpoint" if deleted is None else _deleted_text(deleted.others_text()))
     return SUCCESS
+
+
+def _deleted_text(left: str) -> str:
+    return f"deleted, but for {left}" if left else "deleted; the next run starts over"

@@ -5,6 +5,7 @@ A mounted file would lag by a minute; a watch notifies within milliseconds.
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -90,12 +91,14 @@ class ConfigMapWatch:
 
     def _list(self) -> str:
         """Take the current content; return the version to watch from."""
-        found: Any = self._api.list_namespaced_config_map(
-            self._namespace, field_selector=self._selector, _request_timeout=_ANSWER_SECONDS
+        answer: Any = self._api.list_namespaced_config_map(
+            self._namespace, field_selector=self._selector, _request_timeout=_ANSWER_SECONDS, _preload_content=False
         )
+        found = json.loads(answer.data)  # the library's own models refuse a list without items
+        items = found.get("items") or ()
         self._answered()
-        self._offer(_content(found.items[0]) if found.items else None)
-        return str(found.metadata.resource_version)
+        self._offer(_content(items[0]) if items else None)
+        return str((found.get("metadata") or {}).get("resourceVersion") or "")
 
     def _follow(self, version: str) -> str:
         """Take changes after `version` until the server ends the watch; return the newest version seen."""
@@ -114,7 +117,7 @@ class ConfigMapWatch:
                 break
             self._answered()
             if event["type"] in ("ADDED", "MODIFIED"):
-                self._offer(_content(event["object"]))
+                self._offer(_content(event["raw_object"]))
             elif event["type"] == "DELETED":
                 self._offer(None)
         return str(watch.resource_version or version)
@@ -141,5 +144,5 @@ class ConfigMapWatch:
         self._closing.wait(pause)
 
 
-def _content(config_map: Any) -> ConfigMapContent:
-    return ConfigMapContent(config_map.data or {}, config_map.binary_data or {})
+def _content(config_map: Mapping[str, Any]) -> ConfigMapContent:
+    return ConfigMapContent(config_map.get("data") or {}, config_map.get("binaryData") or {})

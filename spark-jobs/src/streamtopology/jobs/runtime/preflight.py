@@ -12,12 +12,13 @@ import pyarrow as pa
 from streamtopology.jobs.checkpoint import Checkpoint
 from streamtopology.jobs.checkpoint.checkpoint import of_another
 from streamtopology.jobs.checkpoint.errors import CheckpointError
+from streamtopology.jobs.checkpoint.local_store import foreign_text
 from streamtopology.jobs.checkpoint.location import checkpoint_uri
-from streamtopology.jobs.checkpoint.retention import HEADER
+from streamtopology.jobs.checkpoint.retention import HEADER, ORIGIN
 from streamtopology.jobs.columnar import expressions
 from streamtopology.jobs.connectors.folder_overlap import overlap_problems
 from streamtopology.jobs.connectors.sinks import check as check_sink
-from streamtopology.jobs.connectors.sinks.writable import unwritable_folders
+from streamtopology.jobs.connectors.sinks.writable import rows_of_others, unwritable_folders
 from streamtopology.jobs.connectors.sources.descriptors import SourceSpec
 from streamtopology.jobs.connectors.sources.schemas import declared_schema
 from streamtopology.jobs.connectors.sources.survey import amount
@@ -97,6 +98,7 @@ def _findings(where: str, reading: Reading, base_dir: Path) -> Findings:
     found += missing_variables(topology.spark_conf)
     found += _checkpoint_problems(topology)
     found += unwritable_folders(topology)
+    found += rows_of_others(topology)
     found += cpu_doubts(topology, os.cpu_count() or 1)
     found += memory_doubts(topology, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     kept = without_consequences(found, reading.problems)
@@ -155,15 +157,28 @@ def _unfit_capacities(operator: OperatorSpec) -> str | None:
 
 
 def _checkpoint_problems(topology: Topology) -> list[Problem]:
-    """Problems of a checkpoint that is there, in a folder; one in a bucket is read when the run starts."""
+    """Problems of a checkpoint's folder; a bucket is looked at when the run starts."""
     uri = "" if topology.checkpoint is None else checkpoint_uri(topology, Path())
-    if not uri or uri.startswith("s3://") or not (Path(uri) / HEADER).is_file():
+    if not uri or uri.startswith("s3://"):
         return []
     try:
-        found = Checkpoint.attach(uri).topology
+        wrong = _wrong_folder(Path(uri), topology.name)
     except CheckpointError as error:
-        return [Problem("spec.checkpoint", str(error))]
-    return [] if found == topology.name else [Problem("spec.checkpoint", of_another(uri, found, topology.name))]
+        wrong = str(error)
+    return [Problem("spec.checkpoint", wrong)] if wrong else []
+
+
+def _wrong_folder(folder: Path, topology: str) -> str:
+    """The reason why a topology's checkpoint can neither begin nor continue in a folder; empty if it can. CheckpointError."""
+    there = next(place for place in (folder, *folder.parents) if os.path.lexists(place))
+    if not there.is_dir():
+        return f"checkpoint {folder}: {there} is a file; name a folder that is empty or does not exist yet"
+    if (folder / HEADER).is_file():
+        found = Checkpoint.attach(str(folder)).topology
+        return "" if found == topology else of_another(str(folder), found, topology)
+    if (folder / ORIGIN).is_file():  # half of a copy: the run continues it, or says so
+        return ""
+    return foreign_text(folder)
 
 
 def source_schemas(topology: Topology, spark_schemas: Mapping[str, pa.Schema]) -> dict[str, pa.Schema]:

@@ -26,8 +26,10 @@ from streamtopology.jobs.connectors.sinks.manifest import (
     is_another,
     is_batch,
     is_by,
+    is_in_manifest,
     owner_text,
     refuse_another,
+    unknown_batch,
 )
 from streamtopology.jobs.failpoints import passing
 
@@ -58,6 +60,7 @@ class BucketSink:
         self._writer = writer
         self._name = name
         self._was_ours = self._take_place()
+        self._unknown = set() if self._was_ours else set(filter(is_batch, bucket.list("")))
         self._entered = set(_entered(bucket.list(MANIFEST)))
         self._newest = max(self._entered, default=-1)
         self._is_first = True
@@ -111,6 +114,8 @@ class BucketSink:
         sink was opened, another one may have published: the newest entry is asked for once more.
         They are looked up first: a request to delete takes a right that is not needed else.
         """
+        if not self._was_ours:
+            return
         newest = max(_entered(self._bucket.list(MANIFEST)), default=-1)
         unentered = range(max(newest + 1, batch - self._was_ours), batch + 1)
         left = [f"{batch_name(number)}{suffix}" for number in unentered for suffix in _SUFFIXES]
@@ -122,7 +127,10 @@ class BucketSink:
             mmap.mmap(draft.fileno(), 0, access=mmap.ACCESS_READ) as content,
             memoryview(content) as data,
         ):
-            self._bucket.put(f"{batch_name(batch)}{self._suffix}", data)
+            name = f"{batch_name(batch)}{self._suffix}"
+            if name in self._unknown and self._bucket.find(name) != bytes(data):
+                raise unknown_batch(self._bucket.where(name))
+            self._bucket.put(name, data)
 
     @contextmanager
     def _draft(self, table: pa.Table) -> Iterator[IO[bytes]]:
@@ -157,8 +165,8 @@ def written_to(bucket: Bucket, writer: Writer) -> Written | None:
     if owner is None or not is_by(bucket.uri, owner, writer):
         return None
     paths = bucket.list("")
-    batches = [path for path in paths if is_batch(path)]
-    entries = [path for path in paths if path.startswith(f"{MANIFEST}/") and path != OWNER]
+    batches = [path for path in paths if is_batch(path) and path.endswith(_SUFFIXES)]
+    entries = [path for path in paths if is_in_manifest(path) and path != OWNER]
 
     def delete() -> None:
         bucket.delete_all([*batches, *entries])

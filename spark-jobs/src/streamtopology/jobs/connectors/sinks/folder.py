@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import filecmp
 import os
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -30,8 +29,12 @@ from streamtopology.jobs.connectors.sinks.manifest import (
     is_another,
     is_batch,
     is_by,
+    is_draft,
+    is_in_manifest,
+    is_part,
     owner_text,
     refuse_another,
+    unknown_batch,
 )
 from streamtopology.jobs.failpoints import passing
 
@@ -81,7 +84,7 @@ class FolderSink:
         self._manifest = folder / MANIFEST
         self._writer = writer
         self._was_ours = self._take_folder()
-        for draft in folder.glob(".batch-*"):  # of a process that died
+        for draft in _drafts(folder):  # of a process that died
             _remove(draft)
         self._newest = max(self._entered(), default=-1)
         self._is_first = True
@@ -144,6 +147,8 @@ class FolderSink:
         Where somebody has deleted the manifest, the batch before may have had its entry. If this process stood still since the
         sink was opened, another one may have published: the newest entry is asked for once more.
         """
+        if not self._was_ours:
+            return
         newest = max(self._entered(), default=-1)
         for number in range(max(newest + 1, batch - self._was_ours), batch + 1):
             for path in self._folder.glob(f"{batch_name(number)}*"):
@@ -154,6 +159,7 @@ class FolderSink:
         draft = self._draft(batch)
         self._write(table, draft)
         _sync(draft)
+        self._refuse_unknown(batch, lambda final: filecmp.cmp(draft, final, shallow=False))
         os.replace(draft, self._final(batch))
 
     def _place_parts(self, batch: int, files: Sequence[Path]) -> None:
@@ -170,14 +176,21 @@ class FolderSink:
                 parts.append(path)
         for path in parts:
             os.replace(path, path.with_suffix(self._suffix))
-        if final.exists() and _are_equal(final, draft):
+        if final.is_dir() and _are_equal(final, draft):
             _remove(draft)  # moved into place by a run that died before the manifest's entry, or while this one stood still
             return
+        self._refuse_unknown(batch, lambda final: False)
         former = draft.with_suffix(".former")
         if final.exists():  # of a run that died before its entry, and before the checkpoint went back
             os.replace(final, former)
         os.replace(draft, final)
         _remove(former)
+
+    def _refuse_unknown(self, batch: int, is_same: Callable[[Path], bool]) -> None:
+        """Raise SinkError for rows of others in a batch's place. A run that died has left those of its last batch alone."""
+        final = self._final(batch)
+        if not (self._was_ours and self._is_first) and final.exists() and not is_same(final):
+            raise unknown_batch(str(final))
 
     def _final(self, batch: int) -> Path:
         return self._folder / (batch_name(batch) if self._parts else f"{batch_name(batch)}{self._suffix}")
@@ -201,9 +214,13 @@ def written_by(folder: Path, writer: Writer) -> Written | None:
     batches = sorted(path for path in folder.glob("batch-*") if is_batch(path.name))
 
     def delete() -> None:
-        for path in [*batches, *folder.glob(".batch-*")]:
+        for path in [*batches, *_drafts(folder)]:
             _remove(path)
-        shutil.rmtree(folder / MANIFEST)
+        manifest = folder / MANIFEST
+        for path in sorted(manifest.iterdir(), key=lambda path: path == folder / OWNER):
+            if is_in_manifest(f"{MANIFEST}/{path.name}"):
+                path.unlink()
+        _remove_empty(manifest)
 
     return Written(str(folder), len(batches), delete)
 
@@ -219,13 +236,24 @@ def _write_whole(path: Path, text: str) -> None:
     os.replace(draft, path)
 
 
-def _remove(draft: Path) -> None:
-    if draft.is_dir():
-        for part in draft.iterdir():
+def _drafts(folder: Path) -> list[Path]:
+    return [path for path in folder.glob(".batch-*") if is_draft(path.name)]
+
+
+def _remove(batch: Path) -> None:
+    """Delete a batch's file, or the files of its folder that are ours."""
+    if not batch.is_dir():
+        batch.unlink(missing_ok=True)
+        return
+    for part in batch.iterdir():
+        if is_part(part.name):
             part.unlink()
-        draft.rmdir()
-    else:
-        draft.unlink(missing_ok=True)
+    _remove_empty(batch)
+
+
+def _remove_empty(folder: Path) -> None:
+    if not any(folder.iterdir()):
+        folder.rmdir()
 
 
 def _are_equal(one: Path, other: Path) -> bool:

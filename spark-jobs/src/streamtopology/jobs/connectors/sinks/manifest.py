@@ -14,6 +14,9 @@ OWNER = f"{MANIFEST}/owner.json"
 KEPT_ENTRIES = 1000
 _END = "ends"
 _BATCH = re.compile(r"batch-\d{9,}(\.parquet|\.jsonl)?")
+_DRAFT = re.compile(r"\.batch-\d{9,}(\.\w+)+")
+_PART = re.compile(r"part-\d{5,}\.(parquet|jsonl|draft)")
+_IN_MANIFEST = re.compile(rf"{MANIFEST}/\.?(\d{{9,}}|owner)\.json")
 
 
 def batch_name(batch: int) -> str:
@@ -24,6 +27,28 @@ def batch_name(batch: int) -> str:
 def is_batch(name: str) -> bool:
     """True for the name of a batch's file, or of its folder of files; others may have names that begin like these."""
     return _BATCH.fullmatch(name) is not None
+
+
+def is_draft(name: str) -> bool:
+    """True for the name of a batch's file or folder that is not in place, in this version or a former one."""
+    return _DRAFT.fullmatch(name) is not None
+
+
+def is_part(name: str) -> bool:
+    """True for the name of a file in a batch's folder."""
+    return _PART.fullmatch(name) is not None
+
+
+def is_in_manifest(path: str) -> bool:
+    """True for the place of an entry, of the owner's file, or of a draft of one."""
+    return _IN_MANIFEST.fullmatch(path) is not None
+
+
+def unknown_batch(place: str) -> SinkError:
+    """The refusal to write over a file that has a batch's name, and other rows."""
+    return SinkError(
+        f"{place} is there already, with other rows, and was not written by this checkpoint: move it away, or name another path"
+    )
 
 
 def entry_name(batch: int) -> str:

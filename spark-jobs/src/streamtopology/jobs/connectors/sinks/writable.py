@@ -6,10 +6,15 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
+from streamtopology.jobs.connectors.sinks.manifest import OWNER
 from streamtopology.jobs.connectors.sources.descriptors import SourceError, local_path
-from streamtopology.topology import Problem, Topology
+from streamtopology.topology import Doubt, Problem, Topology
+
+_SUFFIXES = {"parquet": ".parquet", "json": ".jsonl"}
+_MOST_NAMED = 3
 
 
 def unwritable_folders(topology: Topology) -> Iterator[Problem]:
@@ -34,10 +39,25 @@ def unwritable_folders(topology: Topology) -> Iterator[Problem]:
             yield Problem(f"spec.sinks[{index}].options.path", sentence)
 
 
+def rows_of_others(topology: Topology) -> Iterator[Doubt]:
+    """A doubt for each sink whose folder has files of rows, and no manifest that says whose they are."""
+    for index, sink in enumerate(topology.sinks):
+        folder, suffix = _folder(sink.options.get("path", "")), _SUFFIXES.get(sink.format)
+        if folder is None or suffix is None or not folder.is_dir() or (folder / OWNER).exists():
+            continue
+        with os.scandir(folder) as entries:
+            names = (entry.name for entry in entries if entry.name.endswith(suffix) and entry.name[0] not in "._")
+            found = sorted(islice(names, _MOST_NAMED))
+        if found:
+            sentence = f"sink {sink.name!r}: {folder} has files that this topology has not written, such as {', '.join(found)}"
+            remedy = "readers of the folder get their rows, too; name an empty folder, or move them away"
+            yield Doubt(f"spec.sinks[{index}].options.path", f"{sentence}: {remedy}")
+
+
 def _owner_of(folder: Path) -> str | None:
     """The topology that writes to `folder`; None if none does, or its manifest cannot be read, as a start then says."""
     try:
-        owner = json.loads((folder / "_manifest" / "owner.json").read_text())
+        owner = json.loads((folder / OWNER).read_text())
     except (OSError, ValueError):
         return None
     return owner.get("topology") if isinstance(owner, dict) else None
