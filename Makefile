@@ -84,12 +84,11 @@ crds: $(READY) # the CRDs and the admission policy, from what the parser goes by
 	$(BIN)/python -m streamtopology.topology.crd admission > crds/admission-policy.yaml
 	@echo "now the copies of the chart and of deploy/: scripts/render-manifests.sh HELM"
 
-lint: $(READY) ## Style, format, types, imports between rooms, and words
+lint: $(READY) ## Style, format, types, imports between rooms, and the site of the docs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/python scripts/check_prose.py
 	$(BIN)/python scripts/check_unstable.py
 	$(MAKE) --no-print-directory docs
 
