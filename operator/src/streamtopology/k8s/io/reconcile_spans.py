@@ -1,4 +1,4 @@
-"""Each look at a topology, measured: its seconds for the metrics and, where traces are on, its spans."""
+"""Measure each reconciliation of a topology: its seconds for the metrics and, where traces are on, its spans."""
 
 from __future__ import annotations
 
@@ -32,36 +32,38 @@ def _none() -> list[TraceSpan]:
 
 
 @dataclass
-class Look:
-    """One look at one topology: how it has ended, and what was done."""
+class Reconciliation:
+    """One reconciliation of one topology: its outcome, and the spans of its steps."""
 
     outcome: str = ""
     parts: list[TraceSpan] = field(default_factory=_none)
 
 
-class Looks:
-    """Measures the looks of all workers. `clock`: seconds since 1970; `emit`: None while traces are off."""
+class ReconcileSpans:
+    """Measures the reconciliations of all workers. `clock`: seconds since 1970; `emit`: None while traces are off."""
 
     def __init__(self, metrics: Metrics, clock: Callable[[], float], emit: Emit | None = None) -> None:
         self._metrics = metrics
         self._clock = clock
         self._emit = emit
-        self._current: ContextVar[Look | None] = ContextVar("look", default=None)  # each worker is a task, with its own
+        self._current: ContextVar[Reconciliation | None] = ContextVar(
+            "reconciliation", default=None
+        )  # each worker is a task, with its own
 
     @contextmanager
-    def at(self, key: Key) -> Generator[Look]:
-        """Measure the look in the block, which sets its outcome."""
-        look, started, began_at = Look(), time.perf_counter(), self._clock()
-        self._current.set(look)
-        yield look
-        self._metrics.reconcile_seconds.labels(look.outcome).observe(time.perf_counter() - started)
+    def at(self, key: Key) -> Generator[Reconciliation]:
+        """Measure the reconciliation in the block, which sets its outcome."""
+        current, started, began_at = Reconciliation(), time.perf_counter(), self._clock()
+        self._current.set(current)
+        yield current
+        self._metrics.reconcile_seconds.labels(current.outcome).observe(time.perf_counter() - started)
         if self._emit is not None:
             ended_at = self._clock()
-            self._emit(lambda: _span(key, look, began_at, ended_at))
+            self._emit(lambda: _span(key, current, began_at, ended_at))
 
     @contextmanager
     def part(self, name: str, attributes: dict[str, Value]) -> Generator[None]:
-        """Note what is done in the block as a part of the current look, if there is one. Its error is raised on."""
+        """Note what is done in the block as a part of the current reconciliation, if there is one. Its error is raised on."""
         began_at, problem = self._clock(), None
         try:
             yield
@@ -69,46 +71,46 @@ class Looks:
             problem = error
             raise
         finally:
-            look = self._current.get()
-            if look is not None:
+            current = self._current.get()
+            if current is not None:
                 failed = {} if problem is None else _of_error(problem)
                 failure = None if problem is None else str(problem)[:LONGEST_FAILURE]
-                look.parts.append(TraceSpan(name, began_at, self._clock(), attributes | failed, failure=failure))
+                current.parts.append(TraceSpan(name, began_at, self._clock(), attributes | failed, failure=failure))
 
 
 class TracedApplier(Applier):
-    """An applier whose calls are parts of the look that they are made in."""
+    """An applier whose calls are parts of the reconciliation that makes them."""
 
-    def __init__(self, api: Api, cache: Cache, looks: Looks) -> None:
+    def __init__(self, api: Api, cache: Cache, spans: ReconcileSpans) -> None:
         super().__init__(api, cache)
-        self._looks = looks
+        self._spans = spans
 
     async def take(self, step: Step, owner: Owner) -> Object | None:
         kind, name = step.place
-        with self._looks.part(step.point.replace("-", " ", 1), _of_object(kind, name)):
+        with self._spans.part(step.point.replace("-", " ", 1), _of_object(kind, name)):
             return await super().take(step, owner)
 
     async def write_status(self, manifest: Object, status: Object) -> Object:
-        with self._looks.part("write status", {}):
+        with self._spans.part("write status", {}):
             return await super().write_status(manifest, status)
 
     async def recall_secret(self, owner: Owner) -> None:
-        with self._looks.part("look for the Secret", {}):
+        with self._spans.part("look for the Secret", {}):
             await super().recall_secret(owner)
 
     async def post(self, body: Object, key: Key, event: Event, now: float, kind: Kind = names.TOPOLOGY) -> bool:
-        with self._looks.part("post event", {"streamtopology.reason": event.reason}):
+        with self._spans.part("post event", {"streamtopology.reason": event.reason}):
             return await super().post(body, key, event, now, kind)
 
 
-def _span(key: Key, look: Look, began_at: float, ended_at: float) -> TraceSpan:
+def _span(key: Key, current: Reconciliation, began_at: float, ended_at: float) -> TraceSpan:
     attributes: dict[str, Value] = {
         "k8s.namespace.name": key.namespace,
         "streamtopology.topology": key.name,
-        "streamtopology.outcome": look.outcome,
+        "streamtopology.outcome": current.outcome,
     }
-    failure = None if look.outcome == "done" else look.outcome
-    return TraceSpan("reconcile", began_at, ended_at, attributes, children=look.parts, failure=failure)
+    failure = None if current.outcome == "done" else current.outcome
+    return TraceSpan("reconcile", began_at, ended_at, attributes, children=current.parts, failure=failure)
 
 
 def _of_object(kind: str, name: str) -> dict[str, Value]:

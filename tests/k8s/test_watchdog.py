@@ -11,8 +11,8 @@ import pytest
 from streamtopology.k8s import names
 from streamtopology.k8s.io.api import Api, ApiError
 from streamtopology.k8s.io.health import HEARD_SECONDS, Health
-from streamtopology.k8s.io.hearing import MISSING_SECONDS, PATIENCE_SECONDS, Hearing, NotServedError, WatchBroken
 from streamtopology.k8s.io.queue import Queue
+from streamtopology.k8s.io.watchdog import MISSING_SECONDS, PATIENCE_SECONDS, NotServedError, WatchBroken, Watchdog
 from streamtopology.k8s.names import Kind
 
 Object = dict[str, Any]
@@ -70,8 +70,8 @@ def hear(api: Serving, health: Health) -> list[float]:
         api.check()
 
     reconciler: Any = NoTopologies()
-    hearing = Hearing(api, reconciler, (None,), health, watch, api.clock, api.clock.sleep)
-    asyncio.run(asyncio.wait_for(hearing.run(), 60))
+    watchdog = Watchdog(api, reconciler, (None,), health, watch, api.clock, api.clock.sleep)
+    asyncio.run(asyncio.wait_for(watchdog.run(), 60))
     return begun
 
 
@@ -109,8 +109,8 @@ def test_watch_that_the_api_server_breaks_is_begun_again_after_a_pause() -> None
 
     reconciler: Any = NoTopologies()
     api = Serving(clock, since=0)
-    hearing = Hearing(api, reconciler, (None,), Health(clock=clock), watch, clock, clock.sleep)
-    asyncio.run(asyncio.wait_for(hearing.run(), 60))
+    watchdog = Watchdog(api, reconciler, (None,), Health(clock=clock), watch, clock, clock.sleep)
+    asyncio.run(asyncio.wait_for(watchdog.run(), 60))
     assert len(begun) == 4
     assert all(later - earlier >= MISSING_SECONDS for earlier, later in itertools.pairwise(begun))
 
@@ -142,7 +142,7 @@ def test_watch_that_is_stopped_during_a_list_is_not_begun_again() -> None:
 
         reconciler: Any = Knows()
         api = Stopping(clock, since=0)
-        await asyncio.wait_for(Hearing(api, reconciler, (None,), Health(clock=clock), watch, clock, clock.sleep).run(), 60)
+        await asyncio.wait_for(Watchdog(api, reconciler, (None,), Health(clock=clock), watch, clock, clock.sleep).run(), 60)
 
     asyncio.run(scenario())
     assert len(begun) == 1

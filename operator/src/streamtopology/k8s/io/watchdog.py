@@ -1,7 +1,7 @@
-"""Proof that kopf's watch of topologies is alive: it is held against lists, and begun again where it missed something.
+"""Watchdog: compares kopf's watch of topologies with periodic lists, and restarts it where it missed something.
 
-Without notice it ends when the resource definition is deleted, and it fails when that is missing, or while the API server's
-own cache of topologies begins again.
+The watch can end without notice. It does when the resource definition is deleted. It fails while the definition is missing,
+and while the API server's own cache of topologies restarts.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class WatchBroken(Unavailable):
     """The API server has ended the watch with an error of its own."""
 
 
-class Hearing:
+class Watchdog:
     """Runs `watch`, which ends well only when the operator is stopped, next to lists of topologies.
 
     It raises ApiError where the API server refuses it, WatchBroken where it fails later. `clock`: seconds, of `sleep`, too.

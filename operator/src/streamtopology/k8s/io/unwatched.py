@@ -1,4 +1,4 @@
-"""Topologies of this release in namespaces that it does not watch any more: nobody else may say that they are not served."""
+"""Topologies of this release in namespaces that it does not watch any more: nobody else reports that no operator serves them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from streamtopology.k8s.settings import Settings
 log = logging.getLogger(__name__)
 
 
-async def report_unserved(api: Api, applier: Applier, settings: Settings, clock: Callable[[], float]) -> None:
+async def report_unwatched(api: Api, applier: Applier, settings: Settings, clock: Callable[[], float]) -> None:
     """Post an event for each, as far as the operator may look into other namespaces. `clock`: seconds since 1970."""
     if not settings.namespaces:
         return

@@ -14,7 +14,7 @@ from streamtopology.k8s.io.queue import Key
 log = logging.getLogger(__name__)
 
 
-class RollOut:
+class UpgradeTurns:
     """Gives each outdated topology its turn. `reach` is called with the one whose turn begins.
 
     A turn lasts until the topology has settled, so the first one that this version's pods break is also the last, also where
