@@ -1,4 +1,4 @@
-"""Topologies of this release in namespaces that it does not watch any more: nobody else reports that no operator serves them."""
+"""Topologies of this release in namespaces that it no longer watches: nobody else reports that no operator serves them."""
 
 from __future__ import annotations
 
