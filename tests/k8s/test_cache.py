@@ -11,8 +11,8 @@ import pytest
 
 from streamtopology.k8s import names
 from streamtopology.k8s.decide.owned_objects import Job
-from streamtopology.k8s.io.answer import ListPart
 from streamtopology.k8s.io.api import Api, ApiAway
+from streamtopology.k8s.io.bodies import ListPart
 from streamtopology.k8s.io.cache import LEAST_SECONDS, Cache
 from streamtopology.k8s.io.queue import Key, Queue
 from streamtopology.k8s.io.snapshot_watch import SnapshotWatch

@@ -15,8 +15,8 @@ from typing import Any
 
 from streamtopology.k8s import names
 from streamtopology.k8s.instants import format_time
-from streamtopology.k8s.io.answer import ListPart, Object, decoded, part_of, version_number
 from streamtopology.k8s.io.api import Api, ApiError
+from streamtopology.k8s.io.bodies import ListPart, Object, decoded, part_of, version_number
 from streamtopology.k8s.io.leader import LEASE_NAME
 from streamtopology.k8s.names import Kind
 from support.operator_world import World, manifest, strategically_merged, written_by_us

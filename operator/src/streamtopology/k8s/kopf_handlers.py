@@ -15,8 +15,8 @@ from kopf._cogs.clients.watching import WatchingError
 from kubernetes.aio.client import Configuration
 
 from streamtopology.k8s import names
-from streamtopology.k8s.io.answer import without_nulls
 from streamtopology.k8s.io.api import ApiError
+from streamtopology.k8s.io.bodies import without_nulls
 from streamtopology.k8s.io.kopf_tasks import OthersTasks
 from streamtopology.k8s.io.queue import Key
 from streamtopology.k8s.io.reconciler import Reconciler

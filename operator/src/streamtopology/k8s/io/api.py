@@ -15,7 +15,7 @@ from kubernetes.aio.client import ApiClient
 
 from streamtopology.contract.errors import StreamTopologyError, Unavailable
 from streamtopology.k8s import names
-from streamtopology.k8s.io.answer import ListPart, Object, decoded, part_of, version_number
+from streamtopology.k8s.io.bodies import ListPart, Object, decoded, part_of, version_number, yaml_of
 from streamtopology.k8s.names import Kind
 
 REQUEST_SECONDS = 20.0
@@ -31,7 +31,8 @@ PAGE = 250
 """Items of one part of a list: pods of some kilobytes, ConfigMaps of up to a megabyte. A list as a whole would be in memory
 several times while it is read."""
 
-_APPLY = "application/apply-patch+yaml"
+# With its charset: the library passes a body of this type on as it is. Without, it writes JSON in ASCII (`yaml_of`).
+_APPLY = "application/apply-patch+yaml; charset=utf-8"
 _MERGE = "application/merge-patch+json"
 _JSON_PATCH = "application/json-patch+json"
 _JSON = "application/json"
@@ -124,7 +125,7 @@ class Api:
         are a conflict (409)."""
         kind, metadata = names.BY_KIND[body["kind"]], body["metadata"]
         query = [("fieldManager", names.MANAGER), ("force", "true" if force else "false")]
-        return await self._call("PATCH", kind.path(metadata["namespace"], metadata["name"]), query, body, _APPLY)
+        return await self._call("PATCH", kind.path(metadata["namespace"], metadata["name"]), query, yaml_of(body), _APPLY)
 
     async def patch(self, kind: Kind, namespace: str, name: str, body: Object, subresource: str | None = None) -> Object:
         """A JSON merge patch: null removes a field, a list replaces the list."""
@@ -208,7 +209,7 @@ class Api:
         method: str,
         path: str,
         query: list[tuple[str, str]] | None = None,
-        body: Object | list[Object] | None = None,
+        body: Object | list[Object] | bytes | None = None,
         content_type: str = _JSON,
         accept: str = _JSON,
     ) -> Object:
@@ -232,7 +233,7 @@ class Api:
         method: str,
         path: str,
         query: list[tuple[str, str]],
-        body: Object | list[Object] | None,
+        body: Object | list[Object] | bytes | None,
         content_type: str,
         timeout: aiohttp.ClientTimeout,
         accept: str = _JSON,

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 from streamtopology.k8s import names
 from streamtopology.k8s.decide.steps import Event, Step
-from streamtopology.k8s.io.answer import Object
 from streamtopology.k8s.io.api import Api, ApiError
 from streamtopology.k8s.io.apply import Applier
+from streamtopology.k8s.io.bodies import Object
 from streamtopology.k8s.io.cache import Cache
 from streamtopology.k8s.io.metrics import Metrics
 from streamtopology.k8s.io.queue import Key

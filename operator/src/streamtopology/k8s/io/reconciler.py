@@ -18,9 +18,9 @@ from streamtopology.k8s.decide.observation import Observation, manifest_text, re
 from streamtopology.k8s.decide.owned_objects import Pod, RoutingMap
 from streamtopology.k8s.decide.rivals import rival_of
 from streamtopology.k8s.decide.steps import Event, Finalizer
-from streamtopology.k8s.io.answer import Object
 from streamtopology.k8s.io.api import ApiAway, ApiError
 from streamtopology.k8s.io.apply import Applier, NameTakenError, ResizeRefusedError, refused_in
+from streamtopology.k8s.io.bodies import Object
 from streamtopology.k8s.io.cache import Cache
 from streamtopology.k8s.io.event_limit import EventLimit
 from streamtopology.k8s.io.metrics import Metrics, tuples_stalled

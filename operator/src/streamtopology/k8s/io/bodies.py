@@ -1,4 +1,4 @@
-"""The API server's answers as plain dicts, by one rule: a field that is null is a field that is not there.
+"""Bodies of requests and answers as plain dicts. In an answer, a field that is null is a field that is not there.
 
 Go writes null for an empty list or map unless its type says `omitempty`, which leaves the field out. So a list of metadata
 without any object has `"items": null`. Readers after this module need one word for both: `.get(name, default)`.
@@ -7,6 +7,7 @@ without any object has `"items": null`. Readers after this module need one word 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -15,6 +16,9 @@ from streamtopology.k8s.names import Kind
 from streamtopology.topology import API_VERSION
 
 Object = dict[str, Any]
+
+# Control characters, line separators and marks, which JSON takes as they are.
+_UNSAFE_IN_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,15 @@ def _without_nulls(value: Any) -> Any:
     if isinstance(value, list):
         return [_without_nulls(each) for each in cast("list[Any]", value) if each is not None]
     return value
+
+
+def yaml_of(body: Object) -> bytes:
+    """The object as JSON that is also YAML, as which the API server reads an apply.
+
+    YAML takes no escape for half of an emoji, so texts are written as they are. It escapes what it would refuse or fold.
+    """
+    text = json.dumps(body, ensure_ascii=False)
+    return _UNSAFE_IN_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode()
 
 
 def part_of(answer: Object, kind: Kind) -> ListPart:
