@@ -11,10 +11,10 @@ import numpy.typing as npt
 import pytest
 from papers.reasons import shows
 
+from streamtopology.lab.groupings import planners
 from streamtopology.lab.reproduce.experiments.beyond import fish, kip, prompt, switch
 from streamtopology.lab.reproduce.experiments.beyond.routers import Route, alone, by_batches
 from streamtopology.lab.reproduce.experiments.beyond.streams import Items, intervals_of
-from streamtopology.routing import planners
 from streamtopology.routing.table.hashing import hash_int64
 from streamtopology.routing.table.table import RoutingTable
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from streamtopology.lab.groupings.fish import EPOCH, FishChooser
 from streamtopology.lab.simulate.streams import draw, zipf_probabilities
 from streamtopology.routing.groupings import make_chooser
 from streamtopology.routing.groupings.chooser import Chooser
-from streamtopology.routing.groupings.fish import EPOCH, FishChooser
 from streamtopology.routing.table.hashing import hash_int64
 
 K = 10

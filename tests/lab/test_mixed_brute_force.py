@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from support.planning import zipf_input
 
-from streamtopology.routing.planners import get
+from streamtopology.lab.groupings.planners import get
 
 
 def test_mixed_moves_little_more_than_brute_force_within_a_bounded_table():

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
+from streamtopology.lab.groupings.discretise import discretise
 from streamtopology.routing.planners.bounded_table import within_bound
-from streamtopology.routing.planners.discretise import discretise
 from streamtopology.routing.planners.llfd import CANDIDATE, Floats, Ints, Owners, assign, relieve
 from streamtopology.routing.planners.mixed import migration_priority, mixed, until_it_fits
 from streamtopology.routing.planners.order import descending

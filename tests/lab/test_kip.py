@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.planning import loads_after, plan_input, zipf_input
 
-from streamtopology.routing.planners import get
+from streamtopology.lab.groupings.planners import get
 
 
 def test_the_heaviest_key_is_isolated_and_the_others_share_the_rest():

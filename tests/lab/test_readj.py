@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from support.planning import loads_after, plan_input, zipf_input
 
-from streamtopology.routing.planners import get
-from streamtopology.routing.planners.readj import readj_at
+from streamtopology.lab.groupings.planners import get
+from streamtopology.lab.groupings.readj import readj_at
 
 
 def test_two_keys_are_swapped_where_no_move_helps():

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamtopology.lab.groupings.prompt import PromptChooser
 from streamtopology.lab.simulate.streams import draw, zipf_probabilities
-from streamtopology.routing.groupings.prompt import PromptChooser
 from streamtopology.routing.table.hashing import hash_int64
 
 

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.planning import ANY_SIZE, any_input, loads_after, plan_input, zipf_input
 
-from streamtopology.routing.planners import PlanError, get
-from streamtopology.routing.planners.compact import Records, hand_out, mixed_compact
-from streamtopology.routing.planners.discretise import discretise, representatives
+from streamtopology.lab.groupings.compact import Records, hand_out, mixed_compact
+from streamtopology.lab.groupings.discretise import discretise, representatives
+from streamtopology.lab.groupings.planners import get
+from streamtopology.routing.planners import PlanError
 from streamtopology.routing.planners.problem import Problem
 
 DEGREES = [1, 2, 8, 64, 256]
