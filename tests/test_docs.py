@@ -1,4 +1,4 @@
-"""The pages are true: the site builds without a finding, generated pages are current, and commands and code in pages work."""
+"""The pages are true: generated ones are current, and commands and code in pages work. `make lint` builds the site."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import io
 import json
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import click
@@ -48,17 +46,6 @@ def _commands() -> list[tuple[str, str]]:
         lines += re.findall(r"`([^`\n]+)`", BLOCK.sub("", text))
         found |= {(str(page.relative_to(ROOT)), line.strip()) for line in lines if line.strip().startswith("streamtopology ")}
     return sorted(found)
-
-
-def test_site_builds_and_has_no_broken_link_and_no_orphan_page() -> None:
-    built = subprocess.run(
-        [sys.executable, "-m", "zensical", "build", "--clean", "--strict"], cwd=ROOT, capture_output=True, text=True
-    )
-    assert built.returncode == 0, built.stdout + built.stderr
-    checked = subprocess.run(
-        [sys.executable, ROOT / "scripts" / "check_site.py", ROOT / "build" / "site"], capture_output=True, text=True
-    )
-    assert (checked.returncode, checked.stdout) == (0, "")
 
 
 def test_check_of_the_site_finds_broken_links_and_orphans(tmp_path: Path) -> None:

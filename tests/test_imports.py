@@ -44,6 +44,7 @@ THIRD_PARTY = {
     "lab.commands": "click",
     "lab.demo": "numpy pyarrow rich",
     "lab.faults": "confluent_kafka numpy obstore pyarrow",
+    "lab.groupings": "numba numpy",
     "lab.reproduce": "matplotlib numba numpy pyarrow rich",
     "lab.simulate": "matplotlib numba numpy pyarrow rich",
     "routing": "numpy",

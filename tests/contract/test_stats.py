@@ -1,4 +1,4 @@
-"""`/stats` has one schema: an answer that an earlier release wrote is read, and what is written comes back."""
+"""`/stats` has one schema: an answer that 0.1.0 wrote is read, and what is written comes back."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from streamtopology.contract.reasons import Binding, BindingKind, EpochCause, EpochReason, RemedyKind, StageReason
+from streamtopology.contract.reasons import Binding, BindingKind
 from streamtopology.contract.stats import Executor, Reconfiguration, Refusal, Slot, StatsFormatError, read_stats
 
-STORED = Path(__file__).parent / "stats-2.json"
-"""Written by a driver of before the schema moved here: two batches, a re-routing, a refused epoch."""
+STORED = Path(__file__).parent / "stats-1.json"
+"""An answer of 0.1.0: two batches, a re-routing, a refused epoch. Never written again: a later version reads or refuses it."""
 
 
 def stored() -> dict[str, Any]:
     return json.loads(STORED.read_text())
 
 
-def test_answer_of_the_release_before_is_read() -> None:
+def test_answer_of_0_1_0_is_read() -> None:
     stats = read_stats(stored(), "flights")
     assert (stats.activity.phase, stats.generation, stats.epoch, stats.newest_epoch, stats.batch) == ("running", 4, 2, 2, 5)
     assert (stats.checkpoint, stats.bound_rows_per_second, stats.policies) == ("/data/checkpoint", 132_000.0, {"tail": "mixed"})
@@ -41,49 +41,25 @@ def test_answer_of_the_release_before_is_read() -> None:
     assert stats.cpu == (1.0, 1.0, 1.0, 0.3)
 
 
-def test_answer_of_the_version_before_has_defaults_for_what_it_does_not_say() -> None:
-    late = {"generation", "newest_epoch", "refused", "bound_rows_per_second", "checkpoint", "executors", "reconfigurations",
-            "batches"}  # fmt: skip
-    answer = {name: value for name, value in stored().items() if name not in late}
-    stats = read_stats({**answer, "version": 1}, "flights")
-    assert (stats.batch, stats.slots_by_class, stats.batches) == (5, {"large": 3, "small": 1}, ())
-    assert not stats.settled, "so nothing is decided on it"
-
-
 def test_stats_survive_a_round_trip() -> None:
-    late = {"lag_rows": 1200, "idle_seconds": 4.5}
-    assert json.loads(json.dumps(read_stats(stored() | late).to_wire(), allow_nan=False)) == stored() | late
+    assert json.loads(json.dumps(read_stats(stored()).to_wire(), allow_nan=False)) == stored()
 
 
-def test_constraint_of_batches_comes_back_and_one_of_a_newer_release_is_none() -> None:
+def test_constraint_of_batches_comes_back() -> None:
     bound = Binding(BindingKind.KEY, "tail", 1.27, 0.61, 0.1, instance=1, key="Berlin", combinable=True)
     answer = json.loads(json.dumps(replace(read_stats(stored()), binding=bound).to_wire(), allow_nan=False))
     assert read_stats(answer).binding == bound
-    assert read_stats({**answer, "binding": {**answer["binding"], "kind": "network", "link": 3}}).binding is None
-    del answer["binding"]["combinable"]
-    assert read_stats(answer).binding == replace(bound, combinable=None)
 
 
-def test_reason_that_an_older_driver_passes_on_unread_is_a_text_for_people() -> None:
-    answer, reason = stored(), EpochReason(EpochCause.REBALANCED, (StageReason(RemedyKind.TABLE, "tail", 1.42, 0.021),))
-    answer["reconfigurations"][0]["reason"] = reason.to_wire()
-    assert read_stats(answer).reconfigurations[0].reason == "tail: imbalance 142.0%, planned 2.1%"
-
-
-def test_unknown_fields_are_passed_over_and_missing_late_ones_have_defaults() -> None:
+def test_unknown_fields_are_passed_over_and_missing_ones_are_named() -> None:
     answer = stored()
     answer["weather"] = "fine"
-    for batch in (answer["last_batch"], *answer["batches"]):
-        for late in ("moving", "messages", "locality", "attempt"):
-            del batch[late]
-    for slot in answer["slots"]:
-        del slot["present"]
-    del answer["executors"], answer["bound_rows_per_second"], answer["reconfigurations"][0]["batches"]
-    stats = read_stats(answer)
-    assert [slot.present for slot in stats.slots] == [True] * 4
-    assert (stats.executors, stats.bound_rows_per_second, stats.reconfigurations[0].batches) == ((), None, 1)
-    assert stats.last_batch is not None
-    assert (stats.last_batch.moving, stats.last_batch.attempt, stats.last_batch.messages) == (False, 1, ())
+    assert read_stats(answer) == read_stats(stored())
+    for holder, field in ((answer, "executors"), (answer["slots"][0], "present"), (answer["batches"][0], "attempt")):
+        without = holder.pop(field)
+        with pytest.raises(StatsFormatError, match=f"lack '{field}'"):
+            read_stats(answer)
+        holder[field] = without
 
 
 def test_without_reports_keeps_what_decisions_read() -> None:
@@ -98,8 +74,8 @@ def test_without_reports_keeps_what_decisions_read() -> None:
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
-        ({"version": 3}, "version 3, this program reads 1 and 2: let the program be of the driver's release, or of the next"),
-        ({"version": 0}, "version 0, this program reads 1 and 2"),
+        ({"format": 2}, "this answer was written by a version of StreamTopology that writes format 2, not 1: .*one version"),
+        ({"format": None}, "this answer was written by a version of StreamTopology before 0.1.0: this one cannot read it"),
         ({"topology": "other"}, "topology 'other', not of 'flights'"),
         ({"slots": [{}]}, "lack 'class'"),
         ({"batch": "x"}, "do not hold: invalid literal"),

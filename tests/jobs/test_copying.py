@@ -195,17 +195,6 @@ def test_own_is_refused_while_the_original_runs_and_taken_up_once_it_has_stopped
     assert counts(Flow(tmp_path / "other", counting(), checkpoint=str(tmp_path / "own"))) == counted([*BATCHES, [4]])
 
 
-def test_version_without_its_end_in_the_sources_is_not_copied_from_a_running_one(flow: Flow, tmp_path: Path) -> None:
-    flow.end = None
-    flow.batch(s=pa.table({"k": [1]}))
-    assert killed_at(4, flow, tmp_path / "copy")
-    flow.end = SourceEnd({"s": 2}, None)
-    flow.batch(s=pa.table({"k": [1]}))
-    with pytest.raises(CheckpointError, match=r"batch 4 of .* is of a former version, which does not say where it ends"):
-        copy_checkpoint(flow.checkpoint, LocalStore(tmp_path / "copy"), "flow")
-    assert copy_checkpoint(flow.checkpoint, LocalStore(tmp_path / "copy"), "flow").batch == 5
-
-
 def test_place_with_anything_else_is_refused(flow: Flow, tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full/notes.txt").write_text("mine")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import zlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -89,19 +88,6 @@ def test_max_ahead_is_an_option_of_the_watermark(tmp_path: Path) -> None:
     assert flow.last.watermark_after == NOON + 3600
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_checkpoint_with_a_watermark_that_is_none_opens_and_continues(tmp_path: Path, bad: float) -> None:
-    flow = Flow(tmp_path, windows())
-    flow.batch(s=rows(1.0))
-    flow.batch(s=rows(11.0))
-    spoil(flow, watermark_after=bad, max_event_times={"s": bad})
-    flow.start(windows())
-    assert flow.driver.watermarks.current() == 1.0, "what the batch closed windows by"
-    flow.batch(s=rows(5.0, 25.0))
-    flow.silence()
-    assert published(flow) == [(0.0, 2), (10.0, 1)]
-
-
 def test_watermark_of_a_checkpoint_is_shown_and_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = windows()
     flow = Flow(tmp_path, given, wall_clock=lambda: 9_214_646_400.0)  # set wrong
@@ -155,14 +141,6 @@ def test_watermark_set_back_keeps_closed_what_was_forgotten_and_no_more(tmp_path
     flow.batch(s=rows(16.0, 39.0))
     flow.silence()
     assert (published(flow)[1:], late_rows(flow)) == ([(10.0, 1), (10.0, 2), (30.0, 1)], 0)
-
-
-def spoil(flow: Flow, **fields: Any) -> None:
-    """Make the newest commit one with these fields, as a former version wrote it."""
-    path = Path(flow.checkpoint.uri, "commits", f"{flow.last.batch}.json")
-    first, body = path.read_text().splitlines()
-    body = json.dumps(json.loads(body) | fields)
-    path.write_text(f"{json.dumps(json.loads(first) | {'crc32': zlib.crc32(body.encode())})}\n{body}\n")
 
 
 # --- late rows ---

@@ -96,8 +96,6 @@ def test_epoch_that_nobody_remembers_is_wrong_use():
     stats = stats_of(rerouted())
     with pytest.raises(WrongUse, match="epoch 9 is not among those that the driver of 'flights' remembers: 2"):
         story_of(stats, 9)
-    with pytest.raises(WrongUse, match="of an earlier release and keeps no stories"):
-        story_of(replace(stats, epochs=()), None)
     with pytest.raises(WrongUse, match="has not committed a batch yet"):
         story_of(stats_of(History("flights", SLOTS, {})), None)
 
@@ -122,14 +120,6 @@ def test_divided_keys_are_named_with_the_number_of_instances(hides_keys: bool, n
     assert (value["divided_keys"][0]["instances"], value["text"][-1]) == (4, f"now {line}")
     assert not divided_now(stats, replace(story, epoch=1))
     assert not stats_of(history, since=-1, as_observed=True).divided_keys
-
-
-def test_stories_of_a_newer_release_are_passed_over():
-    answer = json.loads(json.dumps(build_stats(rerouted())))
-    known = answer["epochs"][0]
-    newer = {**known, "epoch": 3, "reason": {**known["reason"], "cause": "of a newer release"}}
-    answer["epochs"] = [{**known, "weather": "fine"}, newer]
-    assert [story.epoch for story in read_stats(answer).epochs] == [2]
 
 
 def test_links_that_come_together_are_named():

@@ -163,7 +163,7 @@ def test_export_refuses_unknown_sinks_and_batches_that_the_sink_has(folder: Path
 
 
 def test_rows_that_parquet_cannot_hold_are_exported_as_arrow(folder: Path) -> None:
-    """A former version committed them."""
+    """The sink that took them may have been of another format."""
     flow, _, _ = stopped_at_batch_1(folder, OSError("never"))
     union = pa.UnionArray.from_sparse(pa.array([0], pa.int8()), [pa.array([7])])
     rows = pa.RecordBatch.from_arrays([union], ["u"])
@@ -412,8 +412,9 @@ def test_pattern_of_a_reader_fits_no_draft(folder: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("file_per_task", ["false", "true"])
 def test_drafts_of_a_dead_process_are_removed(folder: Path, file_per_task: str) -> None:
     folder_sink(folder / "out").close()
-    (folder / "out/.batch-000000007.parquet").write_bytes(b"half")  # as a former version left it
-    (folder / "out/.batch-000000008").mkdir()
-    (folder / "out/.batch-000000008/part-00000.parquet").write_bytes(b"half")
+    (folder / "out/.batch-000000007.draft").write_bytes(b"half")
+    for name, part in ((".batch-000000008.draft", "part-00000.draft"), (".batch-000000009.former", "part-00000.parquet")):
+        (folder / "out" / name).mkdir()
+        (folder / "out" / name / part).write_bytes(b"half")
     folder_sink(folder / "out", file_per_task).close()
     assert [path.name for path in (folder / "out").iterdir()] == ["_manifest"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Callable
@@ -12,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamtopology.jobs.connectors.sources import durable_file
 from streamtopology.jobs.connectors.sources.file_log import RECORDS_APART, FileLog, KnownPaths, LoggedFile
 
 
@@ -53,16 +51,6 @@ def test_merged_log_names_the_same_files_after_a_restart(
         for start in starts:
             assert again.between(start, start + 9) == [file(i) for i in range(start, min(start + 9, len(log)))]
         assert again.unknown(["/in/new", file(0).path, file(len(log) - 1).path]) == ["/in/new"]
-
-
-def test_log_of_a_former_version_is_taken_over_and_merged(tmp_path: Path) -> None:
-    durable_file.make_folder(tmp_path)
-    for number in range(3 * RECORDS_APART):
-        record = json.dumps([[file(number).path, file(number).size, file(number).parts]])
-        durable_file.create(tmp_path / f"{number:012d}.json", record)
-    log = filled(tmp_path, RECORDS_APART)
-    assert log.between(0, len(log)) == [file(i) for i in range(4 * RECORDS_APART)]
-    assert len(names(tmp_path)) < 4 * RECORDS_APART
 
 
 def test_any_death_while_records_are_merged_leaves_the_whole_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

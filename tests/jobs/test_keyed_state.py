@@ -408,7 +408,7 @@ def test_state_takes_keys_of_large_types(types: dict[str, pa.DataType]) -> None:
     extended.restore(state.snapshot().slice(0, 1))
     extended.extend(wide(state.snapshot().slice(1)))
     for other in (again, applied, extended):
-        assert other.snapshot() == state.snapshot(), "and what fits is written as the version before reads it"
+        assert other.snapshot() == state.snapshot()
 
 
 def test_changes_of_wide_and_narrow_deltas_are_one_delta() -> None:

@@ -90,7 +90,7 @@ def test_page_of_a_report_is_opened_by_a_name_that_the_user_gave(
     [
         (None, r"page.json is not there: name a folder that `streamtopology run --report` wrote"),
         ("{", r"cannot be shown: .*; run with --report again"),
-        ('{"version": 99}', r"of version 99, this program reads 1.*or use the release that wrote it"),
+        ('{"format": 99}', r"that writes format 99, not 1: .*show it with that version; run with --report again"),
         ("[]", r"not a JSON object"),
     ],
 )
@@ -148,11 +148,3 @@ def test_driver_that_is_away_is_a_sentence() -> None:
 def test_wrong_use_of_ui_is_named(arguments: list[str], why: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 2
     assert why in capsys.readouterr().err
-
-
-def test_report_of_an_older_release_gets_the_fields_that_it_lacks(report: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    page = json.loads((report / FILE).read_text())
-    (report / FILE).write_text(json.dumps({name: value for name, value in page.items() if name != "conditions"}))
-    answers: dict[str, bytes] = {}
-    page_of_report(report, 0, False, asking(capsys, answers))
-    assert json.loads(answers["page.json?since=3"])["conditions"] == []

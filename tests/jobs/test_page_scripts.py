@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from streamtopology.contract import page
-from streamtopology.contract.page import PAGE_VERSION, Page, VerdictState
+from streamtopology.contract.page import PAGE_FORMAT, Page, VerdictState
 from streamtopology.contract.wire_values import wire_name
 from streamtopology.jobs.driver.watermarks import END_OF_TIME
 from streamtopology.jobs.observe import http_server
@@ -33,7 +33,7 @@ def test_scripts_import_what_others_export(name: str):
 
 
 def test_scripts_read_fields_that_the_value_has():
-    known = {"version", *(wire_name(field.name) for field in fields(Page))}
+    known = {"format", *(wire_name(field.name) for field in fields(Page))}
     for name, text in SCRIPTS.items():
         read = set(re.findall(r"(?<![.\w])page\.(\w+)", text))
         assert read - known - {"js", "json"} == set(), name
@@ -48,7 +48,7 @@ def test_scripts_fill_places_that_the_markup_has():
 
 
 def test_scripts_and_contract_agree_on_version_and_length():
-    assert f"const VERSION = {PAGE_VERSION};" in SCRIPTS["page.js"]
+    assert f"const FORMAT = {PAGE_FORMAT};" in SCRIPTS["page.js"]
     assert f"const MOST_BATCHES = {MOST_BATCHES};" in SCRIPTS["page.js"]
     assert f"const END_OF_TIME = {END_OF_TIME:.0f};" in SCRIPTS["panels.js"]
 

@@ -43,8 +43,8 @@ def test_answers_that_are_no_page_are_refused():
     value = served(recorded(run(2)))
     with pytest.raises(PageFormatError, match="not a JSON object"):
         read_page([])
-    with pytest.raises(PageFormatError, match="of version 2, this program reads 1"):
-        read_page({**value, "version": 2})
+    with pytest.raises(PageFormatError, match=r"this page was written by .* that writes format 2, not 1"):
+        read_page({**value, "format": 2})
     with pytest.raises(PageFormatError, match="lacks 'verdict'"):
         read_page({name: given for name, given in value.items() if name != "verdict"})
     glad = {"state": "glad", "text": ""}
@@ -66,7 +66,7 @@ def test_reference_lists_every_field():
     for kind in values:
         listed = re.findall(r"^\| `(\w+)` \|", sections[kind.__name__], re.MULTILINE)
         names = [wire_name(field.name) for field in fields(kind)]
-        assert listed == (["version", *names] if kind is contract.Page else names), kind.__name__
+        assert listed == (["format", *names] if kind is contract.Page else names), kind.__name__
 
 
 def test_page_of_a_slow_executor_shows_load_reason_and_effect():

@@ -154,7 +154,9 @@ def test_at_balance_nothing_is_done():
     for report in stats["last_batch"]["reports"] + stats["last_batch"]["source_reports"]:
         seconds = report["rows"] * (COST if "operator" in report else 1e-6)
         report["busy_seconds"], report["task_seconds"] = seconds, seconds + 0.01
-    stats["slots"] = [{"index": s.index, "executor": s.executor, "class": "large", "cpu": s.cpu} for s in equal]
+    stats["slots"] = [
+        {"index": s.index, "executor": s.executor, "class": "large", "cpu": s.cpu, "present": True} for s in equal
+    ]
     outlook = look_ahead(topology(), Snapshot.from_stats(stats))
     assert outlook.proposal is None
     assert "nothing would be re-routed: balanced" in as_text(outlook)
@@ -181,11 +183,11 @@ def test_the_command_reads_files_and_the_standard_input(
 @pytest.mark.parametrize(
     ("changed", "output"),
     [
-        ({"version": 0}, "version 0, this program reads 1 and 2"),
+        ({"format": 0}, "format 0, not 1"),
         ({"last_batch": None}, "has not committed a batch yet"),
         ({"routing": None}, "has not committed a batch yet"),
         ({"epoch": 2}, "epoch 3 has just begun"),
-        ({"routing": {"version": 1}}, "the epoch has the fields"),
+        ({"routing": {"format": 1}}, "the epoch has the fields"),
         ({"routing": 1.5}, "an epoch is a JSON object, not float"),
         ({"routing": {**served()["routing"], "source_shares": [10**400]}}, "the epoch does not hold: int too large"),
         ({"rows_per_second": 10**400}, "the stats do not hold: int too large"),
@@ -204,7 +206,7 @@ def test_stats_that_do_not_do_are_reported(changed: dict[str, Any], output: str)
 def test_files_that_do_not_do_are_wrong_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     file, stats = tmp_path / "trips.yaml", tmp_path / "stats.json"
     file.write_text(json.dumps(given()))
-    for text, output in ((None, "cannot read"), ("{", "is not JSON"), ("[]", "but not an object"), ("{}", "version None")):
+    for text, output in ((None, "cannot read"), ("{", "is not JSON"), ("[]", "but not an object"), ("{}", "before 0.1.0")):
         if text is not None:
             stats.write_text(text)
         assert main(["plan", str(file), "--stats", str(stats)]) == 2

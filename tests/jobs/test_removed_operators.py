@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import pyarrow as pa
 import pytest
 from support.stages import Flow, manifest
 
-from streamtopology.jobs.checkpoint.records import to_bytes
 from streamtopology.jobs.errors import TopologyFailed
 
 KEYS = range(100)
@@ -70,24 +68,6 @@ def test_state_that_no_batch_ran_without_is_not_forgotten(tmp_path: Path) -> Non
     flow.start(with_operators(COUNTS, PASSING))
     flow.batch(s=each_key())
     assert counts(flow) == dict.fromkeys(KEYS, 2)
-
-
-@pytest.mark.parametrize("comes_back", [True, False])
-def test_state_that_former_versions_left_behind_is_neither_taken_up_nor_asked_about(tmp_path: Path, comes_back: bool) -> None:
-    flow = Flow(tmp_path, with_operators(COUNTS, PASSING))
-    flow.batch(s=each_key())
-    left_behind = flow.last.state["counts"]
-    flow.start(with_operators(PASSING, onRemove="drop"))
-    flow.batch(s=each_key())
-    as_before = replace(flow.last, state={**flow.last.state, "counts": left_behind})
-    Path(flow.checkpoint.uri, "commits", f"{flow.last.batch}.json").write_bytes(to_bytes(as_before))
-    flow.start(with_operators(*([COUNTS] if comes_back else []), PASSING))
-    flow.batch(s=each_key())
-    flow.batch(s=each_key())
-    if comes_back:
-        assert counts(flow) == dict.fromkeys(KEYS, 2)
-    else:
-        assert "counts" not in flow.last.state
 
 
 def test_operator_without_state_is_removed_without_a_question(tmp_path: Path) -> None:

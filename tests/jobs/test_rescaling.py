@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -319,18 +318,6 @@ def test_a_lost_executors_instances_are_back_on_it_when_it_is(tmp_path: Path) ->
     assert slots_in_use(flow) == {0, 1, 2}
     assert flow.checkpoint.epochs() == [1], "the placement had not changed"
     check(flow, [row for seed in range(3) for row in rows(seed).to_pylist()])
-
-
-def test_epoch_without_a_placement_is_resumed(tmp_path: Path) -> None:
-    flow = Scaled(tmp_path, spec(3))
-    flow.batch(s=rows(0))
-    for path in (tmp_path / "checkpoint/epochs").iterdir():
-        wire = json.loads(path.read_text())
-        del wire["epoch"]["placement"]
-        path.write_text(json.dumps(wire | {"epoch": wire["epoch"] | {"version": 1}}))
-    flow.start(spec(2))
-    flow.batch(s=rows(1))
-    check(flow, [*rows(0).to_pylist(), *rows(1).to_pylist()])
 
 
 def test_an_epoch_for_another_placement_and_capacities_for_others_are_refused(

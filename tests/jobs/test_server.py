@@ -71,7 +71,7 @@ def test_stats_are_what_a_controller_needs(server: StatusServer, history: Histor
     content_type, text = get(f"{server.url}/stats")
     stats = json.loads(text)
     assert content_type == "application/json"
-    assert (stats["version"], stats["topology"], stats["phase"]) == (2, "flights", "running")
+    assert (stats["format"], stats["topology"], stats["phase"]) == (1, "flights", "running")
     assert (stats["epoch"], stats["batch"]) == (2, 5)
     assert stats["policies"] == {"tail": "mixed"}
     assert stats["slots"][3] == {"index": 3, "executor": "small-0", "class": "small", "cpu": 0.3, "present": True}

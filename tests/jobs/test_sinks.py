@@ -175,8 +175,9 @@ def test_folder_of_another_sink_of_the_run_is_refused(tmp_path: Path) -> None:
     open_sink(manifest, WRITER).close()
     with pytest.raises(SinkError, match=f"output of sink {manifest.name!r} of topology 'flights'; this is its sink 'x'"):
         open_sink(replace(manifest, name="x"), WRITER)
-    (tmp_path / "_manifest" / "owner.json").write_text('{"topology": "flights", "run": "run-1"}')  # of a former version
-    open_sink(replace(manifest, name="x"), WRITER).close()
+    (tmp_path / "_manifest" / "owner.json").write_text('{"topology": "flights", "run": "run-1", "sink": "x"}')
+    with pytest.raises(SinkError, match=r"the output in folder .* was written by a version of StreamTopology before 0\.1\.0"):
+        open_sink(replace(manifest, name="x"), WRITER)
 
 
 def test_memory_keeps_each_batch_once(tmp_path: Path) -> None:

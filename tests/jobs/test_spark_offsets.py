@@ -19,7 +19,6 @@ from support.spark_stream import run_query
 from support.stages import Flow, Kept, manifest
 
 from streamtopology.jobs.checkpoint import CommitRecord, SourceEnd
-from streamtopology.jobs.checkpoint.records import to_bytes
 from streamtopology.jobs.checkpoint.spark_offsets import SparkOffsets
 from streamtopology.jobs.runtime.streaming_query import Until
 
@@ -199,25 +198,10 @@ def test_every_row_counts_once_through_any_sequence_of_runs_and_damages(
     life.check()
 
 
-def test_a_checkpoint_of_a_former_version_continues_by_sparks_log(tmp_path: Path) -> None:
-    life = Life(tmp_path)
-    life.add_files(6)
-    flow = life.run()
-    last = replace(flow.last, end=None)
-    file = tmp_path / "checkpoint" / "commits" / f"{last.batch}.json"
-    file.unlink()
-    wire = to_bytes(last)
-    file.write_bytes(wire)
-    life.add_files(3)
-    life.check()
-    assert flow.last.end is not None
-
-
 def test_records_say_where_a_batch_ends_in_its_sources(tmp_path: Path) -> None:
     life = Life(tmp_path)
     life.add_files(3)
     flow = life.run()
-    assert flow.last.end is not None
     assert flow.last.end.positions == {"s": 3}
     assert [record.sources["end"] for record in flow.checkpoint.batch_records(1)] == [{"s": 3}]
     known = flow.last.end_digest

@@ -8,6 +8,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from zipfile import ZipFile
 
 import obstore
 import pyarrow as pa
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 from support.stages import Flow, manifest
 
 from streamtopology.jobs.admin.start_over import find_leftovers
-from streamtopology.jobs.checkpoint import Checkpoint, CheckpointError, LocalStore, layout, open_store
+from streamtopology.jobs.checkpoint import Checkpoint, CheckpointError, layout, open_store
 from streamtopology.jobs.cli.main import main
 from streamtopology.jobs.connectors.sinks import Sink, Writer, open_sink
 from streamtopology.jobs.connectors.sinks.writable import rows_of_others
@@ -137,13 +138,15 @@ NAMES = st.text("abz09.-_", min_size=1, max_size=12).filter(lambda name: name.st
 PATHS = st.lists(NAMES, min_size=1, max_size=3).map("/".join)
 """The path of a file that anybody may have put anywhere, folder after folder."""
 OUR_FOLDERS = ("", "state", "state/n/0", "spark", "spark/offsets", "commits", "dead-letters", "other", "files/s", "outputs/n")
-AN_OLD_ONE = Path(__file__).parent / "checkpoints/state-3-record-2"
-"""Everything that a checkpoint can have."""
+# The files of a checkpoint that has everything a checkpoint can have.
+OURS = ZipFile(Path(__file__).parent / "formats/checkpoint-1.zip")
+PREFIX = "checkpoint/"
 
 
-def test_names_of_every_former_checkpoint_are_ours() -> None:
-    for one in AN_OLD_ONE.parent.iterdir():
-        assert all(map(layout.is_ours, LocalStore(one).list("")))
+def test_names_of_the_kept_checkpoint_are_ours() -> None:
+    names = [name.removeprefix(PREFIX) for name in OURS.namelist() if name.startswith(PREFIX)]
+    assert names
+    assert all(map(layout.is_ours, names))
 
 
 def test_drafts_and_checksums_are_ours_and_like_names_are_not() -> None:
@@ -188,9 +191,10 @@ def test_deletion_leaves_all_files_of_others_and_none_of_ours(place: str, others
             for name, function in bucket.functions().items():
                 patch.setattr(obstore, name, function)
         uri = "s3://bucket/flow" if place == "bucket" else str(folder / "checkpoint")
-        store, old = open_store(uri), LocalStore(AN_OLD_ONE)
-        for path in old.list(""):
-            store.create(path, old.read(path))
+        store = open_store(uri)
+        for name in OURS.namelist():
+            if name.startswith(PREFIX):
+                store.create(name.removeprefix(PREFIX), OURS.read(name))
         kept: dict[str, bytes] = {}
         for (below, name), content in others.items():
             path = f"{below}/{name}".lstrip("/")

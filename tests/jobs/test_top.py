@@ -69,8 +69,8 @@ def test_a_refusal_is_reported_once() -> None:
 
 
 def test_stats_of_another_version_are_refused() -> None:
-    with pytest.raises(WrongUse, match="of version 9, this program reads 1 and 2"):
-        take({**served(run(2), -1), "version": 9}, History("flights", (), {}))
+    with pytest.raises(WrongUse, match="that writes format 9, not 1"):
+        take({**served(run(2), -1), "format": 9}, History("flights", (), {}))
 
 
 class Driver:

@@ -1,10 +1,9 @@
-"""State that an older version wrote: of this program, whose files stay readable, and of an operator, which upgrades them."""
+"""State that an older version of an operator wrote, which upgrades it."""
 
 from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections import Counter
 from dataclasses import replace
 from functools import partial
@@ -16,84 +15,21 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support import old_checkpoint
 from support.stages import SLOTS, Flow, manifest, random_table
 
-from streamtopology.jobs.checkpoint import Checkpoint, StateRef
+from streamtopology.jobs.checkpoint import Checkpoint
 from streamtopology.jobs.cli.main import main
 from streamtopology.jobs.columnar.keys import KeyColumns
 from streamtopology.jobs.driver.compaction import Compaction
 from streamtopology.jobs.errors import TopologyFailed
-from streamtopology.jobs.plan.execution_plan import ExecutionPlan
 from streamtopology.jobs.rerouting.precopy_job import migrate
-from streamtopology.jobs.state import Field, KeyedState, KeyedStateSchema, Ownership, RowState, StateError, StateFileError
+from streamtopology.jobs.state import Field, KeyedState, KeyedStateSchema, Ownership, StateError, StateFileError
 from streamtopology.jobs.state.encoding import decode
 from streamtopology.jobs.state.merging import merged
 from streamtopology.routing.table.hashing import hash_int64
 
-OLD_CHECKPOINTS = sorted((Path(__file__).parent / "checkpoints").iterdir())
 KEY = pa.schema({"k": pa.int64()})
 BEFORE = KeyedStateSchema((Field("n", np.dtype("i4")), Field("sum", np.dtype("f4"), (2,))), KEY)
-
-
-# --- files of older versions of this program ---
-
-
-@pytest.fixture(params=OLD_CHECKPOINTS, ids=lambda path: path.name)
-def old(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A folder with a checkpoint as that version left it."""
-    shutil.copytree(request.param, tmp_path / "checkpoint")
-    return tmp_path
-
-
-def test_an_old_checkpoint_is_read_and_gone_on_from(old: Path) -> None:
-    flow = Flow(old, old_checkpoint.counting())
-    batches = old_checkpoint.BATCHES
-    assert [record.batch for record in map(flow.checkpoint.read_commit, flow.checkpoint.commits())] == [8, 9, 10]
-    assert [record.attempt for record in flow.checkpoint.batch_records(10)] == [1]
-    assert (flow.last.batch, flow.last.epoch, flow.last.rows_in) == (10, 3, len(batches[10]))
-    assert {row["k"]: row["count"] for row in flow.state("n")} == old_checkpoint.COUNTS
-
-    (lease,) = flow.checkpoint.precopies.leases()
-    assert (lease.epoch, lease.batch, lease.follows) == (4, 9, 3)
-    copied = flow.checkpoint.precopies.copied(4)
-    assert copied is not None
-    assert sum(part.keys for part in copied.parts) > 0
-    flow.router.plan = ExecutionPlan.from_json(flow.checkpoint.read_epoch(4))
-    flow.batch(s=pa.table({"k": [1, 2, 3]}))
-    assert flow.last.epoch == 4
-    assert {row["k"]: row["count"] for row in flow.state("n")} == old_checkpoint.COUNTS + Counter([1, 2, 3])
-
-
-def test_old_kept_rows_are_read(old: Path) -> None:
-    state = RowState(old_checkpoint.TUPLES)
-    (rows,) = Checkpoint.attach(str(old / "checkpoint")).read_parts("state/rows/0/0-1.delta")
-    state.apply(rows)
-    assert state.rows("a").to_pydict() == old_checkpoint.KEPT_ROWS
-
-
-def test_old_snapshot_in_parts_is_read() -> None:
-    checkpoint = Checkpoint.attach(str(OLD_CHECKPOINTS[-1]))
-    path = "state/parts/0/0-1.snapshot"
-    assert len(list(checkpoint.read_parts(path))) > 1
-    rows = checkpoint.load_state(StateRef(path, (), 1, 1), old_checkpoint.MANY).snapshot()
-    assert dict(zip(rows["k"].to_pylist(), rows["count"].to_pylist(), strict=True)) == old_checkpoint.PARTS
-
-
-def test_the_newest_format_has_an_old_checkpoint_that_holds_it(tmp_path: Path) -> None:
-    """Else nothing would show tomorrow's code the files of today's: see support/old_checkpoint.py."""
-    old_checkpoint.make(tmp_path / "today")
-    today, newest = (
-        (
-            json.loads((folder / "header.json").read_text().splitlines()[0])["format"],
-            (folder / "state/rows/0/0-1.delta").read_bytes()[8:10],
-        )
-        for folder in (tmp_path / "today", OLD_CHECKPOINTS[-1])
-    )
-    assert newest == today
-
-
-# --- state of a former version of an operator ---
 
 
 def filled(schema: KeyedStateSchema, keys: list[int]) -> KeyedState:

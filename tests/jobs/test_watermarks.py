@@ -127,14 +127,10 @@ def test_partitions_replace_the_source_as_a_whole_that_a_former_version_committe
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1e300, -1e300, END_OF_TIME + 1])
-def test_time_that_is_none_is_never_committed_and_reads_as_missing(bad: float) -> None:
+def test_time_that_is_none_is_never_committed(bad: float) -> None:
     marks = Watermarks([source("a")])
     marks.advance(saw(a=bad), at(0))
     assert (marks.current(), marks.newest()) == (None, {})
-    marks.restore({"a": bad}, bad, bad)
-    assert (marks.current(), marks.newest(), marks.closed_until()) == (None, {}, None)
-    marks.restore({"a": bad}, bad, 60.0)
-    assert marks.current() == 60.0, "windows up to there are closed"
 
 
 @settings(max_examples=50)

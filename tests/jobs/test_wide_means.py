@@ -64,7 +64,7 @@ def test_mean_of_integers_never_overflows(name: str, tmp_path: Path) -> None:
 
 
 def test_state_of_a_sum_continues_as_that_of_a_mean_and_back(tmp_path: Path) -> None:
-    """The state of `sum` is what former versions kept for `mean`."""
+    """The manifest is edited between two runs."""
     few = pa.table({"k": [1, 1, 2], "ns": [NOW_NS, NOW_NS, -5], "at": [1, 1, 1]})
     flow = Flow(tmp_path, topology("whole", **{"with": {"aggregates": {"middle": "sum(ns)"}}}))
     flow.batch(s=few)

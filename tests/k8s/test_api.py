@@ -9,11 +9,15 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import pytest
+import yaml
 from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
 from kubernetes.aio.client import ApiClient, Configuration
 
 from streamtopology.k8s import names
 from streamtopology.k8s.io.api import Api, ApiAway, ApiError
+from streamtopology.k8s.io.bodies import yaml_of
 from streamtopology.k8s.io.cache import Cache
 from streamtopology.k8s.io.queue import Queue
 from streamtopology.k8s.io.snapshot_watch import SnapshotWatch
@@ -37,11 +41,18 @@ NO_OBJECTS = {
 
 
 @asynccontextmanager
-async def answering(*bodies: bytes, status: int = 200, watched: set[str] | None = None) -> AsyncIterator[Api]:
-    """An API server that answers its calls with these, the last one again and again. `watched` gets the paths of watches."""
+async def answering(
+    *bodies: bytes, status: int = 200, watched: set[str] | None = None, sent: list[tuple[str, bytes]] | None = None
+) -> AsyncIterator[Api]:
+    """An API server that answers its calls with these, the last one again and again.
+
+    `watched` gets the paths of watches, `sent` the type and content of each body.
+    """
     left = list(bodies)
 
     async def answer(request: web.Request) -> web.Response:
+        if sent is not None:
+            sent.append((request.content_type, await request.read()))
         if watched is not None and "watch" in request.query:
             watched.add(request.path)
         return web.Response(status=status, body=left.pop(0) if len(left) > 1 else left[0], content_type="application/json")
@@ -149,3 +160,22 @@ def test_refusal_is_one_whatever_its_details_say(details: object) -> None:
     with pytest.raises(ApiError) as refused:
         asked(lambda api: api.get(names.POD, "space", "pod"), status, status=422)
     assert (refused.value.status, refused.value.fields) == (422, ())
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_apply_is_yaml_of_the_same_texts(text: str) -> None:
+    """The API server reads it as YAML, in which JSON's escapes of an emoji are two characters that are none."""
+    body = {"data": {"a": text, text: "b"}}
+    assert yaml.safe_load(yaml_of(body)) == body
+
+
+def test_body_of_an_apply_is_sent_as_it_is() -> None:
+    body = {"kind": "ConfigMap", "metadata": {"name": "x", "namespace": "space"}, "data": {"a": "😀 Zürich 東京"}}
+    sent: list[tuple[str, bytes]] = []
+
+    async def story() -> None:
+        async with answering(b"{}", sent=sent) as api:
+            await api.apply(body)
+
+    asyncio.run(story())
+    assert sent == [("application/apply-patch+yaml", yaml_of(body))]

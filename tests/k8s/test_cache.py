@@ -11,8 +11,8 @@ import pytest
 
 from streamtopology.k8s import names
 from streamtopology.k8s.decide.owned_objects import Job
-from streamtopology.k8s.io.answer import Page
 from streamtopology.k8s.io.api import Api, ApiAway
+from streamtopology.k8s.io.bodies import ListPart
 from streamtopology.k8s.io.cache import LEAST_SECONDS, Cache
 from streamtopology.k8s.io.queue import Key, Queue
 from streamtopology.k8s.io.snapshot_watch import SnapshotWatch
@@ -62,10 +62,10 @@ class Lists(Api):
         self.version = version
         self.away = away or set()
 
-    async def pages(self, kind: Kind, namespace: str | None, selector: str = "") -> AsyncIterator[Page]:
+    async def pages(self, kind: Kind, namespace: str | None, selector: str = "") -> AsyncIterator[ListPart]:
         if namespace in self.away:
             raise ApiAway("not yet")
-        yield Page([], str(self.version), "")
+        yield ListPart([], str(self.version), "")
 
     async def watch(self, kind: Kind, namespace: str | None, selector: str, since: str) -> AsyncIterator[Object]:
         await asyncio.Event().wait()
@@ -116,8 +116,8 @@ class EndsAtOnce(Lists):
         super().__init__(1)
         self.began: list[float] = []
 
-    async def pages(self, kind: Kind, namespace: str | None, selector: str = "") -> AsyncIterator[Page]:
-        yield Page([], str(self.version), "")
+    async def pages(self, kind: Kind, namespace: str | None, selector: str = "") -> AsyncIterator[ListPart]:
+        yield ListPart([], str(self.version), "")
 
     async def watch(self, kind: Kind, namespace: str | None, selector: str, since: str) -> AsyncIterator[Object]:
         self.began.append(time.monotonic())

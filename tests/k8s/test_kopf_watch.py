@@ -13,7 +13,7 @@ from kopf._cogs.clients.watching import WatchingError
 from kubernetes.aio.client import Configuration
 
 from streamtopology.k8s.io.api import ApiError
-from streamtopology.k8s.io.hearing import WatchBroken
+from streamtopology.k8s.io.watchdog import WatchBroken
 from streamtopology.k8s.kopf_handlers import watch_topologies
 from streamtopology.k8s.settings import Settings
 

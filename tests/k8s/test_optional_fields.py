@@ -26,7 +26,7 @@ from streamtopology.k8s.decide.snapshot_events import events_of_snapshot
 from streamtopology.k8s.decide.snapshot_figures import by_phase, completed_at
 from streamtopology.k8s.decide.snapshots import SnapshotView, decide_snapshot
 from streamtopology.k8s.decide.snapshots import rival_of as older_snapshot
-from streamtopology.k8s.io.answer import without_nulls
+from streamtopology.k8s.io.bodies import without_nulls
 from streamtopology.k8s.io.cache import Cache
 from streamtopology.k8s.io.queue import Key, Queue
 from streamtopology.k8s.io.snapshot_watch import SnapshotWatch

@@ -14,6 +14,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from support.reasons import BY_TEST
+from support.wire_stats import whole
 
 from streamtopology.contract.reasons import BindingKind, EpochReason, ScalingReason
 from streamtopology.k8s.decide.answers import Judged, Judgement, PlanningRequest, Scaling
@@ -93,12 +94,12 @@ def answer(batch: int, at: float, hot: int = 0, **changed: Any) -> bytes:
     ]  # fmt: skip
     classes = ("large", "small")
     stats = {
-        "version": 2, "topology": "flow", "phase": "running", "generation": 4, "epoch": 1, "newest_epoch": 1, "batch": batch,
+        "topology": "flow", "phase": "running", "generation": 4, "epoch": 1, "newest_epoch": 1, "batch": batch,
         "rows_per_second": 1.0, "bound_rows_per_second": None, "policies": {}, "routing": epoch.to_wire(), "checkpoint": "/c",
         "slots": [{"index": n, "executor": f"{name}-0", "class": name, "cpu": CPU[n]} for n, name in enumerate(classes)],
         "last_batch": batches[-1], "batches": batches, "reconfigurations": [], "refused": None, "executors": [], **changed,
     }  # fmt: skip
-    return json.dumps(stats).encode()
+    return json.dumps(whole(stats)).encode()
 
 
 def test_skew_on_unequal_executors_becomes_an_epoch():

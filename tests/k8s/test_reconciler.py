@@ -18,11 +18,11 @@ from streamtopology.k8s.decide.steps import Event
 from streamtopology.k8s.io.api import Api, ApiAway, ApiError
 from streamtopology.k8s.io.apply import Applier
 from streamtopology.k8s.io.cache import Cache
-from streamtopology.k8s.io.looks import Looks
 from streamtopology.k8s.io.metrics import Metrics
 from streamtopology.k8s.io.not_created import NotCreated
 from streamtopology.k8s.io.ownership import Ownership
 from streamtopology.k8s.io.queue import Key, Queue
+from streamtopology.k8s.io.reconcile_spans import ReconcileSpans
 from streamtopology.k8s.io.reconciler import Reconciler
 from streamtopology.k8s.io.refusals import unwritten
 from streamtopology.k8s.io.scrape import Scraper
@@ -116,7 +116,7 @@ def play(api: OneTopology, story: Story, begun: bool = True, metrics: Metrics | 
             scraper = Scraper(session, planner, queue.add, lambda: 0.0)
             reconciler = Reconciler(
                 Applier(api, cache), cache, NotCreated(api, lambda: 0.0), Ownership(api, SETTINGS, lambda: 0.0), scraper,
-                queue, SETTINGS, measured, lambda: 0.0, Looks(measured, lambda: 0.0),
+                queue, SETTINGS, measured, lambda: 0.0, ReconcileSpans(measured, lambda: 0.0),
             )  # fmt: skip
             if begun:
                 reconciler.begin(None)

@@ -12,6 +12,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 from support.operator_world import World, manifest
+from support.wire_stats import whole
 
 from streamtopology.contract.stats import StatsFormatError, read_stats
 from streamtopology.contract.stats_question import Question
@@ -30,13 +31,13 @@ def stats(**changed: Any) -> dict[str, Any]:
         "number": 4, "epoch": 2, "rows": 10, "seconds": 0.5, "committed_at": 100.0, "imbalance": {"counts": 0.2},
         "reports": [], "source_reports": [],
     }  # fmt: skip
-    return {
-        "version": 2, "topology": "flow", "phase": "running", "generation": 3, "epoch": 2, "newest_epoch": 2, "batch": 4,
+    return whole({
+        "topology": "flow", "phase": "running", "generation": 3, "epoch": 2, "newest_epoch": 2, "batch": 4,
         "rows_per_second": 20.0, "bound_rows_per_second": 30.0, "policies": {"counts": "mixed"}, "routing": None,
         "slots": [{"index": 0, "executor": "large-0", "class": "large", "cpu": 0.4}],
         "last_batch": batch, "batches": [batch], "reconfigurations": [], "refused": None, "checkpoint": "/c",
         "executors": [], **changed,
-    }  # fmt: skip
+    })  # fmt: skip
 
 
 class Beside:
@@ -105,7 +106,7 @@ async def broken(_: web.Request) -> web.Response:
 
 
 async def cut(_: web.Request) -> web.Response:
-    return web.Response(text='{"version": 2, "topology"')
+    return web.Response(text='{"format": 1, "topology"')
 
 
 async def hang_up(request: web.Request) -> web.Response:
@@ -175,7 +176,7 @@ def test_silence_keeps_the_last_answer_and_counts_and_an_answer_ends_it():
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
-        ({"version": 0}, "version 0"),
+        ({"format": 0}, "format 0"),
         ({"topology": "other"}, "topology 'other'"),
         ({"slots": [{}]}, "'class'"),
         ({"batch": "x"}, "invalid literal"),
@@ -194,7 +195,7 @@ def test_a_batch_is_given_to_the_controller_once():
     assert judge.judge("uid", answer, REQUEST).stats.batch == 4
     assert judge.judge("uid", answer, REQUEST).judgement is None
     damaged = stats()
-    damaged["batches"][0] = {**damaged["batches"][0], "number": 5, "reports": [{"version": 99}]}
+    damaged["batches"][0] = {**damaged["batches"][0], "number": 5, "reports": [{"format": 99}]}
     with pytest.raises(StatsFormatError, match="batch 5"):
         judge.judge("uid", json.dumps(damaged).encode(), REQUEST)
 

@@ -46,5 +46,6 @@ def test_quick_run_has_every_stream_policy_and_bar():
     assert not_combinable == pytest.approx(0.98 * shares["one key 60 %, not combinable, mixed"])
 
 
+@pytest.mark.long
 def test_same_seed_gives_the_same_shares():
     assert auto.run(runs=1, quick=True)["results"] == auto.run(runs=1, quick=True)["results"]

@@ -14,6 +14,8 @@ from streamtopology.routing.table.hashing import hash_int64
 from streamtopology.routing.table.table import RoutingTable
 from streamtopology.topology import Rebalance, groupings
 
+pytestmark = pytest.mark.long  # research: minutes of simulated streams
+
 COST = 1e-5
 SITE = Site("counts", 4, (1.0, 1.0, 1.0, 0.3), "mixed", combinable=True)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from streamtopology.lab.groupings import planners
+from streamtopology.lab.groupings.readj import readj_at
 from streamtopology.lab.reproduce.experiments import get
 from streamtopology.lab.reproduce.experiments.mixed import MIXED
 from streamtopology.lab.reproduce.experiments.mixed.adaptation import Setting, adaptations
 from streamtopology.lab.reproduce.experiments.mixed.grid import KEYS
 from streamtopology.lab.simulate.streams import swapped, swapped_at_random, zipf_counts
-from streamtopology.routing import planners
-from streamtopology.routing.planners.readj import readj_at
 from streamtopology.routing.table.table import moved
 
 SMALL = {

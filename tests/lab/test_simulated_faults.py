@@ -19,13 +19,13 @@ from streamtopology.lab.faults.shrink import shrunk
 from streamtopology.lab.faults.story import Story
 from streamtopology.lab.faults.verdict import play
 
-HISTORIES = 45
+HISTORIES = 30
 """About a minute of CPU."""
 
 TRACES = """
 from streamtopology.lab.faults.story import Story
 from streamtopology.lab.faults.verdict import play
-print([play(Story.draw(seed))[0].trace for seed in (0, 1, 9, 24)])
+print([play(Story.draw(seed))[0].trace for seed in (0, 9)])
 """
 
 

@@ -9,9 +9,9 @@ import pytest
 from papers.dkg import NOWHERE, Dkg, scheduling
 from papers.instances import A_FEW, MANY, costs
 
+from streamtopology.lab.groupings.dkg_learning import DkgLearning
 from streamtopology.routing.planners import PlanInput, get
 from streamtopology.routing.planners.dkg import DkgSettings, build, drift, schedule
-from streamtopology.routing.planners.dkg_learning import DkgLearning
 from streamtopology.routing.table.table import RoutingTable, bucket_of
 
 HOW_MANY = [pytest.param(A_FEW, id="few"), pytest.param(MANY, id="all", marks=pytest.mark.long)]

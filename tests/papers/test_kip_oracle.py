@@ -9,8 +9,9 @@ import pytest
 from papers.instances import A_FEW, MANY, costs
 from papers.kip import Kip
 
-from streamtopology.routing.planners import PlanInput, get
-from streamtopology.routing.planners.kip import KEYS_PER_INSTANCE
+from streamtopology.lab.groupings.kip import KEYS_PER_INSTANCE
+from streamtopology.lab.groupings.planners import get
+from streamtopology.routing.planners import PlanInput
 from streamtopology.routing.table.table import RoutingTable, bucket_of
 
 HOSTS = 97

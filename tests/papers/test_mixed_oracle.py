@@ -12,9 +12,10 @@ from papers.mixed import At, Operator
 from papers.planned import as_input, placed
 from support.planning import ANY_SIZE, loads_after
 
-from streamtopology.routing.planners import PlanInput, get
-from streamtopology.routing.planners.compact import mixed_compact
-from streamtopology.routing.planners.readj import readj_at
+from streamtopology.lab.groupings.compact import mixed_compact
+from streamtopology.lab.groupings.planners import get
+from streamtopology.lab.groupings.readj import readj_at
+from streamtopology.routing.planners import PlanInput
 
 HOW_MANY = [pytest.param(A_FEW, id="few"), pytest.param(MANY, id="all", marks=pytest.mark.long)]
 

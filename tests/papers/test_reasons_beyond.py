@@ -11,12 +11,14 @@ import numpy.typing as npt
 import pytest
 from papers.reasons import shows
 
+from streamtopology.lab.groupings import planners
 from streamtopology.lab.reproduce.experiments.beyond import fish, kip, prompt, switch
 from streamtopology.lab.reproduce.experiments.beyond.routers import Route, alone, by_batches
 from streamtopology.lab.reproduce.experiments.beyond.streams import Items, intervals_of
-from streamtopology.routing import planners
 from streamtopology.routing.table.hashing import hash_int64
 from streamtopology.routing.table.table import RoutingTable
+
+pytestmark = pytest.mark.long  # research: minutes of simulated streams
 
 SEEDS = (1, 10_001, 20_001, 30_001, 40_001)
 """Those of a verdict."""

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from papers.reasons import shows
 
+from streamtopology.lab.groupings import planners
+from streamtopology.lab.groupings.compact import Records, plan_records
+from streamtopology.lab.groupings.readj import readj_at
 from streamtopology.lab.reproduce.experiments.mixed.adaptation import Setting, adaptations
 from streamtopology.lab.reproduce.experiments.mixed.against_readj import MIXED_DYNAMICS, SIGMAS
 from streamtopology.lab.reproduce.experiments.mixed.hash_skew import MIXED_HASH
-from streamtopology.routing import planners
 from streamtopology.routing.planners import bounded_table
-from streamtopology.routing.planners.compact import Records, plan_records
 from streamtopology.routing.planners.problem import Problem
-from streamtopology.routing.planners.readj import readj_at
 
 
 @shows("mixed-hash", "With 40 instances the maximal load is almost 2.5 times the minimal one (2 to 3), averaged by instance")

@@ -25,6 +25,8 @@ from streamtopology.lab.reproduce.experiments.posg.scheduling import Schedule
 from streamtopology.lab.reproduce.experiments.posg.shift import SHIFT, recovers_at
 from streamtopology.lab.reproduce.experiments.posg.workloads import mentions, synthetic
 
+pytestmark = pytest.mark.long  # research: minutes of simulated streams
+
 PAPERS_MU, AFTER_TWO_WINDOWS = 0.05, 10.0
 STREAMS = 5
 

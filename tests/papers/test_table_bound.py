@@ -14,7 +14,7 @@ from papers.mixed import Operator
 from papers.planned import as_input
 from support.planning import loads_after
 
-from streamtopology.routing.planners import get
+from streamtopology.lab.groupings.planners import get
 from streamtopology.routing.planners.problem import Problem
 
 Floats = npt.NDArray[np.float64]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamtopology.routing import planners
+from streamtopology.lab.groupings.planners import get
 from streamtopology.routing.planners.auto import alternatives, auto
 from streamtopology.routing.planners.plan import Plan, PlanInput, Splitting
 from streamtopology.routing.planners.problem import Problem
@@ -182,7 +182,7 @@ def test_plan_is_no_worse_than_keeping_or_any_planner_weighed(
     weighed = {one.name: one for one in alternatives(Problem.of(given))}
     total = min(one.seconds + one.move for one in weighed.values())
     for name in ("mixed", "simple"):
-        assert total <= planners.get(name)(given).predicted_seconds_after + weighed["fresh"].move + 1e-9
+        assert total <= get(name)(given).predicted_seconds_after + weighed["fresh"].move + 1e-9
     assert plan.predicted_seconds_after <= plan.predicted_seconds_before + 1e-9
     assert splitting is not None or not len(plan.table.splits)
     assert plan.table == given.current or set(plan.table.instances()) <= set(given.instances)

@@ -18,7 +18,6 @@ from streamtopology.routing.load.load_report import LoadReport
 from streamtopology.routing.planners import PlanError, PlanInput
 from streamtopology.routing.planners.balance import finish_seconds, imbalance
 from streamtopology.routing.planners.dkg import DkgSettings, build, dkg, drift, schedule, two_choices, without_sparse_items
-from streamtopology.routing.planners.dkg_learning import DkgLearning
 from streamtopology.routing.planners.llfd import CANDIDATE
 from streamtopology.routing.table.table import BUCKETS, RoutingTable, moved
 from streamtopology.topology import groupings
@@ -314,48 +313,6 @@ def test_with_two_choices_a_heavy_hitter_is_halved_over_two_instances():
     first, second = two_choices(plan_input([10.0, 10.0, 10.0], {7: 60.0}, k=3, options={"mu": 1}))
     assert first.buckets.tolist() == second.buckets.tolist() == [2, 2, 2]
     assert sorted([int(first.entry_instances[0]), int(second.entry_instances[0])]) == [0, 1]
-
-
-# ---- parallel learning --------------------------------------------------------------------------------------------------
-
-
-@settings(max_examples=80)
-@given(
-    parts=st.lists(st.lists(st.integers(0, 40), max_size=60), min_size=1, max_size=6),
-    order=st.randoms(use_true_random=False),
-    eps=st.sampled_from([0.05, 0.1, 0.25]),
-)
-def test_learners_merged_in_any_order_find_all_heavy_hitters_and_only_near_ones(parts, order, eps):
-    names = np.random.default_rng(1).integers(0, 2**64, 41, dtype=np.uint64)
-    exact = Counter(names[item] for part in parts for item in part)
-    assume(exact)
-    theta = 2 * eps
-
-    def merged() -> DkgLearning:
-        learners = []
-        for part in parts:
-            learner = DkgLearning.of(eps, 8)
-            for batch in np.array_split(names[np.array(part, np.int64)], 3):
-                learner.learn(batch, np.ones(len(batch), np.int64))
-            learners.append(learner)
-        while len(learners) > 1:
-            order.shuffle(learners)
-            learners[0].merge(learners.pop())
-        return learners[0]
-
-    one, other = merged(), merged()
-    assert one.buckets.tolist() == other.buckets.tolist()
-    assert one.buckets.sum() == exact.total() == one.sketch.total
-    for learnt_in_parts in (one, other):
-        heavy = dict(zip(*learnt_in_parts.heavy_hitters(theta), strict=True))
-        assert set(heavy) >= {item for item, n in exact.items() if n >= theta * exact.total()}
-        for item, estimate in heavy.items():
-            assert exact[item] <= estimate <= exact[item] + eps * exact.total()
-
-
-def test_learners_of_different_mappings_do_not_add_up():
-    with pytest.raises(ValueError, match="4 buckets and 6"):
-        DkgLearning.of(0.1, 4).merge(DkgLearning.of(0.1, 6))
 
 
 # ---- options --------------------------------------------------------------------------------------------------------------

@@ -91,7 +91,7 @@ def test_observed_batches_are_read_back_as_they_were_written():
 
 def test_damaged_loads_are_named_and_never_unpacked_beyond_bounds():
     wire = observed.to_wire([CommittedBatch(1, 3, 1.0, batches(1)[0]).observed()])
-    for damage in ({"block": "AAAA"}, {"stages": []}, {"loads": [[{"operator": "count"}]]}, {"version": 2}):
+    for damage in ({"block": "AAAA"}, {"stages": []}, {"loads": [[{"operator": "count"}]]}, {"format": 2}):
         with pytest.raises(ReportFormatError):
             observed.from_wire({**wire, **damage})
     bomb = LoadSum("count", (), zlib.compress(bytes(LARGEST_BLOCK + 1)))

@@ -10,6 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from support.planning import ANY_SIZE, N_BUCKETS, any_input, loads_after, plan_input, zipf_input
 
+from streamtopology.lab.groupings.planners import COMPARED
 from streamtopology.routing import planners
 from streamtopology.routing.planners import PlanError, PlanInput, get
 from streamtopology.routing.planners.balance import (
@@ -23,7 +24,8 @@ from streamtopology.routing.planners.balance import (
 from streamtopology.routing.planners.order import descending
 from streamtopology.routing.table.table import RoutingTable, bucket_of, moved
 
-PLANNERS = {name: planner for name, planner in planners.PLANNERS.items() if name not in ("dkg", "consistent")}
+ALL = {**planners.PLANNERS, **COMPARED}
+PLANNERS = {name: planner for name, planner in ALL.items() if name not in ("dkg", "consistent")}
 """Those of the paper and of its comparisons; the others have tests, and promises, of their own."""
 
 MOVE_BUCKETS = ("kip",)

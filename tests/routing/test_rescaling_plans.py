@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from support.planning import loads_after, zipf_input
 
-from streamtopology.routing.planners import PlanInput, get
+from streamtopology.lab.groupings.planners import get
+from streamtopology.routing.planners import PlanInput
 from streamtopology.routing.table.table import moved
 
 TABLE_PLANNERS = ("mixed", "mixed-compact", "mixed-bf", "mintable", "minmig", "readj")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from streamtopology.routing.epochs.gradual_switch import mixed_table
 from streamtopology.routing.table.hashing import hash_int64
-from streamtopology.routing.table.splits import FINEST_TURNS, NO_SPLITS, Splits
+from streamtopology.routing.table.splits import FINEST_TURNS, Splits
 from streamtopology.routing.table.table import RoutingTable, TableFormatError
 
 GOLDEN = 0x9E3779B9
@@ -75,21 +75,11 @@ def test_rows_of_split_keys_take_the_turn_of_a_plain_list(table: RoutingTable, o
 
 @settings(max_examples=100)
 @given(tables())
-def test_table_survives_wire_and_pickle_and_is_version_1_without_splits(table: RoutingTable) -> None:
+def test_table_survives_wire_and_pickle(table: RoutingTable) -> None:
     wire = table.to_wire()
     again = RoutingTable.from_wire(wire)
     assert (again, hash(again), again.to_wire()) == (table, hash(table), wire)
     assert pickle.loads(pickle.dumps(table)) == table
-    assert wire["version"] == (2 if len(table.splits) else 1)
-    assert table.with_splits(NO_SPLITS).to_wire()["version"] == 1
-
-
-def test_table_without_splits_is_written_byte_by_byte_as_before() -> None:
-    table = RoutingTable.uniform([0, 1], 2).with_entries(np.array([7], np.uint64), np.array([1], np.int32))
-    wire = table.to_wire()
-    raw = b"".join(number.to_bytes(size, "little") for number, size in ((1, 8), (2, 8), (7, 8), (1, 4), (0, 4), (1, 4)))
-    data = base64.b64encode(zlib.compress(raw)).decode()
-    assert wire == {"version": 1, "data": data, "checksum": f"{zlib.crc32(f'1:{data}'.encode()):08x}"}
 
 
 def test_splits_that_are_cut_off_are_no_table() -> None:
@@ -98,7 +88,7 @@ def test_splits_that_are_cut_off_are_no_table() -> None:
     for end in range(16 + 12 + 4 * 4096 + 1, len(raw)):
         data = base64.b64encode(zlib.compress(raw[:end])).decode()
         with pytest.raises(TableFormatError, match="not a table"):
-            RoutingTable.from_wire({"version": 2, "data": data, "checksum": f"{zlib.crc32(f'2:{data}'.encode()):08x}"})
+            RoutingTable.from_wire({"format": 1, "data": data, "checksum": f"{zlib.crc32(f'1:{data}'.encode()):08x}"})
 
 
 def test_dealt_shares_are_the_weights_in_any_subset_of_rows() -> None:

@@ -245,14 +245,16 @@ def test_any_changed_byte_on_the_wire_is_noticed() -> None:
 
 def test_a_newer_or_foreign_format_is_refused_with_a_sentence() -> None:
     wire = RoutingTable.uniform([0]).to_wire()
-    with pytest.raises(TableFormatError, match="format 3, this program reads up to 2: update"):
-        RoutingTable.from_wire({**wire, "version": 3})
+    with pytest.raises(TableFormatError, match="that writes format 3, not 1: this one cannot read it; run one version"):
+        RoutingTable.from_wire({**wire, "format": 3})
+    with pytest.raises(TableFormatError, match=r"before 0\.1\.0: this one cannot read it"):
+        RoutingTable.from_wire({"version": 1, "data": wire["data"], "checksum": wire["checksum"]})
     with pytest.raises(TableFormatError, match="not a routing table"):
-        RoutingTable.from_wire({"rows": 3})
+        RoutingTable.from_wire({"format": 1, "rows": 3})
     data = base64.b64encode(zlib.compress(b"\1" * 24)).decode()
     checksum = f"{zlib.crc32(f'1:{data}'.encode()):08x}"
     with pytest.raises(TableFormatError, match="is not a table"):
-        RoutingTable.from_wire({"version": 1, "data": data, "checksum": checksum})
+        RoutingTable.from_wire({"format": 1, "data": data, "checksum": checksum})
 
 
 def an_epoch() -> Epoch:
@@ -276,8 +278,8 @@ def test_an_epoch_comes_back_from_json_and_from_a_pickle() -> None:
 @pytest.mark.parametrize(
     ("path", "value", "sentence"),
     [
-        (("version",), 3, "format 3, this program reads up to 2"),
-        (("version",), None, "not an epoch"),
+        (("format",), 3, "by a version of StreamTopology that writes format 3, not 1"),
+        (("format",), None, "by a version of StreamTopology before 0.1.0: this one cannot read it"),
         (("number",), -1, "numbered from 0"),
         (("number",), "4", "number is '4', not of type int"),
         (("source_shares",), [0.5, 0.4], "sum to 1"),

@@ -124,7 +124,7 @@ def test_two_mistakes_are_two_problems_in_one_message() -> None:
     first, *lines = str(raised.value).splitlines()
     assert first == "trips.yaml has 2 problems:"
     assert lines[0].startswith("  spec.executors[0].cpu: found '0m', expected a positive number of cores")
-    assert lines[1].startswith("  spec.operators[1].grouping.policy: found 'mixd', allowed: ")
+    assert lines[1].startswith("  spec.operators[1].grouping.policy: found 'mixd', installed: ")
 
 
 def test_policy_left_out_is_auto_with_a_key_and_shuffle_without_a_grouping() -> None:

@@ -15,8 +15,8 @@ from typing import Any
 
 from streamtopology.k8s import names
 from streamtopology.k8s.instants import format_time
-from streamtopology.k8s.io.answer import Object, Page, decoded, page_of, version_number
 from streamtopology.k8s.io.api import Api, ApiError
+from streamtopology.k8s.io.bodies import ListPart, Object, decoded, part_of, version_number
 from streamtopology.k8s.io.leader import LEASE_NAME
 from streamtopology.k8s.names import Kind
 from support.operator_world import World, manifest, strategically_merged, written_by_us
@@ -167,7 +167,7 @@ class FakeApi(Api):
         found = self.cluster.topology if kind is names.TOPOLOGY else self.cluster.objects.get((kind.kind, name))
         return copy.deepcopy(found)
 
-    async def pages(self, kind: Kind, namespace: str | None, selector: str = "") -> AsyncIterator[Page]:
+    async def pages(self, kind: Kind, namespace: str | None, selector: str = "") -> AsyncIterator[ListPart]:
         await asyncio.sleep(0)
         wanted = dict(one.split("=") for one in selector.split(",")) if selector else {}
         items = [
@@ -186,10 +186,10 @@ class FakeApi(Api):
         page = self._page(kind, [{"metadata": topology["metadata"]}] if topology is not None else [])
         return [item["metadata"] for item in page.items], version_number(page.version)
 
-    def _page(self, kind: Kind, items: list[Object]) -> Page:
+    def _page(self, kind: Kind, items: list[Object]) -> ListPart:
         """A list as Go writes it: null where there is nothing."""
         metadata = {"resourceVersion": str(self.cluster.version()), "continue": None}
-        return page_of(decoded(json.dumps({"items": items or None, "metadata": metadata}).encode()), kind)
+        return part_of(decoded(json.dumps({"items": items or None, "metadata": metadata}).encode()), kind)
 
     async def watch(self, kind: Kind, namespace: str | None, selector: str, since: str) -> AsyncIterator[Object]:
         cluster, number = self.cluster, 0

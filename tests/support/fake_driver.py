@@ -30,6 +30,7 @@ from streamtopology.routing.load.load_report import LoadReport, SourceReport
 from streamtopology.routing.table.table import BUCKETS, bucket_of
 from streamtopology.topology import Level, Topology, difference, parse
 from support.kube.cluster import Cluster
+from support.wire_stats import whole
 
 Fault = Literal["none", "slow", "500", "gone", "garbage", "old-version", "endless", "refuses-epochs", "deaf"]
 """`slow`: answers too late; `gone`: hangs up; `endless`: a rate without end; `refuses-epochs`, `deaf`: does not take epochs,
@@ -186,7 +187,7 @@ class FakeDrivers:
                     "epoch": epoch.number, "batch": number, "operator": next(iter(epoch.routes)),
                     "reason": describe(epoch.reason),
                     "keys_moved": 7, "bytes_moved": 700, "plan_seconds": 0.0, "published_to_active_seconds": 0.1,
-                    "predicted_gain": 0.2, "measured_gain": None,
+                    "predicted_gain": 0.2, "measured_gain": None, "batches": 1,
                 }
             )  # fmt: skip
         driver.active = epoch.number
@@ -221,10 +222,10 @@ class FakeDrivers:
                 if fault == "500":
                     return self._say(500, b"broken")
                 if fault == "garbage":
-                    return self._say(200, b'{"version": 2, "batches": [')
+                    return self._say(200, b'{"format": 1, "batches": [')
                 stats = drivers.stats(key, int(parse_qs(asked.query)["since"][0]))
                 if stats is not None and fault == "old-version":
-                    stats["version"] = 0
+                    stats["format"] = 0
                 if stats is not None and fault == "endless":
                     stats["rows_per_second"] = float("inf")
                 self._say(200 if stats else 503, json.dumps(stats).encode())
@@ -317,8 +318,8 @@ def _answer(driver: Driver, since: int, missing: set[str]) -> dict[str, Any]:
         for index, (name, executor, cpu) in enumerate(_slots(driver.topology))
         if executor not in missing
     ]
-    return {
-        "version": 2, "topology": driver.topology.name, "phase": "running", "generation": driver.generation,
+    return whole({
+        "topology": driver.topology.name, "phase": "running", "generation": driver.generation,
         "replicas": {one.name: one.replicas for one in driver.topology.executors},
         "epoch": last["epoch"], "newest_epoch": driver.newest.number, "batch": last["number"],
         "rows_per_second": last["rows"] / last["seconds"] if last["seconds"] else None, "bound_rows_per_second": 0.0,
@@ -333,4 +334,4 @@ def _answer(driver: Driver, since: int, missing: set[str]) -> dict[str, Any]:
             }
             for slot in slots
         ],
-    }  # fmt: skip
+    })  # fmt: skip

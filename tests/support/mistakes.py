@@ -116,7 +116,7 @@ MISTAKES: list[tuple[str, object, str, str]] = [
     ("spec.operators[1].parallelism", 0, "", "found 0, expected a whole number from 1 to 1024"),
     ("spec.operators[1].parallelism", 1025, "", "found 1025, expected a whole number from 1 to 1024"),
     ("spec.operators[1].parallelism", True, "", "found true, expected a whole number"),
-    ("spec.operators[1].grouping.policy", "mixd", "", "found 'mixd', allowed: .*mixed.*; did you mean 'mixed'"),
+    ("spec.operators[1].grouping.policy", "mixd", "", "found 'mixd', installed: .*mixed.*; did you mean 'mixed'"),
     ("spec.operators[1].grouping.policy", "partial-key", "",
      "found 'partial-key', which sends one key to several instances, before 'quantiles', with emit: tuples, which .*; "
      "allowed: .*mixed"),

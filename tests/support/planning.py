@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import strategies as st
 
-from streamtopology.routing.planners import PlanInput, get
+from streamtopology.lab.groupings.planners import get
+from streamtopology.routing.planners import PlanInput
 from streamtopology.routing.table.table import RoutingTable
 
 N_BUCKETS = 8

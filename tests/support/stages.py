@@ -214,7 +214,7 @@ class Flow:
         self._files = itertools.count()
         self._runs = itertools.count()
         self.reported: list[str] = []
-        self.end: SourceEnd | None = None
+        self.end = SourceEnd()
         self.sinks: dict[str, Sink] = {}
         self._compaction: Compaction | None = None
         self.checkpoint = Checkpoint.open(checkpoint or str(folder / "checkpoint"), "flow")

@@ -149,7 +149,7 @@ def _run_side_by_side(level: str, root: Path, results: Path) -> tuple[int, int]:
     runs = sorted((root / "tests" / "runs").glob("test_*.py"))
     smoke = [file for file in sorted((root / "tests").rglob("test_*.py")) if f"mark.{SMOKE}" in file.read_text()]
     files, processes = {
-        Level.GATE.mark: ([file for file in smoke if file in runs], 1),  # one Spark cluster at a time
+        Level.GATE.mark: ([file for file in smoke if file in runs], 2),
         Level.CLUSTERS.mark: ([file for file in runs if file not in smoke and file.name != "test_simulated_lives.py"], 2),
         Level.LONG.mark: ([root / "tests" / "runs" / "test_simulated_lives.py"], 1),
     }.get(level, ([], 1))

@@ -15,15 +15,15 @@ from streamtopology.k8s.io.api import ApiError
 from streamtopology.k8s.io.apply import Applier
 from streamtopology.k8s.io.cache import Cache
 from streamtopology.k8s.io.health import Health
-from streamtopology.k8s.io.hearing import Hearing
-from streamtopology.k8s.io.looks import Looks, TracedApplier
 from streamtopology.k8s.io.metrics import Metrics
 from streamtopology.k8s.io.not_created import NotCreated
 from streamtopology.k8s.io.ownership import Ownership
 from streamtopology.k8s.io.queue import Key, Queue
+from streamtopology.k8s.io.reconcile_spans import ReconcileSpans, TracedApplier
 from streamtopology.k8s.io.reconciler import Reconciler
 from streamtopology.k8s.io.snapshot_reconciler import SnapshotReconciler
 from streamtopology.k8s.io.snapshot_watch import SnapshotWatch
+from streamtopology.k8s.io.watchdog import Watchdog
 from streamtopology.tracing.span import Emit
 from support.fake_api import FakeApi, FakeCluster
 from support.operator_world import SETTINGS
@@ -106,7 +106,7 @@ class VirtualRelease:
 
     @property
     def mistakes(self) -> float:
-        """Looks that have ended with an error of ours, or at the limit of writes."""
+        """ReconcileSpans that have ended with an error of ours, or at the limit of writes."""
         return sum(
             self.metrics.registry.get_sample_value("streamtopology_operator_reconcile_seconds_count", {"outcome": outcome})
             or 0.0
@@ -121,15 +121,15 @@ class VirtualRelease:
         cache = Cache(queue.add)
         scraper: Any = PlayedScraper(self._cluster, queue)
         ownership = Ownership(api, settings, now)
-        looks = Looks(self.metrics, now, self._emit)
-        applier = Applier(api, cache) if self._emit is None else TracedApplier(api, cache, looks)
+        spans = ReconcileSpans(self.metrics, now, self._emit)
+        applier = Applier(api, cache) if self._emit is None else TracedApplier(api, cache, spans)
         reconciler = Reconciler(
-            applier, cache, NotCreated(api, now), ownership, scraper, queue, settings, self.metrics, now, looks
+            applier, cache, NotCreated(api, now), ownership, scraper, queue, settings, self.metrics, now, spans
         )
         copying = SnapshotReconciler(api, applier, cache, snapshots, reconciler.manifest, ownership, settings, now)
         self.health = health = Health(clock=loop.time)
         health.started(queue, self._namespaces)
-        hearing = Hearing(api, reconciler, self._namespaces, health, lambda: self._watch(reconciler), loop.time)
+        watchdog = Watchdog(api, reconciler, self._namespaces, health, lambda: self._watch(reconciler), loop.time)
         async with asyncio.TaskGroup() as group:
             for namespace in self._namespaces:
                 for kind in WATCHED:
@@ -139,7 +139,7 @@ class VirtualRelease:
             group.create_task(self._renew())
             group.create_task(scraper.run())
             group.create_task(reconciler.run())
-            group.create_task(hearing.run())
+            group.create_task(watchdog.run())
             for namespace in self._namespaces:
                 await cache.listed(WATCHED, namespace)
                 reconciler.begin(namespace)

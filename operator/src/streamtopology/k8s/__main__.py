@@ -14,8 +14,8 @@ from yaml import YAMLError
 from streamtopology.contract.environment import exempt_api_server
 from streamtopology.k8s.app import run
 from streamtopology.k8s.io.api import NoCluster
-from streamtopology.k8s.io.hearing import NotServedError
 from streamtopology.k8s.io.leader import LeaseLostError
+from streamtopology.k8s.io.watchdog import NotServedError
 from streamtopology.k8s.log_lines import configure
 from streamtopology.k8s.settings import Settings, read_settings
 from streamtopology.tracing.opening import check_traces, traces

@@ -19,19 +19,19 @@ from streamtopology.k8s.io.api import Api, always
 from streamtopology.k8s.io.apply import Applier
 from streamtopology.k8s.io.cache import Cache
 from streamtopology.k8s.io.health import Health
-from streamtopology.k8s.io.hearing import Hearing
-from streamtopology.k8s.io.looks import Looks, TracedApplier
 from streamtopology.k8s.io.metrics import Metrics
 from streamtopology.k8s.io.not_created import NotCreated
 from streamtopology.k8s.io.ownership import Ownership
 from streamtopology.k8s.io.page_app import Listed
 from streamtopology.k8s.io.queue import Key, Queue
+from streamtopology.k8s.io.reconcile_spans import ReconcileSpans, TracedApplier
 from streamtopology.k8s.io.reconciler import Reconciler
 from streamtopology.k8s.io.scrape import Scraper
 from streamtopology.k8s.io.serving import serving
 from streamtopology.k8s.io.snapshot_reconciler import SnapshotReconciler
 from streamtopology.k8s.io.snapshot_watch import SnapshotWatch
-from streamtopology.k8s.io.unserved import report_unserved
+from streamtopology.k8s.io.unwatched import report_unwatched
+from streamtopology.k8s.io.watchdog import Watchdog
 from streamtopology.k8s.planning.process import Planner, PlanningProcess
 from streamtopology.k8s.settings import Settings
 from streamtopology.tracing.span import Emit
@@ -108,9 +108,9 @@ async def operate(
         api, watched = Api(client, may_write=leads), Api(watching)
         scraper = Scraper(session, planner, queue.add, clock)
         not_created, ownership = NotCreated(api, clock), Ownership(api, settings, clock)
-        looks = Looks(metrics, clock, emit)
-        applier = Applier(api, cache) if emit is None else TracedApplier(api, cache, looks)
-        reconciler = Reconciler(applier, cache, not_created, ownership, scraper, queue, settings, metrics, clock, looks)
+        spans = ReconcileSpans(metrics, clock, emit)
+        applier = Applier(api, cache) if emit is None else TracedApplier(api, cache, spans)
+        reconciler = Reconciler(applier, cache, not_created, ownership, scraper, queue, settings, metrics, clock, spans)
         if listed is not None:
             listed.follow(reconciler.manifests)
         copying = SnapshotReconciler(api, applier, cache, snapshots, reconciler.manifest, ownership, settings, clock)
@@ -121,13 +121,13 @@ async def operate(
         ]
         others += [asyncio.create_task(copying.follow(watched, each), name="watch snapshots") for each in namespaces]
         others.append(asyncio.create_task(copying.run(), name="snapshots"))
-        unserved = partial(report_unserved, api, applier, settings, clock)
+        unserved = partial(report_unwatched, api, applier, settings, clock)
         others.append(asyncio.create_task(_reconcile(reconciler, cache, namespaces, health, unserved), name="reconciler"))
         try:
             stopped = asyncio.Event()
             watch = partial(kopf_handlers.watch_topologies, reconciler, access, settings, snapshots.wake, stopped)
-            hearing = Hearing(api, reconciler, namespaces, health, watch)
-            await _until_first(hearing.run(), others)
+            watchdog = Watchdog(api, reconciler, namespaces, health, watch)
+            await _until_first(watchdog.run(), others)
         finally:
             scraper.close()
             for task in others:

@@ -15,13 +15,13 @@ from kopf._cogs.clients.watching import WatchingError
 from kubernetes.aio.client import Configuration
 
 from streamtopology.k8s import names
-from streamtopology.k8s.io.answer import without_nulls
 from streamtopology.k8s.io.api import ApiError
-from streamtopology.k8s.io.hearing import WatchBroken
+from streamtopology.k8s.io.bodies import without_nulls
 from streamtopology.k8s.io.kopf_tasks import OthersTasks
 from streamtopology.k8s.io.queue import Key
 from streamtopology.k8s.io.reconciler import Reconciler
 from streamtopology.k8s.io.topology_body import key_of
+from streamtopology.k8s.io.watchdog import WatchBroken
 from streamtopology.k8s.settings import Settings
 
 BACKOFFS = (1, 1, 2, 3, 5, 8, 13, 21, *[30] * 18)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from streamtopology.contract.formatting import count, duration, percent
 from streamtopology.contract.reason_text import describe, stage_name
 from streamtopology.contract.reasons import EpochReason, KeyMove, LinkMove, RemedyKind, Weighed, WeighedStage
-from streamtopology.contract.wire_values import from_wire
 
 AS_PREDICTED = (2 / 3, 4 / 3)
 NO_GAIN = 0.01
@@ -34,14 +33,6 @@ class EpochStory:
     predicted_gain: float | None = None
     measured_gain: float | None = None
     taken_back_by: int | None = None
-
-
-def read_story(wire: object) -> EpochStory | None:
-    """The story that `wire_values.to_wire` wrote; None of an epoch of a kind that only a newer release knows."""
-    try:
-        return from_wire(EpochStory, wire)
-    except ValueError:
-        return None
 
 
 def helped(predicted: float, measured: float | None) -> str:

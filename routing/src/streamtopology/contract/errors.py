@@ -25,7 +25,7 @@ class UnknownFailpoint(InvalidInput):
 
 
 class UnreadableData(StreamTopologyError, ValueError):
-    """A stored or received form that is damaged, incomplete, or written by a newer version."""
+    """A stored or received form that is damaged, incomplete, or written by another version."""
 
 
 class Unavailable(StreamTopologyError):

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from streamtopology.contract.errors import UnreadableData
+from streamtopology.contract.format_number import FORMAT, check_format
 from streamtopology.contract.reasons import Documented
 from streamtopology.contract.wire_values import from_wire, to_wire
 
-PAGE_VERSION = 1
-"""Changes when a reader must; a new field needs no new version."""
+PAGE_FORMAT = 1
 
 MOST_LABEL = 256
 """Characters of a key that are passed on."""
@@ -298,22 +298,18 @@ class Page:
     batches: tuple[Batch, ...] = ()
 
     def to_wire(self) -> dict[str, Any]:
-        """The JSON value, of the present version."""
-        return {"version": PAGE_VERSION, **to_wire(self)}
+        """The JSON value."""
+        return {FORMAT: PAGE_FORMAT, **to_wire(self)}
 
 
 def read_page(answer: object) -> Page:
     """Read the JSON value of an answer. PageFormatError."""
     if not isinstance(answer, dict):
         raise PageFormatError(f"the answer is {type(answer).__name__}, not a JSON object")
-    version = cast("Mapping[str, object]", answer).get("version")
-    if version != PAGE_VERSION:
-        raise PageFormatError(
-            f"this page is of version {version!r}, this program reads {PAGE_VERSION}: "
-            "let the program be of the driver's release"
-        )
+    wire = cast("Mapping[str, object]", answer)
+    check_format(wire, PAGE_FORMAT, "this page", "show it with that version", PageFormatError)
     try:
-        return from_wire(Page, cast("object", answer))
+        return from_wire(Page, wire)
     except KeyError as missing:
         raise PageFormatError(f"the page lacks {missing}: pass on all that the driver serves at /page.json") from missing
     except (TypeError, ValueError) as wrong:

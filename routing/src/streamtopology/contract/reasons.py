@@ -6,10 +6,9 @@ Code compares members of these enums; `reason_text` renders them for people.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Self, cast
+from typing import Self
 
 from streamtopology.contract.wire_values import from_wire, to_wire
 
@@ -64,7 +63,7 @@ class EpochCause(Documented):
     JOINED = "joined", "executors that the topology was waiting for have joined"
     DRAINED = "drained", "partial instances that a restart had kept hand over and end"
     WITHDRAWN = "withdrawn", "the operator gave up an epoch whose state was being copied: routed as before"
-    UNKNOWN = "unknown", "written by an older release or another program, with a text alone"
+    UNKNOWN = "unknown", "written by another program, with a text alone"
 
     @property
     def trigger(self) -> Trigger:
@@ -83,7 +82,7 @@ class Trigger(Documented):
 
     IMBALANCE = "imbalance", "by the controller"
     APPLIED = "applied", "the manifest or the executors changed"
-    UNKNOWN = "unknown", "by an older release or another program"
+    UNKNOWN = "unknown", "by another program"
 
 
 class RemedyKind(Documented):
@@ -197,11 +196,6 @@ class Binding:
             case _:
                 return self.kind.value, self.stage
 
-    @staticmethod
-    def from_wire(wire: Mapping[str, Any]) -> Binding | None:
-        """The constraint of which `wire_values.to_wire` wrote `wire`; None of a kind that only a newer release knows."""
-        return from_wire(Binding, wire) if wire["kind"] in {kind.value for kind in BindingKind} else None
-
 
 @dataclass(frozen=True)
 class WeighedStage:
@@ -291,62 +285,18 @@ class EpochReason:
         return any(stage.kind is kind for stage in self.stages)
 
     def to_wire(self) -> str:
-        """One text, as epochs of format 2 carry it: JSON, or the text of an unknown cause as it stands.
-
-        It is a text so that the release before, which shows it to people and reads nothing else in its place, takes it.
-        """
+        """One text, as an epoch carries it: JSON, or the text of an unknown cause as it stands."""
         if self.cause is EpochCause.UNKNOWN:
             return self.text
-        given: dict[str, Any] = {"cause": self.cause.value}
-        if self.stages:
-            given["stages"] = [_without_none(asdict(stage)) for stage in self.stages]
-        given |= {name: list(value) for name, value in (("changes", self.changes), ("slots", self.slots)) if value}
-        if self.cause is EpochCause.TAKEN_BACK:
-            given |= {"epoch": self.epoch, "lost_seconds": self.lost_seconds}
-        if self.cause is EpochCause.WITHDRAWN:
-            given["epoch"] = self.epoch
-        if self.weighed is not None:
-            given["weighed"] = to_wire(self.weighed)
-        return json.dumps(given, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return json.dumps(to_wire(self), sort_keys=True, separators=(",", ":"), allow_nan=False)
 
     @staticmethod
     def from_wire(text: str) -> EpochReason:
-        """The reason that `to_wire` was called on; any other text, and that of a newer release, is of an unknown cause."""
+        """The reason that `to_wire` was called on; any other text is of an unknown cause."""
         try:
-            given: object = json.loads(text)
-            return _reason(cast("Mapping[str, Any]", given)) if isinstance(given, dict) else EpochReason.of_text(text)
-        except (ValueError, KeyError, TypeError, AttributeError):
+            return from_wire(EpochReason, json.loads(text))
+        except (ValueError, KeyError, TypeError):
             return EpochReason.of_text(text)
-
-
-def _reason(given: Mapping[str, Any]) -> EpochReason:
-    cause = EpochCause(given["cause"])
-    return EpochReason(
-        cause,
-        stages=tuple(_stage(stage) for stage in given.get("stages", ())),
-        changes=tuple(str(change) for change in given.get("changes", ())),
-        slots=tuple(str(slot) for slot in given.get("slots", ())),
-        epoch=int(given.get("epoch", 0)),
-        lost_seconds=float(given.get("lost_seconds", 0.0)),
-        weighed=_weighed(given.get("weighed")),
-    )
-
-
-def _weighed(wire: object) -> Weighed | None:
-    """The figures; None of an older release, and of a newer one that writes what this one does not read."""
-    try:
-        return None if wire is None else from_wire(Weighed, wire)
-    except (ValueError, KeyError, TypeError):
-        return None
-
-
-def _stage(given: Mapping[str, Any]) -> StageReason:
-    shares = {name: float(given[name]) for name in ("planned", "local_before", "local_planned") if name in given}
-    return StageReason(RemedyKind(given["kind"]), str(given["stage"]), float(given["imbalance"]), **shares)
-
-
-def _without_none(given: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in given.items() if value is not None}
 
 
 @dataclass(frozen=True)

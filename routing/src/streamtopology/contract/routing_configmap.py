@@ -16,6 +16,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from streamtopology.contract.errors import UnreadableData
+from streamtopology.contract.format_number import FORMAT, check_format
+
+CONFIGMAP_FORMAT = 1
+_TO_DO = "delete it, and the operator writes it again"
 
 EpochState = Literal["prepared", "ready"]
 """`prepared` until the state that it moves has been pre-copied."""
@@ -84,6 +88,7 @@ class RoutingData:
     def to_data(self) -> tuple[dict[str, str], dict[str, str]]:
         """`data` and (base64) `binaryData`."""
         data = {
+            FORMAT: str(CONFIGMAP_FORMAT),
             "topology": self.topology,
             "generation": str(self.generation),
             "restartGeneration": str(self.restart_generation),
@@ -106,11 +111,11 @@ class RoutingData:
     @staticmethod
     def from_data(name: str, data: Mapping[str, str], binary_data: Mapping[str, str]) -> RoutingData:
         """From `data` and (base64) `binaryData` of the ConfigMap `name`. RoutingMapError."""
-        restart = _number(name, data, "restartGeneration") if "restartGeneration" in data else 0
+        check_format(data, CONFIGMAP_FORMAT, f"ConfigMap {name}", _TO_DO, RoutingMapError)
         return RoutingData(
             _text(name, data, "topology"),
             _number(name, data, "generation"),
-            restart,
+            _number(name, data, "restartGeneration"),
             _epoch(name, data, binary_data),
             former_checkpoint=data.get(FORMER_CHECKPOINT, ""),
         )
@@ -182,8 +187,7 @@ def _number_if_whole(data: Mapping[str, str], binary_data: Mapping[str, str]) ->
         packed = base64.b64decode(binary_data.get("epoch", ""), validate=True)
     except binascii.Error:
         return 0
-    written = data.get("epochDigest", _digest(packed))  # operators before this one wrote none
-    return _number_or_0(data.get("epochNumber", "")) if packed and _digest(packed) == written else 0
+    return _number_or_0(data.get("epochNumber", "")) if packed and _digest(packed) == data.get("epochDigest") else 0
 
 
 def _digest(packed: bytes) -> str:

@@ -8,23 +8,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, cast
 
 from streamtopology.contract.divided_key import DividedKey
-from streamtopology.contract.epoch_story import EpochStory, read_story
+from streamtopology.contract.epoch_story import EpochStory
 from streamtopology.contract.errors import UnreadableData
+from streamtopology.contract.format_number import FORMAT, ONE_VERSION, check_format
 from streamtopology.contract.phases import Activity
-from streamtopology.contract.reason_text import describe
-from streamtopology.contract.reasons import Binding, EpochReason
+from streamtopology.contract.reasons import Binding
 from streamtopology.contract.wire_values import finite, from_wire, optional, to_wire, whole
 
-STATS_VERSION = 2
-"""Changes when a reader must. A new field needs no new version: readers pass over fields that they do not know, and give one
-that an older driver does not write the default of its dataclass."""
-
-READ_VERSIONS = (STATS_VERSION - 1, STATS_VERSION)
-"""An operator is upgraded before the drivers that it asks."""
+STATS_FORMAT = 1
 
 Wire = Mapping[str, Any]
 """A JSON object."""
@@ -160,10 +155,10 @@ class Batch:
 class Stats:
     """A driver's answer. `epoch`, `batch`: of the last committed batch; `newest_epoch`: the newest that is ready.
 
-    `generation`, `replicas` by executor class: of the topology that runs; None outside of Kubernetes, and `replicas` from a
-    driver of the release before. `bound_rows_per_second`: source rows/s that any routing could reach at most. `routing`: the
-    current epoch as it travels, None if the reader has it. `batches`: those after the number asked for. `observed`: what a
-    controller observes of these, where it asked for that.
+    `generation`, `replicas` by executor class: of the topology that runs; None outside of Kubernetes.
+    `bound_rows_per_second`: source rows/s that any routing could reach at most. `routing`: the current epoch as it travels,
+    None if the reader has it. `batches`: those after the number asked for. `observed`: what a controller observes of these,
+    where it asked for that.
     `lag_rows`: rows that wait in Kafka after the last batch. `idle_seconds`: for how long no batch has run for want of rows,
     None while one runs. Both are None where they are not known. `binding`: the constraint that bounds the batches, as last
     judged. `epochs`: the stories of the newest epochs, oldest first. `part_seconds`: of merging a part of a key, as measured,
@@ -238,9 +233,9 @@ class Stats:
         )
 
     def to_wire(self) -> dict[str, Any]:
-        """The JSON value, of the present version."""
+        """The JSON value."""
         return {
-            "version": STATS_VERSION,
+            FORMAT: STATS_FORMAT,
             "topology": self.topology,
             "generation": self.generation,
             **({} if self.replicas is None else {"replicas": dict(self.replicas)}),
@@ -274,11 +269,7 @@ def read_stats(answer: object, topology: str | None = None) -> Stats:
     if not isinstance(answer, dict):
         raise StatsFormatError(f"the answer is {type(answer).__name__}, not a JSON object")
     wire = cast(Wire, answer)
-    if wire.get("version") not in READ_VERSIONS:
-        raise StatsFormatError(
-            f"these stats are of version {wire.get('version')!r}, this program reads {' and '.join(map(str, READ_VERSIONS))}: "
-            "let the program be of the driver's release, or of the next one"
-        )
+    check_format(wire, STATS_FORMAT, "this answer", ONE_VERSION, StatsFormatError)
     if topology is not None and wire.get("topology") != topology:
         raise StatsFormatError(f"these are the stats of topology {wire.get('topology')!r}, not of {topology!r}")
     try:
@@ -290,7 +281,7 @@ def read_stats(answer: object, topology: str | None = None) -> Stats:
 
 
 def _stats(wire: Wire) -> Stats:
-    epoch, number, refused = optional(whole, wire["epoch"]), optional(whole, wire["batch"]), wire.get("refused")
+    epoch, number, refused = optional(whole, wire["epoch"]), optional(whole, wire["batch"]), wire["refused"]
     last = wire["last_batch"]
     return Stats(
         topology=str(wire["topology"]),
@@ -298,26 +289,26 @@ def _stats(wire: Wire) -> Stats:
         epoch=epoch,
         batch=number,
         rows_per_second=optional(finite, wire["rows_per_second"]),
-        slots=tuple(_slot(index, slot) for index, slot in enumerate(wire["slots"])),
+        slots=tuple(_slot(slot) for slot in wire["slots"]),
         policies={str(name): str(policy) for name, policy in wire["policies"].items()},
         last_batch=_batch({"number": number, "epoch": epoch, **last}) if last else None,
-        generation=optional(int, wire.get("generation")),
+        generation=optional(int, wire["generation"]),
         replicas=optional(_replicas, wire.get("replicas")),
-        newest_epoch=optional(whole, wire.get("newest_epoch")),
-        bound_rows_per_second=optional(finite, wire.get("bound_rows_per_second")) or None,
-        checkpoint=optional(str, wire.get("checkpoint")),
+        newest_epoch=optional(whole, wire["newest_epoch"]),
+        bound_rows_per_second=optional(finite, wire["bound_rows_per_second"]) or None,
+        checkpoint=optional(str, wire["checkpoint"]),
         refused=_refusal(refused) if refused else None,
         routing=wire["routing"],
-        executors=tuple(_executor(executor) for executor in wire.get("executors") or ()),
-        reconfigurations=tuple(_reconfiguration(change) for change in wire.get("reconfigurations") or ()),
-        batches=tuple(_batch(batch) for batch in wire.get("batches") or ()),
+        executors=tuple(_executor(executor) for executor in wire["executors"]),
+        reconfigurations=tuple(_reconfiguration(change) for change in wire["reconfigurations"]),
+        batches=tuple(_batch(batch) for batch in wire["batches"]),
         observed=wire.get("observed"),
-        lag_rows=optional(int, wire.get("lag_rows")),
-        idle_seconds=optional(float, wire.get("idle_seconds")),
-        binding=optional(Binding.from_wire, wire.get("binding")),
-        epochs=tuple(story for story in map(read_story, wire.get("epochs") or ()) if story is not None),
+        lag_rows=optional(int, wire["lag_rows"]),
+        idle_seconds=optional(float, wire["idle_seconds"]),
+        binding=optional(partial(from_wire, Binding), wire.get("binding")),
+        epochs=tuple(from_wire(EpochStory, story) for story in wire.get("epochs", ())),
         part_seconds=optional(_part_seconds, wire.get("part_seconds")) or {},
-        divided_keys=tuple(from_wire(DividedKey, one) for one in wire.get("divided_keys") or ()),
+        divided_keys=tuple(from_wire(DividedKey, one) for one in wire.get("divided_keys", ())),
     )
 
 
@@ -329,13 +320,13 @@ def _part_seconds(wire: Wire) -> dict[str, float]:
     return {str(name): finite(seconds) for name, seconds in wire.items()}
 
 
-def _slot(index: int, wire: Wire) -> Slot:
+def _slot(wire: Wire) -> Slot:
     return Slot(
         class_name=str(wire["class"]),
-        index=int(wire.get("index", index)),
+        index=int(wire["index"]),
         executor=str(wire["executor"]),
         cpu=float(wire["cpu"]),
-        present=bool(wire.get("present", True)),
+        present=bool(wire["present"]),
     )
 
 
@@ -350,7 +341,7 @@ def _executor(wire: Wire) -> Executor:
 
 
 def _refusal(wire: Wire) -> Refusal:
-    return Refusal(optional(int, wire.get("epoch")), optional(int, wire.get("generation")), str(wire["why"]))
+    return Refusal(optional(int, wire["epoch"]), optional(int, wire["generation"]), str(wire["why"]))
 
 
 def _reconfiguration(wire: Wire) -> Reconfiguration:
@@ -358,15 +349,14 @@ def _reconfiguration(wire: Wire) -> Reconfiguration:
         epoch=whole(wire["epoch"]),
         batch=whole(wire["batch"]),
         operator=str(wire["operator"]),
-        # a text, but a driver of the release before passes on what it cannot read: the wire form of a newer operator
-        reason=describe(EpochReason.from_wire(str(wire["reason"]))),
+        reason=str(wire["reason"]),
         keys_moved=whole(wire["keys_moved"]),
         bytes_moved=whole(wire["bytes_moved"]),
         published_to_active_seconds=finite(wire["published_to_active_seconds"]),
-        plan_seconds=float(wire.get("plan_seconds", 0.0)),
-        predicted_gain=float(wire.get("predicted_gain", 0.0)),
-        batches=int(wire.get("batches", 1)),
-        measured_gain=optional(float, wire.get("measured_gain")),
+        plan_seconds=float(wire["plan_seconds"]),
+        predicted_gain=float(wire["predicted_gain"]),
+        batches=int(wire["batches"]),
+        measured_gain=optional(float, wire["measured_gain"]),
     )
 
 
@@ -380,17 +370,14 @@ def _batch(wire: Wire) -> Batch:
         seconds=finite(wire["seconds"]),
         committed_at=finite(wire["committed_at"]),
         imbalance={str(operator): optional(finite, value) for operator, value in wire["imbalance"].items()},
-        attempt=int(wire.get("attempt", 1)),
-        moving=bool(wire.get("moving", False)),
+        attempt=int(wire["attempt"]),
+        moving=bool(wire["moving"]),
         remote_seconds=float(wire.get("remote_seconds", 0.0)),
         capacities=tuple(
-            Capacity(str(one["operator"]), int(one["instance"]), float(one["rows_per_second"]))
-            for one in wire.get("capacities", ())
+            Capacity(str(one["operator"]), int(one["instance"]), float(one["rows_per_second"])) for one in wire["capacities"]
         ),
-        locality=tuple(Locality(str(one["operator"]), str(one["to"]), float(one["share"])) for one in wire.get("locality", ())),
-        messages=tuple(
-            Messages(str(one["operator"]), int(one["count"]), int(one["bytes"])) for one in wire.get("messages", ())
-        ),
+        locality=tuple(Locality(str(one["operator"]), str(one["to"]), float(one["share"])) for one in wire["locality"]),
+        messages=tuple(Messages(str(one["operator"]), int(one["count"]), int(one["bytes"])) for one in wire["messages"]),
     )
 
 

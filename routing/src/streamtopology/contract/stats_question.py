@@ -19,7 +19,7 @@ class Question:
 
     `since`: the number of the last batch that the reader knows, None to have no batches. `as_observed`: loads summed up, as a
     controller observes them, in the place of reports and of estimates. `routing`: the epoch whose routing the reader has,
-    None if it has none. A driver of the release before looks at `since` alone.
+    None if it has none.
     """
 
     since: int | None = None

@@ -1,13 +1,13 @@
 """Dataclasses as JSON values and back, by their fields: for a schema in which nothing but a few names differs.
 
-A field that an older writer lacks gets its default; one that is not known is passed over.
+Each field is written, and must be there; one that is not known is passed over.
 """
 
 from __future__ import annotations
 
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from enum import StrEnum
 from functools import cache
 from math import isfinite
@@ -43,23 +43,17 @@ def from_wire(kind: type[Value], wire: object) -> Value:
         raise TypeError(f"{kind.__name__} is {type(wire).__name__}, not a JSON object")
     given = cast("Mapping[str, object]", wire)
     values: dict[str, Any] = {}
-    for name, (hint, is_optional) in _fields(kind).items():
+    for name, hint in _hints(kind).items():
         key = wire_name(name)
-        if key in given:
-            values[name] = _read(hint, given[key], key)
-        elif not is_optional:
-            raise KeyError(key)
+        values[name] = _read(hint, given[key], key)
     return kind(**values)
 
 
 @cache
-def _fields(kind: type) -> Mapping[str, tuple[Any, bool]]:
-    """Field -> its type, and True if it has a default."""
+def _hints(kind: Any) -> Mapping[str, Any]:
+    """Field -> its type."""
     hints = get_type_hints(kind)
-    return {
-        field.name: (hints[field.name], field.default is not MISSING or field.default_factory is not MISSING)
-        for field in fields(kind)
-    }
+    return {field.name: hints[field.name] for field in fields(kind)}
 
 
 def _read(hint: Any, wire: object, name: str) -> Any:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from streamtopology.topology.groupings import GROUPINGS, KEYLESS_POLICY
+from streamtopology.topology.groupings import BUILT_IN, GROUPINGS, KEYLESS_POLICY, GroupingError, find
 from streamtopology.topology.limits import (
     LEAST_DRIVER_MEMORY,
     LEAST_EXECUTOR_MEMORY,
@@ -177,9 +177,13 @@ def _edge_problems(operators: tuple[OperatorSpec, ...]) -> Iterator[Problem]:
 def _policy_problems(operators: tuple[OperatorSpec, ...]) -> Iterator[Problem]:
     for operator in operators:
         grouping, path = operator.grouping, f"{operator.path}.grouping"
-        spec = GROUPINGS.get(grouping.policy)
+        try:
+            spec = find(grouping.policy)
+        except GroupingError as error:
+            yield Problem(f"{path}.policy", str(error))
+            continue
         if spec is None:
-            yield Problem(f"{path}.policy", one_of(grouping.policy, GROUPINGS))
+            yield Problem(f"{path}.policy", one_of(grouping.policy, GROUPINGS, "installed"))
             continue
         if spec.needs_key and not grouping.key:
             yield Problem(f"{path}.key", f"is missing, expected columns: the policy {grouping.policy!r} routes by key")
@@ -218,7 +222,7 @@ def _state_problems(operator: OperatorSpec, traits: Traits) -> Iterator[Problem]
             return
     passes_tuples = operator.options.get("emit") == "tuples"
     if spec.splits_keys and (passes_tuples or not traits.combinable):
-        whole = ", ".join(name for name, other in GROUPINGS.items() if not other.splits_keys)
+        whole = ", ".join(name for name, other in BUILT_IN.items() if not other.splits_keys)
         why = "with emit: tuples, which cannot wait for partial results" if passes_tuples else "whose state cannot be combined"
         message = (
             f"found {operator.grouping.policy!r}, which sends one key to several instances, before {operator.run!r}, "

@@ -65,10 +65,10 @@ def did_you_mean(found: str, allowed: Iterable[str]) -> str:
     return "" if near is None else f"; did you mean {near!r}?"
 
 
-def one_of(found: str, allowed: Iterable[str]) -> str:
+def one_of(found: str, allowed: Iterable[str], called: str = "allowed") -> str:
     """The sentence for a word that is not among the allowed ones, with the nearest of them if it looks like a slip."""
     names = list(allowed)
-    return f"found {found!r}, allowed: {', '.join(names) or 'nothing'}{did_you_mean(found, names)}"
+    return f"found {found!r}, {called}: {', '.join(names) or 'nothing'}{did_you_mean(found, names)}"
 
 
 def concerns(path: str, other: str) -> bool:

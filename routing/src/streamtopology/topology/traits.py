@@ -57,8 +57,7 @@ def poured(operators: Sequence[OperatorSpec]) -> frozenset[str]:
     Those are built in, and keep no state, or one whose parts can be combined. Parts reach their key's home a batch later; so do
     the rows emitted then, which must not be late for an operator behind, and of a class of a user's own that is not known.
     """
-    pouring = {name for name, spec in groupings.GROUPINGS.items() if spec.pours}
-    known = [one for one in operators if one.run in BUILTINS and one.grouping.policy in pouring]
+    known = [one for one in operators if one.run in BUILTINS and _pours(one.grouping.policy)]
     in_parts = combinable(known)
     in_time = _awaited_by_windows(operators)
     return frozenset(
@@ -66,6 +65,11 @@ def poured(operators: Sequence[OperatorSpec]) -> frozenset[str]:
         for one in known
         if not BUILTINS[one.run].stateful or (in_parts.get(one.name, False) and one.name not in in_time)
     )
+
+
+def _pours(policy: str) -> bool:
+    spec = groupings.GROUPINGS.get(policy)
+    return spec is not None and spec.pours
 
 
 def _awaited_by_windows(operators: Sequence[OperatorSpec]) -> set[str]:

@@ -11,10 +11,10 @@ import numba
 import numpy as np
 
 from streamtopology.lab.bench.figures import figure, machine
+from streamtopology.lab.groupings.fish import FishChooser
+from streamtopology.lab.groupings.prompt import PromptChooser
 from streamtopology.routing.groupings import learning_of, make_chooser
-from streamtopology.routing.groupings.fish import FishChooser
 from streamtopology.routing.groupings.learning import LearningChooser
-from streamtopology.routing.groupings.prompt import PromptChooser
 from streamtopology.routing.table.hashing import hash_bytes, hash_int64
 from streamtopology.routing.table.splits import Splits
 from streamtopology.routing.table.table import BUCKETS, RoutingTable, bucket_of

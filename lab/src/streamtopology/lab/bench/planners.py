@@ -15,7 +15,7 @@ import numpy as np
 
 from streamtopology.lab.bench.figures import machine, row
 from streamtopology.lab.bench.planners_together import together_lines
-from streamtopology.routing import planners
+from streamtopology.lab.groupings import planners
 from streamtopology.routing.planners import PlanInput
 from streamtopology.routing.table.table import RoutingTable
 

@@ -13,7 +13,6 @@ import numpy as np
 
 from streamtopology.lab.simulate.contender import Contender, Result, last_third
 from streamtopology.lab.simulate.site import Batch, Hashes, Site
-from streamtopology.routing import planners
 from streamtopology.routing.planners import PlanError
 from streamtopology.topology import OperatorSpec
 from streamtopology.topology.groupings import GROUPINGS, GroupingError, GroupingSpec
@@ -82,7 +81,7 @@ def _reason_to_skip(spec: GroupingSpec, site: Site) -> str | None:
         return "it routes by key, and the operator has none"
     if spec.splits_keys and site.stateful and not site.combinable:
         return "it may send one key to several instances, and the operator's state cannot be combined"
-    if spec.planner in planners.JOINT_PLANNERS:
+    if spec.plans_jointly:
         return "it plans several operators together, which is not simulated here"
     return None
 

@@ -15,7 +15,7 @@ from kubernetes.aio.client import ApiClient
 
 from streamtopology.contract.errors import StreamTopologyError, Unavailable
 from streamtopology.k8s import names
-from streamtopology.k8s.io.answer import Object, Page, decoded, page_of, version_number
+from streamtopology.k8s.io.bodies import ListPart, Object, decoded, part_of, version_number, yaml_of
 from streamtopology.k8s.names import Kind
 
 REQUEST_SECONDS = 20.0
@@ -31,7 +31,8 @@ PAGE = 250
 """Items of one part of a list: pods of some kilobytes, ConfigMaps of up to a megabyte. A list as a whole would be in memory
 several times while it is read."""
 
-_APPLY = "application/apply-patch+yaml"
+# With its charset: the library passes a body of this type on as it is. Without, it writes JSON in ASCII (`yaml_of`).
+_APPLY = "application/apply-patch+yaml; charset=utf-8"
 _MERGE = "application/merge-patch+json"
 _JSON_PATCH = "application/json-patch+json"
 _JSON = "application/json"
@@ -91,7 +92,7 @@ class Api:
                 return None
             raise
 
-    async def pages(self, kind: Kind, namespace: str | None, selector: str = "") -> AsyncIterator[Page]:
+    async def pages(self, kind: Kind, namespace: str | None, selector: str = "") -> AsyncIterator[ListPart]:
         """The list in parts of `PAGE` items."""
         async for page in self._pages(kind, namespace, selector, _JSON):
             yield page
@@ -105,12 +106,12 @@ class Api:
             version = page.version
         return found, version_number(version)
 
-    async def _pages(self, kind: Kind, namespace: str | None, selector: str, accept: str) -> AsyncIterator[Page]:
+    async def _pages(self, kind: Kind, namespace: str | None, selector: str, accept: str) -> AsyncIterator[ListPart]:
         query = [("limit", str(PAGE)), *([("labelSelector", selector)] if selector else [])]
         after = ""
         while True:
             whole = [*query, ("continue", after)] if after else query
-            page = page_of(await self._call("GET", kind.path(namespace), whole, accept=accept), kind)
+            page = part_of(await self._call("GET", kind.path(namespace), whole, accept=accept), kind)
             yield page
             after = page.after
             if not after:
@@ -124,7 +125,7 @@ class Api:
         are a conflict (409)."""
         kind, metadata = names.BY_KIND[body["kind"]], body["metadata"]
         query = [("fieldManager", names.MANAGER), ("force", "true" if force else "false")]
-        return await self._call("PATCH", kind.path(metadata["namespace"], metadata["name"]), query, body, _APPLY)
+        return await self._call("PATCH", kind.path(metadata["namespace"], metadata["name"]), query, yaml_of(body), _APPLY)
 
     async def patch(self, kind: Kind, namespace: str, name: str, body: Object, subresource: str | None = None) -> Object:
         """A JSON merge patch: null removes a field, a list replaces the list."""
@@ -164,7 +165,7 @@ class Api:
     async def events(self, namespace: str, about: str, reason: str) -> list[Object]:
         """The events of this reason about objects of this kind."""
         query = [("fieldSelector", f"involvedObject.kind={about},reason={reason}")]
-        return page_of(await self._call("GET", names.EVENT.path(namespace), query), names.EVENT).items
+        return part_of(await self._call("GET", names.EVENT.path(namespace), query), names.EVENT).items
 
     async def may(self, verb: str, kind: Kind, namespace: str, subresource: str = "") -> bool:
         """True if our rights allow this: a refusal of it has another reason then."""
@@ -208,7 +209,7 @@ class Api:
         method: str,
         path: str,
         query: list[tuple[str, str]] | None = None,
-        body: Object | list[Object] | None = None,
+        body: Object | list[Object] | bytes | None = None,
         content_type: str = _JSON,
         accept: str = _JSON,
     ) -> Object:
@@ -232,7 +233,7 @@ class Api:
         method: str,
         path: str,
         query: list[tuple[str, str]],
-        body: Object | list[Object] | None,
+        body: Object | list[Object] | bytes | None,
         content_type: str,
         timeout: aiohttp.ClientTimeout,
         accept: str = _JSON,

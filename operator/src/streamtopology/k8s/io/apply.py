@@ -12,8 +12,8 @@ from streamtopology.k8s.decide.owned_objects import resources_of
 from streamtopology.k8s.decide.resizing import written
 from streamtopology.k8s.decide.steps import Apply, Delete, Event, Finalizer, MakeSecret, Patch, Resize, Step
 from streamtopology.k8s.instants import format_time
-from streamtopology.k8s.io.answer import Object
 from streamtopology.k8s.io.api import Api, ApiAway, ApiError
+from streamtopology.k8s.io.bodies import Object
 from streamtopology.k8s.io.cache import Cache
 from streamtopology.k8s.io.queue import Key
 from streamtopology.k8s.names import Kind

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 
 from streamtopology.k8s import names
 from streamtopology.k8s.decide.owned_objects import OwnedObject, Pod, owned_object
-from streamtopology.k8s.io.answer import Object, version_number
 from streamtopology.k8s.io.api import Api, ApiAway, ApiError
+from streamtopology.k8s.io.bodies import Object, version_number
 from streamtopology.k8s.io.queue import Key
 from streamtopology.k8s.names import Kind
 

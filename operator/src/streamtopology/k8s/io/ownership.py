@@ -8,8 +8,8 @@ from streamtopology.contract.conditions import EventReason
 from streamtopology.k8s import names
 from streamtopology.k8s.decide.steps import Event
 from streamtopology.k8s.instants import parse_time
-from streamtopology.k8s.io.answer import Object
 from streamtopology.k8s.io.api import Api, ApiError
+from streamtopology.k8s.io.bodies import Object
 from streamtopology.k8s.io.leader import LEASE_NAME
 from streamtopology.k8s.io.queue import Key
 from streamtopology.k8s.settings import Settings

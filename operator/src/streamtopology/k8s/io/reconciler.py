@@ -18,20 +18,20 @@ from streamtopology.k8s.decide.observation import Observation, manifest_text, re
 from streamtopology.k8s.decide.owned_objects import Pod, RoutingMap
 from streamtopology.k8s.decide.rivals import rival_of
 from streamtopology.k8s.decide.steps import Event, Finalizer
-from streamtopology.k8s.io.answer import Object
 from streamtopology.k8s.io.api import ApiAway, ApiError
 from streamtopology.k8s.io.apply import Applier, NameTakenError, ResizeRefusedError, refused_in
+from streamtopology.k8s.io.bodies import Object
 from streamtopology.k8s.io.cache import Cache
 from streamtopology.k8s.io.event_limit import EventLimit
-from streamtopology.k8s.io.looks import Looks
 from streamtopology.k8s.io.metrics import Metrics, tuples_stalled
 from streamtopology.k8s.io.not_created import NotCreated, lacking
 from streamtopology.k8s.io.ownership import LOOK_SECONDS, Ownership
 from streamtopology.k8s.io.queue import Key, Queue
+from streamtopology.k8s.io.reconcile_spans import ReconcileSpans
 from streamtopology.k8s.io.refusals import is_busy, report_of, unwritten
-from streamtopology.k8s.io.roll_out import RollOut, has_turn
 from streamtopology.k8s.io.scrape import Scraper
 from streamtopology.k8s.io.topology_body import asked, is_same, key_of, owned_by, version
+from streamtopology.k8s.io.upgrade_turns import UpgradeTurns, has_turn
 from streamtopology.k8s.io.write_limit import WriteLimit, WritesLimitedError
 from streamtopology.k8s.resources.objects import Owner
 from streamtopology.k8s.settings import Settings
@@ -61,7 +61,7 @@ class Reconciler:
         settings: Settings,
         metrics: Metrics,
         clock: Callable[[], float],
-        looks: Looks,
+        spans: ReconcileSpans,
     ) -> None:
         self._applier = applier
         self._cache = cache
@@ -73,10 +73,10 @@ class Reconciler:
         self._settings = settings
         self._metrics = metrics
         metrics.queue_length.set_function(lambda: len(queue))
-        self._roll_out = RollOut(settings.upgrade_seconds, queue.add, self._with_turn)
-        metrics.outdated_topologies.set_function(lambda: len(self._roll_out))
+        self._upgrade_turns = UpgradeTurns(settings.upgrade_seconds, queue.add, self._with_turn)
+        metrics.outdated_topologies.set_function(lambda: len(self._upgrade_turns))
         self._clock = clock
-        self._looks = looks
+        self._spans = spans
         self._manifests: dict[Key, Object] = {}
         self._attempts: dict[Key, dict[Aim, Attempts]] = {}
         self._written_at: dict[Key, float] = {}
@@ -124,7 +124,7 @@ class Reconciler:
         self._written_at.pop(key, None)
         self._secret_asked.pop(key, None)
         self._read.pop(key, None)
-        self._roll_out.forget(key)
+        self._upgrade_turns.forget(key)
         self._not_created.forget(key)
         self._ownership.forget(key)
         self._event_limit.forget(key)
@@ -149,15 +149,15 @@ class Reconciler:
     async def run(self) -> None:
         """Reconcile until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._roll_out.run(), name="roll-out")
+            group.create_task(self._upgrade_turns.run(), name="roll-out")
             for number in range(self._settings.workers):
                 group.create_task(self._work(), name=f"reconcile {number}")
 
     async def _work(self) -> None:
         while True:
             key = await self._queue.take()
-            with self._looks.at(key) as look:
-                look.outcome = await self._attempt(key)
+            with self._spans.at(key) as reconciliation:
+                reconciliation.outcome = await self._attempt(key)
 
     async def _attempt(self, key: Key) -> str:
         try:
@@ -180,7 +180,7 @@ class Reconciler:
         return "done"
 
     async def reconcile(self, key: Key) -> None:
-        """One look at one topology and everything it leads to."""
+        """Observe one topology, decide, and carry the decision out."""
         manifest = self._manifests.get(key)
         if manifest is None:
             await self._forget(key)
@@ -215,7 +215,7 @@ class Reconciler:
             await self._write(key, seen, decision.status)
         await self._post(key, seen, decision)
         self._scraper.want(key, decision.target)
-        self._roll_out.saw(key, decision)
+        self._upgrade_turns.saw(key, decision)
         if decision.again_seconds is not None:
             self._queue.add_after(key, decision.again_seconds)
         self._measure(key, seen, decision)
@@ -228,7 +228,7 @@ class Reconciler:
         if event is not None:
             log.warning("%s: %s: %s", key, event.reason, event.message)
             self._metrics.forget(key.namespace, key.name)
-            self._roll_out.leave(key)
+            self._upgrade_turns.leave(key)
             await self._scraper.forget(key)
             await self._applier.post(manifest, key, event, self._clock())
         self._queue.add_after(key, LOOK_SECONDS)
@@ -278,7 +278,7 @@ class Reconciler:
             self._clock(),
             self._attempts.get(key, {}),
             self._not_created.reasons(key),
-            self._roll_out.has_reached(key),
+            self._upgrade_turns.has_reached(key),
             self._rival(key, manifest),
             self._cache.evicted(key),
         )

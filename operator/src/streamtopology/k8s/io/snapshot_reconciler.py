@@ -19,9 +19,9 @@ from streamtopology.k8s.decide.snapshots import (
     rival_of,
     without_job,
 )
-from streamtopology.k8s.io.answer import Object
 from streamtopology.k8s.io.api import Api, ApiAway, ApiError
 from streamtopology.k8s.io.apply import Applier, NameTakenError, is_owned, merge_patch
+from streamtopology.k8s.io.bodies import Object
 from streamtopology.k8s.io.cache import Cache
 from streamtopology.k8s.io.event_limit import EventLimit
 from streamtopology.k8s.io.not_created import NotCreated, lacking

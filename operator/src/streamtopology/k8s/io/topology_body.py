@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from streamtopology.k8s import names
 from streamtopology.k8s.decide.owned_objects import OwnedObject
-from streamtopology.k8s.io.answer import Object
+from streamtopology.k8s.io.bodies import Object
 from streamtopology.k8s.io.queue import Key
 
 

@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from streamtopology.contract.format_number import FORMAT, ONE_VERSION, check_format
 from streamtopology.routing.control.timings import Timings, divided, joined
 from streamtopology.routing.load.array_codec import pack_columns, unpack_columns
 from streamtopology.routing.load.load_report import ReportFormatError
 from streamtopology.routing.load.load_sum import LoadSum
 
-WIRE_VERSION = 1
+OBSERVED_FORMAT = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +57,7 @@ def to_wire(batches: Sequence[ObservedBatch]) -> dict[str, Any]:
     counts = {"timings": np.array([len(batch.timings) for batch in batches], np.int64)}
     block = pack_columns(figures | counts | {f"timing.{name}": column for name, column in timings.items()})
     return {
-        "version": WIRE_VERSION,
+        FORMAT: OBSERVED_FORMAT,
         "stages": list(stages),
         "block": base64.b64encode(block).decode("ascii"),
         "loads": [[load.to_wire() for load in batch.loads.values()] for batch in batches],
@@ -64,10 +65,9 @@ def to_wire(batches: Sequence[ObservedBatch]) -> dict[str, Any]:
 
 
 def from_wire(wire: Mapping[str, Any]) -> list[ObservedBatch]:
-    """Raises `ReportFormatError` naming what is missing, damaged or too new."""
+    """Raises `ReportFormatError` naming what is missing or damaged, or that another version wrote it."""
     try:
-        if wire["version"] != WIRE_VERSION:
-            raise ValueError(f"this is format {wire['version']!r}, this program reads {WIRE_VERSION}")
+        check_format(wire, OBSERVED_FORMAT, "this", ONE_VERSION, ReportFormatError)
         return _batches(wire)
     except KeyError as missing:
         raise ReportFormatError(f"observed batches: field {missing} is missing") from missing
@@ -78,7 +78,6 @@ def from_wire(wire: Mapping[str, Any]) -> list[ObservedBatch]:
 def _batches(wire: Mapping[str, Any]) -> list[ObservedBatch]:
     columns = unpack_columns(base64.b64decode(wire["block"], validate=True))
     counts = columns["timings"]
-    columns.setdefault("remote_seconds", np.zeros(len(counts)))  # a driver of the version before has none
     of_timings = {name.removeprefix("timing."): column for name, column in columns.items() if name.startswith("timing.")}
     timings = divided(tuple(str(stage) for stage in wire["stages"]), of_timings, counts)
     figures = zip(*(columns[name].tolist() for name in (*_WHOLE, *_SECONDS)), strict=True)

@@ -12,7 +12,6 @@ from streamtopology.routing.control.decisions import TopologyFacts
 from streamtopology.routing.control.stages import JointStage, ShareStage, Stage, TableStage
 from streamtopology.routing.control.window import FEW_BATCHES, Span, WindowBatch
 from streamtopology.routing.epochs.epoch import Epoch, Route
-from streamtopology.routing.planners import JOINT_PLANNERS
 from streamtopology.topology import groupings
 
 Floats = npt.NDArray[np.float64]
@@ -39,7 +38,7 @@ def stages_in_window(window: Sequence[WindowBatch], spans: Sequence[Span], curre
     alone: list[TableStage] = []
     together: dict[tuple[str, tuple[int, ...]], list[TableStage]] = {}
     for stage in tables:
-        if stage.planner in JOINT_PLANNERS:
+        if groupings.get(stage.route.policy).plans_jointly:
             together.setdefault((stage.planner, stage.route.instances), []).append(stage)
         else:
             alone.append(stage)

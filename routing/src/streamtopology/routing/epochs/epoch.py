@@ -9,18 +9,18 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from streamtopology.contract.errors import UnreadableData
+from streamtopology.contract.format_number import FORMAT, ONE_VERSION, check_format
 from streamtopology.contract.reasons import EpochReason
 from streamtopology.routing.epochs.placement import Placement
 from streamtopology.routing.table.table import RoutingTable, TableFormatError
 
-FORMAT_VERSION = 2
-_FIELDS = {"version", "number", "reason", "source_shares", "routes", "placement"}
-_FIELDS_OF_1 = _FIELDS - {"placement"}
+EPOCH_FORMAT = 1
+_FIELDS = {FORMAT, "number", "reason", "source_shares", "routes", "placement"}
 _ROUTE_FIELDS = {"policy", "table", "instances", "options"}
 
 
 class EpochFormatError(UnreadableData):
-    """A serialised epoch is damaged, not an epoch, or written by a newer version; the message says which and where."""
+    """A serialised epoch is damaged, not an epoch, or of another version; the message says which and where."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Epoch:
 
     routes: one for each operator, by its name. source_shares: the share of the source rows that each slot reads, by slot
     number, sums to 1; empty means equal shares. reason: why this epoch followed the one before. placement: the slot of
-    each instance; None: instance i lives on slot i mod their number, as in format 1 and in the simulator.
+    each instance; None: instance i lives on slot i mod their number, as in the simulator.
     """
 
     number: int
@@ -76,7 +76,7 @@ class Epoch:
     def to_wire(self) -> dict[str, object]:
         """A JSON-able dict, for records that hold an epoch among other things."""
         return {
-            "version": FORMAT_VERSION,
+            FORMAT: EPOCH_FORMAT,
             "number": self.number,
             "reason": self.reason.to_wire(),
             "source_shares": list(self.source_shares),
@@ -89,21 +89,14 @@ class Epoch:
         """The epoch that `to_wire` was called on. EpochFormatError says what is wrong and where."""
         if not isinstance(wire, Mapping):  # type: ignore[reportUnnecessaryIsInstance]
             raise EpochFormatError(f"an epoch is a JSON object, not {type(wire).__name__}")
-        version = wire.get("version")
-        if not isinstance(version, int):
-            raise EpochFormatError(f"not an epoch: its version is {version!r}, not a number")
-        if version > FORMAT_VERSION:
-            raise EpochFormatError(
-                f"the epoch has format {version}, this program reads up to {FORMAT_VERSION}: update this program"
-            )
-        _check_fields(wire, _FIELDS_OF_1 if version == 1 else _FIELDS, "the epoch")
+        check_format(wire, EPOCH_FORMAT, "the epoch", ONE_VERSION, EpochFormatError)
+        _check_fields(wire, _FIELDS, "the epoch")
         number, reason = _typed(wire, "number", int, "the epoch"), _typed(wire, "reason", str, "the epoch")
         shares = _numbers(wire, "source_shares", "the epoch")
         given = cast("dict[str, object]", _typed(wire, "routes", dict, "the epoch"))
         routes = {name: _route_from_wire(name, route) for name, route in given.items()}
-        placed = wire.get("placement")
         try:
-            placement = None if placed is None else Placement.from_wire(_typed(wire, "placement", dict, "the epoch"))
+            placement = None if wire["placement"] is None else Placement.from_wire(_typed(wire, "placement", dict, "the epoch"))
             return Epoch(number, routes, tuple(shares), EpochReason.from_wire(reason), placement)
         except (ValueError, OverflowError) as error:
             raise EpochFormatError(f"the epoch does not hold: {error}") from error

@@ -1,33 +1,38 @@
-"""The code behind the catalogue of groupings: first tables, choosers, and what choosers learn.
+"""The code behind the groupings: first tables, choosers, and what choosers learn.
 
-`streamtopology.topology.groupings` declares the groupings; an entry's `chooser` names a class of this package.
+`streamtopology.topology.groupings` declares the groupings; a declaration's `chooser` names a class.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib import import_module
-from typing import cast
+from functools import cache
+from typing import Any, cast
 
 import numpy as np
 
 from streamtopology.routing.groupings.chooser import Chooser, Floats, Instances, VirtualChooser, capacities_in
 from streamtopology.routing.groupings.learning import Learning, LearningChooser
 from streamtopology.routing.table.table import RoutingTable
-from streamtopology.topology.groupings import GROUPINGS, GroupingError, get
+from streamtopology.topology.groupings import BUILT_IN, GroupingError, code_of, get
 
-__all__ = ["CHOOSERS", "Chooser", "VirtualChooser", "first_table", "learning_of", "make_chooser"]
-
-
-def _chooser_class(reference: str) -> type[Chooser]:
-    module, _, name = reference.partition(":")
-    return getattr(import_module(f"{__name__}.{module}"), name)
+__all__ = ["Chooser", "VirtualChooser", "chooser_class", "first_table", "learning_of", "make_chooser"]
 
 
-CHOOSERS: Mapping[str, type[Chooser]] = {
-    spec.name: _chooser_class(spec.chooser) for spec in GROUPINGS.values() if spec.chooser is not None
-}
-"""Chooser classes by grouping. All are loaded with this package, so that processes forked later share them."""
+@cache
+def chooser_class(policy: str) -> type[Chooser] | None:
+    """Return the class of a grouping's choosers; None for a table grouping. GroupingError if it cannot be loaded."""
+    reference = get(policy).chooser
+    if reference is None:
+        return None
+    found: Any = code_of(reference)
+    if not (isinstance(found, type) and issubclass(found, Chooser)):
+        raise GroupingError(f"the grouping {policy!r}: {reference} is no class that derives from Chooser")
+    return found
+
+
+for _policy in BUILT_IN:  # with this package, so that processes forked later share them
+    chooser_class(_policy)
 
 
 def first_table(policy: str, instances: Sequence[int], options: Mapping[str, object]) -> RoutingTable | None:
@@ -57,23 +62,23 @@ def make_chooser(
     table and for invalid options.
     """
     spec = get(policy)
-    if spec.kind == "table":
+    found = chooser_class(policy)
+    if found is None:
         raise GroupingError(f"the grouping {policy!r} looks instances up in a table; it has no chooser")
     checked = spec.check_options(options or {})
-    chooser_class = CHOOSERS[policy]
     if spec.kind == "virtual":
         if table is None:
             raise GroupingError(f"the grouping {policy!r} finds virtual workers in the operator's table; there is none")
         n_virtual = len(table.buckets)
-        virtual = chooser_class(np.arange(n_virtual, dtype=np.int32), np.zeros(n_virtual), seed, checked)
+        virtual = found(np.arange(n_virtual, dtype=np.int32), np.zeros(n_virtual), seed, checked)
         return VirtualChooser(virtual, table, instances, loads)
     if spec.prefers_local:
-        return _local_chooser(chooser_class, instances, loads, seed, checked, local)
-    return chooser_class(instances, loads, seed, checked)
+        return _local_chooser(found, instances, loads, seed, checked, local)
+    return found(instances, loads, seed, checked)
 
 
 def _local_chooser(
-    chooser_class: type[Chooser],
+    found: type[Chooser],
     instances: Instances,
     loads: Floats,
     seed: int,
@@ -85,11 +90,11 @@ def _local_chooser(
     capacities = capacities_in(checked, len(active))
     near = np.isin(active, np.asarray(local, np.int32)) & (capacities > 0)
     if not near.any() or len(loads) != len(active):
-        return chooser_class(instances, loads, seed, checked)
-    return chooser_class(active[near], loads[near], seed, {**checked, "capacities": tuple(capacities[near].tolist())})
+        return found(instances, loads, seed, checked)
+    return found(active[near], loads[near], seed, {**checked, "capacities": tuple(capacities[near].tolist())})
 
 
 def learning_of(policy: str) -> Learning | None:
     """Return how the choosers of a grouping learn from instances; None if they do not."""
-    chooser_class = CHOOSERS.get(policy)
-    return chooser_class.learning if chooser_class and issubclass(chooser_class, LearningChooser) else None
+    found = chooser_class(policy)
+    return found.learning if found and issubclass(found, LearningChooser) else None

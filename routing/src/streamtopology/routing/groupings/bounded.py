@@ -1,13 +1,9 @@
-"""`porc` and `bounded-hash`: hashing under which no instance gets more than (1 + epsilon) times its share so far.
+"""Hashing under which no instance gets more than (1 + epsilon) times its share so far, and PoRC, which `consistent` uses.
 
-Both take the first instance with room in a sequence that the key decides; they differ in the sequence. PoRC, the power
-of random choices, hashes the key with salt after salt (Consistent Grouping, section IV-A, algorithm 1); consistent
-hashing with bounded loads proceeds clockwise on a circle (Mirrokni et al., 2018; CH in Consistent Grouping, section
-II-B). Room is checked per tuple: capacity is (1 + epsilon) times the average load, including the current tuple, so
-there is always an instance with room and every load stays below its capacity + 1.
-
-A share is in proportion to the instance's capacity. With Zipf(1.2) keys on 8 instances a tuple costs 10 times a numpy
-`take` under PoRC, 9 times under bounded hashing (`bench kernels`).
+A tuple takes the first instance with room in a sequence that its key decides. PoRC, the power of random choices, hashes the
+key with salt after salt (Consistent Grouping, section IV-A, algorithm 1). Room is checked per tuple: capacity is (1 +
+epsilon) times the average load, including the current tuple, so there is always an instance with room and every load stays
+below its capacity + 1. A share is in proportion to the instance's capacity.
 """
 
 from __future__ import annotations
@@ -19,15 +15,13 @@ import numpy as np
 from numba import njit
 
 from streamtopology.routing.groupings.chooser import Chooser, Floats, Hashes, Instances, checked_hashes
-from streamtopology.routing.table.hashing import hash_int64, mix64
+from streamtopology.routing.table.hashing import mix64
 
 _HALF = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
 _SALT = np.uint64(0xD6E8FEB86659FD93)
 _SALTS_PER_INSTANCE = 8
 """Salts tried, per instance, before the emptiest one is chosen: these miss an instance once in 3,000 keys."""
-_CIRCLE_BITS = np.uint64(16)
-"""The circle has 65,536 places."""
 
 
 class BoundedChooser(Chooser):
@@ -63,27 +57,8 @@ class PorcChooser(BoundedChooser):
         _choose_by_salt(hashes, self.instances, self.filled, self.cost, self.seen, self.slack, chosen)
 
 
-class BoundedHashChooser(BoundedChooser):
-    """The first instance with room, clockwise from the key's place on a circle on which each instance has one place."""
-
-    policy = "bounded-hash"
-
-    def __init__(self, instances: Instances, loads: Floats, seed: int, options: Mapping[str, object]) -> None:
-        super().__init__(instances, loads, seed, options)
-        # Hashed twice: a key may be equal to an instance's number, and must not share its place for that.
-        twice = hash_int64(hash_int64(self.instances.astype(np.int64)).view(np.int64))
-        places = twice >> np.uint64(64 - int(_CIRCLE_BITS))
-        clockwise = np.argsort(places, kind="stable")
-        self.instances, self.cost, self.filled = self.instances[clockwise], self.cost[clockwise], self.filled[clockwise]
-        following = np.searchsorted(places[clockwise], np.arange(1 << int(_CIRCLE_BITS), dtype=np.uint64))
-        self._first = (following % len(clockwise)).astype(np.uint64)
-
-    def choose_with_room(self, hashes: Hashes, chosen: Instances) -> None:
-        _choose_clockwise(hashes, self._first, self.instances, self.filled, self.cost, self.seen, self.slack, chosen)
-
-
 @njit(cache=True, nogil=True, inline="always")
-def _with_room(first: Any, second: Any, filled: Any, limit: Any) -> Any:
+def with_room(first: Any, second: Any, filled: Any, limit: Any) -> Any:
     """The first position (uint64) if it has room, else the second, without a jump: it could not be predicted."""
     is_full = np.uint64(0) - np.uint64(filled[first] >= limit)
     return first ^ ((first ^ second) & is_full)
@@ -100,7 +75,7 @@ def _choose_by_salt(hashes: Any, instances: Any, filled: Any, cost: Any, seen: A
         choice = np.uint64(0)
         for _ in range(pairs_of_salts):
             mixed = mix64(salted)
-            choice = _with_room(((mixed >> _HALF) * k) >> _HALF, ((mixed & _LOW) * k) >> _HALF, filled, limit)
+            choice = with_room(((mixed >> _HALF) * k) >> _HALF, ((mixed & _LOW) * k) >> _HALF, filled, limit)
             if filled[choice] < limit:
                 break
             salted += _SALT
@@ -108,27 +83,3 @@ def _choose_by_salt(hashes: Any, instances: Any, filled: Any, cost: Any, seen: A
             choice = np.uint64(np.argmin(filled))
         filled[choice] += cost[choice]
         chosen[i] = instances[choice]
-
-
-@njit(cache=True, nogil=True)
-def _choose_clockwise(
-    hashes: Any, first: Any, instances: Any, filled: Any, cost: Any, seen: Any, slack: Any, chosen: Any
-) -> None:
-    """`instances`, `filled` and `cost` are in clockwise order; `first` is the position that follows each place."""
-    k, shift = np.uint64(len(instances)), np.uint64(64) - _CIRCLE_BITS
-    for i in range(len(hashes)):
-        limit = slack * (seen + np.float64(i + 1))
-        at = first[hashes[i] >> shift]
-        choice = _with_room(at, _after(at, k), filled, limit)
-        while filled[choice] >= limit:
-            at = _after(_after(at, k), k)
-            choice = _with_room(at, _after(at, k), filled, limit)
-        filled[choice] += cost[choice]
-        chosen[i] = instances[choice]
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _after(position: Any, k: Any) -> Any:
-    """The next position clockwise."""
-    following = position + np.uint64(1)
-    return following * np.uint64(following < k)

@@ -13,11 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from streamtopology.contract.errors import UnreadableData
+from streamtopology.contract.format_number import FORMAT, ONE_VERSION, check_format
 from streamtopology.routing.load.array_codec import pack, unpack
 from streamtopology.routing.load.sketches.key_pairs import grouped
 from streamtopology.routing.table.table import bucket_of
 
-WIRE_VERSION = 1
+REPORT_FORMAT = 1
 
 HEAVY_KEYS = 4096
 """Heavy keys that a merged report keeps: more than `maxTableEntries` by default, so that every entry can be judged."""
@@ -34,7 +35,7 @@ Seconds = npt.NDArray[np.float64]
 
 
 class ReportFormatError(UnreadableData):
-    """A report's wire form is damaged, incomplete or of a newer version."""
+    """A report's wire form is damaged, incomplete or of another version."""
 
 
 _NO_HASHES: Hashes = np.empty(0, np.uint64)
@@ -164,7 +165,7 @@ class LoadReport:
     def to_wire(self) -> dict[str, Any]:
         """JSON-able form, read back by `from_wire`."""
         return {
-            "version": WIRE_VERSION,
+            FORMAT: REPORT_FORMAT,
             "operator": self.operator,
             "instance": self.instance,
             "slot": self.slot,
@@ -190,12 +191,8 @@ class LoadReport:
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> LoadReport:
-        """Raises `ReportFormatError` naming what is missing, damaged or too new.
-
-        Reports written before there were `onward`, `key_pairs` and `parts_merged` have none; programs of then do not look for
-        them.
-        """
-        _check_version(wire, "load report")
+        """Raises `ReportFormatError` naming what is missing or damaged, or that another version wrote it."""
+        _check_format(wire, "load report")
         try:
             return cls(
                 operator=str(wire["operator"]),
@@ -214,11 +211,11 @@ class LoadReport:
                 heavy_bytes=unpack(wire, "heavy_bytes", np.int64),
                 heavy_labels=tuple(str(label) for label in wire["heavy_labels"]),
                 bucket_rows=unpack(wire, "bucket_rows", np.int64),
-                onward={str(name): Onward(int(rows), int(stayed)) for name, (rows, stayed) in wire.get("onward", {}).items()},
-                key_pairs={str(name): KeyPairs.from_wire(pairs) for name, pairs in wire.get("key_pairs", {}).items()},
-                parts_merged=int(wire.get("parts_merged", 0)),
-                merge_seconds=float(wire.get("merge_seconds", 0.0)),
-                rows_away=int(wire.get("rows_away", 0)),
+                onward={str(name): Onward(int(rows), int(stayed)) for name, (rows, stayed) in wire["onward"].items()},
+                key_pairs={str(name): KeyPairs.from_wire(pairs) for name, pairs in wire["key_pairs"].items()},
+                parts_merged=int(wire["parts_merged"]),
+                merge_seconds=float(wire["merge_seconds"]),
+                rows_away=int(wire["rows_away"]),
             )
         except KeyError as missing:
             raise ReportFormatError(f"load report: field {missing} is missing") from missing
@@ -253,7 +250,7 @@ class SourceReport:
     def to_wire(self) -> dict[str, Any]:
         """JSON-able form, read back by `from_wire`."""
         return {
-            "version": WIRE_VERSION,
+            FORMAT: REPORT_FORMAT,
             "slot": self.slot,
             "rows": self.rows,
             "busy_seconds": self.busy_seconds,
@@ -268,8 +265,8 @@ class SourceReport:
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> SourceReport:
-        """Raises `ReportFormatError` naming what is missing, damaged or too new."""
-        _check_version(wire, "source report")
+        """Raises `ReportFormatError` naming what is missing or damaged, or that another version wrote it."""
+        _check_format(wire, "source report")
         try:
             return cls(
                 slot=int(wire["slot"]),
@@ -278,11 +275,10 @@ class SourceReport:
                 task_seconds=float(wire["task_seconds"]),
                 max_event_time={str(name): float(time) for name, time in wire["max_event_time"].items()},
                 ahead=bool(wire["ahead"]),
-                # a driver of the version before does not say
-                bad_rows={str(name): int(rows) for name, rows in wire.get("bad_rows", {}).items()},
-                skipped_rows={str(name): int(rows) for name, rows in wire.get("skipped_rows", {}).items()},
-                rows_ahead={str(name): int(rows) for name, rows in wire.get("rows_ahead", {}).items()},
-                filtered_rows={str(name): int(rows) for name, rows in wire.get("filtered_rows", {}).items()},
+                bad_rows={str(name): int(rows) for name, rows in wire["bad_rows"].items()},
+                skipped_rows={str(name): int(rows) for name, rows in wire["skipped_rows"].items()},
+                rows_ahead={str(name): int(rows) for name, rows in wire["rows_ahead"].items()},
+                filtered_rows={str(name): int(rows) for name, rows in wire["filtered_rows"].items()},
             )
         except KeyError as missing:
             raise ReportFormatError(f"source report: field {missing} is missing") from missing
@@ -402,11 +398,7 @@ def merge_pairs(reports: Sequence[LoadReport], max_pairs: int | None = KEY_PAIRS
     return merged
 
 
-def _check_version(wire: object, what: str) -> None:
+def _check_format(wire: object, what: str) -> None:
     if not isinstance(wire, Mapping):
         raise ReportFormatError(f"{what}: this is {type(wire).__name__}, not a JSON object")
-    version = cast("Mapping[str, Any]", wire).get("version")
-    if version != WIRE_VERSION:
-        raise ReportFormatError(
-            f"{what}: this is format {version!r}, this program reads {WIRE_VERSION}; run the same version everywhere"
-        )
+    check_format(cast("Mapping[str, Any]", wire), REPORT_FORMAT, f"a {what}", ONE_VERSION, ReportFormatError)

@@ -1,21 +1,18 @@
-"""The registry of planners: a new one is a module and a line here."""
+"""The registry of our planners: a new one is a module and a line here. Those of other packages are named by reference."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from streamtopology.routing.planners.auto import auto
-from streamtopology.routing.planners.brute_force import mixed_brute_force
-from streamtopology.routing.planners.compact import mixed_compact
 from streamtopology.routing.planners.consistent import consistent
 from streamtopology.routing.planners.dkg import dkg
 from streamtopology.routing.planners.joint import Edge, JointPlan, JointPlanInput, JointPlanner
-from streamtopology.routing.planners.kip import kip
 from streamtopology.routing.planners.locality import locality, locality_offline, locality_worst
-from streamtopology.routing.planners.mixed import minmig, mintable, mixed, simple
+from streamtopology.routing.planners.mixed import minmig, mintable, mixed
 from streamtopology.routing.planners.plan import Plan, PlanError, PlanInput, Planner
-from streamtopology.routing.planners.readj import readj
 from streamtopology.routing.planners.together import auto_together
+from streamtopology.topology.groupings import code_of
 
 __all__ = [
     "JOINT_PLANNERS",
@@ -34,14 +31,9 @@ __all__ = [
 
 PLANNERS: Mapping[str, Planner] = {
     "mixed": mixed,
-    "mixed-compact": mixed_compact,
-    "mixed-bf": mixed_brute_force,
     "mintable": mintable,
     "minmig": minmig,
-    "simple": simple,
     "dkg": dkg,
-    "readj": readj,
-    "kip": kip,
     "consistent": consistent,
     "auto": auto,
 }
@@ -56,17 +48,17 @@ JOINT_PLANNERS: Mapping[str, JointPlanner] = {
 
 
 def get(name: str) -> Planner:
-    """The planner of this name; `PlanError` names those that exist."""
+    """The planner of this name, or at this "package.module:function"; `PlanError` names those that exist."""
     try:
-        return PLANNERS[name]
+        return code_of(name) if ":" in name else PLANNERS[name]
     except KeyError:
         together = "; it plans several operators together: use get_joint" if name in JOINT_PLANNERS else ""
         raise PlanError(f"there is no planner {name!r}; there are {', '.join(PLANNERS)}{together}") from None
 
 
 def get_joint(name: str) -> JointPlanner:
-    """The planner of several operators of this name; `PlanError` names those that exist."""
+    """The planner of several operators of this name, or at this reference; `PlanError` names those that exist."""
     try:
-        return JOINT_PLANNERS[name]
+        return code_of(name) if ":" in name else JOINT_PLANNERS[name]
     except KeyError:
         raise PlanError(f"there is no joint planner {name!r}; there are {', '.join(JOINT_PLANNERS)}") from None

@@ -1,8 +1,8 @@
-"""Mixed, MinTable, MinMig and Simple: the planners of mixed-routing (sections 3.2, 3.3, appendix A).
+"""Mixed, MinTable and MinMig: the planners of mixed-routing (sections 3.2, 3.3).
 
 All follow its workflow: (I) clean the table, (II) take keys from overloaded instances, (III) assign them by LLFD. Where
 the paper leaves the size of the table to chance, `max_entries` still holds (`bounded_table`). Give a bound beyond the
-number of keys for the paper's unbounded MinTable, MinMig and Simple.
+number of keys for the paper's unbounded MinTable and MinMig.
 """
 
 from __future__ import annotations
@@ -49,12 +49,6 @@ def mixed(given: PlanInput) -> Plan:
     return problem.plan(repaired(problem), "mixed")
 
 
-def simple(given: PlanInput) -> Plan:
-    """Balance alone (algorithm 5): all keys are reassigned, the heaviest first, to the instance that finishes it first."""
-    problem = Problem.of(given)
-    return problem.plan(reassigned(problem), "simple")
-
-
 def repaired(problem: Problem) -> Owners:
     """The owners by Mixed: overloaded instances are relieved, most work for the least state first."""
     by_load, by_priority = descending(problem.loads), by_migration_priority(problem)
@@ -68,7 +62,7 @@ def repaired(problem: Problem) -> Owners:
 
 
 def reassigned(problem: Problem) -> Owners:
-    """The owners by Simple: every item with load from the start."""
+    """The owners by Simple (algorithm 5): every item with load from the start, the heaviest first."""
     owner = np.where(problem.loads > 0, np.int32(CANDIDATE), problem.owner).astype(np.int32)
     heaviest_first = descending(problem.loads)
     _phases_two_and_three(problem, owner, heaviest_first, heaviest_first, np.full(len(problem.given.instances), np.inf))

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from numba import njit
 
 from streamtopology.contract.errors import UnreadableData
+from streamtopology.contract.format_number import FORMAT, ONE_VERSION, check_format
 from streamtopology.routing.table.hashing import frozen_copy, hash_int64, kernel_input
 from streamtopology.routing.table.perfect_hash import (
     EntryIndex,
@@ -34,12 +35,11 @@ from streamtopology.routing.table.perfect_hash import (
 from streamtopology.routing.table.splits import MOST_TURNS, NO_SPLITS, Splits, TurnIndex, dealt
 
 BUCKETS = 4096
-WIRE_VERSION = 2
-"""A table without split keys is written as version 1, byte by byte as programs that know no other have it."""
+TABLE_FORMAT = 1
 
 
 class TableFormatError(UnreadableData):
-    """A serialised table is damaged, not a table, or written by a newer version; the message says which."""
+    """A serialised table is damaged, not a table, or of another version; the message says which."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,31 +168,28 @@ class RoutingTable:
         return RoutingTable(self.entry_hashes[kept], self.entry_instances[kept], buckets, splits)
 
     def to_wire(self) -> dict[str, object]:
-        """A JSON-able dict: version, the data (zlib, base64) and a checksum over both. Equal tables, equal dicts."""
+        """A JSON-able dict: format, the data (zlib, base64) and a checksum over both. Equal tables, equal dicts."""
         sizes = np.array([len(self.entry_hashes), len(self.buckets)], "<u8")
         entries = self.entry_hashes.astype("<u8").tobytes() + self.entry_instances.astype("<i4").tobytes()
-        raw = sizes.tobytes() + entries + self.buckets.astype("<i4").tobytes()
-        version = 1
-        if len(self.splits):
-            raw, version = raw + _splits_to_bytes(self.splits), 2
+        raw = sizes.tobytes() + entries + self.buckets.astype("<i4").tobytes() + _splits_to_bytes(self.splits)
         data = base64.b64encode(zlib.compress(raw)).decode("ascii")
-        return {"version": version, "data": data, "checksum": _checksum(version, data)}
+        return {FORMAT: TABLE_FORMAT, "data": data, "checksum": _checksum(data)}
 
     @staticmethod
     def from_wire(wire: Mapping[str, object]) -> RoutingTable:
-        """The table that `to_wire` was called on. TableFormatError if the dict is damaged or from a newer version."""
+        """The table that `to_wire` was called on. TableFormatError if the dict is damaged or of another version."""
         data = _checked_data(wire)
         try:
             raw = zlib.decompress(base64.b64decode(data, validate=True))
             n_entries, n_buckets = np.frombuffer(raw, "<u8", 2).tolist()
             end = 16 + 12 * n_entries + 4 * n_buckets
-            if len(raw) < end or (len(raw) > end and wire["version"] == 1):
+            if len(raw) < end:
                 raise ValueError(f"{len(raw)} bytes do not hold {n_entries} entries and {n_buckets} buckets")
             return RoutingTable(
                 entry_hashes=np.frombuffer(raw, "<u8", n_entries, 16),
                 entry_instances=np.frombuffer(raw, "<i4", n_entries, 16 + 8 * n_entries),
                 buckets=np.frombuffer(raw, "<i4", n_buckets, 16 + 12 * n_entries),
-                splits=NO_SPLITS if wire["version"] == 1 else _splits_from_bytes(raw[end:]),
+                splits=_splits_from_bytes(raw[end:]),
             )
         except (binascii.Error, zlib.error, ValueError) as error:
             raise TableFormatError(f"the routing table's data is not a table: {error}") from error
@@ -332,19 +329,16 @@ def _splits_from_bytes(raw: bytes) -> Splits:
     )
 
 
-def _checksum(version: object, data: str) -> str:
-    return f"{zlib.crc32(f'{version}:{data}'.encode()):08x}"
+def _checksum(data: str) -> str:
+    return f"{zlib.crc32(f'{TABLE_FORMAT}:{data}'.encode()):08x}"
 
 
 def _checked_data(wire: Mapping[str, object]) -> str:
-    version, data = wire.get("version"), wire.get("data")
-    if not isinstance(version, int) or not isinstance(data, str) or set(wire) != {"version", "data", "checksum"}:
-        raise TableFormatError("not a routing table: it has a version (a number), data (a text) and a checksum")
-    if version > WIRE_VERSION:
-        raise TableFormatError(
-            f"the routing table has format {version}, this program reads up to {WIRE_VERSION}: update this program"
-        )
-    if version < 1 or wire["checksum"] != _checksum(version, data):
+    check_format(wire, TABLE_FORMAT, "the routing table", ONE_VERSION, TableFormatError)
+    data = wire.get("data")
+    if not isinstance(data, str) or set(wire) != {FORMAT, "data", "checksum"}:
+        raise TableFormatError("not a routing table: it has a format (a number), data (a text) and a checksum")
+    if wire["checksum"] != _checksum(data):
         raise TableFormatError("the routing table is damaged: its checksum does not match; take an undamaged copy")
     return data
 

@@ -2,7 +2,8 @@
 
 An input is a name or a mapping, a key a column or a list, an option a text, number or boolean, an amount of CPU a text or
 any number (amounts.py): an API server's schema keeps such values but hides them from its rules. A policy sees them. What
-only Spark's DDL or a user's class can show stays with the operator, which refuses it when it reads the object. Errors of
+only Spark's DDL, a user's class or a grouping of another package can show stays with the operator, which refuses it when it
+reads the object. Errors of
 the policy itself are passed over (`failurePolicy: Ignore`): it is a quicker answer, not the last word.
 """
 
@@ -13,7 +14,7 @@ from collections.abc import Iterable
 from streamtopology.topology.crd import amounts
 from streamtopology.topology.crd.fields import Schema
 from streamtopology.topology.crd.rules import sentence, texts
-from streamtopology.topology.groupings import GROUPINGS, KEYLESS_POLICY
+from streamtopology.topology.groupings import BUILT_IN, KEYLESS_POLICY
 from streamtopology.topology.traits import BUILTINS
 from streamtopology.topology.values import API_VERSION, DESCRIPTOR_FILE_FORMATS
 
@@ -85,6 +86,7 @@ def _variables() -> dict[str, str]:
         "sinks": "'sinks' in object.spec ? object.spec.sinks : []",
         "operatorNames": "object.spec.operators.map(o, o.name)",
         "names": "object.spec.sources.map(s, s.name) + object.spec.operators.map(o, o.name)",
+        "optionsOf": "{" + ", ".join(f"'{name}': {texts(spec.options)}" for name, spec in BUILT_IN.items()) + "}",
         "peeled0": "variables.operatorNames.filter(n, false)",
     }
     for layer in range(1, _PEELED + 1):
@@ -158,15 +160,14 @@ def _edges() -> Iterable[Schema]:
 
 
 def _groupings() -> Iterable[Schema]:
-    keyed = texts(name for name, spec in GROUPINGS.items() if spec.needs_key)
-    splitting = texts(name for name, spec in GROUPINGS.items() if spec.splits_keys)
+    keyed = texts(name for name, spec in BUILT_IN.items() if spec.needs_key)
+    splitting = texts(name for name, spec in BUILT_IN.items() if spec.splits_keys)
     stateful = texts(name for name, traits in BUILTINS.items() if traits.stateful)
     combinable = texts(name for name, traits in BUILTINS.items() if traits.combinable)
     windowed = texts(name for name, traits in BUILTINS.items() if traits.windowed)
-    whole = ", ".join(name for name, spec in GROUPINGS.items() if not spec.splits_keys)
+    whole = ", ".join(name for name, spec in BUILT_IN.items() if not spec.splits_keys)
     tuples = "('with' in o && 'emit' in o['with'] && o['with'].emit == 'tuples')"
-    taken = "{" + ", ".join(f"'{name}': {texts(spec.options)}" for name, spec in GROUPINGS.items()) + "}"
-    strange = f"o.grouping.options.filter(n, !(n in {taken}[{_POLICY}]))"
+    strange = f"o.grouping.options.filter(n, !(n in variables.optionsOf[{_POLICY}]))"
     split = f"o.run in {stateful} && {_POLICY} in {splitting}"
     before = "found '%s', which sends one key to several instances, before '%s', "
     return [
@@ -203,7 +204,7 @@ def _groupings() -> Iterable[Schema]:
         _check(
             "operators",
             "o",
-            f"'grouping' in o && 'options' in o.grouping && size({strange}) > 0",
+            f"'grouping' in o && 'options' in o.grouping && {_POLICY} in variables.optionsOf && size({strange}) > 0",
             "'%s' is no option of the grouping '%s'",
             f"{strange}[0]",
             _POLICY,

@@ -24,7 +24,7 @@ from streamtopology.topology.crd.fields import (
     whole,
 )
 from streamtopology.topology.crd.spark_conf import spark_conf
-from streamtopology.topology.groupings import DEFAULT_POLICY, GROUPINGS, KEYLESS_POLICY
+from streamtopology.topology.groupings import BUILT_IN, DEFAULT_POLICY, KEYLESS_POLICY
 from streamtopology.topology.limits import (
     MOST_AGGREGATE_EVERY,
     MOST_CLASSES,
@@ -41,7 +41,7 @@ from streamtopology.topology.limits import (
 from streamtopology.topology.parsing import FORMAT_PATTERN
 from streamtopology.topology.pods import DRIVER_POD, EXECUTOR_POD, LONGEST_LABEL_VALUE, POD_FIELDS, PodField, PodKind
 from streamtopology.topology.quantities import format_cpu, format_duration, format_memory
-from streamtopology.topology.reading import LONGEST_NAME
+from streamtopology.topology.reading import LONGEST_NAME, NAME_PATTERN
 from streamtopology.topology.traits import BUILTINS
 from streamtopology.topology.values import (
     EMPTY,
@@ -221,7 +221,12 @@ def _operator() -> Schema:
             "grouping": mapping(
                 "How tuples find their instance; left out, any instance takes any tuple.",
                 {
-                    "policy": choice("The grouping.", tuple(GROUPINGS), DEFAULT_POLICY),
+                    "policy": text(
+                        f"The grouping: {', '.join(BUILT_IN)}, or one of a package that is installed with the operator.",
+                        LONGEST_NAME,
+                        pattern=f"^{NAME_PATTERN}$",
+                        default=DEFAULT_POLICY,
+                    ),
                     "key": anything("The column or columns that tuples are routed by.", **_TEXT_OR_MORE),
                     "options": free("The grouping's own options."),
                 },

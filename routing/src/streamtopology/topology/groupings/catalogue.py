@@ -1,4 +1,4 @@
-"""The registry of groupings: one entry each. The entry's `chooser` and `planner` name the code behind it.
+"""The built-in groupings: one entry each. The entry's `chooser` and `planner` name the code behind it.
 
 Order matters: the CRD, messages and the documentation list the groupings as they stand here.
 """
@@ -17,8 +17,9 @@ from streamtopology.topology.groupings.options import (
     read_fraction_or_none,
     read_number,
 )
-from streamtopology.topology.groupings.spec import GroupingError, GroupingSpec
+from streamtopology.topology.groupings.spec import GroupingSpec
 
+_CHOOSERS = "streamtopology.routing.groupings"
 _CAPACITIES = {"capacities": Option(None, read_capacities, "relative capacity of each active instance; equal if left out")}
 _BETA = {"beta": Option(1.5, read_number, "weight of a key's load against its state size when choosing what moves")}
 _EPSILON = {"epsilon": Option(0.01, read_number, "an instance gets at most 1 + epsilon times its share of the tuples so far")}
@@ -61,7 +62,7 @@ _PLAIN = (
         needs_key=False,
         summary="tuples go round the instances in turn, whatever their key",
         options=_CAPACITIES,
-        chooser="shuffle:ShuffleChooser",
+        chooser=f"{_CHOOSERS}.shuffle:ShuffleChooser",
     ),
     _table("fields", "every tuple of a key goes to one instance, chosen by the key's hash", planner=None),
 )
@@ -74,11 +75,11 @@ _PARTIAL_KEY = GroupingSpec(
     needs_key=True,
     summary="each tuple goes to the less loaded of its key's two instances",
     options=_CAPACITIES,
-    chooser="partial_key:PartialKeyChooser",
+    chooser=f"{_CHOOSERS}.partial_key:PartialKeyChooser",
 )
 
 # Fang et al., Parallel Stream Processing Against Workload Skewness and Variance (mixed-routing), section 3: explicit
-# entries over hashing. The others are the paper's extremes and its baseline: the same table from other planners.
+# entries over hashing. The others are the paper's extremes: the same table from other planners.
 _MIXED = (
     _table(
         "mixed",
@@ -88,13 +89,7 @@ _MIXED = (
     ),
     _table("mintable", "as mixed, with the smallest table, whatever state has to move", "mintable"),
     _table("minmig", "as mixed, moving the least state, up to the largest table there may be", "minmig", _BETA),
-    _table("simple", "as mixed, for balance alone: every plan places all keys and moves most state: a comparison", "simple"),
-    _table("readj", "as mixed, planned by moves and swaps of single keys: a comparison", "readj"),
 )
-
-# Zvara et al., System-aware dynamic partitioning for batch and streaming workloads (arXiv 2105.15023): Dynamic Repartitioning
-# on Spark and Flink. A policy so that the nearest rival on the same engine can be run beside ours.
-_KIP = _table("kip", "as mixed, with few heavy keys isolated and buckets filling up the rest: a comparison", "kip")
 
 # Rivetti et al., Efficient Key Grouping for Near-Optimal Load Balancing in Stream Processing Systems, DEBS 2015, section 3:
 # heavy hitters have an entry, all other keys share a few buckets per instance.
@@ -127,38 +122,7 @@ _CONSISTENT = GroupingSpec(
         "virtualWorkers": Option(20, read_count, "virtual workers per instance at first: small, equal parts of the stream"),
     },
     planner="consistent",
-    chooser="bounded:PorcChooser",
-)
-
-# The schemes that Consistent Grouping compares itself with (sections II-B, IV-A and V-A.1).
-_BOUNDED = (
-    GroupingSpec(
-        name="potc",
-        kind="chooser",
-        splits_keys=True,
-        needs_key=False,
-        summary="each tuple goes to the less loaded of two random instances, whatever its key",
-        options=_CAPACITIES,
-        chooser="potc:PotcChooser",
-    ),
-    GroupingSpec(
-        name="porc",
-        kind="chooser",
-        splits_keys=True,
-        needs_key=True,
-        summary="each tuple goes to the first instance of its key's random sequence that has not had its share",
-        options={**_EPSILON, **_CAPACITIES},
-        chooser="bounded:PorcChooser",
-    ),
-    GroupingSpec(
-        name="bounded-hash",
-        kind="chooser",
-        splits_keys=True,
-        needs_key=True,
-        summary="consistent hashing with bounded loads: clockwise to the first instance that has not had its share",
-        options={**_EPSILON, **_CAPACITIES},
-        chooser="bounded:BoundedHashChooser",
-    ),
+    chooser=f"{_CHOOSERS}.bounded:PorcChooser",
 )
 
 # Nasir et al., When Two Choices Are Not Enough, ICDE 2016.
@@ -170,7 +134,7 @@ _MANY_CHOICES = (
         needs_key=True,
         summary="as partial-key, but the most frequent keys have as many choices as balancing them takes",
         options=_CAPACITIES,
-        chooser="many_choices:DChoicesChooser",
+        chooser=f"{_CHOOSERS}.many_choices:DChoicesChooser",
     ),
     GroupingSpec(
         name="w-choices",
@@ -179,7 +143,7 @@ _MANY_CHOICES = (
         needs_key=True,
         summary="as partial-key, but the most frequent keys go to the least loaded of all instances",
         options=_CAPACITIES,
-        chooser="many_choices:WChoicesChooser",
+        chooser=f"{_CHOOSERS}.many_choices:WChoicesChooser",
     ),
 )
 
@@ -199,7 +163,7 @@ _LEARNT = (
         needs_key=True,
         summary="each tuple goes to the instance with the least work so far, by sketches of the cost of tuples there",
         options=_POSG_OPTIONS,
-        chooser="posg:PosgChooser",
+        chooser=f"{_CHOOSERS}.posg:PosgChooser",
     ),
     GroupingSpec(
         name="posg-merged",
@@ -208,7 +172,7 @@ _LEARNT = (
         needs_key=True,
         summary="as posg, with the sketches of all instances added up; for instances of like speed",
         options=_POSG_OPTIONS,
-        chooser="posg:PosgMergedChooser",
+        chooser=f"{_CHOOSERS}.posg:PosgMergedChooser",
     ),
     GroupingSpec(
         name="earliest-finish",
@@ -221,7 +185,7 @@ _LEARNT = (
             "keys": Option(4096, read_count, "keys whose cost is kept exactly; the others share a sketch"),
             **_CAPACITIES,
         },
-        chooser="earliest_finish:EarliestFinishChooser",
+        chooser=f"{_CHOOSERS}.earliest_finish:EarliestFinishChooser",
     ),
 )
 
@@ -235,7 +199,7 @@ _LOCALITY = (
         needs_key=False,
         summary="tuples stay on their executor where it has an instance, else they go round all in turn",
         options=_CAPACITIES,
-        chooser="shuffle:ShuffleChooser",
+        chooser=f"{_CHOOSERS}.shuffle:ShuffleChooser",
         prefers_local=True,
     ),
     _joint_table("locality", "keys that often follow each other live on one server, re-planned while running"),
@@ -243,16 +207,14 @@ _LOCALITY = (
     _joint_table("locality-worst", "keys that often follow each other never live on one server: a bound"),
 )
 
-GROUPINGS: Mapping[str, GroupingSpec] = {
+BUILT_IN: Mapping[str, GroupingSpec] = {
     spec.name: spec
     for spec in (
         *_PLAIN,
         _PARTIAL_KEY,
         *_MIXED,
-        _KIP,
         _DKG,
         _CONSISTENT,
-        *_BOUNDED,
         *_MANY_CHOICES,
         *_LEARNT,
         *_LOCALITY,
@@ -264,11 +226,3 @@ DEFAULT_POLICY = "auto"
 
 KEYLESS_POLICY = "shuffle"
 """The policy of an operator without a grouping."""
-
-
-def get(name: str) -> GroupingSpec:
-    """Return the grouping of this name. Raises GroupingError, which names those that exist."""
-    try:
-        return GROUPINGS[name]
-    except KeyError:
-        raise GroupingError(f"there is no grouping {name!r}; there are {', '.join(GROUPINGS)}") from None

@@ -1,4 +1,4 @@
-"""The declaration of a grouping: what the manifest, its checks and the CRD know of it, without its kernels."""
+"""The declaration of a grouping: what the manifest and its checks know of it, without its kernels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class GroupingError(InvalidInput):
 
 @dataclass(frozen=True)
 class GroupingSpec:
-    """A grouping, as the catalogue declares it.
+    """A grouping, as the catalogue or a package's entry point declares it.
 
     name: the manifest's `policy`.
     kind: "table" looks each key up in the operator's routing table. "chooser" chooses an instance per tuple. "virtual"
@@ -25,8 +25,9 @@ class GroupingSpec:
     needs_key: whether it requires key columns.
     summary: one line of documentation.
     options: by name.
-    planner: name of the planner that updates the table (`routing.planners`); None if only rescaling changes it.
-    chooser: "module:Class" of the chooser below `streamtopology.routing.groupings`; None for kind "table".
+    planner: name of the planner that updates the table (`routing.planners`), or "package.module:function"; None if only
+        rescaling changes it.
+    chooser: "package.module:Class" of the chooser; None for kind "table".
     conflicts: takes all options, each valid on its own, and returns what is invalid between them: option name -> message.
     plans_jointly: whether the planner plans several operators together.
     joined_by: name of the planner that takes the place of `planner` for operators that feed each other, where rows between
@@ -48,6 +49,13 @@ class GroupingSpec:
     plans_jointly: bool = False
     joined_by: str | None = None
     pours: bool = False
+
+    def __post_init__(self) -> None:
+        if (self.chooser is None) != (self.kind == "table"):
+            wrong = "needs a chooser" if self.chooser is None else f"has no chooser, found {self.chooser!r}"
+            raise GroupingError(f"grouping {self.name!r}: one of kind {self.kind!r} {wrong}")
+        if self.kind == "virtual" and "virtualWorkers" not in self.options:
+            raise GroupingError(f"grouping {self.name!r}: one of kind 'virtual' needs the option virtualWorkers")
 
     def option_problems(self, given: Mapping[str, object]) -> dict[str, str]:
         """Find every mistake in the options given. Returns option name -> what was found and what is allowed."""

@@ -43,10 +43,8 @@ def explain(name: str | None, where: Where, epoch: int | None, as_json: bool) ->
 def story_of(stats: Stats, epoch: int | None) -> EpochStory:
     """The story of this epoch, or of the newest one. WrongUse: the driver does not have it."""
     by_number = {story.epoch: story for story in stats.epochs}
-    if not by_number and stats.batch is None:
-        raise WrongUse(f"topology {stats.topology!r} has not committed a batch yet: ask again later")
     if not by_number:
-        raise WrongUse(f"the driver of {stats.topology!r} is of an earlier release and keeps no stories: update it")
+        raise WrongUse(f"topology {stats.topology!r} has not committed a batch yet: ask again later")
     if epoch is not None and epoch not in by_number:
         known = ", ".join(map(str, by_number))
         raise WrongUse(f"epoch {epoch} is not among those that the driver of {stats.topology!r} remembers: {known}")

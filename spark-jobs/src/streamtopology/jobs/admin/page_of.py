@@ -1,7 +1,7 @@
 """`streamtopology ui`: the page of a run that is on a cluster, or over.
 
 On a cluster the driver is asked by the API server's proxy or by a port-forward, whichever the user's kubeconfig may; the
-page itself is of this release and served on this machine alone.
+page itself is of this version and served on this machine alone.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def page_of_run(name: str | None, where: Where, port: int, opens: bool, wait: Ca
         else:
             return
     asking = find_run(name, where, PAGE)
-    page = _as_of_this_release(_with_conditions(asking) if isinstance(asking, ClusterDriver) else asking)
+    page = _read_first(_with_conditions(asking) if isinstance(asking, ClusterDriver) else asking)
     page(-1)
     with PageServer(page, port, page_hosts(os.environ)) as server:
         show(f"{server.url}/", opens)
@@ -61,8 +61,8 @@ def page_of_report(folder: Path, port: int, opens: bool, wait: Callable[[], obje
         wait()
 
 
-def _as_of_this_release(asking: AskDriver) -> AskDriver:
-    """The answer with the fields that the page of this release reads; another release's driver may not send them all."""
+def _read_first(asking: AskDriver) -> AskDriver:
+    """The answer, if it is a page that can be shown: one of a driver of another version is refused in a sentence."""
 
     def asked(since: int) -> Mapping[str, Any]:
         try:
@@ -96,5 +96,4 @@ def _read(file: Path) -> Mapping[str, Any]:
     except FileNotFoundError:
         raise WrongUse(f"{file} is not there: name a folder that `streamtopology run --report` wrote") from None
     except (OSError, ValueError, StreamTopologyError) as wrong:
-        release = " or use the release that wrote it" if isinstance(wrong, PageFormatError) else ""
-        raise WrongUse(f"{file} cannot be shown: {wrong}; run with --report again{release}") from wrong
+        raise WrongUse(f"{file} cannot be shown: {wrong}; run with --report again") from wrong

@@ -17,7 +17,7 @@ def skip_file(uri: str, topology: Topology, file: str) -> str:
     """
     checkpoint, path = Checkpoint.attach(uri), local_path(file)
     commit = checkpoint.last_commit()
-    positions = commit.end.positions if commit is not None and commit.end is not None else {}
+    positions = commit.end.positions if commit is not None else {}
     folder = checkpoint.spark_folder()
     waited: list[str] = []
     try:

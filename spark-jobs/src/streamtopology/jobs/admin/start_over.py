@@ -67,7 +67,7 @@ def find_leftovers(topology: Topology, work_dir: Path) -> Leftovers | None:
     uri = checkpoint_uri(topology, work_dir)
     if not open_store(uri).exists(HEADER):
         return None
-    checkpoint = Checkpoint.attach(uri)
+    checkpoint = Checkpoint.to_delete(uri)
     if checkpoint.topology != topology.name:
         raise WrongUse(f"checkpoint {uri} is that of topology {checkpoint.topology!r}, not of {topology.name!r}")
     writer = Writer(topology.name, checkpoint.run)
@@ -82,7 +82,7 @@ def find_leftovers(topology: Topology, work_dir: Path) -> Leftovers | None:
 def held_text(work_dir: Path) -> str:
     """Return a line for each checkpoint of `work_dir` on the disk space that it holds, the largest first."""
     folders = (header.parent for header in work_dir.glob(f"*/checkpoint/{HEADER}"))
-    found = [Checkpoint.attach(str(folder.resolve())) for folder in folders]
+    found = [Checkpoint.to_delete(str(folder.resolve())) for folder in folders]
     sizes = sorted(((_bytes(each), each) for each in found), key=lambda pair: -pair[0])
     if not sizes:
         return f"no checkpoints in {work_dir}; one that a manifest places elsewhere is not listed"

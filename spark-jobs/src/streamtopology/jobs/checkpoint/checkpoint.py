@@ -128,6 +128,12 @@ class Checkpoint:
             raise CheckpointError(f"there is no checkpoint at {store.uri}; it is made by the first `streamtopology run`")
         return Checkpoint(store, records.header_from(store.read(retention.HEADER), f"{store.uri}/{retention.HEADER}"))
 
+    @staticmethod
+    def to_delete(uri: str) -> Checkpoint:
+        """Open the checkpoint at `uri`, which any version may have written, to measure and delete it."""
+        store = open_store(uri)
+        return Checkpoint(store, records.owner_from(store.read(retention.HEADER), store.where(retention.HEADER)))
+
     @property
     def uri(self) -> str:
         return self._store.uri
@@ -182,7 +188,7 @@ class Checkpoint:
         folder = UploadedSparkFolder(self._store) if self._store.folder is None else SparkFolder(self._store.folder)
         last = self.last_commit()
         folder.has_been_mended = SparkOffsets(folder.path / "spark").agree_with(last)
-        if last is not None and last.end is not None:
+        if last is not None:
             folder.positions = last.end.positions
         return folder
 

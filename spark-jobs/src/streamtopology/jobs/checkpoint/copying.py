@@ -153,15 +153,9 @@ def _copy_logs(source: Checkpoint, into: Store) -> None:
 
 
 def _refuse_if_it_runs(source: Checkpoint, commit: CommitRecord, target: str, mode: RestoreMode) -> None:
-    """Refuse the copy of a version that was not to be left behind, and was; the next try is of the newest one."""
-    if source.commits()[-1] == commit.batch or (mode == "Clone" and commit.end is not None):
-        return
-    source.holds.release(target)
-    if mode == "Own":
+    """Refuse an Own copy of a version that was left behind meanwhile."""
+    if mode == "Own" and source.commits()[-1] != commit.batch:
+        source.holds.release(target)
         raise CheckpointError(
             f"{source.uri} has committed batches after {commit.batch}, so its topology runs: stop it first, or make a Clone"
         )
-    raise CheckpointError(
-        f"batch {commit.batch} of {source.uri} is of a former version, which does not say where it ends in the sources: "
-        "start the copy again, now that a newer batch is committed"
-    )

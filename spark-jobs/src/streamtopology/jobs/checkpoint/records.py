@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import zlib
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from streamtopology.contract.format_number import FORMAT, check_format
 from streamtopology.jobs.checkpoint.errors import CheckpointError
 from streamtopology.jobs.lazy import LazyModule
 
@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 else:
     gradual_switch = LazyModule("streamtopology.routing.epochs.gradual_switch")
 
-FORMAT_VERSION = 3
+RECORD_FORMAT = 1
+_KIND = "kind"
+"""The field by which a record is known from those of versions before 0.1.0, which had another and counted formats, too."""
 
-_FORMAT_WITHOUT_PARTIALS = 2
-"""Read by releases that know no partials: written as long as there are none."""
+_REMEDY = "start over with `streamtopology run --fresh` or an empty `checkpoint`, or stay with that version"
 
 Record = TypeVar("Record")
 
@@ -87,8 +88,8 @@ class SourceEnd:
     are beyond it if a part of Spark's next batch is read.
     """
 
-    positions: Mapping[str, Any]
-    spark_offsets: str | None
+    positions: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    spark_offsets: str | None = None
 
 
 @dataclass(frozen=True)
@@ -96,9 +97,8 @@ class CommitRecord:
     """The attempt that committed a batch, and all files that exist after it.
 
     spark_batch: Spark's newest batch that is read completely; -1: none.
-    end: where it ends in the sources; None in records of versions that did not record it.
-    switch: the state of a gradual switch to its epoch; None for a switch as a whole, and in format 1.
-    partials: by node, parts of keys' state that the next batch takes in; none in formats 1 and 2.
+    end: where it ends in the sources. switch: the state of a gradual switch to its epoch; None for a switch as a whole.
+    partials: by node, parts of keys' state that the next batch takes in.
     state: by node and instance. outputs: staged files by sink. watermark_after, max_event_times (by source): epoch
     seconds.
     """
@@ -113,7 +113,7 @@ class CommitRecord:
     max_event_times: Mapping[str, float]
     rows_in: int
     switch: gradual_switch.GradualSwitch | None = None
-    end: SourceEnd | None = None
+    end: SourceEnd = field(default_factory=SourceEnd)
     partials: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
 
     @property
@@ -127,15 +127,10 @@ class CommitRecord:
 
         Windows close by event time, which idle sources let pass by the clock.
         """
-        if self.end is None or not self.end.positions:
+        if not self.end.positions:
             return None
         text = json.dumps([self.end.positions, self.watermark_after], sort_keys=True, separators=(",", ":"))
         return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
-
-    def with_state_of(self, nodes: Collection[str]) -> CommitRecord:
-        """This record without the state of other nodes: former versions kept that of removed operators."""
-        state = {node: held for node, held in self.state.items() if node in nodes}
-        return replace(self, state=state, partials={node: held for node, held in self.partials.items() if node in nodes})
 
     def paths(self) -> set[str]:
         """Every state and output file it names."""
@@ -212,54 +207,55 @@ class Origin:
 
 def to_bytes(record: Header | BatchRecord | CommitRecord | Lease | CopiedPart | Copied | Hold | Origin) -> bytes:
     """The record as the content of one file."""
-    content, version = asdict(record), FORMAT_VERSION
-    if not content.get("partials"):
-        content.pop("partials", None)
-        version = _FORMAT_WITHOUT_PARTIALS
-    body = json.dumps(content)
-    what = {"record": type(record).__name__, "format": version, "crc32": zlib.crc32(body.encode())}
+    body = json.dumps(asdict(record))
+    what = {FORMAT: RECORD_FORMAT, _KIND: type(record).__name__, "crc32": zlib.crc32(body.encode())}
     return f"{json.dumps(what)}\n{body}\n".encode()
 
 
 def header_from(data: bytes, path: str) -> Header:
-    return _read(data, path, "Header", lambda wire: Header(**wire))
+    return _read(data, path, Header, lambda wire: Header(**wire))
+
+
+def owner_from(data: bytes, path: str) -> Header:
+    """The header as every version writes it, before and after this one: by it a checkpoint is deleted."""
+    try:
+        _, body = _lines(data)
+        wire = json.loads(body)
+        return Header(str(wire["topology"]), str(wire["run"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise _damaged(path, error) from error
 
 
 def batch_record_from(data: bytes, path: str) -> BatchRecord:
-    return _read(data, path, "BatchRecord", lambda wire: BatchRecord(**wire))
+    return _read(data, path, BatchRecord, lambda wire: BatchRecord(**wire))
 
 
 def commit_record_from(data: bytes, path: str) -> CommitRecord:
-    return _read(data, path, "CommitRecord", _commit_record)
+    return _read(data, path, CommitRecord, _commit_record)
 
 
 def lease_from(data: bytes, path: str) -> Lease:
-    return _read(data, path, "Lease", lambda wire: Lease(**wire))
+    return _read(data, path, Lease, lambda wire: Lease(**wire))
 
 
 def hold_from(data: bytes, path: str) -> Hold:
-    return _read(data, path, "Hold", lambda wire: Hold(**wire))
+    return _read(data, path, Hold, lambda wire: Hold(**wire))
 
 
 def origin_from(data: bytes, path: str) -> Origin:
-    return _read(data, path, "Origin", lambda wire: Origin(**wire))
+    return _read(data, path, Origin, lambda wire: Origin(**wire))
 
 
 def copied_part_from(data: bytes, path: str) -> CopiedPart:
-    return _read(data, path, "CopiedPart", _copied_part)
+    return _read(data, path, CopiedPart, _copied_part)
 
 
 def copied_from(data: bytes, path: str) -> Copied:
-    return _read(data, path, "Copied", lambda wire: Copied(**{**wire, "parts": tuple(map(_copied_part, wire["parts"]))}))
+    return _read(data, path, Copied, lambda wire: Copied(**{**wire, "parts": tuple(map(_copied_part, wire["parts"]))}))
 
 
 def _copied_part(wire: dict[str, Any]) -> CopiedPart:
-    files = wire["files"]
-    if isinstance(files, dict):  # format 1: paths by new owner, in one portion, counted together
-        counts = itertools.chain([(wire["keys"], wire["bytes"])], itertools.repeat((0, 0)))
-        moved = (CopiedFile(int(target), 0, path, *count) for (target, path), count in zip(files.items(), counts, strict=False))
-        return CopiedPart(wire["node"], wire["instance"], tuple(moved), wire["bytes_read"])
-    return CopiedPart(**{**wire, "files": tuple(CopiedFile(**file) for file in files)})
+    return CopiedPart(**{**wire, "files": tuple(CopiedFile(**file) for file in wire["files"])})
 
 
 def _commit_record(wire: dict[str, Any]) -> CommitRecord:
@@ -267,11 +263,11 @@ def _commit_record(wire: dict[str, Any]) -> CommitRecord:
         node: {int(instance): _state_ref(reference) for instance, reference in references.items()}
         for node, references in wire["state"].items()
     }
-    switch, end = wire.get("switch"), wire.get("end")
+    switch = wire["switch"]
     read = {
         "state": state,
         "switch": None if switch is None else gradual_switch.GradualSwitch(**switch),
-        "end": None if end is None else SourceEnd(**end),
+        "end": SourceEnd(**wire["end"]),
     }
     return CommitRecord(**{**wire, **read})
 
@@ -280,20 +276,27 @@ def _state_ref(wire: dict[str, Any]) -> StateRef:
     return StateRef(**{**wire, "deltas": tuple(wire["deltas"])})
 
 
-def _read(data: bytes, path: str, kind: str, make: Callable[[dict[str, Any]], Record]) -> Record:
-    """The record in `data`; CheckpointError names `path` when it is damaged, of another kind or of a newer format."""
+def _lines(data: bytes) -> tuple[str, str]:
+    first, body = data.decode().removesuffix("\n").split("\n")
+    return first, body
+
+
+def _read(data: bytes, path: str, kind: type[Record], make: Callable[[dict[str, Any]], Record]) -> Record:
+    """The record in `data`; CheckpointError names `path` when it is damaged, of another kind or of another version."""
     try:
-        first, body = data.decode().removesuffix("\n").split("\n")
-        what = json.loads(first)
-        if what["format"] > FORMAT_VERSION:
-            raise CheckpointError(
-                f"{path} has format {what['format']}; this version reads up to {FORMAT_VERSION}: "
-                "use the version of streamtopology that wrote it, or a newer one"
-            )
-        if what["record"] != kind or what["crc32"] != zlib.crc32(body.encode()):
-            raise ValueError(f"not the {kind} that was written")
-        return make(json.loads(body))
+        first, body = _lines(data)
+        what, wire = json.loads(first), json.loads(body)
+        check_format(what if _KIND in what else {}, RECORD_FORMAT, path, _REMEDY, CheckpointError)
+        if what[_KIND] != kind.__name__ or what["crc32"] != zlib.crc32(body.encode()):
+            raise ValueError(f"not the {kind.__name__} that was written")
+        if missing := {each.name for each in fields(cast(Any, kind))} - wire.keys():
+            raise ValueError(f"without {', '.join(sorted(missing))}")
+        return make(wire)
     except (ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(
-            f"{path} is damaged ({error}); put it back from a copy of the checkpoint, or start with an empty checkpoint"
-        ) from error
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: str, error: Exception) -> CheckpointError:
+    return CheckpointError(
+        f"{path} is damaged ({error}); put it back from a copy of the checkpoint, or start with an empty checkpoint"
+    )

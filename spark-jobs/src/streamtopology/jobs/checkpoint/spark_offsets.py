@@ -32,12 +32,11 @@ class SparkOffsets:
     def agree_with(self, commit: CommitRecord | None) -> bool:
         """Make Spark continue after `commit`, and drop records that were cut short. Returns whether anything was changed.
 
-        A commit of a former version does not know Spark's record: then nothing is changed. Nor does one that has read a part of
-        Spark's first batch: then Spark begins at the beginning.
+        A commit that has read a part of Spark's first batch does not know Spark's record: then Spark begins at the beginning.
         """
         if commit is None or commit.spark_batch < 0:
             return self._drop_from(_first(self._first_torn(0), self._first_hidden(-1)))
-        if commit.end is None or commit.end.spark_offsets is None:
+        if commit.end.spark_offsets is None:
             return False
         last, known = commit.spark_batch, commit.end.spark_offsets
         unusable = _first(self._first_torn(last), self._first_hidden(last))

@@ -85,7 +85,7 @@ class Driver:
             raise another_driver(self.checkpoint.uri, newest)
         if commit is not None:
             plan = ExecutionPlan.from_json(self.checkpoint.read_epoch(commit.epoch))
-            self.progress.commit, self.progress.plan = commit.with_state_of(plan.epoch.routes), plan
+            self.progress.commit, self.progress.plan = commit, plan
             attempts = self.checkpoint.batch_records(commit.batch)
             self.watermarks.restore(commit.max_event_times, commit.watermark_after, closed_until(commit, attempts))
             for record in attempts:
@@ -100,9 +100,9 @@ class Driver:
 
     @property
     def positions(self) -> Mapping[str, Any] | None:
-        """The end of the newest commit in each source; None if there is none, or one of a version that did not record it."""
+        """The end of the newest commit in each source; None if there is none."""
         commit = self.progress.commit
-        return None if commit is None or commit.end is None else commit.end.positions
+        return None if commit is None else commit.end.positions
 
     @property
     def next_batch(self) -> int:

@@ -39,7 +39,7 @@ class BatchInput:
     spark_batch: int
     descriptors: Sequence[str] = ()
     rows: ForeignRows = None
-    end: SourceEnd | None = None
+    end: SourceEnd = field(default_factory=SourceEnd)
     poll: Poll | None = None
     is_whole: bool = True
     is_limited: bool = True

@@ -51,12 +51,10 @@ class Watermarks:
     def restore(self, newest: Mapping[str, float], watermark: float | None, closed_until: float | None) -> None:
         """Restore what the newest commit has: `newest` in the form that `newest` returns, the watermark after its batch, and
         the one by which the batch closed windows.
-
-        A time that is none reads as missing: former versions committed NaN and infinity.
         """
-        self._closed_until = _checked(closed_until)
-        self._watermark = _latest(_checked(watermark), self._closed_until)
-        times = {_Partition(*_parted(name)): time for name, time in newest.items() if is_event_time(time)}
+        self._closed_until = closed_until
+        self._watermark = _latest(watermark, closed_until)
+        times = {_Partition(*_parted(name)): time for name, time in newest.items()}
         self._newest = {partition: time for partition, time in times.items() if partition.source in self._marks}
         self._move()
 
@@ -106,7 +104,7 @@ class Watermarks:
             self._silent_since.pop(heard, None)
             self._idle.discard(heard)
         if partition.name != WHOLE:
-            self._newest.pop(_Partition(partition.source, WHOLE), None)  # as a former version committed it
+            self._newest.pop(_Partition(partition.source, WHOLE), None)  # of a source that had another format
 
     def _found_nothing(self, partition: _Partition, poll: Poll) -> None:
         since = self._silent_since.setdefault(partition, poll.before)
@@ -129,10 +127,6 @@ class Watermarks:
 def _parted(name: str) -> tuple[str, str]:
     source, _, partition = name.partition("/")
     return source, partition
-
-
-def _checked(time: float | None) -> float | None:
-    return time if is_event_time(time) else None
 
 
 def _latest(*times: float | None) -> float | None:

@@ -100,7 +100,7 @@ class Aggregates:
                 type_ = self._types[call.column]
                 dtype = _dtype(type_)
                 needed[field] = Field(field, dtype, initial=_initial(kind, dtype), merge=kind, means=_meaning(type_))
-        for column in sorted(self._wide):  # `added`: former versions had sums of 64 bits
+        for column in sorted(self._wide):  # `added`: a `sum`, called before, had 64 bits
             field = _field(_HIGH, column)
             needed[field] = Field(field, np.dtype(np.int64), merge="sum", added=True)
         return tuple(needed.values())

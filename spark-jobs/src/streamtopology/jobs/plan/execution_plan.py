@@ -10,12 +10,15 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from streamtopology.contract.format_number import FORMAT, ONE_VERSION, check_format
 from streamtopology.jobs.plan.dag import Dag, compile_dag
-from streamtopology.routing.epochs.epoch import Epoch
+from streamtopology.routing.epochs.epoch import Epoch, EpochFormatError
 from streamtopology.routing.epochs.gradual_switch import GradualSwitch, mixed_epoch
 from streamtopology.routing.epochs.placement import Placement
 from streamtopology.routing.epochs.rescaling import most_instances, slot_names
 from streamtopology.topology import Level, Topology, difference, parse, to_manifest
+
+PLAN_FORMAT = 1
 
 
 @dataclass(frozen=True)
@@ -84,19 +87,22 @@ class ExecutionPlan:
         """The form in the checkpoint: one file per epoch, with everything that a worker needs to run it."""
         schemas = {name: base64.b64encode(schema.serialize()).decode() for name, schema in self.sources.items()}
         wire = {
+            FORMAT: PLAN_FORMAT,
             "manifest": to_manifest(self.topology),
             "epoch": self.epoch.to_wire(),
             "sources": schemas,
             "baseDir": str(self.base_dir),
+            "forgottenUntil": dict(self.forgotten_until),
         }
-        return json.dumps(wire | ({"forgottenUntil": dict(self.forgotten_until)} if self.forgotten_until else {}))
+        return json.dumps(wire)
 
     @staticmethod
     def from_json(text: str) -> ExecutionPlan:
         wire = json.loads(text)
+        check_format(wire, PLAN_FORMAT, "the plan of an epoch", ONE_VERSION, EpochFormatError)
         schemas = {name: pa.ipc.read_schema(pa.py_buffer(base64.b64decode(schema))) for name, schema in wire["sources"].items()}
         topology, epoch = parse(wire["manifest"]), Epoch.from_wire(wire["epoch"])
-        return ExecutionPlan(topology, epoch, schemas, Path(wire["baseDir"]), wire.get("forgottenUntil", {}))
+        return ExecutionPlan(topology, epoch, schemas, Path(wire["baseDir"]), wire["forgottenUntil"])
 
 
 def _names(nodes: Iterable[str]) -> str:

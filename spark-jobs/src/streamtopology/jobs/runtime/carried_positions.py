@@ -46,7 +46,7 @@ def returns(before: Topology, topology: Topology, last: CommitRecord) -> Iterato
 
 
 def _positions(last: CommitRecord) -> Mapping[str, Any]:
-    return {} if last.end is None else last.end.positions
+    return last.end.positions
 
 
 def _is_of_kafka(position: Any) -> bool:

@@ -49,7 +49,7 @@ def first_plan(
         return ExecutionPlan(topology, Epoch(number, routes, (), EpochReason(EpochCause.FIRST), placement), schemas, base_dir)
     before = ExecutionPlan.from_json(checkpoint.read_epoch(last.epoch))
     change = difference(before.topology, topology)
-    forgotten = forgotten_state(before, last, dag)
+    forgotten = forgotten_state(last, dag)
     refuse_forgetting(forgotten, topology, checkpoint.uri)
     refuse_other_sources(before.topology, topology, last)
     late_until = forgotten_until(before, topology, closed_until(last, checkpoint.batch_records(last.batch)))

@@ -13,14 +13,14 @@ from streamtopology.jobs.plan.execution_plan import ExecutionPlan
 from streamtopology.topology import Topology
 
 
-def forgotten_state(before: ExecutionPlan, last: CommitRecord, dag: Dag) -> dict[str, int]:
-    """Return, by operator, the keys in state of `last`, which ran under `before`, that no operator of `dag` keeps."""
+def forgotten_state(last: CommitRecord, dag: Dag) -> dict[str, int]:
+    """Return, by operator, the keys in state of `last` that no operator of `dag` keeps."""
     keeping = {node.operator for node in dag.nodes if node.state is not None}
     keys: Counter[str] = Counter()
-    for node in last.state.keys() & before.epoch.routes.keys():
+    for node, instances in last.state.items():
         operator = node.removesuffix(PARTIAL)
         if operator not in keeping:
-            keys[operator] += sum(held.keys for held in last.state[node].values())
+            keys[operator] += sum(held.keys for held in instances.values())
     return {operator: count for operator, count in sorted(keys.items()) if count}
 
 

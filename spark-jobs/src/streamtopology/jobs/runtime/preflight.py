@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,7 +23,6 @@ from streamtopology.jobs.connectors.sources.descriptors import SourceSpec
 from streamtopology.jobs.connectors.sources.schemas import declared_schema
 from streamtopology.jobs.connectors.sources.survey import amount
 from streamtopology.jobs.connectors.sources.validation import check as check_source
-from streamtopology.jobs.operators.own_modules import former_names
 from streamtopology.jobs.plan.dag import compile_dag
 from streamtopology.jobs.runtime.cpu_doubts import cpu_doubts
 from streamtopology.jobs.runtime.memory_doubts import memory_doubts
@@ -95,7 +94,6 @@ def _findings(where: str, reading: Reading, base_dir: Path) -> Findings:
         found += time_problems(topology, sources)
     for index, sink in enumerate(topology.sinks):
         found += _below(f"spec.sinks[{index}]", check_sink(sink))
-    found += _former_imports(topology, base_dir)
     found += overlap_problems(topology)
     found += missing_variables(topology.spark_conf)
     found += _checkpoint_problems(topology)
@@ -146,18 +144,6 @@ def _operator_problems(topology: Topology, sources: Mapping[str, pa.Schema], bas
     except ManifestError as error:
         problems += error.problems
     return problems
-
-
-def _former_imports(topology: Topology, base_dir: Path) -> Iterator[Doubt]:
-    """Doubts about operators of users that import from modules of a former release."""
-    for operator in topology.operators:
-        place, _, _ = operator.run.rpartition(":")
-        for line, module in former_names(base_dir / place) if place.endswith(".py") else ():
-            yield Doubt(
-                f"{operator.path}.run",
-                f"{place}, line {line} imports from {module}, which is internal now; it is read as streamtopology.api. Import "
-                "from there: the next release may not do so",
-            )
 
 
 def _unfit_capacities(operator: OperatorSpec) -> str | None:

@@ -84,7 +84,7 @@ class FolderSink:
         self._manifest = folder / MANIFEST
         self._writer = writer
         self._was_ours = self._take_folder()
-        for draft in _drafts(folder):  # of a process that died; a reader's pattern may fit those of former versions
+        for draft in _drafts(folder):  # of a process that died
             _remove(draft)
         self._newest = max(self._entered(), default=-1)
         self._is_first = True

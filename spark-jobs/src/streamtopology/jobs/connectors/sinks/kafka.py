@@ -13,12 +13,14 @@ from pathlib import Path
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
+from streamtopology.contract.format_number import FORMAT, check_format
 from streamtopology.jobs.connectors.kafka_retry import retried
 from streamtopology.jobs.connectors.sinks.base import SinkError, Writer, another_batch, staged_table
 from streamtopology.jobs.connectors.sinks.json_rows import slices
 from streamtopology.jobs.connectors.sinks.messages import messages
 from streamtopology.jobs.failpoints import passing
 
+MARKER_FORMAT = 1
 BATCH_HEADER = "streamtopology-batch"
 _ENDS = "ends"
 KEPT_ENDS = 64
@@ -129,7 +131,9 @@ class KafkaSink:
             raise KafkaException(failures[0] if failures else KafkaError(KafkaError._TIMED_OUT))
 
     def _commit(self, producer: Producer, batch: int, ends: Mapping[str, str]) -> None:
-        marker = [TopicPartition(self._topic, 0, batch + 1, json.dumps({_ENDS: ends}, separators=(",", ":")))]
+        marker = [
+            TopicPartition(self._topic, 0, batch + 1, json.dumps({FORMAT: MARKER_FORMAT, _ENDS: ends}, separators=(",", ":")))
+        ]
         group = self._markers.consumer_group_metadata()
         retried(lambda: producer.send_offsets_to_transaction(marker, group, _TIMEOUT_SECONDS), _RETRY_SECONDS)
         passing("kafka.marked")
@@ -137,12 +141,16 @@ class KafkaSink:
         passing("kafka.committed")
 
     def _read_marker(self) -> tuple[int, dict[str, str]]:
-        """The batch to publish next, and the ends of those before; former versions did not write any."""
+        """The batch to publish next, and the ends of those before; an offset that somebody has set comes without any."""
 
         def read() -> tuple[int, dict[str, str]]:
             (marker,) = self._markers.committed([TopicPartition(self._topic, 0)], timeout=_TIMEOUT_SECONDS)
             if marker.error is not None:
                 raise KafkaException(marker.error)
-            return max(marker.offset, 0), json.loads(marker.metadata or "{}").get(_ENDS, {})
+            if not marker.metadata:
+                return max(marker.offset, 0), {}
+            wire = json.loads(marker.metadata)
+            check_format(wire, MARKER_FORMAT, f"the mark in topic {self._topic}", "start with an empty checkpoint", SinkError)
+            return max(marker.offset, 0), wire[_ENDS]
 
         return retried(read, _RETRY_SECONDS)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import re
 
+from streamtopology.contract.format_number import FORMAT, check_format
 from streamtopology.jobs.connectors.sinks.base import SinkError, Writer
 
+MANIFEST_FORMAT = 1
 MANIFEST = "_manifest"
 OWNER = f"{MANIFEST}/owner.json"
 KEPT_ENTRIES = 1000
 _END = "ends"
 _BATCH = re.compile(r"batch-\d{9,}(\.parquet|\.jsonl)?")
-_DRAFT = re.compile(r"\.batch-\d{9,}(\.\w+)+")
+_DRAFT = re.compile(r"\.batch-\d{9,}\.(draft|former)")
 _PART = re.compile(r"part-\d{5,}\.(parquet|jsonl|draft)")
 _IN_MANIFEST = re.compile(rf"{MANIFEST}/\.?(\d{{9,}}|owner)\.json")
 
@@ -28,7 +30,7 @@ def is_batch(name: str) -> bool:
 
 
 def is_draft(name: str) -> bool:
-    """True for the name of a batch's file or folder that is not in place, in this version or a former one."""
+    """True for the name of a batch's file or folder that is not in place yet, or not any more."""
     return _DRAFT.fullmatch(name) is not None
 
 
@@ -60,7 +62,7 @@ def entry_text(batch: int, rows: int, end: str | None) -> str:
 
 
 def is_another(place: str, batch: int, entry: str | bytes | None, end: str | None) -> bool:
-    """True if the batch of an entry ends elsewhere; one that is gone, or of a former version, does not say where.
+    """True if the batch of an entry ends elsewhere; one that is gone does not say where.
 
     Raises SinkError for an entry that nobody can read, as the other questions about what a place holds do.
     """
@@ -70,7 +72,7 @@ def is_another(place: str, batch: int, entry: str | bytes | None, end: str | Non
 
 def owner_text(writer: Writer, sink: str) -> str:
     """The content of the file that says who writes to a place."""
-    return json.dumps(_wire(writer) | {"sink": sink})
+    return json.dumps({FORMAT: MANIFEST_FORMAT} | _wire(writer) | {"sink": sink})
 
 
 def is_by(place: str, owner: str | bytes, writer: Writer) -> bool:
@@ -79,15 +81,15 @@ def is_by(place: str, owner: str | bytes, writer: Writer) -> bool:
 
 
 def refuse_another(place: str, owner: str | bytes, writer: Writer, sink: str) -> None:
-    """Raise SinkError if a place has the output of another run, or of another sink than `sink`."""
+    """Raise SinkError if a place has the output of another run or version, or of another sink than `sink`."""
     found = _content(place, OWNER, owner)
-    named = found.pop("sink", sink)  # former versions did not write it
-    if found != _wire(writer):
+    check_format(found, MANIFEST_FORMAT, f"the output in {place}", "name another path, or delete it", SinkError)
+    if not found.items() >= _wire(writer).items():
         raise SinkError(
             f"{place} holds the output of topology {found.get('topology')!r}, checkpoint {found.get('run')}; this is "
             f"{writer.topology!r}, checkpoint {writer.run}: name another path, delete it, or continue with its checkpoint"
         )
-    if named != sink:
+    if (named := found.get("sink")) != sink:
         raise SinkError(
             f"{place} holds the output of sink {named!r} of topology {writer.topology!r}; this is its sink {sink!r}: name "
             "another path, give the sink its former name, or delete it"

@@ -35,7 +35,7 @@ class LoggedFile:
     """A file at its place in the stream: `parts` are the rows of its row groups (one estimate for other formats).
 
     Without parts none of its rows are read: it has no row groups, or is skipped.
-    `bytes`: of each part's rows, uncompressed; former versions did not log it, nor what follows. `root_length`: characters
+    `bytes`: of each part's rows, uncompressed. `root_length`: characters
     of the folder in which its source looked for files. `mtime_ns` is its time of modification, `mark` a checksum of its first
     and last bytes, by which it is known again when its root has moved.
     """
@@ -50,7 +50,7 @@ class LoggedFile:
 
     @property
     def root(self) -> str:
-        """The folder in which its source looked for files; "" if that was not logged."""
+        """The folder in which its source looked for files; "" if the file is not below it."""
         return self.path[: self.root_length]
 
     def below(self, root: str) -> str:
@@ -67,8 +67,7 @@ class LoggedFile:
 
     @staticmethod
     def from_wire(wire: Sequence[Any]) -> LoggedFile:
-        """The file as any version logged it: three to five values."""
-        path, size, parts, sizes, later = [*wire, (), ()][:5]
+        path, size, parts, sizes, later = wire
         return LoggedFile(path, size, tuple(parts), tuple(sizes), *later)
 
 

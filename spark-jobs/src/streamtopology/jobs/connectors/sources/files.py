@@ -101,7 +101,7 @@ class FileStream:
             raise self._refusal(file.path, "is gone, and its rows are not committed yet; put it back") from error
         if status.st_size != file.size:
             return True
-        return file.mtime_ns not in (0, status.st_mtime_ns) and file.mark != _mark(file.path, file.size)
+        return file.mtime_ns != status.st_mtime_ns and file.mark != _mark(file.path, file.size)
 
     def _refusal(self, path: str, finding: str) -> SourceError:
         return SourceError(f"source {self._spec.name!r}: {path} {finding}, {skip_remedy(path)}")
@@ -292,6 +292,5 @@ def _descriptors(spec: SourceSpec, file: LoggedFile) -> Iterator[Descriptor]:
     if spec.format != "parquet":
         yield Descriptor(spec.name, spec.format, file.path, 0, 0, file.size, file.parts[0], file.size)
         return
-    sizes = file.bytes or [round(file.size * rows / max(sum(file.parts), 1)) for rows in file.parts]
-    for row_group, rows in enumerate(file.parts):
-        yield Descriptor(spec.name, "parquet", file.path, row_group, 0, rows, rows, sizes[row_group])
+    for row_group, (rows, size) in enumerate(zip(file.parts, file.bytes, strict=True)):
+        yield Descriptor(spec.name, "parquet", file.path, row_group, 0, rows, rows, size)

@@ -6,7 +6,7 @@ import { keepAsking, notice, question } from './polling.js';
 import { state } from './state.js';
 import { drawTimeline, numberAt, stepTo } from './timeline.js';
 
-const VERSION = 1;
+const FORMAT = 1;
 const POLL_MILLISECONDS = 1000;
 const SLOWEST_MILLISECONDS = 15000;
 const MOST_BATCHES = 600;
@@ -36,8 +36,8 @@ function drawSoon() {
 
 /* Takes an answer; false if it is of another driver process, whose batches have to be asked for from the start. */
 function take(page) {
-  if (page.version !== VERSION) {
-    throw new Error(`the driver serves version ${page.version}, this page reads ${VERSION}: reload the page`);
+  if (page.format !== FORMAT) {
+    throw new Error(`the driver serves format ${page.format}, this page reads ${FORMAT}: reload the page`);
   }
   if (state.run !== page.run) {
     if (state.run !== null) restartedAt = Date.now();

@@ -14,10 +14,10 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from streamtopology.lab.groupings import planners
 from streamtopology.lab.reproduce.experiment import Claim, Experiment, Measured, Parameters, Plot, Progress, Row
 from streamtopology.lab.reproduce.experiments.beyond.streams import Items, intervals_of, n_keys_of
 from streamtopology.lab.reproduce.trace import KEYS
-from streamtopology.routing import planners
 from streamtopology.routing.control.stages import AIM, NOTICEABLE
 from streamtopology.routing.load.load_report import HEAVY_KEYS
 from streamtopology.routing.planners import Plan, PlanInput, Planner

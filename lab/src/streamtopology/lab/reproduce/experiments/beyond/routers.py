@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
+from streamtopology.lab.groupings.fish import FishChooser
+from streamtopology.lab.groupings.prompt import PromptChooser
 from streamtopology.routing.groupings import Chooser, make_chooser
-from streamtopology.routing.groupings.fish import FishChooser
-from streamtopology.routing.groupings.prompt import PromptChooser
 from streamtopology.routing.table.table import RoutingTable
 
 Hashes = npt.NDArray[np.uint64]

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
+from streamtopology.lab.groupings.dkg_learning import DkgLearning
 from streamtopology.lab.reproduce.experiment import Claim, Experiment, Measured, Parameters, Plot, Progress, Row
 from streamtopology.lab.reproduce.experiments.dkg.solutions import Contest, TupleContest, imbalance
 from streamtopology.lab.reproduce.experiments.dkg.streams import SETUP, Stream, streams
 from streamtopology.routing.planners.dkg import DkgSettings, build
-from streamtopology.routing.planners.dkg_learning import DkgLearning
 
 Floats = npt.NDArray[np.float64]
 Samples = Mapping[tuple[str, float], Floats]

@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
+from streamtopology.lab.groupings.dkg_learning import DkgLearning
 from streamtopology.lab.reproduce.experiments.dkg.streams import Stream
 from streamtopology.routing.groupings import make_chooser
 from streamtopology.routing.load.sketches.space_saving import SpaceSaving
 from streamtopology.routing.planners.dkg import DkgSettings, build, schedule, two_choices, without_sparse_items
-from streamtopology.routing.planners.dkg_learning import DkgLearning
 from streamtopology.routing.planners.plan import Plan, PlanInput
 from streamtopology.routing.table.hashing import mix64
 from streamtopology.routing.table.table import RoutingTable, bucket_of

@@ -14,10 +14,10 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from streamtopology.lab.groupings.dkg_learning import DkgLearning
 from streamtopology.lab.reproduce.experiment import Parameters, Progress
 from streamtopology.lab.simulate.streams import zipf_probabilities
 from streamtopology.routing.load.sketches.space_saving import SpaceSaving
-from streamtopology.routing.planners.dkg_learning import DkgLearning
 from streamtopology.routing.table.hashing import hash_int64
 from streamtopology.routing.table.table import bucket_of
 

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+from streamtopology.lab.groupings import planners
+from streamtopology.lab.groupings.readj import readj_at
 from streamtopology.lab.reproduce.experiment import Claim, Experiment, Measured, Parameters, Plot, Progress, Row
 from streamtopology.lab.reproduce.experiments.mixed.adaptation import (
     Interval,
@@ -16,9 +18,7 @@ from streamtopology.lab.reproduce.experiments.mixed.adaptation import (
     with_instances,
 )
 from streamtopology.lab.reproduce.experiments.mixed.grid import DEFAULTS, Case, averages, column, measured, only, ratio
-from streamtopology.routing import planners
 from streamtopology.routing.planners import PlanInput, Planner
-from streamtopology.routing.planners.readj import readj_at
 
 SIGMAS = [0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001]
 """Of these, Readj is given the one that serves it best in each case."""

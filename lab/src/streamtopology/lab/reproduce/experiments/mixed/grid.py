@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from streamtopology.lab.groupings import planners
 from streamtopology.lab.reproduce.experiment import Progress, Row
 from streamtopology.lab.reproduce.experiments.mixed.adaptation import Interval, Setting, adaptations, compile_kernels
-from streamtopology.routing import planners
 from streamtopology.routing.planners import Planner
 
 DEFAULTS: Mapping[str, float | int] = {name: field.default for name, field in Setting.__dataclass_fields__.items()}

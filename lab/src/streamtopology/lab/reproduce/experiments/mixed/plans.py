@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import product
 
+from streamtopology.lab.groupings import planners
 from streamtopology.lab.reproduce.experiment import Claim, Experiment, Measured, Parameters, Plot, Progress, Row
 from streamtopology.lab.reproduce.experiments.mixed.adaptation import Setting
 from streamtopology.lab.reproduce.experiments.mixed.grid import DEFAULTS, KEYS, UNBOUNDED, Case, column, measured, only, ratio
-from streamtopology.routing import planners
 
 BOUNDED = ("mixed", "mintable")
 """Planners that the paper bounds by N_max; it has no figures of the others because they cannot be bounded."""

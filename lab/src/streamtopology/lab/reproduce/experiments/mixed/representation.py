@@ -9,12 +9,12 @@ from functools import partial
 
 import numpy as np
 
+from streamtopology.lab.groupings.compact import Records, mixed_compact, plan_records
 from streamtopology.lab.reproduce.experiment import Claim, Experiment, Measured, Parameters, Plot, Progress, Row
 from streamtopology.lab.reproduce.experiments.mixed.adaptation import Setting, adaptations, compile_kernels
 from streamtopology.lab.reproduce.experiments.mixed.grid import DEFAULTS, column, only, ratio
 from streamtopology.routing import planners
 from streamtopology.routing.planners import Plan, PlanInput, Planner
-from streamtopology.routing.planners.compact import Records, mixed_compact, plan_records
 from streamtopology.routing.planners.problem import Problem
 
 ORIGINAL = 0

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from streamtopology.lab.groupings import planners
 from streamtopology.lab.reproduce.experiment import Claim, Experiment, Measured, Parameters, Plot, Progress, Row
 from streamtopology.lab.reproduce.experiments.mixed.adaptation import Setting, adaptations, compile_kernels
 from streamtopology.lab.reproduce.experiments.mixed.grid import DEFAULTS, UNBOUNDED, Case, column, measured, only, ratio
-from streamtopology.routing import planners
 
 POINTS = 25
 """Points of a line of growth."""
