@@ -15,10 +15,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+# The room for .venv and the downloads of its packages.
 PACKAGES_BYTES = 3 << 30
-"""The room for .venv and the downloads of its packages."""
+# The room for files of tests and of a demo, below build/ and in the folder of temporary files.
 RUN_BYTES = 1 << 30
-"""The room for files of tests and of a demo, below build/ and in the folder of temporary files."""
 
 sys.dont_write_bytecode = True
 sys.path[:0] = [str(ROOT / "spark-jobs" / "src"), str(ROOT / "routing" / "src")]

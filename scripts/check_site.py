@@ -33,8 +33,8 @@ FOLDERS = (
     "tests",
 )
 PAGES_OUTSIDE = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
+# Folders of many pages: in place of the navigation, this page links to each of them.
 INDEXED = {"decisions": "decisions/README.md"}
-"""Folders of many pages: in place of the navigation, this page links to each of them."""
 FENCED = re.compile(r"^( *)(`{3,}|~{3,}).*?^\1\2", re.MULTILINE | re.DOTALL)
 
 

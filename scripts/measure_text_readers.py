@@ -201,6 +201,7 @@ def _spread(values: list[float]) -> str:
 # --- cases
 
 
+# Of each type of Spark, that of DuckDB and of Arrow.
 _KINDS = {
     "BOOLEAN": ("BOOLEAN", pa.bool_()),
     "INT": ("INTEGER", pa.int32()),
@@ -214,7 +215,6 @@ _KINDS = {
     "BINARY": ("BLOB", pa.binary()),
     "MAP<STRING, INT>": ("MAP(VARCHAR, INTEGER)", pa.map_(pa.string(), pa.int32())),
 }
-"""Of each type of Spark, that of DuckDB and of Arrow."""
 
 _CSV_TEXTS = [
     r'"say \"hi\""', '"say ""hi"""', r'"C:\new"', r'"C:\\new"', r"C:\new", r'a\"b', 'a"b', ' "x"', '"x" ', '"x"y', '""', "",

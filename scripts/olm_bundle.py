@@ -29,14 +29,14 @@ LEFT_OUT = {
     "ValidatingAdmissionPolicy": "OLM takes none; the operator reports the same in a topology's status",
     "ValidatingAdmissionPolicyBinding": "as the policy",
 }
+# Files of the chart with the resource definitions.
 DEFINITIONS = ("crd.yaml", "crd-snapshots.yaml")
-"""Files of the chart with the resource definitions."""
+# The CRD is a file of the bundle, OLM makes the ClusterRoles for viewers and editors itself, and one before OpenShift 4.20
+# refuses a bundle with a NetworkPolicy.
 VALUES = ("crds.install=false", "networkPolicy.enabled=false", "rbac.aggregate=false")
-"""The CRD is a file of the bundle, OLM makes the ClusterRoles for viewers and editors itself, and one before OpenShift 4.20
-refuses a bundle with a NetworkPolicy."""
 OF_HELM = ("helm.sh/chart", "app.kubernetes.io/managed-by")
+# OpenShift gives each namespace its own; elsewhere the image's user holds.
 UIDS = ("runAsUser", "runAsGroup", "fsGroup")
-"""OpenShift gives each namespace its own; elsewhere the image's user holds."""
 
 
 class BundleError(Exception):

@@ -31,14 +31,14 @@ SUBJECTS = (
     "testing",
     "project and tools",
 )
+# Numbers of no decision.
 UNUSED = (19, 25, 52, 53, 55, 58)
-"""Numbers of no decision."""
+# Methods of the API's classes that the runtime calls and users do not: left out of the page.
 RUNTIME_METHODS = re.compile(
     r"apply|changed_since|changes|columns|commit|dealt|declare_cost|delta|evict|extract|fits|fitted|from_arrays|hashes|insert|"
     r"iterations_per_tuple|leaving|mark_version|of_bytes|of_values|put_aside|remove|restore|rollback|to_arrow|to_numpy|widened|"
     r"with_hashes|written"
 )
-"""Methods of the API's classes that the runtime calls and users do not: left out of the page."""
 CRD = ROOT / "crds" / "streamtopologies.streamtopology.dev.yaml"
 SNAPSHOT_CRD = ROOT / "crds" / "streamtopologysnapshots.streamtopology.dev.yaml"
 

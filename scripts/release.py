@@ -26,14 +26,14 @@ from olm_bundle import DEFINITIONS, BundleError, rendered, write_bundle
 
 ROOT = Path(__file__).resolve().parents[1]
 CHART = ROOT / "charts" / "streamtopology"
+# Of uv.lock, by image: what the Dockerfile installs.
 PACKAGES = {
     "operator": ("--package", "streamtopology-operator", "--extra", "traces"),
     "spark": ("--package", "streamtopology-jobs", "--extra", "kubernetes", "--extra", "traces"),
 }
-"""Of uv.lock, by image: what the Dockerfile installs."""
 NO_REGISTRY = '\n  registry: ""\n'
+# An identifier in the domain of the API group: this script.
 BUILD_TYPE = "https://streamtopology.dev/release/v1"
-"""An identifier in the domain of the API group: this script."""
 
 
 class ReleaseError(Exception):

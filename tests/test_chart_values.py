@@ -17,8 +17,8 @@ ROOT = Path(__file__).parents[1]
 CHART = ROOT / "charts" / "streamtopology"
 VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
 SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text())
+# Helm hands it to every chart of a release; ours has no use for it.
 OF_HELM = {"global"}
-"""Helm hands it to every chart of a release; ours has no use for it."""
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ SOURCES = sorted(
     path for package in ("routing", "spark-jobs", "operator", "lab") for path in (ROOT / package / "src").rglob("*.py")
 )
 VERBS = {"unlink", "rmtree", "rmdir", "removedirs", "delete", "delete_all"}
+# The owners of keys, slots and elements of arrays: nothing of it is in storage.
 IN_MEMORY = {"np", "state", "self", "self._index", "kernels"}
-"""The owners of keys, slots and elements of arrays: nothing of it is in storage."""
 PLACE = re.compile(r"`([\w/]+\.py:[\w.]+)`")
 
 

@@ -11,6 +11,7 @@ import grimp
 import pytest
 
 PACKAGES = ("api", "contract", "jobs", "k8s", "lab", "routing", "topology", "tracing")
+# Room -> the packages that it may import; a module takes the entry of the smallest room around it, or may import none.
 THIRD_PARTY = {
     "jobs.admin": "kubernetes numpy pyarrow rich urllib3 yaml",
     "jobs.bucket": "obstore",
@@ -56,13 +57,12 @@ THIRD_PARTY = {
     "topology.yaml_file": "yaml",
     "tracing.export": "opentelemetry requests",
 }
-"""Room -> the packages that it may import; a module takes the entry of the smallest room around it, or may import none."""
 PURE = ("k8s.decide", "k8s.resources")
+# All that values are made with: nothing of it waits, and nothing reaches out of the process.
 STANDARD_OF_PURE = {
     *("__future__", "base64", "collections", "dataclasses", "datetime", "enum", "functools", "hashlib", "itertools", "json"),
     *("math", "re", "typing"),
 }
-"""All that values are made with: nothing of it waits, and nothing reaches out of the process."""
 
 Graph = Mapping[str, set[str]]
 

@@ -67,6 +67,7 @@ EPOCHS = [
     EpochReason(EpochCause.WITHDRAWN, epoch=7),
     EpochReason.of_text("tail: imbalance 142.0%, planned 2.1%"),
 ]
+# File -> the number of comparisons in it with a text that its words alone distinguish, and whose text that is.
 FOREIGN = {
     "spark-jobs/src/streamtopology/jobs/bucket.py": (2, "object_store's own text, shortened"),
     "spark-jobs/src/streamtopology/jobs/local/stderr_filter.py": (1, "Python's own traceback"),
@@ -75,7 +76,6 @@ FOREIGN = {
     "spark-jobs/src/streamtopology/jobs/spark/pinned_rdd.py": (1, "Spark's own text, which has no type"),
     "tests/routing/test_crd.py": (1, "the fields that the parser knows: it lists them in its message alone"),
 }
-"""File -> the number of comparisons in it with a text that its words alone distinguish, and whose text that is."""
 
 
 @pytest.mark.parametrize("reason", EPOCHS, ids=lambda reason: reason.cause.value)

@@ -13,8 +13,8 @@ import pytest
 from streamtopology.contract.reasons import Binding, BindingKind
 from streamtopology.contract.stats import Executor, Reconfiguration, Refusal, Slot, StatsFormatError, read_stats
 
+# An answer of 0.1.0: two batches, a re-routing, a refused epoch. Never written again: a later version reads or refuses it.
 STORED = Path(__file__).parent / "stats-1.json"
-"""An answer of 0.1.0: two batches, a re-routing, a refused epoch. Never written again: a later version reads or refuses it."""
 
 
 def stored() -> dict[str, Any]:

@@ -19,8 +19,8 @@ from streamtopology.jobs.observe.prometheus import Metrics
 from streamtopology.topology import Topology, load
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "autoscale-keda.yaml"
+# Labels that the chart's PodMonitor adds.
 BY_PROMETHEUS = {"namespace", "topology"}
-"""Labels that the chart's PodMonitor adds."""
 
 
 @pytest.fixture(scope="module")

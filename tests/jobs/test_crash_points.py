@@ -39,8 +39,8 @@ pytest_plugins = ("support.s3",)
 BATCHES = 14
 KEYS = 60
 COMMITS_KEPT = 3
+# The state of these keys moves in two or three portions.
 PORTION = 4000
-"""The state of these keys moves in two or three portions."""
 
 IN_A_LIFE = [point for point in POINTS if not point.startswith("kafka.")]  # those: tests/jobs/test_kafka.py
 

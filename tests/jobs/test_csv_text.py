@@ -71,6 +71,7 @@ SPARK = [
     ("", {"header": "true"}, []),
     ("\ufeffa,b\n1,2", {"header": "true"}, [("1", "2")]),
 ]
+# By the table of the page on text formats.
 UNLIKE_SPARK = [
     ("NA,\nx,y", {"nullValue": "NA"}, [(None, None), ("x", "y")]),
     ('"say ""hi""",1', {}, [('say "hi"', "1")]),
@@ -79,7 +80,6 @@ UNLIKE_SPARK = [
     ('"x" ,1', {}, [("x ", "1")]),
     ('"x"y"z,1', {}, [('xy"z', "1")]),
 ]
-"""By the table of the page on text formats."""
 
 
 @pytest.mark.parametrize(("data", "options", "expected"), [*SPARK, *UNLIKE_SPARK])
@@ -199,6 +199,7 @@ def test_large_files_are_read_whole_whatever_they_quote(tmp_path: Path) -> None:
     assert all(re.fullmatch(r'row\n\d+ "x{100}"', row[0]) for row in found[::1000])
 
 
+# As Spark 4.3 reads them, from csv and from JSON.
 TIMES = [
     ("DATE", "dateFormat", "dd/MM/yyyy", "31/12/2024", "2024-12-31"),
     ("DATE", "dateFormat", "d.M.yyyy", "1.2.2024", "2024-02-01"),
@@ -209,7 +210,6 @@ TIMES = [
      "2024-01-31 08:05:00.250000+00:00"),
     ("TIMESTAMP_NTZ", "timestampNTZFormat", "d.M.yyyy H:m", "1.2.2024 3:4", "2024-02-01 03:04:00"),
 ]  # fmt: skip
-"""As Spark 4.3 reads them, from csv and from JSON."""
 
 
 @pytest.mark.parametrize(("kind", "option", "pattern", "text", "expected"), TIMES)

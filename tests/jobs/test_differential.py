@@ -15,8 +15,8 @@ from support.differential.shrink import shrunk
 from support.seeds import seed_of_commit
 
 FOLDER = Path("build/differential")
+# Cases of a test: about eight seconds.
 EACH = 10
-"""Cases of a test: about eight seconds."""
 MANY = 60
 
 

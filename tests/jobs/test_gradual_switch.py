@@ -25,8 +25,8 @@ from streamtopology.routing.table.hashing import hash_int64
 from streamtopology.routing.table.table import RoutingTable
 
 KEYS = 200
+# So that a random table moves these keys in five portions or so.
 PORTION = 2_000
-"""So that a random table moves these keys in five portions or so."""
 
 
 def counting(portion: int = PORTION) -> dict[str, Any]:

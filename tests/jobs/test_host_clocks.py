@@ -17,12 +17,12 @@ from streamtopology.jobs.plan.results import InstanceResult, Results, SourceResu
 from streamtopology.jobs.plan.span import Span
 from streamtopology.routing.load.load_report import LoadReport, SourceReport
 
+# Seconds from the submission of a task to its start, at the least, in these stories.
 QUICKEST = 0.01
-"""Seconds from the submission of a task to its start, at the least, in these stories."""
 
 BUSY = {0: 0.3, 1: 0.5}
+# Seconds of a task that are not work, by slot; the first of them until it begins.
 FIXED = {0: 0.08, 1: 0.02}
-"""Seconds of a task that are not work, by slot; the first of them until it begins."""
 
 
 def batch(submitted_at: float, ahead: Mapping[int, float], start_seconds: float = QUICKEST) -> tuple[Results, float]:

@@ -119,11 +119,11 @@ def test_source_reads_what_the_sink_wrote(table: pa.Table) -> None:
         assert str(_read_file(path, table.schema).to_pylist()) == str(table.to_pylist())
 
 
+# A row written by Spark 4.3, `df.write.json`.
 SPARK_LINE = (
     '{"d":"2024-01-01","t":"2024-01-01T10:00:00.500Z","n":"2024-01-01T10:00:00.000","x":"NaN","y":"-Infinity","z":1.0E20,'
     '"de":1.50,"b":true,"bi":"AAH/","m":{"k":1},"m2":{"1":"a"},"ad":["2024-01-01"],"st":{"b":"AA=="},"nu":{}}\n'
 )
-"""A row written by Spark 4.3, `df.write.json`."""
 
 
 def test_source_reads_what_spark_writes() -> None:

@@ -10,8 +10,8 @@ import pytest
 from streamtopology.jobs.local.spark_session import meeting_place
 
 FOLDER = "spark.python.unix.domain.socket.dir"
+# Characters of a socket's path, by unix(7).
 MOST = 107
-"""Characters of a socket's path, by unix(7)."""
 NAME = len("/.00000000-0000-0000-0000-000000000000.sock")
 
 

@@ -27,8 +27,8 @@ from streamtopology.routing.load.load_report import LoadReport, SourceReport, me
 from streamtopology.routing.table.table import BUCKETS, RoutingTable, bucket_of
 from streamtopology.topology import Rebalance
 
+# Bytes on the wire that a driver's answer may have with 100 executors (issue 18).
 BUDGET = 256 << 10
-"""Bytes on the wire that a driver's answer may have with 100 executors (issue 18)."""
 
 KEYS = 100_000
 HASHES = np.sort(np.random.default_rng(7).integers(0, 2**64, KEYS, dtype=np.uint64))

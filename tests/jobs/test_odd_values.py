@@ -16,8 +16,8 @@ from streamtopology.jobs.columnar.python_values import python_rows, python_value
 from streamtopology.jobs.connectors.sinks.json_rows import json_rows
 from streamtopology.topology import parse
 
+# As days since 1970.
 YEAR_12921 = 4_000_000
-"""As days since 1970."""
 
 
 def one_operator(ddl: str, key: str, run: str, **options: Any) -> dict[str, Any]:

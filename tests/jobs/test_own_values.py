@@ -19,8 +19,8 @@ def flow_of(folder: Path, cls: str, seed: int) -> Flow:
     return Flow(folder, manifest([own, then], {"s": "k BIGINT"}))
 
 
+# Of values that do not fit, Arrow makes no batch in the code of the user.
 CASES = [(seed, cls) for seed in range(40) for cls in ("Tuples", "Batches") if cls == "Tuples" or case_of(seed).unfit is None]
-"""Of values that do not fit, Arrow makes no batch in the code of the user."""
 
 
 @pytest.mark.parametrize(("seed", "cls"), CASES)

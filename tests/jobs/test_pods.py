@@ -31,12 +31,12 @@ from streamtopology.routing.epochs.rescaling import most_instances, slot_names
 from streamtopology.topology import ManifestError, Topology, load, parse
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+# Examples that are topologies and say that they are for Kubernetes.
 APPLIED = [
     path
     for path in sorted(EXAMPLES.rglob("*.yaml"))
     if "kubectl apply" in (text := path.read_text("utf-8")) and "kind: StreamTopology\nmetadata" in text
 ]
-"""Examples that are topologies and say that they are for Kubernetes."""
 
 ENVIRONMENT = {
     "STREAMTOPOLOGY_NAME": "flights", "STREAMTOPOLOGY_NAMESPACE": "air", "POD_NAME": "flights-driver-5d", "POD_IP": "10.1.2.3",

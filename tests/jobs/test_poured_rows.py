@@ -39,8 +39,8 @@ SUMS = {
     "with": {"aggregates": {"n": "count()", "total": "sum(v)", "most": "max(v)"}},
 }  # fmt: skip
 MANIFEST = manifest([SUMS], {"s": "k BIGINT, v BIGINT"})
+# Routers split whatever is heavier than an even share.
 EVEN = Pace(np.ones(SLOTS), np.zeros(SLOTS), scouts_beyond=1.05)
-"""Routers split whatever is heavier than an even share."""
 
 HOT = 7
 
@@ -307,8 +307,8 @@ def test_key_is_shown_with_the_parts_on_their_way_to_it(tmp_path: Path, random: 
 
 
 LARGE = 2**58
+# Rows of this value that fit into a sum of 64 bits.
 FITS = 31
-"""Rows of this value that fit into a sum of 64 bits."""
 
 
 def large_rows() -> pa.Table:

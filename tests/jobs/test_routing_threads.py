@@ -32,8 +32,8 @@ class Answers(BaseHTTPRequestHandler):
 
     lists: list[str]
     watches: list[str]
+    # The times at which watches were asked for, in seconds.
     began: list[float]
-    """The times at which watches were asked for, in seconds."""
 
     def do_GET(self) -> None:
         prepared = self.watches if "watch=" in self.path else self.lists

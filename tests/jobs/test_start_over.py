@@ -135,8 +135,8 @@ def test_fresh_without_a_terminal_names_the_option_that_agrees(
 # --- what is not ours ---
 
 NAMES = st.text("abz09.-_", min_size=1, max_size=12).filter(lambda name: name.strip("."))
+# The path of a file that anybody may have put anywhere, folder after folder.
 PATHS = st.lists(NAMES, min_size=1, max_size=3).map("/".join)
-"""The path of a file that anybody may have put anywhere, folder after folder."""
 OUR_FOLDERS = ("", "state", "state/n/0", "spark", "spark/offsets", "commits", "dead-letters", "other", "files/s", "outputs/n")
 # The files of a checkpoint that has everything a checkpoint can have.
 OURS = ZipFile(Path(__file__).parent / "formats/checkpoint-1.zip")

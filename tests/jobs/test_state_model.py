@@ -220,15 +220,15 @@ def after(counts: Counter[int], rows: Sequence[tuple[int, int]]) -> Counter[int]
     return counted
 
 
+# The file operation at which a process dies, and the seed of a power loss (None: the power stays on).
 deaths = st.one_of(st.none(), st.none(), st.tuples(st.integers(0, 60), st.one_of(st.none(), st.integers(0, 9))))
-"""The file operation at which a process dies, and the seed of a power loss (None: the power stays on)."""
 
 some_rows = st.lists(st.tuples(st.integers(0, KEYS - 1), st.integers(0, 3)), max_size=6)
 
 FIRST_ROWS = [(key, 1) for key in range(0, KEYS, 2)]
 
+# Different first epochs; what follows has more of them.
 BEGINNINGS = 60
-"""Different first epochs; what follows has more of them."""
 
 
 def portions_of_epoch(number: int) -> int:
@@ -283,8 +283,8 @@ def read_plainly(files: tuple[bytes, ...]) -> Mapping[int, int]:
     return counts
 
 
+# The content of all of them together.
 HISTORIES = Counter[str]()
-"""The content of all of them together."""
 
 
 class StateAgainstADictionary(RuleBasedStateMachine):

@@ -23,8 +23,8 @@ from support.virtual_time import run_virtual
 from streamtopology.k8s.io.ownership import GONE_SECONDS
 
 STEPS = 8
+# In which a topology is served or explained: it may have to drain, wait for its Lease and be made again.
 SETTLED_SECONDS = 300
-"""In which a topology is served or explained: it may have to drain, wait for its Lease and be made again."""
 
 QUIET_SECONDS = 20.0
 LARGE = {"name": "large", "replicas": 2, "cpu": "400m", "memory": "1Gi"}

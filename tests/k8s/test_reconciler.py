@@ -31,8 +31,8 @@ from streamtopology.topology import Rebalance
 
 FLOW = Key("space", "flow")
 UNREADABLE = manifest(operators=[])
+# Nothing is made of it: all that is written is its status.
 UNREADABLE["metadata"]["annotations"] = {names.SERVED_BY: SETTINGS.namespace}
-"""Nothing is made of it: all that is written is its status."""
 
 Change = Callable[[Object], None]
 

@@ -17,8 +17,8 @@ from streamtopology.k8s.decide.under_way import MOST_RECORDED
 LARGE = {"name": "large", "replicas": 30, "cpu": "400m", "memory": "1Gi"}
 SMALL = {"name": "small", "replicas": 3, "cpu": "150m", "memory": "1Gi"}
 OTHER = {"pod": {"annotations": {"team": "streams"}}}
+# The time at which a world begins.
 CREATED = "2023-11-14T22:13:20Z"
-"""The time at which a world begins."""
 
 
 @pytest.fixture

@@ -42,12 +42,12 @@ ONLY_THE_OPERATOR_REFUSES = (
     [{"name": "a", "type": "INT"}, {"name": "A", "type": "INT"}],
 )
 
+# Messages of the schema itself are the API server's own; the policy has one message for a whole list or mapping.
 IN_KUBERNETES_WORDS = (
     "Unsupported value: ", "Required value", "Duplicate value: ", "should be ", "should have at ", "must be of type ",
     "unknown field ", "must consist of lower case", "does not match the expected API version", "Object 'Kind' is missing",
     "expected each option to be a text, number, true or false", "expected a key to be a column or a list of columns",
 )  # fmt: skip
-"""Messages of the schema itself are the API server's own; the policy has one message for a whole list or mapping."""
 
 
 @dataclass(frozen=True)
@@ -244,6 +244,7 @@ _AMOUNTS: list[object] = [
     "1 Gi",
 ]
 _COUNTS: list[object] = [0, 1, 3, 64, 1024, 1025, 5000, -1]
+# By the name of a field: what people might well write there, right or wrong.
 _LIKELY: dict[str, list[object]] = {
     "cpu": [0.5, ".5", 1e-9, "1E", "500m", "0.5", "0.0001", 2, 0, "1e3", "1025", "0m", "1.500"],
     "memory": _AMOUNTS, "threshold": _AMOUNTS,
@@ -260,7 +261,6 @@ _LIKELY: dict[str, list[object]] = {
     "tolerance": [0, 0.2, 1, 1.1],
     "with": [{"emit": "tuples"}, {}], "availableNow": [True, False], "watermark": [{"column": "at"}, {}], "suspend": [True],
 }  # fmt: skip
-"""By the name of a field: what people might well write there, right or wrong."""
 
 
 def _paths(value: Any, path: str) -> list[str]:

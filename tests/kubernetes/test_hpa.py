@@ -14,6 +14,7 @@ from support.waiting import eventually
 
 LAG = "source-lag"
 
+# The metrics API that the autoscaler asks, served by the API server itself: the metric's name is a resource's name.
 METRICS_API = {
     "apiVersion": "apiextensions.k8s.io/v1",
     "kind": "CustomResourceDefinition",
@@ -33,7 +34,6 @@ METRICS_API = {
         ],
     },
 }  # fmt: skip
-"""The metrics API that the autoscaler asks, served by the API server itself: the metric's name is a resource's name."""
 
 AUTOSCALER = {
     "apiVersion": "autoscaling/v2",

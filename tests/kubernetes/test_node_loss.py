@@ -15,8 +15,8 @@ from support.kube.running_operator import Topologies, manifest
 from support.waiting import eventually
 
 UNREACHABLE = "node.kubernetes.io/unreachable"
+# In place of Kubernetes' 300 s.
 SOON = {"key": UNREACHABLE, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 1}
-"""In place of Kubernetes' 300 s."""
 
 
 @pytest.fixture

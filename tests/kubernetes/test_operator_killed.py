@@ -20,6 +20,7 @@ from support.waiting import eventually
 
 from streamtopology.k8s import failpoints, names
 
+# The steps at which it is killed while a topology is created, in their order.
 MAKING = [
     f"{side}-{what}"
     for what in (
@@ -29,7 +30,6 @@ MAKING = [
     )
     for side in ("before", "after")
 ]  # fmt: skip
-"""The steps at which it is killed while a topology is created, in their order."""
 
 OTHER_CODE = {"operators": [{**COUNTS, "with": {"emit": "nothing"}}]}
 MORE_CPU = {"executors": [{**LARGE, "cpu": "600m"}, SMALL]}

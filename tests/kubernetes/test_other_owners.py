@@ -21,8 +21,8 @@ from support.waiting import eventually
 from streamtopology.k8s.settings import Settings
 
 STEPS = 6
+# Looks at a topology at rest, in which nothing may be written.
 ANSWERS = 15
-"""Looks at a topology at rest, in which nothing may be written."""
 
 
 class People:

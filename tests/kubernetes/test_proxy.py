@@ -10,8 +10,8 @@ from support.kube.flow import IMAGE, QUIET, settled
 from support.kube.running_operator import OperatorProcess, Topologies, manifest
 from support.waiting import eventually
 
+# A proxy that takes no connection.
 NOBODY = "http://127.0.0.1:9"
-"""A proxy that takes no connection."""
 
 
 def test_calls_of_the_operator_go_past_a_proxy(

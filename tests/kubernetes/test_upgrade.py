@@ -17,8 +17,8 @@ from support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(1500)
 
+# In every pod template of the former operator: the present one makes others.
 FORMER_USER = 4711
-"""In every pod template of the former operator: the present one makes others."""
 
 NEXT_IMAGE = "registry.example/spark:2"
 LARGE = {"name": "large", "replicas": 2, "cpu": "400m", "memory": "1Gi"}

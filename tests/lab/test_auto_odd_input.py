@@ -20,8 +20,8 @@ from streamtopology.routing.table.hashing import hash_int64
 COST, ROWS, BATCHES = 10e-6, 20_000, 50
 CPU = (1.0, 1.0, 1.0, 0.3)
 SITE = Site("counts", 4, CPU, "mixed", combinable=True, fixed_seconds=0.02, most_part_seconds=3e-6)
+# The most that a run may take, relative to one whose routing nobody changes.
 MAY_COST = 1.05
-"""The most that a run may take, relative to one whose routing nobody changes."""
 
 SEEDS = (1, *(pytest.param(seed, marks=pytest.mark.long) for seed in (2, 3)))
 

@@ -15,8 +15,8 @@ from streamtopology.topology.groupings import GROUPINGS
 
 COST, ROWS = 10e-6, 100_000
 SITE = Site(*("counts", 4, (1.0, 1.0, 1.0, 0.3), "mixed"), combinable=True, fixed_seconds=0.02, most_part_seconds=3e-6)
+# All end together, with their fixed seconds.
 CEILING = (ROWS * COST / 3.3) / ((ROWS * COST + 4 * 0.02) / 3.3)
-"""All end together, with their fixed seconds."""
 
 
 def batches(count: int, hot: float, moves: int = 1_000) -> list[Batch]:

@@ -20,8 +20,8 @@ BOUNDED = ("porc", "bounded-hash")
 
 key_lists = st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=30)
 weights = st.lists(st.sampled_from([0.3, 0.5, 1.0, 2.0]), min_size=1, max_size=7)
+# Their inverses add up without rounding, so that a tie is one for every way to count.
 exact_weights = st.lists(st.sampled_from([0.25, 0.5, 1.0, 2.0]), min_size=1, max_size=7)
-"""Their inverses add up without rounding, so that a tie is one for every way to count."""
 
 
 def chooser(name: str, k: int, loads: list[float] | None = None, seed: int = 1, **options: object) -> Chooser:

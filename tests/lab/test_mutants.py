@@ -33,8 +33,8 @@ found = first_wrong(played, Amount(mutant.histories, None), tally, lambda: print
 print(tally.line(), found and found[1])
 sys.exit(found is not None)
 """
+# A seed with a small story.
 FOUND_AT_ONCE = 4315
-"""A seed with a small story."""
 KILLS = """
 import sys
 from dataclasses import replace

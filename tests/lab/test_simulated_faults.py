@@ -19,8 +19,8 @@ from streamtopology.lab.faults.shrink import shrunk
 from streamtopology.lab.faults.story import Story
 from streamtopology.lab.faults.verdict import play
 
+# About a minute of CPU.
 HISTORIES = 30
-"""About a minute of CPU."""
 
 TRACES = """
 from streamtopology.lab.faults.story import Story

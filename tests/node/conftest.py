@@ -19,13 +19,13 @@ from xdist.scheduler import LoadScopeScheduling
 
 ROOT = Path(__file__).parents[2]
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+# Of the Dockerfile.
 TARGETS = ("operator", "spark")
-"""Of the Dockerfile."""
 
 
+# Files of topologies that re-route by the speed of their executors. One after the other: two at a time need more CPU than two
+# cores have, so that no limit is in force and all executors are as slow.
 MEASURED = ("test_example", "test_from_nothing", "test_topology")
-"""Files of topologies that re-route by the speed of their executors. One after the other: two at a time need more CPU than
-two cores have, so that no limit is in force and all executors are as slow."""
 
 
 class InTwo(LoadScopeScheduling):

@@ -16,11 +16,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+# H(j + salt): (key, salt from 1) -> a virtual worker.
 Hash = Callable[[int, int], int]
-"""H(j + salt): (key, salt from 1) -> a virtual worker."""
 
+# Workers that get a virtual worker where some are busy and none is idle, in their order.
 Probed = Callable[["Source"], list[int]]
-"""Workers that get a virtual worker where some are busy and none is idle, in their order."""
 
 BUSY, IDLE, WELL_USED = Fraction(85, 100), Fraction(75, 100), Fraction(80, 100)
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import numpy as np
 from papers.mixed import Operator
 
+# Instances that a planner is held against by `make test-long`.
 MANY = 1000
-"""Instances that a planner is held against by `make test-long`."""
 
+# Of these, in `make test`.
 A_FEW = 40
-"""Of these, in `make test`."""
 
 LARGEST = 100_000
 

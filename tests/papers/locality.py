@@ -14,12 +14,12 @@ from itertools import permutations
 import pymetis
 
 Key = int
+# A key of X or of Y, two consecutive stateful operators.
 Vertex = tuple[str, Key]
-"""A key of X or of Y, two consecutive stateful operators."""
 
 ALPHA = 1.03
+# METIS takes whole numbers for weights: they are scaled to this sum.
 WHOLE = 1 << 40
-"""METIS takes whole numbers for weights: they are scaled to this sum."""
 
 
 @dataclass(frozen=True)

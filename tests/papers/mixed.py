@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 Key = int
+# The instance of every key; a candidate (a member of C) has none.
 At = dict[Key, int]
-"""The instance of every key; a candidate (a member of C) has none."""
 
+# Selection criteria (psi and eta of the algorithms).
 Order = Callable[[Iterable[Key]], list[Key]]
-"""Selection criteria (psi and eta of the algorithms)."""
 
 
 @dataclass(frozen=True)

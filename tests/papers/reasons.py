@@ -7,9 +7,10 @@ from typing import TypeVar
 
 Test = TypeVar("Test", bound=Callable[..., object])
 
+# (experiment, how the sentence of its claim begins) -> the test that shows the reason.
 SHOWN: dict[tuple[str, str], str] = {}
-"""(experiment, how the sentence of its claim begins) -> the test that shows the reason."""
 
+# The same key -> how another claim of the experiment begins, which differs in the cause alone, and holds.
 BY_ANOTHER_CLAIM: Mapping[tuple[str, str], str] = {
     ("mixed-hash", "With 40 instances the maximal load is almost 2.5 times the minimal one (2 to 3), averaged by instance"): (
         "With 40 instances the maximal load is almost 2.5 times the minimal one (2 to 3), averaged by rank"
@@ -18,7 +19,6 @@ BY_ANOTHER_CLAIM: Mapping[tuple[str, str], str] = {
         "The error of the load estimate is no more than 1 % for any R from 1 to 256, with an error per instance"
     ),
 }
-"""The same key -> how another claim of the experiment begins, which differs in the cause alone, and holds."""
 
 
 def shows(experiment: str, *beginnings: str) -> Callable[[Test], Test]:

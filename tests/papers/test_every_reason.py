@@ -20,6 +20,7 @@ from streamtopology.lab.reproduce.verdict import Verdict
 
 VERDICTS = Path(__file__).parents[2] / "docs" / "internals" / "papers" / "verdicts.json"
 
+# Those whose tests are marked with what they show.
 MODULES = (
     test_reasons_beyond,
     test_reasons_consistent,
@@ -28,7 +29,6 @@ MODULES = (
     test_reasons_mixed,
     test_reasons_posg,
 )
-"""Those whose tests are marked with what they show."""
 
 
 def verdicts() -> dict[str, list[dict[str, str]]]:

@@ -20,8 +20,8 @@ from streamtopology.routing.table.table import RoutingTable
 
 pytestmark = pytest.mark.long  # research: minutes of simulated streams
 
+# Those of a verdict.
 SEEDS = (1, 10_001, 20_001, 30_001, 40_001)
-"""Those of a verdict."""
 
 Counts = npt.NDArray[np.int64]
 

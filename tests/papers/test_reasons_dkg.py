@@ -17,8 +17,8 @@ from streamtopology.routing.table.table import bucket_of
 
 pytestmark = pytest.mark.long
 
+# The five most frequent items after the first.
 NEXT = slice(1, 6)
-"""The five most frequent items after the first."""
 
 
 def drawn(parameters: dict[str, object], alpha: float, run: int) -> tuple[Stream, np.random.Generator]:

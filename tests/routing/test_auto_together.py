@@ -25,8 +25,8 @@ from streamtopology.routing.table.splits import Splits
 from streamtopology.routing.table.table import RoutingTable, bucket_of
 
 N_BUCKETS = 16
+# By which a switch must have earned its cost: batches here take a tenth of a second.
 BATCHES = 600.0
-"""By which a switch must have earned its cost: batches here take a tenth of a second."""
 
 
 def keys_of(operator: int, count: int) -> np.ndarray:
@@ -243,8 +243,8 @@ def test_pairs_that_are_chance_give_each_alone(up: list[int], down: list[int]) -
 
 # ---- cases ---------------------------------------------------------------------------------------------------------
 
+# 24 keys in 8 communities; within one every key is followed by every other.
 COMMUNITIES = np.kron(np.eye(8), np.full((3, 3), 400)).astype(np.int64)
-"""24 keys in 8 communities; within one every key is followed by every other."""
 
 
 def test_communities_come_to_one_server_where_the_network_is_dear() -> None:

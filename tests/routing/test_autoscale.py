@@ -28,8 +28,8 @@ from streamtopology.topology import Autoscale
 WINDOW = 300.0
 STEP = 15.0
 SETTINGS = Autoscale("large", "Operator", 1, 1, 20, 0.7, WINDOW)
+# The window has passed with nothing that would have asked for more.
 LONG_AGO: History = (Recommendation(-1e6, 1),)
-"""The window has passed with nothing that would have asked for more."""
 
 _settings = st.builds(
     lambda bounds, target, window: replace(

@@ -28,8 +28,8 @@ from streamtopology.topology import Autoscale, ExecutorClass, ScaledClass
 WINDOW = 300.0
 STEP = 15.0
 SETTINGS = Autoscale("", "Operator", target_utilisation=0.5, stabilisation_seconds=WINDOW)
+# The window has passed with nothing that would have asked for more.
 LONG_AGO: ClassHistory = (Asked(-1e6, 0.0),)
-"""The window has passed with nothing that would have asked for more."""
 
 LARGE = Option("large", 2, 1, 8, 1.0, 1.0)
 SMALL = Option("small", 0, 0, 8, 0.25, 0.3)

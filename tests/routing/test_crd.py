@@ -21,10 +21,10 @@ CRDS = Path(__file__).parents[2] / "crds"
 SCHEMA: Any = custom_resource_definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]  # type: ignore[index]
 COMPLETE = complete_manifest()
 SEVERAL = "spec.autoscale.classes"
+# The complete manifest but for what classes in `autoscale` stand in place of.
 OF_SEVERAL = changed(
     ("spec.autoscale", {"by": "Operator", "classes": [{"name": "small", "minReplicas": 1, "maxReplicas": 9}]}), of=COMPLETE
 )
-"""The complete manifest but for what classes in `autoscale` stand in place of."""
 
 
 @pytest.mark.parametrize(

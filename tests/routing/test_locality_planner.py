@@ -17,8 +17,8 @@ from streamtopology.routing.planners.key_graph import KeyGraph
 from streamtopology.routing.planners.locality import ALPHA
 from streamtopology.routing.table.table import RoutingTable, bucket_of, moved
 
+# The planners of the policies that are chosen for locality.
 LOCALITY = sorted(JOINT_PLANNERS.keys() - {"auto-together"})
-"""The planners of the policies that are chosen for locality."""
 
 N_BUCKETS = 16
 

@@ -25,14 +25,14 @@ from streamtopology.routing.planners.order import descending
 from streamtopology.routing.table.table import RoutingTable, bucket_of, moved
 
 ALL = {**planners.PLANNERS, **COMPARED}
+# Those of the paper and of its comparisons; the others have tests, and promises, of their own.
 PLANNERS = {name: planner for name, planner in ALL.items() if name not in ("dkg", "consistent")}
-"""Those of the paper and of its comparisons; the others have tests, and promises, of their own."""
 
+# The planners to which buckets are no hash function that stays, even where nothing is known of their load.
 MOVE_BUCKETS = ("kip",)
-"""The planners to which buckets are no hash function that stays, even where nothing is known of their load."""
 
+# The planners that theorem 1 is about: mixed-compact knows loads only to a spacing, readj has no such promise.
 LLFD_OVER_KEYS = ("mixed", "mixed-bf", "mintable", "minmig", "simple")
-"""The planners that theorem 1 is about: mixed-compact knows loads only to a spacing, readj has no such promise."""
 
 
 # ---- what the paper says of them ------------------------------------------------------------------------------------

@@ -18,8 +18,8 @@ from streamtopology.routing.load.load_report import LoadReport, SourceReport
 Batch = tuple[float, list[LoadReport], list[SourceReport]]
 
 BATCHES = 50
+# The most that a run may take, relative to one whose routing nobody changes.
 MAY_COST = 1.05
-"""The most that a run may take, relative to one whose routing nobody changes."""
 
 
 class Odd(Stream):

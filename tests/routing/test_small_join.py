@@ -14,8 +14,8 @@ from streamtopology.routing.epochs.epoch import Epoch, Route
 from streamtopology.routing.load.load_report import LoadReport
 from streamtopology.routing.table.table import BUCKETS, RoutingTable
 
+# Of the rows, that reach the join.
 LEAST_SHARE = 0.1
-"""Of the rows, that reach the join."""
 
 
 class JoinAtOne(Stream):

@@ -14,8 +14,8 @@ from streamtopology.routing.planners.switch_costs import MOVED_BYTES_PER_SECOND,
 from streamtopology.routing.table.hashing import hash_int64
 from streamtopology.routing.table.table import BUCKETS, RoutingTable
 
+# Bytes of a key, as of the demo's quantiles.
 STATE = 2_000.0
-"""Bytes of a key, as of the demo's quantiles."""
 
 
 def test_switch_is_paid_by_the_batches_of_the_horizon() -> None:

@@ -15,8 +15,8 @@ from support.manifests import manifest
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.long]
 
+# The newest that Maven Central has; it works with the Spark of this project.
 AVRO = "org.apache.spark:spark-avro_2.13:4.2.0"
-"""The newest that Maven Central has; it works with the Spark of this project."""
 SCHEMA = {
     "type": "record", "name": "ride",
     "fields": [{"name": "city", "type": "string"}, {"name": "fare", "type": "double"}],

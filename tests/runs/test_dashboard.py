@@ -31,8 +31,8 @@ pytest_plugins = ("support.topologies",)
 pytestmark = pytest.mark.timeout(600)
 
 CHART = Path(__file__).parents[2] / "charts" / "streamtopology" / "files"
+# As the chart's PodMonitor gives them to what a driver serves.
 LABELS = {"namespace": "streams", "topology": "shown"}
-"""As the chart's PodMonitor gives them to what a driver serves."""
 
 
 class Prometheus:

@@ -24,8 +24,8 @@ pytest_plugins = ("support.topologies",)
 pytestmark = pytest.mark.timeout(300)
 
 NOON = 1_700_000_000
+# (key, start in epoch seconds, rows), sorted.
 Windows = list[tuple[int, int, int]]
-"""(key, start in epoch seconds, rows), sorted."""
 
 
 def feed(folder: Path, number: int, times: list[int]) -> None:

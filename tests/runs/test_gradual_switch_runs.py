@@ -17,8 +17,8 @@ from support.manifests import counting, counts_in, files, manifest, memory_sink
 
 pytest_plugins = ("support.topologies",)
 
+# Bytes: of a portion, and the threshold of those whose state is pre-copied.
 PORTION = AHEAD = 128
-"""Bytes: of a portion, and the threshold of those whose state is pre-copied."""
 
 
 @pytest.mark.parametrize("threshold", ["1Gi", AHEAD], ids=["with the batches", "pre-copied"])

@@ -29,8 +29,8 @@ from support.manifests import counting, counts_in, files, manifest, memory_sink
 
 pytest_plugins = ("support.topologies",)
 
+# Policies before state with their options; `dkg`'s suit unequal executors.
 LOOKED_UP = {"mixed": {}, "mintable": {}, "minmig": {}, "simple": {}, "readj": {}, "kip": {}, "dkg": {"theta": 0.02, "mu": 64}}
-"""Policies before state with their options; `dkg`'s suit unequal executors."""
 LOCAL = ("locality", "locality-offline", "locality-worst")
 COSTLY = {"costPerTuple": "10us"}
 

@@ -11,8 +11,8 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
 
+# For what a test waits for: far longer than it takes.
 MILLISECONDS = 60_000
-"""For what a test waits for: far longer than it takes."""
 
 # The latter keep it from looking for hosts of its maker, which a closed network refuses, many at a time.
 _ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]

@@ -12,8 +12,8 @@ from typing import Any
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
+# Longer than any exporter waits in a test.
 ANSWER_SECONDS = 30
-"""Longer than any exporter waits in a test."""
 
 
 @dataclass(frozen=True)

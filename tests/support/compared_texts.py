@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 
+# Last words of names that hold nothing but such a text: no literal is compared with them.
 REASONS = ("reason", "why", "verdict", "message", "sentence")
-"""Last words of names that hold nothing but such a text: no literal is compared with them."""
+# Last words of names that hold any text, also a file's: a literal of several words is not compared with them.
 TEXTS = ("text", "line", "problem", "detail", "str")
-"""Last words of names that hold any text, also a file's: a literal of several words is not compared with them."""
 _METHODS = {"startswith", "endswith", "removeprefix", "removesuffix", "split", "partition", "find", "index", "count"}
 _PASS_ON = {"lower", "upper", "strip", "lstrip", "rstrip", "casefold", "splitlines"}
 _SEVERAL_WORDS = re.compile(r"[A-Za-z]{2}[\w'.,:]* | [A-Za-z]{2}")

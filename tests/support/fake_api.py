@@ -23,8 +23,8 @@ from support.operator_world import World, manifest, strategically_merged, writte
 from support.virtual_time import now
 
 NAMESPACE, NAME = "space", "flow"
+# Between two looks of controllers and garbage collection.
 TICK_SECONDS = 0.5
-"""Between two looks of controllers and garbage collection."""
 
 Place = tuple[str, str]
 

@@ -32,9 +32,9 @@ from streamtopology.topology import Level, Topology, difference, parse
 from support.kube.cluster import Cluster
 from support.wire_stats import whole
 
+# `slow`: answers too late; `gone`: hangs up; `endless`: a rate without end; `refuses-epochs`, `deaf`: does not take epochs,
+# saying so or not.
 Fault = Literal["none", "slow", "500", "gone", "garbage", "old-version", "endless", "refuses-epochs", "deaf"]
-"""`slow`: answers too late; `gone`: hangs up; `endless`: a rate without end; `refuses-epochs`, `deaf`: does not take epochs,
-saying so or not."""
 
 ROWS, KEYS, RATE, FIXED_SECONDS, KEPT = 50_000, 2_000, 100_000.0, 0.05, 64
 Key = tuple[str, str]

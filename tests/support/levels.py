@@ -9,16 +9,16 @@ from enum import IntEnum
 class Level(IntEnum):
     """A test has the highest level that its folder, its fixtures or its marks ask for."""
 
+    # Python and Java, no server, no real clock: `make test`, which holds a change back.
     GATE = 0
-    """Python and Java, no server, no real clock: `make test`, which holds a change back."""
+    # Real Spark clusters, Kafka, S3, a browser, killed processes: `make test-clusters`.
     CLUSTERS = 1
-    """Real Spark clusters, Kafka, S3, a browser, killed processes: `make test-clusters`."""
+    # A real API server, helm: `make test-kubernetes`.
     KUBERNETES = 2
-    """A real API server, helm: `make test-kubernetes`."""
+    # A real Kubernetes node with containers: `make test-node`.
     NODE = 3
-    """A real Kubernetes node with containers: `make test-node`."""
+    # Many cases, new seeds, minutes each: `make test-long`.
     LONG = 4
-    """Many cases, new seeds, minutes each: `make test-long`."""
 
     @property
     def mark(self) -> str:
@@ -26,8 +26,8 @@ class Level(IntEnum):
         return self.name.lower()
 
 
+# The mark of a test that gates although it needs a real part: one for each part.
 SMOKE = "smoke"
-"""The mark of a test that gates although it needs a real part: one for each part."""
 
 _BY_FOLDER = {"runs": Level.CLUSTERS, "kubernetes": Level.KUBERNETES, "node": Level.NODE}
 _BY_FIXTURE = {

@@ -75,8 +75,8 @@ class World:
     now: float = 1_700_000_000.0
     objects: dict[tuple[str, str], Object] = field(default_factory=dict)
     held_by_others: dict[str, str] = field(default_factory=dict[str, str])
+    # Data and binaryData of the ConfigMap that somebody else has written, too: server-side apply leaves them.
     bytes_held_by_others: dict[str, str] = field(default_factory=dict[str, str])
-    """Data and binaryData of the ConfigMap that somebody else has written, too: server-side apply leaves them."""
     driver: DriverModel | None = None
     epochs: int = 0
     silence: Silence | None = None
@@ -95,8 +95,8 @@ class World:
     idle_seconds: float | None = None
     settings: Settings = SETTINGS
     admission: Callable[[Object], None] = lambda body: None
+    # The pods that a kubelet has evicted, as the cache remembers them.
     evicted: list[Pod] = field(default_factory=list[Pod])
-    """The pods that a kubelet has evicted, as the cache remembers them."""
     events: list[tuple[str, str]] = field(default_factory=list)
     attempts: dict[Aim, Attempts] = field(default_factory=dict)
     versions: Any = field(default_factory=lambda: itertools.count(2))
@@ -312,8 +312,8 @@ class World:
 
 
 _NAMED = ("containers", "volumes", "env")
+# The lists of named things in what we write, and their keys; other lists have one owner as a whole.
 _KEYS = {**{name: ["name"] for name in _NAMED}, "volumeMounts": ["mountPath"], "ownerReferences": ["uid"]}
-"""The lists of named things in what we write, and their keys; other lists have one owner as a whole."""
 
 
 def written_by_us(body: Object) -> Object:

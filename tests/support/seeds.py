@@ -5,8 +5,8 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+# Hexadecimal digits of the commit's hash that make the seed: 40 bits.
 _DIGITS = 10
-"""Hexadecimal digits of the commit's hash that make the seed: 40 bits."""
 
 
 def seed_of_commit(folder: Path = Path(__file__).parent) -> int:

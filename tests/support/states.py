@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from streamtopology.jobs.state import KeyedState, RowState
 
+# uint64[n] routing hashes -> bool[n].
 Meant = Callable[[np.ndarray], np.ndarray]
-"""uint64[n] routing hashes -> bool[n]."""
 
 
 def slots_of(state: KeyedState, meant: Meant) -> np.ndarray:

@@ -14,6 +14,7 @@ from support.stages import SLOTS, Flow, Loss, manifest, random_table
 
 MIXED = {"policy": "mixed", "key": "k"}
 COUNTS = {"name": "counts", "inputs": ["s"], "grouping": MIXED, "run": "count"}
+# A chain of operators on the columns of `some_rows`.
 CHAIN = manifest(
     [
         COUNTS | {"with": {"emit": "tuples"}},
@@ -25,7 +26,6 @@ CHAIN = manifest(
     ],
     {"s": "k BIGINT, g STRING, v BIGINT"},
 )  # fmt: skip
-"""A chain of operators on the columns of `some_rows`."""
 
 losses = st.builds(Loss, st.integers(0, 3), st.integers(0, SLOTS - 1), st.booleans())
 steps = st.fixed_dictionaries(
@@ -37,8 +37,8 @@ steps = st.fixed_dictionaries(
         "restart": st.booleans(),
     }
 )
+# A seed for rows and tables, and the changes at each batch.
 stories = st.tuples(st.integers(0, 10_000), st.lists(steps, min_size=3, max_size=5))
-"""A seed for rows and tables, and the changes at each batch."""
 
 
 def some_rows(random: np.random.Generator, n: int = 200) -> pa.Table:

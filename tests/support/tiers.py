@@ -24,8 +24,8 @@ from support.side_by_side import NO_TESTS_COLLECTED, count, run_all, run_file, s
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "build" / "tests"
+# The tests marked so, of any level. `make test-all` reports them; they make nothing red.
 UNSTABLE = "unstable"
-"""The tests marked so, of any level. `make test-all` reports them; they make nothing red."""
 TARGETS = {
     Level.GATE.mark: "test",
     Level.CLUSTERS.mark: "test-clusters",
@@ -36,17 +36,17 @@ TARGETS = {
 }
 CANARY = "tests/canary/test_canary.py"
 LISTED = 20
+# Faults of the machine or of a registry, by the text of the exception: a test is tried again after one, but in the gate.
 MACHINE_FAULTS = (
     "Address already in use",
     "Temporary failure in name resolution",
     "Could not transfer artifact",
     "TLS handshake timeout",
 )
-"""Faults of the machine or of a registry, by the text of the exception: a test is tried again after one, but in the gate."""
 
 
+# A node of the tests with the pods of one topology; on a machine with less than two of them its tests run one by one.
 MEMORY_OF_A_NODE = 8 << 30
-"""A node of the tests with the pods of one topology; on a machine with less than two of them its tests run one by one."""
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 Result = TypeVar("Result")
 
+# Seconds since 1970 at the beginning of such a time.
 EPOCH = 1_700_000_000.0
-"""Seconds since 1970 at the beginning of such a time."""
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+# On a busy machine less would be a bet on its speed.
 SHORTEST_CAP_SECONDS = 60.0
-"""On a busy machine less would be a bet on its speed."""
 
 
 def eventually(what: Callable[[], bool], seconds: float = SHORTEST_CAP_SECONDS) -> None:

@@ -11,13 +11,13 @@ import pyarrow as pa
 from support.differential.values import Column
 from support.stages import manifest
 
+# reroute: random tables. precopy: random tables for the next batch, their state copied ahead. restart: a new driver; replicas:
+# with another number of executors. loss: an attempt is lost at a stage. forget: a worker's memory is gone. resubmit: the tasks
+# of a stage run twice. prefetch: the next rows are read in the middle of the batch. silence: no rows come until nothing is due.
 EVENTS = ("reroute", "precopy", "restart", "replicas", "loss", "forget", "resubmit", "prefetch", "silence")
-"""reroute: random tables. precopy: random tables for the next batch, their state copied ahead. restart: a new driver; replicas:
-with another number of executors. loss: an attempt is lost at a stage. forget: a worker's memory is gone. resubmit: the tasks of
-a stage run twice. prefetch: the next rows are read in the middle of the batch. silence: no rows come until nothing is due."""
 
+# An operator as in the manifest.
 Spec = Mapping[str, Any]
-"""An operator as in the manifest."""
 
 
 def columns_named(options: Spec) -> tuple[str, ...]:

@@ -26,10 +26,10 @@ from support.differential.values import (
 )
 
 _TIMES = (TIMESTAMP, TIMESTAMP, TIMESTAMP_NTZ, BIGINT, DOUBLE, DATE)
+# Epoch seconds around which the event times of a case lie: 2027, 1970, 1526, 2096, 8941.
 _ERAS = (NOON, NOON, NOON, 0, -14_000_000_000, 4_000_000_000, 220_000_000_000)
-"""Epoch seconds around which the event times of a case lie: 2027, 1970, 1526, 2096, 8941."""
+# Epoch seconds up to which a watermark, which is a float, is exact to the microsecond.
 _EXACT_SECONDS = 1 << 32
-"""Epoch seconds up to which a watermark, which is a float, is exact to the microsecond."""
 _Item = TypeVar("_Item")
 
 

@@ -18,11 +18,11 @@ from support.differential.operators import add_life, is_split
 from support.differential.tables import Tables, listed, quoted, same, shown
 from support.differential.values import FIRST_SECOND
 
+# Seconds that an event time may be ahead of the clock and still move the watermark, unless the manifest says otherwise.
 MAX_AHEAD = 86_400
-"""Seconds that an event time may be ahead of the clock and still move the watermark, unless the manifest says otherwise."""
 MICROS = 1_000_000
+# Event times before and after all others.
 BEGINNING, END = -(1 << 61), 1 << 61
-"""Event times before and after all others."""
 MOST_SHOWN = 3
 
 

@@ -15,12 +15,12 @@ import pyarrow.compute as pc
 
 Family = Literal["integer", "float", "text", "time", "other", "nested"]
 
+# A moment (epoch seconds) around which times lie.
 NOON = 1_800_000_000
-"""A moment (epoch seconds) around which times lie."""
+# The years 1 to 9999, as event times can be.
 FIRST_SECOND, LAST_SECOND = -62_135_596_800, 253_402_300_799
-"""The years 1 to 9999, as event times can be."""
+# Characters of a long text.
 LONG = 100_000
-"""Characters of a long text."""
 
 
 @dataclass(frozen=True)
@@ -111,8 +111,8 @@ _ZONED, _PLAIN = pa.timestamp("us", "UTC"), pa.timestamp("us")
 BIGINT = Kind("BIGINT", pa.int64(), "integer", _integer(64), (pa.int64(), pa.int32(), pa.uint16()))
 DOUBLE = Kind("DOUBLE", pa.float64(), "float", _float, (pa.float64(), pa.float32()))
 STRING = Kind("STRING", _TEXT, "text", _text, (_TEXT, pa.large_string(), pa.dictionary(pa.int32(), _TEXT)))
+# Texts short enough for top-k.
 SHORT = Kind("STRING", _TEXT, "text", lambda random: random.choice((*_SHORT, f"t{random.randint(0, 30)}")), (_TEXT,))
-"""Texts short enough for top-k."""
 WIDE = Kind("BIGINT", pa.int64(), "integer", lambda random: random.getrandbits(64) - (1 << 63), adds_up=False)
 ANY_DOUBLE = Kind("DOUBLE", pa.float64(), "float", _any_float, adds_up=False)
 BOOLEAN = Kind("BOOLEAN", pa.bool_(), "other", _one_of(True, False))

@@ -22,8 +22,8 @@ OWN_OPERATOR = Path(__file__).parents[2] / "node" / "code" / "words.py"
 Status = Mapping[str, Any]
 
 
+# The ConfigMap that has the operator `Split`, which `word_count` runs.
 CODE = "own-code"
-"""The ConfigMap that has the operator `Split`, which `word_count` runs."""
 
 
 def word_count(shared: Path) -> dict[str, Any]:

@@ -11,8 +11,8 @@ from support.kube.apiserver import ApiServer
 from support.kube.running_operator import OperatorThread, Topologies
 
 IMAGE = "registry.example/spark:1"
+# No re-routing of the controller's own in between.
 QUIET = {"mode": "Off", "interval": "300ms"}
-"""No re-routing of the controller's own in between."""
 
 LARGE = {"name": "large", "replicas": 2, "cpu": "400m", "memory": "1Gi"}
 SMALL = {"name": "small", "replicas": 1, "cpu": "150m", "memory": "1Gi"}

@@ -15,8 +15,8 @@ from kubernetes import client
 from support.kube.cluster import Cluster
 
 Object = dict[str, Any]
+# From an object to the operations of a JSON patch; none leaves it as it is.
 Change = Callable[[Object], Sequence[Object]]
-"""From an object to the operations of a JSON patch; none leaves it as it is."""
 
 
 class MutatingWebhook:

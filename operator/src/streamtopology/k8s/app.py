@@ -38,8 +38,8 @@ from streamtopology.tracing.span import Emit
 
 log = logging.getLogger(__name__)
 
+# All but Secrets: an operator should not need the right to read those of a whole cluster.
 WATCHED = (*(kind for kind in names.OWNED if kind != names.SECRET), names.POD)
-"""All but Secrets: an operator should not need the right to read those of a whole cluster."""
 
 
 async def run(access: Configuration, settings: Settings, emit: Emit | None = None) -> None:

@@ -12,8 +12,8 @@ import signal
 
 from streamtopology.contract.errors import UnknownFailpoint
 
+# The name of one of `POINTS`. Any other ends the process at its start: it would test nothing.
 VARIABLE = "STREAMTOPOLOGY_CRASH_AT"
-"""The name of one of `POINTS`. Any other ends the process at its start: it would test nothing."""
 
 _STEPS = (
     "finalizer", "apply-ServiceAccount", "apply-Role", "apply-RoleBinding", "apply-Service", "apply-NetworkPolicy",
@@ -22,8 +22,8 @@ _STEPS = (
     "delete-Pod", "delete-PodDisruptionBudget",
 )  # fmt: skip
 
+# Before and after each kind of step (`point` in steps.py), the record of the intent, and the write of the status.
 POINTS = tuple(f"{side}-{what}" for what in ("intent", *_STEPS, "status") for side in ("before", "after"))
-"""Before and after each kind of step (`point` in steps.py), the record of the intent, and the write of the status."""
 
 
 def read_point(text: str | None) -> str | None:

@@ -19,9 +19,9 @@ from streamtopology.k8s.io.api import Api, ApiAway, ApiError, NoCluster
 from streamtopology.k8s.io.leader import LEASE_NAME
 from streamtopology.k8s.settings import Settings, read_settings
 
+# Looks at the Lease, a second apart, before it counts as not renewed: an operator that has just been installed pulls its image,
+# and one that is replaced releases the Lease.
 PATIENCE = 90
-"""Looks at the Lease, a second apart, before it counts as not renewed: an operator that has just been installed pulls its
-image, and one that is replaced releases the Lease."""
 
 Sleep = Callable[[float], Awaitable[None]]
 

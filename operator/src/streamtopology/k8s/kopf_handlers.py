@@ -24,9 +24,9 @@ from streamtopology.k8s.io.topology_body import key_of
 from streamtopology.k8s.io.watchdog import WatchBroken
 from streamtopology.k8s.settings import Settings
 
+# Seconds between retries while the API server answers with errors: ten minutes in all, kopf's default is one. Then the operator
+# ends with the reason in its log, and its Deployment restarts it.
 BACKOFFS = (1, 1, 2, 3, 5, 8, 13, 21, *[30] * 18)
-"""Seconds between retries while the API server answers with errors: ten minutes in all, kopf's default is one. Then the
-operator ends with the reason in its log, and its Deployment restarts it."""
 
 
 async def watch_topologies(

@@ -10,31 +10,31 @@ from dataclasses import dataclass
 
 from streamtopology.topology import API_VERSION, KIND
 
+# The field manager of server-side apply, the value of `app.kubernetes.io/managed-by`, and the reporter of events.
 MANAGER = "streamtopology-operator"
-"""The field manager of server-side apply, the value of `app.kubernetes.io/managed-by`, and the reporter of events."""
 
 FINALIZER = "streamtopology.dev/drain"
 PAUSE = "streamtopology.dev/pause"
+# Annotation of a topology: the release of the operator that serves it, by its namespace.
 SERVED_BY = "streamtopology.dev/served-by"
-"""Annotation of a topology: the release of the operator that serves it, by its namespace."""
 RESTART_GENERATION = "streamtopology.dev/restart-generation"
+# Annotation of every owned object: the digest of its applied content. Equal digests mean nothing to do.
 CONTENT = "streamtopology.dev/content"
-"""Annotation of every owned object: the digest of its applied content. Equal digests mean nothing to do."""
+# Annotation of pods: the digest of their template without its resources, which change in place.
 POD_CONTENT = "streamtopology.dev/pod-content"
-"""Annotation of pods: the digest of their template without its resources, which change in place."""
 
+# Annotation that `kubectl rollout restart` gives a pod template.
 RESTARTED_AT = "kubectl.kubernetes.io/restartedAt"
-"""Annotation that `kubectl rollout restart` gives a pod template."""
+# Annotation of StatefulSets: the digest of the manifest's pod settings that the template was made of.
 POD_SETTINGS = "streamtopology.dev/pod-settings"
-"""Annotation of StatefulSets: the digest of the manifest's pod settings that the template was made of."""
+# Annotation of Deployment and StatefulSets: the image as we wrote it; a webhook may have written another into the pods.
 IMAGE = "streamtopology.dev/image"
-"""Annotation of Deployment and StatefulSets: the image as we wrote it; a webhook may have written another into the pods."""
+# Annotation of the driver's Deployment: the generation whose input has come to its end.
 COMPLETED = "streamtopology.dev/completed"
-"""Annotation of the driver's Deployment: the generation whose input has come to its end."""
 
 CLASS = "streamtopology.dev/class"
+# Label of a StatefulSet's pods, by its controller: the template that they were made of.
 POD_REVISION = "controller-revision-hash"
-"""Label of a StatefulSet's pods, by its controller: the template that they were made of."""
 INSTANCE = "app.kubernetes.io/instance"
 COMPONENT = "app.kubernetes.io/component"
 MANAGED_BY = "app.kubernetes.io/managed-by"
@@ -75,6 +75,7 @@ NETWORK_POLICY = Kind("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies"
 LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases")
 ACCESS_REVIEW = Kind("authorization.k8s.io/v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews")
 
+# The kinds that a topology owns, in the order in which they are created.
 OWNED = (
     SERVICE_ACCOUNT,
     ROLE,
@@ -88,7 +89,6 @@ OWNED = (
     DEPLOYMENT,
     JOB,
 )
-"""The kinds that a topology owns, in the order in which they are created."""
 
 BY_KIND = {kind.kind: kind for kind in (*OWNED, POD, TOPOLOGY, SNAPSHOT)}
 

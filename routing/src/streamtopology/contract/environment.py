@@ -4,30 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping
 
+# Of our own variables; users' `env` may name none with it but those in `FOR_USERS`.
 PREFIX = "STREAMTOPOLOGY_"
-"""Of our own variables; users' `env` may name none with it but those in `FOR_USERS`."""
 
+# The form of a container's log lines, one of `LOG_FORMATS`.
 LOG_FORMAT = "STREAMTOPOLOGY_LOG_FORMAT"
-"""The form of a container's log lines, one of `LOG_FORMATS`."""
 
 LOG_FORMATS = ("text", "json")
 
+# Host names by which browsers may open a driver's page, separated by commas; addresses and localhost always may.
 PAGE_HOSTS = "STREAMTOPOLOGY_PAGE_HOSTS"
-"""Host names by which browsers may open a driver's page, separated by commas; addresses and localhost always may."""
 
+# `true`: a driver shows hashes in the place of the stream's keys, wherever it shows any.
 HIDE_KEYS = "STREAMTOPOLOGY_HIDE_KEYS"
-"""`true`: a driver shows hashes in the place of the stream's keys, wherever it shows any."""
 
+# A folder: a driver has Spark log its jobs there, for Spark's history server.
 SPARK_EVENTS = "STREAMTOPOLOGY_SPARK_EVENTS"
-"""A folder: a driver has Spark log its jobs there, for Spark's history server."""
 
+# The variables of our own that users may set.
 FOR_USERS = (LOG_FORMAT, PAGE_HOSTS, HIDE_KEYS, SPARK_EVENTS)
-"""The variables of our own that users may set."""
 
 TOPOLOGY = "STREAMTOPOLOGY_NAME"
 NAMESPACE = "STREAMTOPOLOGY_NAMESPACE"
+# Heap of the container's JVM.
 HEAP_MEBIBYTES = "STREAMTOPOLOGY_MEMORY"
-"""Heap of the container's JVM."""
 
 DRIVER_HOST = "STREAMTOPOLOGY_DRIVER"
 EXECUTOR_CLASS = "STREAMTOPOLOGY_CLASS"
@@ -35,18 +35,18 @@ EXECUTOR_CLASS = "STREAMTOPOLOGY_CLASS"
 POD_IP = "POD_IP"
 POD_NAME = "POD_NAME"
 
+# Spark's secret, base64 of what the driver reads from its file.
 SPARK_AUTH_SECRET = "_SPARK_AUTH_SECRET"
-"""Spark's secret, base64 of what the driver reads from its file."""
 
 SPARK_ATTRIBUTE_CLASS = "SPARK_EXECUTOR_ATTRIBUTE_CLASS"
+# By these Spark passes an executor's class and pod on to the driver.
 SPARK_ATTRIBUTE_POD = "SPARK_EXECUTOR_ATTRIBUTE_POD_NAME"
-"""By these Spark passes an executor's class and pod on to the driver."""
 
+# Set by Kubernetes in every container.
 API_SERVER_HOST = "KUBERNETES_SERVICE_HOST"
-"""Set by Kubernetes in every container."""
 
+# Those of other names than `PREFIX`; users' `env` may name none of them either.
 RESERVED = (POD_IP, POD_NAME, SPARK_AUTH_SECRET, SPARK_ATTRIBUTE_CLASS, SPARK_ATTRIBUTE_POD)
-"""Those of other names than `PREFIX`; users' `env` may name none of them either."""
 
 
 def exempt_api_server(environ: MutableMapping[str, str]) -> None:

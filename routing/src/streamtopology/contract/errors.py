@@ -12,8 +12,8 @@ from typing import ClassVar
 class StreamTopologyError(Exception):
     """Base of all errors with a message for people: the problem, its place, its remedy."""
 
+    # The exit code of a command that ends with this error: 1 the run or a check failed, 2 usage error.
     exit_code: ClassVar[int] = 1
-    """The exit code of a command that ends with this error: 1 the run or a check failed, 2 usage error."""
 
 
 class InvalidInput(StreamTopologyError, ValueError):

@@ -17,11 +17,11 @@ from streamtopology.contract.wire_values import from_wire, to_wire
 
 PAGE_FORMAT = 1
 
+# Characters of a key that are passed on.
 MOST_LABEL = 256
-"""Characters of a key that are passed on."""
 
+# Of the heaviest key of each executor.
 MOST_SHORT_LABEL = 32
-"""Of the heaviest key of each executor."""
 
 
 class PageFormatError(UnreadableData):

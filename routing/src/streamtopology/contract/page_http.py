@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from streamtopology.contract.environment import PAGE_HOSTS
 
+# Of each answer of the page, refusals included: nothing from elsewhere is loaded, nothing inline runs, nobody frames it.
 HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -26,7 +27,6 @@ HEADERS: Mapping[str, str] = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-"""Of each answer of the page, refusals included: nothing from elsewhere is loaded, nothing inline runs, nobody frames it."""
 
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 _START = "index.html"

@@ -2,44 +2,44 @@
 
 from __future__ import annotations
 
+# Of the driver: Spark's scheduler.
 RPC_PORT = 7078
-"""Of the driver: Spark's scheduler."""
 
+# Of the driver and of each executor: Spark's block manager.
 BLOCKS_PORT = 7079
-"""Of the driver and of each executor: Spark's block manager."""
 
+# Of the driver: /stats, /metrics, /healthz, /readyz.
 HTTP_PORT = 9090
-"""Of the driver: /stats, /metrics, /healthz, /readyz."""
 
 HTTP_PORT_NAME = "http"
 
+# The folder with Spark's secret for the driver, in the file `SECRET_FILE`.
 SECRET_FOLDER = "/etc/streamtopology/spark"
-"""The folder with Spark's secret for the driver, in the file `SECRET_FILE`."""
 
 SECRET_FILE = "secret"
 
+# A folder that lives as long as the pod; the root file system is read-only.
 SCRATCH = "/var/streamtopology"
-"""A folder that lives as long as the pod; the root file system is read-only."""
 
+# The volumes that every container of ours writes to, and where they are.
 WRITABLE = {"tmp": "/tmp", "scratch": SCRATCH}
-"""The volumes that every container of ours writes to, and where they are."""
 
 SECRET_VOLUME = "spark-secret"
 
+# User and group of every process in our images, unless the platform gives another.
 USER = 10001
-"""User and group of every process in our images, unless the platform gives another."""
 
+# The time in which the Job of a pre-copy has to be done, its tries included.
 PRECOPY_SECONDS = 3600
-"""The time in which the Job of a pre-copy has to be done, its tries included."""
 
+# The driver finishes its batch within 60 s of SIGTERM.
 DRIVER_GRACE_SECONDS = 75
-"""The driver finishes its batch within 60 s of SIGTERM."""
 
+# The time in which an executor hands over and ends; 1.7 s measured.
 EXECUTOR_GRACE_SECONDS = 30
-"""The time in which an executor hands over and ends; 1.7 s measured."""
 
+# Spark refuses to start an executor that sees less than 450 MiB, and of -Xmx450m it sees 435.
 LEAST_EXECUTOR_HEAP_MEBIBYTES = 480
-"""Spark refuses to start an executor that sees less than 450 MiB, and of -Xmx450m it sees 435."""
 
 
 def driver_name(topology: str) -> str:

@@ -26,8 +26,8 @@ from streamtopology.contract.reasons import (
     StageReason,
 )
 
+# The share of a predicted gain from which on nothing needs to be known about what it was lowered by.
 FULL_TRUST = 0.9
-"""The share of a predicted gain from which on nothing needs to be known about what it was lowered by."""
 
 
 def describe(reason: Reason) -> str:

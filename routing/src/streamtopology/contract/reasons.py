@@ -12,11 +12,11 @@ from typing import Self
 
 from streamtopology.contract.wire_values import from_wire, to_wire
 
+# The stage that reads the sources; no operator can bear this name.
 SOURCE = "(source)"
-"""The stage that reads the sources; no operator can bear this name."""
 
+# Suffix of the stage that gathers parts of keys ahead of the stage that merges them under the operator's own name.
 PARTIAL = ".partial"
-"""Suffix of the stage that gathers parts of keys ahead of the stage that merges them under the operator's own name."""
 
 
 class Documented(StrEnum):

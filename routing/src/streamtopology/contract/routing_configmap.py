@@ -21,21 +21,21 @@ from streamtopology.contract.format_number import FORMAT, check_format
 CONFIGMAP_FORMAT = 1
 _TO_DO = "delete it, and the operator writes it again"
 
+# `prepared` until the state that it moves has been pre-copied.
 EpochState = Literal["prepared", "ready"]
-"""`prepared` until the state that it moves has been pre-copied."""
 
 FAILED_MIGRATIONS = "failedMigrations"
 FORMER_CHECKPOINT = "formerCheckpoint"
 
+# The change of `data` that makes a prepared epoch ready, which is copied.
 READY: Mapping[str, str | None] = {"epochState": "ready", FAILED_MIGRATIONS: None}
-"""The change of `data` that makes a prepared epoch ready, which is copied."""
 
 
+# The change of the ConfigMap that takes the epoch out, also one that others hold.
 NO_EPOCH: Mapping[str, Mapping[str, None]] = {
     "data": dict.fromkeys(("epochNumber", "epochGeneration", "epochState", "epochReason", "epochDigest")),
     "binaryData": {"epoch": None},
 }
-"""The change of the ConfigMap that takes the epoch out, also one that others hold."""
 
 
 class RoutingMapError(UnreadableData):
@@ -60,8 +60,8 @@ class PackedEpoch:
             raise _not_gzip(name, damage) from damage
 
 
+# Bytes of a packed epoch that fit into a ConfigMap of 1 MiB in base64, next to a topology and what others add.
 LARGEST_EPOCH = 600_000
-"""Bytes of a packed epoch that fit into a ConfigMap of 1 MiB in base64, next to a topology and what others add."""
 
 
 def pack(text: str) -> bytes:

@@ -21,8 +21,8 @@ from streamtopology.contract.wire_values import finite, from_wire, optional, to_
 
 STATS_FORMAT = 1
 
+# A JSON object.
 Wire = Mapping[str, Any]
-"""A JSON object."""
 
 
 class StatsFormatError(UnreadableData):

@@ -15,8 +15,8 @@ from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hin
 
 Value = TypeVar("Value")
 
+# Words that are Python's own, or would not be clear without the other.
 _WIRE_NAMES = {"class_name": "class", "from_node": "from", "to_node": "to"}
-"""Words that are Python's own, or would not be clear without the other."""
 
 
 def wire_name(field: str) -> str:

@@ -29,14 +29,14 @@ class Level(IntEnum):
     """The depth of a change; the deepest of all changes decides."""
 
     IGNORE = 0
+    # A new epoch of routing at the next batch.
     ROUTE = 1
-    """A new epoch of routing at the next batch."""
+    # Other limits for running executors, or other pods in their place one after the other: the query keeps running.
     RESIZE = 2
-    """Other limits for running executors, or other pods in their place one after the other: the query keeps running."""
+    # More or fewer executors or instances, by re-routing.
     SCALE = 3
-    """More or fewer executors or instances, by re-routing."""
+    # The query starts again from its checkpoint.
     RESTART = 4
-    """The query starts again from its checkpoint."""
 
 
 @dataclass(frozen=True)

@@ -62,8 +62,8 @@ FORMAT_PATTERN = "[A-Za-z][A-Za-z0-9_.-]*"
 _FORMAT = re.compile(FORMAT_PATTERN)
 USER_CLASS_PATTERN = "(?:[A-Za-z_][A-Za-z0-9_]*(?:[.][A-Za-z_][A-Za-z0-9_]*)*|[^:]+[.]py):[A-Za-z_][A-Za-z0-9_]*"
 _USER_CLASS = re.compile(USER_CLASS_PATTERN)
+# A place in a bucket; `.` and `..` are no names there.
 BUCKET_PATTERN = "s3://[a-z0-9][a-z0-9.-]*(?:/[.]*[A-Za-z0-9_=-][A-Za-z0-9._=-]*)+/?"
-"""A place in a bucket; `.` and `..` are no names there."""
 _BUCKET = re.compile(BUCKET_PATTERN)
 ORIGIN_EXPECTED = f"expected {EMPTY}, or the checkpoint to copy: a path with a slash, such as ./backup, file:// or s3://"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")

@@ -76,10 +76,10 @@ class PodKind:
     why: str
 
 
+# Also of the pre-copy Job, whose pod has the driver's settings.
 DRIVER_POD = PodKind(
     ("driver", "migrate"), {**WRITABLE, SECRET_VOLUME: SECRET_FOLDER}, DRIVER_GRACE_SECONDS, "the driver finishes its batch"
 )
-"""Also of the pre-copy Job, whose pod has the driver's settings."""
 
 EXECUTOR_POD = PodKind(("executor",), WRITABLE, EXECUTOR_GRACE_SECONDS, "an executor hands over")
 
@@ -95,8 +95,8 @@ LABEL_NAME_EXPECTED = "a label's name: [PREFIX/]NAME, NAME of at most 63 letters
 OWN_VOLUME = "the name of a volume that the operator adds: choose another"
 OWN_PATH = "where the operator mounts a volume of its own: choose another path"
 OWN_CONTAINER = "the name of the operator's own container: choose another"
+# Sentences that the API server's rules say, too.
 REPEATED_PATH = "they need different paths"
-"""Sentences that the API server's rules say, too."""
 
 
 def read_pod(place: Place) -> PodSettings:

@@ -22,8 +22,8 @@ _UNITS: Mapping[str, Fraction] = {
     "Pi": Fraction(2**50), "Ei": Fraction(2**60),
 }  # fmt: skip
 _FINEST, _LARGEST = Fraction(1, 10**9), Fraction(2**63 - 1)
+# Beyond this power of ten a number is rounded to one of these two, whatever its digits.
 _FURTHEST = LONGEST_QUANTITY + 32
-"""Beyond this power of ten a number is rounded to one of these two, whatever its digits."""
 
 _DURATION_UNITS: Mapping[str, Decimal] = {
     "us": Decimal("0.000001"), "µs": Decimal("0.000001"), "ms": Decimal("0.001"),

@@ -11,6 +11,7 @@ from streamtopology.topology.reading import Place
 
 NAME_PATTERN = "spark[.][A-Za-z0-9_.-]+"
 NAME_EXPECTED = "expected a name that begins with spark."
+# Beginnings, behind `spark.`, of names that are the driver's own: an instance is a task of a pinned executor.
 RESERVED = (
     "api.", "app.", "authenticate", "barrier.", "blockManager.", "broadcast.", "cleaner.", "closure.", "connect.", "cores.",
     "decommission.", "default.", "deploy.", "driver.", "dynamicAllocation.", "eventLog.", "excludeOnFailure.", "executor",
@@ -19,20 +20,19 @@ RESERVED = (
     "serializer", "shuffle.", "speculation", "sql.adaptive.", "sql.codegen.", "sql.execution.", "sql.session.", "sql.shuffle.",
     "sql.streaming.", "sql.warehouse.", "ssl.", "stage.", "storage.", "submit.", "task.", "testing", "ui.", "worker.",
 )  # fmt: skip
-"""Beginnings, behind `spark.`, of names that are the driver's own: an instance is a task of a pinned executor."""
 RESERVED_PATTERN = f"spark[.]({'|'.join(start.replace('.', '[.]') for start in RESERVED)}).*"
 RESERVED_WHY = "which the driver sets itself: sparkConf is for jars and settings of connectors"
+# Names whose values Spark itself hides, the default of spark.redaction.regex.
 SPARK_HIDES = "(?i)secret|password|token|access[.]?key"
-"""Names whose values Spark itself hides, the default of spark.redaction.regex."""
+# Names whose values are secrets: those that Spark hides, and others of connectors.
 SECRET_PATTERN = (
     "(?i).*(secret|passw|pwd|token|access[.]?key|account[.]key[.]|private[._-]?key|api[._-]?key|encryption[.]key|"
     "[.]sas[.]|credential$).*"
 )
-"""Names whose values are secrets: those that Spark hides, and others of connectors."""
 VARIABLE_PATTERN = r"[$][{]env:([A-Za-z_][A-Za-z0-9_]*)[}]"
 SECRET_EXPECTED = "expected ${env:NAME}, a variable of the driver, as its value: a manifest is copied into a ConfigMap"
+# Settings of these names are arguments of the driver's JVM.
 JARS = "spark.jars"
-"""Settings of these names are arguments of the driver's JVM."""
 OPEN_SECRET_PATTERN = f"({VARIABLE_PATTERN}|://[^/]*@)"
 JARS_EXPECTED = "expected no ${env:NAME} and no password@ in its value, which others see on the driver's command line"
 

@@ -22,11 +22,11 @@ ImagePullPolicy = Literal["Always", "IfNotPresent", "Never"]
 AutoscaleBy = Literal["Operator", "External", "Nobody"]
 RestoreMode = Literal["Clone", "Own"]
 
+# The origin of a checkpoint that begins with nothing, where another one was in use before.
 EMPTY = "Empty"
-"""The origin of a checkpoint that begins with nothing, where another one was in use before."""
 
+# A mapping of whatever JSON can say.
 JsonMap = Mapping[str, object]
-"""A mapping of whatever JSON can say."""
 
 
 @dataclass(frozen=True)
@@ -97,10 +97,10 @@ class OperatorSpec:
     options: Mapping[str, object] = field(default_factory=dict[str, object])
     aggregate_every: int = 1
     late: str | None = None
+    # `parallelism` was left out: it is the number of executors, and changes with it.
     follows_executors: bool = field(default=False, compare=False)
-    """`parallelism` was left out: it is the number of executors, and changes with it."""
+    # The operator's place in its manifest, `spec.operators[2]`: for messages, no part of the value.
     path: str = field(default="", compare=False, repr=False)
-    """The operator's place in its manifest, `spec.operators[2]`: for messages, no part of the value."""
 
     def key_of(self, alias: str) -> tuple[str, ...]:
         """The key columns of the input with this alias: its own, else the grouping's."""

@@ -19,11 +19,11 @@ from opentelemetry.trace import Status, StatusCode
 
 from streamtopology.tracing.span import TraceSpan
 
+# Between two warnings that spans do not arrive.
 WARNING_SECONDS = 600.0
-"""Between two warnings that spans do not arrive."""
 
+# The time in which the last spans have to be delivered.
 FLUSH_SECONDS = 5.0
-"""The time in which the last spans have to be delivered."""
 
 
 class Delivery:

@@ -35,5 +35,5 @@ class TraceSpan:
     failure: str | None = None
 
 
+# Takes a function that makes the root span of a finished trace, and calls it. Neither blocks nor raises.
 Emit = Callable[[Callable[[], TraceSpan]], None]
-"""Takes a function that makes the root span of a finished trace, and calls it. Neither blocks nor raises."""

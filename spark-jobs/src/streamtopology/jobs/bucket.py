@@ -35,21 +35,21 @@ _LONGEST_PAUSE_SECONDS = 3.0
 _CONNECT_SECONDS = 5
 _REQUEST_SECONDS = 300  # a snapshot of a gigabyte is one request
 _AT_ONCE = 16
+# Of an upload in parts; S3 takes 10,000 of them.
 _PART_BYTES = 64 << 20
-"""Of an upload in parts; S3 takes 10,000 of them."""
 _PARTS_AT_ONCE = 2
+# Bytes from which on an object is uploaded in parts; one request ends at 5 GB.
 _LARGEST_PUT = 1 << 30
-"""Bytes from which on an object is uploaded in parts; one request ends at 5 GB."""
 _WRITER = "writer"
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>(.*?)</Code>")
 _BEYOND_THE_END = 416
 _ASK_AGAIN = {408, 409, 429, 500, 502, 503, 504}
+# The refusal of one object of a request that deletes many, whose answer is a 200.
 _OF_ONE_OBJECT = re.compile(r"\(code: (\w+)\)")
-"""The refusal of one object of a request that deletes many, whose answer is a 200."""
 _ASK_AGAIN_FOR_IT = {"InternalError", "OperationAborted", "RequestTimeout", "ServiceUnavailable", "SlowDown"}
+# In the client's words for the 301 of a bucket in another region.
 _ELSEWHERE = "redirect without LOCATION"
-"""In the client's words for the 301 of a bucket in another region."""
 _RIGHTS = f"check the bucket, and the credentials in the environment ({VARIABLES}) and their rights"
 _REGION = "set AWS_REGION to the region of the bucket"
 

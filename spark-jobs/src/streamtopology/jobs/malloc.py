@@ -5,8 +5,8 @@ from __future__ import annotations
 import ctypes
 import os
 
+# As much may lie idle between two plans; a locality plan of 150,000 pairs takes about 40 MiB.
 KEPT_BYTES = 64 << 20
-"""As much may lie idle between two plans; a locality plan of 150,000 pairs takes about 40 MiB."""
 
 _LARGEST_FROM_HEAP = 32 << 20  # what glibc's own dynamic threshold grows to at most
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # malloc.h

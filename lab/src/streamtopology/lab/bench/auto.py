@@ -31,29 +31,29 @@ UNEQUAL = (1.0, 1.0, 1.0, 0.3)
 EQUAL = (1.0, 1.0, 1.0, 1.0)
 
 SECONDS_PER_ROW = 10e-6
+# Of an instance's part in a stage, without its rows, on one core; one of 0.3 cores takes 67 ms.
 FIXED_SECONDS = 0.020
-"""Of an instance's part in a stage, without its rows, on one core; one of 0.3 cores takes 67 ms."""
 
+# Of merging one part of a key, on one core.
 SECONDS_PER_PART = 3e-6
-"""Of merging one part of a key, on one core."""
 
+# The share of the one key that has most rows.
 HOT = 0.6
-"""The share of the one key that has most rows."""
 
+# Batches until another key is the hot one.
 MOVES_EVERY = 6
-"""Batches until another key is the hot one."""
 
+# The policy of the catalogue that reaches most.
 BEST = "the best"
-"""The policy of the catalogue that reaches most."""
 
+# `auto` as it is judged, and as it would be if parts rode with the next batch: true where they have a stage of their own.
 AUTO = {"auto": True, "auto, carried": False}
-"""`auto` as it is judged, and as it would be if parts rode with the next batch: true where they have a stage of their own."""
 
+# The policy of an operator without a grouping: in place of `auto` where there is no key to route by.
 WITHOUT_KEY = "shuffle"
-"""The policy of an operator without a grouping: in place of `auto` where there is no key to route by."""
 
+# Least and most cost of a row, in `SECONDS_PER_ROW`, where it depends on the content.
 COSTS = (1.0, 10.0)
-"""Least and most cost of a row, in `SECONDS_PER_ROW`, where it depends on the content."""
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ FIXED_SECONDS = 0.020
 CPU = (1.0, 1.0, 1.0, 0.3)
 POLICIES = ("fields", "mixed", "locality", ALONE, "auto")
 
+# Times the best other policy that `auto` should reach: where remote rows cost as much as their work or more, and else.
 DEAR, CHEAP = 1.15, 1.0
-"""Times the best other policy that `auto` should reach: where remote rows cost as much as their work or more, and else."""
 
 
 @dataclass(frozen=True)

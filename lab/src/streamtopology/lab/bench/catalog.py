@@ -12,8 +12,8 @@ class Benchmark:
 
     summary: str
     options: Mapping[str, int | bool]
+    # The extra of streamtopology-lab that it needs.
     extra: str | None = None
-    """The extra of streamtopology-lab that it needs."""
 
 
 OPTIONS: Mapping[str, str] = {

@@ -38,19 +38,20 @@ SOURCE = "rows"
 HOT = "hot"
 COLUMNS = ("key", "part", HOT)
 HOT_SHARE = 0.6
+# Files in which one value of `HOT` is the most frequent one.
 FILES_OF_HOT = 6
-"""Files in which one value of `HOT` is the most frequent one."""
 KEYS = 20_000
 ROWS = 6_000
 GROUPS = 40
+# Files that wait to be read; the input never ends before the last kill.
 AHEAD = 3
-"""Files that wait to be read; the input never ends before the last kill."""
 
 STALLED_SECONDS = 1200.0
 LONGEST_WAIT_SECONDS = 30.0
+# Kills of each kind in fifteen.
 KILLS = {"executor": 5, "python": 4, "migration": 3, "driver": 2, "crash point": 1}
-"""Kills of each kind in fifteen."""
 
+# Kills of each kind in twenty, where an operator decides.
 KILLS_OF_OPERATED = {
     "executor": 6,
     "python": 5,
@@ -60,7 +61,6 @@ KILLS_OF_OPERATED = {
     "driver": 1,
     "crash point": 1,
 }
-"""Kills of each kind in twenty, where an operator decides."""
 
 CHANGES = ("resize", "reroute", "scale")
 DRIVER_POINTS = [point for point in POINTS if not point.startswith(("kafka.", "sink.placed", "garbage.", "snapshot."))]

@@ -29,14 +29,14 @@ from streamtopology.topology import Topology, parse
 
 FOLDER = Path("build/bench")
 _MARK = ".made-by-a-benchmark"
+# Two executors that may use all CPU of two cores each.
 TWO_UNLIMITED = ({"name": "free", "replicas": 2, "cpu": 2, "memory": "2Gi"},)
-"""Two executors that may use all CPU of two cores each."""
 
+# As in the demo: three executors alike, and one with 30 % of their CPU.
 ONE_OF_FOUR_SLOW: tuple[dict[str, Any], ...] = (
     {"name": "large", "replicas": 3, "cpu": "450m", "memory": "1Gi"},
     {"name": "small", "replicas": 1, "cpu": "135m", "memory": "1Gi"},
 )
-"""As in the demo: three executors alike, and one with 30 % of their CPU."""
 
 PLAIN_SPARK = {
     "spark.sql.codegen.wholeStage": "true",  # ours is without, as its stages are Python; Spark's own way is faster with

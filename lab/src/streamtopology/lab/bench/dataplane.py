@@ -38,12 +38,12 @@ from streamtopology.topology import Topology
 ROWS_PER_BATCH = 1_000_000
 KEYS = 100_000
 ROW_GROUPS = 16
+# Batches of either side that are not counted: Spark's generated code is still being compiled in the first five.
 WARM_UP = 6
-"""Batches of either side that are not counted: Spark's generated code is still being compiled in the first five."""
 
 SCHEMA = "first BIGINT, second BIGINT"
+# Batches at the end without Spark's turns; the first quarter is not counted.
 BACK_TO_BACK = 40
-"""Batches at the end without Spark's turns; the first quarter is not counted."""
 
 OURS, SPARK, ALONE = "topology", "Spark's row exchange", "topology, back to back"
 

@@ -47,15 +47,15 @@ ROWS_PER_BATCH = 300_000  # at the bound some 2 s, of which 0.2-0.3 s do not dep
 ROW_GROUPS = 33  # whole ones both in equal shares and, 10:10:10:3, by capacity
 STATIC_BATCHES = 3
 LIVE_BATCHES = 14
+# The last batches of the live run, which are measured; by then it has been re-routed as far as it pays.
 SETTLED = 5
-"""The last batches of the live run, which are measured; by then it has been re-routed as far as it pays."""
 
 PARTITIONS = (8, 16, 32)
 SPARK_BATCHES = 2
 STATE_PARTITIONS = 8
 STATE_ROWS = 30_000
+# Spark's own Python state is given a tenth of the rows a batch: it calls a function for every key.
 STATE_BATCHES = 3
-"""Spark's own Python state is given a tenth of the rows a batch: it calls a function for every key."""
 
 FIELDS, FIELDS_PLACED, MIXED = "fields", "fields, source by capacity", "mixed, re-routed live"
 SPARK_HASH, SPARK_PULL, SPARK_STATE = "plain Spark, hash", "plain Spark, round robin", "plain Spark, its own Python state"
@@ -80,8 +80,8 @@ def run(runs: int = 5, distributions: Sequence[Distribution] = DISTRIBUTIONS) ->
     return {"name": "heterogeneous", "machine": machine(rows_per_batch=ROWS_PER_BATCH, keys=KEYS), "results": results}
 
 
+# case -> (rows/s, bound in rows/s).
 Measured = Mapping[str, tuple[float, float]]
-"""case -> (rows/s, bound in rows/s)."""
 
 
 def _one_run(embedded: EmbeddedCluster, folder: Path, distribution: Distribution, seed: int) -> Measured:

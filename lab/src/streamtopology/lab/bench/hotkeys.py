@@ -38,8 +38,8 @@ KEYS = 100_000
 ROWS = 300_000
 ROW_GROUPS = 33
 BATCHES = 24
+# The last batches, which are measured: by then every policy has been re-routed as far as it pays.
 SETTLED = 12
-"""The last batches, which are measured: by then every policy has been re-routed as far as it pays."""
 
 HOT = 0.6
 MOVES_EVERY = 6

@@ -21,19 +21,19 @@ from streamtopology.routing.table.table import BUCKETS, RoutingTable, bucket_of
 from streamtopology.topology import groupings
 
 ENTRIES = 3_000
+# Entries that have all instances as owners.
 SPLIT = 300
-"""Entries that have all instances as owners."""
 
+# Rows of a router's part of a batch: its arrays stay in the caches.
 PART = 400_000
-"""Rows of a router's part of a batch: its arrays stay in the caches."""
 
 INSTANCES = 8
 DISTINCT_KEYS = 1_000_000
 ZIPF_EXPONENT = 1.2
 SEED = 1
 BASELINE = "take"
+# Cases that are measured after another than `take`.
 COMPARED = {"table_deal": "table_lookup", "table_deal_in_parts": "table_lookup_in_parts"}
-"""Cases that are measured after another than `take`."""
 
 CHOOSERS = ("shuffle", "partial-key", "potc", "porc", "bounded-hash", "d-choices", "w-choices")
 

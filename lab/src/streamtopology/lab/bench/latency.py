@@ -41,12 +41,12 @@ ROWS_PER_BATCH = 1_000
 BATCHES = 70
 WARM_UP = 10
 KEYS = 1_000
+# Seconds of the trigger, by how batches follow each other.
 PACES = {"one every 0.5 s": 0.5, "back to back": 0.0}
-"""Seconds of the trigger, by how batches follow each other."""
 
 OURS, BARE = "topology", "one pinned stage"
+# Longest time until Spark reports a query's last batch and its end.
 _PATIENCE_SECONDS = 30.0
-"""Longest time until Spark reports a query's last batch and its end."""
 
 
 def run(runs: int = 5) -> dict[str, Any]:

@@ -18,11 +18,11 @@ from streamtopology.routing.planners.locality import locality
 
 TUPLES = 180_000
 SERVERS = 6
+# Pairs that could be counted: more than there are.
 ROOM = 1_000_000
-"""Pairs that could be counted: more than there are."""
 METIS = "METIS alone"
+# More than any cache holds.
 CACHES_BYTES = 64 << 20
-"""More than any cache holds."""
 
 
 def run(runs: int = 5) -> dict[str, Any]:

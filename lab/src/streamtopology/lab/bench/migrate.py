@@ -36,21 +36,21 @@ from streamtopology.lab.bench.reconfigure import publish_another
 
 ROWS_PER_BATCH = 200_000
 VALUES = ("first", "second", "third", "fourth")
+# Twelve fields of 8 bytes each; with counts and the key a row of state has about 130 bytes.
 AGGREGATES = {f"{function}_{value}": f"{function}({value})" for function in ("sum", "min", "max") for value in VALUES}
-"""Twelve fields of 8 bytes each; with counts and the key a row of state has about 130 bytes."""
 
 SCHEMA = ", ".join(["key BIGINT", *(f"{value} DOUBLE" for value in VALUES)])
 
 INSTANCES = 2
 ROW_GROUPS = 16
 WARM_UP = 4
+# Batches before each move, for comparison: enough to have some during which state is compacted.
 USUAL = 32
-"""Batches before each move, for comparison: enough to have some during which state is compacted."""
+# Batches in which a copy has to be done, at most.
 COPYING = 30
-"""Batches in which a copy has to be done, at most."""
 
+# Batches in which its state has to have moved.
 SWITCHING = 80
-"""Batches in which its state has to have moved."""
 
 DIFFERENT_FILES = 24
 

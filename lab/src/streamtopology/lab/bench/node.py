@@ -33,8 +33,8 @@ START_SECONDS, CHANGE_SECONDS = 400, 200
 WORDS_IN_FILE, AHEAD, LOOK_SECONDS = 6000, 3, 0.2
 BUCKET = re.compile(r'^streamtopology_operator_time_to_reconfigure_seconds_bucket\{kind="Routing",le="([^"]+)"\} (\S+)$', re.M)
 
+# Upper bound in seconds, and changes that took no longer.
 Histogram = list[tuple[float, float]]
-"""Upper bound in seconds, and changes that took no longer."""
 
 
 def run(changes: int = 50) -> dict[str, Any]:

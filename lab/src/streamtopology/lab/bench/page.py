@@ -18,8 +18,8 @@ from streamtopology.lab.bench.dataplane import KEYS, ROWS_PER_BATCH, WARM_UP, co
 from streamtopology.lab.bench.figures import figure
 from streamtopology.lab.bench.page_readers import READERS
 
+# Batches with readers, then as many without; the first two of each are not counted: readers begin and end in them.
 BLOCK = 15
-"""Batches with readers, then as many without; the first two of each are not counted: readers begin and end in them."""
 
 _SKIPPED = 2
 _SETTLED = WARM_UP + BLOCK

@@ -25,14 +25,14 @@ INSTANCES = 10
 TOLERANCE = 0.08
 MAX_ENTRIES = 3000
 COMPACT, BOUNDED = ", compact", ", bounded"
+# The part of a case's name, and the planner that it is of.
 PLANNERS = {"": "mixed", COMPACT: "mixed-compact", BOUNDED: "mixed"}
-"""The part of a case's name, and the planner that it is of."""
 
+# A bound on the table that every case needs more entries than: it is fitted by bisection, each step a table of its own.
 BOUNDED_BY = {"max_entries": 10, "tolerance": 0.01}
-"""A bound on the table that every case needs more entries than: it is fitted by bisection, each step a table of its own."""
 
+# Share of the keys that have traded their loads since the table was made.
 CHANGED = 0.1
-"""Share of the keys that have traded their loads since the table was made."""
 
 
 def run(runs: int = 5) -> dict[str, Any]:

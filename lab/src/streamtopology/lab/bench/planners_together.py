@@ -19,12 +19,12 @@ from streamtopology.routing.planners.together import auto_together
 from streamtopology.routing.table.hashing import hash_int64
 from streamtopology.routing.table.table import BUCKETS, RoutingTable, bucket_of
 
+# Operators and instances.
 CHAINS = ((2, 8), (10, 8), (10, 100), (10, 1000))
-"""Operators and instances."""
 
 KEYS, ENTRIES = 50_000, 3000
+# Rows of a batch at each operator, and those drawn, each of which stands for as many.
 ROWS, SAMPLE = 20_000_000, 4 * KEY_PAIRS
-"""Rows of a batch at each operator, and those drawn, each of which stands for as many."""
 
 SECONDS_PER_ROW, REMOTE_SECONDS = 5e-6, 20e-6
 CPU = (1.0, 1.0, 1.0, 0.3)

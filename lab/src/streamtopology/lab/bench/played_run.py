@@ -20,8 +20,8 @@ from streamtopology.routing.table.table import BUCKETS, RoutingTable, bucket_of
 
 ROWS, KEYS, HEAVY_KEYS = 50_000, 20_000, 256
 BATCH_SECONDS = 1.0
+# Batches that differ; they come again and again.
 DRAWN = 16
-"""Batches that differ; they come again and again."""
 
 OPERATOR = "counts"
 SLOTS = tuple(

@@ -42,14 +42,14 @@ ROWS_PER_BATCH = 1_000_000
 SHARE_MOVED = 0.1
 INSTANCES = 2
 ROW_GROUPS = 16
+# Batches before the first usual one; the very first has every key once.
 WARM_UP = 3
-"""Batches before the first usual one; the very first has every key once."""
 
+# Usual batches before each publication; the switching batch is compared with their median.
 USUAL = 3
-"""Usual batches before each publication; the switching batch is compared with their median."""
 
+# Batches from one publication to the next: the current batch, up to seven in which state moves, the usual ones.
 PERIOD = USUAL + 8
-"""Batches from one publication to the next: the current batch, up to seven in which state moves, the usual ones."""
 
 
 def run(runs: int = 5) -> dict[str, Any]:

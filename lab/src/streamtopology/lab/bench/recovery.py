@@ -21,8 +21,8 @@ from streamtopology.lab.bench.figures import figure
 from streamtopology.lab.bench.victim import Victim
 
 ROWS = 100_000
+# Batches before a kill, with both executors active.
 BETWEEN = 5
-"""Batches before a kill, with both executors active."""
 
 NAME = "recovery"
 EXECUTORS = 2

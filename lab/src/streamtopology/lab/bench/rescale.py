@@ -32,13 +32,13 @@ COST = "2us"
 EXECUTORS = ({"name": "even", "replicas": 2, "cpu": 0.4, "memory": "1Gi"},)
 ROW_GROUPS = 16
 DIFFERENT_FILES = 8
+# Batches before each change, with whose median the switching batch is compared, and after it.
 USUAL = 5
-"""Batches before each change, with whose median the switching batch is compared, and after it."""
+# Batches after a change before the next one.
 SETTLED = 8
-"""Batches after a change before the next one."""
 MOST_BATCHES = 1500
+# A new executor carries its share when it has this part of the mean of all.
 ITS_SHARE = 0.9
-"""A new executor carries its share when it has this part of the mean of all."""
 
 
 @dataclass

@@ -58,18 +58,17 @@ ROWS = 200
 KEYS = 2_000
 REPLICAS = 3
 
+# Batches between two re-routings, rescalings, lost executors, and questions for `/stats`.
 REROUTED_EVERY, RESCALED_EVERY, KILLED_EVERY, ASKED_EVERY = 50, 500, 200, 10
-"""Batches between two re-routings, rescalings, lost executors, and questions for `/stats`."""
 
 KEPT_FILES, COUNTED_EVERY = 100, 20
+# Batches after which all that a run keeps is full; its memory then is what the end is compared with.
 SETTLED = 2_000
-"""Batches after which all that a run keeps is full; its memory then is what the end is compared with."""
 
+# The bars, relative to the memory after `SETTLED` batches, and to the second tenth of the run.
+#
+# The p99 is that of a batch's CPU time, in which neither other programs of the machine nor the disk are.
 LARGEST_GROWTH = {"resident memory": 1.05, "checkpoint files": 1.05, "p99 of a batch": 1.1}
-"""The bars, relative to the memory after `SETTLED` batches, and to the second tenth of the run.
-
-The p99 is that of a batch's CPU time, in which neither other programs of the machine nor the disk are.
-"""
 
 
 def run(batches: int = 100_000, minutes: int = 600) -> dict[str, Any]:

@@ -21,18 +21,18 @@ import pyarrow as pa
 from streamtopology.lab.bench.flights_data import DataMissingError, write_batches
 from streamtopology.lab.simulate.streams import Floats, draw, zipf_probabilities
 
+# The schemas of the four streams, each a folder of numbered parquet files.
 STREAMS = {
     "orders": "orderkey BIGINT, custkey BIGINT, placed TIMESTAMP",
     "lineitems": "orderkey BIGINT, suppkey BIGINT, revenue DOUBLE, placed TIMESTAMP",
     "customers": "custkey BIGINT, nation STRING, region STRING, placed TIMESTAMP",
     "suppliers": "suppkey BIGINT, nation STRING, placed TIMESTAMP",
 }
-"""The schemas of the four streams, each a folder of numbered parquet files."""
 
 TABLES = ("customer", "lineitem", "nation", "orders", "region", "supplier")
 
+# The first whole week of TPC-H's orders, counted from 1970 as windows of seven days are, and how many there are.
 _FIRST_WEEK, _WEEKS = 1148, 343
-"""The first whole week of TPC-H's orders, counted from 1970 as windows of seven days are, and how many there are."""
 
 _ROWS = {
     "orders": "SELECT orderkey, custkey, placed FROM ordered",
@@ -49,8 +49,8 @@ _ROWS = {
 }
 
 
+# (shares, keys) -> the share of each key in the first part of the time, in the second and so on; parts are equally long.
 Changing = Callable[[Floats, npt.NDArray[np.int64]], Sequence[Floats]]
-"""(shares, keys) -> the share of each key in the first part of the time, in the second and so on; parts are equally long."""
 
 
 def make_q5(

@@ -25,8 +25,8 @@ from streamtopology.jobs.plan.execution_plan import ExecutionPlan
 QUANTILES = (0.5, 0.9, 0.99)
 CLIPPED = (-60, 180)  # the manifest's min and max: what lies outside counts as these
 
+# Of one key: how many flights it has, and then its histogram or its quantiles.
 Figures = tuple[int, ...]
-"""Of one key: how many flights it has, and then its histogram or its quantiles."""
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 _NO_OFFSET = -1001
 _FENCED = 90  # INVALID_PRODUCER_EPOCH's successor, PRODUCER_FENCED
 
+# Topic, value, headers.
 Message = tuple[str, bytes, Mapping[str, bytes]]
-"""Topic, value, headers."""
 
 
 @dataclass(eq=False)
@@ -25,8 +25,8 @@ class Broker:
 
     step: Callable[[str, str], None]
     visible: list[Message] = field(default_factory=list[Message])
+    # By group and topic, with the words that were left at them.
     offsets: dict[tuple[str, str], tuple[int, str]] = field(default_factory=dict[tuple[str, str], tuple[int, str]])
-    """By group and topic, with the words that were left at them."""
     losing: int = 0
     _epochs: dict[str, int] = field(default_factory=dict[str, int])
 

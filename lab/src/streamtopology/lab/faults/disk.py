@@ -38,8 +38,8 @@ class FaultyDisk:
     step: Callable[[str, str], None] = _nothing
     linked: Callable[[str, bytes], None] = _unnoticed
     mirrored: str | None = None
+    # By folder the names in it that may differ from what is durable.
     _unsynced: dict[str, set[str]] = field(default_factory=lambda: defaultdict[str, set[str]](set))
-    """By folder the names in it that may differ from what is durable."""
 
     def __post_init__(self) -> None:
         for path in self.names.keys() | self.durable.keys():

@@ -20,8 +20,8 @@ from streamtopology.jobs.worker.cache import WorkerCache
 from streamtopology.jobs.worker.compactor import Background
 from streamtopology.lab.faults.scheduler import Process, Scheduler, Task
 
+# After so long without an answer the driver takes an executor for lost.
 HEARTBEAT_SECONDS = 60.0
-"""After so long without an answer the driver takes an executor for lost."""
 
 Envelopes = list[list[bytes]]
 StageTask = Callable[[AttemptContext], list[pa.Buffer]]

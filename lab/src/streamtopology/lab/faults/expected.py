@@ -16,12 +16,12 @@ from streamtopology.lab.faults.thirds import is_named_bad, raises_on
 from streamtopology.lab.faults.topologies import DELAY, WINDOWED, Shape, Windowed
 
 _FIRST_TIME, _LAST_TIME = -62_135_596_800, 253_402_300_800
+# No clock of a history is within a day of it: later times move no watermark.
 _MOST_AHEAD = 5e9
-"""No clock of a history is within a day of it: later times move no watermark."""
 
 Result = tuple[int, ...]
+# Published rows without their order.
 Results = Counter[Result]
-"""Published rows without their order."""
 
 
 class Batch(NamedTuple):

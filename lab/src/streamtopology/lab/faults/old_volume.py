@@ -18,8 +18,8 @@ from streamtopology.lab.faults.story import Story
 KIND = "old volume"
 _REFUSED = re.compile(r"has another batch (\d+)")
 
+# The records of committed batches, by number.
 Commits = dict[int, dict[str, Any]]
-"""The records of committed batches, by number."""
 
 
 @dataclass(eq=False)
@@ -32,8 +32,8 @@ class OldVolume:
     refused: bool = False
     _names: Mapping[str, bytes] | None = None
     _logged: Mapping[Path, bytes] = field(default_factory=dict[Path, bytes])
+    # The records of batches that were committed before the volume was put back, and are not on it.
     _former: Commits = field(default_factory=dict[int, dict[str, Any]])
-    """The records of batches that were committed before the volume was put back, and are not on it."""
 
     def __post_init__(self) -> None:
         faults = [fault for fault in self.story.faults if fault.kind == KIND]

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+# The first words about a history that is given up.
 NO_END = "no end after"
-"""The first words about a history that is given up."""
 
+# A fault as the journal has it: a process, this, `before`, and what it was about to do.
 STRUCK = {
     "kill": "is killed",
     "kill and edit": "is killed, and the manifest edited,",
@@ -26,7 +27,6 @@ STRUCK = {
     "task twice": "runs its task twice; this comes",
     "task elsewhere": "is so busy that another one runs its next task; this comes",
 }
-"""A fault as the journal has it: a process, this, `before`, and what it was about to do."""
 
 
 class Place(NamedTuple):

@@ -19,8 +19,8 @@ from streamtopology.lab.faults.stdlib import Clocks
 from streamtopology.lab.faults.story import Event, Story
 
 _MOST_REPLICAS = 4
+# Seconds after which a change is taken back, whether it has come into force or not.
 _PATIENCE = 60.0
-"""Seconds after which a change is taken back, whether it has come into force or not."""
 
 
 @dataclass(eq=False)

@@ -11,9 +11,9 @@ from pathlib import Path
 from streamtopology.jobs.errors import WrongUse
 from streamtopology.lab.faults.tally import Tally
 
+# The packages that a history depends on.
 PLAYED_CODE = ("streamtopology.topology", "streamtopology.contract", "streamtopology.routing", "streamtopology.jobs",
                "streamtopology.lab.faults")  # fmt: skip
-"""The packages that a history depends on."""
 
 
 @dataclass(frozen=True)

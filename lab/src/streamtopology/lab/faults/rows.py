@@ -6,8 +6,8 @@ import math
 from random import Random
 from typing import NamedTuple
 
+# k, g, v, ts (epoch seconds).
 Row = tuple[int, int, int, float | None]
-"""k, g, v, ts (epoch seconds)."""
 
 COLUMNS = "k BIGINT, g BIGINT, v BIGINT, ts DOUBLE"
 NAMES = ("k", "g", "v", "ts")
@@ -16,8 +16,8 @@ _KEYS, _GROUPS = 9, 3
 _SECONDS_PER_FILE, _SECONDS_OF_A_FILE = 10, 15
 _LATE_SHARE, _LATE_SECONDS = 0.12, (10, 150)
 _BAD_SHARE = 0.04
+# No time, no number, microseconds taken for seconds, the year 2262.
 BAD_TIMES = (None, math.nan, math.inf, -math.inf, 1e300, 1.75e15, 9_214_646_400.0)
-"""No time, no number, microseconds taken for seconds, the year 2262."""
 _PAUSE_SHARE, PAUSE_SECONDS = 0.03, 90.0
 
 

@@ -15,8 +15,8 @@ from random import Random
 from streamtopology.lab.faults.outcome import NO_END
 
 MOST_STEPS = 400_000
+# The share of contested steps after which another task may continue.
 CONTESTED = 0.7
-"""The share of contested steps after which another task may continue."""
 
 
 class Died(BaseException):
@@ -88,8 +88,8 @@ class _Carrier:
             scheduler.ended(task, self)
 
 
+# Carriers that wait for a task; they outlive a simulation.
 _IDLE: list[_Carrier] = []
-"""Carriers that wait for a task; they outlive a simulation."""
 
 
 @dataclass(eq=False)

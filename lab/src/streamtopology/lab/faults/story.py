@@ -11,8 +11,8 @@ from streamtopology.lab.faults.topologies import SPLIT, Shape
 
 _FAULTS_PER_BATCH = 0.22
 _EVENTS_PER_BATCH = 0.25
+# Operations of a role in a batch, roughly: a fault comes at one of them.
 _OPERATIONS = {"driver": 90, "executor": 60, "copier": 40}
-"""Operations of a role in a batch, roughly: a fault comes at one of them."""
 
 ROLES = ("driver", "driver", "executor", "executor", "copier")
 FAULTS = {
@@ -27,8 +27,8 @@ EVENTS = (
 
 _OLD_VOLUMES = 0.15
 _CONTESTED = ("", "", "", "migrations/", "epochs/", "batches/", "commits/", "state/")
+# The share of events that the next one follows within a few operations.
 _BURST = 0.3
-"""The share of events that the next one follows within a few operations."""
 
 
 @dataclass(frozen=True)

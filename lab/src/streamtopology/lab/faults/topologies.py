@@ -33,8 +33,8 @@ WINDOWED = {
     "near": Windowed(within=12),
 }
 JOINS = ("pairs", "near")
+# Operators whose keys are at several instances: by a grouping that splits all, and by routers that pour some.
 SPLIT = ("split", "poured")
-"""Operators whose keys are at several instances: by a grouping that splits all, and by routers that pour some."""
 _OPERATORS = ("counts", "sums", "windows", "split", "chain", "sliding", "pairs", "near", "thirds")
 _POURED_SHARE = 0.25
 

@@ -40,8 +40,8 @@ from streamtopology.lab.faults.stdlib import Clocks, simulated
 from streamtopology.lab.faults.story import Event, Fault, Story
 from streamtopology.lab.faults.topologies import TOPOLOGY
 
+# The most lives of a history without faults, and what each fault adds: a full disk ends some, one after the other.
 _CALM_LIVES, _LIVES_OF_A_FAULT = 80, 4
-"""The most lives of a history without faults, and what each fault adds: a full disk ends some, one after the other."""
 _WRITES = ("write", "append to", "link", "make folder")
 _USURPED_SECONDS, _SLOWEST_SECONDS = 90.0, 20.0
 

@@ -15,8 +15,8 @@ from streamtopology.routing.groupings.bounded import BoundedChooser, with_room
 from streamtopology.routing.groupings.chooser import Floats, Hashes, Instances
 from streamtopology.routing.table.hashing import hash_int64
 
+# The circle has 65,536 places.
 _CIRCLE_BITS = np.uint64(16)
-"""The circle has 65,536 places."""
 
 
 class BoundedHashChooser(BoundedChooser):

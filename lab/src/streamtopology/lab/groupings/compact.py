@@ -24,8 +24,8 @@ from streamtopology.routing.planners.problem import Problem, totals
 
 _SLOT_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
+# R at which the paper reports a tenth of the time (section 5, figure 11).
 DEFAULT_DEGREE = 8
-"""R at which the paper reports a tenth of the time (section 5, figure 11)."""
 
 
 @dataclass(frozen=True, eq=False)

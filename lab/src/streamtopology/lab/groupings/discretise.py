@@ -23,8 +23,8 @@ Floats = npt.NDArray[np.float64]
 Levels = npt.NDArray[np.int32]
 
 LARGEST_DEGREE = 1 << 16
+# Units that the largest value has at most. What is then below one unit is represented by 0 or by 1 unit.
 RANGE = float(1 << 20)
-"""Units that the largest value has at most. What is then below one unit is represented by 0 or by 1 unit."""
 
 
 def unit_of(values: Floats) -> float:

@@ -24,11 +24,11 @@ from streamtopology.routing.groupings.ticks import TickChooser, earlier_of_two
 from streamtopology.routing.load.sketches.frequent import FrequentKeys, count_key
 from streamtopology.routing.table.hashing import mix64
 
+# Tuples of an epoch, per instance: a key with the least share that is hot comes a hundred times in it.
 EPOCH = 500
-"""Tuples of an epoch, per instance: a key with the least share that is hot comes a hundred times in it."""
 
+# Share of a count that is left in the next epoch: alpha.
 DECAY = 0.2
-"""Share of a count that is left in the next epoch: alpha."""
 
 _HALF = np.uint64(32)
 _SALT = np.uint64(0xD6E8FEB86659FD93)

@@ -21,11 +21,11 @@ from streamtopology.routing.planners.order import descending
 from streamtopology.routing.planners.plan import Plan, PlanInput
 from streamtopology.routing.planners.problem import Problem
 
+# Heavy keys that are placed one by one, over the number of instances: lambda, 2 in the authors' library.
 KEYS_PER_INSTANCE = 2.0
-"""Heavy keys that are placed one by one, over the number of instances: lambda, 2 in the authors' library."""
 
+# Share of the whole load by which heavy keys may exceed the ideal load of an instance.
 ALLOWED_ERROR = 0.001
-"""Share of the whole load by which heavy keys may exceed the ideal load of an instance."""
 
 
 def kip(given: PlanInput) -> Plan:

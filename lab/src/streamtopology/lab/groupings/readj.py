@@ -19,11 +19,11 @@ from streamtopology.routing.planners.plan import Plan, PlanInput
 from streamtopology.routing.planners.problem import Problem
 
 LARGEST_SIGMA = 0.5
+# `readj` halves sigma from the one to the other.
 SMALLEST_SIGMA = 1 / 1024
-"""`readj` halves sigma from the one to the other."""
 
+# A move that lowers the sum of squares by less than this share of it is taken for rounding.
 NO_GAIN = 1e-12
-"""A move that lowers the sum of squares by less than this share of it is taken for rounding."""
 
 
 def readj(given: PlanInput) -> Plan:

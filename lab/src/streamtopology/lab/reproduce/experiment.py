@@ -11,17 +11,17 @@ import numpy as np
 
 from streamtopology.contract.errors import InvalidInput
 
+# JSON-able values by name: numbers, strings, lists of them.
 Parameters = Mapping[str, Any]
-"""JSON-able values by name: numbers, strings, lists of them."""
 
+# One measured point: columns by name. Every row of a series has the same columns.
 Row = Mapping[str, float | int | str]
-"""One measured point: columns by name. Every row of a series has the same columns."""
 
+# The few figures that claims are about, by name.
 Summary = Mapping[str, float]
-"""The few figures that claims are about, by name."""
 
+# Called with the share of the work that is done, 0..1, at least every few seconds.
 Progress = Callable[[float], None]
-"""Called with the share of the work that is done, 0..1, at least every few seconds."""
 
 
 class ExperimentError(InvalidInput):
@@ -36,15 +36,15 @@ class Measured:
     summary: Summary
 
 
+# (parameters, runs, seed, progress) -> Measured: the same arguments give the same result.
 Measure = Callable[[Parameters, int, int, Progress], Measured]
-"""(parameters, runs, seed, progress) -> Measured: the same arguments give the same result."""
 
 
+# The reason in a result where a claim does not hold and the cause is not known.
 NOT_KNOWN = "It is not known."
-"""The reason in a result where a claim does not hold and the cause is not known."""
 
+# Seeds over which a claim is judged in the simulator.
 SEEDS = 5
-"""Seeds over which a claim is judged in the simulator."""
 
 
 class _Read(Mapping[str, float]):

@@ -14,6 +14,7 @@ from streamtopology.lab.reproduce.verdict import Result, Verdict, verdict_in_wor
 
 Figures = Mapping[str, Sequence[Figure]]
 
+# Title of a paper by what the ids of its experiments begin with.
 _PAPERS = {
     "dkg": "DKG: distribution-aware key grouping",
     "posg": "POSG: proactive online shuffle grouping",
@@ -25,11 +26,10 @@ _PAPERS = {
     "prompt": "Prompt: partitioning for micro-batches",
     "switch": "Gradual switches: Megaphone, Meces, DRRS",
 }
-"""Title of a paper by what the ids of its experiments begin with."""
 
 _CLASSES = {Verdict.HOLDS: "holds", Verdict.DEPENDS: "depends", Verdict.DOES_NOT: "not"}
+# Classes of the style sheet: of an experiment's badge, and of a claim.
 _SIGNS = {Verdict.HOLDS: "yes", Verdict.BY_CONSTRUCTION: "given", Verdict.DEPENDS: "depends", Verdict.DOES_NOT: "no"}
-"""Classes of the style sheet: of an experiment's badge, and of a claim."""
 
 _THEMED = {BACKGROUND: "--background", INK: "--ink", MUTED: "--muted", GRID: "--line"} | {
     color: f"--c{index}" for index, color in enumerate(COLORS, 1)

@@ -14,8 +14,8 @@ from rich.text import Text
 from streamtopology.contract import formatting
 from streamtopology.jobs.observe.live_view import HEARTBEAT_SECONDS, REFRESHES_PER_SECOND
 
+# Before this share of an experiment is done, how long it will take is not guessed from it: kernels compile first.
 _TELLING_SHARE = 0.02
-"""Before this share of an experiment is done, how long it will take is not guessed from it: kernels compile first."""
 
 
 class Progress:

@@ -86,8 +86,8 @@ class Outcome:
         return bool(self.result["holds"])
 
 
+# The id of an experiment, and a seed.
 Task = tuple[str, int]
-"""The id of an experiment, and a seed."""
 
 
 def reproduce(

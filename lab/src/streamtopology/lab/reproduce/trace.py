@@ -19,8 +19,8 @@ from streamtopology.lab.reproduce.experiment import ExperimentError
 
 Items = npt.NDArray[np.int64]
 
+# Kinds of traces: a file with the columns `time` and `key`, or with `second_key`, too.
 KEYS, PAIRS = "keys", "pairs"
-"""Kinds of traces: a file with the columns `time` and `key`, or with `second_key`, too."""
 
 _COLUMNS = {KEYS: ("time", "key"), PAIRS: ("time", "key", "second_key")}
 

@@ -10,11 +10,11 @@ from streamtopology.contract import formatting
 
 Result = Mapping[str, Any]
 
+# From one seed to the next: an experiment's repetitions take the numbers in between.
 SEEDS_APART = 10_000
-"""From one seed to the next: an experiment's repetitions take the numbers in between."""
 
+# A claim that reads more figures than these is listed without them.
 _MOST_FIGURES = 4
-"""A claim that reads more figures than these is listed without them."""
 
 
 class Verdict(enum.StrEnum):

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from streamtopology.contract import formatting
 from streamtopology.lab.simulate.comparison import Compared, Result
 
+# Policies within this share of the fastest are as good: the one that changes least wins.
 NOTICEABLE = 0.03
-"""Policies within this share of the fastest are as good: the one that changes least wins."""
 
 
 def recommendation(compared: Compared) -> str:

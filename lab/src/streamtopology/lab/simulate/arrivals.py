@@ -23,14 +23,14 @@ from streamtopology.routing.table.hashing import hash_int64
 from streamtopology.topology import OperatorSpec, Source
 
 KEYS, ZIPF, ROWS, BATCHES = 100_000, 1.2, 200_000, 30
+# The cost of a row on one core where neither the command nor the manifest has one.
 COST_SECONDS = 10e-6
-"""The cost of a row on one core where neither the command nor the manifest has one."""
 
 SEED = 1
 _COST = "tuple_cost_us"
 
+# Operator -> its value; "" is for all that are not named.
 PerOperator = Mapping[str, float]
-"""Operator -> its value; "" is for all that are not named."""
 
 
 @dataclass(frozen=True)

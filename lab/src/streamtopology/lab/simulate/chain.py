@@ -16,8 +16,8 @@ from streamtopology.routing.table.table import BUCKETS, RoutingTable
 Floats = npt.NDArray[np.float64]
 Hashes = npt.NDArray[np.uint64]
 
+# The paper bounds the pairs counted, not the table.
 ANY_SIZE = 1 << 40
-"""The paper bounds the pairs counted, not the table."""
 
 
 @dataclass(frozen=True)

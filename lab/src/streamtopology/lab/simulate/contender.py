@@ -29,14 +29,14 @@ from streamtopology.topology.groupings import GroupingSpec
 
 _T = TypeVar("_T")
 
+# A judgement at least this often, however long the manifest's interval is: a simulation is shorter than a run.
 JUDGED_BATCHES = 5
-"""A judgement at least this often, however long the manifest's interval is: a simulation is shorter than a run."""
 
+# The assumed size of a key's state where the operator keeps any.
 STATE_BYTES = 64
-"""The assumed size of a key's state where the operator keeps any."""
 
+# An instance reports its heaviest keys alone, those seen so often in a sample of its rows: as the data plane does.
 HEAVY_KEYS, SAMPLE, SEEN_IN_SAMPLE = 256, 16_384, 3
-"""An instance reports its heaviest keys alone, those seen so often in a sample of its rows: as the data plane does."""
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ import numpy.typing as npt
 from streamtopology.lab.simulate.site import Batch, Site
 from streamtopology.routing.table.table import RoutingTable
 
+# A part costs as much to merge as a row to process, on one core, but no more than this: what a row's own work costs beyond its
+# operator's bookkeeping is not done again.
 MOST_SECONDS_PER_PART = 10e-6
-"""A part costs as much to merge as a row to process, on one core, but no more than this: what a row's own work costs beyond
-its operator's bookkeeping is not done again."""
 
 
 class Merging:

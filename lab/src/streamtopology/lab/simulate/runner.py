@@ -19,8 +19,8 @@ from streamtopology.lab.simulate.picture import draw_comparison
 from streamtopology.lab.simulate.progress import Progress, progress_on
 from streamtopology.topology import BUILTINS, OperatorSpec, Topology, Traits, load
 
+# The traits assumed of a user's own class: its state may not be combinable.
 _UNKNOWN = Traits(stateful=True)
-"""The traits assumed of a user's own class: its state may not be combinable."""
 
 
 def simulate(manifest: Path, stream: Stream, report_dir: Path | None, console: Console | None = None) -> int:

@@ -49,8 +49,8 @@ def swapped(counts: Items, owners: npt.NDArray[np.int32], instance: int, change:
 
 
 _SWAP_TRIES = 1 << 14
+# Tries per key of an instance, or 2^14 if it has more, times this: by then it has what it can get.
 _SWAP_ROUNDS = 200
-"""Tries per key of an instance, or 2^14 if it has more, times this: by then it has what it can get."""
 
 
 @njit(cache=True, nogil=True)

@@ -28,24 +28,24 @@ from streamtopology.routing.table.table import BUCKETS, RoutingTable, bucket_of
 Floats = npt.NDArray[np.float64]
 Hashes = npt.NDArray[np.uint64]
 Instances = npt.NDArray[np.int32]
+# The first and the second key of each row of a batch.
 Keys = tuple[Hashes, Hashes]
-"""The first and the second key of each row of a batch."""
 
+# Batches that a plan is made of.
 WINDOW = 4
-"""Batches that a plan is made of."""
 
+# Batches from plan to plan.
 PLANNED_EVERY = 2
-"""Batches from plan to plan."""
 
+# In which a plan must earn its cost, as by default.
 HORIZON_SECONDS = 60.0
-"""In which a plan must earn its cost, as by default."""
 
 STATE_BYTES = 64.0
 
 ALONE = "auto, each alone"
 
+# Policies by which the two operators are planned together, so that pairs are counted.
 TOGETHER = ("locality", "auto")
-"""Policies by which the two operators are planned together, so that pairs are counted."""
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ Floats = npt.NDArray[np.float64]
 Hashes = npt.NDArray[np.uint64]
 Ints = npt.NDArray[np.int64]
 
+# First ids of trending and of fresh hashtags; the stable ones begin at 0.
 _TRENDING, _FRESH = 1 << 40, 1 << 41
-"""First ids of trending and of fresh hashtags; the stable ones begin at 0."""
 
 
 @dataclass(frozen=True)
@@ -32,22 +32,22 @@ class Tweets:
     be local, and a plan that is never renewed loses about a fifth of what it had.
     """
 
+    # Per week.
     tuples: int
-    """Per week."""
     regions: int = 60
     stable_share: float = 0.50
     trending_share: float = 0.29
+    # Share of the trending hashtags that belong to another region from one week to the next.
     moving: float = 0.2
-    """Share of the trending hashtags that belong to another region from one week to the next."""
+    # Share of tuples whose location is in the region of their hashtag.
     at_home: float = 0.60
-    """Share of tuples whose location is in the region of their hashtag."""
     region_skew: float = 0.5
     tag_skew: float = 1.0
     location_skew: float = 0.7
+    # Standard deviation of the logarithm of a region's popularity.
     wander: float = 0.6
-    """Standard deviation of the logarithm of a region's popularity."""
+    # Correlation of that logarithm from week to week.
     memory: float = 0.9
-    """Correlation of that logarithm from week to week."""
 
     def weeks(self, count: int, rng: np.random.Generator) -> Iterator[tuple[Hashes, Hashes]]:
         """(hashes of locations, hashes of hashtags) of each week: uint64[tuples] both."""

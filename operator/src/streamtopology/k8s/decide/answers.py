@@ -11,12 +11,12 @@ from streamtopology.contract.stats import Stats
 from streamtopology.contract.stats_question import Question
 from streamtopology.topology import Autoscale, ExecutorClass, OperatorSpec, Rebalance, Topology
 
+# A topology, or a sentence for each problem of its manifest.
 Reading = Topology | tuple[str, ...]
-"""A topology, or a sentence for each problem of its manifest."""
 
 
+# To a driver of which nothing is known yet.
 FIRST_QUESTION = Question(since=-1, as_observed=True)
-"""To a driver of which nothing is known yet."""
 
 
 @dataclass(frozen=True)

@@ -11,21 +11,21 @@ from dataclasses import dataclass
 from streamtopology.contract.conditions import DegradedReason
 from streamtopology.k8s.decide.steps import Finalizer, Step
 
+# Kind and name of an object.
 Place = tuple[str, str]
-"""Kind and name of an object."""
 
+# Kind of a step, and the place of its object: what is applied and then patched is limited in both.
 Aim = tuple[str, str, str]
-"""Kind of a step, and the place of its object: what is applied and then patched is limited in both."""
 
 FIRST_DELAY = 0.5
+# Seconds until a step is repeated: doubled from the first to the longest.
 LONGEST_DELAY = 60.0
-"""Seconds until a step is repeated: doubled from the first to the longest."""
 
+# A step that was not taken for so long begins again.
 FORGOTTEN_SECONDS = 600.0
-"""A step that was not taken for so long begins again."""
 
+# The number of times that a step has gone well and is wanted again, from which on that is reported.
 CONTESTED = 4
-"""The number of times that a step has gone well and is wanted again, from which on that is reported."""
 
 
 @dataclass(frozen=True)

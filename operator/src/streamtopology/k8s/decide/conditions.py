@@ -29,25 +29,26 @@ from streamtopology.k8s.decide.resizing import refusal
 from streamtopology.k8s.decide.scaling import ready_executors
 from streamtopology.topology import Topology
 
+# The time that a driver may ignore a ready epoch before it is reported.
 EPOCH_SECONDS = 60.0
-"""The time that a driver may ignore a ready epoch before it is reported."""
 
+# The time that an executor's pod may take in a change until it is reported: a cluster autoscaler adds a node within it.
 MISSING_SECONDS = 300.0
-"""The time that an executor's pod may take in a change until it is reported: a cluster autoscaler adds a node within it."""
 
+# Changes by admission that a message names.
 MOST_MUTATIONS = 3
-"""Changes by admission that a message names."""
 
 _IMAGE = ("ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull")
 _BROKEN = ("CrashLoopBackOff", "CreateContainerConfigError", "CreateContainerError", "RunContainerError")
 
+# By the reason that the kubelet gives.
 _RESIZES = {
     "Deferred": DegradedReason.RESIZE_DEFERRED,
     "Infeasible": DegradedReason.RESIZE_INFEASIBLE,
     "Error": DegradedReason.RESIZE_ERROR,
 }
-"""By the reason that the kubelet gives."""
 
+# Reasons of Ready=False that are faults.
 ALARMING = frozenset(
     {
         ReadyReason.INVALID_MANIFEST,
@@ -60,10 +61,9 @@ ALARMING = frozenset(
         ReadyReason.DRIVER_SILENT,
     }
 )
-"""Reasons of Ready=False that are faults."""
 
+# Reasons of Balanced=False by which the controller decides to leave the routing as it is.
 LEFT = frozenset({BalancedReason.NOT_WORTH_IT, BalancedReason.NO_BETTER_PLAN})
-"""Reasons of Balanced=False by which the controller decides to leave the routing as it is."""
 
 
 @dataclass(frozen=True)

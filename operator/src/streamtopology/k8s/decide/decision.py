@@ -42,14 +42,14 @@ from streamtopology.k8s.resources import access, driver, executors, migration
 from streamtopology.k8s.settings import Settings
 from streamtopology.topology import ExecutorClass, Topology
 
+# The time until the next look at a topology that is changing, unless something happens before.
 CHANGING_SECONDS = 5.0
-"""The time until the next look at a topology that is changing, unless something happens before."""
 
+# Between two looks whether a topology with the same names is still there.
 RIVAL_SECONDS = 30.0
-"""Between two looks whether a topology with the same names is still there."""
 
+# The scrape interval in the first `QUICK_FOR_SECONDS` seconds of a change; otherwise it is the controller's interval.
 QUICK_SECONDS = 0.5
-"""The scrape interval in the first `QUICK_FOR_SECONDS` seconds of a change; otherwise it is the controller's interval."""
 
 QUICK_FOR_SECONDS = 60.0
 

@@ -11,16 +11,16 @@ from collections.abc import Mapping
 from streamtopology.k8s.decide.observation import Observation
 from streamtopology.k8s.decide.owned_objects import Pod
 
+# The time for which an eviction is reported.
 RECENT_SECONDS = 600.0
-"""The time for which an eviction is reported."""
 
+# The limit in the manifest, by component.
 _STORAGE: Mapping[str, str] = {
     "driver": "spec.driver.storage",
     "executor": "spec.executors, {}: storage",
     "migration": "spec.migration.resources.storage",
     "snapshot": "spec.migration.resources.storage of the topology",
 }
-"""The limit in the manifest, by component."""
 
 
 def recent(seen: Observation) -> tuple[Pod, ...]:

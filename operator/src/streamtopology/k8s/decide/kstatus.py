@@ -8,6 +8,7 @@ from __future__ import annotations
 from streamtopology.contract.conditions import ConditionType, DegradedReason, ReadyReason, ReconfiguringReason
 from streamtopology.k8s.decide.conditions import Condition
 
+# Reasons that last until somebody does something.
 STALLING = frozenset(
     {
         ReadyReason.INVALID_MANIFEST,
@@ -20,10 +21,9 @@ STALLING = frozenset(
         DegradedReason.TOPOLOGY_REFUSED,
     }
 )
-"""Reasons that last until somebody does something."""
 
+# Changes by which a topology balances itself: the manifest is in force all the while.
 OWN = frozenset({ReconfiguringReason.REROUTING, ReconfiguringReason.MIGRATING})
-"""Changes by which a topology balances itself: the manifest is in force all the while."""
 
 
 def kstatus(ready: Condition, degraded: Condition | None, under_way: tuple[str, str] | None) -> list[Condition]:

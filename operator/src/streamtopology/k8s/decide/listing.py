@@ -14,11 +14,11 @@ from streamtopology.k8s.instants import parse_time
 
 LISTING_VERSION = 1
 
+# Topologies in one answer: those that need somebody first.
 MOST_LISTED = 1000
-"""Topologies in one answer: those that need somebody first."""
 
+# Characters of a sentence.
 _MOST_TEXT = 400
-"""Characters of a sentence."""
 
 _NEEDS_SOMEBODY = ("Failed", "Invalid")
 _RUNS = ("Running", "Reconfiguring")

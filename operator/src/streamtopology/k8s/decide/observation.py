@@ -22,8 +22,8 @@ from streamtopology.topology import API_VERSION, KIND, ManifestError, Topology, 
 
 Object = dict[str, Any]
 
+# Answers missed in a row before a driver counts as silent: one may be lost in a switch or a long batch.
 SILENT_TIMES = 3
-"""Answers missed in a row before a driver counts as silent: one may be lost in a switch or a long batch."""
 
 
 def manifest_text(manifest: Mapping[str, Any]) -> str:

@@ -18,11 +18,11 @@ from streamtopology.topology import parse_quantity
 
 Json = Any
 Place = tuple[str, ...]
+# A set of fields as managedFields has it: `f:NAME` of an object, `k:KEYS` and `v:VALUE` of a list, all within each other.
 Fields = dict[str, Any]
-"""A set of fields as managedFields has it: `f:NAME` of an object, `k:KEYS` and `v:VALUE` of a list, all within each other."""
 
+# Fields of an object, or of its metadata, that nobody owns and that never change.
 _OURS_ALONE = ("apiVersion", "kind", "name", "namespace")
-"""Fields of an object, or of its metadata, that nobody owns and that never change."""
 
 
 @dataclass(frozen=True)

@@ -14,14 +14,14 @@ from streamtopology.k8s.decide.own_fields import Differences, own_values
 from streamtopology.k8s.instants import parse_time
 from streamtopology.topology import QuantityError, parse_cpu, parse_memory
 
+# Kinds whose objects are always to be as we write them. A ConfigMap is compared by its parts; the others are made once.
 COMPARED = frozenset(kind.kind for kind in names.OWNED if kind not in (names.SECRET, names.CONFIG_MAP, names.JOB))
-"""Kinds whose objects are always to be as we write them. A ConfigMap is compared by its parts; the others are made once."""
 
+# The kubelet's reason in the status of a pod, and the exit code of a process that it has killed.
 EVICTED, KILLED = "Evicted", 137
-"""The kubelet's reason in the status of a pod, and the exit code of a process that it has killed."""
 
+# CPU limit in cores and memory limit in bytes of a pod's own container; 0 where there is none.
 Resources = tuple[float, int]
-"""CPU limit in cores and memory limit in bytes of a pod's own container; 0 where there is none."""
 
 
 @dataclass(frozen=True)

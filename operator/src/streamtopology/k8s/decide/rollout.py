@@ -19,22 +19,22 @@ from streamtopology.k8s.decide.steps import Apply, Delete, Event, Object, Patch,
 from streamtopology.k8s.resources.routing import RoutingTooLargeError, config_map
 from streamtopology.topology import Level, Topology, difference
 
+# The pre-copy Job of an epoch.
 JobOf = Callable[[int], Object]
-"""The pre-copy Job of an epoch."""
 
+# Pre-copies that may fail one after the other, each by a Job of several tries; from then on state moves with the batches.
 MOST_MIGRATIONS = 3
-"""Pre-copies that may fail one after the other, each by a Job of several tries; from then on state moves with the batches."""
 
+# The time that the pod of a pre-copy may take to start: nothing else is re-routed meanwhile.
 STARTING_SECONDS = 300.0
-"""The time that the pod of a pre-copy may take to start: nothing else is re-routed meanwhile."""
 
+# The event and the reason of the condition Reconfiguring, by the level of a change.
 REASONS = {
     Level.ROUTE: ReconfiguringReason.ROUTING,
     Level.RESIZE: ReconfiguringReason.RESIZING,
     Level.SCALE: ReconfiguringReason.SCALING,
     Level.RESTART: ReconfiguringReason.RESTARTING,
 }
-"""The event and the reason of the condition Reconfiguring, by the level of a change."""
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from streamtopology.k8s.decide.snapshots import SnapshotReason
 from streamtopology.k8s.decide.steps import Event
 from streamtopology.k8s.resources.objects import Object
 
+# The reasons that call for nobody.
 NORMAL = frozenset(
     {SnapshotReason.NOTHING_COMMITTED, SnapshotReason.STARTING, SnapshotReason.COPYING, SnapshotReason.COMPLETED}
 )
-"""The reasons that call for nobody."""
 
 
 def events_of_snapshot(before: Object, after: Object) -> tuple[Event, ...]:

@@ -10,8 +10,8 @@ from streamtopology.k8s.decide.snapshots import SnapshotPhase
 from streamtopology.k8s.instants import parse_time
 from streamtopology.k8s.resources.objects import Object
 
+# Namespace and name of the topology that a snapshot is of.
 Of = tuple[str, str]
-"""Namespace and name of the topology that a snapshot is of."""
 
 
 def by_phase(bodies: Iterable[Object]) -> Counter[tuple[str, str, str]]:

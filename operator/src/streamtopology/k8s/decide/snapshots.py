@@ -19,8 +19,8 @@ from streamtopology.k8s.resources import snapshot
 from streamtopology.k8s.resources.objects import Object, Owner
 from streamtopology.topology import Topology
 
+# Between two looks at a snapshot that waits for something that no watch shows.
 LOOK_SECONDS = 15.0
-"""Between two looks at a snapshot that waits for something that no watch shows."""
 
 
 class SnapshotPhase(Documented):
@@ -52,10 +52,10 @@ class SnapshotReason(Documented):
     SETTLED = "Settled", "(False) nothing is being brought about"
 
 
+# Reasons of Ready=False while a snapshot that has not failed waits for somebody to act.
 FOR_SOMEBODY = frozenset(
     {SnapshotReason.INVALID_MANIFEST, SnapshotReason.NO_IMAGE, SnapshotReason.NAME_TAKEN, SnapshotReason.JOB_REFUSED}
 )
-"""Reasons of Ready=False while a snapshot that has not failed waits for somebody to act."""
 
 
 @dataclass(frozen=True)

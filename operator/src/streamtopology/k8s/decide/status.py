@@ -31,11 +31,11 @@ from streamtopology.topology import Topology, format_cpu, format_memory
 
 _UNAPPLIED = f"the manifest waits until the annotation {names.PAUSE} is gone"
 
+# The number of re-routings in status; each was also an event.
 KEPT_REROUTINGS = 10
-"""The number of re-routings in status; each was also an event."""
 
+# Characters of a condition's message that the CRD allows.
 LONGEST_MESSAGE, _CUT = 32_768, " ... (cut)"
-"""Characters of a condition's message that the CRD allows."""
 
 
 def invalid(seen: Observation, sentences: str) -> Object:
@@ -288,8 +288,8 @@ def _bounded(message: str) -> str:
 
 _FIGURES = ("batch", "imbalance", "throughput", "bound")
 
+# Relative change of rows/s, and change of the imbalance, that somebody who looks at the columns would notice.
 NOTICEABLE_RATE, NOTICEABLE_IMBALANCE = 0.1, 0.05
-"""Relative change of rows/s, and change of the imbalance, that somebody who looks at the columns would notice."""
 
 
 def is_news(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:

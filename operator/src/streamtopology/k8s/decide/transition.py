@@ -10,8 +10,8 @@ from streamtopology.contract.conditions import ReadyReason, ReconfiguringReason
 from streamtopology.k8s.instants import format_instant, parse_time
 from streamtopology.topology import Topology
 
+# Changes after which nothing runs: they neither continue an unfinished change nor are continued by another.
 STOPPING = (ReconfiguringReason.SUSPENDING, ReconfiguringReason.COMPLETING, ReadyReason.DELETING)
-"""Changes after which nothing runs: they neither continue an unfinished change nor are continued by another."""
 
 
 @dataclass(frozen=True)

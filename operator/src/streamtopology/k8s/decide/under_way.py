@@ -11,8 +11,8 @@ from streamtopology.k8s.decide.steps import Object, Resize, Step
 from streamtopology.k8s.decide.transition import STOPPING, Transition
 from streamtopology.topology import Topology
 
+# Steps that a sentence names, and that status records: a class of a thousand executors has as many.
 MOST_NAMED, MOST_RECORDED = 20, 100
-"""Steps that a sentence names, and that status records: a class of a thousand executors has as many."""
 
 
 def change_under_way(

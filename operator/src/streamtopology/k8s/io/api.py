@@ -18,18 +18,18 @@ from streamtopology.k8s import names
 from streamtopology.k8s.io.bodies import ListPart, Object, decoded, part_of, version_number, yaml_of
 from streamtopology.k8s.names import Kind
 
+# The timeout of one call; a watch lives longer, see `WATCH_SECONDS`.
 REQUEST_SECONDS = 20.0
-"""The timeout of one call; a watch lives longer, see `WATCH_SECONDS`."""
 
+# The server ends a watch after this time, and the next one continues where it stopped.
 WATCH_SECONDS = 290
-"""The server ends a watch after this time, and the next one continues where it stopped."""
 
+# A watch that is silent for longer than the server keeps it is a dead connection.
 SILENT_SECONDS = 330.0
-"""A watch that is silent for longer than the server keeps it is a dead connection."""
 
+# Items of one part of a list: pods of some kilobytes, ConfigMaps of up to a megabyte. A list as a whole would be in memory
+# several times while it is read.
 PAGE = 250
-"""Items of one part of a list: pods of some kilobytes, ConfigMaps of up to a megabyte. A list as a whole would be in memory
-several times while it is read."""
 
 # With its charset: the library passes a body of this type on as it is. Without, it writes JSON in ASCII (`yaml_of`).
 _APPLY = "application/apply-patch+yaml; charset=utf-8"

@@ -25,8 +25,8 @@ log = logging.getLogger(__name__)
 
 SECRET_BYTES = 32
 
+# The timeout of posting an event: no change waits longer for its report.
 EVENT_SECONDS = 2.0
-"""The timeout of posting an event: no change waits longer for its report."""
 
 
 class ResizeRefusedError(StreamTopologyError):

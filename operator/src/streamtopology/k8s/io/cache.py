@@ -23,17 +23,17 @@ from streamtopology.k8s.names import Kind
 
 log = logging.getLogger(__name__)
 
+# Pauses before a broken watch is restarted; the last one repeats.
 RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
-"""Pauses before a broken watch is restarted; the last one repeats."""
 
+# Of a start in many namespaces: what else the process has to do, above all renewing its Lease, comes between the lists.
 LISTS_AT_ONCE = 8
-"""Of a start in many namespaces: what else the process has to do, above all renewing its Lease, comes between the lists."""
 
+# Between the beginnings of two watches of a kind: something on the way to the API server may end each at once.
 LEAST_SECONDS = 0.5
-"""Between the beginnings of two watches of a kind: something on the way to the API server may end each at once."""
 
+# Evicted pods that are remembered of each topology.
 KEPT_EVICTIONS = 32
-"""Evicted pods that are remembered of each topology."""
 
 Changed = Callable[[Key], None]
 

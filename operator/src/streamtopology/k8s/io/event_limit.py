@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from streamtopology.k8s.decide.steps import Event
 from streamtopology.k8s.io.queue import Key
 
+# Events of one reason that a topology, or a snapshot, may post at once.
 BURST = 25
-"""Events of one reason that a topology, or a snapshot, may post at once."""
 
+# The interval in which one more may be.
 REFILL_SECONDS = 60.0
-"""The interval in which one more may be."""
 
 
 @dataclass

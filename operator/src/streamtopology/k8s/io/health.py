@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 from streamtopology.k8s.io.queue import Queue
 
+# Topologies that wait while for so long none is taken and none is done show that all workers hang: every call that they make
+# has a timeout, and a look ends after some of them, well or not.
 STUCK_SECONDS = 300.0
-"""Topologies that wait while for so long none is taken and none is done show that all workers hang: every call that they
-make has a timeout, and a look ends after some of them, well or not."""
 
+# Topologies are listed twice in this time.
 HEARD_SECONDS = 60.0
-"""Topologies are listed twice in this time."""
 
 
 @dataclass

@@ -27,14 +27,14 @@ from streamtopology.k8s.io.bodies import Object
 
 log = logging.getLogger(__name__)
 
+# The work of a leader; its argument returns True while it leads.
 Work = Callable[[Callable[[], bool]], Awaitable[None]]
-"""The work of a leader; its argument returns True while it leads."""
 
 LEASE_NAME = "streamtopology-operator"
 
+# Shares of the lease: the timeout of one call, and the time in which renewing is retried. A pause, the retries and the two
+# calls of the last one together stay below the lease, so a replica that cannot renew has stopped before another starts.
 CALL_SHARE, DEADLINE_SHARE = 2 / 15, 8 / 15
-"""Shares of the lease: the timeout of one call, and the time in which renewing is retried. A pause, the retries and the two
-calls of the last one together stay below the lease, so a replica that cannot renew has stopped before another starts."""
 
 
 class LeaseLostError(StreamTopologyError):

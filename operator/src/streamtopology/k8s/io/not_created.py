@@ -20,14 +20,14 @@ from streamtopology.k8s.io.queue import Key
 
 log = logging.getLogger(__name__)
 
+# Pods that are missing for less are on their way: most are.
 PATIENCE_SECONDS = 3.0
-"""Pods that are missing for less are on their way: most are."""
 
+# Between two looks at the events of a topology: the API server has no index of them.
 INTERVAL_SECONDS = 15.0
-"""Between two looks at the events of a topology: the API server has no index of them."""
 
+# The controller tries again, and says so, at intervals of up to a quarter of an hour.
 RECENT_SECONDS = 1800.0
-"""The controller tries again, and says so, at intervals of up to a quarter of an hour."""
 
 
 @dataclass

@@ -14,11 +14,11 @@ from streamtopology.k8s.io.leader import LEASE_NAME
 from streamtopology.k8s.io.queue import Key
 from streamtopology.k8s.settings import Settings
 
+# A release whose Lease was not renewed for so long is gone: the namespace of one that is uninstalled keeps the Lease.
 GONE_SECONDS = 600.0
-"""A release whose Lease was not renewed for so long is gone: the namespace of one that is uninstalled keeps the Lease."""
 
+# Between two looks at the Lease of another release.
 LOOK_SECONDS = 60.0
-"""Between two looks at the Lease of another release."""
 
 
 class Ownership:

@@ -12,8 +12,8 @@ from streamtopology.contract.page_http import HEADERS, PageFile, page_files, ref
 from streamtopology.k8s.decide.listing import listing
 from streamtopology.k8s.decide.steps import Object
 
+# The path of the value behind the page.
 LISTING = "/topologies.json"
-"""The path of the value behind the page."""
 
 _STANDS_BY = "this replica of the operator stands by; another one leads and has the list"
 

@@ -10,8 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 FIRST_DELAY = 0.5
+# Seconds until a failed look is retried: doubled from the first to the longest.
 LONGEST_DELAY = 60.0
-"""Seconds until a failed look is retried: doubled from the first to the longest."""
 
 
 @dataclass(frozen=True, order=True)

@@ -20,11 +20,11 @@ from streamtopology.k8s.names import Kind
 from streamtopology.k8s.resources.objects import Owner
 from streamtopology.tracing.span import Emit, TraceSpan, Value
 
+# Characters of an error that a span has.
 LONGEST_FAILURE = 1000
-"""Characters of an error that a span has."""
 
+# Kinds whose objects OpenTelemetry has a name for.
 _BY_CONVENTION = {kind.kind for kind in (names.POD, names.DEPLOYMENT, names.STATEFUL_SET, names.JOB)}
-"""Kinds whose objects OpenTelemetry has a name for."""
 
 
 def _none() -> list[TraceSpan]:

@@ -39,12 +39,12 @@ from streamtopology.topology import Topology
 
 log = logging.getLogger(__name__)
 
+# The intervals in which figures alone are written to status, those that somebody would notice and the others: a write is an
+# event for every watcher, and every running topology has other figures all the time.
 FIGURES_SECONDS, QUIET_SECONDS = 30.0, 300.0
-"""The intervals in which figures alone are written to status, those that somebody would notice and the others: a write is an
-event for every watcher, and every running topology has other figures all the time."""
 
+# Between two looks for the Secret of a topology with pods that do not start.
 SECRET_SECONDS = 15.0
-"""Between two looks for the Secret of a topology with pods that do not start."""
 
 
 class Reconciler:

@@ -12,12 +12,12 @@ from streamtopology.k8s.decide.steps import Event, Step
 from streamtopology.k8s.io.api import ApiError
 from streamtopology.k8s.io.apply import NameTakenError
 
+# Statuses of refusals that stay as they are until somebody changes something.
 LASTING = (400, 403, 422)
-"""Statuses of refusals that stay as they are until somebody changes something."""
 
+# The number of times in a row from which on a refusal is reported that may be over the next time, and one by an object that
+# garbage collection is about to delete: 3.5 and 31 seconds.
 TRIES, LEFT_OVER_TRIES = 3, 6
-"""The number of times in a row from which on a refusal is reported that may be over the next time, and one by an object that
-garbage collection is about to delete: 3.5 and 31 seconds."""
 
 
 def report_of(step: Step, refusal: ApiError | NameTakenError) -> Refusal:

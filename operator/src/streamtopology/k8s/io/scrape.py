@@ -21,17 +21,17 @@ log = logging.getLogger(__name__)
 
 ANSWER_SECONDS = 5.0
 
+# Bytes of an answer, decompressed. Drivers keep theirs below 256 KiB on the wire up to 100 executors; one of the release before
+# has whole reports in it, which 100 executors can make too large for more than the last batch.
 LARGEST_ANSWER = 4 << 20
-"""Bytes of an answer, decompressed. Drivers keep theirs below 256 KiB on the wire up to 100 executors; one of the release
-before has whole reports in it, which 100 executors can make too large for more than the last batch."""
 
+# Bytes beyond which an answer takes one of `LARGE_AT_ONCE` places: whatever drivers send, memory stays bounded.
 USUAL_ANSWER = 512 << 10
-"""Bytes beyond which an answer takes one of `LARGE_AT_ONCE` places: whatever drivers send, memory stays bounded."""
 
 LARGE_AT_ONCE = 4
 
+# Without `since` an answer has no batches but the last one.
 NEWEST_ALONE = Question()
-"""Without `since` an answer has no batches but the last one."""
 
 _GZIP = {"Accept-Encoding": "gzip"}
 

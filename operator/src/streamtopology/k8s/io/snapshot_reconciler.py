@@ -35,8 +35,8 @@ from streamtopology.topology import Topology
 
 log = logging.getLogger(__name__)
 
+# Snapshots that are looked at at once: a look is a few calls, and there are few snapshots.
 WORKERS = 2
-"""Snapshots that are looked at at once: a look is a few calls, and there are few snapshots."""
 
 
 class SnapshotReconciler:

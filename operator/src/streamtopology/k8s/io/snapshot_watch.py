@@ -21,8 +21,8 @@ from streamtopology.k8s.io.topology_body import is_same, key_of, version
 
 log = logging.getLogger(__name__)
 
+# Between two tries to list a kind that is not served, or that we may not read.
 MISSING_SECONDS = 10.0
-"""Between two tries to list a kind that is not served, or that we may not read."""
 
 
 @dataclass

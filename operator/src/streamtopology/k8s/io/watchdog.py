@@ -21,14 +21,14 @@ from streamtopology.k8s.io.reconciler import Reconciler
 
 log = logging.getLogger(__name__)
 
+# Between two lists; the shorter one while StreamTopologies are not served, and before a watch that broke is begun again.
 LIST_SECONDS, MISSING_SECONDS = 30.0, 2.0
-"""Between two lists; the shorter one while StreamTopologies are not served, and before a watch that broke is begun again."""
 
+# An event that comes so much later than the list that has its topology does not come.
 LATE_SECONDS = 5.0
-"""An event that comes so much later than the list that has its topology does not come."""
 
+# The time in which StreamTopologies may come back. Then the process ends, and its Deployment starts it again.
 PATIENCE_SECONDS = 600.0
-"""The time in which StreamTopologies may come back. Then the process ends, and its Deployment starts it again."""
 
 
 class NotServedError(Unavailable):

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from streamtopology.contract.errors import Unavailable
 from streamtopology.k8s.io.queue import Key
 
+# Writes at once: a topology of the most classes is made by a hundred, with the records of it.
 LEAST_BURST = 200
-"""Writes at once: a topology of the most classes is made by a hundred, with the records of it."""
 
+# Further ones for each object that it has: every pod of a thousand may be resized, replaced and resized again.
 PER_OBJECT = 4
-"""Further ones for each object that it has: every pod of a thousand may be resized, replaced and resized again."""
 
+# The time after which the allowance is whole again.
 REFILL_SECONDS = 60.0
-"""The time after which the allowance is whole again."""
 
 
 class WritesLimitedError(Unavailable):

@@ -32,13 +32,13 @@ from streamtopology.routing.epochs.epoch import Epoch, EpochFormatError
 from streamtopology.routing.load.load_report import ReportFormatError
 from streamtopology.topology import Autoscale
 
+# The autoscaler's window of load; at most `MOST_BATCHES` batches of it.
 SCALING_SECONDS = 60.0
-"""The autoscaler's window of load; at most `MOST_BATCHES` batches of it."""
 
 MOST_BATCHES = 256
 
+# Measured gains in an answer, the newest: status has fewer.
 MOST_GAINS = 16
-"""Measured gains in an answer, the newest: status has fewer."""
 
 
 Remedies = Mapping[str, Remedy]

@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# The timeout of reading one answer, which takes milliseconds; seconds where numba compiles on a node without free CPU.
 READ_SECONDS = 120.0
-"""The timeout of reading one answer, which takes milliseconds; seconds where numba compiles on a node without free CPU."""
 
+# The timeout of one plan, which takes a second for a million keys, and on such a node a minute.
 PLAN_SECONDS = 300.0
-"""The timeout of one plan, which takes a second for a million keys, and on such a node a minute."""
 
+# The time for which no answer is read of a topology whose answer or plan took too long; doubled each time in a row.
 LEFT_ALONE_SECONDS, LONGEST_ALONE_SECONDS = 60.0, 3600.0
-"""The time for which no answer is read of a topology whose answer or plan took too long; doubled each time in a row."""
 
 PLANNERS = 2
 

@@ -27,11 +27,11 @@ from streamtopology.k8s.resources.objects import (
 )
 from streamtopology.topology import Topology, format_cpu, format_memory
 
+# Of the driver's memory; the rest is for its Python, which keeps plans and reports, and the JVM's own.
 HEAP_SHARE = 0.42
-"""Of the driver's memory; the rest is for its Python, which keeps plans and reports, and the JVM's own."""
 
+# The time that a driver may take until it answers: Spark's session, on a slow machine.
 START_SECONDS = 300
-"""The time that a driver may take until it answers: Spark's session, on a slow machine."""
 
 
 def service(owner: Owner) -> Object:

@@ -26,8 +26,8 @@ from streamtopology.topology import ExecutorClass, Topology, format_cpu, format_
 
 MEBIBYTE = 2**20
 
+# Of an executor's memory; the rest is for its Python worker, which holds the state, and the JVM's own.
 HEAP_SHARE = 0.6
-"""Of an executor's memory; the rest is for its Python worker, which holds the state, and the JVM's own."""
 
 
 def service(owner: Owner) -> Object:

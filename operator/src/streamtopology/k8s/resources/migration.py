@@ -10,14 +10,14 @@ from streamtopology.k8s import names
 from streamtopology.k8s.resources.objects import Object, Owner, from_field, owned, pod_template, with_pull_secrets
 from streamtopology.topology import Migration, Topology, format_cpu, format_memory
 
+# Pods that the Job starts before it gives up; each continues where the one before stopped.
 TRIES = 4
-"""Pods that the Job starts before it gives up; each continues where the one before stopped."""
 
+# At most. It asks for little CPU: on a node that the executors fill, its pod would wait, and the epoch with it.
 REQUESTED_CPU = 0.1
-"""At most. It asks for little CPU: on a node that the executors fill, its pod would wait, and the epoch with it."""
 
+# The time for which an ended Job is kept.
 KEEP_SECONDS = 3600
-"""The time for which an ended Job is kept."""
 
 
 def job(owner: Owner, topology: Topology, image: str, user: int | None, epoch: int) -> Object:

@@ -16,8 +16,8 @@ from streamtopology.topology import PodSettings, Topology, format_memory, write_
 
 Object = dict[str, Any]
 
+# Kubernetes' name for what a pod takes of its node's disk.
 STORAGE = "ephemeral-storage"
-"""Kubernetes' name for what a pod takes of its node's disk."""
 
 
 @dataclass(frozen=True)

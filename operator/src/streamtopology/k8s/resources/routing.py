@@ -11,8 +11,8 @@ from streamtopology.k8s import names
 from streamtopology.k8s.resources.objects import Object, Owner, owned
 from streamtopology.topology import Topology, to_manifest
 
+# A ConfigMap holds at most 1 MiB with its metadata; an epoch of 3,000 entries per operator is some 100 kB.
 LARGEST_BYTES = 900_000
-"""A ConfigMap holds at most 1 MiB with its metadata; an epoch of 3,000 entries per operator is some 100 kB."""
 
 
 class RoutingTooLargeError(InvalidInput):

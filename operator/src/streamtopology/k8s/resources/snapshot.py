@@ -11,14 +11,14 @@ from streamtopology.k8s.resources.migration import container_resources
 from streamtopology.k8s.resources.objects import Object, Owner, from_field, owned, pod_template, with_pull_secrets
 from streamtopology.topology import Topology
 
+# Pods that the Job starts before it gives up; each continues the copy of the one before.
 TRIES = 4
-"""Pods that the Job starts before it gives up; each continues the copy of the one before."""
 
+# The time that a copy may take, tries and waiting for room together: its hold on the checkpoint's files lasts as long.
 DEADLINE_SECONDS = 86_400
-"""The time that a copy may take, tries and waiting for room together: its hold on the checkpoint's files lasts as long."""
 
+# The pod's report of batch and bytes: the kubelet puts it into the pod's status.
 REPORT = "/dev/termination-log"
-"""The pod's report of batch and bytes: the kubelet puts it into the pod's status."""
 
 
 def job(owner: Owner, topology: Topology, image: str, user: int | None, checkpoint: str, to: str) -> Object:

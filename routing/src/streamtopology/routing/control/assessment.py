@@ -20,14 +20,14 @@ from streamtopology.routing.control.window import Span, WindowBatch
 from streamtopology.routing.epochs.epoch import Epoch
 from streamtopology.routing.planners.switch_costs import FEWEST_BATCHES, SwitchCosts
 
+# Entries of a table that make no epoch too large for what it travels in.
 FEW_ENTRIES = 64
-"""Entries of a table that make no epoch too large for what it travels in."""
 
+# Seconds; a shorter batch counts as one of these.
 SHORTEST_BATCH = 1e-3
-"""Seconds; a shorter batch counts as one of these."""
 
+# Slots up to which capacities are estimated in milliseconds; the time grows with their cube.
 QUICK_SLOTS = 128
-"""Slots up to which capacities are estimated in milliseconds; the time grows with their cube."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,17 +17,17 @@ from streamtopology.contract.reasons import ScalingReason, Sizing
 from streamtopology.routing.control.slot_model import StageTiming, estimate
 from streamtopology.topology.values import Autoscale
 
+# Relative distance from the target utilisation that is left alone, as Kubernetes' own autoscaler does.
 TOLERANCE = 0.1
-"""Relative distance from the target utilisation that is left alone, as Kubernetes' own autoscaler does."""
 
+# Rows that wait less than this at the present speed are the ordinary way of batches, not lag.
 LAG_SECONDS = 10.0
-"""Rows that wait less than this at the present speed are the ordinary way of batches, not lag."""
 
+# In how long a lag beyond that should be worked off.
 CATCH_UP_SECONDS = 120.0
-"""In how long a lag beyond that should be worked off."""
 
+# Executors: what floating point adds to a whole number must not ask for one more.
 ROUNDING = 1e-6
-"""Executors: what floating point adds to a whole number must not ask for one more."""
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from streamtopology.routing.control.slot_model import SlotModel
 from streamtopology.routing.control.stage_work import StageWork, apart, work_of
 from streamtopology.routing.control.stages import Stage
 
+# The share of a stage that fixed seconds must have, or of a batch that its stages lack, to be its bound.
 MOSTLY = 0.5
-"""The share of a stage that fixed seconds must have, or of a batch that its stages lack, to be its bound."""
 
 
 def binding(

@@ -31,11 +31,11 @@ from streamtopology.routing.control.weighing import Scales, contradicted
 from streamtopology.routing.control.window import FEW_BATCHES, MIN_BATCHES, Span, Window, WindowBatch
 from streamtopology.routing.epochs.epoch import Epoch
 
+# An imbalance beyond this is answered after `FEW_BATCHES`: no noise looks like it, and every batch under it is dear.
 GLARING = 0.5
-"""An imbalance beyond this is answered after `FEW_BATCHES`: no noise looks like it, and every batch under it is dear."""
 
+# Intervals over which a re-routing must earn its cost.
 HORIZON_INTERVALS = 6
-"""Intervals over which a re-routing must earn its cost."""
 
 
 class Controller:

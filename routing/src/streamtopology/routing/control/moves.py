@@ -11,8 +11,8 @@ from streamtopology.contract.reasons import KeyMove, LinkMove
 from streamtopology.routing.planners.joint import JointPlanInput
 from streamtopology.routing.planners.plan import Hashes, Plan, PlanInput
 
+# Keys, and links, that an epoch names.
 MOST_MOVES = 3
-"""Keys, and links, that an epoch names."""
 
 
 def heaviest_moves(stage: str, given: PlanInput, plan: Plan) -> tuple[KeyMove, ...]:

@@ -11,17 +11,17 @@ import numpy.typing as npt
 
 from streamtopology.routing.load.load_report import LoadReport
 
+# Of merging one part of a key into its state at home, as long as it is not measured; for a stateless operator 0.
 PART_SECONDS = 20e-6
-"""Of merging one part of a key into its state at home, as long as it is not measured; for a stateless operator 0."""
 
+# Batches that an estimate is the median of: it follows a change after five of them.
 KEPT = 9
-"""Batches that an estimate is the median of: it follows a change after five of them."""
 
+# Batches from which on only measurements count; each that is missing counts as `PART_SECONDS`.
 ENOUGH = 5
-"""Batches from which on only measurements count; each that is missing counts as `PART_SECONDS`."""
 
+# A part that takes less or more is taken for one that takes as much as this.
 LEAST_SECONDS, MOST_SECONDS = 1e-7, 1.0
-"""A part that takes less or more is taken for one that takes as much as this."""
 
 
 class PartSeconds:

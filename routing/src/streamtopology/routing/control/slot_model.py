@@ -20,25 +20,25 @@ from streamtopology.routing.load.load_report import LoadReport, SourceReport
 
 Floats = npt.NDArray[np.float64]
 
+# Rows of a stage that a slot must have seen in the window for its own rate to be believed.
 ENOUGH_ROWS = 200
-"""Rows of a stage that a slot must have seen in the window for its own rate to be believed."""
 
+# Weight of the declared CPU against all measurements: it decides only where these say nothing.
 PRIOR_WEIGHT = 1e-3
-"""Weight of the declared CPU against all measurements: it decides only where these say nothing."""
 
+# Weight of stages whose tuples differ in cost: their rows/s say as much of the tuples as of the slot.
 TIMED_WEIGHT = 0.1
-"""Weight of stages whose tuples differ in cost: their rows/s say as much of the tuples as of the slot."""
 
+# Busy seconds below this do not show the speed of a slot: a CPU limit is a share of each tenth of a second, and so short a time
+# may fall where its slot has all of that left, or nothing.
 SHORT_SECONDS = 0.1
-"""Busy seconds below this do not show the speed of a slot: a CPU limit is a share of each tenth of a second, and so short
-a time may fall where its slot has all of that left, or nothing."""
 
+# Relative change of a rate from one batch to the next few that is taken for a change of capacity, not for noise.
 SHIFT = 0.2
-"""Relative change of a rate from one batch to the next few that is taken for a change of capacity, not for noise."""
 
 
+# Standard error of the median of normal values, times the root of their number, per third quartile of deviations from it.
 ERROR_PER_DEVIATION = 1.0895
-"""Standard error of the median of normal values, times the root of their number, per third quartile of deviations from it."""
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ class StageWork:
     fixed: Floats
     done: Floats
     rows: float
+    # The hash of the heaviest key, and its rows; None without keys, and where routers divide these among instances.
     heaviest: tuple[int, float] | None = None
-    """The hash of the heaviest key, and its rows; None without keys, and where routers divide these among instances."""
 
     @property
     def together(self) -> float:

@@ -31,15 +31,15 @@ from streamtopology.topology import groupings
 
 Floats = npt.NDArray[np.float64]
 
+# A plan aims at this share of the tolerance: one that just met it would be out of it again with the next noise.
 AIM = 0.25
-"""A plan aims at this share of the tolerance: one that just met it would be out of it again with the next noise."""
 
+# A gain counts when it is more than this share of the tolerance, relative to the stage's seconds.
 NOTICEABLE = 0.5
-"""A gain counts when it is more than this share of the tolerance, relative to the stage's seconds."""
 
 
+# Operators are planned again for locality when a larger share of their tuples would stay on their server.
 MORE_LOCAL = 0.05
-"""Operators are planned again for locality when a larger share of their tuples would stay on their server."""
 
 
 @dataclass(frozen=True)

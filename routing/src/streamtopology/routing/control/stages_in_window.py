@@ -16,11 +16,11 @@ from streamtopology.topology import groupings
 
 Floats = npt.NDArray[np.float64]
 
+# One of this number of the window's spans shows which keys are gone.
 NEWEST = 4
-"""One of this number of the window's spans shows which keys are gone."""
 
+# Share of the rows read on a slot that is sent to others at least, as rows vary.
 LEAST_AWAY = 0.05
-"""Share of the rows read on a slot that is sent to others at least, as rows vary."""
 
 
 def stages_in_window(window: Sequence[WindowBatch], spans: Sequence[Span], current: Epoch, facts: TopologyFacts) -> list[Stage]:

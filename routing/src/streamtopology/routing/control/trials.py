@@ -15,32 +15,32 @@ from streamtopology.routing.control.window import FEW_BATCHES, MIN_BATCHES, Wind
 from streamtopology.routing.epochs.epoch import Epoch
 from streamtopology.topology import groupings
 
+# Measured re-routings that are kept, the newest.
 MOST_OUTCOMES = 64
-"""Measured re-routings that are kept, the newest."""
 
+# A re-routing that gained less than this share of what was predicted puts the next judgement off, longer each time.
 DISAPPOINTING = 0.25
-"""A re-routing that gained less than this share of what was predicted puts the next judgement off, longer each time."""
 
+# Intervals that a judgement is put off at most.
 LONGEST_PATIENCE = 4
-"""Intervals that a judgement is put off at most."""
 
+# Each of `FEW_BATCHES` that is slower by this share shows that a re-routing was wrong: every batch under it is dear.
 PLAIN_LOSS = 0.5
-"""Each of `FEW_BATCHES` that is slower by this share shows that a re-routing was wrong: every batch under it is dear."""
 
+# Standard errors beyond which a loss is no noise.
 LOSS_ERRORS = 1.0
-"""Standard errors beyond which a loss is no noise."""
 
+# Share of a batch up to which a loss is not taken back: switching twice would cost more.
 LEAST_LOSS = 0.02
-"""Share of a batch up to which a loss is not taken back: switching twice would cost more."""
 
+# A gain that is less than predicted by more than this share lowers the trust in the next ones.
 OFF = 1 / 3
-"""A gain that is less than predicted by more than this share lowers the trust in the next ones."""
 
+# A prediction counts for this share of it at least, so that a large gain is tried again some day.
 LEAST_TRUST = 0.1
-"""A prediction counts for this share of it at least, so that a large gain is tried again some day."""
 
+# Share of the trust missing that comes back with a prediction that held, or a judgement that changes nothing.
 REGAINED = 0.25
-"""Share of the trust missing that comes back with a prediction that held, or a judgement that changes nothing."""
 
 
 @dataclass(frozen=True)

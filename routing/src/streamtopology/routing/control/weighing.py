@@ -14,21 +14,21 @@ from streamtopology.routing.control.stages import Remedy
 from streamtopology.routing.control.window import WindowBatch
 from streamtopology.routing.planners.switch_costs import switch_seconds
 
+# After a re-routing, an imbalance beyond this many tolerances is answered at once, a smaller one when it lasts.
 CLEAR = 1.5
-"""After a re-routing, an imbalance beyond this many tolerances is answered at once, a smaller one when it lasts."""
 
+# Judgements in a row that find a stage out of tolerance before a small imbalance counts as lasting.
 LASTING = 2
-"""Judgements in a row that find a stage out of tolerance before a small imbalance counts as lasting."""
 
+# Share of the horizon that operators planned for locality may lose by a switch, and by worse balance after it.
 LOCALITY_MAY_COST = 0.1
-"""Share of the horizon that operators planned for locality may lose by a switch, and by worse balance after it."""
 
 
+# Stages whose figures an epoch carries.
 MOST_STAGES = 16
-"""Stages whose figures an epoch carries."""
 
+# Reports by which a single stage lasts longer than this many batches are wrong, whichever of them it is.
 CONTRADICTORY = 1.5
-"""Reports by which a single stage lasts longer than this many batches are wrong, whichever of them it is."""
 
 
 @dataclass(frozen=True)

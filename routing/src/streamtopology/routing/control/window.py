@@ -12,17 +12,17 @@ from streamtopology.routing.control.timings import Timings
 from streamtopology.routing.load.load_report import LoadReport
 from streamtopology.routing.load.load_sum import LoadSum
 
+# Batches under the current epoch before it is judged: the fewest with a median that one bad batch does not make.
 MIN_BATCHES = 4
-"""Batches under the current epoch before it is judged: the fewest with a median that one bad batch does not make."""
 
+# Batches under the current epoch that show whether it is glaringly out of balance.
 FEW_BATCHES = 2
-"""Batches under the current epoch that show whether it is glaringly out of balance."""
 
+# Batches that a window holds at most: medians do not get better by more.
 MAX_BATCHES = 32
-"""Batches that a window holds at most: medians do not get better by more."""
 
+# Spans of batches with one sum of loads that a window holds at most: neighbours are added up beyond that.
 MAX_SPANS = 8
-"""Spans of batches with one sum of loads that a window holds at most: neighbours are added up beyond that."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,12 @@ class WindowBatch:
     epoch: int
     packed_timings: Timings
     source_rows: int
+    # Some source rows were read during the batch before: the seconds of their tasks are not this batch's.
     read_ahead: bool
-    """Some source rows were read during the batch before: the seconds of their tasks are not this batch's."""
+    # Sources were read during the batch before, and operators hardly waited for them: nothing to gain there.
     source_is_hidden: bool
-    """Sources were read during the batch before, and operators hardly waited for them: nothing to gain there."""
+    # The time for which a row between two executors kept a link busy; 0 where that is not known.
     remote_seconds: float = 0.0
-    """The time for which a row between two executors kept a link busy; 0 where that is not known."""
 
     @property
     def seconds_per_row(self) -> float:

@@ -20,8 +20,8 @@ from streamtopology.routing.table.splits import Splits
 from streamtopology.routing.table.table import RoutingTable, bucket_of, shuffled
 from streamtopology.topology import groupings
 
+# Seed by which buckets are dealt: planners treat neighbouring buckets alike, so they go to different portions.
 _DEAL = 11
-"""Seed by which buckets are dealt: planners treat neighbouring buckets alike, so they go to different portions."""
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
+# The slot of an instance that is not active.
 NOWHERE = -1
-"""The slot of an instance that is not active."""
 
 
 @dataclass(frozen=True)

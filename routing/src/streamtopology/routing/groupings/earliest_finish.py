@@ -22,11 +22,11 @@ from streamtopology.routing.load.sketches.count_min import dimensions
 from streamtopology.routing.load.sketches.key_costs import KeyCosts
 from streamtopology.routing.table.perfect_hash import EntryIndex, entry_index, lookup_entries
 
+# Tuples, about, over which an instance's speed is measured: its last ones.
 SPEED_MEMORY = 512
-"""Tuples, about, over which an instance's speed is measured: its last ones."""
 
+# The single bucket that all keys without an entry fall into.
 _UNKNOWN = np.array([-1], np.int32)
-"""The single bucket that all keys without an entry fall into."""
 
 
 @dataclass(frozen=True)

@@ -19,14 +19,14 @@ from streamtopology.routing.groupings.ticks import TickChooser, earlier_of_two
 from streamtopology.routing.load.sketches.frequent import FrequentKeys, count_key
 from streamtopology.routing.table.hashing import mix64
 
+# Theta as a share of an instance's part: the head is what two choices may not balance (section III).
 HEAD = 0.2
-"""Theta as a share of an instance's part: the head is what two choices may not balance (section III)."""
 
+# Counters per instance: a key's share is known to about a tenth of theta.
 COUNTERS = 40
-"""Counters per instance: a key's share is known to about a tenth of theta."""
 
+# The imbalance that d choices may leave, as a share of the stream: the paper's epsilon.
 TOLERANCE = 1e-4
-"""The imbalance that d choices may leave, as a share of the stream: the paper's epsilon."""
 
 _FIRST_REVIEW = 1 << 10
 _REVIEW_EVERY = 1 << 16

@@ -16,13 +16,13 @@ from streamtopology.routing.groupings.chooser import Chooser, Floats, Instances
 
 _HALF = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
+# Ticks that a row takes on the fastest instance: capacities are resolved to 1 in 65,536.
 _TICKS_PER_ROW = 1 << 16
-"""Ticks that a row takes on the fastest instance: capacities are resolved to 1 in 65,536."""
 _MOST_TICKS_PER_ROW = 1 << 40
 
+# Rows that an instance begins ahead of the others at most, as they make up for rounding in small batches. A batch lasts until
+# its last instance is done, so that more would only lengthen it.
 MOST_ROWS_AHEAD = 16
-"""Rows that an instance begins ahead of the others at most, as they make up for rounding in small batches. A batch lasts until
-its last instance is done, so that more would only lengthen it."""
 
 
 class TickChooser(Chooser):

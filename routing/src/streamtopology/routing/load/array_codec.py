@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 
+# Bytes of a block when it is decompressed: eight columns of the most keys, or of the most key pairs, of a report.
 LARGEST_BLOCK = 4 << 20
-"""Bytes of a block when it is decompressed: eight columns of the most keys, or of the most key pairs, of a report."""
 
 
 def pack(array: npt.NDArray[Any]) -> str:

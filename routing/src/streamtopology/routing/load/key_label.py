@@ -12,8 +12,8 @@ from streamtopology.contract.formatting import clipped
 from streamtopology.contract.reasons import Binding, EpochReason
 from streamtopology.routing.load.load_report import LoadReport
 
+# Characters of a key in a sentence.
 MOST_LABEL = 32
-"""Characters of a key in a sentence."""
 
 
 def with_label(bound: Binding, reports: Sequence[LoadReport]) -> Binding:

@@ -20,14 +20,14 @@ from streamtopology.routing.table.table import bucket_of
 
 REPORT_FORMAT = 1
 
+# Heavy keys that a merged report keeps: more than `maxTableEntries` by default, so that every entry can be judged.
 HEAVY_KEYS = 4096
-"""Heavy keys that a merged report keeps: more than `maxTableEntries` by default, so that every entry can be judged."""
 
+# Key pairs towards one operator that a merged report keeps; the paper's 1 MB a POI (locality-aware routing, section 4).
 KEY_PAIRS = 65_536
-"""Key pairs towards one operator that a merged report keeps; the paper's 1 MB a POI (locality-aware routing, section 4)."""
 
+# Stands for `instance` or `slot` in a report merged from several of them.
 MANY = -1
-"""Stands for `instance` or `slot` in a report merged from several of them."""
 
 Hashes = npt.NDArray[np.uint64]
 Counts = npt.NDArray[np.int64]
@@ -40,8 +40,8 @@ class ReportFormatError(UnreadableData):
 
 _NO_HASHES: Hashes = np.empty(0, np.uint64)
 _NO_COUNTS: Counts = np.empty(0, np.int64)
+# One for all reports without keys: a run keeps many of them.
 _NO_SECONDS: Seconds = np.empty(0, np.float64)
-"""One for all reports without keys: a run keeps many of them."""
 
 
 def _no_hashes() -> Hashes:

@@ -21,8 +21,8 @@ from streamtopology.routing.table.table import bucket_of
 
 Columns = dict[str, npt.NDArray[Any]]
 
+# Buckets of all instances of an operator together: four thousand instances. A sum that claims more is damaged.
 MOST_COUNTERS = 1 << 24
-"""Buckets of all instances of an operator together: four thousand instances. A sum that claims more is damaged."""
 
 _WHOLE = ("instance", "slot", "rows", "state_keys", "state_bytes")
 _SECONDS = ("busy_seconds", "task_seconds")

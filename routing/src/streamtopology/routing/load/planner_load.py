@@ -13,8 +13,8 @@ from streamtopology.routing.load.load_report import HEAVY_KEYS, LoadReport, merg
 
 Floats = npt.NDArray[np.float64]
 
+# Times the rows of the lightest key that is listed: one that had as many and is not listed has not just had few by chance.
 GONE = 10.0
-"""Times the rows of the lightest key that is listed: one that had as many and is not listed has not just had few by chance."""
 
 
 class Rates(Protocol):

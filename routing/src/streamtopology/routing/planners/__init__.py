@@ -38,13 +38,13 @@ PLANNERS: Mapping[str, Planner] = {
     "auto": auto,
 }
 
+# Planners of several operators at once (decision 22).
 JOINT_PLANNERS: Mapping[str, JointPlanner] = {
     "locality": locality,
     "locality-offline": locality_offline,
     "locality-worst": locality_worst,
     "auto-together": auto_together,
 }
-"""Planners of several operators at once (decision 22)."""
 
 
 def get(name: str) -> Planner:

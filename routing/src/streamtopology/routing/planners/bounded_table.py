@@ -12,8 +12,8 @@ from streamtopology.routing.planners.llfd import Ints, Owners, assign, relieve_b
 from streamtopology.routing.planners.order import descending
 from streamtopology.routing.planners.problem import Problem
 
+# Tables tried between L_max and the finish time that the first plan has: 0.1 % of their difference is left.
 BISECTIONS = 10
-"""Tables tried between L_max and the finish time that the first plan has: 0.1 % of their difference is left."""
 
 
 def within_bound(problem: Problem, owner: Owners) -> Owners:

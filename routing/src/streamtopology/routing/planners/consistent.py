@@ -23,21 +23,20 @@ from streamtopology.routing.table.table import RoutingTable
 Floats = npt.NDArray[np.float64]
 Owners = npt.NDArray[np.int32]
 
+# A worker below this utilisation asks for more.
 IDLE = 0.75
-"""A worker below this utilisation asks for more."""
 
+# A worker above this utilisation asks for less.
 BUSY = 0.85
-"""A worker above this utilisation asks for less."""
 
+# A utilisation is at a threshold if it differs by no more than this; then it is beyond it (section V-A.2).
 ROUNDING = 1e-9
-"""A utilisation is at a threshold if it differs by no more than this; then it is beyond it (section V-A.2)."""
 
+# The utilisation that all workers would have if load were divided perfectly, as in the paper's simulations.
+#
+# A micro-batch lasts as long as its slowest instance, so that utilisation as such has no meaning in it: an instance that is
+# done when a perfect division would be is taken to be this well used.
 WELL_USED = 0.8
-"""The utilisation that all workers would have if load were divided perfectly, as in the paper's simulations.
-
-A micro-batch lasts as long as its slowest instance, so that utilisation as such has no meaning in it: an instance that
-is done when a perfect division would be is taken to be this well used.
-"""
 
 
 class Signal(enum.IntEnum):

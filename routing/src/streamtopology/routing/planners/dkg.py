@@ -25,8 +25,8 @@ from streamtopology.routing.planners.plan import Plan, PlanError, PlanInput
 from streamtopology.routing.planners.problem import ROUNDING, Problem
 from streamtopology.routing.table.table import RoutingTable
 
+# Share of the tolerance that may be given away so that state stays where it is.
 HOME_SLACK = 0.5
-"""Share of the tolerance that may be given away so that state stays where it is."""
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from streamtopology.routing.load.load_report import KeyPairs
 from streamtopology.routing.planners.plan import Plan, PlanError, PlanInput
 
+# The alternative to leave each operator to its own planner.
 ALONE = "each alone"
-"""The alternative to leave each operator to its own planner."""
 
+# Two consecutive operators, by name: the first receives rows by key and sends them to the second by key.
 Edge = tuple[str, str]
-"""Two consecutive operators, by name: the first receives rows by key and sends them to the second by key."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,8 +25,8 @@ Hashes = npt.NDArray[np.uint64]
 Ints = npt.NDArray[np.int64]
 Adjacency = tuple[Ints, Ints, npt.NDArray[Any]]
 
+# METIS takes whole numbers: vertex weights are scaled to about this sum.
 TOTAL_WEIGHT = 1 << 40
-"""METIS takes whole numbers: vertex weights are scaled to about this sum."""
 
 _SLOT_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 

@@ -20,8 +20,8 @@ Owners = npt.NDArray[np.int32]
 
 SWEEPS = 6
 
+# The share of the items that moved in a sweep below which another one is not worth its time.
 FEW_MOVES = 1e-3
-"""The share of the items that moved in a sweep below which another one is not worth its time."""
 
 
 @dataclass(frozen=True, eq=False)

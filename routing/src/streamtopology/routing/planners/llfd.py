@@ -21,8 +21,8 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Owners = npt.NDArray[np.int32]
 
+# Owner of an item that is disassociated from every instance.
 CANDIDATE = -1
-"""Owner of an item that is disassociated from every instance."""
 
 
 @njit(cache=True, nogil=True)

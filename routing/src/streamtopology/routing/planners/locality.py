@@ -21,14 +21,14 @@ from streamtopology.routing.planners.pair_keys import with_keys_of_pairs
 from streamtopology.routing.planners.plan import Plan
 from streamtopology.routing.planners.problem import Problem
 
+# Largest load of a server over its share: METIS's default, and the paper's (section 4.3).
 ALPHA = 1.03
-"""Largest load of a server over its share: METIS's default, and the paper's (section 4.3)."""
 
+# METIS breaks ties at random; with one seed equal input gives equal plans.
 SEED = 1
-"""METIS breaks ties at random; with one seed equal input gives equal plans."""
 
+# METIS wants target weights > 0: what a server gets at least, of an equal share, if hashed keys fill it already.
 LEAST_SHARE = 1e-3
-"""METIS wants target weights > 0: what a server gets at least, of an equal share, if hashed keys fill it already."""
 
 
 def locality(given: JointPlanInput) -> JointPlan:

@@ -18,11 +18,11 @@ from streamtopology.routing.planners.order import descending
 from streamtopology.routing.planners.plan import Plan, PlanInput
 from streamtopology.routing.planners.problem import Problem
 
+# Trials of Mixed that move back just as many more entries as the last had too many; then the number doubles.
 LITERAL_TRIALS = 16
-"""Trials of Mixed that move back just as many more entries as the last had too many; then the number doubles."""
 
+# Bytes that a key's state counts as at least, so that a key without state has a finite migration priority.
 SMALLEST_STATE = 1.0
-"""Bytes that a key's state counts as at least, so that a key without state has a finite migration priority."""
 
 
 Result = TypeVar("Result")

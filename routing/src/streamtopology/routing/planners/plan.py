@@ -15,8 +15,8 @@ from streamtopology.routing.table.table import RoutingTable
 Floats = npt.NDArray[np.float64]
 Hashes = npt.NDArray[np.uint64]
 
+# The paper's choice for the exponent of load in the migration priority (appendix C).
 DEFAULT_BETA = 1.5
-"""The paper's choice for the exponent of load in the migration priority (appendix C)."""
 
 
 class PlanError(InvalidInput):
@@ -64,12 +64,12 @@ class PlanInput:
     tolerance: float = 0.08
     max_entries: int = 3000
     beta: float = DEFAULT_BETA
+    # Estimated keys per bucket, only to say how many keys a plan moves; empty: a bucket counts as one key.
     bucket_keys: Floats = field(default_factory=_no_floats)
-    """Estimated keys per bucket, only to say how many keys a plan moves; empty: a bucket counts as one key."""
+    # The grouping's options, as its `check_options` returns them; a planner has defaults for those it reads.
     options: Mapping[str, object] = field(default_factory=dict[str, object])
-    """The grouping's options, as its `check_options` returns them; a planner has defaults for those it reads."""
+    # Of keys whose state can be combined; None: every key has one owner.
     splitting: Splitting | None = None
-    """Of keys whose state can be combined; None: every key has one owner."""
     switch: SwitchCosts = AT_ONCE
 
     def __post_init__(self) -> None:

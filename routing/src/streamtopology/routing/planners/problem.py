@@ -13,8 +13,8 @@ from streamtopology.routing.planners.llfd import CANDIDATE, Floats, Ints, Owners
 from streamtopology.routing.planners.plan import Plan, PlanInput
 from streamtopology.routing.table.table import RoutingTable, bucket_of
 
+# Relative slack on limits, so that sums in another order do not make a full instance an overloaded one.
 ROUNDING = 1e-9
-"""Relative slack on limits, so that sums in another order do not make a full instance an overloaded one."""
 
 
 @dataclass(frozen=True, eq=False)

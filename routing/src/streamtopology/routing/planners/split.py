@@ -23,11 +23,11 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Owners = npt.NDArray[np.int32]
 
+# Times the perfect division after which a router splits keys by itself, where merging them costs less than that.
 SCOUT_BEYOND = 1.15
-"""Times the perfect division after which a router splits keys by itself, where merging them costs less than that."""
 
+# Times the least fixed seconds from which a home would hold up the merging of its keys.
 SLOW_HOME = 1.5
-"""Times the least fixed seconds from which a home would hold up the merging of its keys."""
 
 
 @dataclass(frozen=True, eq=False)

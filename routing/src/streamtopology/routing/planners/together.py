@@ -28,23 +28,23 @@ from streamtopology.routing.planners.problem import Problem
 from streamtopology.routing.planners.split import Placement, dealt_by, line_of, repoured
 from streamtopology.routing.planners.switch_costs import MOVED_BYTES_PER_SECOND, switch_seconds
 
+# The share of a batch's seconds that another plan must save to be preferred to each operator alone.
 LEAST_GAIN = 0.005
-"""The share of a batch's seconds that another plan must save to be preferred to each operator alone."""
 
+# Shares of its perfect division by which a stage may last longer for the sake of the network: each is tried.
 SLACKS = (0.02, 0.08, 0.25)
-"""Shares of its perfect division by which a stage may last longer for the sake of the network: each is tried."""
 
+# Those of the search from a placement that is balanced already.
 FEW_SLACKS = SLACKS[:2]
-"""Those of the search from a placement that is balanced already."""
 
+# Beyond these METIS takes as long as all else, and finds no better plan than the search alone.
 METIS_LINKS, METIS_SERVERS = 150_000, 128
-"""Beyond these METIS takes as long as all else, and finds no better plan than the search alone."""
 
+# METIS takes whole weights: of a row, this many.
 FINE = 16
-"""METIS takes whole weights: of a row, this many."""
 
+# The busiest link over the mean one, as far as it counts in the price of a row.
 MOST_PEAK = 4.0
-"""The busiest link over the mean one, as far as it counts in the price of a row."""
 
 
 @dataclass(frozen=True, eq=False)

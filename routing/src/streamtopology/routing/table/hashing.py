@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
+# The hash of NULL: a key like any other, the same for every type of key column.
 NULL_HASH = np.uint64(0xA0761D6478BD642F)
-"""The hash of NULL: a key like any other, the same for every type of key column."""
 
 CANONICAL_NAN = np.int64(0x7FF8_0000_0000_0000)
 

@@ -18,8 +18,8 @@ from numba import njit
 Hashes = npt.NDArray[np.uint64]
 Instances = npt.NDArray[np.int32]
 
+# salts uint64[groups], slot_hashes uint64[slots], slot_instances int32[slots], shift from a product to its slot.
 EntryIndex = tuple[Hashes, Hashes, Instances, np.uint64]
-"""salts uint64[groups], slot_hashes uint64[slots], slot_instances int32[slots], shift from a product to its slot."""
 
 _SALT_STEP = np.uint64(0xD6E8FEB86659FD93)
 _SLOT_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)

@@ -32,14 +32,14 @@ from streamtopology.routing.table.water import poured, water_line
 
 Floats = npt.NDArray[np.float64]
 
+# Rows among which a router looks for heavy keys.
 SAMPLE = 4096
-"""Rows among which a router looks for heavy keys."""
 
+# Rows of a key in the sample by which it counts as heavy.
 SEEN = 8
-"""Rows of a key in the sample by which it counts as heavy."""
 
+# Keys that a router splits by itself in one batch, at most.
 MOST_SCOUTED = 16
-"""Keys that a router splits by itself in one batch, at most."""
 
 
 @dataclass(frozen=True, eq=False)

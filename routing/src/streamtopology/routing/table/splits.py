@@ -22,16 +22,16 @@ from streamtopology.routing.table.perfect_hash import EntryIndex, Hashes, Instan
 Ints = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.uint32]
 
+# A code is start << 15 | size.
 SIZE_BITS = 15
-"""A code is start << 15 | size."""
 
 MOST_TURNS_OF_KEY = (1 << SIZE_BITS) - 1
 
+# Turns of all keys of a table and its instances together; a router has as many again for keys that it splits by itself.
 MOST_TURNS = 1 << 16
-"""Turns of all keys of a table and its instances together; a router has as many again for keys that it splits by itself."""
 
+# Turns of a key where few are split: the part of an owner is then right to 1 in 8,192 of the key's rows.
 FINEST_TURNS = 4096
-"""Turns of a key where few are split: the part of an owner is then right to 1 in 8,192 of the key's rows."""
 
 _GOLDEN = np.uint32(0x9E3779B9)
 _HALF, _START, _SIZE = np.uint32(16), np.uint32(SIZE_BITS), np.uint32(MOST_TURNS_OF_KEY)

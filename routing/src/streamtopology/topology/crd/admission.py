@@ -20,8 +20,8 @@ from streamtopology.topology.values import API_VERSION, DESCRIPTOR_FILE_FORMATS
 
 NAME = "streamtopology-manifests"
 
+# Layers of operators that the search for cycles takes off; behind a longer chain it is the operator that finds them.
 _PEELED = 8
-"""Layers of operators that the search for cycles takes off; behind a longer chain it is the operator that finds them."""
 
 # Of an input `i`, an operator `o`, a source or sink `s`.
 _IS_INPUT = (

@@ -23,8 +23,8 @@ from streamtopology.topology.quantities import (
     WITHOUT_CPU,
 )
 
+# Of an amount `a` of the variables: its place in the manifest, the value as text, and as sentences show it.
 _PLACE, _TEXT, _SHOWN = "a[0]", "a[1]", "a[2]"
-"""Of an amount `a` of the variables: its place in the manifest, the value as text, and as sentences show it."""
 
 _IS_QUANTITY = f"isQuantity({_TEXT}) && {_TEXT}.matches('[0-9]')"
 

@@ -29,8 +29,8 @@ from streamtopology.topology.quantities import DURATION_EXPECTED, NEGATIVE
 from streamtopology.topology.reading import NAME_EXPECTED, NAME_PATTERN, TOPOLOGY_NAME_EXPECTED
 from streamtopology.topology.values import EMPTY
 
+# The value itself as sentences show it: a text in quotes.
 FOUND = '(type(self) == string ? "\'" + string(self) + "\'" : string(self))'
-"""The value itself as sentences show it: a text in quotes."""
 
 _DURATION_CHECKS = (
     ("!string(self).startsWith('-')", NEGATIVE),

@@ -10,8 +10,8 @@ from streamtopology.topology.values import KIND
 SNAPSHOT_KIND = f"{KIND}Snapshot"
 SNAPSHOT_PLURAL = "streamtopologysnapshots"
 
+# Of a snapshot: its Job's name is longer by `-snapshot`, and is a label of its pods.
 LONGEST_NAME = 54
-"""Of a snapshot: its Job's name is longer by `-snapshot`, and is a label of its pods."""
 
 IMMUTABLE = rules.rule("self == oldSelf", "a snapshot is made once: create another one")
 NAME_RULE = rules.rule(f"size(self.metadata.name) <= {LONGEST_NAME}", f"expected a name of at most {LONGEST_NAME} characters")

@@ -221,8 +221,8 @@ BUILT_IN: Mapping[str, GroupingSpec] = {
     )
 }
 
+# The policy of a grouping that names none.
 DEFAULT_POLICY = "auto"
-"""The policy of a grouping that names none."""
 
+# The policy of an operator without a grouping.
 KEYLESS_POLICY = "shuffle"
-"""The policy of an operator without a grouping."""

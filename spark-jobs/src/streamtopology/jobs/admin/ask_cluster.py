@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 
 ANSWER_SECONDS = 10
 
+# The path of the value that is asked for.
 Answer = Literal["stats", "page.json"]
-"""The path of the value that is asked for."""
 
+# Answers of the API server where this user may not use its proxy, or the proxy does not reach the pod.
 _NOT_BY_PROXY = {
     HTTPStatus.FORBIDDEN,
     HTTPStatus.METHOD_NOT_ALLOWED,
@@ -36,7 +37,6 @@ _NOT_BY_PROXY = {
     HTTPStatus.SERVICE_UNAVAILABLE,
     HTTPStatus.GATEWAY_TIMEOUT,
 }
-"""Answers of the API server where this user may not use its proxy, or the proxy does not reach the pod."""
 
 
 class Unreachable(Unavailable):

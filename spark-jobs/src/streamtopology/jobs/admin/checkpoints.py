@@ -16,8 +16,8 @@ from streamtopology.jobs.plan.execution_plan import ExecutionPlan
 from streamtopology.jobs.state import StateFileError, StateSchema
 from streamtopology.topology import combinable, groupings, poured
 
+# The state schemas of the manifest's operators, by node.
 Schemas = Mapping[str, StateSchema]
-"""The state schemas of the manifest's operators, by node."""
 
 NONE_KNOWN: Schemas = {}
 

@@ -16,8 +16,8 @@ from streamtopology.jobs.admin.find_run import AskDriver, Where, asking_url, fin
 from streamtopology.jobs.errors import WrongUse
 from streamtopology.jobs.local.control_socket import the_running
 
+# The number of a batch after which there are none.
 _NO_BATCHES = 10**17
-"""The number of a batch after which there are none."""
 
 _STATS = "/stats"
 

@@ -24,8 +24,8 @@ from streamtopology.jobs.local.control_socket import NotRunning, ask, the_runnin
 from streamtopology.jobs.local.user_browser import opened
 from streamtopology.jobs.observe.http_server import PageServer
 
+# The file in a report's folder.
 FILE = "page.json"
-"""The file in a report's folder."""
 
 
 def page_of_run(name: str | None, where: Where, port: int, opens: bool, wait: Callable[[], object]) -> None:

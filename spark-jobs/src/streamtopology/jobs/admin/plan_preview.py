@@ -31,8 +31,8 @@ from streamtopology.routing.planners import Plan
 from streamtopology.topology import Topology, groupings, load
 
 STDIN = "-"
+# Of the rows/s: below, an executor more brings nothing at any price.
 LEAST_GAIN = 0.01
-"""Of the rows/s: below, an executor more brings nothing at any price."""
 
 
 @dataclass(frozen=True)

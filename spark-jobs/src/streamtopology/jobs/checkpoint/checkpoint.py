@@ -51,11 +51,11 @@ from streamtopology.jobs.state import (
     new_state,
 )
 
+# Newest commits that stay readable, with all that they name.
 KEPT_COMMITS = 3
-"""Newest commits that stay readable, with all that they name."""
 
+# Bytes of state above which a snapshot is written, and read, in parts of about as many.
 PART_BYTES = 32 << 20
-"""Bytes of state above which a snapshot is written, and read, in parts of about as many."""
 
 
 def of_another(uri: str, found: str, topology: str) -> str:

@@ -21,8 +21,8 @@ from streamtopology.jobs.checkpoint.spark_log import SPARK_FOLDERS
 from streamtopology.jobs.checkpoint.store import Store
 from streamtopology.topology import RestoreMode
 
+# Of a large file, in memory at a time, by each of `AT_ONCE` threads.
 PIECE_BYTES = 32 << 20
-"""Of a large file, in memory at a time, by each of `AT_ONCE` threads."""
 
 AT_ONCE = 4
 

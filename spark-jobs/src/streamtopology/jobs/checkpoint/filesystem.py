@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Protocol
 
 Content = bytes | memoryview
+# The content of a file, piece after piece.
 Pieces = Iterable[Content]
-"""The content of a file, piece after piece."""
 
+# Folders at the root of a volume: one that none but root may list, and former versions of all files.
 _OF_THE_FILE_SYSTEM = ("lost+found", ".snapshot")
-"""Folders at the root of a volume: one that none but root may list, and former versions of all files."""
 
 
 class Disk(Protocol):

@@ -13,8 +13,8 @@ from streamtopology.jobs.checkpoint.store import PARTIAL, Store
 
 FOLDER = "copies"
 
+# The time that a hold lasts, by the clock of the storage: a copy that died and is never made must not keep files for ever.
 LONGEST_SECONDS = 86_400.0
-"""The time that a hold lasts, by the clock of the storage: a copy that died and is never made must not keep files for ever."""
 
 
 class Holds:

@@ -25,12 +25,12 @@ _OURS = re.compile(
     """,
     re.VERBOSE,
 )
+# Files whose writer died, and Hadoop's checksums: the name that they were going to have, or are of.
 _DRAFTS = (
     re.compile(r"(?P<folder>(.+/)?)\.(?P<name>[^/]+)\.[0-9a-f]{32}\.partial"),
     re.compile(r"(?P<folder>files/[^/]+/)\.(?P<name>[^/]+)\.[0-9]+"),
     re.compile(r"(?P<folder>spark/(.+/)?)\.{1,2}(?P<name>[^/]+?)(\.[0-9a-f-]{36}\.tmp(\.crc)?|\.crc)"),
 )
-"""Files whose writer died, and Hadoop's checksums: the name that they were going to have, or are of."""
 
 _FOLDERS = re.compile(
     r"""

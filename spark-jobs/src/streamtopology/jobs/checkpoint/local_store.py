@@ -15,8 +15,8 @@ from streamtopology.jobs.checkpoint.filesystem import Content, Disk, Pieces, Pos
 from streamtopology.jobs.checkpoint.store import PARTIAL, Stored
 from streamtopology.jobs.failpoints import passing
 
+# Files of others that are looked at before the start: the place may be anything, also a home folder.
 _MOST_LOOKED_AT = 1000
-"""Files of others that are looked at before the start: the place may be anything, also a home folder."""
 
 
 class LocalStore:

@@ -20,8 +20,8 @@ else:
     gradual_switch = LazyModule("streamtopology.routing.epochs.gradual_switch")
 
 RECORD_FORMAT = 1
+# The field by which a record is known from those of versions before 0.1.0, which had another and counted formats, too.
 _KIND = "kind"
-"""The field by which a record is known from those of versions before 0.1.0, which had another and counted formats, too."""
 
 _REMEDY = "start over with `streamtopology run --fresh` or an empty `checkpoint`, or stay with that version"
 

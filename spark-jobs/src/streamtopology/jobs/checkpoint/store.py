@@ -9,8 +9,8 @@ from typing import Protocol
 
 from streamtopology.jobs.checkpoint.filesystem import Content, Pieces
 
+# The ending of a file that is being written; its name begins with a dot and the name that it will have.
 PARTIAL = ".partial"
-"""The ending of a file that is being written; its name begins with a dot and the name that it will have."""
 
 
 @dataclass(frozen=True)

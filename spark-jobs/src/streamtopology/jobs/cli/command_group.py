@@ -11,8 +11,8 @@ import click
 
 from streamtopology.jobs.cli.examples import epilog
 
+# The entry points by which other distributions add commands: a command's name, and where its click command is.
 ENTRY_POINTS = "streamtopology.commands"
-"""The entry points by which other distributions add commands: a command's name, and where its click command is."""
 
 LAB = "streamtopology-lab"
 LAB_COMMANDS = ("bench", "demo", "reproduce", "sample-data", "simulate")

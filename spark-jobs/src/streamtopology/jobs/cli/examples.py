@@ -8,6 +8,7 @@ from streamtopology.jobs.documentation import address
 
 _PAGE = "reference/command-line"
 
+# The command behind `streamtopology` -> calls of it, as a user types them.
 EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "": (
         "streamtopology init data/trips",
@@ -69,7 +70,6 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     ),
     "simulate-faults": ("streamtopology simulate-faults --seed 1 --histories 200",),
 }
-"""The command behind `streamtopology` -> calls of it, as a user types them."""
 
 
 def epilog(path: str, after: str = "") -> str | None:

@@ -15,8 +15,8 @@ import click
 
 from streamtopology.jobs.errors import WrongUse
 
+# Exit codes of commands; an error has its own: 1 run or check failed, 2 usage error.
 SUCCESS, FAILURE, INTERRUPTED = 0, 1, 130
-"""Exit codes of commands; an error has its own: 1 run or check failed, 2 usage error."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -165,8 +165,8 @@ def _work_dir(kind: click.ParamType) -> Callable[[Command], Command]:
     )
 
 
+# Of commands that read the folder of a run, which may be another user's.
 work_dir = _work_dir(FILE)
-"""Of commands that read the folder of a run, which may be another user's."""
 
+# Of the run itself.
 own_work_dir = _work_dir(OUTPUT_FOLDER)
-"""Of the run itself."""

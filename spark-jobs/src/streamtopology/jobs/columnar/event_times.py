@@ -8,11 +8,12 @@ import numpy as np
 import pyarrow as pa
 
 FIRST_SECOND = -62135596800
+# The years 1 to 9999, in epoch seconds: what a timestamp can show. A time outside of them is none.
 LAST_SECOND = 253402300799
-"""The years 1 to 9999, in epoch seconds: what a timestamp can show. A time outside of them is none."""
 
 _LARGEST = np.uint64(np.iinfo(np.int64).max)
 _FIRST_MICROS, _END_MICROS = FIRST_SECOND * 1_000_000, (LAST_SECOND + 1) * 1_000_000
+# Microseconds of one unit of a column, as a fraction.
 _MICROS_PER_UNIT: Mapping[str, tuple[int, int]] = {
     "s": (1_000_000, 1),
     "ms": (1_000, 1),
@@ -20,7 +21,6 @@ _MICROS_PER_UNIT: Mapping[str, tuple[int, int]] = {
     "ns": (1, 1_000),
     "day": (86_400_000_000, 1),
 }
-"""Microseconds of one unit of a column, as a fraction."""
 
 
 def is_event_time(seconds: float | None) -> bool:

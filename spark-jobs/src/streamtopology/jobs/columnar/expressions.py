@@ -23,8 +23,8 @@ from streamtopology.contract.errors import InvalidInput
 from streamtopology.jobs.columnar.empty import empty_table
 from streamtopology.jobs.columnar.sql_times import check_of_intervals, finding_of_inputs, finding_of_results, finer_columns
 
+# The name of the table that expressions see: one that no column has, as `a.b` would be the table's before the column's.
 _TABLE = "the tuples at hand"
-"""The name of the table that expressions see: one that no column has, as `a.b` would be the table's before the column's."""
 _SETTINGS = (
     "SET threads = 1",
     "SET TimeZone = 'UTC'",
@@ -36,6 +36,8 @@ _SETTINGS = (
 )
 _ACROSS_ROWS = ("AGGREGATE", "GROUP_BY", "WINDOW", "LIMIT", "TOP_N", "ORDER_BY", "SAMPLE")
 _HUGE = pa.decimal128(38)
+# Types whose values DuckDB gives Arrow as others: large numbers as negative, bits with their padding, variants as their bytes,
+# times without a zone. Their names and those to cast them to.
 _UNLIKE_ARROWS = {
     "uhugeint": ("UHUGEINT", "HUGEINT, DOUBLE or VARCHAR"),
     "bit": ("BIT", "VARCHAR or BIGINT"),
@@ -43,11 +45,9 @@ _UNLIKE_ARROWS = {
     "variant": ("VARIANT", "JSON or VARCHAR"),
     "bignum": ("BIGNUM", "HUGEINT, DOUBLE or VARCHAR"),
 }
-"""Types whose values DuckDB gives Arrow as others: large numbers as negative, bits with their padding, variants as their
-bytes, times without a zone. Their names and those to cast them to."""
 _NESTED = ("struct", "list", "array", "map", "union")
+# The letters that DuckDB takes for one another in names.
 _FOLDED = str.maketrans(ascii_uppercase, ascii_lowercase)
-"""The letters that DuckDB takes for one another in names."""
 _LAST_NAME = re.compile(r'\sas\s+(\w+|"[^"]+")\s*$')
 _ALL_COLUMNS = re.compile(r"(^|,|\.)\s*\*|columns\s*\(")
 _OTHER_TABLES = ("JOIN", "CROSS_PRODUCT")

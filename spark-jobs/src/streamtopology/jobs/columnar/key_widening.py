@@ -10,8 +10,8 @@ from collections.abc import Callable
 import pyarrow as pa
 
 _MOST_DECIMAL_DIGITS = 38
+# By the width of a float, the width of the integers that it holds exactly.
 _EXACT_BITS = {16: 11, 32: 24, 64: 53}
-"""By the width of a float, the width of the integers that it holds exactly."""
 _INTEGERS = {(True, 8): pa.int8(), (True, 16): pa.int16(), (True, 32): pa.int32(), (True, 64): pa.int64(),
              (False, 8): pa.uint8(), (False, 16): pa.uint16(), (False, 32): pa.uint32(), (False, 64): pa.uint64()}  # fmt: skip
 _FLOATS = {16: pa.float16(), 32: pa.float32(), 64: pa.float64()}

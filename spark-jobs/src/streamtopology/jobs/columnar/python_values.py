@@ -12,10 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+# Raised for times out of range, texts that are no UTF-8, and (KeyError) unknown zones and names that are there twice.
 _UNKNOWN_TO_PYTHON = (OverflowError, ValueError, KeyError)
-"""Raised for times out of range, texts that are no UTF-8, and (KeyError) unknown zones and names that are there twice."""
+# A day in each unit of time.
 _DAY = {"s": 86_400, "ms": 86_400 * 10**3, "us": 86_400 * 10**6, "ns": 86_400 * 10**9}
-"""A day in each unit of time."""
 
 
 def python_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:

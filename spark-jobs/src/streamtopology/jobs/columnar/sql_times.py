@@ -17,10 +17,10 @@ import pyarrow.compute as pc
 
 _INTERVAL = pa.month_day_nano_interval()
 _PARTS = np.dtype([("months", np.int32), ("days", np.int32), ("nanoseconds", np.int64)])
+# Hours whose nanoseconds Arrow holds.
 _MOST_HOURS = (2**63 - 1) // (3_600 * 10**9) - 1
-"""Hours whose nanoseconds Arrow holds."""
+# Bits of a time -> how many units DuckDB has for infinity.
 _INFINITE = {32: 2**31 - 1, 64: 2**63 - 1}
-"""Bits of a time -> how many units DuckDB has for infinity."""
 
 
 def finer_columns(schema: pa.Schema) -> Iterator[tuple[str, str]]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+# Bytes of a name in UTF-8, as a URI writes them.
 ENCODED = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
-"""Bytes of a name in UTF-8, as a URI writes them."""
 
 _FILE_URI = re.compile(r"file:(?://(?P<host>[^/]*))?(?P<path>.*)", re.IGNORECASE | re.DOTALL)
 

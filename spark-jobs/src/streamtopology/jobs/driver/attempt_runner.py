@@ -13,11 +13,11 @@ from streamtopology.contract.errors import StreamTopologyError
 from streamtopology.jobs.plan.attempt import Attempt
 from streamtopology.jobs.plan.results import Results
 
+# Rows of a batch that only the runner's engine can read; the driver passes them on.
 ForeignRows = Any
-"""Rows of a batch that only the runner's engine can read; the driver passes them on."""
 
+# The output of a first stage that was started early; the driver passes it on.
 Prefetched = Any
-"""The output of a first stage that was started early; the driver passes it on."""
 
 
 @dataclass(frozen=True)

@@ -40,8 +40,8 @@ from streamtopology.routing.epochs.placement import Placement
 from streamtopology.tracing.span import Emit
 
 MOST_ATTEMPTS = 20
+# Seconds before the second, the third attempt, and so on: most losses are single ones, some last a minute.
 RETRY_PAUSES = (0.0, 0.0, 0.5, 1.0, 2.0, 5.0)
-"""Seconds before the second, the third attempt, and so on: most losses are single ones, some last a minute."""
 
 
 @dataclass(frozen=True)

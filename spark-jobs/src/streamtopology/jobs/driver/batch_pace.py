@@ -7,15 +7,15 @@ import statistics
 from collections import deque
 from dataclasses import dataclass, field
 
+# Rows of a run's first batch: nothing is measured yet, and it comes in cold.
 FIRST_ROWS = 1_000
-"""Rows of a run's first batch: nothing is measured yet, and it comes in cold."""
 
+# A batch has at most that many times the rows of the largest one before: few rows do not show what is fixed.
 GROWTH = 4
-"""A batch has at most that many times the rows of the largest one before: few rows do not show what is fixed."""
 
 _RECENT = 5
+# Differences up to this share leave the number of rows as it is: another part than the prefetched one is read again.
 _STEADY = 0.2
-"""Differences up to this share leave the number of rows as it is: another part than the prefetched one is read again."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class BatchPace:
     """
 
     _recent: deque[_Measured] = field(default_factory=lambda: deque(maxlen=_RECENT))
+    # The overhead of the newest batch of each size, a power of 4.
     _of_size: dict[int, float] = field(default_factory=dict[int, float])
-    """The overhead of the newest batch of each size, a power of 4."""
     _largest: int = 0
     _rows: float = math.inf
     _of_latency: float | None = None

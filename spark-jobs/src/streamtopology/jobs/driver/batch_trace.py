@@ -16,11 +16,11 @@ from streamtopology.jobs.rerouting.port import CommittedAttempt
 from streamtopology.routing.epochs.placement import Placement
 from streamtopology.tracing.span import SpanEvent, TraceSpan, Value
 
+# Tasks of the first stage, or instances of an operator, that have a span of their own: those that ended last.
 MOST_PARTS = 16
-"""Tasks of the first stage, or instances of an operator, that have a span of their own: those that ended last."""
 
+# Attributes of our own, without their prefix.
 Ours = Mapping[str, Value]
-"""Attributes of our own, without their prefix."""
 
 
 def batch_span(batch: BatchInProgress, done: CommittedAttempt) -> TraceSpan:

@@ -18,11 +18,11 @@ from streamtopology.jobs.plan.results import Compacted
 
 MOST_DELTAS = 16
 COMMITS_PER_SWEEP, SWEEPS_PER_TRIM = 10, 10
+# Times `most_deltas` from which on a chain is reported as too long, and again when it has doubled.
 BEHIND = 8
-"""Times `most_deltas` from which on a chain is reported as too long, and again when it has doubled."""
 
+# Batches until an instance's failed compaction is tried again: doubled with each failure in a row.
 FIRST_PAUSE, LONGEST_PAUSE = 4, 256
-"""Batches until an instance's failed compaction is tried again: doubled with each failure in a row."""
 
 _Instance = tuple[str, int]
 

@@ -9,8 +9,8 @@ from dataclasses import replace
 from streamtopology.jobs.plan.results import Results
 from streamtopology.jobs.plan.span import Span
 
+# The number of batches of which the quickest start of a task counts: clocks drift by some milliseconds in as many.
 BATCHES = 32
-"""The number of batches of which the quickest start of a task counts: clocks drift by some milliseconds in as many."""
 
 
 class HostClocks:

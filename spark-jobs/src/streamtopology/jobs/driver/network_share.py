@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from streamtopology.jobs.plan.results import Results
 
+# The share of a batch's seconds from which on it is counted which keys follow each other: that costs every row some time.
 WORTH = 0.05
-"""The share of a batch's seconds from which on it is counted which keys follow each other: that costs every row some time."""
 
 
 @dataclass

@@ -97,10 +97,10 @@ class Progress:
     sizes: ReadSizes = field(default_factory=ReadSizes)
     pace: BatchPace = field(default_factory=BatchPace)
     network: NetworkShare = field(default_factory=NetworkShare)
+    # Time the sources took in the newest batch that was not prefetched.
     reading_seconds: float = 0.0
-    """Time the sources took in the newest batch that was not prefetched."""
+    # The event time at which some operator has something to do without rows (None: never); unknown before the first commit.
     due: float | None = -math.inf
-    """The event time at which some operator has something to do without rows (None: never); unknown before the first commit."""
     _measured_batches: int = 0
     _dag: tuple[int, Dag] | None = None
 

@@ -11,11 +11,11 @@ from streamtopology.jobs.plan.execution_plan import ExecutionPlan
 from streamtopology.jobs.plan.results import ReadBytes
 
 SHARE_OF_MEMORY = 1 / 64
+# A task may send that many times its part before it stops: estimates are rough, and another attempt is dear.
 TOLERANCE = 2
-"""A task may send that many times its part before it stops: estimates are rough, and another attempt is dear."""
 
+# Size of the blobs that are planned for: a JVM holds each as a whole, several times.
 BLOB_BYTES = 16 << 20
-"""Size of the blobs that are planned for: a JVM holds each as a whole, several times."""
 
 _FINER = 8
 _WORTH_LEARNING = 1 << 20  # bytes: of fewer the headers of files are the larger part

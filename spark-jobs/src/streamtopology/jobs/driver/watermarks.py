@@ -13,11 +13,11 @@ from typing import NamedTuple
 from streamtopology.jobs.columnar.event_times import FIRST_SECOND, LAST_SECOND, is_event_time
 from streamtopology.topology import Source
 
+# The watermark after the final end of the input: the end of the year 9999, the last one that a timestamp can show.
 END_OF_TIME = float(LAST_SECOND)
-"""The watermark after the final end of the input: the end of the year 9999, the last one that a timestamp can show."""
 
+# The partition of a source that is not partitioned.
 WHOLE = ""
-"""The partition of a source that is not partitioned."""
 
 
 class Poll(NamedTuple):

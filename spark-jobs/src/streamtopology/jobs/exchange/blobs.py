@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 import pyarrow as pa
 
 Blob = bytes | pa.Buffer
+# A task's work: takes the number of its partition and the blobs that arrived there, returns the blobs that it sends.
 StageTask = Callable[[int, Iterator[bytes]], Iterator[Blob]]
-"""A task's work: takes the number of its partition and the blobs that arrived there, returns the blobs that it sends."""
 
 _PARTITION = struct.Struct("!q")  # as the JVM's PairwiseRDD reads a key
 

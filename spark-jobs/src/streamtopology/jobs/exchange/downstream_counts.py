@@ -16,8 +16,8 @@ from streamtopology.jobs.plan.dag import Dag, Edge, Node
 from streamtopology.routing.load.load_report import KeyPairs, Onward
 from streamtopology.routing.load.sketches.key_pairs import KeyPairSummary
 
+# Pairs per consumer that an instance counts in a batch: 200 kB before they are compressed into its report.
 PAIRS = 8192
-"""Pairs per consumer that an instance counts in a batch: 200 kB before they are compressed into its report."""
 
 
 @dataclass

@@ -19,8 +19,8 @@ from streamtopology.jobs.columnar.ipc import stream_size, write_stream
 
 _HEADER = struct.Struct("<BxHIIQI40x")  # kind, name length, instance, order, payload length, sequence; 64 bytes
 _ALIGNMENT = 64
+# Size of a section's rows: more are divided, so that blobs can be about as large.
 SECTION_BYTES = 16 << 20
-"""Size of a section's rows: more are divided, so that blobs can be about as large."""
 
 
 class Kind(IntEnum):

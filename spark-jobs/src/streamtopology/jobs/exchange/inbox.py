@@ -11,8 +11,8 @@ from streamtopology.jobs.exchange.envelope import Kind, Section
 from streamtopology.jobs.operators.base import Rows
 from streamtopology.jobs.plan.dag import Dag, Node
 
+# Of rows that are put together: an Arrow array of texts has less than 2 GiB.
 MOST_BYTES = 1 << 30
-"""Of rows that are put together: an Arrow array of texts has less than 2 GiB."""
 
 
 class Inbox:

@@ -21,8 +21,8 @@ from streamtopology.routing.groupings.learning import Learning, LearningChooser,
 from streamtopology.routing.table.hashing import hash_int64
 from streamtopology.topology import groupings
 
+# Enough for POSG's instances to send their sketches: two windows, unless these are larger than by default.
 _REHEARSED_TUPLES = 4096
-"""Enough for POSG's instances to send their sketches: two windows, unless these are larger than by default."""
 
 
 def learning_of(route: Route) -> Learning | None:

@@ -26,8 +26,8 @@ from streamtopology.routing.table.pouring import Pace, Pourer
 from streamtopology.routing.table.table import partition
 from streamtopology.topology import groupings
 
+# A JVM of the smallest executors can hold that in its heap, as a whole, while it is shuffled.
 MOST_BLOB_BYTES = 64 << 20
-"""A JVM of the smallest executors can hold that in its heap, as a whole, while it is shuffled."""
 
 
 class Outbox:

@@ -16,8 +16,8 @@ from streamtopology.jobs.spark.java_options import DRIVER_JAVA, log4j
 from streamtopology.jobs.spark.session import DRIVER_LOGS, create_session, end_driver_jvm
 
 ARCHIVE = Path(sys.prefix) / "share" / "streamtopology" / "spark-classes.jsa"
+# The option of a JVM that uses the archive.
 SHARED_CLASSES = f"-XX:SharedArchiveFile={ARCHIVE}"
-"""The option of a JVM that uses the archive."""
 _QUIET = "-Xlog:disable -Xlog:all=error:stderr"  # hundreds of warnings name classes that cannot be archived
 _CLUSTER = "local-cluster[1,1,512]"  # master, worker and driver in the JVM that records
 

@@ -17,8 +17,8 @@ from types import FrameType
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 
+# A signal this soon after the first is the same one, passed on by a parent such as `make`, too.
 _REPEATED_SECONDS = 0.5
-"""A signal this soon after the first is the same one, passed on by a parent such as `make`, too."""
 
 
 class Interrupts:

@@ -11,8 +11,8 @@ from streamtopology.contract.errors import StreamTopologyError
 
 _POLL_SECONDS = 0.5
 
+# A value that changes with a file's content and with its replacement.
 Version = tuple[int, int]
-"""A value that changes with a file's content and with its replacement."""
 
 
 @contextmanager

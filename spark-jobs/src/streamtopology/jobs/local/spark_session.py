@@ -34,11 +34,11 @@ LOCAL_DRIVER = {
 
 
 NO_JARS: Mapping[str, str] = {}
+# Characters of a folder in which a socket's path is not too long: the system knows 107.
 _SHORT = 60
-"""Characters of a folder in which a socket's path is not too long: the system knows 107."""
 
+# The folder of the temporary files of this process's driver JVM, once there is one: in that of its first cluster.
 _scratch: list[Path] = []
-"""The folder of the temporary files of this process's driver JVM, once there is one: in that of its first cluster."""
 
 
 def start_local_jvm(directory: Path, jars: Mapping[str, str] = NO_JARS) -> None:

@@ -14,8 +14,8 @@ from streamtopology.routing.load.key_label import label_of
 from streamtopology.routing.load.load_report import LoadReport
 from streamtopology.topology import groupings
 
+# Divided keys that are named, those with most rows.
 MOST_NAMED = 3
-"""Divided keys that are named, those with most rows."""
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from streamtopology.jobs.observe.history import History, Reconfiguration
 from streamtopology.routing.epochs.epoch import Epoch
 from streamtopology.routing.load.key_label import with_labels
 
+# All re-routings of one epoch.
 Change = Sequence[Reconfiguration]
-"""All re-routings of one epoch."""
 
 
 def by_epoch(changes: Sequence[Reconfiguration]) -> Mapping[int, Change]:

@@ -9,8 +9,8 @@ from pathlib import Path
 from streamtopology.jobs.observe.formatting import event_line
 from streamtopology.jobs.observe.history import History
 
+# Size at which the file makes way for a new one; the one before is kept under the name with `.1`.
 MOST_BYTES = 1_000_000
-"""Size at which the file makes way for a new one; the one before is kept under the name with `.1`."""
 
 
 class EventLog:

@@ -16,14 +16,14 @@ from statistics import fmean, median
 from streamtopology.contract.reasons import SOURCE
 from streamtopology.jobs.observe.outcome import BatchOutcome
 
+# Batches over which present figures are medians: enough to ride over one slow batch.
 RECENT_BATCHES = 5
-"""Batches over which present figures are medians: enough to ride over one slow batch."""
 
+# Rows per executor or instance from which loads are judged: with fewer, chance alone puts a third more on one of them.
 JUDGED_ROWS = 30
-"""Rows per executor or instance from which loads are judged: with fewer, chance alone puts a third more on one of them."""
 
+# Rows from which rows / busy seconds is a capacity; with fewer, the controller's estimate is nearer.
 MEASURED_ROWS = 50
-"""Rows from which rows / busy seconds is a capacity; with fewer, the controller's estimate is nearer."""
 
 _MEASURED_SECONDS = 1e-4
 
@@ -39,8 +39,8 @@ class Work:
         return Work(self.rows + other.rows, self.seconds + other.seconds)
 
 
+# Slot (or instance) -> its work at one stage. Below 0 is the work of tasks that Spark ran on executors of its choice.
 StageWork = Mapping[int, Work]
-"""Slot (or instance) -> its work at one stage. Below 0 is the work of tasks that Spark ran on executors of its choice."""
 
 
 @dataclass(frozen=True)

@@ -93,14 +93,14 @@ class RunningBatch:
         return self.clock() - self.began
 
 
+# Newest batches that are kept: about 1.5 kB an instance each.
 KEPT_BATCHES = 1000
-"""Newest batches that are kept: about 1.5 kB an instance each."""
 
+# Newest batches whose reports keep their arrays per key and bucket, for a controller that asks for several at once.
 KEPT_WHOLE = 64
-"""Newest batches whose reports keep their arrays per key and bucket, for a controller that asks for several at once."""
 
+# First batches that are kept for good: what a re-routing is compared with.
 KEPT_OPENING = 32
-"""First batches that are kept for good: what a re-routing is compared with."""
 
 KEPT_CHANGES = 1000
 KEPT_EVENTS = 1000

@@ -26,21 +26,21 @@ from streamtopology.contract.errors import Unavailable
 from streamtopology.contract.page_http import HEADERS, PageFile, Refused, asks_as_browser, page_files, refusal
 from streamtopology.contract.stats_question import Question
 
+# The path of the value behind the page.
 PAGE = "/page.json"
-"""The path of the value behind the page."""
 
 LOCAL = "127.0.0.1"
 EVERYWHERE = "0.0.0.0"
+# By IPv4, too, where the machine has both.
 EVERYWHERE_IPV6 = "::"
-"""By IPv4, too, where the machine has both."""
 
 Stats = Callable[[Question], Mapping[str, Any]]
+# From the number of the last batch that the page knows to its value.
 PageOf = Callable[[int], Mapping[str, Any]]
-"""From the number of the last batch that the page knows to its value."""
 
 
+# For how long a client may send or take nothing.
 PATIENCE_SECONDS = 60
-"""For how long a client may send or take nothing."""
 
 _NO_HEADERS: Mapping[str, str] = {}
 

@@ -14,14 +14,14 @@ from streamtopology.routing.control.window import MAX_BATCHES, MIN_BATCHES
 from streamtopology.routing.load.load_report import HEAVY_KEYS
 from streamtopology.routing.load.load_sum import sums_of
 
+# Timings of all batches in an answer, 11 bytes each when packed: 15 batches of 100 executors and four stages.
 MOST_TIMINGS = 6_000
-"""Timings of all batches in an answer, 11 bytes each when packed: 15 batches of 100 executors and four stages."""
 
+# Heavy keys of all operators in an answer, 12 bytes each when packed.
 MOST_KEYS = 8_192
-"""Heavy keys of all operators in an answer, 12 bytes each when packed."""
 
+# Key pairs of all operators in an answer, 18 bytes each when packed.
 MOST_PAIRS = 4_096
-"""Key pairs of all operators in an answer, 18 bytes each when packed."""
 
 
 def observed_batches(batches: Sequence[BatchOutcome], since: int) -> dict[str, Any] | None:

@@ -9,8 +9,8 @@ from statistics import fmean
 
 from streamtopology.routing.load.load_report import LoadReport, SourceReport
 
+# Batches at the start of a run that throughput leaves out: kernels compile and files are opened for the first time.
 WARMUP_BATCHES = 3
-"""Batches at the start of a run that throughput leaves out: kernels compile and files are opened for the first time."""
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from typing import overload
 
 import numpy as np
 
+# Least, 10 %, median, 90 %, most.
 QUANTILES = (0.0, 0.1, 0.5, 0.9, 1.0)
-"""Least, 10 %, median, 90 %, most."""
 
 
 @overload

@@ -17,8 +17,8 @@ from streamtopology.routing.epochs.epoch import Epoch
 from streamtopology.routing.load.load_report import LoadReport
 
 MOST_KEYS = 12
+# Owners that are named of a key that is split over more.
 MOST_OWNERS = 4
-"""Owners that are named of a key that is split over more."""
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from streamtopology.jobs.observe.stats import Standing
 from streamtopology.jobs.observe.verdict import Balance, judge
 from streamtopology.topology import Rebalance, Topology
 
+# Batches ahead of a re-routing in which its reason is looked for.
 _BATCHES_BEFORE = 60
-"""Batches ahead of a re-routing in which its reason is looked for."""
 
 
 class PageRecord:

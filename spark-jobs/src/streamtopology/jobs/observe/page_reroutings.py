@@ -17,14 +17,14 @@ from streamtopology.jobs.observe.outcome import BatchOutcome
 from streamtopology.jobs.observe.page_figures import rounded
 from streamtopology.jobs.observe.speeds import changed_speeds
 
+# Re-routings that the page lists, the newest.
 MOST_REROUTINGS = 40
-"""Re-routings that the page lists, the newest."""
 
+# Epochs, the newest, whose stories the page has.
 MOST_STORIES = 16
-"""Epochs, the newest, whose stories the page has."""
 
+# Batches of one epoch from which a change of speed is looked for.
 _JUDGED_BATCHES = 10
-"""Batches of one epoch from which a change of speed is looked for."""
 
 
 def why(change: Change, before: Sequence[BatchOutcome], names: Mapping[int, str], tolerance: float) -> str:

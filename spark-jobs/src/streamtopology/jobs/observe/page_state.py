@@ -33,22 +33,22 @@ from streamtopology.jobs.observe.stats import Standing
 from streamtopology.jobs.observe.verdict import Balance, verdict
 from streamtopology.topology import Rebalance, Topology
 
+# Size of an answer at 1,000 instances.
 MOST_BYTES = 256_000
-"""Size of an answer at 1,000 instances."""
 
+# Executors up to which each is listed; beyond, the most loaded `MOST_LISTED` and the distribution.
 ONE_BY_ONE = 64
-"""Executors up to which each is listed; beyond, the most loaded `MOST_LISTED` and the distribution."""
 
 MOST_LISTED = 10
+# Batches of the timeline that are kept.
 MOST_BATCHES = 600
-"""Batches of the timeline that are kept."""
 
+# Loads of single executors in one answer: with many executors it has fewer batches.
 MOST_LOADS = 12_000
-"""Loads of single executors in one answer: with many executors it has fewer batches."""
 
 MOST_EVENTS = 10
+# Characters of an event's text.
 _MOST_EVENT = 400
-"""Characters of an event's text."""
 
 _BIN = 0.04
 _BINS = 100

@@ -23,10 +23,10 @@ from streamtopology.jobs.observe.formatting import imbalance_change, shown_name
 from streamtopology.jobs.observe.history import History
 from streamtopology.jobs.observe.outcome import WARMUP_BATCHES, Messages
 
+# The two runs of a comparison, as `report.json` names them.
 BASELINE, REROUTED = "baseline", "rerouted"
-"""The two runs of a comparison, as `report.json` names them."""
+# The share of a batch below which the work of its rows does not decide how long it takes.
 _MOSTLY_FIXED = 0.5
-"""The share of a batch below which the work of its rows does not decide how long it takes."""
 _NEARLY = 0.9
 _MUCH_WAITING = 0.2
 _SAME_IMBALANCE = 0.05

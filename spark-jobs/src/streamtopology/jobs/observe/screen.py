@@ -42,8 +42,8 @@ _HIGH_LOAD = 1.35
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _LEVELS = "▁▂▃▄▅▆▇█"
 
+# Renderables of one line each.
 Lines = list[RenderableType]
-"""Renderables of one line each."""
 
 
 def screen(history: History, elapsed: float, size: ConsoleDimensions) -> RenderableType:

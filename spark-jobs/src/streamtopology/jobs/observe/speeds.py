@@ -9,8 +9,8 @@ from statistics import median
 from streamtopology.contract.reasons import SOURCE
 from streamtopology.jobs.observe.fair_share import Loads
 
+# A speed between these times of the former one has not changed: who else is busy on a machine moves it as much.
 NOTICEABLE = (0.75, 1.33)
-"""A speed between these times of the former one has not changed: who else is busy on a machine moves it as much."""
 
 
 def speeds(loads: Loads) -> Mapping[int, float]:

@@ -24,20 +24,20 @@ from streamtopology.jobs.observe.observed_batches import observed_batches
 from streamtopology.jobs.observe.outcome import BatchOutcome
 from streamtopology.routing.epochs.epoch import Epoch
 
+# Batches that one answer holds at most, the newest: a controller that was away longer has missed the others.
 MOST_BATCHES = 64
-"""Batches that one answer holds at most, the newest: a controller that was away longer has missed the others."""
 
+# Load reports in an answer to a reader that wants them whole, some 13 kB each; the newest batch has all of its own.
 MOST_REPORTS = 1024
-"""Load reports in an answer to a reader that wants them whole, some 13 kB each; the newest batch has all of its own."""
 
+# Re-routings that one answer holds at most, the newest.
 MOST_RECONFIGURATIONS = 64
-"""Re-routings that one answer holds at most, the newest."""
 
+# Epochs whose stories one answer holds at most, the newest.
 MOST_EPOCHS = 16
-"""Epochs whose stories one answer holds at most, the newest."""
 
+# Re-routings in an answer to a controller, the newest; it knows the others.
 MOST_FOR_CONTROLLER = 32
-"""Re-routings in an answer to a controller, the newest; it knows the others."""
 
 
 @dataclass(frozen=True)

@@ -20,14 +20,14 @@ from streamtopology.jobs.observe.formatting import shown_name
 from streamtopology.jobs.observe.history import History
 from streamtopology.jobs.observe.outcome import WARMUP_BATCHES, BatchOutcome
 
+# The share of a batch from which its fixed cost is worth a sentence.
 _FIXED_COST = 0.45
-"""The share of a batch from which its fixed cost is worth a sentence."""
 
+# Batches of one epoch from which their median is no single slow batch.
 _TURNING_BATCHES = 3
-"""Batches of one epoch from which their median is no single slow batch."""
 
+# Executors up to which the most loaded is named alone.
 _ONE_BY_ONE = 64
-"""Executors up to which the most loaded is named alone."""
 
 
 @dataclass(frozen=True)

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 else:
     kernels = LazyModule("streamtopology.jobs.operators.kernels")
 
+# The fields that the state keeps for a function in addition to the count.
 _KEPT: Mapping[str, Merge] = {"sum": "sum", "mean": "sum", "min": "min", "max": "max"}
-"""The fields that the state keeps for a function in addition to the count."""
 FUNCTIONS = ("count", "sum", "mean", "min", "max")
+# Functions by names that other systems and people have for them.
 _OTHER_NAMES: Mapping[str, str] = {"avg": "mean", "average": "mean", "total": "sum", "minimum": "min", "maximum": "max"}
-"""Functions by names that other systems and people have for them."""
 _CALL = re.compile(r"\s*(\w+)\s*\(\s*(\*|\w*)\s*\)\s*")
 _ROWS = "agg_rows"
 _HIGH = "high"

@@ -37,18 +37,18 @@ else:
     declared_cost = LazyModule("streamtopology.jobs.operators.declared_cost")
     kernels = LazyModule("streamtopology.jobs.operators.kernels")
 
+# Rows that an operator emits, of its schema `output`; None for none.
 Output: TypeAlias = pa.RecordBatch | pa.Table | None
-"""Rows that an operator emits, of its schema `output`; None for none."""
 
 COMMON_OPTIONS = ("costPerTuple",)
+# The most CPU that can be declared for one tuple: the loop turns of a whole batch are a number of 64 bits.
 MOST_COST_SECONDS = 3600.0
-"""The most CPU that can be declared for one tuple: the loop turns of a whole batch are a number of 64 bits."""
 
+# Full memory, disk and network are no tuple's fault, whatever tuple meets them. ConnectionError, TimeoutError are OSErrors.
 ERRORS_OF_NO_TUPLE = (MemoryError, OSError)
-"""Full memory, disk and network are no tuple's fault, whatever tuple meets them. ConnectionError, TimeoutError are OSErrors."""
 
+# The number of times that a tuple is run again before an error is its fault: a service may be away for a moment.
 REPETITIONS = 3
-"""The number of times that a tuple is run again before an error is its fault: a service may be away for a moment."""
 
 
 class BadTuple(StreamTopologyError):
@@ -213,22 +213,22 @@ class Operator(metaclass=_Checking):
     [{'sensor': 7, 'count': 2}, {'sensor': 8, 'count': 1}]
     """
 
+    # The state of each key. Override `prepare` where it depends on options or columns.
     fields: tuple[Field, ...] = ()
-    """The state of each key. Override `prepare` where it depends on options or columns."""
+    # The schema of the rows that `process` and `finish` return; None when they return none.
     output: pa.Schema | None = None
-    """The schema of the rows that `process` and `finish` return; None when they return none."""
+    # True: a key's state may be gathered in parts and combined, so a grouping may split keys over instances.
     combinable: ClassVar[bool] = False
-    """True: a key's state may be gathered in parts and combined, so a grouping may split keys over instances."""
+    # True: late rows, whose window is closed, are left out.
     drops_late_rows: ClassVar[bool] = False
-    """True: late rows, whose window is closed, are left out."""
+    # True: emitted rows have event times behind the watermark, so an operator that leaves out late rows cannot follow.
     emits_behind_watermark: ClassVar[bool] = False
-    """True: emitted rows have event times behind the watermark, so an operator that leaves out late rows cannot follow."""
+    # The schema of the state, set by `prepare`; None for an operator without state.
     state: StateSchema | None = None
-    """The schema of the state, set by `prepare`; None for an operator without state."""
+    # The key columns of those inputs that call them otherwise; set before `prepare`.
     renamed_keys: Mapping[str, tuple[str, ...]] = NONE_RENAMED
-    """The key columns of those inputs that call them otherwise; set before `prepare`."""
+    # The manifest's folder, for files that options name; set before `prepare`.
     base_dir: Path = Path()
-    """The manifest's folder, for files that options name; set before `prepare`."""
 
     def __init__(self, **options: Any) -> None:
         unknown = sorted(set(options) - set(COMMON_OPTIONS))

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 _EXACT_IN_A_DOUBLE = 2.0**53
+# Digits of Arrow's widest decimal, which holds every integer of 64 bits with any usual scale.
 _MOST_DIGITS = 76
-"""Digits of Arrow's widest decimal, which holds every integer of 64 bits with any usual scale."""
 _DECIMALS = (pa.Decimal32Type, pa.Decimal64Type, pa.Decimal128Type, pa.Decimal256Type)
 
 

@@ -16,8 +16,8 @@ from streamtopology.topology import did_you_mean
 
 _ALLOWED = ("columns", "file", "key", "on", "options", "schema")
 
+# The name as which Kubernetes' tools send a bare `on`.
 _KUBERNETES_ON = "true"
-"""The name as which Kubernetes' tools send a bare `on`."""
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from streamtopology.jobs.operators.casting import can_take_rows, plain_type
 from streamtopology.jobs.operators.tuple_operator import TupleOperator
 from streamtopology.jobs.state import Field
 
+# The methods that the runtime calls -> what it calls them with.
 _ARGUMENTS = {
     "begin": ("batch",),
     "process": ("rows", "state"),
@@ -21,7 +22,6 @@ _ARGUMENTS = {
     "tuple_weights": ("rows",),
     "process_tuple": ("row", "state"),
 }
-"""The methods that the runtime calls -> what it calls them with."""
 
 
 def refuse_async(operator: Operator) -> None:

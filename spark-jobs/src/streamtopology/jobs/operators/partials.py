@@ -22,8 +22,8 @@ from streamtopology.jobs.operators.base import BatchInfo, Operator, Rows, SetAsi
 from streamtopology.jobs.operators.partial_merge import PartialOperator
 from streamtopology.jobs.state import KeyedState, KeyedStateSchema
 
+# bool[n]: which of the keys (hashes, uint64[n]) have their home at the instance that asks.
 IsHome = Callable[[np.ndarray], np.ndarray]
-"""bool[n]: which of the keys (hashes, uint64[n]) have their home at the instance that asks."""
 
 
 class Gathering:

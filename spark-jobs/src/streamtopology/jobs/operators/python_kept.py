@@ -28,8 +28,8 @@ _NONE_OF_THEM = "it is no such value"
 _SECOND = 10**9
 _NANOSECONDS = {"s": _SECOND, "ms": 10**6, "us": 10**3, "ns": 1, "m": 60 * _SECOND, "h": 3600 * _SECOND, "D": 86_400 * _SECOND}
 _DAY = _NANOSECONDS["D"]
+# numpy's units of times that Arrow has, too.
 _UNITS = frozenset({"s", "ms", "us", "ns"})
-"""numpy's units of times that Arrow has, too."""
 _EPOCH = datetime.datetime(1970, 1, 1)
 _EPOCH_UTC = _EPOCH.replace(tzinfo=datetime.UTC)
 

@@ -22,8 +22,8 @@ else:
     kernels = LazyModule("streamtopology.jobs.operators.kernels")
 
 MOST = 1000
+# The end of an id that ends with a zero byte, as those are what an id is filled up with; no text has this byte.
 _MARK = b"\xff"
-"""The end of an id that ends with a zero byte, as those are what an id is filled up with; no text has this byte."""
 
 
 class TopK(KeyedAggregate):

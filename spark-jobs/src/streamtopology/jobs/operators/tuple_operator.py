@@ -23,8 +23,8 @@ else:
     declared_cost = LazyModule("streamtopology.jobs.operators.declared_cost")
 
 
+# dtypes that hold all values of a type of Python's.
 _EXACT = {np.dtype(np.float64).char: float, np.dtype(np.bool_).char: bool}
-"""dtypes that hold all values of a type of Python's."""
 
 
 class TupleState:

@@ -23,8 +23,8 @@ from streamtopology.jobs.operators.windows import (
 )
 from streamtopology.jobs.state import Field, KeyedState, KeyedStateSchema
 
+# Tuples, one for each window that they are in, that are made at a time: a day that slides by minutes has 1,440 a tuple.
 MOST_MEMBERS = 65_536
-"""Tuples, one for each window that they are in, that are made at a time: a day that slides by minutes has 1,440 a tuple."""
 
 START, END = "window_start", "window_end"
 _CLOSES = "window_closes"

@@ -19,8 +19,8 @@ from streamtopology.jobs.operators.options import OptionError, seconds_of
 from streamtopology.topology import format_duration
 
 EVERYTHING_CLOSED = np.iinfo(np.int64).max
+# The longest duration: with it, and times of the years 1 to 9999, no bound of a window leaves 64 bits.
 LONGEST_DAYS = 1_000_000
-"""The longest duration: with it, and times of the years 1 to 9999, no bound of a window leaves 64 bits."""
 
 
 def duration_micros(value: Any, option: str, least: int = 1) -> int:

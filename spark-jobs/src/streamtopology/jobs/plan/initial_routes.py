@@ -14,8 +14,8 @@ from streamtopology.routing.epochs.rescaling import instances_of
 from streamtopology.routing.groupings import first_table
 from streamtopology.topology import Topology, groupings
 
+# The option of choosers that the controller sets, and a manifest may.
 CAPACITIES = "capacities"
-"""The option of choosers that the controller sets, and a manifest may."""
 
 
 def first_routes(

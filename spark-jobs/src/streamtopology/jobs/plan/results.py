@@ -13,29 +13,29 @@ from streamtopology.jobs.plan.span import Span
 from streamtopology.routing.load import working
 from streamtopology.routing.load.load_report import LoadReport, SourceReport
 
+# A node, and the report of one of its instances to the choosers of that node, in wire form.
 LearningReport = tuple[str, Mapping[str, Any]]
-"""A node, and the report of one of its instances to the choosers of that node, in wire form."""
 
 
+# Two sizes of rows that were read: in memory, and as their descriptors foresaw it.
 ReadBytes = Sequence[int]
-"""Two sizes of rows that were read: in memory, and as their descriptors foresaw it."""
 
 
 class FailureKind(Enum):
     """The cause of a task's failure, as far as the driver acts by it."""
 
+    # The message is meant for users: it names the problem, where it is, and what to do.
     EXPLAINED = "explained"
-    """The message is meant for users: it names the problem, where it is, and what to do."""
+    # The rows of the batch are larger than was foreseen; a smaller batch can pass.
     TOO_LARGE = "too-large"
-    """The rows of the batch are larger than was foreseen; a smaller batch can pass."""
+    # A task has more for one partition than the attempt's number of blobs can hold.
     LARGE_ENVELOPE = "large-envelope"
-    """A task has more for one partition than the attempt's number of blobs can hold."""
+    # Pre-copied state cannot be read; the state it was copied from can.
     PRECOPY_UNUSABLE = "precopy-unusable"
-    """Pre-copied state cannot be read; the state it was copied from can."""
+    # Spark has run the task twice in one attempt, and both runs would write the same files.
     RESUBMITTED = "resubmitted"
-    """Spark has run the task twice in one attempt, and both runs would write the same files."""
+    # Any other error; its traceback is part of the message to users.
     UNEXPECTED = "unexpected"
-    """Any other error; its traceback is part of the message to users."""
 
 
 @dataclass(frozen=True)
@@ -111,8 +111,8 @@ class Results:
     failures: list[TaskFailure] = field(default_factory=list)
     keys_moved: dict[str, int] = field(default_factory=dict)
     bytes_moved: dict[str, int] = field(default_factory=dict)
+    # The time for which a row between two executors kept a link busy, as last measured; 0 where it was not.
     remote_seconds: float = 0.0
-    """The time for which a row between two executors kept a link busy, as last measured; 0 where it was not."""
 
     @property
     def sources(self) -> list[SourceReport]:

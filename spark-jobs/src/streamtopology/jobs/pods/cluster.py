@@ -19,11 +19,11 @@ from streamtopology.jobs.spark.session import create_session, spark_conf, stop_s
 from streamtopology.jobs.spark.user_settings import user_settings
 from streamtopology.topology import Topology
 
+# From the first executor on, how long to wait for all of them before one of each class is enough.
 PATIENCE_SECONDS = 10.0
-"""From the first executor on, how long to wait for all of them before one of each class is enough."""
 
+# From the first executor on, how long to wait for one of each class before any is enough.
 LONG_PATIENCE_SECONDS = 60.0
-"""From the first executor on, how long to wait for one of each class before any is enough."""
 
 _LOOK_SECONDS = 0.2
 _REPEAT_SECONDS = 10.0

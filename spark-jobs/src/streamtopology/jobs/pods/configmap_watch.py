@@ -19,12 +19,12 @@ from kubernetes.client.exceptions import ApiException
 from kubernetes.watch import Watch
 from urllib3.exceptions import HTTPError
 
+# Time after which the server ends a quiet watch and the next one begins: this also detects a dead connection.
 WATCH_SECONDS = 60
-"""Time after which the server ends a quiet watch and the next one begins: this also detects a dead connection."""
 
 _ANSWER_SECONDS = 10
+# Between the beginnings of two watches: something on the way may end each at once.
 LEAST_SECONDS = 0.5
-"""Between the beginnings of two watches: something on the way may end each at once."""
 
 _PAUSES = (0.5, 1.0, 2.0, 5.0, 10.0)
 

@@ -77,8 +77,8 @@ def run_driver(environ: Mapping[str, str]) -> int:
 
 
 Progress = Callable[[str], None]
+# The cluster of a topology, to be entered: from steps of the start, news, and whether the process is stopping.
 ClusterOf = Callable[[Topology, Progress, Progress, Callable[[], bool]], AbstractContextManager[Cluster]]
-"""The cluster of a topology, to be entered: from steps of the start, news, and whether the process is stopping."""
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ from streamtopology.jobs.spark.processes import SPARK_HOME
 
 LOOK_SECONDS = 0.5
 REPEAT_SECONDS = 10.0
+# Time for a decommissioned executor to finish its task; then it is terminated, and 5 s later killed.
 DRAIN_SECONDS = 20.0
-"""Time for a decommissioned executor to finish its task; then it is terminated, and 5 s later killed."""
 
 _KILL_SECONDS = DRAIN_SECONDS + 5.0
 _SHORT_LIFE_SECONDS = 20.0

@@ -22,8 +22,8 @@ from streamtopology.routing.epochs.gradual_switch import GradualSwitch, can_swit
 from streamtopology.topology import Topology
 
 MOST_PORTIONS = 256
+# Durations relative to a usual batch: up to the first the next batch takes more portions, above the second fewer.
 LITTLE_LONGER, TOO_LONG = 1.1, 1.2
-"""Durations relative to a usual batch: up to the first the next batch takes more portions, above the second fewer."""
 
 BATCHES_OF_LATE = 8
 

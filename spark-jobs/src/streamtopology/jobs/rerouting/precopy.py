@@ -24,8 +24,8 @@ from streamtopology.jobs.state import KeyedStateSchema
 
 MOST_STARTS = 4
 LONGEST_COPY_SECONDS = 900.0
+# By then the operator's Job has ended, and the operator has withdrawn the epoch or let it run, if there still is one.
 LONGEST_JOB_SECONDS = PRECOPY_SECONDS + 900.0
-"""By then the operator's Job has ended, and the operator has withdrawn the epoch or let it run, if there still is one."""
 
 
 class PrecopyJob(Protocol):

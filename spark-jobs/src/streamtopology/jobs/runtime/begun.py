@@ -13,8 +13,8 @@ from streamtopology.jobs.plan.execution_plan import ExecutionPlan
 from streamtopology.jobs.state import StateError
 from streamtopology.topology import EMPTY, Topology
 
+# The plan of a run that continues from a checkpoint. Raises TopologyFailed if the manifest cannot continue from it.
 PlanOn = Callable[[Checkpoint], ExecutionPlan]
-"""The plan of a run that continues from a checkpoint. Raises TopologyFailed if the manifest cannot continue from it."""
 
 
 def begun_checkpoint(topology: Topology, uri: str, former: str, plan_on: PlanOn, notify: Callable[[str], None]) -> Checkpoint:

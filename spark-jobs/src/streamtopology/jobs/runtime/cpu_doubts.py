@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from streamtopology.topology import Doubt, Topology
 
+# CPUs of one executor; larger executors exist, but 100 and more are more often meant as thousandths.
 _MOST_PLAUSIBLE = 64
-"""CPUs of one executor; larger executors exist, but 100 and more are more often meant as thousandths."""
 
 
 def cpu_doubts(topology: Topology, machine: int) -> Iterator[Doubt]:

@@ -10,8 +10,8 @@ from streamtopology.topology import Source
 _ERROR_CLASS = re.compile(r"\[[A-Z_]+(?:\.[A-Z_]+)*\] [^\n]*")
 _SQL_FRAGMENT = re.compile(r"== SQL[^\n]*==\n([^\n]+)\n\s*\^")
 _PYTHON_ERROR = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t][^\n]*\n|\n)*(\S[^\n]*)")
+# All that Spark says when a source's Python process was killed: before it was asked, or meanwhile.
 _CUT_OFF = ("Broken pipe", "Connection reset", "Connection reset by peer", "null")
-"""All that Spark says when a source's Python process was killed: before it was asked, or meanwhile."""
 
 
 def plainly(failure: str) -> str:

@@ -19,8 +19,8 @@ from streamtopology.jobs.scaffold.column_names import is_id, is_time
 from streamtopology.jobs.scaffold.event_time import EventTime, event_time, is_epoch
 
 MOST_MEASURES = 3
+# Distinct values, as a share of the rows, from which a column counts as an id of rows.
 _UNIQUE = 0.9
-"""Distinct values, as a share of the rows, from which a column counts as an id of rows."""
 _KEYS_PER_INSTANCE = 4
 _LONG_TEXT = 64
 _CALENDAR = re.compile(r"^(year|month|day|hour|minute|second|weekday|week|quarter|dow)(_of_\w+)?$", re.I)

@@ -15,12 +15,12 @@ import pyarrow.compute as pc
 from streamtopology.jobs.scaffold.column_names import is_id, is_time
 
 _YEAR_1990, _YEAR_2100 = 631_152_000, 4_102_444_800
+# Ticks of a second -> their name, and the SQL function that makes a timestamp of them; seconds are taken as they are.
 _UNITS: Mapping[int, tuple[str, str]] = {
     1: ("seconds", ""),
     1000: ("milliseconds", "epoch_ms"),
     1_000_000: ("microseconds", "make_timestamp"),
 }
-"""Ticks of a second -> their name, and the SQL function that makes a timestamp of them; seconds are taken as they are."""
 
 
 @dataclass(frozen=True)

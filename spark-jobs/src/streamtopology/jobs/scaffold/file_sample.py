@@ -24,17 +24,17 @@ from streamtopology.jobs.scaffold.sample import MOST_ROWS, Option, Sample, joine
 from streamtopology.jobs.scaffold.usable_columns import sampled
 from streamtopology.topology.schema import to_ddl
 
+# Parquet files whose schemas are compared; of more, as many at even distances.
 MOST_FOOTERS = 1000
-"""Parquet files whose schemas are compared; of more, as many at even distances."""
+# Rows of a file beyond which it should be cut: a file is the least that a batch takes.
 LARGE_FILE_ROWS = 500_000
-"""Rows of a file beyond which it should be cut: a file is the least that a batch takes."""
+# Files of which rows are read.
 MOST_FILES = 8
-"""Files of which rows are read."""
 
 _WORDS = r"unnest(regexp_extract_all(lower(value), '\w+'))"
 
+# Name and Spark type of each declared column.
 Columns = list[tuple[str, str]]
-"""Name and Spark type of each declared column."""
 
 
 def sample_files(files: DataFiles) -> Sample:

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from streamtopology.jobs.scaffold.choice import Candidate, Choice, Fitness
 from streamtopology.jobs.scaffold.sample import joined
 
+# Columns of the table; the best are listed.
 MOST_LINES = 12
-"""Columns of the table; the best are listed."""
 _LONGEST_NAME = 32
 
 

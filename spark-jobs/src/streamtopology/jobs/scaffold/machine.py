@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MOST_EXECUTORS = 8
+# Of the cores; the rest is for the driver and for Spark.
 _SHARE = 0.75
-"""Of the cores; the rest is for the driver and for Spark."""
 _DRIVER_GIB = 2
 
 

@@ -19,18 +19,18 @@ from streamtopology.jobs.scaffold.sample import Sample, quoted
 from streamtopology.topology.limits import LONGEST_TOPOLOGY_NAME
 from streamtopology.topology.schema import to_ddl
 
+# Rows of a batch: small enough that routing can change every few seconds.
 BATCH_ROWS = 100_000
-"""Rows of a batch: small enough that routing can change every few seconds."""
+# Batches of a small folder, if it has as many files: with one there is nothing to see.
 LEAST_BATCHES = 10
-"""Batches of a small folder, if it has as many files: with one there is nothing to see."""
+# Columns that are passed on where there is no key.
 MOST_COLUMNS = 6
-"""Columns that are passed on where there is no key."""
+# Columns that the schema declares of files with more.
 MOST_DECLARED = 20
-"""Columns that the schema declares of files with more."""
+# Notes in the manifest's head; all of them are printed.
 MOST_NOTES = 5
-"""Notes in the manifest's head; all of them are printed."""
+# Columns of a line, where it can be broken.
 _WIDTH = 110
-"""Columns of a line, where it can be broken."""
 _LONGEST_DELAY = 366 * 24 * 3600
 _SECONDS_OF = {"s": 1, "m": 60, "h": 3600}
 

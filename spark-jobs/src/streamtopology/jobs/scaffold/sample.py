@@ -9,8 +9,8 @@ import pyarrow as pa
 
 Option = str | int | bool
 
+# Rows of a sample: enough for the shares of heavy keys, read in about a second.
 MOST_ROWS = 200_000
-"""Rows of a sample: enough for the shares of heavy keys, read in about a second."""
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 
 from streamtopology.jobs.connectors.sources.conform import parse_timestamps
 
+# Texts by which CSV files commonly mark a missing value.
 NULL_WORDS = ("NA", "NULL", "null", "N/A", "n/a", "None", r"\N", "-", "?")
-"""Texts by which CSV files commonly mark a missing value."""
 
 MICROSECONDS = pa.timestamp("us", tz="UTC")
 _SHAPES = (

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 
 from streamtopology.jobs.scaffold.text_types import NULL_WORDS
 
+# The share of a column's texts from which it is worth a word that they have a form.
 _MOSTLY = 0.5
-"""The share of a column's texts from which it is worth a word that they have a form."""
 _COMMA_NUMBER = r"^[+-]?([1-9]\d{0,2}(\.\d{3})+|0|[1-9]\d*)(,\d+)?$"
 _SURELY_DECIMAL = r",(\d{1,2}|\d{4,})$"
 _TIMES = (

@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 
 from streamtopology.jobs.plan.results import Results
 
+# A look takes milliseconds of the driver's time between two batches.
 _LOOK_SECONDS = 1.0
-"""A look takes milliseconds of the driver's time between two batches."""
 
 
 @dataclass(frozen=True)

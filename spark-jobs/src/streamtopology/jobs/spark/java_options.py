@@ -6,8 +6,8 @@ from pathlib import Path
 
 LIGHT_JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
 
+# A batch takes a few hundred milliseconds of CPU, of which a third went into compiling and collecting in parallel.
 DRIVER_JAVA = LIGHT_JVM
-"""A batch takes a few hundred milliseconds of CPU, of which a third went into compiling and collecting in parallel."""
 
 EXECUTOR_JAVA = (
     *LIGHT_JVM,

@@ -20,8 +20,8 @@ def _home_of_pyspark() -> Path:
 
 SPARK_HOME = _home_of_pyspark()
 _JARS = SPARK_HOME / "jars"
+# As Spark's own launcher builds it: an archive of classes (`local.class_archive`) fits no other one.
 CLASS_PATH = ":".join(map(str, [SPARK_HOME / "conf", *_JARS.glob("slf4j-api-*.jar"), _JARS / "*"]))
-"""As Spark's own launcher builds it: an archive of classes (`local.class_archive`) fits no other one."""
 SPARK_ENVIRONMENT = {"SPARK_HOME": str(SPARK_HOME), "SPARK_SCALA_VERSION": "2.13"}  # for the commands that workers build
 
 

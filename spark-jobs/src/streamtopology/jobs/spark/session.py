@@ -32,8 +32,8 @@ from streamtopology.jobs.spark.user_settings import jars_of, missing_jar
 
 DRIVER_MEMORY = "2g"
 _END_SECONDS = 120.0
+# The jars that this process's driver JVM was started with.
 _jars: dict[str, str] = {}
-"""The jars that this process's driver JVM was started with."""
 WORKER_ENVIRONMENT = {
     # One task slot per executor: libraries that start threads would fight for its one core.
     "OMP_NUM_THREADS": "1",

@@ -18,8 +18,8 @@ from streamtopology.contract.format_number import FORMAT, check_format
 from streamtopology.jobs.columnar.ipc import stream_size, write_stream
 from streamtopology.jobs.state.schema import StateError
 
+# Versions before 0.1.0 had another.
 MAGIC = b"STstate1"
-"""Versions before 0.1.0 had another."""
 
 STATE_FORMAT = 1
 
@@ -28,11 +28,11 @@ _PART = struct.Struct("<QQ")
 _START = _HEAD.pack(MAGIC, STATE_FORMAT, 0, 0)
 
 AT_ONCE = 1 << 20
+# A number of bytes beyond the end of any file.
 _MOST = 1 << 50
-"""A number of bytes beyond the end of any file."""
 
+# Reads a file from a byte on: as many bytes as are asked for, or all that follow.
 Read = Callable[[int, int], bytes | memoryview]
-"""Reads a file from a byte on: as many bytes as are asked for, or all that follow."""
 
 _WHAT_TO_DO = (
     "`streamtopology state check` names all such files and the batch to roll back to; else put the file back from a copy of "

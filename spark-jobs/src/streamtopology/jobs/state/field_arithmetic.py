@@ -15,21 +15,21 @@ from streamtopology.jobs.state.field_checks import BOUNDS, Range, check, range_o
 
 _INT64 = BOUNDS[np.dtype(np.int64).char]
 _SAFE_IN_A_DOUBLE = 2.0**62
+# A shift by which no number but 0 fits 64 bits.
 _MOST_SHIFT = 127
-"""A shift by which no number but 0 fits 64 bits."""
 _UNCHANGED = nullcontext()
+# numpy's ufuncs whose integers wrap round. Comparisons, minima, bitwise and, remainders and the like stay in their bounds.
 _WRAPPING = frozenset({
     "add", "subtract", "multiply", "negative", "absolute", "square", "power", "floor_divide", "divmod", "left_shift", "lcm",
     "gcd",
 })  # fmt: skip
-"""numpy's ufuncs whose integers wrap round. Comparisons, minima, bitwise and, remainders and the like stay in their bounds."""
 PRODUCTS = frozenset({"matmul", "vecdot", "matvec", "vecmat"})
+# numpy's functions that add and multiply integers without a ufunc, or lose the class of their arguments before.
 ARITHMETIC = frozenset({
     np.dot, np.vdot, np.inner, np.outer, np.tensordot, np.einsum, np.convolve, np.correlate, np.kron, np.cross, np.trace,
     np.ptp, np.nansum, np.nanprod, np.nancumsum, np.nancumprod, np.linalg.outer, np.linalg.cross, np.linalg.trace,
     np.linalg.tensordot, np.linalg.matmul, np.linalg.vecdot, np.linalg.multi_dot, np.linalg.matrix_power,
 })  # fmt: skip
-"""numpy's functions that add and multiply integers without a ufunc, or lose the class of their arguments before."""
 
 
 def called(ufunc: np.ufunc, inputs: Sequence[Any], options: dict[str, Any], name: str) -> Any:

@@ -26,18 +26,18 @@ class FieldInteger(int):
         return int(self)
 
 
+# Types of numpy's single values -> those whose arithmetic does not wrap round before a value is written back.
 NUMBERS: Mapping[type, Callable[[Any], Any]] = {
     **{np.dtype(char).type: FieldInteger for char in np.typecodes["AllInteger"]},
     **{np.dtype(char).type: np.float64 for char in "ef"},
 }
-"""Types of numpy's single values -> those whose arithmetic does not wrap round before a value is written back."""
 
 
+# Operators that wrap round in arrays of integers -> numpy's.
 _CHECKED: Mapping[Any, np.ufunc] = {
     operator.__add__: np.add, operator.__sub__: np.subtract, operator.__mul__: np.multiply, operator.__pow__: np.power,
     operator.__lshift__: np.left_shift, operator.__floordiv__: np.floor_divide,
 }  # fmt: skip
-"""Operators that wrap round in arrays of integers -> numpy's."""
 
 
 def _operand(value: FieldInteger, other: Any) -> Any:

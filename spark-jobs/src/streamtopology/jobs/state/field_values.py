@@ -16,6 +16,7 @@ from streamtopology.jobs.state.field_arithmetic import ARITHMETIC, PRODUCTS, at,
 from streamtopology.jobs.state.field_checks import check
 from streamtopology.jobs.state.field_numbers import NUMBERS, FieldInteger
 
+# numpy's functions that write to their first argument -> its name; the place and name of the values.
 _WRITES: Mapping[Callable[..., Any], tuple[str, int, str]] = {
     np.copyto: ("dst", 1, "src"),
     np.put: ("a", 2, "v"),
@@ -24,7 +25,6 @@ _WRITES: Mapping[Callable[..., Any], tuple[str, int, str]] = {
     np.put_along_axis: ("arr", 2, "values"),
     np.fill_diagonal: ("a", 1, "val"),
 }
-"""numpy's functions that write to their first argument -> its name; the place and name of the values."""
 
 
 class FieldValues(np.ndarray):

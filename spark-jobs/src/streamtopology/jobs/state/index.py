@@ -29,8 +29,8 @@ GROWTH = 1.5
 FEWEST_SLOTS = 512
 FEWEST_ARENA_BYTES = 16 * 1024
 LARGEST_ARENA = 1 << (63 - LENGTH_BITS)
+# Share of the index entries that may be taken; linear probing stays short up to here.
 FULLEST = 0.6
-"""Share of the index entries that may be taken; linear probing stays short up to here."""
 
 NO_SLOTS = np.empty(0, dtype=np.int64)
 

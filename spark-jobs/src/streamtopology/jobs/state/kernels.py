@@ -19,8 +19,8 @@ from streamtopology.jobs.state.layout import ARENA_USED, FREE, FREE_SLOTS, LENGT
 from streamtopology.routing.table.hashing import mix64
 from streamtopology.routing.table.perfect_hash import bucket_number
 
+# Rows whose lookups are under way at once: enough to hide cache misses, few enough for the first-level cache.
 AHEAD = 256
-"""Rows whose lookups are under way at once: enough to hide cache misses, few enough for the first-level cache."""
 
 Int64s = types.Array(types.int64, 1, "C", readonly=True)
 UInt64s = types.Array(types.uint64, 1, "C", readonly=True)

@@ -19,14 +19,16 @@ from streamtopology.jobs.columnar.keys import KeyColumns
 from streamtopology.jobs.state.ownership import Ownership
 from streamtopology.jobs.state.schema import RowStateSchema, StateError, meaning, other_meaning
 
+# uint64[n] routing hashes -> bool[n]: the hashes meant.
 HashMask = Callable[[np.ndarray], np.ndarray]
-"""uint64[n] routing hashes -> bool[n]: the hashes meant."""
 
+# Rows up to which small neighbouring chunks are made one; larger ones stay, and expire as a whole.
 LARGEST_MERGED_CHUNK = 65_536
-"""Rows up to which small neighbouring chunks are made one; larger ones stay, and expire as a whole."""
 
 MICROSECONDS = 1_000_000
 
+# A delta or snapshot, one change a row, in order: "append" (input, payload: Arrow stream of rows), "expire" (before: epoch
+# seconds), "remove" (payload: uint64 routing hashes, little-endian).
 CHANGES = pa.schema(
     [
         pa.field("change", pa.string()),
@@ -35,8 +37,6 @@ CHANGES = pa.schema(
         pa.field("payload", pa.large_binary()),
     ]
 )
-"""A delta or snapshot, one change a row, in order: "append" (input, payload: Arrow stream of rows), "expire" (before:
-epoch seconds), "remove" (payload: uint64 routing hashes, little-endian)."""
 
 
 @dataclass(frozen=True, eq=False)

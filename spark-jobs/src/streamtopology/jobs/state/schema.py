@@ -22,8 +22,8 @@ from streamtopology.jobs.state.field_checks import holds
 
 DELETED = "__deleted"
 ROUTING = "__routing"
+# In the metadata of a column of state: what its numbers stand for.
 MEANS = "means"
-"""In the metadata of a column of state: what its numbers stand for."""
 _RENAME = "give the key column another name in the source's select, or in a map"
 
 _OF_ARROW = [np.dtype(char) for char in ("?", *np.typecodes["AllInteger"], "e", "f", "d")]

@@ -17,11 +17,11 @@ from streamtopology.jobs.operators.base import ERRORS_OF_NO_TUPLE, REPETITIONS, 
 from streamtopology.jobs.operators.returned import WrongOutput
 from streamtopology.jobs.state import StateFileError
 
+# The number of errors in a batch that do not repeat, after which an instance ends the run.
 MOST_OUTAGES = 3
-"""The number of errors in a batch that do not repeat, after which an instance ends the run."""
 
+# The error that the operator raises on these arrivals, from the state of the last commit; None if they pass.
 ErrorOf = Callable[[Sequence[Rows]], Exception | None]
-"""The error that the operator raises on these arrivals, from the state of the last commit; None if they pass."""
 
 
 @dataclass(frozen=True)

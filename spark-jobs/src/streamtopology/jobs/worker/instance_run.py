@@ -74,8 +74,8 @@ class InstanceRun:
     _set_aside: list[SetAside] = field(default_factory=list)
     _timed: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
     _gathering: Gathering | None = None
+    # Parts of keys that were taken in, and the seconds of it.
     _merged: tuple[int, float] = (0, 0.0)
-    """Parts of keys that were taken in, and the seconds of it."""
 
     @property
     def attempt(self) -> Attempt:

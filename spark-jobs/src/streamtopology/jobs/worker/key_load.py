@@ -18,8 +18,8 @@ from streamtopology.routing.table.table import BUCKETS, RoutingTable, bucket_of
 HEAVY_KEYS = 256
 SAMPLE = 16_384
 _SEEN_IN_SAMPLE = 3
+# Of one column of a key in its label.
 _MOST_CHARACTERS = 40
-"""Of one column of a key in its label."""
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,10 @@ ON_SPARK: Mapping[str, Experiment] = {
     experiment.id: experiment for experiment in (POSG_CLUSTER, CG_CLUSTER, MIXED_THROUGHPUT, LOCALITY_CLUSTER)
 }
 
+# Rows of the claims marked "on Spark" that cannot be run there yet, and why; `locality-reconfigure` is `locality-cluster`.
 NOT_BUILT: Mapping[str, str] = {
     "locality-synthetic": (
         "on one host the loopback is as fast as memory, so that padding and locality cost nothing: it needs network "
         "namespaces with a limited rate; the row runs on a model of the network, without --spark"
     ),
 }
-"""Rows of the claims marked "on Spark" that cannot be run there yet, and why; `locality-reconfigure` is `locality-cluster`."""

@@ -26,11 +26,11 @@ TRADES_DDL = "id BIGINT, symbol BIGINT, price DOUBLE, at TIMESTAMP"
 TRADES_SCHEMA = pa.schema(
     [("id", pa.int64()), ("symbol", pa.int64()), ("price", pa.float64()), ("at", pa.timestamp("us", tz="UTC"))]
 )
+# Of event time.
 SECONDS_A_BATCH = 10
-"""Of event time."""
 
+# Frequencies are traded as whole numbers with this sum.
 WHOLE = 10**12
-"""Frequencies are traded as whole numbers with this sum."""
 
 
 @dataclass(frozen=True)

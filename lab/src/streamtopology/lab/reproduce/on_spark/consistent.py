@@ -22,8 +22,8 @@ if TYPE_CHECKING:  # Spark is started by those who measure only
     from streamtopology.topology import Topology
 
 SCHEMES = {"KG": "fields", "PKG": "partial-key", "SG": "shuffle", "CG": "consistent"}
+# Batches at the end of each run that are measured: the paper's statistics begin after ten minutes of grace.
 SETTLED = 4
-"""Batches at the end of each run that are measured: the paper's statistics begin after ten minutes of grace."""
 
 
 def _measure(given: Parameters, runs: int, seed: int, progress: Progress) -> Measured:

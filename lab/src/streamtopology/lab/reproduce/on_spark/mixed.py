@@ -26,8 +26,8 @@ if TYPE_CHECKING:  # Spark is started by those who measure only
 
 NAMES = [workload.name.replace("-", "_") for workload in WORKLOADS]
 
+# workload -> scheme -> one number a run.
 Figures = Mapping[str, Mapping[str, Sequence[float]]]
-"""workload -> scheme -> one number a run."""
 
 
 def _measure(given: Parameters, runs: int, seed: int, progress: Progress) -> Measured:

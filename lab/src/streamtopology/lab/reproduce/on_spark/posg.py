@@ -24,11 +24,11 @@ POLICIES = {
     "posg-merged": "posg-merged",
     "earliest-finish": "earliest-finish",
 }
+# Batches at the end of each run that are measured; costs and speeds are known by then.
 SETTLED = 4
-"""Batches at the end of each run that are measured; costs and speeds are known by then."""
 
+# Microseconds: 25, 5 and 1 ms of media, politicians and others, all a hundredth; the most frequent key is a politician.
 COST = "CASE WHEN (key + 1) % 20 = 0 THEN 250 WHEN (key + 1) % 4 = 1 THEN 50 ELSE 10 END"
-"""Microseconds: 25, 5 and 1 ms of media, politicians and others, all a hundredth; the most frequent key is a politician."""
 
 
 def _measure(given: Parameters, runs: int, seed: int, progress: Progress) -> Measured:

@@ -23,14 +23,14 @@ Cells = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 MOST_INSTANCES = 1 << 10
+# Loads differ by less than this: 52 days.
 MOST_SECONDS = 2.0**62 / (1e9 * MOST_INSTANCES)
-"""Loads differ by less than this: 52 days."""
 MOST_CELLS = 1 << 22
 _POSITION_BITS = np.int64(10)
 _POSITION = np.int64(MOST_INSTANCES - 1)
 _COST_BITS = np.int64(41)
+# A cost is up to 2^41 ns, 36 minutes; a dearer tuple counts as that.
 _COST = np.int64((1 << 41) - 1)
-"""A cost is up to 2^41 ns, 36 minutes; a dearer tuple counts as that."""
 
 
 def packed(seconds: Floats) -> Loads:

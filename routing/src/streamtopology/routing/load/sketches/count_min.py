@@ -24,8 +24,8 @@ Weights = npt.NDArray[np.float64]
 
 MOST_ROWS = 64
 _HALF = np.uint64(32)
+# Odd multipliers: row i hashes an item by the high bits of its product (Dietzfelbinger et al., 1997: 2-universal).
 _FACTORS = hash_int64(np.arange(MOST_ROWS, dtype=np.int64)) | np.uint64(1)
-"""Odd multipliers: row i hashes an item by the high bits of its product (Dietzfelbinger et al., 1997: 2-universal)."""
 
 
 def dimensions(eps: float, delta: float) -> tuple[int, int]:

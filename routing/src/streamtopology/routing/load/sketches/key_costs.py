@@ -19,8 +19,8 @@ from streamtopology.routing.load.sketches.cost_sketch import CostSketch
 Hashes = npt.NDArray[np.uint64]
 Floats = npt.NDArray[np.float64]
 
+# A key's cost is the mean of about as many of its last tuples: later ones count as much as all before them.
 MEMORY = 64
-"""A key's cost is the mean of about as many of its last tuples: later ones count as much as all before them."""
 
 
 @dataclass(eq=False)

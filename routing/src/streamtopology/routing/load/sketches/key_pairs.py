@@ -30,8 +30,8 @@ class KeyPairSummary:
     """
 
     capacity: int
+    # First hash of every pair kept, in the order of `counts.hashes`: uint64[<= capacity].
     upstream: Hashes = field(default_factory=lambda: np.empty(0, np.uint64))
-    """First hash of every pair kept, in the order of `counts.hashes`: uint64[<= capacity]."""
     downstream: Hashes = field(default_factory=lambda: np.empty(0, np.uint64))
 
     def __post_init__(self) -> None:

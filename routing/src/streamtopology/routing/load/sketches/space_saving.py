@@ -28,8 +28,8 @@ class SpaceSaving:
     """
 
     capacity: int
+    # Items kept, sorted: uint64[<= capacity].
     hashes: Hashes = field(default_factory=lambda: np.empty(0, np.uint64))
-    """Items kept, sorted: uint64[<= capacity]."""
     estimates: Weights = field(default_factory=lambda: np.empty(0))
     errors: Weights = field(default_factory=lambda: np.empty(0))
     floor: float = 0.0

@@ -34,8 +34,8 @@ from streamtopology.jobs.connectors.sinks.manifest import (
 from streamtopology.jobs.failpoints import passing
 
 _SUFFIXES = (".parquet", ".jsonl")
+# Entries that are deleted with one request, each time after as many batches.
 _FORGOTTEN_AT_ONCE = 100
-"""Entries that are deleted with one request, each time after as many batches."""
 
 
 def open_bucket(uri: str, sink: str, patience: float = PATIENCE_SECONDS) -> Bucket:

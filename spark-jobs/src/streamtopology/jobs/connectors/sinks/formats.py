@@ -30,10 +30,10 @@ from streamtopology.jobs.connectors.sinks.takes import (
 if TYPE_CHECKING:
     from streamtopology import topology
 
+# `message.max.bytes` of librdkafka when the sink does not set it; brokers take a little more.
 MOST_MESSAGE_BYTES = 1_000_000
-"""`message.max.bytes` of librdkafka when the sink does not set it; brokers take a little more."""
+# Characters of a number or time as JSON, at most.
 _LONGEST_NUMBER = 100
-"""Characters of a number or time as JSON, at most."""
 
 _WITH_LENGTH = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
 _CAST = "cast it in a map, or write it to another format"

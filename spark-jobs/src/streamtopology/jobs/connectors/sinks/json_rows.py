@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 from streamtopology.jobs.columnar.dictionaries import decoded
 from streamtopology.jobs.columnar.python_values import python_values
 
+# Rows that are written at a time: a column of Arrow's texts holds 2 GiB, and JSON may be six times as long as its row.
 SLICE_BYTES = 64 << 20
-"""Rows that are written at a time: a column of Arrow's texts holds 2 GiB, and JSON may be six times as long as its row."""
 
 _AS_NUMBERS = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_decimal, pa.types.is_duration)
 _OTHER_LISTS = (pa.types.is_fixed_size_list, pa.types.is_list_view, pa.types.is_large_list_view)

@@ -19,13 +19,13 @@ import pyarrow.compute as pc
 from streamtopology.contract.errors import StreamTopologyError
 from streamtopology.jobs.columnar.map_entries import lists_of
 
+# Rows of the first batch of a schema that a sink's encoder is tried on.
 FIRST_ROWS = 1000
-"""Rows of the first batch of a schema that a sink's encoder is tried on."""
 
 _DAY = 86_400
 _UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+# The years before and after 1 that Arrow's texts of dates and times go to.
 MOST_YEARS = 32_000
-"""The years before and after 1 that Arrow's texts of dates and times go to."""
 
 PLAIN: tuple[Callable[[pa.DataType], bool], ...] = (
     pa.types.is_null,
@@ -53,8 +53,8 @@ LISTS: tuple[Callable[[pa.DataType], bool], ...] = (
     pa.types.is_large_list_view,
 )
 
+# Raised by encoders for rows that they cannot write; parquet raises OSError for some.
 _UNWRITABLE = (pa.ArrowException, LookupError, ValueError, TypeError, OverflowError, OSError)
-"""Raised by encoders for rows that they cannot write; parquet raises OSError for some."""
 
 
 class UnwritableValue(StreamTopologyError):

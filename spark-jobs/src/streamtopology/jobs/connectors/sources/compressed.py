@@ -15,8 +15,9 @@ import pyarrow as pa
 from streamtopology.jobs.connectors.sources.descriptors import SourceError
 
 _CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4", ".br": "brotli", ".deflate": "deflate"}
+# Those of compressed files, also of such as are refused.
 SUFFIXES = (*_CODECS, ".snappy", ".lzo", ".xz", ".zip")
-"""Those of compressed files, also of such as are refused."""
+# The first bytes of compressed data, with which no text begins; brotli has none.
 _CONTENTS = {
     "gzip": re.compile(rb"\x1f\x8b"),
     "bz2": re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"),
@@ -27,7 +28,6 @@ _CONTENTS = {
     "zip": re.compile(rb"PK\x03\x04"),
     "7z": re.compile(rb"7z\xbc\xaf\x27\x1c"),
 }
-"""The first bytes of compressed data, with which no text begins; brotli has none."""
 _REMEDY = "write it with .gz, .bz2 or .zst"
 _READ_BYTES = 1 << 16
 

@@ -22,8 +22,8 @@ from streamtopology.jobs.connectors.sources.text_stream import TextStream
 from streamtopology.jobs.connectors.sources.text_values import from_texts
 from streamtopology.jobs.connectors.sources.time_patterns import TimePatterns
 
+# The longest row. Arrow reads up to 32 blocks ahead.
 _BLOCK_BYTES = 2 << 20
-"""The longest row. Arrow reads up to 32 blocks ahead."""
 _MOST_SHOWN, _MOST_SENTENCE = 60, 200
 
 

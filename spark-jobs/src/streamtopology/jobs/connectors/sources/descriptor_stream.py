@@ -24,8 +24,8 @@ from streamtopology.jobs.connectors.sources.files import FileStream
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+# By source how far it has been read, as JSON values.
 Positions = Mapping[str, Any]
-"""By source how far it has been read, as JSON values."""
 
 FORMAT = "streamtopology-descriptors"
 SCHEMA = StructType([StructField("source", StringType(), False), StructField("descriptor", StringType(), False)])
@@ -55,8 +55,8 @@ class Planned:
     is_whole: bool = True
 
 
+# The share of some descriptors that one batch may read; 1 or more: all of them.
 ShareOf = Callable[[Sequence[Descriptor]], float]
-"""The share of some descriptors that one batch may read; 1 or more: all of them."""
 
 
 class DescriptorLog:

@@ -35,8 +35,8 @@ _KAFKA_OPTIONS = (
 )
 
 
+# Kinds whose descriptors can be cut, at any of their rows.
 DIVISIBLE = ("parquet", "kafka")
-"""Kinds whose descriptors can be cut, at any of their rows."""
 
 
 _OTHER_URI = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)

@@ -11,6 +11,7 @@ from streamtopology.jobs.connectors.sources.descriptors import Kind, SourceSpec
 from streamtopology.jobs.connectors.sources.path_patterns import has_pattern
 from streamtopology.topology import Doubt, Problem
 
+# Suffix of a file's name -> the format that it says.
 FORMATS: Mapping[str, Kind] = {
     ".parquet": "parquet",
     ".pq": "parquet",
@@ -22,7 +23,6 @@ FORMATS: Mapping[str, Kind] = {
     ".txt": "text",
     ".log": "text",
 }
-"""Suffix of a file's name -> the format that it says."""
 _MOST_LISTED = 1000
 _PARQUET = b"PAR1"
 

@@ -18,11 +18,11 @@ import numpy.typing as npt
 
 from streamtopology.jobs.connectors.sources import durable_file
 
+# Newest records that stay as they are, for a second reader of the log; as many older ones are merged at once.
 RECORDS_APART = 64
-"""Newest records that stay as they are, for a second reader of the log; as many older ones are merged at once."""
 
+# Files from which on a segment is not merged again: some megabytes, and a fraction of a second to write.
 LARGEST_SEGMENT = 20_000
-"""Files from which on a segment is not merged again: some megabytes, and a fraction of a second to write."""
 
 _TRIES = 3
 _CORRECTION = re.compile(r"corrected-(\d{12})-(\d{4})\.json")

@@ -30,8 +30,8 @@ from streamtopology.jobs.connectors.sources.schemas import declared_schema
 _SAMPLE_BYTES = 65_536
 
 
+# Number of files that are read; or, within the file after them, [files, row group, row].
 Position = int | list[int]
-"""Number of files that are read; or, within the file after them, [files, row group, row]."""
 
 _Place = tuple[int, int, int]
 

@@ -31,16 +31,16 @@ MAX_BATCH_ROWS = 1 << 18
 MAX_BATCH_BYTES = 32 << 20
 _BLOCK_BYTES = 8 << 20
 _WEIGHED_ROWS = 64
+# Columns that travel with the rows, by names that no file has.
 _PLACE, _LAST_PLACE = "place of the row", "last place of the row"
-"""Columns that travel with the rows, by names that no file has."""
 
 
 class BadFileError(SourceError):
     """A file that was handed out is gone, cut or damaged; the cause is the error of the system or of Arrow, if there is one."""
 
 
+# Is given each row (one at a time) that a source's select or where raises on, and why; it may raise to end the reading.
 BadRow = Callable[[pa.RecordBatch, str], None]
-"""Is given each row (one at a time) that a source's select or where raises on, and why; it may raise to end the reading."""
 
 
 def read_all(

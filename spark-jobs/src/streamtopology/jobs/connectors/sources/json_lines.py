@@ -20,8 +20,8 @@ from streamtopology.jobs.connectors.sources.text_values import parsed
 from streamtopology.jobs.connectors.sources.time_patterns import TimePatterns
 
 _BLOCK_BYTES = 8 << 20
+# Bytes; Arrow's readers count in 32 bits.
 _LONGEST_LINE = 1 << 30
-"""Bytes; Arrow's readers count in 32 bits."""
 _BEGIN = re.compile(rb"\s*\{")
 _NULL_LINE = re.compile(rb"(?m)^[ \t\r]*null")
 _ROWS_ALONE = pa.schema([("no name of a file", pa.string())])

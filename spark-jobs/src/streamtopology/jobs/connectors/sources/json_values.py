@@ -24,6 +24,7 @@ from streamtopology.jobs.connectors.sources.decimals import decimals
 from streamtopology.jobs.connectors.sources.text_values import from_texts
 from streamtopology.jobs.connectors.sources.time_patterns import TimePatterns
 
+# Texts that are values of DOUBLE and FLOAT to Spark, too, as Arrow spells them.
 NO_NUMBERS = {
     "NaN": "nan",
     "Infinity": "inf",
@@ -33,14 +34,13 @@ NO_NUMBERS = {
     "-Infinity": "-inf",
     "-INF": "-inf",
 }
-"""Texts that are values of DOUBLE and FLOAT to Spark, too, as Arrow spells them."""
 
 _WHOLE = re.compile("-?(0|[1-9][0-9]*)")
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _MINUS_ZERO = re.compile(rb"-0[\s,}\]]")
 _LONG = 4000
+# Between the lines: an object over two of them does not make up for two objects in one.
 _END_OF_LINE = b',"end of line",'
-"""Between the lines: an object over two of them does not make up for two objects in one."""
 _BOOLEANS = {"true": True, "false": False}
 
 

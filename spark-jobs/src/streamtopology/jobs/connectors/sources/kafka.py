@@ -26,19 +26,19 @@ from streamtopology.jobs.connectors.sources import durable_file
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceError, SourceSpec, Tally, positive_option
 from streamtopology.jobs.connectors.sources.schemas import KAFKA_SCHEMA
 
+# Topic -> partition (JSON keys are strings) -> next offset to read.
 Offsets = dict[str, dict[str, int]]
-"""Topic -> partition (JSON keys are strings) -> next offset to read."""
 
 _TIMEOUT_SECONDS = 30.0
+# For how long a consumer group's offsets are tried to be committed.
 GROUP_SECONDS = 5.0
-"""For how long a consumer group's offsets are tried to be committed."""
 _TABLE_ROWS = 50_000
+# Size of the messages that are put into one table; one fetch more may be in it.
 _TABLE_BYTES = 16 << 20
-"""Size of the messages that are put into one table; one fetch more may be in it."""
 _WEIGHED = 256
+# The size of a message as foreseen before any was read.
 _MESSAGE_BYTES = 1024
 _MOST_MILLISECONDS = np.iinfo(np.int64).max // 1000
-"""The size of a message as foreseen before any was read."""
 _RECONNECTING = {"reconnect.backoff.ms": "1000"}  # librdkafka logs every try, 20 a second by default
 
 

@@ -13,8 +13,8 @@ from functools import lru_cache
 from streamtopology.jobs.connectors.sources.errors import SourceError
 
 _SPECIAL = re.compile(r"([\\*?\[\]{}])")
+# An escaped character, a class of characters, or a character.
 _PIECE = re.compile(r"\\.|\[[!^]?\]?(?:\\.|[^\]\\])*\]|.", re.DOTALL)
-"""An escaped character, a class of characters, or a character."""
 _ESCAPE = "close it, or write a backslash before a character that stands for itself"
 
 

@@ -45,8 +45,8 @@ _UNITS = (
 )
 _YEAR_1980, _YEAR_2200 = 315_532_800.0, 7_258_118_400.0
 _MOST_FILES = 1000
+# Rows of a sample that a source's select and where are tried on.
 _ROWS = 1000
-"""Rows of a sample that a source's select and where are tried on."""
 
 
 def check_sample(spec: SourceSpec, declared: pa.Schema, expressions_hold: bool) -> list[Problem]:

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from streamtopology.topology import Source
 
+# That of the session: times of rows come with it.
 _ZONE = "UTC"
-"""That of the session: times of rows come with it."""
 _NO_CONNECTOR = re.compile(r"DATA_SOURCE_NOT_|NoClassDefFoundError|ClassNotFoundException|NoSuchMethodError")
 _TAIL = re.compile(r"[.;]*( SQLSTATE: \w+)?([;,]? *[(]?line \d+,? pos \d+[)]?)?[.;]*$")
 

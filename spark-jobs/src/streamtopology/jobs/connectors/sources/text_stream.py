@@ -10,11 +10,11 @@ from streamtopology.jobs.connectors.sources.descriptors import SourceError, Sour
 
 READ_BYTES = 1 << 20
 _UTF_8 = "utf-8"
+# Codecs of Python that write characters as other characters, and can make halves of characters of them.
 _NO_ENCODINGS = ("idna", "punycode", "raw-unicode-escape", "unicode-escape", "utf-7")
-"""Codecs of Python that write characters as other characters, and can make halves of characters of them."""
 _MARK = "\ufeff"
+# Without one, Java takes the text for big-endian, and Spark cuts its lines within characters.
 _MARKS = {"utf-16": (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE), "utf-32": (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)}
-"""Without one, Java takes the text for big-endian, and Spark cuts its lines within characters."""
 
 
 class EncodingError(SchemaMismatchError):

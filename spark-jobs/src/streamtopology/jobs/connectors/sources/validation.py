@@ -31,8 +31,8 @@ _REQUIRED = {"kafka": ("kafka.bootstrap.servers", "subscribe")}
 _SPARK_FORMATS = ("rate", "rate-micro-batch", "socket", "orc", "avro", "xml", "delta", "binaryFile")
 _BOOLEAN_OPTIONS = ("header", "failOnDataLoss", "recursiveFileLookup", "multiLine")
 
+# Places of the options without which no file can be looked at.
 _READING = {f"options.{name}" for name in ("path", *known_options("csv")) if name != "maxFilesPerTrigger"}
-"""Places of the options without which no file can be looked at."""
 
 
 @dataclass(frozen=True)

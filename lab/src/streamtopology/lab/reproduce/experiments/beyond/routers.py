@@ -17,8 +17,8 @@ Instances = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float64]
 Route = Callable[[Hashes], Instances]
 
+# Choosers that no manifest can name: on Spark they gain nothing over those that it can (docs/internals/papers/beyond.md).
 NO_POLICIES: dict[str, type[Chooser]] = {"fish": FishChooser, "prompt": PromptChooser}
-"""Choosers that no manifest can name: on Spark they gain nothing over those that it can (docs/internals/papers/beyond.md)."""
 
 
 def alone(scheme: str, k: int, seed: int) -> Route:

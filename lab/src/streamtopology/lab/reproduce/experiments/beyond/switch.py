@@ -30,8 +30,8 @@ Owners = npt.NDArray[np.int32]
 
 AT_ONCE, PORTIONS, HOT_FIRST, NEVER = "at once", "in portions", "hot keys first", "not at all"
 WAYS = (AT_ONCE, PORTIONS, HOT_FIRST, NEVER)
+# Tuples that stand for those of one batch, by when they came.
 POINTS = 20
-"""Tuples that stand for those of one batch, by when they came."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -31,12 +31,12 @@ from streamtopology.lab.reproduce.experiments.consistent.queues import (
 )
 from streamtopology.lab.reproduce.trace import KEYS
 
+# Spread of utilisation that counts as balanced: the thresholds are 0.1 apart, and a virtual worker is coarse.
 BALANCED = 0.15
-"""Spread of utilisation that counts as balanced: the thresholds are 0.1 apart, and a virtual worker is coarse."""
 
+# Messages in a time slot t0, by how long they take in the log's day. Workloads that change within hours ask for one "on the
+# order of minutes" (section IV-B); these change after six hours.
 SLOTS = {"8 s": 2_000, "1 minute": 15_000, "5 minutes": 76_000}
-"""Messages in a time slot t0, by how long they take in the log's day. Workloads that change within hours ask for one "on the
-order of minutes" (section IV-B); these change after six hours."""
 
 TOO_FEW_SLOTS = (
     "A busy worker gives up one virtual worker a slot, and an idle one takes one: a phase has fewer slots than a worker has to"

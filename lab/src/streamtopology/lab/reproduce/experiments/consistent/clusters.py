@@ -21,8 +21,8 @@ from streamtopology.lab.reproduce.experiments.consistent.queues import (
 )
 from streamtopology.lab.reproduce.trace import KEYS
 
+# Between busy (0.85) and idle (0.75): workers whose utilisations differ by less need not exchange anything.
 THRESHOLDS_APART = 0.1
-"""Between busy (0.85) and idle (0.75): workers whose utilisations differ by less need not exchange anything."""
 
 
 def _measure(parameters: Parameters, runs: int, seed: int, progress: Progress) -> Measured:

@@ -15,8 +15,8 @@ from streamtopology.lab.reproduce.trace import KEYS, read_trace
 from streamtopology.lab.simulate.streams import Floats, Items, draw, zipf_exponent, zipf_probabilities
 from streamtopology.routing.table.hashing import hash_int64
 
+# Messages drawn at a time.
 PIECE = 1_000_000
-"""Messages drawn at a time."""
 
 STAND_IN = (
     "The log of Wikipedia pages (wikibench.eu, January 2008; 22 M messages, 2.9 M keys, p1 = 9.32 %) is replaced by "

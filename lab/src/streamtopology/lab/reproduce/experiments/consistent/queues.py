@@ -20,15 +20,15 @@ from streamtopology.lab.reproduce.experiments.consistent.schemes import chosen, 
 from streamtopology.lab.reproduce.trace import KEYS
 
 Simulated = SimulatedPlain | SimulatedConsistent
+# Each as the difference between the largest and the smallest of the workers, as in the paper's figures. Queue: messages at the
+# end of a window. Latency: mean of the messages that came in it, in arrivals. Utilisation: assigned over capacity.
 METRICS = ("queue", "latency", "utilisation")
-"""Each as the difference between the largest and the smallest of the workers, as in the paper's figures. Queue: messages
-at the end of a window. Latency: mean of the messages that came in it, in arrivals. Utilisation: assigned over capacity."""
 
+# Share of the capacity that the stream needs: shuffling over equal workers runs them at 80 %.
 LOAD = 0.8
-"""Share of the capacity that the stream needs: shuffling over equal workers runs them at 80 %."""
 
+# `slot`: messages in a time slot t0, which the paper leaves open: 8 seconds of the day. `windows`: points in time drawn.
 LINES = {"workers": 10, "epsilon": 0.01, "slot": 2_000, "windows": 110}
-"""`slot`: messages in a time slot t0, which the paper leaves open: 8 seconds of the day. `windows`: points in time drawn."""
 
 
 def capacities(n_workers: int, faster: int, times: float) -> Floats:

@@ -13,8 +13,8 @@ from streamtopology.routing.table.table import RoutingTable
 Hashes = npt.NDArray[np.uint64]
 Workers = npt.NDArray[np.int32]
 
+# The workers of the next messages, given their key hashes; remembers what it needs.
 Route = Callable[[Hashes], Workers]
-"""The workers of the next messages, given their key hashes; remembers what it needs."""
 
 
 def key_grouping(n_workers: int) -> Route:

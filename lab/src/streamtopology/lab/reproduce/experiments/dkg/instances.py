@@ -15,9 +15,10 @@ from streamtopology.lab.reproduce.experiments.dkg.streams import SETUP, streams
 from streamtopology.routing.planners.dkg import DkgSettings
 
 Floats = npt.NDArray[np.float64]
+# One value per run, of each (solution, k).
 Samples = Mapping[tuple[str, int], Floats]
-"""One value per run, of each (solution, k)."""
 
+# Coefficients a, b of lambda = a k + b (table 1).
 TABLE_1 = {
     "O-apx mean": (60.7, -100.0),
     "Universal mean": (60.7, -60.7),
@@ -26,10 +27,9 @@ TABLE_1 = {
     "DKG worst": (62.0, -100.0),
     "SIA mean": (100.0, -100.0),
 }
-"""Coefficients a, b of lambda = a k + b (table 1)."""
 
+# Sigma of Universal at k = 2 (section 5.2, on figure 4).
 SPAN_AT_2 = (2800.0, 9600.0)
-"""Sigma of Universal at k = 2 (section 5.2, on figure 4)."""
 
 _BIN = 200
 _WIDE = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]

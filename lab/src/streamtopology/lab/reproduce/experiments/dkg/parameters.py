@@ -16,17 +16,17 @@ from streamtopology.routing.planners.dkg import DkgSettings
 
 Floats = npt.NDArray[np.float64]
 
+# The share of the most frequent item, as the paper rounds it down: the theta at which it is found.
 TOP_SHARES = {1.0: 0.1, 2.0: 0.6, 3.0: 0.8}
-"""The share of the most frequent item, as the paper rounds it down: the theta at which it is found."""
 
+# Tuples after which DKG has learnt enough (section 5.2, on figure 9).
 CONVERGED_BY = {3.0: 100, 2.0: 1_000, 1.0: 10_000}
-"""Tuples after which DKG has learnt enough (section 5.2, on figure 9)."""
 
+# Converged: sigma within this share of what it is after the whole learning set.
 NEAR = 0.1
-"""Converged: sigma within this share of what it is after the whole learning set."""
 
+# A smaller lambda by less than this share of it is no significant improvement.
 NO_IMPROVEMENT = 0.1
-"""A smaller lambda by less than this share of it is no significant improvement."""
 
 _ALPHAS = [1.0, 2.0, 3.0]
 
@@ -117,6 +117,7 @@ def measure_learning(p: Parameters, runs: int, seed: int, progress: Progress) ->
     return Measured(_rows(found, "m", [float(m) for m in lengths], "sigma"), summary)
 
 
+# The reason why the worst case falls with mu, by alpha; at Zipf-3 it hardly does.
 WORST_OVER_MU = {
     1.0: "No item is heavy at Zipf-1 (the first has 10 %), so that more buckets help the worst mapping as they do the mean; why"
     " the paper's worst case stays is not known.",
@@ -124,14 +125,13 @@ WORST_OVER_MU = {
     " paper's 10,000 repetitions instead of ours it would still fall by a quarter (docs/internals/papers/dkg.md), so its own is"
     " not explained by that.",
 }
-"""The reason why the worst case falls with mu, by alpha; at Zipf-3 it hardly does."""
 
 
+# The reason why lambda falls further below the theta of the first item, by alpha.
 SMALLER_THETA = {
     1.0: "The second item has 5 % of a Zipf-1 stream: theta = 0.05 finds it, too, and it is a piece with which to even out the"
     " two buckets. In points of lambda that is 2 to 3, which the paper's figure may not show.",
 }
-"""The reason why lambda falls further below the theta of the first item, by alpha."""
 
 
 def _mu_claims(alpha: float) -> list[Claim]:

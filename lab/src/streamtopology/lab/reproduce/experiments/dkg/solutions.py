@@ -25,8 +25,8 @@ from streamtopology.routing.table.table import RoutingTable, bucket_of
 
 Floats = npt.NDArray[np.float64]
 
+# The number that PKG's second hash function mixes with a key.
 SECOND_HASH = np.uint64(0x5BF0_3635_DEE6_4D2B)
-"""The number that PKG's second hash function mixes with a key."""
 
 
 def imbalance(loads: Floats) -> float:

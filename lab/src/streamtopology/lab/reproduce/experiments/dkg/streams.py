@@ -24,8 +24,8 @@ from streamtopology.routing.table.table import bucket_of
 Counts = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
+# Section 5.1. `batch`: tuples that a learner takes in at once; the paper's takes one.
 SETUP: Parameters = {"items": 10_000, "universe": 100, "learning": 80_000, "validation": 20_000, "batch": 10_000}
-"""Section 5.1. `batch`: tuples that a learner takes in at once; the paper's takes one."""
 
 
 @dataclass(frozen=True, eq=False)

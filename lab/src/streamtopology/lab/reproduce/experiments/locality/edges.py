@@ -17,8 +17,8 @@ from streamtopology.routing.load.sketches.key_pairs import KeyPairSummary
 
 Hashes = npt.NDArray[np.uint64]
 
+# The share of all edges with which the paper doubles locality at 6 servers.
 FEW = 0.001
-"""The share of all edges with which the paper doubles locality at 6 servers."""
 
 
 def _measure(parameters: Parameters, runs: int, seed: int, progress: Progress) -> Measured:

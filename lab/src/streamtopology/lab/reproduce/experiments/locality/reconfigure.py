@@ -14,11 +14,11 @@ from streamtopology.lab.simulate.chain import Chain
 from streamtopology.lab.simulate.tweets import Tweets
 from streamtopology.routing.load.sketches.key_pairs import KeyPairSummary
 
+# Policy, servers, padding in bytes, link in gigabits per second, state of a key in bytes.
 Case = tuple[str, int, int, float, int]
-"""Policy, servers, padding in bytes, link in gigabits per second, state of a key in bytes."""
 
+# Bytes of state a key, which the paper does not give: from a count to what no tuple brings.
 STATES = {100: "100 B", 12_000: "12 kB, as much as the largest tuple", 1_000_000: "1 MB"}
-"""Bytes of state a key, which the paper does not give: from a count to what no tuple brings."""
 
 STATE_IS_SENT = (
     "The minute after a re-routing begins with the state of the keys that move, and until it is sent nothing else is: the share"

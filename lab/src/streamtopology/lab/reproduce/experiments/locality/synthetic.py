@@ -16,11 +16,11 @@ from streamtopology.lab.reproduce.experiments.locality.network import MODEL, Net
 from streamtopology.lab.simulate.chain import Chain
 from streamtopology.routing.load.sketches.key_pairs import KeyPairSummary
 
+# Policy, servers, padding in bytes, locality in per cent.
 Point = tuple[str, int, int, int]
-"""Policy, servers, padding in bytes, locality in per cent."""
 
+# Tuples of the stream that are counted; their number is given, not drawn.
 ROWS = 1_000_000
-"""Tuples of the stream that are counted; their number is given, not drawn."""
 
 PLANNERS = {"aware": "locality", "worst": "locality-worst"}
 

@@ -20,8 +20,8 @@ from streamtopology.routing.planners.balance import balance_indicators
 from streamtopology.routing.table.hashing import hash_int64
 from streamtopology.routing.table.table import BUCKETS, RoutingTable
 
+# Mean tuples of a key per interval; the paper does not say how many its intervals have.
 TUPLES_PER_KEY = 100
-"""Mean tuples of a key per interval; the paper does not say how many its intervals have."""
 
 Counts = npt.NDArray[np.int64]
 

@@ -20,8 +20,8 @@ from streamtopology.lab.reproduce.experiments.mixed.adaptation import (
 from streamtopology.lab.reproduce.experiments.mixed.grid import DEFAULTS, Case, averages, column, measured, only, ratio
 from streamtopology.routing.planners import PlanInput, Planner
 
+# Of these, Readj is given the one that serves it best in each case.
 SIGMAS = [0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001]
-"""Of these, Readj is given the one that serves it best in each case."""
 
 
 def dynamics(parameters: Parameters, runs: int, seed: int, progress: Progress) -> Measured:
@@ -60,6 +60,7 @@ def dynamics(parameters: Parameters, runs: int, seed: int, progress: Progress) -
     )
 
 
+# Ideal shuffles tuples regardless of their keys: perfect balance, no plan, and no use before an operator with state.
 _IDEAL: Row = {
     "planner": "ideal",
     "sigma": 0.0,
@@ -72,7 +73,6 @@ _IDEAL: Row = {
     "as_minmig": 0.0,
     "throughput": 1.0,
 }
-"""Ideal shuffles tuples regardless of their keys: perfect balance, no plan, and no use before an operator with state."""
 
 
 def _contenders(parameters: Parameters) -> list[tuple[str, float, Planner]]:

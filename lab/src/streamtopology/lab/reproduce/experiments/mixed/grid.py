@@ -12,18 +12,17 @@ from streamtopology.lab.reproduce.experiment import Progress, Row
 from streamtopology.lab.reproduce.experiments.mixed.adaptation import Interval, Setting, adaptations, compile_kernels
 from streamtopology.routing.planners import Planner
 
+# Table 2's defaults as far as the paper's text still has them; |K| and N_D are those that appendix B's 9,350 entries imply.
 DEFAULTS: Mapping[str, float | int] = {name: field.default for name, field in Setting.__dataclass_fields__.items()}
-"""Table 2's defaults as far as the paper's text still has them; |K| and N_D are those that appendix B's 9,350 entries imply."""
 
+# |K| of the rows of section 5. The text has lost it; appendix B's 10,000 is another one, "to verify the results quickly".
+#
+# Section 5 says that at 40 instances the smallest table exceeds N_max, and that at 15 Mixed and MinTable differ: so it is here
+# from about 300,000 keys to a million, and not with 100,000. With 10,000 no table comes near N_max, and Mixed is MinMig.
 KEYS = 300_000
-"""|K| of the rows of section 5. The text has lost it; appendix B's 10,000 is another one, "to verify the results quickly".
 
-Section 5 says that at 40 instances the smallest table exceeds N_max, and that at 15 Mixed and MinTable differ: so it is here
-from about 300,000 keys to a million, and not with 100,000. With 10,000 no table comes near N_max, and Mixed is MinMig.
-"""
-
+# N_max of a table without a bound.
 UNBOUNDED = 10**9
-"""N_max of a table without a bound."""
 
 
 @dataclass(frozen=True)

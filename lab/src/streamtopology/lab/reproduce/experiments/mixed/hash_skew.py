@@ -25,8 +25,8 @@ PERCENTILES = (0, 25, 50, 75, 100)
 Owners = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float64]
 
+# (counts, owners, change in tuples, rng) -> the counts of the next interval.
 Swaps = Callable[[Counts, Owners, float, np.random.Generator], Counts]
-"""(counts, owners, change in tuples, rng) -> the counts of the next interval."""
 
 
 def _one_grows(counts: Counts, owners: Owners, change: float, rng: np.random.Generator) -> Counts:
@@ -35,11 +35,11 @@ def _one_grows(counts: Counts, owners: Owners, change: float, rng: np.random.Gen
 
 STREAMS: Mapping[str, Swaps] = {"random swaps": swapped_at_random, "one grows": _one_grows}
 
+# Loads float64[intervals, instances] -> the average loads, ascending.
 AVERAGES: Mapping[str, Callable[[Floats], Floats]] = {
     "rank": lambda loads: np.sort(loads, axis=1).mean(axis=0),
     "instance": lambda loads: np.sort(loads.mean(axis=0)),
 }
-"""Loads float64[intervals, instances] -> the average loads, ascending."""
 
 
 def measure(parameters: Parameters, runs: int, seed: int, progress: Progress) -> Measured:

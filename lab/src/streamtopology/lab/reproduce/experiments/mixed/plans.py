@@ -10,8 +10,8 @@ from streamtopology.lab.reproduce.experiment import Claim, Experiment, Measured,
 from streamtopology.lab.reproduce.experiments.mixed.adaptation import Setting
 from streamtopology.lab.reproduce.experiments.mixed.grid import DEFAULTS, KEYS, UNBOUNDED, Case, column, measured, only, ratio
 
+# Planners that the paper bounds by N_max; it has no figures of the others because they cannot be bounded.
 BOUNDED = ("mixed", "mintable")
-"""Planners that the paper bounds by N_max; it has no figures of the others because they cannot be bounded."""
 
 
 def instances(parameters: Parameters, runs: int, seed: int, progress: Progress) -> Measured:

@@ -9,8 +9,8 @@ from streamtopology.lab.reproduce.experiment import Claim, Experiment, Measured,
 from streamtopology.lab.reproduce.experiments.mixed.adaptation import Setting, adaptations, compile_kernels
 from streamtopology.lab.reproduce.experiments.mixed.grid import DEFAULTS, UNBOUNDED, Case, column, measured, only, ratio
 
+# Points of a line of growth.
 POINTS = 25
-"""Points of a line of growth."""
 
 
 def table(parameters: Parameters, runs: int, seed: int, progress: Progress) -> Measured:

@@ -19,6 +19,7 @@ from streamtopology.lab.reproduce.experiment import (
 from streamtopology.lab.reproduce.experiments.posg.comparison import POSG, Floats, MakeStream, measured
 from streamtopology.lab.reproduce.experiments.posg.workloads import synthetic
 
+# Section V-A; the last two are `earliest-finish`'s own.
 SYNTHETIC: Parameters = {
     "n": 4096,
     "m": 32768,
@@ -35,10 +36,9 @@ SYNTHETIC: Parameters = {
     "keys": 4096,
     "tolerated_drift": 2.0,
 }
-"""Section V-A; the last two are `earliest-finish`'s own."""
 
+# Streams a point, as in the paper.
 RUNS = 100
-"""Streams a point, as in the paper."""
 
 Gains = Mapping[tuple[float, str], Floats]
 Figures = Callable[[Gains, Measured], Summary]

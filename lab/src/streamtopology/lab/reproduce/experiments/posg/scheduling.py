@@ -35,8 +35,8 @@ Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 _NEVER = math.inf
+# Tuples whose items are estimated at once: about as many as come between two messages.
 _AHEAD = 256
-"""Tuples whose items are estimated at once: about as many as come between two messages."""
 _UNLIMITED = 2**62
 
 

@@ -21,8 +21,8 @@ from streamtopology.lab.reproduce.experiments.posg.row_over import RUNS, SYNTHET
 from streamtopology.lab.reproduce.experiments.posg.scheduling import Schedule
 from streamtopology.lab.reproduce.experiments.posg.workloads import synthetic
 
+# Tuples that a point of the series stands for, as in the paper.
 PER_POINT = 2000
-"""Tuples that a point of the series stands for, as in the paper."""
 
 
 def _measure(parameters: Parameters, runs: int, seed: int, progress: Progress) -> Measured:
