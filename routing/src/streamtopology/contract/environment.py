@@ -38,8 +38,8 @@ POD_NAME = "POD_NAME"
 # Spark's secret, base64 of what the driver reads from its file.
 SPARK_AUTH_SECRET = "_SPARK_AUTH_SECRET"
 
-SPARK_ATTRIBUTE_CLASS = "SPARK_EXECUTOR_ATTRIBUTE_CLASS"
 # By these Spark passes an executor's class and pod on to the driver.
+SPARK_ATTRIBUTE_CLASS = "SPARK_EXECUTOR_ATTRIBUTE_CLASS"
 SPARK_ATTRIBUTE_POD = "SPARK_EXECUTOR_ATTRIBUTE_POD_NAME"
 
 # Set by Kubernetes in every container.

@@ -92,10 +92,10 @@ LONGEST_LABEL_VALUE = 63
 LABEL_NAME_PATTERN = f"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?{NAME_OF_LABEL}"
 LABEL_NAME_EXPECTED = "a label's name: [PREFIX/]NAME, NAME of at most 63 letters, digits, -, _ and ., PREFIX a DNS name"
 
+# Sentences that the API server's rules say, too.
 OWN_VOLUME = "the name of a volume that the operator adds: choose another"
 OWN_PATH = "where the operator mounts a volume of its own: choose another path"
 OWN_CONTAINER = "the name of the operator's own container: choose another"
-# Sentences that the API server's rules say, too.
 REPEATED_PATH = "they need different paths"
 
 

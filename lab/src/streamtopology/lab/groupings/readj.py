@@ -18,8 +18,8 @@ from streamtopology.routing.planners.llfd import CANDIDATE, Floats, Ints, Owners
 from streamtopology.routing.planners.plan import Plan, PlanInput
 from streamtopology.routing.planners.problem import Problem
 
-LARGEST_SIGMA = 0.5
 # `readj` halves sigma from the one to the other.
+LARGEST_SIGMA = 0.5
 SMALLEST_SIGMA = 1 / 1024
 
 # A move that lowers the sum of squares by less than this share of it is taken for rounding.

@@ -27,8 +27,8 @@ _PAPERS = {
     "switch": "Gradual switches: Megaphone, Meces, DRRS",
 }
 
-_CLASSES = {Verdict.HOLDS: "holds", Verdict.DEPENDS: "depends", Verdict.DOES_NOT: "not"}
 # Classes of the style sheet: of an experiment's badge, and of a claim.
+_CLASSES = {Verdict.HOLDS: "holds", Verdict.DEPENDS: "depends", Verdict.DOES_NOT: "not"}
 _SIGNS = {Verdict.HOLDS: "yes", Verdict.BY_CONSTRUCTION: "given", Verdict.DEPENDS: "depends", Verdict.DOES_NOT: "no"}
 
 _THEMED = {BACKGROUND: "--background", INK: "--ink", MUTED: "--muted", GRID: "--line"} | {

@@ -17,8 +17,8 @@ Place = tuple[str, str]
 # Kind of a step, and the place of its object: what is applied and then patched is limited in both.
 Aim = tuple[str, str, str]
 
-FIRST_DELAY = 0.5
 # Seconds until a step is repeated: doubled from the first to the longest.
+FIRST_DELAY = 0.5
 LONGEST_DELAY = 60.0
 
 # A step that was not taken for so long begins again.

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-FIRST_DELAY = 0.5
 # Seconds until a failed look is retried: doubled from the first to the longest.
+FIRST_DELAY = 0.5
 LONGEST_DELAY = 60.0
 
 

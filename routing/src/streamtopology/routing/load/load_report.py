@@ -39,8 +39,8 @@ class ReportFormatError(UnreadableData):
 
 
 _NO_HASHES: Hashes = np.empty(0, np.uint64)
-_NO_COUNTS: Counts = np.empty(0, np.int64)
 # One for all reports without keys: a run keeps many of them.
+_NO_COUNTS: Counts = np.empty(0, np.int64)
 _NO_SECONDS: Seconds = np.empty(0, np.float64)
 
 

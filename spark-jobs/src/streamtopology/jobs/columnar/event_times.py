@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
-FIRST_SECOND = -62135596800
 # The years 1 to 9999, in epoch seconds: what a timestamp can show. A time outside of them is none.
+FIRST_SECOND = -62135596800
 LAST_SECOND = 253402300799
 
 _LARGEST = np.uint64(np.iinfo(np.int64).max)

@@ -28,8 +28,8 @@ MOST_SECONDS = 2.0**62 / (1e9 * MOST_INSTANCES)
 MOST_CELLS = 1 << 22
 _POSITION_BITS = np.int64(10)
 _POSITION = np.int64(MOST_INSTANCES - 1)
-_COST_BITS = np.int64(41)
 # A cost is up to 2^41 ns, 36 minutes; a dearer tuple counts as that.
+_COST_BITS = np.int64(41)
 _COST = np.int64((1 << 41) - 1)
 
 

@@ -32,8 +32,8 @@ Offsets = dict[str, dict[str, int]]
 _TIMEOUT_SECONDS = 30.0
 # For how long a consumer group's offsets are tried to be committed.
 GROUP_SECONDS = 5.0
-_TABLE_ROWS = 50_000
 # Size of the messages that are put into one table; one fetch more may be in it.
+_TABLE_ROWS = 50_000
 _TABLE_BYTES = 16 << 20
 _WEIGHED = 256
 # The size of a message as foreseen before any was read.
