@@ -317,16 +317,6 @@ def test_former_file_that_has_other_rows_by_now_makes_a_move() -> None:
     assert names(Stream(Path("log"), spec(Path("tuesday"))), end)[0] == []
 
 
-def test_log_of_a_former_version_still_knows_its_files() -> None:
-    put("in/a.parquet", key=[1])
-    Path("log/s").mkdir(parents=True)
-    Path("log/s/000000000000.json").write_text(f'[["{os.getcwd()}/in/a.parquet", 10, [1], [8]]]')
-    stream = Stream(Path("log"), spec(Path("in")))
-    assert names(stream, {"s": 1}) == ([], {"s": 1})
-    put("in/b.parquet", key=[1])
-    assert names(stream, {"s": 1}) == (["b.parquet"], {"s": 2})
-
-
 # --- `validate`
 
 
