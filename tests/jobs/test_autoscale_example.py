@@ -14,8 +14,8 @@ import yaml
 from support.histories import run
 
 from streamtopology.jobs.connectors.sources.descriptors import SourceSpec
-from streamtopology.jobs.connectors.sources.kafka import group_of
-from streamtopology.jobs.observe.prometheus import Metrics
+from streamtopology.jobs.connectors.sources.kafka.stream import group_of
+from streamtopology.jobs.view.prometheus import Metrics
 from streamtopology.topology import Topology, load
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "autoscale-keda.yaml"

@@ -20,8 +20,8 @@ from streamtopology.jobs.checkpoint import Checkpoint
 from streamtopology.jobs.cli.main import main
 from streamtopology.jobs.connectors.sources.descriptor_stream import DescriptorLog, DescriptorStreamReader
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceError
-from streamtopology.jobs.connectors.sources.file_log import FileLog
-from streamtopology.jobs.connectors.sources.files import FileStream
+from streamtopology.jobs.connectors.sources.files.file_log import FileLog
+from streamtopology.jobs.connectors.sources.files.stream import FileStream
 from streamtopology.jobs.connectors.sources.validation import check
 from streamtopology.topology import Source, Watermark
 

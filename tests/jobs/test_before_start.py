@@ -18,7 +18,7 @@ from streamtopology.jobs.cli.main import main
 from streamtopology.jobs.connectors.folder_overlap import overlap_problems
 from streamtopology.jobs.local.control_socket import ControlServer, Refused, claim
 from streamtopology.jobs.local.run import as_baseline, open_run
-from streamtopology.jobs.runtime.preflight import check_before_start
+from streamtopology.jobs.runtime.preflight.checks import check_before_start
 from streamtopology.jobs.runtime.topology_run import RunOptions, new_history
 from streamtopology.topology import Doubt, ManifestError, Problem, parse
 

@@ -14,7 +14,7 @@ from streamtopology.jobs.checkpoint import CheckpointError
 from streamtopology.jobs.cli.main import main
 from streamtopology.jobs.errors import TopologyFailed
 from streamtopology.jobs.local.control_socket import ControlServer, NotRunning, Refused, ask, claim, the_running
-from streamtopology.jobs.runtime.cpu_doubts import cpu_warning
+from streamtopology.jobs.runtime.preflight.cpu_doubts import cpu_warning
 from streamtopology.topology import parse
 
 

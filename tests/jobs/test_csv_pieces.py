@@ -9,9 +9,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.streams import rows_of, spec
 
-from streamtopology.jobs.connectors.sources import csv_rows, text_stream
-from streamtopology.jobs.connectors.sources.conform import SchemaMismatchError
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceSpec
+from streamtopology.jobs.connectors.sources.schema.conform import SchemaMismatchError
+from streamtopology.jobs.connectors.sources.text import csv_rows, text_stream
 
 Value = str | None
 _ENDS = ("\r", "\n")

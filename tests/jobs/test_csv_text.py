@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.streams import rows_of, spec
 
-from streamtopology.jobs.connectors.sources import text_stream
-from streamtopology.jobs.connectors.sources.conform import SchemaMismatchError
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor
+from streamtopology.jobs.connectors.sources.schema.conform import SchemaMismatchError
+from streamtopology.jobs.connectors.sources.text import text_stream
 from streamtopology.jobs.connectors.sources.validation import check
 from streamtopology.topology import Source
 

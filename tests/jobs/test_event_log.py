@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from streamtopology.jobs.observe.event_log import EventLog
 from streamtopology.jobs.observe.history import History
+from streamtopology.jobs.view.event_log import EventLog
 
 
 def test_events_are_appended_in_full(tmp_path: Path) -> None:

@@ -15,10 +15,10 @@ import pyarrow as pa
 import pytest
 from support.streams import rows_of, spec
 
-from streamtopology.jobs.connectors.sources import text_stream
-from streamtopology.jobs.connectors.sources.compressed import UnreadableFileError
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceError, SourceSpec
-from streamtopology.jobs.connectors.sources.text_stream import encoding_of
+from streamtopology.jobs.connectors.sources.text import text_stream
+from streamtopology.jobs.connectors.sources.text.compressed import UnreadableFileError
+from streamtopology.jobs.connectors.sources.text.text_stream import encoding_of
 from streamtopology.jobs.connectors.sources.validation import check
 from streamtopology.topology import Source
 

@@ -11,10 +11,10 @@ from support.manifests import counting, files, manifest
 from support.streams import rows_of, spec
 
 from streamtopology.jobs.connectors.sinks.writable import unwritable_folders
-from streamtopology.jobs.connectors.sources.conform import SchemaMismatchError
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceError
-from streamtopology.jobs.connectors.sources.file_log import FileLog
-from streamtopology.jobs.connectors.sources.files import FileStream
+from streamtopology.jobs.connectors.sources.files.file_log import FileLog
+from streamtopology.jobs.connectors.sources.files.stream import FileStream
+from streamtopology.jobs.connectors.sources.schema.conform import SchemaMismatchError
 from streamtopology.jobs.connectors.sources.validation import check
 from streamtopology.topology import Source, parse
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamtopology.jobs.connectors.sources.file_log import RECORDS_APART, FileLog, KnownPaths, LoggedFile
+from streamtopology.jobs.connectors.sources.files.file_log import RECORDS_APART, FileLog, KnownPaths, LoggedFile
 
 
 def file(number: int) -> LoggedFile:

@@ -22,7 +22,7 @@ from streamtopology.jobs.checkpoint import Checkpoint, CheckpointError, StateRef
 from streamtopology.jobs.connectors.sinks.base import SinkError
 from streamtopology.jobs.plan.execution_plan import ExecutionPlan
 from streamtopology.jobs.pods.routing_configmap import RoutingMap
-from streamtopology.jobs.runtime.preflight import examine
+from streamtopology.jobs.runtime.preflight.checks import examine
 from streamtopology.jobs.state import RowState
 from streamtopology.topology import parse
 

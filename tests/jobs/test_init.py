@@ -26,11 +26,11 @@ from hypothesis import strategies as st
 
 from streamtopology.jobs.cli.main import main
 from streamtopology.jobs.connectors.sources.descriptors import SourceSpec
-from streamtopology.jobs.connectors.sources.file_log import FileLog
-from streamtopology.jobs.connectors.sources.files import FileStream
+from streamtopology.jobs.connectors.sources.files.file_log import FileLog
+from streamtopology.jobs.connectors.sources.files.listing import list_files
+from streamtopology.jobs.connectors.sources.files.stream import FileStream
 from streamtopology.jobs.connectors.sources.formats import read_all
-from streamtopology.jobs.connectors.sources.listing import list_files
-from streamtopology.jobs.runtime.preflight import check_before_start
+from streamtopology.jobs.runtime.preflight.checks import check_before_start
 from streamtopology.jobs.scaffold.choice import Fitness, choose
 from streamtopology.jobs.scaffold.machine import Executors, Machine, executors_for
 from streamtopology.jobs.scaffold.manifest_text import manifest_text

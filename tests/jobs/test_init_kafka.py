@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from streamtopology.jobs.cli.main import main
-from streamtopology.jobs.connectors.sources import kafka
-from streamtopology.jobs.runtime.preflight import check_before_start
+from streamtopology.jobs.connectors.sources.kafka.stream import stream as kafka
+from streamtopology.jobs.runtime.preflight.checks import check_before_start
 from streamtopology.topology import load
 
 if TYPE_CHECKING:  # the plugin is imported by pytest, which then explains its assertions

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from support.streams import rows_of, spec
 
 from streamtopology.jobs.connectors.sinks.folder import write_json_lines
-from streamtopology.jobs.connectors.sources.conform import SchemaMismatchError
-from streamtopology.jobs.connectors.sources.ddl import ddl_to_arrow
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor
+from streamtopology.jobs.connectors.sources.schema.conform import SchemaMismatchError
+from streamtopology.jobs.connectors.sources.schema.ddl import ddl_to_arrow
 
 _INTEGERS = {"TINYINT": 7, "SMALLINT": 15, "INT": 31, "BIGINT": 63}
 _NAIVE = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30))

@@ -15,11 +15,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from support.streams import rows_of, spec
 
-from streamtopology.jobs.connectors.sources import json_lines
-from streamtopology.jobs.connectors.sources.conform import SchemaMismatchError
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceError
-from streamtopology.jobs.connectors.sources.json_names import names_in_json
-from streamtopology.jobs.connectors.sources.schemas import declared_schema
+from streamtopology.jobs.connectors.sources.schema.conform import SchemaMismatchError
+from streamtopology.jobs.connectors.sources.schema.declared import declared_schema
+from streamtopology.jobs.connectors.sources.text import json_lines
+from streamtopology.jobs.connectors.sources.text.json_names import names_in_json
 
 
 def read(text: str, ddl: str) -> list[dict[str, Any]]:

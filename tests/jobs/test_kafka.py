@@ -22,12 +22,12 @@ from support.stages import Flow, manifest
 from streamtopology import topology
 from streamtopology.jobs.connectors.sinks import SinkError, Writer, open_sink
 from streamtopology.jobs.connectors.sinks.kafka import BATCH_HEADER, KEPT_ENDS, KafkaSink
-from streamtopology.jobs.connectors.sources import kafka
 from streamtopology.jobs.connectors.sources.descriptor_stream import DescriptorLog, DescriptorStreamReader
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceError, SourceSpec, Tally
 from streamtopology.jobs.connectors.sources.group_offsets import GroupOffsets
+from streamtopology.jobs.connectors.sources.kafka.stream import stream as kafka
 from streamtopology.jobs.connectors.sources.lag import SourceLag
-from streamtopology.jobs.connectors.sources.schemas import KAFKA_SCHEMA
+from streamtopology.jobs.connectors.sources.schema.declared import KAFKA_SCHEMA
 from streamtopology.jobs.driver.progress import BatchInput
 from streamtopology.jobs.errors import TopologyFailed
 from streamtopology.jobs.failpoints import POINTS, VARIABLE

@@ -14,7 +14,7 @@ from support.manifests import counting, manifest, memory_sink
 from streamtopology.jobs.driver.lateness import Lateness
 from streamtopology.jobs.plan.results import InstanceResult, Results, SourceResult
 from streamtopology.jobs.plan.span import Span
-from streamtopology.jobs.runtime.preflight import examine
+from streamtopology.jobs.runtime.preflight.checks import examine
 from streamtopology.routing.load.load_report import LoadReport, SourceReport
 
 MILLIS = 1767225600000

@@ -24,16 +24,16 @@ from support.streams import only_file, rows_of, spec
 
 from streamtopology.api import TupleOperator
 from streamtopology.jobs.columnar.expressions import ExpressionError, output_schema, project, query, query_schema
-from streamtopology.jobs.connectors.sources.conform import SchemaMismatchError
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceError, SourceSpec, positive_option
-from streamtopology.jobs.connectors.sources.kafka import kafka_timestamps, starting_offsets
-from streamtopology.jobs.connectors.sources.schemas import declared_schema
+from streamtopology.jobs.connectors.sources.kafka.stream import kafka_timestamps, starting_offsets
+from streamtopology.jobs.connectors.sources.schema.conform import SchemaMismatchError
+from streamtopology.jobs.connectors.sources.schema.declared import declared_schema
 from streamtopology.jobs.operators.base import BatchInfo, Rows
 from streamtopology.jobs.operators.columns import numbers
 from streamtopology.jobs.operators.kernels import combine_into
 from streamtopology.jobs.operators.options import OptionError
 from streamtopology.jobs.operators.windows import duration_micros
-from streamtopology.jobs.runtime.preflight import examine
+from streamtopology.jobs.runtime.preflight.checks import examine
 from streamtopology.jobs.state import Field, KeyedState, RowState, RowStateSchema
 from streamtopology.jobs.state.schema import StateError
 from streamtopology.topology import ManifestError, Source

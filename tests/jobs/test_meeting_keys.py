@@ -15,8 +15,8 @@ from support.stages import Flow, manifest
 
 from streamtopology.jobs.columnar.key_widening import common_type, keeps_keys
 from streamtopology.jobs.columnar.keys import KeyColumns
-from streamtopology.jobs.connectors.sources.ddl import ddl_to_arrow
-from streamtopology.jobs.runtime.preflight import check_before_start
+from streamtopology.jobs.connectors.sources.schema.ddl import ddl_to_arrow
+from streamtopology.jobs.runtime.preflight.checks import check_before_start
 from streamtopology.topology import ManifestError, Problem, parse
 
 KEYS = range(20)

@@ -16,8 +16,8 @@ from streamtopology.contract.reasons import EpochCause, EpochReason
 from streamtopology.jobs.observe.figures import imbalance
 from streamtopology.jobs.observe.history import History, SlotInfo
 from streamtopology.jobs.observe.outcome import BatchOutcome, Messages
-from streamtopology.jobs.observe.prometheus import Metrics
 from streamtopology.jobs.observe.stats import build_stats
+from streamtopology.jobs.view.prometheus import Metrics
 from streamtopology.routing.load.load_report import SourceReport
 
 PROMISED = {

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from streamtopology.jobs.cli.main import main
-from streamtopology.jobs.runtime.preflight import check_before_start
+from streamtopology.jobs.runtime.preflight.checks import check_before_start
 from streamtopology.topology import load
 
 MANIFEST = """

@@ -16,9 +16,9 @@ from streamtopology.contract.reasons import EpochCause, EpochReason
 from streamtopology.contract.stats import Executor, read_stats
 from streamtopology.contract.stats_question import Question
 from streamtopology.jobs.observe.history import BatchOutcome, History, SlotInfo
-from streamtopology.jobs.observe.http_server import StatusServer
 from streamtopology.jobs.observe.observed_batches import observed_batches
 from streamtopology.jobs.observe.stats import MOST_REPORTS, Standing, build_stats
+from streamtopology.jobs.view.http_server import StatusServer
 from streamtopology.k8s.decide.answers import FIRST_QUESTION, PlanningRequest
 from streamtopology.k8s.planning.judge import Judge
 from streamtopology.routing.control import observed

@@ -19,9 +19,9 @@ from streamtopology.contract.reasons import EpochCause, EpochReason, RemedyKind,
 from streamtopology.contract.wire_values import to_wire
 from streamtopology.jobs.admin.ask_cluster import Unreachable
 from streamtopology.jobs.observe.history import History
-from streamtopology.jobs.observe.http_server import PageServer, StatusServer
-from streamtopology.jobs.observe.page_record import PageRecord
 from streamtopology.jobs.observe.stats import Standing, build_stats
+from streamtopology.jobs.view.http_server import PageServer, StatusServer
+from streamtopology.jobs.view.page.record import PageRecord
 
 if TYPE_CHECKING:  # the plugins are imported by pytest, which then explains their assertions
     from support.browser import Tab

@@ -23,7 +23,7 @@ from streamtopology.jobs.cli.main import main
 from streamtopology.jobs.errors import WrongUse
 from streamtopology.jobs.local.control_socket import ControlServer
 from streamtopology.jobs.local.user_browser import opened
-from streamtopology.jobs.observe.http_server import PageServer
+from streamtopology.jobs.view.http_server import PageServer
 
 NAME = f"shown-{os.getpid()}"
 

@@ -12,8 +12,8 @@ from streamtopology.contract import page
 from streamtopology.contract.page import PAGE_FORMAT, Page, VerdictState
 from streamtopology.contract.wire_values import wire_name
 from streamtopology.jobs.driver.watermarks import END_OF_TIME
-from streamtopology.jobs.observe import http_server
-from streamtopology.jobs.observe.page_state import MOST_BATCHES
+from streamtopology.jobs.view import http_server
+from streamtopology.jobs.view.page.state import MOST_BATCHES
 
 FOLDER = Path(http_server.__file__).parent / "page"
 LOOK = Path(page.__file__).parent / "look"

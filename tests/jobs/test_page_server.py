@@ -17,17 +17,17 @@ from prometheus_client import CollectorRegistry
 from support.histories import run
 from support.page_histories import FLIGHTS, HOSTILE, flights, many, recorded, standing_of
 
-from streamtopology.contract import page_http
 from streamtopology.contract.environment import PAGE_HOSTS
 from streamtopology.contract.page import read_page
-from streamtopology.contract.page_http import HEADERS
-from streamtopology.jobs.observe import http_server
 from streamtopology.jobs.observe.history import History
-from streamtopology.jobs.observe.http_server import StatusServer, driver_page
-from streamtopology.jobs.observe.page_record import PageRecord
 from streamtopology.jobs.observe.stats import build_stats
 from streamtopology.jobs.pods.environment import DriverEnvironment
+from streamtopology.jobs.view import http_server
+from streamtopology.jobs.view.http_server import StatusServer, driver_page
+from streamtopology.jobs.view.page.record import PageRecord
 from streamtopology.topology import parse, problems_in_pods
+from streamtopology.web import page_http
+from streamtopology.web.page_http import HEADERS
 
 MOST_BYTES = 150_000
 SOURCE = Path(http_server.__file__).parent / "page"

@@ -23,10 +23,10 @@ from streamtopology.contract.reasons import SOURCE, EpochCause, EpochReason, Hol
 from streamtopology.contract.stats_question import Question
 from streamtopology.contract.wire_values import wire_name
 from streamtopology.jobs.errors import WrongUse
-from streamtopology.jobs.observe.hidden_keys import hides_keys
 from streamtopology.jobs.observe.history import History, SlotInfo
-from streamtopology.jobs.observe.page_state import MOST_BATCHES, MOST_BYTES, MOST_LISTED, ONE_BY_ONE
 from streamtopology.jobs.observe.stats import Standing, build_stats
+from streamtopology.jobs.view.hidden_keys import hides_keys
+from streamtopology.jobs.view.page.state import MOST_BATCHES, MOST_BYTES, MOST_LISTED, ONE_BY_ONE
 from streamtopology.routing.epochs.epoch import Epoch, Route
 from streamtopology.routing.table.table import BUCKETS, RoutingTable
 

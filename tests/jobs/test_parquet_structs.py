@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.streams import only_file, rows_of, spec
 
-from streamtopology.jobs.connectors.sources.conform import SchemaMismatchError, conform
-from streamtopology.jobs.connectors.sources.ddl import ddl_to_arrow
+from streamtopology.jobs.connectors.sources.schema.conform import SchemaMismatchError, conform
+from streamtopology.jobs.connectors.sources.schema.ddl import ddl_to_arrow
 
 PAIRS = pa.array([{"a": 1, "b": 2}, None, {"a": 3, "b": None}])
 LISTS = pa.array([[{"a": 1, "b": 2}, None], None, []])

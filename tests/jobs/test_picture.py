@@ -18,10 +18,10 @@ from matplotlib.image import imread
 from matplotlib.text import Text
 from support.histories import HASHED, SLOTS, outcome, reconfiguration, run
 
-from streamtopology.jobs.observe import plot
 from streamtopology.jobs.observe.history import History
-from streamtopology.jobs.observe.plot import PictureError, draw_run
-from streamtopology.jobs.observe.plot_labels import separate
+from streamtopology.jobs.view import plot
+from streamtopology.jobs.view.plot import PictureError, draw_run
+from streamtopology.jobs.view.plot_labels import separate
 
 
 def svg_texts(path: Path) -> list[str]:

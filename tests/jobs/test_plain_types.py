@@ -15,7 +15,7 @@ from support.connectors import read
 from support.streams import only_file, spec
 
 from streamtopology.jobs.columnar.plain_types import plain, plain_type
-from streamtopology.jobs.connectors.sources.conform import SchemaMismatchError
+from streamtopology.jobs.connectors.sources.schema.conform import SchemaMismatchError
 from streamtopology.jobs.connectors.sources.validation import check
 from streamtopology.topology import Source
 

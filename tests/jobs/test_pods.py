@@ -22,7 +22,7 @@ from streamtopology.jobs.pods.driver import check_for_pods
 from streamtopology.jobs.pods.environment import DriverEnvironment
 from streamtopology.jobs.pods.routing_configmap import PlannedEpoch, RoutingMap
 from streamtopology.jobs.pods.spark_settings import driver_settings
-from streamtopology.jobs.runtime.preflight import source_schemas
+from streamtopology.jobs.runtime.preflight.checks import source_schemas
 from streamtopology.jobs.spark.cluster import ExecutorSlot, executor_slots
 from streamtopology.jobs.spark.pinned_rdd import ExecutorInfo
 from streamtopology.routing.epochs.epoch import Epoch

@@ -22,7 +22,7 @@ from streamtopology.jobs.observe.figures import (
 )
 from streamtopology.jobs.observe.history import History
 from streamtopology.jobs.observe.outcome import Messages
-from streamtopology.jobs.observe.run_report import BASELINE, REROUTED, Check, Checked, build_report, summary_text
+from streamtopology.jobs.view.run_report import BASELINE, REROUTED, Check, Checked, build_report, summary_text
 
 NUMBER, INTEGER, TEXT, TRUTH = (int, float), int, str, bool
 MAYBE = (int, float, type(None))

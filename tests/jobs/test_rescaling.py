@@ -24,7 +24,7 @@ from streamtopology.jobs.plan.execution_plan import ExecutionPlan
 from streamtopology.jobs.rerouting.precopy import Precopy
 from streamtopology.jobs.rerouting.precopy_job import migrate
 from streamtopology.jobs.rerouting.router import InProcessRouter
-from streamtopology.jobs.runtime.preflight import check_before_start
+from streamtopology.jobs.runtime.preflight.checks import check_before_start
 from streamtopology.jobs.runtime.topology_run import new_history
 from streamtopology.routing.control.controller import Controller
 from streamtopology.routing.epochs.epoch import Epoch

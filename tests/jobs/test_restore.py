@@ -16,7 +16,7 @@ from streamtopology.jobs.errors import TopologyFailed, WrongUse
 from streamtopology.jobs.plan.execution_plan import ExecutionPlan
 from streamtopology.jobs.runtime.begun import begun_checkpoint
 from streamtopology.jobs.runtime.first_plan import first_plan
-from streamtopology.jobs.runtime.preflight import source_schemas
+from streamtopology.jobs.runtime.preflight.checks import source_schemas
 from streamtopology.topology import parse
 
 BATCHES = [[1, 2, 3], [1, 1], [2, 5]]

@@ -7,8 +7,8 @@ from dataclasses import replace
 from support.histories import run, source_shares
 
 from streamtopology.contract.reasons import Hold, HoldReason
-from streamtopology.jobs.observe.formatting import still_unbalanced, verdict
-from streamtopology.jobs.observe.run_ending import Ending, LeftBehind, SinkRows, ending_text
+from streamtopology.jobs.view.formatting import still_unbalanced, verdict
+from streamtopology.jobs.view.run_ending import Ending, LeftBehind, SinkRows, ending_text
 
 LEFT = LeftBehind("/work/checkpoint", 12_300_000, 20, 19, 1_767_265_200.0)
 ENDED = Ending(

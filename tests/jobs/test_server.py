@@ -17,9 +17,9 @@ from support.histories import BUCKETS, CAPACITIES, HASHED, SLOTS, no_page, outco
 from streamtopology.contract.phases import Phase
 from streamtopology.contract.stats import Executor, Refusal
 from streamtopology.jobs.observe.history import History
-from streamtopology.jobs.observe.http_server import EVERYWHERE_IPV6, AddressError, StatusServer
-from streamtopology.jobs.observe.prometheus import Metrics
 from streamtopology.jobs.observe.stats import MOST_BATCHES, Standing, build_stats
+from streamtopology.jobs.view.http_server import EVERYWHERE_IPV6, AddressError, StatusServer
+from streamtopology.jobs.view.prometheus import Metrics
 from streamtopology.routing.load.load_report import LoadReport, SourceReport
 
 

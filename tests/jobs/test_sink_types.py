@@ -23,7 +23,7 @@ from streamtopology.jobs.connectors.sinks.messages import messages
 from streamtopology.jobs.connectors.sinks.registry import proof, takes
 from streamtopology.jobs.connectors.sinks.takes import UnwritableValue
 from streamtopology.jobs.errors import TopologyFailed
-from streamtopology.jobs.runtime.preflight import examine
+from streamtopology.jobs.runtime.preflight.checks import examine
 from streamtopology.topology import ManifestError
 
 INTS = pa.array([1, 2], pa.int64())

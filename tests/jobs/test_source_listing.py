@@ -17,10 +17,10 @@ from support.manifests import counting, files, manifest, memory_sink
 from support.streams import Stream, spec
 
 from streamtopology.jobs.cli.main import main
-from streamtopology.jobs.connectors.sources.conform import SchemaMismatchError
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceError, SourceSpec, local_path, local_pattern
-from streamtopology.jobs.connectors.sources.listing import list_files
+from streamtopology.jobs.connectors.sources.files.listing import list_files
 from streamtopology.jobs.connectors.sources.path_patterns import alternatives, fits_name, literal
+from streamtopology.jobs.connectors.sources.schema.conform import SchemaMismatchError
 from streamtopology.jobs.connectors.sources.validation import check
 from streamtopology.topology import Source
 

@@ -29,7 +29,7 @@ from streamtopology.jobs.connectors.sources.descriptor_stream import (
 )
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceError, SourceSpec
 from streamtopology.jobs.connectors.sources.source_tag import untag
-from streamtopology.jobs.connectors.sources.spark_native import load, tagged_union
+from streamtopology.jobs.connectors.sources.spark.native import load, tagged_union
 from streamtopology.jobs.connectors.sources.validation import check
 from streamtopology.lab.bench.flights_data import key_shares, make_flights, make_keys
 from streamtopology.topology import Doubt, Source

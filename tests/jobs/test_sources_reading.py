@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 from support.connectors import read
 from support.streams import Stream, only_file, parquet_file, rows_of, spec
 
-from streamtopology.jobs.connectors.sources.conform import SchemaMismatchError
-from streamtopology.jobs.connectors.sources.ddl import SchemaError, ddl_to_arrow
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceSpec, Tally
 from streamtopology.jobs.connectors.sources.formats import MAX_BATCH_BYTES, read_with_places
+from streamtopology.jobs.connectors.sources.schema.conform import SchemaMismatchError
+from streamtopology.jobs.connectors.sources.schema.ddl import ddl_to_arrow
 from streamtopology.jobs.connectors.sources.validation import check
 from streamtopology.lab.bench.flights_data import FLIGHTS_SCHEMA, make_flights
 from streamtopology.topology import Source
+from streamtopology.topology.schema import SchemaError
 
 FLIGHTS_DDL = (
     "year INT, month INT, day INT, dep_delay INT, arr_delay INT, carrier STRING, tailnum STRING, origin STRING, "
@@ -212,7 +213,7 @@ def test_json_lines(tmp_path: Path) -> None:
     block=st.integers(1, 9),
 )
 def test_lines_are_those_of_a_plain_split(text: bytes, block: int) -> None:
-    from streamtopology.jobs.connectors.sources.lines import lines
+    from streamtopology.jobs.connectors.sources.text.lines import lines
 
     whole = text[:-1] if text.endswith(b"\n") else text
     expected = [line.removesuffix(b"\r").decode() for line in whole.split(b"\n")] if text else []

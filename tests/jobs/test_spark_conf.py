@@ -13,7 +13,7 @@ from streamtopology.jobs.local.spark_session import LOCAL_DRIVER
 from streamtopology.jobs.pods.cluster import KubernetesCluster, Stopped
 from streamtopology.jobs.pods.environment import DriverEnvironment
 from streamtopology.jobs.pods.spark_settings import driver_settings
-from streamtopology.jobs.runtime.preflight import check_before_start
+from streamtopology.jobs.runtime.preflight.checks import check_before_start
 from streamtopology.jobs.spark.session import spark_conf, start_driver_jvm
 from streamtopology.jobs.spark.user_settings import jars_of, missing_jar, missing_variables, user_settings
 from streamtopology.jobs.variables import MissingVariable, without_values

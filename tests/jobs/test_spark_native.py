@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from streamtopology.jobs.connectors.sources.errors import SourceError
-from streamtopology.jobs.connectors.sources.spark_native import load, rows_of, tagged_union
+from streamtopology.jobs.connectors.sources.spark.native import load, rows_of, tagged_union
 from streamtopology.jobs.variables import MissingVariable
 from streamtopology.topology import Source, Watermark
 

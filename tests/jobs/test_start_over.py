@@ -25,7 +25,7 @@ from streamtopology.jobs.connectors.sinks import Sink, Writer, open_sink
 from streamtopology.jobs.connectors.sinks.writable import rows_of_others
 from streamtopology.jobs.errors import WrongUse
 from streamtopology.jobs.runtime.left_behind import newest_fed
-from streamtopology.jobs.runtime.preflight import check_before_start
+from streamtopology.jobs.runtime.preflight.checks import check_before_start
 from streamtopology.lab.faults.bucket import ENVIRONMENT, Bucket
 from streamtopology.topology import ManifestError, Topology, parse
 

@@ -19,7 +19,7 @@ from streamtopology.jobs.checkpoint.filesystem import PosixDisk
 from streamtopology.jobs.checkpoint.location import resolved
 from streamtopology.jobs.checkpoint.s3_store import S3Store
 from streamtopology.jobs.connectors.sinks.dead_letters import DeadLetters
-from streamtopology.jobs.connectors.sources.file_log import RECORDS_APART, FileLog, LoggedFile
+from streamtopology.jobs.connectors.sources.files.file_log import RECORDS_APART, FileLog, LoggedFile
 
 if TYPE_CHECKING:  # the plugin is imported by pytest, which then explains its assertions
     from support.s3 import S3Server

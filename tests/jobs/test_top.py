@@ -21,8 +21,8 @@ from streamtopology.jobs.admin.ask_cluster import Unreachable, asking_the_cluste
 from streamtopology.jobs.admin.top import follow, take
 from streamtopology.jobs.errors import WrongUse
 from streamtopology.jobs.observe.history import History
-from streamtopology.jobs.observe.screen import screen
 from streamtopology.jobs.observe.stats import Standing, build_stats
+from streamtopology.jobs.view.screen import screen
 
 
 def served(history: History, since: int, standing: Standing = Standing()) -> dict[str, Any]:  # noqa: B008 - immutable

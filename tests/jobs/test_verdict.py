@@ -20,7 +20,7 @@ from streamtopology.contract.reasons import Binding, BindingKind, Hold, HoldReas
 from streamtopology.jobs.observe.fair_share import measure, recent_loads
 from streamtopology.jobs.observe.history import History
 from streamtopology.jobs.observe.outcome import WARMUP_BATCHES, BatchOutcome
-from streamtopology.jobs.observe.verdict import Balance, judge, verdict
+from streamtopology.jobs.view.verdict import Balance, judge, verdict
 
 TOLERANCE = 0.08
 

@@ -28,10 +28,10 @@ from streamtopology.contract import formatting
 from streamtopology.contract.phases import Phase
 from streamtopology.contract.reason_text import describe
 from streamtopology.contract.reasons import Binding, BindingKind
-from streamtopology.jobs.observe.formatting import rerouting
 from streamtopology.jobs.observe.history import History, Reconfiguration, SlotInfo
-from streamtopology.jobs.observe.live_view import HEARTBEAT_SECONDS, LINE_SECONDS, ProgressLines, View
-from streamtopology.jobs.observe.screen import screen
+from streamtopology.jobs.view.formatting import rerouting
+from streamtopology.jobs.view.live_view import HEARTBEAT_SECONDS, LINE_SECONDS, ProgressLines, View
+from streamtopology.jobs.view.screen import screen
 
 
 def drawn(history: History, width: int = 120, height: int = 40) -> str:

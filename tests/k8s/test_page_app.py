@@ -13,11 +13,11 @@ import aiohttp
 import pytest
 from aiohttp.test_utils import TestServer
 
-from streamtopology.contract.page_http import HEADERS, page_files
 from streamtopology.k8s.decide.listing import LISTING_VERSION
 from streamtopology.k8s.io import page_app as module
 from streamtopology.k8s.io.page_app import LISTING, Listed, page_app
 from streamtopology.k8s.settings import read_settings
+from streamtopology.web.page_http import HEADERS, page_files
 
 FOLDER = Path(module.__file__).parent / "page"
 SCRIPT = (FOLDER / "list.js").read_text()

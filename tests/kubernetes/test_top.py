@@ -24,9 +24,9 @@ from streamtopology.jobs.admin.ask_cluster import Unreachable, asking_the_cluste
 from streamtopology.jobs.admin.find_run import PAGE, AskDriver, Where
 from streamtopology.jobs.admin.page_of import page_of_run
 from streamtopology.jobs.admin.top import follow
-from streamtopology.jobs.observe.http_server import EVERYWHERE, StatusServer
-from streamtopology.jobs.observe.prometheus import Metrics
 from streamtopology.jobs.observe.stats import build_stats
+from streamtopology.jobs.view.http_server import EVERYWHERE, StatusServer
+from streamtopology.jobs.view.prometheus import Metrics
 from streamtopology.topology.crd import GROUP, PLURAL, VERSION
 
 

@@ -11,8 +11,8 @@ import numpy as np
 from streamtopology.contract.phases import Phase
 from streamtopology.jobs.observe.history import History, SlotInfo
 from streamtopology.jobs.observe.outcome import BatchOutcome
-from streamtopology.jobs.observe.page_record import PageRecord
 from streamtopology.jobs.observe.stats import Standing
+from streamtopology.jobs.view.page.record import PageRecord
 from streamtopology.routing.epochs.epoch import Epoch
 from streamtopology.routing.load.load_report import LoadReport, Onward, SourceReport
 from streamtopology.topology import Topology, parse

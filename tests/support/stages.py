@@ -38,7 +38,7 @@ from streamtopology.jobs.plan.span import Span
 from streamtopology.jobs.rerouting.gradual import GradualSwitching, portions_for
 from streamtopology.jobs.rerouting.port import CommittedAttempt, Router
 from streamtopology.jobs.runtime.first_plan import first_plan
-from streamtopology.jobs.runtime.preflight import source_schemas
+from streamtopology.jobs.runtime.preflight.checks import source_schemas
 from streamtopology.jobs.state import RowState, State
 from streamtopology.jobs.worker import stage_tasks
 from streamtopology.jobs.worker.attempt_context import AttemptContext

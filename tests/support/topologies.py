@@ -18,7 +18,7 @@ from streamtopology.jobs.local.embedded_cluster import EmbeddedCluster
 from streamtopology.jobs.local.run import open_run, process
 from streamtopology.jobs.local.start_steps import StartSteps
 from streamtopology.jobs.observe.history import History
-from streamtopology.jobs.runtime.preflight import check_before_start
+from streamtopology.jobs.runtime.preflight.checks import check_before_start
 from streamtopology.jobs.runtime.streaming_query import Until
 from streamtopology.jobs.runtime.topology_run import RunOptions, TopologyRun, new_history
 from streamtopology.jobs.spark.cluster import ExecutorSlot, executor_slots

@@ -26,16 +26,14 @@ from streamtopology.contract.reasons import EpochReason
 from streamtopology.contract.stats_question import Question
 from streamtopology.jobs.checkpoint import Checkpoint, SourceEnd
 from streamtopology.jobs.connectors.sources.descriptors import SourceSpec
-from streamtopology.jobs.connectors.sources.file_log import FileLog
-from streamtopology.jobs.connectors.sources.files import FileStream
+from streamtopology.jobs.connectors.sources.files.file_log import FileLog
+from streamtopology.jobs.connectors.sources.files.stream import FileStream
 from streamtopology.jobs.driver.batch_loop import Driver
 from streamtopology.jobs.driver.compaction import Compaction
 from streamtopology.jobs.driver.progress import BatchInput
 from streamtopology.jobs.driver.publisher import Publisher
 from streamtopology.jobs.driver.watermarks import Poll, Watermarks
 from streamtopology.jobs.malloc import keep_freed_memory
-from streamtopology.jobs.observe.event_log import EventLog
-from streamtopology.jobs.observe.prometheus import Metrics
 from streamtopology.jobs.observe.stats import build_stats
 from streamtopology.jobs.plan.as_of import node_state
 from streamtopology.jobs.plan.execution_plan import ExecutionPlan
@@ -43,8 +41,10 @@ from streamtopology.jobs.pods.log_lines import LogLines
 from streamtopology.jobs.rerouting.gradual import GradualSwitching
 from streamtopology.jobs.rerouting.router import InProcessRouter
 from streamtopology.jobs.runtime.first_plan import first_plan
-from streamtopology.jobs.runtime.preflight import source_schemas
+from streamtopology.jobs.runtime.preflight.checks import source_schemas
 from streamtopology.jobs.runtime.topology_run import new_history
+from streamtopology.jobs.view.event_log import EventLog
+from streamtopology.jobs.view.prometheus import Metrics
 from streamtopology.lab.bench.cluster import announce, fresh_folder
 from streamtopology.lab.bench.figures import figure, machine
 from streamtopology.lab.bench.one_process import OneProcess

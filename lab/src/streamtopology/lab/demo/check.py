@@ -18,9 +18,9 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from streamtopology.jobs.checkpoint import Checkpoint
-from streamtopology.jobs.observe.run_report import Check
 from streamtopology.jobs.plan.as_of import node_state
 from streamtopology.jobs.plan.execution_plan import ExecutionPlan
+from streamtopology.jobs.view.run_report import Check
 
 QUANTILES = (0.5, 0.9, 0.99)
 CLIPPED = (-60, 180)  # the manifest's min and max: what lies outside counts as these

@@ -16,9 +16,9 @@ from streamtopology.jobs.checkpoint import Checkpoint
 from streamtopology.jobs.checkpoint.location import checkpoint_uri
 from streamtopology.jobs.errors import WrongUse
 from streamtopology.jobs.local.run import Session, as_baseline, write_report
-from streamtopology.jobs.observe.run_report import BASELINE, REROUTED, Checked
 from streamtopology.jobs.runtime.streaming_query import Until
 from streamtopology.jobs.runtime.topology_run import RunOptions
+from streamtopology.jobs.view.run_report import BASELINE, REROUTED, Checked
 from streamtopology.lab.bench.flights_data import make_flights
 from streamtopology.lab.demo.check import check_destinations, check_tails, count_flights
 from streamtopology.topology import Topology, load

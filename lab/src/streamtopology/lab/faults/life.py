@@ -33,7 +33,7 @@ from streamtopology.jobs.rerouting.precopy import Precopy
 from streamtopology.jobs.rerouting.precopy_job import migrate
 from streamtopology.jobs.rerouting.router import InProcessRouter
 from streamtopology.jobs.runtime.first_plan import first_plan
-from streamtopology.jobs.runtime.preflight import source_schemas
+from streamtopology.jobs.runtime.preflight.checks import source_schemas
 from streamtopology.jobs.runtime.streaming_query import Drain, TopologyQuery, Until
 from streamtopology.jobs.runtime.topology_run import TopologyRun, new_history
 from streamtopology.lab.faults.broker import Broker

@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.text import Text
 
 from streamtopology.contract import formatting
-from streamtopology.jobs.observe.live_view import HEARTBEAT_SECONDS, REFRESHES_PER_SECOND
+from streamtopology.jobs.view.live_view import HEARTBEAT_SECONDS, REFRESHES_PER_SECOND
 
 # Before this share of an experiment is done, how long it will take is not guessed from it: kernels compile first.
 _TELLING_SHARE = 0.02

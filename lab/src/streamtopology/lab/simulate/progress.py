@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
-from streamtopology.jobs.observe.live_view import HEARTBEAT_SECONDS
+from streamtopology.jobs.view.live_view import HEARTBEAT_SECONDS
 
 
 class Progress(Protocol):

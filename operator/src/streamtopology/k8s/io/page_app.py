@@ -8,9 +8,9 @@ from http import HTTPStatus
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from streamtopology.contract.page_http import HEADERS, PageFile, page_files, refusal
 from streamtopology.k8s.decide.listing import listing
 from streamtopology.k8s.decide.steps import Object
+from streamtopology.web.page_http import HEADERS, PageFile, page_files, refusal
 
 # The path of the value behind the page.
 LISTING = "/topologies.json"

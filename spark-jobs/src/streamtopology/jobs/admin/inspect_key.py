@@ -14,7 +14,7 @@ from streamtopology.jobs.checkpoint import Checkpoint, CommitRecord
 from streamtopology.jobs.checkpoint.location import checkpoint_uri
 from streamtopology.jobs.columnar.keys import KeyColumns
 from streamtopology.jobs.columnar.python_values import python_rows
-from streamtopology.jobs.connectors.sources.text_values import integers
+from streamtopology.jobs.connectors.sources.text.text_values import integers
 from streamtopology.jobs.errors import TopologyFailed, WrongUse
 from streamtopology.jobs.operators.partials import take_in
 from streamtopology.jobs.plan.as_of import plan_as_of

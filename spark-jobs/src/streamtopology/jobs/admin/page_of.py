@@ -22,7 +22,7 @@ from streamtopology.jobs.admin.find_run import PAGE, AskDriver, Where, find_run
 from streamtopology.jobs.errors import WrongUse
 from streamtopology.jobs.local.control_socket import NotRunning, ask, the_running
 from streamtopology.jobs.local.user_browser import opened
-from streamtopology.jobs.observe.http_server import PageServer
+from streamtopology.jobs.view.http_server import PageServer
 
 # The file in a report's folder.
 FILE = "page.json"

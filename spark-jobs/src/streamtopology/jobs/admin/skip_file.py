@@ -5,7 +5,7 @@ from __future__ import annotations
 from streamtopology.jobs.checkpoint import Checkpoint
 from streamtopology.jobs.connectors.sources.descriptor_stream import open_stream
 from streamtopology.jobs.connectors.sources.descriptors import SourceSpec, local_path
-from streamtopology.jobs.connectors.sources.files import FileStream
+from streamtopology.jobs.connectors.sources.files.stream import FileStream
 from streamtopology.jobs.errors import WrongUse
 from streamtopology.topology import Topology
 

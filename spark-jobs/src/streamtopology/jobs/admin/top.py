@@ -20,8 +20,8 @@ from streamtopology.jobs.admin.find_run import AskDriver, Where, find_run
 from streamtopology.jobs.errors import WrongUse
 from streamtopology.jobs.local.control_socket import the_running
 from streamtopology.jobs.observe.history import History, Reconfiguration, SlotInfo
-from streamtopology.jobs.observe.live_view import View
 from streamtopology.jobs.observe.outcome import BatchOutcome
+from streamtopology.jobs.view.live_view import View
 from streamtopology.routing.load.load_report import LoadReport, SourceReport
 
 LOOK_SECONDS = 1.0

@@ -63,8 +63,8 @@ def run(
                 delete_leftovers(topology, work_dir, "Delete it and start over?", _CONTINUES, yes=yes, starts=True)
 
             from streamtopology.jobs.local.run import Reporting, Serving, run_manifest
-            from streamtopology.jobs.observe.http_server import refuse_taken_port
             from streamtopology.jobs.runtime.streaming_query import Until
+            from streamtopology.jobs.view.http_server import refuse_taken_port
 
             refuse_taken_port(port)
             until, reporting = Until(batches, duration, drain), Reporting(manifest, started, report)
@@ -79,7 +79,7 @@ def _read(manifest: Path) -> Topology:
     reading = read(read_yaml(manifest))
     if not reading.problems:
         return reading.topology
-    from streamtopology.jobs.runtime.preflight import examine
+    from streamtopology.jobs.runtime.preflight.checks import examine
 
     return examine(manifest).refuse_problems()
 
@@ -96,7 +96,7 @@ def validate(manifests: tuple[Path, ...]) -> int:
 
 
 def _validate(manifest: Path) -> int:
-    from streamtopology.jobs.runtime.preflight import amounts, examine
+    from streamtopology.jobs.runtime.preflight.checks import amounts, examine
     from streamtopology.topology import ManifestError
 
     try:

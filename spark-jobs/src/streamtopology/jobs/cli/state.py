@@ -119,7 +119,7 @@ def check(manifest: Path, work_dir: Path) -> int:
     """Read every state file and name the damaged and the missing ones."""
     from streamtopology.jobs.admin import checkpoints
     from streamtopology.jobs.checkpoint.location import checkpoint_uri
-    from streamtopology.jobs.runtime.preflight import declared_state
+    from streamtopology.jobs.runtime.preflight.checks import declared_state
     from streamtopology.topology import load
 
     topology = load(manifest)

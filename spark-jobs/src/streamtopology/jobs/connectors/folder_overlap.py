@@ -10,7 +10,7 @@ from itertools import combinations
 from pathlib import Path
 
 from streamtopology.jobs.connectors.sources.descriptors import SourceError, SourceSpec, local_path, local_pattern
-from streamtopology.jobs.connectors.sources.listing import linked_folders, places_at
+from streamtopology.jobs.connectors.sources.files.listing import linked_folders, places_at
 from streamtopology.jobs.connectors.sources.path_patterns import fixed_part, has_pattern, name_pattern, paths_of
 from streamtopology.topology import Doubt, Problem, Sink, Source, Topology
 

@@ -28,15 +28,23 @@ from streamtopology.jobs.local.manifest_watch import Version, version_of, watchi
 from streamtopology.jobs.local.start_steps import StartSteps
 from streamtopology.jobs.local.user_browser import opened
 from streamtopology.jobs.malloc import keep_freed_memory
-from streamtopology.jobs.observe.event_log import EventLog
-from streamtopology.jobs.observe.formatting import still_unbalanced
-from streamtopology.jobs.observe.hidden_keys import hides_keys
 from streamtopology.jobs.observe.history import History
-from streamtopology.jobs.observe.http_server import StatusServer
-from streamtopology.jobs.observe.live_view import View
-from streamtopology.jobs.observe.page_record import PageRecord
-from streamtopology.jobs.observe.prometheus import Metrics
-from streamtopology.jobs.observe.run_ending import (
+from streamtopology.jobs.observe.stats import build_stats
+from streamtopology.jobs.runtime.preflight.checks import examine
+from streamtopology.jobs.runtime.streaming_query import Until
+from streamtopology.jobs.runtime.topology_run import RunOptions, TopologyRun, new_history
+from streamtopology.jobs.spark.cluster import Cluster, executor_slots
+from streamtopology.jobs.spark.history_log import history_log
+from streamtopology.jobs.spark.session import driver_jvm_death
+from streamtopology.jobs.spark.user_settings import user_settings
+from streamtopology.jobs.view.event_log import EventLog
+from streamtopology.jobs.view.formatting import still_unbalanced
+from streamtopology.jobs.view.hidden_keys import hides_keys
+from streamtopology.jobs.view.http_server import StatusServer
+from streamtopology.jobs.view.live_view import View
+from streamtopology.jobs.view.page.record import PageRecord
+from streamtopology.jobs.view.prometheus import Metrics
+from streamtopology.jobs.view.run_ending import (
     Ending,
     LeftBehind,
     SinkRows,
@@ -47,15 +55,7 @@ from streamtopology.jobs.observe.run_ending import (
     rows_set_aside,
     rows_skipped,
 )
-from streamtopology.jobs.observe.run_report import Checked, build_report, summary_text
-from streamtopology.jobs.observe.stats import build_stats
-from streamtopology.jobs.runtime.preflight import examine
-from streamtopology.jobs.runtime.streaming_query import Until
-from streamtopology.jobs.runtime.topology_run import RunOptions, TopologyRun, new_history
-from streamtopology.jobs.spark.cluster import Cluster, executor_slots
-from streamtopology.jobs.spark.history_log import history_log
-from streamtopology.jobs.spark.session import driver_jvm_death
-from streamtopology.jobs.spark.user_settings import user_settings
+from streamtopology.jobs.view.run_report import Checked, build_report, summary_text
 from streamtopology.topology import ManifestError, Problem, Topology, format_cpu, groupings, load
 from streamtopology.tracing.opening import check_traces, traces
 
@@ -401,7 +401,7 @@ def _next_to(place: str, policy: str) -> str:
 
 def write_report(folder: Path, ran: Ran, before: Ran | None, checks: Sequence[Checked] = ()) -> dict:
     """Write report.json and the picture into `folder`; print the summary. Returns the report."""
-    from streamtopology.jobs.observe.plot import draw_run  # a second of CPU that no start should wait for
+    from streamtopology.jobs.view.plot import draw_run  # a second of CPU that no start should wait for
 
     folder.mkdir(parents=True, exist_ok=True)
     baseline = before.history if before else None

@@ -1,1 +1,1 @@
-"""Observation of a run: history, figures, /stats, metrics, live view, report."""
+"""What happens in a run: the outcome of each batch, the figures of them, and /stats, which controllers read."""

@@ -14,14 +14,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from streamtopology.jobs.columnar.plain_types import plain, plain_type
-from streamtopology.jobs.connectors.sources.conform import check_texts, conform
-from streamtopology.jobs.connectors.sources.csv_options import csv_problems
-from streamtopology.jobs.connectors.sources.csv_rows import csv_header, read_csv
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, Kind, SourceError, SourceSpec, format_options
-from streamtopology.jobs.connectors.sources.json_lines import read_json
-from streamtopology.jobs.connectors.sources.schemas import declared_schema
-from streamtopology.jobs.connectors.sources.text_stream import encoding_of
-from streamtopology.jobs.connectors.sources.time_patterns import time_problems
+from streamtopology.jobs.connectors.sources.schema.conform import check_texts, conform
+from streamtopology.jobs.connectors.sources.schema.declared import declared_schema
+from streamtopology.jobs.connectors.sources.text.csv_options import csv_problems
+from streamtopology.jobs.connectors.sources.text.csv_rows import csv_header, read_csv
+from streamtopology.jobs.connectors.sources.text.json_lines import read_json
+from streamtopology.jobs.connectors.sources.text.text_stream import encoding_of
+from streamtopology.jobs.connectors.sources.text.time_patterns import time_problems
 from streamtopology.jobs.operators.lookup_json import undeclared_json
 from streamtopology.jobs.operators.options import OptionError
 from streamtopology.topology import did_you_mean

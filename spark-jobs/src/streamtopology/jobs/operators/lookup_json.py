@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.json
 
 from streamtopology.jobs.connectors.sources.descriptors import SourceError, SourceSpec
-from streamtopology.jobs.connectors.sources.json_lines import begins_with_object
-from streamtopology.jobs.connectors.sources.json_values import REMEDY, parsed_json
-from streamtopology.jobs.connectors.sources.text_stream import TextStream
+from streamtopology.jobs.connectors.sources.text.json_lines import begins_with_object
+from streamtopology.jobs.connectors.sources.text.json_values import REMEDY, parsed_json
+from streamtopology.jobs.connectors.sources.text.text_stream import TextStream
 
 _LARGE = re.compile(rb"[0-9]{16}")
 _DEEP = 500

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from streamtopology.jobs.columnar.key_widening import common_type
-from streamtopology.jobs.connectors.sources.spark_types import spark_type
+from streamtopology.jobs.connectors.sources.schema.spark_types import spark_type
 
 
 @dataclass(frozen=True)

@@ -29,9 +29,6 @@ from streamtopology.contract.stats_question import Question
 from streamtopology.jobs.errors import WrongUse
 from streamtopology.jobs.log_tags import tag_all
 from streamtopology.jobs.observe.history import History
-from streamtopology.jobs.observe.http_server import EVERYWHERE, EVERYWHERE_IPV6, StatusServer
-from streamtopology.jobs.observe.page_record import PageRecord
-from streamtopology.jobs.observe.prometheus import Metrics
 from streamtopology.jobs.observe.stats import Standing, build_stats
 from streamtopology.jobs.pods.cluster import KubernetesCluster, Stopped
 from streamtopology.jobs.pods.configmap_follower import Follower, Mailbox, following, newest
@@ -46,10 +43,13 @@ from streamtopology.jobs.pods.environment import (
 from streamtopology.jobs.pods.log_lines import LogLines
 from streamtopology.jobs.pods.routing_configmap import RoutingMap
 from streamtopology.jobs.pods.spark_settings import driver_settings
-from streamtopology.jobs.runtime.preflight import check_before_start
+from streamtopology.jobs.runtime.preflight.checks import check_before_start
 from streamtopology.jobs.runtime.topology_run import RunOptions, TopologyRun, new_history
 from streamtopology.jobs.spark.cluster import Cluster
 from streamtopology.jobs.spark.session import start_driver_jvm
+from streamtopology.jobs.view.http_server import EVERYWHERE, EVERYWHERE_IPV6, StatusServer
+from streamtopology.jobs.view.page.record import PageRecord
+from streamtopology.jobs.view.prometheus import Metrics
 from streamtopology.topology import ManifestError, Topology, problems_in_pods
 from streamtopology.tracing.opening import traces
 

@@ -11,8 +11,8 @@ from streamtopology.contract.pods import LEAST_EXECUTOR_HEAP_MEBIBYTES, SECRET_F
 from streamtopology.contract.pods import SCRATCH as SCRATCH_FOLDER
 from streamtopology.contract.pods import SECRET_FILE as SECRET_FILE_NAME
 from streamtopology.jobs.errors import WrongUse
-from streamtopology.jobs.observe.hidden_keys import hides_keys
 from streamtopology.jobs.spark.history_log import history_log
+from streamtopology.jobs.view.hidden_keys import hides_keys
 from streamtopology.tracing.opening import check_traces
 
 SECRET_FILE = Path(SECRET_FOLDER, SECRET_FILE_NAME)

@@ -9,9 +9,9 @@ from streamtopology.contract import formatting
 from streamtopology.contract.phases import Activity
 from streamtopology.jobs.log_tags import working_on
 from streamtopology.jobs.observe.figures import heaviest_operators
-from streamtopology.jobs.observe.formatting import imbalance_text, rerouting, shown_name
 from streamtopology.jobs.observe.history import History
 from streamtopology.jobs.observe.outcome import BatchOutcome
+from streamtopology.jobs.view.formatting import imbalance_text, rerouting, shown_name
 
 
 class LogLines:

@@ -17,8 +17,8 @@ from streamtopology.jobs.plan.execution_plan import ExecutionPlan
 from streamtopology.jobs.plan.initial_routes import first_routes, measured_routes, with_instances
 from streamtopology.jobs.runtime.carried_positions import refuse_other_sources, returns
 from streamtopology.jobs.runtime.forgotten_state import forgotten_state, notices, refuse_forgetting
+from streamtopology.jobs.runtime.preflight.sink_columns import refuse_unwritable_columns
 from streamtopology.jobs.runtime.raised_lateness import forgotten_until, notices_of_lateness
-from streamtopology.jobs.runtime.sink_columns import refuse_unwritable_columns
 from streamtopology.routing.epochs.epoch import Epoch
 from streamtopology.routing.epochs.placement import NOWHERE, Placement
 from streamtopology.routing.epochs.rescaling import most_instances, rescaled_shares, slot_names

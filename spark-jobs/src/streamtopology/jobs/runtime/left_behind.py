@@ -8,8 +8,8 @@ from pathlib import Path
 from streamtopology.jobs.checkpoint import Checkpoint, CommitRecord
 from streamtopology.jobs.connectors.sinks.dead_letters import FOLDER as DEAD_LETTERS
 from streamtopology.jobs.driver.watermarks import END_OF_TIME
-from streamtopology.jobs.observe.run_ending import LeftBehind
 from streamtopology.jobs.operators import load
+from streamtopology.jobs.view.run_ending import LeftBehind
 from streamtopology.topology import Topology
 
 

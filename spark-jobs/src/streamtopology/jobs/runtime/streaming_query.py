@@ -21,13 +21,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from streamtopology.jobs.checkpoint.spark_log import SparkFolder
 from streamtopology.jobs.checkpoint.spark_offsets import SparkOffsets
-from streamtopology.jobs.connectors.sources import source_tag, spark_native
+from streamtopology.jobs.connectors.sources import source_tag
 from streamtopology.jobs.connectors.sources.descriptor_stream import DescriptorLog, Positions, descriptor_stream
 from streamtopology.jobs.connectors.sources.descriptors import SourceError, SourceSpec
+from streamtopology.jobs.connectors.sources.files.survey import nothing_to_read
 from streamtopology.jobs.connectors.sources.group_offsets import GroupOffsets
 from streamtopology.jobs.connectors.sources.lag import SourceLag
-from streamtopology.jobs.connectors.sources.spark_options import without_secrets
-from streamtopology.jobs.connectors.sources.survey import nothing_to_read
+from streamtopology.jobs.connectors.sources.spark import native as spark_native
+from streamtopology.jobs.connectors.sources.spark.options import without_secrets
 from streamtopology.jobs.driver.batch_loop import Driver
 from streamtopology.jobs.driver.watermarks import Poll
 from streamtopology.jobs.errors import TopologyFailed

@@ -21,21 +21,21 @@ from streamtopology.jobs.driver.compaction import Compaction
 from streamtopology.jobs.driver.publisher import Publisher
 from streamtopology.jobs.driver.watermarks import Watermarks
 from streamtopology.jobs.observe.history import History, RunningBatch, SlotInfo
-from streamtopology.jobs.observe.run_ending import LeftBehind
 from streamtopology.jobs.observe.stats import Standing
 from streamtopology.jobs.operators import declared_cost
 from streamtopology.jobs.rerouting.gradual import GradualSwitching
 from streamtopology.jobs.rerouting.precopy import Precopy, PrecopyProcess
 from streamtopology.jobs.rerouting.router import InProcessRouter
 from streamtopology.jobs.runtime.begun import begun_checkpoint
-from streamtopology.jobs.runtime.cpu_doubts import cpu_warning, thousandths_meant
 from streamtopology.jobs.runtime.first_plan import first_plan
 from streamtopology.jobs.runtime.left_behind import left_behind
-from streamtopology.jobs.runtime.preflight import check_before_start, source_schemas
+from streamtopology.jobs.runtime.preflight.checks import check_before_start, source_schemas
+from streamtopology.jobs.runtime.preflight.cpu_doubts import cpu_warning, thousandths_meant
 from streamtopology.jobs.runtime.streaming_query import Drain, TopologyQuery, Until, source_frames, spark_schemas, unread_text
 from streamtopology.jobs.spark.attempt_runner import SparkAttemptRunner
 from streamtopology.jobs.spark.cluster import Cluster, executor_slots
 from streamtopology.jobs.spark.pinned_rdd import ExecutorInfo
+from streamtopology.jobs.view.run_ending import LeftBehind
 from streamtopology.routing.control.controller import Controller
 from streamtopology.routing.epochs.placement import Placement
 from streamtopology.routing.epochs.rescaling import slot_names, with_replicas

@@ -10,12 +10,12 @@ from contextlib import closing
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streamtopology.jobs.connectors.sources.compressed import open_decompressed
-from streamtopology.jobs.connectors.sources.conform import SchemaMismatchError, conform, widens
-from streamtopology.jobs.connectors.sources.ddl import ddl_to_arrow
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceError, SourceSpec
 from streamtopology.jobs.connectors.sources.formats import read_all
-from streamtopology.jobs.connectors.sources.spark_types import spark_type
+from streamtopology.jobs.connectors.sources.schema.conform import SchemaMismatchError, conform, widens
+from streamtopology.jobs.connectors.sources.schema.ddl import ddl_to_arrow
+from streamtopology.jobs.connectors.sources.schema.spark_types import spark_type
+from streamtopology.jobs.connectors.sources.text.compressed import open_decompressed
 from streamtopology.jobs.errors import WrongUse
 from streamtopology.jobs.scaffold.delimited import csv_columns
 from streamtopology.jobs.scaffold.files import DataFiles

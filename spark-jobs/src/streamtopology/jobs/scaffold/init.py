@@ -9,7 +9,7 @@ from pathlib import Path
 
 from streamtopology.jobs.connectors.folder_overlap import relation_of
 from streamtopology.jobs.errors import WrongUse
-from streamtopology.jobs.runtime.preflight import check_before_start
+from streamtopology.jobs.runtime.preflight.checks import check_before_start
 from streamtopology.jobs.scaffold.choice import Choice, choose
 from streamtopology.jobs.scaffold.column_names import plain_names
 from streamtopology.jobs.scaffold.file_sample import sample_files

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from streamtopology.jobs.connectors.sources.descriptors import SourceSpec, Tally
-from streamtopology.jobs.connectors.sources.kafka import KafkaStream, read_range
+from streamtopology.jobs.connectors.sources.kafka.stream import KafkaStream, read_range
 from streamtopology.jobs.errors import WrongUse
 from streamtopology.jobs.scaffold.column_names import plain_names
 from streamtopology.jobs.scaffold.event_time import event_time

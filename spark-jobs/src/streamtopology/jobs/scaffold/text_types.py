@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamtopology.jobs.connectors.sources.conform import parse_timestamps
+from streamtopology.jobs.connectors.sources.schema.conform import parse_timestamps
 
 # Texts by which CSV files commonly mark a missing value.
 NULL_WORDS = ("NA", "NULL", "null", "N/A", "n/a", "None", r"\N", "-", "?")

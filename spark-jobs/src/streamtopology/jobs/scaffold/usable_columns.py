@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from streamtopology.jobs.connectors.sources.conform import parse_timestamps
+from streamtopology.jobs.connectors.sources.schema.conform import parse_timestamps
 from streamtopology.jobs.scaffold.column_names import plain_names
 from streamtopology.jobs.scaffold.sample import Option, Sample, quoted
 from streamtopology.jobs.scaffold.text_types import MICROSECONDS, are_times

@@ -18,8 +18,8 @@ from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 from pyspark.sql.types import StringType, StructField, StructType
 
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceError, SourceSpec
-from streamtopology.jobs.connectors.sources.file_log import FileLog
-from streamtopology.jobs.connectors.sources.files import FileStream
+from streamtopology.jobs.connectors.sources.files.file_log import FileLog
+from streamtopology.jobs.connectors.sources.files.stream import FileStream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -162,7 +162,9 @@ def open_stream(spec: SourceSpec, log: Path) -> OffsetStream:
     """The offsets and descriptors of one source; its log is the folder of its name under `log`."""
     folder = log / quote(spec.name, safe="")
     if spec.format == "kafka":
-        from streamtopology.jobs.connectors.sources.kafka import KafkaStream  # keeps librdkafka out of topologies without Kafka
+        from streamtopology.jobs.connectors.sources.kafka.stream import (
+            KafkaStream,  # keeps librdkafka out of topologies without Kafka
+        )
 
         return KafkaStream(spec, folder)
     return FileStream(spec, FileLog(folder))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamtopology.jobs.connectors.sources.ddl import SchemaError
+from streamtopology.topology.schema import SchemaError
 
 
 class SourceError(SchemaError):

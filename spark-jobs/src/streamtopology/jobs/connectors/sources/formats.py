@@ -12,8 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streamtopology.jobs.connectors.sources.conform import conform
-from streamtopology.jobs.connectors.sources.csv_rows import read_csv
 from streamtopology.jobs.connectors.sources.descriptors import (
     Descriptor,
     SourceError,
@@ -21,11 +19,13 @@ from streamtopology.jobs.connectors.sources.descriptors import (
     Tally,
     skip_remedy,
 )
-from streamtopology.jobs.connectors.sources.json_lines import read_json
-from streamtopology.jobs.connectors.sources.lines import lines
-from streamtopology.jobs.connectors.sources.partitions import columns_in_file, partition_texts, with_partitions
-from streamtopology.jobs.connectors.sources.schemas import declared_schema, needed_columns
-from streamtopology.jobs.connectors.sources.text_stream import TextStream
+from streamtopology.jobs.connectors.sources.files.partitions import columns_in_file, partition_texts, with_partitions
+from streamtopology.jobs.connectors.sources.schema.conform import conform
+from streamtopology.jobs.connectors.sources.schema.declared import declared_schema, needed_columns
+from streamtopology.jobs.connectors.sources.text.csv_rows import read_csv
+from streamtopology.jobs.connectors.sources.text.json_lines import read_json
+from streamtopology.jobs.connectors.sources.text.lines import lines
+from streamtopology.jobs.connectors.sources.text.text_stream import TextStream
 
 MAX_BATCH_ROWS = 1 << 18
 MAX_BATCH_BYTES = 32 << 20
@@ -234,7 +234,9 @@ def _read_text(descriptor: Descriptor, spec: SourceSpec, declared: pa.Schema, _t
 
 
 def _read_kafka(descriptor: Descriptor, spec: SourceSpec, declared: pa.Schema, tally: Tally) -> Iterator[pa.Table]:
-    from streamtopology.jobs.connectors.sources.kafka import read_range  # keeps librdkafka out of topologies without Kafka
+    from streamtopology.jobs.connectors.sources.kafka.stream import (
+        read_range,  # keeps librdkafka out of topologies without Kafka
+    )
 
     for table in read_range(descriptor, spec, tally):
         yield table.select(declared.names)

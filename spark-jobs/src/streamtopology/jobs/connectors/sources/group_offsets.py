@@ -13,7 +13,7 @@ from streamtopology.jobs.connectors.sources.descriptor_stream import DescriptorL
 from streamtopology.jobs.connectors.sources.descriptors import SourceSpec
 
 if TYPE_CHECKING:
-    from streamtopology.jobs.connectors.sources.kafka import KafkaGroup
+    from streamtopology.jobs.connectors.sources.kafka.stream import KafkaGroup
 
 
 class GroupOffsets:
@@ -55,7 +55,7 @@ class GroupOffsets:
                 self._tell_once(spec, error)
 
     def _commit_of(self, spec: SourceSpec, spark_batch: int) -> None:
-        from streamtopology.jobs.connectors.sources.kafka import (  # loads librdkafka only for Kafka
+        from streamtopology.jobs.connectors.sources.kafka.stream import (  # loads librdkafka only for Kafka
             GROUP_SECONDS,
             KafkaGroup,
         )

@@ -14,27 +14,28 @@ import pyarrow.parquet as pq
 from streamtopology.jobs.columnar.corrections import named_expression
 from streamtopology.jobs.columnar.empty import empty_table
 from streamtopology.jobs.columnar.event_times import event_micros
-from streamtopology.jobs.connectors.sources.compressed import UnreadableFileError
-from streamtopology.jobs.connectors.sources.conform import (
+from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceSpec
+from streamtopology.jobs.connectors.sources.files.file_kinds import foreign_files, is_parquet, one_of_each_kind
+from streamtopology.jobs.connectors.sources.files.listing import files_of
+from streamtopology.jobs.connectors.sources.files.partitions import (
+    check_partitions,
+    outside_partitions,
+    partition_texts,
+)
+from streamtopology.jobs.connectors.sources.files.survey import unread_folders, why_none
+from streamtopology.jobs.connectors.sources.formats import BadFileError, read_all
+from streamtopology.jobs.connectors.sources.schema.conform import (
     MissingColumnError,
     NullValueError,
     SchemaMismatchError,
     conform,
 )
-from streamtopology.jobs.connectors.sources.csv_header import missing_header
-from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceSpec
-from streamtopology.jobs.connectors.sources.file_kinds import foreign_files, is_parquet, one_of_each_kind
-from streamtopology.jobs.connectors.sources.formats import BadFileError, read_all
-from streamtopology.jobs.connectors.sources.json_names import fields_of_another_case, names_in_json
-from streamtopology.jobs.connectors.sources.listing import files_of
-from streamtopology.jobs.connectors.sources.partitions import (
-    check_partitions,
-    outside_partitions,
-    partition_texts,
-)
-from streamtopology.jobs.connectors.sources.schemas import needed_columns
-from streamtopology.jobs.connectors.sources.survey import unread_folders, why_none
-from streamtopology.jobs.connectors.sources.text_stream import EncodingError
+from streamtopology.jobs.connectors.sources.schema.declared import needed_columns
+from streamtopology.jobs.connectors.sources.text.compressed import UnreadableFileError
+from streamtopology.jobs.connectors.sources.text.csv_options import CsvOptions
+from streamtopology.jobs.connectors.sources.text.csv_rows import csv_header
+from streamtopology.jobs.connectors.sources.text.json_names import fields_of_another_case, names_in_json
+from streamtopology.jobs.connectors.sources.text.text_stream import EncodingError
 from streamtopology.topology import Doubt, Problem, columns_of
 from streamtopology.topology.schema import to_ddl
 
@@ -64,7 +65,7 @@ def check_sample(spec: SourceSpec, declared: pa.Schema, expressions_hold: bool) 
         findings = [*foreign_files(spec, path, others), *unread_folders(spec, path)]
         if spec.format == "parquet":
             return [*findings, *_parquet_problems(spec, declared, path)]
-        if header := missing_header(spec, declared, path):
+        if header := _missing_header(spec, declared, path):
             findings.append(header)
             spec = replace(spec, options={**spec.options, "header": "true"})
         return [*findings, *_row_problems(spec, path, expressions_hold)]
@@ -209,3 +210,23 @@ def _whole(spec: SourceSpec, path: str) -> Descriptor:
 
 def _ignore(_rows: pa.RecordBatch, _reason: str) -> None:
     """No row fails where nothing is selected."""
+
+
+def _missing_header(spec: SourceSpec, declared: pa.Schema, path: str) -> Problem | None:
+    """The finding that `path` begins with the names of the declared columns, and the source lacks `header: true`.
+
+    Of texts alone the names can be read as a row: then it is a doubt. Raises OSError and SourceError.
+    """
+    if spec.format != "csv" or CsvOptions.of(spec).header:
+        return None
+    try:
+        first = csv_header(path, spec)
+    except SchemaMismatchError:
+        return None  # its rows are read next, with the finding on this one
+    cells = {cell.strip().lower() for cell in first}
+    own = [field for field in declared if field.name.lower() not in partition_texts(spec, path)]
+    if not own or not all(field.name.lower() in cells for field in own):
+        return None
+    kind = Doubt if all(pa.types.is_string(field.type) for field in own) else Problem
+    sentence = f"source {spec.name!r}: the first line of {path} is the names of its columns, and would be read as a row"
+    return kind("options.header", f"{sentence}; set options.header: true")

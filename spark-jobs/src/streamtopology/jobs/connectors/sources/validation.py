@@ -9,9 +9,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from streamtopology.jobs.columnar.corrections import corrected, expression_fault
-from streamtopology.jobs.columnar.event_time import EVENT_TIMES, is_event_time
 from streamtopology.jobs.columnar.expressions import ExpressionError, output_schema
-from streamtopology.jobs.connectors.sources.csv_options import csv_problems
 from streamtopology.jobs.connectors.sources.descriptors import (
     SourceError,
     SourceSpec,
@@ -21,11 +19,12 @@ from streamtopology.jobs.connectors.sources.descriptors import (
 )
 from streamtopology.jobs.connectors.sources.path_patterns import check_pattern, has_pattern, plain
 from streamtopology.jobs.connectors.sources.sample import check_event_times, check_sample
-from streamtopology.jobs.connectors.sources.schemas import declared_schema
-from streamtopology.jobs.connectors.sources.spark_options import missing_variables
-from streamtopology.jobs.connectors.sources.text_stream import encoding_of
-from streamtopology.jobs.connectors.sources.time_patterns import time_problems
-from streamtopology.topology import DESCRIPTOR_FORMATS, Doubt, Problem, Source, Watermark, did_you_mean, nearest
+from streamtopology.jobs.connectors.sources.schema.declared import declared_schema, watermark_problems
+from streamtopology.jobs.connectors.sources.spark.options import missing_variables
+from streamtopology.jobs.connectors.sources.text.csv_options import csv_problems
+from streamtopology.jobs.connectors.sources.text.text_stream import encoding_of
+from streamtopology.jobs.connectors.sources.text.time_patterns import time_problems
+from streamtopology.topology import DESCRIPTOR_FORMATS, Doubt, Problem, Source, did_you_mean, nearest
 
 _REQUIRED = {"kafka": ("kafka.bootstrap.servers", "subscribe")}
 _SPARK_FORMATS = ("rate", "rate-micro-batch", "socket", "orc", "avro", "xml", "delta", "binaryFile")
@@ -64,7 +63,7 @@ def check(source: Source) -> Checked:
     places = {finding.path.partition("[")[0] for finding in findings}
     if spec.format == "kafka":
         if not any(place.startswith("options") for place in places):
-            from streamtopology.jobs.connectors.sources.topic_look import check_topics  # loads librdkafka
+            from streamtopology.jobs.connectors.sources.kafka.topic_look import check_topics  # loads librdkafka
 
             findings += check_topics(spec)
     elif not places & _READING:
@@ -122,18 +121,6 @@ def _sound(text: str, path: str, spec: SourceSpec, declared: pa.Schema, findings
     return likely
 
 
-def watermark_problems(name: str, watermark: Watermark, rows: pa.Schema) -> Iterator[Problem]:
-    """Find a watermark on a column that the rows of source `name` do not have, or that is no time."""
-    column = watermark.column
-    if column not in rows.names:
-        sentence = f"source {name!r}: column {column!r} is not among its rows, which have {', '.join(rows.names)}"
-        yield Problem("watermark.column", f"{sentence}{did_you_mean(column, rows.names)}")
-    elif not is_event_time(rows.field(column).type):
-        kind = rows.field(column).type
-        sentence = f"source {name!r}: column {column!r} is {kind}; allowed: {EVENT_TIMES}; cast it in the source's select"
-        yield Problem("watermark.column", sentence)
-
-
 def _unread_times(spec: SourceSpec, column: str, rows: pa.Schema) -> list[Problem]:
     kind = rows.field(column).type
     return check_event_times(spec, column) if pa.types.is_integer(kind) or pa.types.is_floating(kind) else []
@@ -177,7 +164,9 @@ def _option_problems(spec: SourceSpec) -> list[Problem]:
         except SourceError as error:
             add(name, str(error))
     if spec.format == "kafka":
-        from streamtopology.jobs.connectors.sources.kafka import starting_offsets  # keeps librdkafka out of other topologies
+        from streamtopology.jobs.connectors.sources.kafka.stream import (
+            starting_offsets,  # keeps librdkafka out of other topologies
+        )
 
         try:
             starting_offsets(spec)

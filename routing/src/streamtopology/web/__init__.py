@@ -1,0 +1,1 @@
+"""Pages for people over HTTP: what the driver's page and the operator's page share."""

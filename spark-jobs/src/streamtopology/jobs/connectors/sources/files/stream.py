@@ -1,0 +1,296 @@
+"""Folders of files as streams of descriptors.
+
+The order in which files were handed out is kept in a file log, so that an offset (a number of files) names the same rows
+after a restart, whatever has appeared in the folder since.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from streamtopology.jobs.connectors.sources.descriptors import (
+    DIVISIBLE,
+    Descriptor,
+    SourceError,
+    SourceSpec,
+    positive_option,
+    skip_remedy,
+)
+from streamtopology.jobs.connectors.sources.files.file_log import FileLog, LoggedFile
+from streamtopology.jobs.connectors.sources.files.listing import list_files, root_of
+from streamtopology.jobs.connectors.sources.files.partitions import outside_partitions
+from streamtopology.jobs.connectors.sources.schema.declared import declared_schema
+
+_SAMPLE_BYTES = 65_536
+
+
+# Number of files that are read; or, within the file after them, [files, row group, row].
+Position = int | list[int]
+
+_Place = tuple[int, int, int]
+
+
+def _place(position: Position) -> _Place:
+    return (position, 0, 0) if isinstance(position, int) else (position[0], position[1], position[2])
+
+
+def _position(place: _Place) -> Position:
+    return place[0] if place[1:] == (0, 0) else list(place)
+
+
+class FileStream:
+    """One file source: Spark's offsets are numbers of files handed out; those of our records may lie within a file."""
+
+    def __init__(self, spec: SourceSpec, log: FileLog) -> None:
+        self._spec = spec
+        self._log = log
+        self._limit = positive_option(spec, "maxFilesPerTrigger")
+        self._waiting: list[str] = []  # listed, not yet handed out
+        self._listing_closed = False
+
+    def initial_offset(self) -> int:
+        return 0
+
+    def close_listing(self) -> None:
+        """Fix the end of the stream at the files that are there now (trigger availableNow)."""
+        self._waiting = self._new_files()
+        self._listing_closed = True
+
+    def advance(self, start: int) -> int:
+        """The offset after the next batch: files the log holds beyond `start`, else new ones, up to the limit."""
+        self._require(start)
+        if start == len(self._log):
+            self._hand_out()
+        end = len(self._log)
+        return end if self._limit is None else min(end, start + self._limit)
+
+    def between(self, start: Position, end: Position) -> Iterator[Descriptor]:
+        """The descriptors from `start` to `end`, from the log alone."""
+        return (descriptor for _, descriptor in self._between(_place(start), _place(end)))
+
+    def check(self, start: Position, end: Position) -> bool:
+        """Measure again the files between the two that were replaced since they were logged. Returns True if there were any.
+
+        Raises SourceError for a file that is gone, or was replaced after a part of it was committed.
+        """
+        first, last = _place(start), _place(end)
+        stop, root = last[0] + (last > (last[0], 0, 0)), root_of(self._spec)
+        self._require(stop)
+        is_changed = False
+        for number, logged in enumerate(self._log.between(first[0], stop), first[0]):
+            file = _where_it_is(logged, root)
+            if _until(logged, *_within(number, first)) != logged and self._is_replaced(file):
+                if first > (number, 0, 0):
+                    raise self._refusal(
+                        file.path, "was replaced after a part of its rows was committed; put the former one back"
+                    )
+                self._log.correct(number, _measure(self._spec, root, file.path))
+                is_changed = True
+        return is_changed
+
+    def _is_replaced(self, file: LoggedFile) -> bool:
+        try:
+            status = os.stat(file.path)
+        except FileNotFoundError as error:
+            raise self._refusal(file.path, "is gone, and its rows are not committed yet; put it back") from error
+        if status.st_size != file.size:
+            return True
+        return file.mtime_ns != status.st_mtime_ns and file.mark != _mark(file.path, file.size)
+
+    def _refusal(self, path: str, finding: str) -> SourceError:
+        return SourceError(f"source {self._spec.name!r}: {path} {finding}, {skip_remedy(path)}")
+
+    def skip(self, path: str, start: Position) -> bool:
+        """Leave out the rows after `start` of a file that was handed out. Returns False if there is no such file.
+
+        Those before it stay in the log: a checkpoint that goes back reads them again.
+        """
+        first, root, real = _place(start), root_of(self._spec), os.path.realpath(path)
+        for number, file in enumerate(self._log.between(first[0], len(self._log)), first[0]):
+            names, read = (file.path, file.below(root)), _until(file, *_within(number, first))
+            if read != file and (path in names or real in map(os.path.realpath, names)):
+                self._log.correct(number, read)
+                return True
+        return False
+
+    def cut(self, start: Position, end: Position, share: float) -> Position:
+        """A position after about `share` of the bytes between the two, at least one piece after `start`."""
+        pieces = list(self._between(_place(start), _place(end)))
+        left = share * sum(piece.bytes for _, piece in pieces)
+        for index, (number, piece) in enumerate(pieces):
+            if piece.bytes <= left:
+                left -= piece.bytes
+                continue
+            rows = int((piece.end - piece.start) * left / piece.bytes) if piece.kind in DIVISIBLE else 0
+            if rows or index:
+                return _position((number, piece.part, piece.start + rows))
+            if piece.kind in DIVISIBLE and piece.end - piece.start > 1:
+                return _position((number, piece.part, piece.start + 1))
+            return _position(self._after(number, piece))
+        return end
+
+    def furthest(self, one: Position, other: Position) -> Position:
+        return _position(max(_place(one), _place(other)))
+
+    def _between(self, start: _Place, end: _Place) -> Iterator[tuple[int, Descriptor]]:
+        """The descriptors, with the numbers of their files."""
+        stop = end[0] + (end > (end[0], 0, 0))
+        self._require(stop)
+        root = root_of(self._spec)
+        for number, logged in enumerate(self._log.between(start[0], stop), start[0]):
+            file = _where_it_is(logged, root)
+            for piece in _descriptors(self._spec, file):
+                first = max(piece.start, start[2]) if (number, piece.part) == start[:2] else piece.start
+                last = min(piece.end, end[2]) if (number, piece.part) == end[:2] else piece.end
+                if (number, piece.part) < start[:2] or (number, piece.part) > end[:2]:
+                    continue
+                if first < last or (first, last) == (piece.start, piece.end):
+                    yield number, piece.between(first, last)
+
+    def _after(self, number: int, piece: Descriptor) -> _Place:
+        (file,) = self._log.between(number, number + 1)
+        is_last = piece.part + 1 >= len(file.parts) or piece.kind != "parquet"
+        return (number + 1, 0, 0) if is_last else (number, piece.part + 1, 0)
+
+    def unread(self, start: Position) -> str | None:
+        """The files of the log from `start` on, and those that the log does not have yet."""
+        self._log.refresh()
+        count = len(self._log) - _place(start)[0] + len(self._new_files())
+        return None if count <= 0 else "1 file" if count == 1 else f"{count:,} files"
+
+    def waiting(self, start: Position) -> int | None:
+        """Nothing: the rows of a file are known when it is read."""
+        return None
+
+    def _require(self, offset: int) -> None:
+        if offset > len(self._log):
+            self._log.reopen_at(offset)
+        if offset > len(self._log):
+            raise SourceError(
+                f"source {self._spec.name!r}: the checkpoint stands at file number {offset} but its file log holds "
+                f"{len(self._log)}: the log was deleted or belongs to another checkpoint; start with a new one"
+            )
+
+    def _hand_out(self) -> None:
+        if not self._waiting and not self._listing_closed:
+            self._waiting = self._new_files()
+        waiting = self._log.unknown(self._waiting)  # without those that another driver has handed out since they were listed
+        root, measured, gone = root_of(self._spec), list[LoggedFile](), set[str]()
+        for path in waiting:
+            if len(measured) == self._limit:
+                break
+            try:
+                measured.append(_measure(self._spec, root, path))
+            except FileNotFoundError:  # since it was listed
+                gone.add(path)
+        if measured:
+            self._log.append(measured)
+        self._waiting = self._log.unknown([path for path in waiting if path not in gone])
+
+    def _new_files(self) -> list[str]:
+        listed = list_files(self._spec)
+        unknown = self._log.unknown(listed)
+        if unknown and self._spec.schema is not None:
+            outside = outside_partitions(self._spec, declared_schema(self._spec), listed)
+            if outside is not None:
+                raise SourceError(outside)
+        root = root_of(self._spec)
+        moved = self._log.read_elsewhere(root, unknown, lambda path: _measure(self._spec, root, path))
+        for path in moved:
+            self._require_moved(path, root)
+        self._log.know(moved)
+        return self._log.unknown(unknown)
+
+    def _require_moved(self, path: str, root: str) -> None:
+        """Raises SourceError if a file that was read in another root is still there, and `path` may have new rows."""
+        for former in self._log.roots() - {root}:
+            twin = former + path[len(root) :]
+            if os.path.exists(twin) and _may_be_other_rows(path, twin):
+                raise SourceError(
+                    f"source {self._spec.name!r}: {path} is byte for byte {twin}, which was read before the source's path was "
+                    "changed and is still there. If it is a copy, remove the former one (or keep times when you copy: cp -p); "
+                    "if its rows are new, rename it"
+                )
+
+
+def _may_be_other_rows(path: str, twin: str) -> bool:
+    """True for two files of the same bytes that were written at different times."""
+    one, other = os.stat(path), os.stat(twin)
+    if os.path.samestat(one, other) or (one.st_size, one.st_mtime_ns) == (other.st_size, other.st_mtime_ns):
+        return False
+    return one.st_size == other.st_size and _mark(path, one.st_size) == _mark(twin, other.st_size)
+
+
+def _where_it_is(file: LoggedFile, root: str) -> LoggedFile:
+    """The file, in `root` if its own has moved there."""
+    moved = file.below(root)
+    is_moved = file.root not in ("", root) and not os.path.exists(file.path) and os.path.exists(moved)
+    return replace(file, path=moved, root_length=len(root)) if is_moved else file
+
+
+def _within(number: int, place: _Place) -> tuple[int, int]:
+    """The row group and the row of `place` in this file; of its first row if `place` is in a file before it."""
+    return place[1:] if number == place[0] else (0, 0)
+
+
+def _until(file: LoggedFile, part: int, row: int) -> LoggedFile:
+    """The file without the rows from `row` of `part` on. Files of formats that are not divided have one part."""
+    parts, sizes = file.parts[:part], file.bytes[:part]
+    if row:
+        parts += (row,)
+        sizes += tuple(round(size * row / file.parts[part]) for size in file.bytes[part : part + 1])
+    return replace(file, parts=parts, bytes=sizes)
+
+
+def _measure(spec: SourceSpec, root: str, path: str) -> LoggedFile:
+    status = os.stat(path)
+    rows, sizes = _row_groups(spec, path) if spec.format == "parquet" else ((estimate_rows(path),), ())
+    root_length = len(root) if path.startswith(root.rstrip("/") + "/") else 0
+    return LoggedFile(path, status.st_size, rows, sizes, root_length, status.st_mtime_ns, _mark(path, status.st_size))
+
+
+def _row_groups(spec: SourceSpec, path: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The rows and the bytes of a parquet file's row groups."""
+    try:
+        footer = pq.read_metadata(path)
+    except FileNotFoundError:
+        raise
+    except (OSError, pa.ArrowInvalid) as error:
+        raise SourceError(
+            f"source {spec.name!r}: {path} is no readable parquet file ({' '.join(str(error).split())}); write files "
+            "elsewhere and move them into the folder when they are complete"
+        ) from error
+    groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
+    return tuple(group.num_rows for group in groups), tuple(group.total_byte_size for group in groups)
+
+
+def _mark(path: str, size: int) -> int:
+    """A checksum of the file's first and last bytes."""
+    with open(path, "rb") as file:
+        first = file.read(_SAMPLE_BYTES)
+        file.seek(max(size - _SAMPLE_BYTES, 0))
+        return zlib.crc32(file.read(_SAMPLE_BYTES), zlib.crc32(first))
+
+
+def estimate_rows(path: str) -> int:
+    """Lines of the file, by the mean length of the lines in its first bytes."""
+    size = os.path.getsize(path)
+    with open(path, "rb") as file:
+        sample = file.read(_SAMPLE_BYTES)
+    return max(1, round(size * max(sample.count(b"\n"), 1) / len(sample))) if sample else 0
+
+
+def _descriptors(spec: SourceSpec, file: LoggedFile) -> Iterator[Descriptor]:
+    if not file.parts:
+        return
+    if spec.format != "parquet":
+        yield Descriptor(spec.name, spec.format, file.path, 0, 0, file.size, file.parts[0], file.size)
+        return
+    for row_group, (rows, size) in enumerate(zip(file.parts, file.bytes, strict=True)):
+        yield Descriptor(spec.name, "parquet", file.path, row_group, 0, rows, rows, size)

@@ -1,0 +1,1 @@
+"""Topics of Kafka as streams of offset ranges."""

@@ -1,0 +1,58 @@
+"""A look at a topic before anything starts: whether a broker answers, and has it. What is missing may still come."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from streamtopology.jobs.connectors.sources.descriptors import SourceError, SourceSpec
+from streamtopology.jobs.connectors.sources.kafka.stream import client_settings
+from streamtopology.topology import Doubt, Problem, did_you_mean
+
+_CONNECT_SECONDS = 0.5
+_ANSWER_SECONDS = 2.0
+_DEFAULT_PORT = 9092
+
+
+def check_topics(spec: SourceSpec) -> Iterator[Problem]:
+    """Findings about the brokers and topics of a source with valid options; paths are below the source."""
+    try:
+        settings = client_settings(spec)
+        client = AdminClient({**settings, "log_level": 0})
+    except SourceError as missing:
+        yield Problem("options", str(missing))
+        return
+    except KafkaException as error:  # a setting librdkafka does not know or take
+        yield Problem("options", f"source {spec.name!r}: {error.args[0].str()}; correct its kafka.* options")
+        return
+    servers = settings["bootstrap.servers"]
+    if not any(_accepts(server.strip()) for server in servers.split(",")):
+        yield _unreachable(spec, f"no broker at {servers} accepts connections from here")
+        return
+    try:
+        there = client.list_topics(timeout=_ANSWER_SECONDS).topics
+    except KafkaException as error:
+        yield _unreachable(spec, f"{servers} did not answer ({error.args[0].str()})")
+        return
+    for topic in (name.strip() for name in spec.options["subscribe"].split(",")):
+        if topic not in there:
+            near = did_you_mean(topic, there)
+            sentence = f"topic {topic!r} is not at {servers}; create it, or correct option subscribe{near}"
+            yield Doubt("options.subscribe", f"source {spec.name!r}: {sentence}")
+
+
+def _accepts(server: str) -> bool:
+    host, _, port = server.rpartition(":") if ":" in server else (server, "", str(_DEFAULT_PORT))
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
+    except (OSError, ValueError, OverflowError):
+        return False
+    return True
+
+
+def _unreachable(spec: SourceSpec, finding: str) -> Doubt:
+    sentence = f"{finding}, so its topics were not checked; a run from here needs one"
+    return Doubt("options.kafka.bootstrap.servers", f"source {spec.name!r}: {sentence}")

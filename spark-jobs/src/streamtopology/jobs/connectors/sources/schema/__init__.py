@@ -1,0 +1,1 @@
+"""The columns that a source declares, and rows held against them."""

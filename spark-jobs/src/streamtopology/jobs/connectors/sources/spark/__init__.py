@@ -1,0 +1,1 @@
+"""Spark's own streaming sources, read where Spark puts them."""

@@ -1,0 +1,1 @@
+"""What is in a csv, JSON or text file, read by Arrow."""

@@ -1,0 +1,1 @@
+"""What a person looks at: the page, the terminal, the report, the picture and the metrics."""

@@ -1,0 +1,129 @@
+"""The live view of a run: a screen that redraws itself in a terminal, plain progress lines everywhere else.
+
+The view pulls from the history a few times a second in its own thread, so that drawing never delays a batch.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.live import Live
+
+from streamtopology.contract.phases import Activity
+from streamtopology.contract.reason_text import describe
+from streamtopology.jobs.observe.figures import heaviest_operators
+from streamtopology.jobs.observe.history import History
+from streamtopology.jobs.view.formatting import activity_text, imbalance_text, late_text, rate_text, rerouting, shown_name
+from streamtopology.jobs.view.screen import screen
+
+REFRESHES_PER_SECOND = 4
+LINE_SECONDS = 1.0
+HEARTBEAT_SECONDS = 10.0
+
+
+class View:
+    """Shows `history` on `console` between `with` and its end; the last state stays on the screen.
+
+    `clock` gives seconds on any monotonic scale; the view counts from `started` (default: now).
+    """
+
+    def __init__(self, history: History, console: Console, clock: Callable[[], float], started: float | None = None) -> None:
+        started = clock() if started is None else started
+        self._shown: AbstractContextManager[object]
+        if console.is_terminal:
+            self._shown = Live(
+                console=console,
+                refresh_per_second=REFRESHES_PER_SECOND,
+                get_renderable=lambda: screen(history, clock() - started, console.size),
+            )
+        else:
+            self._shown = _LinePrinter(history, console, lambda: clock() - started)
+
+    def __enter__(self) -> Self:
+        self._shown.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._shown.__exit__(kind, error, at)
+
+
+class ProgressLines:
+    """The next line of a log: at most one a second, one at least every ten seconds, no event left out."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._printed: tuple[Activity, int] | None = None  # activity and number of batches of the last line
+        self._printed_at = 0.0
+        self._reroutings = 0
+        self._events = 0
+        self._address = ""
+        self._bound: tuple[str, ...] = ()  # the subject of the last constraint printed
+
+    def next(self, elapsed: float, *, last: bool = False) -> str | None:
+        """The line to print `elapsed` seconds into the run, or None; `last` when no other chance will come."""
+        state = (self._history.activity, self._history.totals.batches)
+        waited = elapsed - self._printed_at
+        reroutings, changes = self._history.reconfigurations_since(self._reroutings)
+        count, events = self._history.events_since(self._events)
+        binding = self._history.binding
+        bound = [describe(binding)] if binding is not None and binding.subject != self._bound else []
+        news = [*self._new_address(), *bound, *map(rerouting, changes), *(event.text for event in events)]
+        changed = state != self._printed or bool(news)
+        if self._printed is not None and not last and waited < (LINE_SECONDS if changed else HEARTBEAT_SECONDS):
+            return None
+        if last and not changed:
+            return None
+        self._printed, self._printed_at = state, elapsed
+        self._reroutings, self._events = reroutings, count
+        self._address = self._history.address
+        self._bound = self._bound if binding is None else binding.subject
+        return " | ".join([f"[{elapsed:6.1f} s] {_status(self._history)}", *news])
+
+    def _new_address(self) -> list[str]:
+        return [f"page: {self._history.address}"] if self._history.address != self._address else []
+
+
+class _LinePrinter:
+    """Prints progress lines from a thread, so that a long phase without any change still shows life."""
+
+    def __init__(self, history: History, console: Console, elapsed: Callable[[], float]) -> None:
+        self._lines = ProgressLines(history)
+        self._console = console
+        self._elapsed = elapsed
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="progress-lines", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._print(self._lines.next(self._elapsed()))
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._ended.set()
+        self._thread.join()
+        self._print(self._lines.next(self._elapsed(), last=True))
+
+    def _run(self) -> None:
+        while not self._ended.wait(1 / REFRESHES_PER_SECOND):
+            self._print(self._lines.next(self._elapsed()))
+
+    def _print(self, line: str | None) -> None:
+        if line is not None:
+            self._console.print(line, soft_wrap=True, markup=False, highlight=False)
+
+
+def _status(history: History) -> str:
+    """One line on where the run stands."""
+    batches = history.batches
+    if not batches:
+        return activity_text(history)
+    last = batches[-1]
+    text = f"{activity_text(history)}, epoch {last.epoch}, batch {last.number}, {rate_text(history)}"
+    heaviest = heaviest_operators(history)
+    imbalance = [f"{shown_name(heaviest[0])}: {imbalance_text(last, heaviest[0])}"] if heaviest else []
+    return ", ".join([text, *imbalance, *filter(None, [late_text(history)])])
