@@ -1,4 +1,5 @@
-"""The shape of the code: functions fit a screen, modules fit in a head, heads of blocks are formatted, no test mocks."""
+"""The shape of the code: functions fit a screen, modules fit in a head, heads of blocks are formatted, a class's
+name says which one it is, no test mocks."""
 
 from __future__ import annotations
 
@@ -43,6 +44,15 @@ def test_functions_fit_a_screen() -> None:
 def test_modules_fit_in_a_head() -> None:
     lines = {path: path.read_text(encoding="utf-8").count("\n") for path in SOURCES}
     assert {path: count for path, count in lines.items() if count > LONGEST_MODULE} == {}
+
+
+def test_no_public_class_has_the_name_of_another() -> None:
+    places: dict[str, list[str]] = {}
+    for path in SOURCES:
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_") and "lab" not in path.relative_to(ROOT).parts:
+                places.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 
 def test_heads_of_functions_and_blocks_are_formatted() -> None:

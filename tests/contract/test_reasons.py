@@ -25,10 +25,10 @@ from streamtopology.contract.reasons import (
     KeyMove,
     LinkMove,
     RemedyKind,
+    ReroutingTrigger,
     ScalingReason,
     Sizing,
     StageReason,
-    Trigger,
     Weighed,
     WeighedStage,
 )
@@ -152,7 +152,7 @@ def test_page_names_every_kind_of_change_and_every_event():
 @pytest.mark.parametrize("page", ["docs/run/operations.md", "docs/reference/stats.md"])
 def test_pages_name_the_labels_of_reroutings(page: str):
     (row,) = [line for line in (ROOT / page).read_text().splitlines() if "reroutings_total`" in line]
-    assert all(f"`{trigger.value}`" in row for trigger in Trigger)
+    assert all(f"`{trigger.value}`" in row for trigger in ReroutingTrigger)
 
 
 def test_alert_counts_the_reroutings_of_an_operator_of_the_release_before():

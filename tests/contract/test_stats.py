@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from streamtopology.contract.reasons import Binding, BindingKind
-from streamtopology.contract.stats import Executor, Reconfiguration, Refusal, Slot, StatsFormatError, read_stats
+from streamtopology.contract.stats import DriverRefusal, LiveExecutor, Reconfiguration, Slot, StatsFormatError, read_stats
 
 # An answer of 0.1.0: two batches, a re-routing, a refused epoch. Never written again: a later version reads or refuses it.
 STORED = Path(__file__).parent / "stats-1.json"
@@ -25,11 +25,11 @@ def test_answer_of_0_1_0_is_read() -> None:
     stats = read_stats(stored(), "flights")
     assert (stats.activity.phase, stats.generation, stats.epoch, stats.newest_epoch, stats.batch) == ("running", 4, 2, 2, 5)
     assert (stats.checkpoint, stats.bound_rows_per_second, stats.policies) == ("/data/checkpoint", 132_000.0, {"tail": "mixed"})
-    assert stats.refused == Refusal(7, 3, "epoch 7 was planned for generation 3, this run is of 4")
+    assert stats.refused == DriverRefusal(7, 3, "epoch 7 was planned for generation 3, this run is of 4")
     assert stats.slots[0] == Slot(0, "large-0", "large", 1.0)
     assert stats.executors == (
-        Executor("12", "small", "flights-small-0", 3, True),
-        Executor("13", "old", None, None, False),
+        LiveExecutor("12", "small", "flights-small-0", 3, True),
+        LiveExecutor("13", "old", None, None, False),
     )
     assert stats.reconfigurations == (
         Reconfiguration(2, 4, "tail", "tail: imbalance 142.0%, planned 2.1%", 412, 1_200_000, 0.9, 0.04, 0.38),

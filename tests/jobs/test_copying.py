@@ -21,7 +21,7 @@ from streamtopology.jobs.checkpoint import Checkpoint, CheckpointError, LocalSto
 from streamtopology.jobs.checkpoint.copying import copy_checkpoint
 from streamtopology.jobs.checkpoint.filesystem import Content, Pieces
 from streamtopology.jobs.checkpoint.holds import LONGEST_SECONDS
-from streamtopology.jobs.checkpoint.records import Hold
+from streamtopology.jobs.checkpoint.records import CopyHold
 from streamtopology.jobs.cli.pods import snapshot
 from streamtopology.jobs.driver.compaction import Compaction
 
@@ -250,7 +250,7 @@ def test_command_of_a_snapshots_pod_copies_and_reports_batch_and_bytes(flow: Flo
 def test_snapshot_whose_pod_dies_after_the_copy_is_reported_by_the_next_pod(flow: Flow, tmp_path: Path) -> None:
     report, copy = tmp_path / "report", tmp_path / "copy"
     first = run_snapshot(flow, copy, report)
-    flow.checkpoint.holds.take(Hold(str(copy), first["batch"]))  # it died before the release
+    flow.checkpoint.holds.take(CopyHold(str(copy), first["batch"]))  # it died before the release
     flow.batch(s=pa.table({"k": [1]}))
     files = {file: file.read_bytes() for file in copy.rglob("*") if file.is_file()}
     assert run_snapshot(flow, copy, report) == first

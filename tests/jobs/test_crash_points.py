@@ -23,7 +23,7 @@ from support.stages import SLOTS, Flow, manifest, random_table
 from streamtopology.contract.errors import UnknownFailpoint
 from streamtopology.jobs import failpoints
 from streamtopology.jobs.checkpoint import Checkpoint, open_store
-from streamtopology.jobs.connectors.sinks import Sink, Writer
+from streamtopology.jobs.connectors.sinks import BatchSink, Writer
 from streamtopology.jobs.connectors.sinks.folder import FolderSink, write_parquet
 from streamtopology.jobs.driver.compaction import Compaction
 from streamtopology.jobs.failpoints import POINTS, arm
@@ -61,7 +61,7 @@ def compacting_often(checkpoint: Checkpoint) -> Compaction:
 def life(folder: Path, crash_at: str | None, uri: str | None = None) -> None:
     """Continue from the checkpoint until all batches are committed, re-routing now and then; chains of deltas stay short."""
 
-    def sink(name: str, checkpoint: Checkpoint) -> Sink:
+    def sink(name: str, checkpoint: Checkpoint) -> BatchSink:
         return FolderSink(folder / "out", ".parquet", write_parquet, Writer("flow", checkpoint.run))
 
     arm(crash_at)

@@ -11,7 +11,7 @@ from support.stages import Flow, Kept, manifest
 
 from streamtopology.jobs.admin.checkpoints import rollback
 from streamtopology.jobs.checkpoint import Checkpoint
-from streamtopology.jobs.connectors.sinks.base import Sink
+from streamtopology.jobs.connectors.sinks.base import BatchSink
 from streamtopology.jobs.connectors.sinks.dead_letters import DEAD_LETTERS, DeadLetters
 
 PICKY = '''
@@ -34,7 +34,7 @@ OPERATOR = {"name": "counts", "inputs": ["s"], "grouping": {"policy": "mixed", "
 MANIFEST = manifest([OPERATOR], {"s": "k BIGINT, v BIGINT"}, onBadTuple="deadLetter")
 
 
-def sink_of(name: str, checkpoint: Checkpoint) -> Sink:
+def sink_of(name: str, checkpoint: Checkpoint) -> BatchSink:
     return DeadLetters(checkpoint.keep) if name == DEAD_LETTERS else Kept()
 
 

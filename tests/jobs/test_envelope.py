@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamtopology.jobs.exchange.envelope import Envelope, Kind, Section, sections
+from streamtopology.jobs.exchange.envelope import Envelope, EnvelopeKind, Section, sections
 from streamtopology.jobs.exchange.outbox import take
 
 SCHEMA = pa.schema([("n", pa.int64()), ("t", pa.string()), ("x", pa.float64()), ("b", pa.bool_())])
@@ -27,7 +27,7 @@ rows = st.lists(
 )
 contents = st.lists(
     st.tuples(
-        st.sampled_from(Kind),
+        st.sampled_from(EnvelopeKind),
         st.text(min_size=1, max_size=80),
         st.integers(0, 2**32 - 1),
         st.integers(0, 9),
@@ -41,7 +41,7 @@ def batch_of(given: list[dict[str, Any]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(given, schema=SCHEMA)
 
 
-def sealed(given: list[tuple[Kind, str, int, int, Any]]) -> pa.Buffer:
+def sealed(given: list[tuple[EnvelopeKind, str, int, int, Any]]) -> pa.Buffer:
     envelope = Envelope()
     for kind, target, instance, order, content in given:
         if isinstance(content, bytes):
@@ -57,7 +57,7 @@ def content_of(section: Section, like: Any) -> Any:
 
 @settings(max_examples=60)
 @given(contents)
-def test_sections_come_out_as_they_went_in_and_can_be_passed_on(given: list[tuple[Kind, str, int, int, Any]]) -> None:
+def test_sections_come_out_as_they_went_in_and_can_be_passed_on(given: list[tuple[EnvelopeKind, str, int, int, Any]]) -> None:
     buffer = sealed(given)
     passed_on = Envelope()
     for section in sections(buffer):
@@ -72,7 +72,9 @@ def test_sections_come_out_as_they_went_in_and_can_be_passed_on(given: list[tupl
 
 @settings(max_examples=40)
 @given(contents, st.sampled_from([1, 2, 8]))
-def test_any_number_of_blobs_holds_all_sections_in_order(given: list[tuple[Kind, str, int, int, Any]], blobs: int) -> None:
+def test_any_number_of_blobs_holds_all_sections_in_order(
+    given: list[tuple[EnvelopeKind, str, int, int, Any]], blobs: int
+) -> None:
     envelope = Envelope()
     for kind, target, instance, order, content in given:
         envelope.add_bytes(kind, target, instance, order, repr(content).encode())
@@ -85,7 +87,7 @@ def test_any_number_of_blobs_holds_all_sections_in_order(given: list[tuple[Kind,
 
 def test_large_batches_are_divided_and_blobs_are_about_even() -> None:
     envelope = Envelope()
-    envelope.add_batch(Kind.ROWS, "n/s", 0, 0, pa.record_batch({"x": np.arange(6 << 20)}))
+    envelope.add_batch(EnvelopeKind.ROWS, "n/s", 0, 0, pa.record_batch({"x": np.arange(6 << 20)}))
     blobs = envelope.seal(4)
     assert [number for blob in blobs for part in sections(blob) for number in part.batch().column(0).to_numpy()[:1]] == [
         0, 3 << 19, 6 << 19, 9 << 19,
@@ -95,7 +97,7 @@ def test_large_batches_are_divided_and_blobs_are_about_even() -> None:
 
 @settings(max_examples=30)
 @given(contents)
-def test_payloads_are_aligned_views_into_what_arrived(given: list[tuple[Kind, str, int, int, Any]]) -> None:
+def test_payloads_are_aligned_views_into_what_arrived(given: list[tuple[EnvelopeKind, str, int, int, Any]]) -> None:
     arrived = pa.py_buffer(sealed(given).to_pybytes())
     for section, (*_, like) in zip(sections(arrived), given, strict=True):
         assert (section.payload.address - arrived.address) % 64 == 0

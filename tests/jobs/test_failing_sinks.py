@@ -24,7 +24,7 @@ from streamtopology.jobs.checkpoint import Checkpoint, SourceEnd
 from streamtopology.jobs.checkpoint.copying import copy_checkpoint
 from streamtopology.jobs.checkpoint.open_store import open_store
 from streamtopology.jobs.cli.main import main
-from streamtopology.jobs.connectors.sinks import Sink, SinkError, Writer, open_sink
+from streamtopology.jobs.connectors.sinks import BatchSink, SinkError, Writer, open_sink
 from streamtopology.jobs.connectors.sinks.base import staged_table
 from streamtopology.jobs.driver.publisher import Publisher
 from streamtopology.topology import parse
@@ -358,7 +358,7 @@ def test_notes_go_with_the_copy_that_continues_the_original(folder: Path) -> Non
 # --- sinks in folders
 
 
-def folder_sink(path: Path, file_per_task: str = "false") -> Sink:
+def folder_sink(path: Path, file_per_task: str = "false") -> BatchSink:
     options = {"path": str(path), "filePerTask": file_per_task}
     return open_sink(topology.Sink("out", "all", "parquet", options), Writer("flow", "run"))
 

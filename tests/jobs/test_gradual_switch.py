@@ -17,7 +17,7 @@ from support.stages import SLOTS, Flow, Loss, manifest, random_table
 
 from streamtopology.jobs.admin.checkpoints import clone
 from streamtopology.jobs.admin.inspect_key import describe_key
-from streamtopology.jobs.rerouting.gradual import Pace
+from streamtopology.jobs.rerouting.gradual import SwitchPace
 from streamtopology.jobs.rerouting.precopy_job import migrate
 from streamtopology.routing.control.window import MIN_BATCHES
 from streamtopology.routing.epochs.gradual_switch import GradualSwitch
@@ -73,7 +73,7 @@ class Counted(Flow):
         assert not sent or max(sent.values()) <= 2, "a key is with its owner, and until the next turn with the one before"
 
 
-class Steady(Pace):
+class Steady(SwitchPace):
     """One portion a batch, however long batches take here."""
 
     def batch_with_portions(self, seconds: float, taken: int) -> None:
@@ -220,7 +220,7 @@ def test_a_key_and_a_clone_are_found_in_the_midst_of_a_switch(tmp_path: Path) ->
 
 
 def test_the_pace_follows_how_long_batches_take() -> None:
-    pace = Pace()
+    pace = SwitchPace()
     for _ in range(5):
         pace.batch_with_portions(1.0, taken=1)
     assert pace.portions == 1, "of usual batches nothing is known"

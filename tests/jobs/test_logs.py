@@ -12,7 +12,7 @@ import threading
 import pytest
 
 from streamtopology.jobs.errors import WrongUse
-from streamtopology.jobs.log_tags import RunningBatch, TaggedLines, json_line, working_on
+from streamtopology.jobs.log_tags import TaggedBatch, TaggedLines, json_line, working_on
 from streamtopology.jobs.pods.environment import logs_json
 
 STAMP = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
@@ -31,7 +31,7 @@ def lines(written: io.StringIO) -> list[str]:
 
 
 def test_every_line_is_tagged_and_only_whole_lines_are(written: io.StringIO) -> None:
-    out = TaggedLines(written, RunningBatch())
+    out = TaggedLines(written, TaggedBatch())
     print("waiting", file=out)
     with working_on(7, "counts/2"):
         print("a tuple", "of two\nlines", file=out)
@@ -52,7 +52,7 @@ def test_every_line_is_tagged_and_only_whole_lines_are(written: io.StringIO) -> 
 
 
 def test_lines_of_other_threads_are_of_the_batch_that_has_begun(written: io.StringIO) -> None:
-    out = TaggedLines(written, RunningBatch(3))
+    out = TaggedLines(written, TaggedBatch(3))
     with working_on(2, "counts/0"):
         thread = threading.Thread(target=print, args=("elsewhere",), kwargs={"file": out})
         thread.start()

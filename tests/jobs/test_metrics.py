@@ -15,7 +15,7 @@ from support.histories import BY_CAPACITY, CAPACITIES, HASHED, SLOTS, load_repor
 from streamtopology.contract.reasons import EpochCause, EpochReason
 from streamtopology.jobs.observe.figures import imbalance
 from streamtopology.jobs.observe.history import History, SlotInfo
-from streamtopology.jobs.observe.outcome import BatchOutcome, Messages
+from streamtopology.jobs.observe.outcome import BatchOutcome, LearningMessages
 from streamtopology.jobs.observe.stats import build_stats
 from streamtopology.jobs.view.prometheus import Metrics
 from streamtopology.routing.load.load_report import SourceReport
@@ -203,7 +203,7 @@ def test_reports_to_choosers_add_up_and_locality_is_that_of_the_last_batch():
     history = run(0)
     metrics = Metrics(history)
     for number, stayed in enumerate((1, 3)):
-        history.batch_done(sent_on(number, stayed, messages={"tail": Messages(4, 1000)}))
+        history.batch_done(sent_on(number, stayed, messages={"tail": LearningMessages(4, 1000)}))
     assert value(metrics, "messages_total", operator="tail") == 8
     assert value(metrics, "message_bytes_total", operator="tail") == 2000
     assert value(metrics, "locality_ratio", operator="tail", to="next") == 0.3

@@ -13,7 +13,7 @@ from support.histories import no_page
 
 from streamtopology.contract.phases import Phase
 from streamtopology.contract.reasons import EpochCause, EpochReason
-from streamtopology.contract.stats import Executor, read_stats
+from streamtopology.contract.stats import LiveExecutor, read_stats
 from streamtopology.contract.stats_question import Question
 from streamtopology.jobs.observe.history import BatchOutcome, History, SlotInfo
 from streamtopology.jobs.observe.observed_batches import observed_batches
@@ -76,7 +76,7 @@ def history(executors: int, operators: tuple[str, ...], batches: int) -> History
 def standing(executors: int, operators: tuple[str, ...]) -> Standing:
     table = RoutingTable.uniform(range(executors))
     routes = {name: Route("mixed", table, tuple(range(executors))) for name in operators}
-    there = [Executor(str(n), "large", f"flow-large-{n}", n, True) for n in range(executors)]
+    there = [LiveExecutor(str(n), "large", f"flow-large-{n}", n, True) for n in range(executors)]
     return Standing(Epoch(1, routes, (), EpochReason(EpochCause.FIRST)), 1, 1, None, 1.0, "s3://bucket/checkpoint", there)
 
 

@@ -14,7 +14,7 @@ from support.explained import LINES
 from support.explained import rerouted as explained
 from support.page_histories import HOSTILE, NOW, flights, many, played, recorded, standing_of
 
-from streamtopology.contract.page import Condition
+from streamtopology.contract.page import PageCondition
 from streamtopology.contract.reasons import EpochCause, EpochReason, RemedyKind, StageReason
 from streamtopology.contract.wire_values import to_wire
 from streamtopology.jobs.admin.ask_cluster import Unreachable
@@ -260,7 +260,7 @@ def test_lag_of_a_broker_that_does_not_answer_is_not_known_now(open_tab: OpenTab
 
 def test_condition_of_long_words_stays_in_its_panel(open_tab: OpenTab) -> None:
     _, record = played(10, topology=flights())
-    long = Condition("Ready", "False", "R" * 300, "m" * 3000)
+    long = PageCondition("Ready", "False", "R" * 300, "m" * 3000)
     with PageServer(lambda since: {**record.page(standing_of(), since), "conditions": [to_wire(long)]}) as server:
         tab = open_tab(f"{server.url}/", width=360)
         assert tab.overflows() <= 0
@@ -383,7 +383,7 @@ def test_recommendation_conditions_lag_and_watermark_can_be_read(open_tab: OpenT
         tab.page.close()
 
     message = "mode is Recommend; would re-route: <b>tail</b>"
-    balanced = Condition("Balanced", "False", "Recommended", message, NOW - 30)
+    balanced = PageCondition("Balanced", "False", "Recommended", message, NOW - 30)
     more = {"namespace": "team-a", "conditions": [to_wire(balanced)], "recommended": None}
     with PageServer(lambda since: {**record.page(standing, since), **more}) as server:
         tab = open_tab(f"{server.url}/", bypass_csp=True)

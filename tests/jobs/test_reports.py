@@ -9,7 +9,7 @@ from streamtopology.contract.errors import InvalidInput
 from streamtopology.jobs.checkpoint import StateRef
 from streamtopology.jobs.errors import PrecopyUnusable
 from streamtopology.jobs.exchange.collect import collect
-from streamtopology.jobs.exchange.envelope import Envelope, Kind
+from streamtopology.jobs.exchange.envelope import Envelope, EnvelopeKind
 from streamtopology.jobs.exchange.reports import Report, decode, encode
 from streamtopology.jobs.plan.results import (
     Compacted,
@@ -64,7 +64,7 @@ def test_unknown_report_names_the_likely_cause() -> None:
 def test_collected_reports_are_summed_by_node() -> None:
     envelope = Envelope()
     for report in (INSTANCE, SOURCE, MOVED, MOVED, FAILURE):
-        envelope.add_bytes(Kind.REPORT, "", 0, 0, encode(report))
+        envelope.add_bytes(EnvelopeKind.REPORT, "", 0, 0, encode(report))
     results: Results = collect([envelope.seal()[0].to_pybytes()])
     assert results.keys_moved == {"counts": 6, "sums": 2}
     assert results.bytes_moved == {"counts": 200, "sums": 16}

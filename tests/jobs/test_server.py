@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from support.histories import BUCKETS, CAPACITIES, HASHED, SLOTS, no_page, outcome, run
 
 from streamtopology.contract.phases import Phase
-from streamtopology.contract.stats import Executor, Refusal
+from streamtopology.contract.stats import DriverRefusal, LiveExecutor
 from streamtopology.jobs.observe.history import History
 from streamtopology.jobs.observe.stats import MOST_BATCHES, Standing, build_stats
 from streamtopology.jobs.view.http_server import EVERYWHERE_IPV6, AddressError, StatusServer
@@ -119,8 +119,8 @@ def test_stats_have_the_batches_that_a_controller_has_missed(server: StatusServe
 
 
 def test_stats_report_the_standing_of_the_run(history: History):
-    refused = Refusal(7, 3, "epoch 7 was planned for generation 3, this run is of 4")
-    executors = [Executor("12", "small", "flights-small-0", 3, True), Executor("13", "old", None, None, False)]
+    refused = DriverRefusal(7, 3, "epoch 7 was planned for generation 3, this run is of 4")
+    executors = [LiveExecutor("12", "small", "flights-small-0", 3, True), LiveExecutor("13", "old", None, None, False)]
     stats = build_stats(history, Standing(None, 6, 4, refused, 132_000.0, "/data/checkpoint", executors))
     assert (stats["generation"], stats["newest_epoch"], stats["bound_rows_per_second"]) == (4, 6, 132_000.0)
     assert stats["checkpoint"] == "/data/checkpoint"

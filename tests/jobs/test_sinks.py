@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from support.connectors import stage
 
 from streamtopology import topology
-from streamtopology.jobs.connectors.sinks import Sink, SinkError, Writer, check, memory_rows, open_sink
+from streamtopology.jobs.connectors.sinks import BatchSink, SinkError, Writer, check, memory_rows, open_sink
 from streamtopology.jobs.connectors.sinks.json_rows import json_rows
 from streamtopology.jobs.connectors.sinks.manifest import KEPT_ENTRIES
 
@@ -181,7 +181,7 @@ def test_folder_of_another_sink_of_the_run_is_refused(tmp_path: Path) -> None:
 
 
 def test_memory_keeps_each_batch_once(tmp_path: Path) -> None:
-    sink: Sink = open_sink(topology.Sink("mem", "counts", "memory"), WRITER)
+    sink: BatchSink = open_sink(topology.Sink("mem", "counts", "memory"), WRITER)
     assert memory_rows("mem").num_rows == 0
     sink.publish(1, staged(tmp_path, [3]))
     sink.publish(0, staged(tmp_path, [1], [2]))

@@ -21,7 +21,7 @@ from support.stages import Flow, manifest
 from streamtopology.jobs.admin.start_over import find_leftovers
 from streamtopology.jobs.checkpoint import Checkpoint, CheckpointError, layout, open_store
 from streamtopology.jobs.cli.main import main
-from streamtopology.jobs.connectors.sinks import Sink, Writer, open_sink
+from streamtopology.jobs.connectors.sinks import BatchSink, Writer, open_sink
 from streamtopology.jobs.connectors.sinks.writable import rows_of_others
 from streamtopology.jobs.errors import WrongUse
 from streamtopology.jobs.runtime.left_behind import newest_fed
@@ -43,7 +43,7 @@ def topology(given: dict[str, Any], tmp_path: Path) -> Topology:
     """Two batches of it have run, into a folder that holds a file of the user's, too."""
     topology = parse(dict(given))
 
-    def sink(name: str, checkpoint: Checkpoint) -> Sink:
+    def sink(name: str, checkpoint: Checkpoint) -> BatchSink:
         return open_sink(topology.sinks[0], Writer("flow", checkpoint.run))
 
     flow = Flow(tmp_path, given, sink=sink)

@@ -33,7 +33,7 @@ from streamtopology.jobs.checkpoint.retention import HEADER
 from streamtopology.jobs.columnar.keys import KeyColumns
 from streamtopology.jobs.driver.commit import state_after
 from streamtopology.jobs.exchange.downstream_counts import DownstreamCounts
-from streamtopology.jobs.exchange.envelope import Kind, sections
+from streamtopology.jobs.exchange.envelope import EnvelopeKind, sections
 from streamtopology.jobs.exchange.outbox import Outbox
 from streamtopology.jobs.plan.attempt import Attempt
 from streamtopology.jobs.plan.dag import Dag, compile_dag
@@ -189,7 +189,7 @@ class Life:
             outbox = Outbox(attempt, epoch, self.dag, order=partition)
             send_moving_state(AttemptContext(attempt, partition, cache), outbox)
             for section in itertools.chain.from_iterable(sections(envelope) for envelope in outbox.envelopes()):
-                if section.kind is Kind.MOVED:
+                if section.kind is EnvelopeKind.MOVED:
                     moved.setdefault(section.instance, []).append(section.batch())
         return moved
 

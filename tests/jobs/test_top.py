@@ -15,7 +15,7 @@ from support.histories import HASHED, outcome, run
 from streamtopology.contract.phases import Phase
 from streamtopology.contract.reason_text import describe
 from streamtopology.contract.reasons import Binding, BindingKind
-from streamtopology.contract.stats import Refusal
+from streamtopology.contract.stats import DriverRefusal
 from streamtopology.contract.stats_question import Question
 from streamtopology.jobs.admin.ask_cluster import Unreachable, asking_the_cluster
 from streamtopology.jobs.admin.top import follow, take
@@ -62,7 +62,7 @@ def test_constraint_of_the_batches_is_shown_in_the_drivers_words() -> None:
 
 def test_a_refusal_is_reported_once() -> None:
     there, here = run(2), History("flights", (), {})
-    refused = Standing(refused=Refusal(7, 1, "epoch 7 was planned for generation 1, this run is of 2"))
+    refused = Standing(refused=DriverRefusal(7, 1, "epoch 7 was planned for generation 1, this run is of 2"))
     for _ in range(3):
         take(served(there, -1 if not here.batches else 1, refused), here)
     assert [event.text for event in here.events] == ["not taken: epoch 7 was planned for generation 1, this run is of 2"]

@@ -28,7 +28,7 @@ from streamtopology.contract import formatting
 from streamtopology.contract.phases import Phase
 from streamtopology.contract.reason_text import describe
 from streamtopology.contract.reasons import Binding, BindingKind
-from streamtopology.jobs.observe.history import History, Reconfiguration, SlotInfo
+from streamtopology.jobs.observe.history import History, Rerouting, SlotInfo
 from streamtopology.jobs.view.formatting import rerouting
 from streamtopology.jobs.view.live_view import HEARTBEAT_SECONDS, LINE_SECONDS, ProgressLines, View
 from streamtopology.jobs.view.screen import screen
@@ -76,7 +76,7 @@ def test_rerouting_line_omits_a_missing_prediction_and_operator():
     planned = replace(applied, predicted_gain=0.1)
     assert rerouting(planned) == "epoch 3 at batch 14: sources are read in other shares, predicted gain 10 %"
     assert rerouting(source_shares(epoch=3, batch=14)) == "epoch 3 at batch 14: sources are read in other shares"
-    by_wire = Reconfiguration.from_stats(source_shares(epoch=3, batch=14).to_stats())
+    by_wire = Rerouting.from_stats(source_shares(epoch=3, batch=14).to_stats())
     reason = "source: shares by measured capacity, imbalance 48.7%"
     assert rerouting(by_wire) == f"epoch 3 at batch 14: no keys moved ({reason})"
 

@@ -14,11 +14,11 @@ from streamtopology.k8s.decide.owned_objects import Job
 from streamtopology.k8s.io.api import Api, ApiAway
 from streamtopology.k8s.io.bodies import ListPart
 from streamtopology.k8s.io.cache import LEAST_SECONDS, Cache
-from streamtopology.k8s.io.queue import Key, Queue
+from streamtopology.k8s.io.queue import Queue, TopologyKey
 from streamtopology.k8s.io.snapshot_watch import SnapshotWatch
 from streamtopology.k8s.names import Kind
 
-FLOW = Key("space", "flow")
+FLOW = TopologyKey("space", "flow")
 Object = dict[str, Any]
 
 
@@ -34,7 +34,7 @@ def jobs(cache: Cache) -> list[tuple[str, bool]]:
 
 
 def test_an_answer_that_is_older_than_what_an_event_showed_changes_nothing():
-    changed: list[Key] = []
+    changed: list[TopologyKey] = []
     cache = Cache(changed.append)
     cache.note(job(5))
     cache.note(job(8))  # an event with nothing in it that is kept

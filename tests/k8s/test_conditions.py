@@ -12,7 +12,7 @@ from support.reasons import REBALANCED
 
 from streamtopology.contract.reason_text import describe
 from streamtopology.contract.reasons import Hold, HoldReason
-from streamtopology.contract.stats import Refusal
+from streamtopology.contract.stats import DriverRefusal
 from streamtopology.k8s.decide.answers import Judgement, Silence
 from streamtopology.k8s.settings import Settings
 
@@ -104,7 +104,7 @@ def a_resize(kind: str, reason: str, message: str) -> Arrange:
 
 
 def the_topology_is_refused(world: World) -> None:
-    world.refused = Refusal(None, 2, "operator 'counts' has no column 'key'")
+    world.refused = DriverRefusal(None, 2, "operator 'counts' has no column 'key'")
 
 
 def an_epoch(packed: bytes) -> Arrange:

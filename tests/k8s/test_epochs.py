@@ -9,7 +9,7 @@ import pytest
 from support.operator_world import World, condition, reasons, routing
 from support.reasons import REBALANCED
 
-from streamtopology.contract.stats import Refusal
+from streamtopology.contract.stats import DriverRefusal
 from streamtopology.k8s import names
 from streamtopology.k8s.decide.answers import Judgement
 from streamtopology.k8s.decide.rollout import STARTING_SECONDS
@@ -188,7 +188,7 @@ def test_the_migration_of_an_epoch_that_was_active_stays_to_be_looked_at(world: 
 
 def test_an_epoch_that_the_driver_refuses_is_withdrawn(world: World):
     number = world.driver.newest + 1
-    world.judgement, world.refused = proposal(number), Refusal(number, None, "another generation")
+    world.judgement, world.refused = proposal(number), DriverRefusal(number, None, "another generation")
     world.carry_out(world.decide())
     world.judgement = None
     world.settle()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from streamtopology.k8s.decide.steps import Event
 from streamtopology.k8s.io.event_limit import BURST, REFILL_SECONDS, EventLimit
-from streamtopology.k8s.io.queue import Key
+from streamtopology.k8s.io.queue import TopologyKey
 
-FLOW, OTHER = Key("space", "flow"), Key("space", "other")
+FLOW, OTHER = TopologyKey("space", "flow"), TopologyKey("space", "other")
 
 
 def test_burst_is_posted_and_then_one_in_each_interval_with_the_number_withheld() -> None:

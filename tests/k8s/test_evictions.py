@@ -14,13 +14,13 @@ from streamtopology.k8s.decide.answers import Judgement
 from streamtopology.k8s.decide.evictions import RECENT_SECONDS
 from streamtopology.k8s.instants import format_time
 from streamtopology.k8s.io.cache import KEPT_EVICTIONS, Cache
-from streamtopology.k8s.io.queue import Key
+from streamtopology.k8s.io.queue import TopologyKey
 
 BEYOND = "Pod ephemeral local storage usage exceeds the total limit of containers 10Gi. "
 SHORT = "The node was low on resource: memory. Threshold quantity: 100Mi, available: 90Mi. "
 LARGE = {"name": "large", "replicas": 2, "cpu": "400m", "memory": "1Gi", "storage": "10Gi"}
 SMALL = {"name": "small", "replicas": 1, "cpu": "150m", "memory": "1Gi"}
-FLOW = Key("space", "flow")
+FLOW = TopologyKey("space", "flow")
 
 
 def message(world: World, kind: str) -> str:

@@ -8,13 +8,13 @@ import socket
 import aiohttp
 
 from streamtopology.k8s.io.health import HEARD_SECONDS, STUCK_SECONDS, Health
-from streamtopology.k8s.io.metrics import Metrics
+from streamtopology.k8s.io.metrics import OperatorMetrics
 from streamtopology.k8s.io.page_app import Listed
-from streamtopology.k8s.io.queue import Key, Queue
+from streamtopology.k8s.io.queue import Queue, TopologyKey
 from streamtopology.k8s.io.serving import serving
 from streamtopology.k8s.settings import Settings
 
-KEY = Key("space", "flow")
+KEY = TopologyKey("space", "flow")
 
 
 class Clock:
@@ -54,7 +54,7 @@ def test_workers_that_hang_are_a_problem_and_an_empty_queue_is_none() -> None:
         assert health.problem is None, "nothing waits"
         queue.add(KEY)
         taken = await queue.take()
-        queue.add(Key("space", "other"))
+        queue.add(TopologyKey("space", "other"))
         clock.now += STUCK_SECONDS + 1
         assert health.problem is not None
         queue.failed(taken)
@@ -70,7 +70,7 @@ def test_probes_answer_what_the_health_is() -> None:
             port = free.getsockname()[1]
         listed = Listed(Clock())
         settings = Settings(probe_port=port, metrics_port=0)
-        async with serving(Metrics(), settings, health, listed), aiohttp.ClientSession() as session:
+        async with serving(OperatorMetrics(), settings, health, listed), aiohttp.ClientSession() as session:
 
             async def status(path: str) -> int:
                 async with session.get(f"http://127.0.0.1:{port}{path}") as answer:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from support.operator_world import World, manifest
 from support.reasons import REBALANCED
 
-from streamtopology.contract.stats import Refusal
+from streamtopology.contract.stats import DriverRefusal
 from streamtopology.k8s import names
 from streamtopology.k8s.decide.answers import Judgement
 
@@ -87,7 +87,7 @@ def test_a_paused_topology_is_in_progress_while_its_manifest_waits() -> None:
 
 def test_a_fault_that_needs_somebody_is_a_failure() -> None:
     world = settled()
-    world.refused = Refusal(None, 1, "it cannot be")
+    world.refused = DriverRefusal(None, 1, "it cannot be")
     world.carry_out(world.decide())
     assert kstatus(world) == "Failed"
     world.refused = None

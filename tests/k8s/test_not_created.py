@@ -12,9 +12,9 @@ from streamtopology.k8s.instants import format_time
 from streamtopology.k8s.io.api import Api, ApiError
 from streamtopology.k8s.io.bodies import Object
 from streamtopology.k8s.io.not_created import INTERVAL_SECONDS, PATIENCE_SECONDS, RECENT_SECONDS, NotCreated, lacking
-from streamtopology.k8s.io.queue import Key
+from streamtopology.k8s.io.queue import TopologyKey
 
-FLOW = Key("space", "flow")
+FLOW = TopologyKey("space", "flow")
 LARGE = ("StatefulSet", "flow-large")
 LACKING: Mapping[Place, OwnedObject] = {LARGE: Workload(*LARGE, "uid-large", replicas=3)}
 COPY = ("Job", "flow-migrate-2")

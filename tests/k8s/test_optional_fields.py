@@ -28,7 +28,7 @@ from streamtopology.k8s.decide.snapshots import SnapshotView, decide_snapshot
 from streamtopology.k8s.decide.snapshots import rival_of as older_snapshot
 from streamtopology.k8s.io.bodies import without_nulls
 from streamtopology.k8s.io.cache import Cache
-from streamtopology.k8s.io.queue import Key, Queue
+from streamtopology.k8s.io.queue import Queue, TopologyKey
 from streamtopology.k8s.io.snapshot_watch import SnapshotWatch
 
 Object = dict[str, Any]
@@ -143,7 +143,7 @@ def test_snapshots_are_decided_and_counted_whatever_field_is_missing() -> None:
             view = SnapshotView(body, topology(), "/checkpoint", "image:1", None, (), "", "", 1e9)
             try:
                 watch = SnapshotWatch(Queue(lambda: 0.0))
-                watch.took(Key("space", "nightly"), body)
+                watch.took(TopologyKey("space", "nightly"), body)
                 events_of_snapshot(view.status, decide_snapshot(view, None).status)
                 by_phase([body])
                 completed_at([body])

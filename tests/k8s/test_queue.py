@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from streamtopology.k8s.io.queue import FIRST_DELAY, LONGEST_DELAY, Key, Queue
+from streamtopology.k8s.io.queue import FIRST_DELAY, LONGEST_DELAY, Queue, TopologyKey
 
-A, B = Key("space", "a"), Key("space", "b")
+A, B = TopologyKey("space", "a"), TopologyKey("space", "b")
 
 
 class Clock:

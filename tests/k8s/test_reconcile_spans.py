@@ -14,8 +14,8 @@ from support.operator_world import manifest
 from support.virtual_operator import VirtualRelease
 from support.virtual_time import run_virtual
 
-from streamtopology.k8s.io.metrics import Metrics
-from streamtopology.k8s.io.queue import Key
+from streamtopology.k8s.io.metrics import OperatorMetrics
+from streamtopology.k8s.io.queue import TopologyKey
 from streamtopology.k8s.io.reconcile_spans import LONGEST_FAILURE, ReconcileSpans
 from streamtopology.k8s.settings import Settings
 from streamtopology.tracing.settings import ENDPOINT
@@ -85,8 +85,8 @@ def test_refusal_of_the_api_server_is_on_the_step_and_on_the_whole() -> None:
 
 def test_long_error_is_cut_in_a_span() -> None:
     spans: list[TraceSpan] = []
-    looks = ReconcileSpans(Metrics(), lambda: 1.0, lambda make: spans.append(make()))
-    with looks.at(Key("a", "b")) as look:
+    looks = ReconcileSpans(OperatorMetrics(), lambda: 1.0, lambda make: spans.append(make()))
+    with looks.at(TopologyKey("a", "b")) as look:
         with pytest.raises(ValueError, match="x"), looks.part("step", {}):
             raise ValueError("x" * 5000)
         look.outcome = "error"
@@ -97,10 +97,10 @@ def test_long_error_is_cut_in_a_span() -> None:
 
 def test_workers_at_once_keep_their_parts_apart() -> None:
     spans: list[TraceSpan] = []
-    looks = ReconcileSpans(Metrics(), lambda: 1.0, lambda make: spans.append(make()))
+    looks = ReconcileSpans(OperatorMetrics(), lambda: 1.0, lambda make: spans.append(make()))
 
     async def worker(name: str) -> None:
-        with looks.at(Key("space", name)) as look:
+        with looks.at(TopologyKey("space", name)) as look:
             for number in range(3):
                 with looks.part(f"{name} {number}", {}):
                     await asyncio.sleep(0)

@@ -18,10 +18,10 @@ from streamtopology.k8s.decide.steps import Event
 from streamtopology.k8s.io.api import Api, ApiAway, ApiError
 from streamtopology.k8s.io.apply import Applier
 from streamtopology.k8s.io.cache import Cache
-from streamtopology.k8s.io.metrics import Metrics
+from streamtopology.k8s.io.metrics import OperatorMetrics
 from streamtopology.k8s.io.not_created import NotCreated
-from streamtopology.k8s.io.ownership import Ownership
-from streamtopology.k8s.io.queue import Key, Queue
+from streamtopology.k8s.io.ownership import TopologyClaims
+from streamtopology.k8s.io.queue import Queue, TopologyKey
 from streamtopology.k8s.io.reconcile_spans import ReconcileSpans
 from streamtopology.k8s.io.reconciler import Reconciler
 from streamtopology.k8s.io.refusals import unwritten
@@ -29,7 +29,7 @@ from streamtopology.k8s.io.scrape import Scraper
 from streamtopology.k8s.names import Kind
 from streamtopology.topology import Rebalance
 
-FLOW = Key("space", "flow")
+FLOW = TopologyKey("space", "flow")
 UNREADABLE = manifest(operators=[])
 # Nothing is made of it: all that is written is its status.
 UNREADABLE["metadata"]["annotations"] = {names.SERVED_BY: SETTINGS.namespace}
@@ -104,9 +104,9 @@ class SlowPlanner(PlannerInProcess):
         await super().forget(uid)
 
 
-def play(api: OneTopology, story: Story, begun: bool = True, metrics: Metrics | None = None) -> None:
+def play(api: OneTopology, story: Story, begun: bool = True, metrics: OperatorMetrics | None = None) -> None:
     """A reconciler that has seen the topology of `api`, and looks at it when the story says so."""
-    measured = metrics or Metrics()
+    measured = metrics or OperatorMetrics()
 
     async def played() -> None:
         queue = Queue(lambda: 0.0)
@@ -115,7 +115,7 @@ def play(api: OneTopology, story: Story, begun: bool = True, metrics: Metrics | 
             planner: Any = SlowPlanner()
             scraper = Scraper(session, planner, queue.add, lambda: 0.0)
             reconciler = Reconciler(
-                Applier(api, cache), cache, NotCreated(api, lambda: 0.0), Ownership(api, SETTINGS, lambda: 0.0), scraper,
+                Applier(api, cache), cache, NotCreated(api, lambda: 0.0), TopologyClaims(api, SETTINGS, lambda: 0.0), scraper,
                 queue, SETTINGS, measured, lambda: 0.0, ReconcileSpans(measured, lambda: 0.0),
             )  # fmt: skip
             if begun:
@@ -226,7 +226,7 @@ def test_a_topology_is_left_alone_until_what_it_owns_is_known():
     play(api, story, begun=False)
 
 
-def conditions(metrics: Metrics) -> Series:
+def conditions(metrics: OperatorMetrics) -> Series:
     """(condition, reason) -> value of the series of FLOW."""
     return {
         (sample.labels["condition"], sample.labels["reason"]): sample.value
@@ -239,7 +239,7 @@ def conditions(metrics: Metrics) -> Series:
 
 def test_conditions_are_metrics_with_the_present_reason_until_the_topology_is_gone():
     """The series of an alert: a driver that is down takes its own series with it."""
-    api, metrics = OneTopology(of("uid-1", 1)), Metrics()
+    api, metrics = OneTopology(of("uid-1", 1)), OperatorMetrics()
 
     async def story(reconciler: Reconciler, queue: Queue, scraper: Scraper) -> None:
         await look(reconciler, queue)

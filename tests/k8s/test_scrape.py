@@ -17,12 +17,12 @@ from support.wire_stats import whole
 from streamtopology.contract.stats import StatsFormatError, read_stats
 from streamtopology.contract.stats_question import Question
 from streamtopology.k8s.decide.answers import FIRST_QUESTION, Judged, PlanningRequest, Target
-from streamtopology.k8s.io.queue import Key
+from streamtopology.k8s.io.queue import TopologyKey
 from streamtopology.k8s.io.scrape import Scraper
 from streamtopology.k8s.planning.judge import Judge
 from streamtopology.topology import Rebalance
 
-KEY = Key("space", "flow")
+KEY = TopologyKey("space", "flow")
 REQUEST = PlanningRequest("flow", Rebalance(), by_share=True, may_judge=False)
 
 

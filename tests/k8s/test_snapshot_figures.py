@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from streamtopology.k8s.instants import format_time
-from streamtopology.k8s.io.metrics import PREFIX, Metrics
+from streamtopology.k8s.io.metrics import PREFIX, OperatorMetrics
 
 FLOW = {"namespace": "space", "topology": "flow"}
 
@@ -18,7 +18,7 @@ def snapshot(phase: str, since: float = 0.0, topology: str = "flow") -> dict[str
 
 def test_snapshots_are_counted_by_topology_and_phase_as_long_as_they_exist() -> None:
     bodies = [snapshot("Completed"), snapshot("Completed"), snapshot("Failed"), snapshot("Running", topology="other")]
-    metrics = Metrics()
+    metrics = OperatorMetrics()
     metrics.snapshots.follow(lambda: bodies)
 
     def number(phase: str, **labels: str) -> float | None:
@@ -30,12 +30,12 @@ def test_snapshots_are_counted_by_topology_and_phase_as_long_as_they_exist() -> 
 
 
 def test_newest_completed_snapshot_gives_the_time_of_the_last_copy() -> None:
-    metrics = Metrics()
+    metrics = OperatorMetrics()
     metrics.snapshots.follow(lambda: [snapshot("Completed", 2000.0), snapshot("Completed", 1000.0), snapshot("Failed", 3000.0)])
     assert metrics.registry.get_sample_value(f"{PREFIX}snapshot_completed_timestamp_seconds", FLOW) == 2000.0
 
 
 def test_snapshot_without_a_status_has_no_figures() -> None:
-    metrics = Metrics()
+    metrics = OperatorMetrics()
     metrics.snapshots.follow(lambda: [snapshot("")])
     assert not [each for family in metrics.registry.collect() if "snapshot" in family.name for each in family.samples]

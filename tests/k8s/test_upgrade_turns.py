@@ -6,10 +6,10 @@ import asyncio
 from typing import Any
 
 from streamtopology.k8s.decide.decision import Decision
-from streamtopology.k8s.io.queue import Key
+from streamtopology.k8s.io.queue import TopologyKey
 from streamtopology.k8s.io.upgrade_turns import UpgradeTurns
 
-A, B, C = (Key("space", name) for name in "abc")
+A, B, C = (TopologyKey("space", name) for name in "abc")
 
 
 def decision(*, waits: bool, ready: bool = True, changes: bool = False, action: str = "Routing") -> Decision:
@@ -17,12 +17,12 @@ def decision(*, waits: bool, ready: bool = True, changes: bool = False, action: 
     return Decision((), (), {**status, **({"intent": {"action": action}} if changes else {})}, waits=waits)
 
 
-def nobody() -> tuple[Key, ...]:
+def nobody() -> tuple[TopologyKey, ...]:
     return ()
 
 
 def test_the_next_turn_begins_when_the_former_topology_has_settled() -> None:
-    reached: list[Key] = []
+    reached: list[TopologyKey] = []
     roll_out = UpgradeTurns(1, reached.append, nobody)
     for key in (A, B):
         roll_out.saw(key, decision(waits=True))
@@ -40,7 +40,7 @@ def test_the_next_turn_begins_when_the_former_topology_has_settled() -> None:
 
 
 def test_topologies_that_are_not_ready_come_last() -> None:
-    reached: list[Key] = []
+    reached: list[TopologyKey] = []
     roll_out = UpgradeTurns(1, reached.append, nobody)
     roll_out.saw(A, decision(waits=True, ready=False))
     roll_out.saw(B, decision(waits=True, changes=True))
@@ -53,7 +53,7 @@ def test_topologies_that_are_not_ready_come_last() -> None:
 
 def test_turn_of_a_topology_that_is_seen_last_is_waited_for() -> None:
     """An operator that starts sees one topology after the other, and may take longer for it than a turn is to last."""
-    reached: list[Key] = []
+    reached: list[TopologyKey] = []
     roll_out = UpgradeTurns(1, reached.append, lambda: (B, C))
     roll_out.saw(A, decision(waits=True))
     roll_out.leave(C)  # another release's by now
@@ -68,7 +68,7 @@ def test_turn_of_a_topology_that_is_seen_last_is_waited_for() -> None:
 
 
 def test_turn_that_another_process_has_begun_lasts_until_it_has_settled() -> None:
-    reached: list[Key] = []
+    reached: list[TopologyKey] = []
     roll_out = UpgradeTurns(1, reached.append, nobody)
     roll_out.saw(A, decision(waits=True))
     roll_out.saw(B, decision(waits=False, changes=True, action="Upgrading"))
@@ -80,7 +80,7 @@ def test_turn_that_another_process_has_begun_lasts_until_it_has_settled() -> Non
 
 
 def test_a_topology_that_is_gone_holds_no_turn() -> None:
-    reached: list[Key] = []
+    reached: list[TopologyKey] = []
     roll_out = UpgradeTurns(1, reached.append, nobody)
     for key in (A, B):
         roll_out.saw(key, decision(waits=True))
@@ -91,7 +91,7 @@ def test_a_topology_that_is_gone_holds_no_turn() -> None:
 
 
 def test_without_an_interval_there_is_no_roll_out() -> None:
-    reached: list[Key] = []
+    reached: list[TopologyKey] = []
     roll_out = UpgradeTurns(0, reached.append, nobody)
     roll_out.saw(A, decision(waits=True))
     asyncio.run(roll_out.run())

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from streamtopology.k8s.io.queue import Key
+from streamtopology.k8s.io.queue import TopologyKey
 from streamtopology.k8s.io.write_limit import LEAST_BURST, REFILL_SECONDS, WriteLimit, WritesLimitedError
 
-FLOW, OTHER = Key("space", "flow"), Key("space", "other")
+FLOW, OTHER = TopologyKey("space", "flow"), TopologyKey("space", "other")
 
 
 def test_writes_of_a_topology_are_limited_and_those_of_others_are_not():

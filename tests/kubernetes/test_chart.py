@@ -18,7 +18,7 @@ from support.kube.binaries import binary, require
 from support.kube.neighbours import PROMETHEUS_OPERATOR
 from support.kube.processes import ProcessFailed, run
 
-from streamtopology.k8s.io.metrics import Metrics
+from streamtopology.k8s.io.metrics import OperatorMetrics
 from streamtopology.k8s.settings import Settings, read_settings
 
 ROOT = Path(__file__).parents[2]
@@ -384,7 +384,7 @@ def test_alerts_say_what_to_do_and_use_metrics_that_exist():
     asked = queries()
     used = {re.sub(r"_(bucket|count)$", "", name) for each in asked for name in re.findall(r"streamtopology_\w+", each)}
     by_drivers = set(re.findall(r"`(streamtopology_\w+)`", (ROOT / "docs" / "reference" / "stats.md").read_text()))
-    families = Metrics().registry.collect()
+    families = OperatorMetrics().registry.collect()
     by_operator = {f"{each.name}_total" if each.type == "counter" else each.name for each in families}
     assert used <= by_drivers | by_operator
 

@@ -8,14 +8,14 @@ from streamtopology.lab.bench import planners as bench
 from streamtopology.lab.bench import planners_together
 from streamtopology.routing import planners
 from streamtopology.routing.planners import bounded_table
-from streamtopology.routing.planners.problem import Problem
+from streamtopology.routing.planners.problem import PlanningProblem
 
 
 @pytest.mark.parametrize("zipf", bench.ZIPF)
 def test_bounded_cases_are_fitted_by_all_bisections_and_the_others_by_one(zipf: float, monkeypatch: pytest.MonkeyPatch):
     tables, fit = list[int](), vars(bounded_table)["_smallest_table"]
 
-    def counted(problem: Problem, *others: object) -> object:
+    def counted(problem: PlanningProblem, *others: object) -> object:
         tables.append(len(problem.loads))
         return fit(problem, *others)
 

@@ -15,7 +15,7 @@ from streamtopology.lab.groupings.compact import Records, hand_out, mixed_compac
 from streamtopology.lab.groupings.discretise import discretise, representatives
 from streamtopology.lab.groupings.planners import get
 from streamtopology.routing.planners import PlanError
-from streamtopology.routing.planners.problem import Problem
+from streamtopology.routing.planners.problem import PlanningProblem
 
 DEGREES = [1, 2, 8, 64, 256]
 
@@ -96,7 +96,7 @@ def test_a_degree_that_is_no_power_of_two_is_refused():
 @settings(max_examples=80)
 @given(given_input=any_input(), degree=st.sampled_from(DEGREES))
 def test_records_are_the_keys_counted(given_input, degree):
-    problem = Problem.of(replace(given_input, bucket_loads=np.empty(0), bucket_state=np.empty(0)))
+    problem = PlanningProblem.of(replace(given_input, bucket_loads=np.empty(0), bucket_state=np.empty(0)))
     records = Records.of(problem, degree)
     k = len(given_input.instances)
     assert records.count.sum() == problem.n_keys

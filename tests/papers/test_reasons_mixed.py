@@ -16,7 +16,7 @@ from streamtopology.lab.reproduce.experiments.mixed.adaptation import Setting, a
 from streamtopology.lab.reproduce.experiments.mixed.against_readj import MIXED_DYNAMICS, SIGMAS
 from streamtopology.lab.reproduce.experiments.mixed.hash_skew import MIXED_HASH
 from streamtopology.routing.planners import bounded_table
-from streamtopology.routing.planners.problem import Problem
+from streamtopology.routing.planners.problem import PlanningProblem
 
 
 @shows("mixed-hash", "With 40 instances the maximal load is almost 2.5 times the minimal one (2 to 3), averaged by instance")
@@ -33,7 +33,7 @@ def test_averaged_by_instance_highs_and_lows_cancel_over_the_intervals():
 @shows("mixed-compact", "The compact form is planned in a tenth", "A larger R makes plans faster")
 def test_even_the_finest_records_are_few_against_the_keys_of_a_plan():
     (interval,) = adaptations(planners.get("mixed"), Setting(keys=300_000, intervals=1), seed=1)
-    problem = Problem.of(interval.given)
+    problem = PlanningProblem.of(interval.given)
     records = [len(Records.of(problem, degree).count) for degree in (1, 8, 256)]
     assert records[0] < 0.02 * 300_000
     assert all(finer > coarser for finer, coarser in pairwise(records))
@@ -44,14 +44,14 @@ def test_tables_beyond_n_max_are_fitted_over_all_keys_from_records_too(monkeypat
     (interval,) = adaptations(planners.get("mixed"), Setting(keys=100_000, intervals=1), seed=1)
     fitted, fit = list[int](), vars(bounded_table)["_smallest_table"]
 
-    def counted(problem: Problem, *others: object) -> object:
+    def counted(problem: PlanningProblem, *others: object) -> object:
         fitted.append(len(problem.loads))
         return fit(problem, *others)
 
     monkeypatch.setattr(bounded_table, "_smallest_table", counted)
     needed = len(interval.table.entry_hashes)
     for max_entries, tables in ((needed, 0), (needed // 2, bounded_table.BISECTIONS)):
-        problem = Problem.of(replace(interval.given, max_entries=max_entries))
+        problem = PlanningProblem.of(replace(interval.given, max_entries=max_entries))
         planners.get("mixed")(problem.given)
         plan_records(problem, Records.of(problem, 8))
         assert fitted == 2 * tables * [100_000]

@@ -15,7 +15,7 @@ from papers.planned import as_input
 from support.planning import loads_after
 
 from streamtopology.lab.groupings.planners import get
-from streamtopology.routing.planners.problem import Problem
+from streamtopology.routing.planners.problem import PlanningProblem
 
 Floats = npt.NDArray[np.float64]
 
@@ -73,7 +73,7 @@ def _highest_loads(one: Operator, n_max: int) -> tuple[float, float, float, floa
     given = replace(as_input(one), max_entries=n_max)
     table = get("mixed")(given).table
     assert len(table.entry_hashes) <= n_max
-    papers, problem = one.mixed(n_max), Problem.of(given)
+    papers, problem = one.mixed(n_max), PlanningProblem.of(given)
     owners = np.array([papers[key] for key in range(len(papers))], np.int32)
     cut = problem.latest_finish(problem.cut_to_bound(owners))
     return max(one.loads(papers)), least_latest(one, n_max), float(loads_after(given, table).max()), cut
@@ -106,6 +106,6 @@ def test_no_table_is_worse_balanced_than_the_papers_without_its_lightest_entries
         one, n_max = operator(seed, most_keys=24)
         given = replace(as_input(one), max_entries=n_max)
         without_bound = get(name)(as_input(one)).table.lookup(given.key_hashes)
-        problem = Problem.of(given)
+        problem = PlanningProblem.of(given)
         cut = problem.latest_finish(problem.cut_to_bound(without_bound))
         assert get(name)(given).predicted_seconds_after <= cut * (1 + 1e-9)

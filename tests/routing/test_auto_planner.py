@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from streamtopology.lab.groupings.planners import get
 from streamtopology.routing.planners.auto import alternatives, auto
 from streamtopology.routing.planners.plan import Plan, PlanInput, Splitting
-from streamtopology.routing.planners.problem import Problem
-from streamtopology.routing.planners.split import Placement, as_dealt, keys_to_split, scouts_beyond
+from streamtopology.routing.planners.problem import PlanningProblem
+from streamtopology.routing.planners.split import ItemPlacement, as_dealt, keys_to_split, scouts_beyond
 from streamtopology.routing.table.hashing import hash_int64
 from streamtopology.routing.table.pouring import Pace, pour
 from streamtopology.routing.table.table import BUCKETS, RoutingTable
@@ -63,7 +63,7 @@ def test_key_is_split_exactly_from_its_break_even_on(p: float, part_rows: float)
     fewest = int(np.ceil(p * k - 1e-9))
     pays = p - 1 / k > (fixed + max(fewest - 1, 1) * part_rows / capacity) / (rows / capacity)
     given = asked([p * rows], (capacity,) * k, (1 - p) * rows, fixed, Splitting(part_rows))
-    assert bool(len(keys_to_split(Problem.of(given), Splitting(part_rows)))) == pays
+    assert bool(len(keys_to_split(PlanningProblem.of(given), Splitting(part_rows)))) == pays
     if not pays:
         assert split_of(auto(given)) == []
 
@@ -84,7 +84,7 @@ def test_key_of_60_percent_is_split_where_its_state_can_be_combined() -> None:
 def test_part_without_a_stage_of_its_own_pays_sooner() -> None:
     p = 0.257
     for apart, split in ((True, []), (False, [0])):
-        problem = Problem.of(asked([p * 200_000], (1e5,) * 4, (1 - p) * 200_000))
+        problem = PlanningProblem.of(asked([p * 200_000], (1e5,) * 4, (1 - p) * 200_000))
         assert keys_to_split(problem, Splitting(0.3, apart)).tolist() == split
 
 
@@ -137,7 +137,7 @@ SMALL = st.lists(st.sampled_from([0.0, 500.0, 3_000.0, 10_000.0, 30_000.0, 80_00
 
 def best_by_brute_force(given: PlanInput) -> float:
     """Seconds of the best of all placements with all sets of split keys, each poured over all instances; without moving."""
-    problem, splitting = Problem.of(given), given.splitting
+    problem, splitting = PlanningProblem.of(given), given.splitting
     m, k = problem.n_keys, len(given.capacities)
     best = np.inf
     for owner in product(range(k), repeat=m):
@@ -150,7 +150,7 @@ def best_by_brute_force(given: PlanInput) -> float:
             first = k * np.arange(len(items) + 1)
             owners = np.tile(np.arange(k, dtype=np.int32), len(items))
             parts = poured(filled, given.capacities, problem.loads[items], first, owners)
-            placement = Placement(home, items, first, owners, parts)
+            placement = ItemPlacement(home, items, first, owners, parts)
             merge = placement.merge_seconds(problem, splitting) if splitting else 0.0
             best = min(best, placement.work_seconds(problem) + merge)
     return best
@@ -179,7 +179,7 @@ def test_plan_is_no_worse_than_keeping_or_any_planner_weighed(
 ) -> None:
     given = asked(loads, capacities, rest, splitting=splitting)
     plan = auto(given)
-    weighed = {one.name: one for one in alternatives(Problem.of(given))}
+    weighed = {one.name: one for one in alternatives(PlanningProblem.of(given))}
     total = min(one.seconds + one.move for one in weighed.values())
     for name in ("mixed", "simple"):
         assert total <= get(name)(given).predicted_seconds_after + weighed["fresh"].move + 1e-9
@@ -194,7 +194,7 @@ def test_routers_deal_in_the_predicted_seconds(loads: list[float], rest: float) 
     given = asked(loads, rest=rest)
     plan = auto(given)
     later = replace(given, current=plan.table)
-    problem = Problem.of(later)
+    problem = PlanningProblem.of(later)
     planned = as_dealt(problem).work(problem)
     light = hash_int64(np.arange(100, 40_100, dtype=np.int64))[: int(rest)]
     rows = np.concatenate([np.repeat(given.key_hashes, np.array(loads).astype(int)), np.resize(light, int(rest))])
@@ -218,7 +218,7 @@ def test_kept_table_is_weighed_as_routers_scout_by_it(exponent: float) -> None:
     share = 1 / np.arange(1, 2_001) ** exponent
     loads = np.floor(200_000 * share / share.sum())
     given = asked(loads.tolist())
-    keep = next(alternatives(Problem.of(given)))
+    keep = next(alternatives(PlanningProblem.of(given)))
     beyond = scouts_beyond(loads.sum(), given.capacities, given.fixed_seconds, PART)
     rows = np.random.default_rng(1).permutation(np.repeat(given.key_hashes, loads.astype(int)))
     dealt = pour(given.current, rows, Pace(given.capacities, given.fixed_seconds, scouts_beyond=beyond), 3).owners

@@ -18,7 +18,7 @@ from streamtopology.routing.control.class_choice import (
     Asked,
     ClassDecision,
     ClassHistory,
-    Option,
+    ScalableClass,
     choose,
     decide_classes,
     options_of,
@@ -31,19 +31,19 @@ SETTINGS = Autoscale("", "Operator", target_utilisation=0.5, stabilisation_secon
 # The window has passed with nothing that would have asked for more.
 LONG_AGO: ClassHistory = (Asked(-1e6, 0.0),)
 
-LARGE = Option("large", 2, 1, 8, 1.0, 1.0)
-SMALL = Option("small", 0, 0, 8, 0.25, 0.3)
-SPOT = Option("spot", 0, 0, 3, 1.0, 0.5)
+LARGE = ScalableClass("large", 2, 1, 8, 1.0, 1.0)
+SMALL = ScalableClass("small", 0, 0, 8, 0.25, 0.3)
+SPOT = ScalableClass("spot", 0, 0, 3, 1.0, 0.5)
 
 
-def _options(draw: st.DrawFn, most: int) -> list[Option]:
-    options: list[Option] = []
+def _options(draw: st.DrawFn, most: int) -> list[ScalableClass]:
+    options: list[ScalableClass] = []
     for index in range(draw(st.integers(1, 3))):
         fewest, wanted, top = sorted(draw(st.tuples(*[st.integers(0, most)] * 3)))
         top, fewest = max(top, 1), max(fewest, 1) if not index else fewest
         wanted = max(wanted, fewest)
         capacity, price = draw(st.sampled_from([0.25, 0.3, 0.5, 1.0, 1.7])), draw(st.sampled_from([0.1, 0.4, 1.0, 1.3, 2.0]))
-        options.append(Option(f"class{index}", wanted, fewest, max(top, wanted), capacity, price))
+        options.append(ScalableClass(f"class{index}", wanted, fewest, max(top, wanted), capacity, price))
     return options
 
 
@@ -52,15 +52,15 @@ _cases = st.composite(_options)(30)
 _loads = st.floats(0, 40)
 
 
-def capacity(options: Sequence[Option], counts: Mapping[str, int]) -> float:
+def capacity(options: Sequence[ScalableClass], counts: Mapping[str, int]) -> float:
     return sum(counts[option.name] * option.capacity for option in options)
 
 
-def price(options: Sequence[Option], counts: Mapping[str, int]) -> float:
+def price(options: Sequence[ScalableClass], counts: Mapping[str, int]) -> float:
     return sum(counts[option.name] * option.price for option in options)
 
 
-def present(options: Sequence[Option]) -> dict[str, int]:
+def present(options: Sequence[ScalableClass]) -> dict[str, int]:
     return {option.name: option.wanted for option in options}
 
 
@@ -88,7 +88,7 @@ def test_executors_are_added_by_what_they_bring_for_their_price(
 
 
 def decision(
-    options: Sequence[Option], needed: float, at: float = 0.0, history: ClassHistory = LONG_AGO, window: float = WINDOW
+    options: Sequence[ScalableClass], needed: float, at: float = 0.0, history: ClassHistory = LONG_AGO, window: float = WINDOW
 ) -> ClassDecision:
     """The decision where all executors run that are wanted, and so much capacity is needed."""
     running = capacity(options, present(options))
@@ -122,7 +122,7 @@ def test_price_is_cpu_unless_every_scaled_class_has_a_cost() -> None:
     executors = [ExecutorClass("large", 2, 1.0, cost_per_hour=0.9), ExecutorClass("spot", 9, 0.5, cost_per_hour=0.1)]
     options, priced = options_of(scaled, executors, loads)
     assert priced
-    assert options == (Option("spot", 3, 0, 3, 0.5, 0.1), Option("large", 2, 1, 8, 0.8, 0.9))
+    assert options == (ScalableClass("spot", 3, 0, 3, 0.5, 0.1), ScalableClass("large", 2, 1, 8, 0.8, 0.9))
     options, priced = options_of(scaled, [executors[0], replace(executors[1], cost_per_hour=None)], loads)
     assert not priced
     assert [option.price for option in options] == [0.5, 1.0]
@@ -135,7 +135,7 @@ def test_nothing_measured_keeps_the_executors() -> None:
 
 @settings(max_examples=300)
 @given(_cases, _loads)
-def test_bounds_hold_and_capacity_is_enough_where_they_allow_it(options: list[Option], needed: float) -> None:
+def test_bounds_hold_and_capacity_is_enough_where_they_allow_it(options: list[ScalableClass], needed: float) -> None:
     counts = choose(options, needed)
     assert all(option.fewest <= counts[option.name] <= option.most for option in options)
     most = capacity(options, {option.name: option.most for option in options})
@@ -150,13 +150,13 @@ def test_bounds_hold_and_capacity_is_enough_where_they_allow_it(options: list[Op
 
 @settings(max_examples=300)
 @given(_cases, st.tuples(_loads, _loads).map(sorted))
-def test_more_load_never_brings_less_capacity_nor_costs_less(options: list[Option], needed: list[float]) -> None:
+def test_more_load_never_brings_less_capacity_nor_costs_less(options: list[ScalableClass], needed: list[float]) -> None:
     less, more = (choose(options, load) for load in needed)
     assert capacity(options, less) <= capacity(options, more) + 1e-4
     assert price(options, less) <= price(options, more) + 1e-4
 
 
-def every_answer(options: Sequence[Option], needed: float) -> list[dict[str, int]]:
+def every_answer(options: Sequence[ScalableClass], needed: float) -> list[dict[str, int]]:
     """All that have enough capacity within the bounds, and only add executors or only take some away."""
     adds = needed > capacity(options, present(options))
     ranges = [range(option.wanted, option.most + 1) if adds else range(option.fewest, option.wanted + 1) for option in options]
@@ -166,7 +166,7 @@ def every_answer(options: Sequence[Option], needed: float) -> list[dict[str, int
 
 @settings(max_examples=300, deadline=None)
 @given(_small_cases, st.floats(0, 12))
-def test_choice_is_no_dearer_than_the_cheapest_but_for_one_executor(options: list[Option], needed: float) -> None:
+def test_choice_is_no_dearer_than_the_cheapest_but_for_one_executor(options: list[ScalableClass], needed: float) -> None:
     """Against all answers, and those with executors of one class among them; exactly so if these are enough."""
     answers = every_answer(options, needed)
     if not answers:
@@ -182,7 +182,7 @@ def test_list_of_one_class_is_decided_as_that_class_alone(executors: int, share:
     alone = replace(SETTINGS, executor_class="large", min_replicas=1, max_replicas=20)
     seen = ScalingInput(0.0, executors, {"large": ClassLoad(executors, executors * share, one_brings)}, 1000.0)
     expected = decide(seen, alone, (Recommendation(-1e6, 1),))
-    found = decide_classes(seen, [Option("large", executors, 1, 20, one_brings, 1.0)], alone, LONG_AGO)
+    found = decide_classes(seen, [ScalableClass("large", executors, 1, 20, one_brings, 1.0)], alone, LONG_AGO)
     assert found.replicas == {"large": expected.replicas}
     assert found.reason.choice is not None
     assert found.reason.choice.reason is None
@@ -190,7 +190,7 @@ def test_list_of_one_class_is_decided_as_that_class_alone(executors: int, share:
 
 @settings(max_examples=200)
 @given(_cases, st.floats(0.1, 40))
-def test_same_load_is_followed_once_up_and_once_down(options: list[Option], needed: float) -> None:
+def test_same_load_is_followed_once_up_and_once_down(options: list[ScalableClass], needed: float) -> None:
     """Added executors stay; others may leave that they replace. Then nothing changes any more."""
     course = [present(options)]
     history: ClassHistory = LONG_AGO

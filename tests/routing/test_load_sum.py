@@ -13,7 +13,7 @@ from streamtopology.routing.control import observed
 from streamtopology.routing.control.feed import CommittedBatch
 from streamtopology.routing.control.slot_model import estimate, stage_timings
 from streamtopology.routing.control.timings import Timings
-from streamtopology.routing.control.window import MAX_SPANS, Span, Window, WindowBatch
+from streamtopology.routing.control.window import MAX_SPANS, LoadSpan, Window, WindowBatch
 from streamtopology.routing.load.array_codec import LARGEST_BLOCK, pack_columns, unpack_columns
 from streamtopology.routing.load.load_report import KeyPairs, LoadReport, ReportFormatError, merge
 from streamtopology.routing.load.load_sum import LoadSum
@@ -108,7 +108,7 @@ def test_a_window_keeps_few_sums_and_every_row_of_its_batches():
     for number in range(40):
         batch = CommittedBatch(number, 1, *stream.batch(epoch)).observed()
         window.add(WindowBatch.of(batch, at=float(number), tolerance=0.08))
-        window.add_loads(Span(number, 1, 1, batch.loads), span_seconds=20.0)
+        window.add_loads(LoadSpan(number, 1, 1, batch.loads), span_seconds=20.0)
         rows.append(sum(one.rows for one in batch.loads["count"].reports()))
     spans = window.spans(window.recent(20.0))
     assert len(spans) <= MAX_SPANS

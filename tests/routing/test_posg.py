@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamtopology.routing.groupings import learning_of, make_chooser
-from streamtopology.routing.groupings.earliest_finish import CostKnowledge, Pace
+from streamtopology.routing.groupings.earliest_finish import CostKnowledge, LearntPace
 from streamtopology.routing.groupings.learning import KnowledgeFormatError, LearningChooser
 from streamtopology.routing.groupings.posg import PosgInstance, PosgKnowledge, PosgReport, PosgScheduler, SchedulerState
 from streamtopology.routing.groupings.posg.greedy import packed, priced_cells, to_seconds
@@ -240,7 +240,7 @@ def test_earliest_finish_learns_speeds_apart_from_costs() -> None:
 
 
 def test_earliest_finish_follows_an_instance_that_becomes_slow() -> None:
-    pace = Pace().after(5000, 5.0, 5.0)
+    pace = LearntPace().after(5000, 5.0, 5.0)
     for _ in range(30):
         pace = pace.after(100, 0.2, 0.1)
     assert pace.seconds / pace.expected_seconds == pytest.approx(2.0, abs=0.01)

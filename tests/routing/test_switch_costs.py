@@ -9,7 +9,7 @@ import pytest
 
 from streamtopology.routing.planners.auto import Alternative, auto
 from streamtopology.routing.planners.plan import PlanInput
-from streamtopology.routing.planners.split import Placement
+from streamtopology.routing.planners.split import ItemPlacement
 from streamtopology.routing.planners.switch_costs import MOVED_BYTES_PER_SECOND, SWITCH_SECONDS, SwitchCosts
 from streamtopology.routing.table.hashing import hash_int64
 from streamtopology.routing.table.table import BUCKETS, RoutingTable
@@ -50,7 +50,7 @@ def test_few_keys_are_moved_when_the_loads_change_a_little() -> None:
 
 
 def test_whole_keys_are_not_expected_to_divide_a_batch_perfectly() -> None:
-    whole = Placement.whole(np.zeros(4, np.int32))
+    whole = ItemPlacement.whole(np.zeros(4, np.int32))
     split = replace(whole, items=np.array([0]))
     seconds = [Alternative("any", placement, 1.0, 0.2, 0.0).expected_seconds(1.01) for placement in (whole, split)]
     assert seconds == pytest.approx([1.21, 1.2])

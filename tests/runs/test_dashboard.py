@@ -22,7 +22,7 @@ from support.feeding import Feed
 from support.manifests import counting, files, manifest, memory_sink
 from support.waiting import eventually
 
-from streamtopology.k8s.io.metrics import Metrics
+from streamtopology.k8s.io.metrics import OperatorMetrics
 
 if TYPE_CHECKING:  # the plugins are imported by pytest, which then explains their assertions
     from support.topologies import Runner
@@ -109,9 +109,9 @@ def has_figures(series: list[dict[str, Any]]) -> bool:
     return any(one["value"][1] != "NaN" for one in series)
 
 
-def operator_metrics() -> tuple[Metrics, str]:
+def operator_metrics() -> tuple[OperatorMetrics, str]:
     """Serve the metrics of an operator that has looked at a topology once."""
-    metrics = Metrics()
+    metrics = OperatorMetrics()
     metrics.reconcile_seconds.labels("done").observe(0.01)
     metrics.queue_length.set(0)
     metrics.leading.set(1)

@@ -15,7 +15,7 @@ import pytest
 
 from streamtopology.jobs.checkpoint import Checkpoint
 from streamtopology.jobs.observe.figures import locality
-from streamtopology.jobs.observe.history import History, Reconfiguration
+from streamtopology.jobs.observe.history import History, Rerouting
 from streamtopology.jobs.plan.execution_plan import ExecutionPlan
 from streamtopology.topology import groupings
 
@@ -45,7 +45,7 @@ class Ran:
     drifts_at: int
 
 
-def changes(history: History, operator: str) -> list[Reconfiguration]:
+def changes(history: History, operator: str) -> list[Rerouting]:
     """The re-routings of an operator in a history."""
     return [change for change in history.reconfigurations if change.operator == operator]
 

@@ -16,7 +16,7 @@ from streamtopology.jobs.admin.find_run import asking_here
 from streamtopology.jobs.cli.main import main
 from streamtopology.jobs.connectors.sinks.memory import memory_rows
 from streamtopology.jobs.local import control_socket
-from streamtopology.jobs.observe.stats import Refusal
+from streamtopology.jobs.observe.stats import DriverRefusal
 from streamtopology.jobs.pods.configmap_follower import Follower
 from streamtopology.jobs.pods.routing_configmap import PlannedEpoch, RoutingMap
 from streamtopology.jobs.runtime.streaming_query import Until
@@ -152,7 +152,7 @@ def test_run_that_does_not_decide_follows_the_operator(runner: Runner) -> None:
         assert [batch["number"] for batch in stats["batches"]] == [batch.number for batch in running.history.batches]
 
         take(2, given("partial-key"), PlannedEpoch(rerouted(9), 1, "ready"))
-        assert follower.refused == Refusal(9, 1, "epoch 9 was planned for generation 1, this run is of 2")
+        assert follower.refused == DriverRefusal(9, 1, "epoch 9 was planned for generation 1, this run is of 2")
         take(2, given("partial-key"), PlannedEpoch(rerouted(9), 2, "ready"))
         assert refused(follower) == (9, 2), "it has no route for the partial counts"
         take(3, given("partial-key", **{"with": {"costPerTuple": "1us"}}))

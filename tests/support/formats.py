@@ -26,7 +26,7 @@ from streamtopology.jobs.checkpoint.records import Header, to_bytes
 from streamtopology.jobs.checkpoint.retention import HEADER
 from streamtopology.jobs.columnar.keys import KeyColumns
 from streamtopology.jobs.connectors.sinks import Writer, open_sink
-from streamtopology.jobs.connectors.sinks.base import Sink
+from streamtopology.jobs.connectors.sinks.base import BatchSink
 from streamtopology.jobs.driver.compaction import Compaction
 from streamtopology.jobs.pods.routing_configmap import PlannedEpoch, RoutingMap
 from streamtopology.jobs.rerouting.precopy_job import migrate
@@ -106,7 +106,7 @@ def make_output(made: Path) -> None:
         output_sink(made / "out").publish(last.batch, files, last.end_digest)
 
 
-def output_sink(folder: Path) -> Sink:
+def output_sink(folder: Path) -> BatchSink:
     return open_sink(topology.Sink("n", "n", "json", {"path": str(folder)}), Writer("flow", RUN))
 
 

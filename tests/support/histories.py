@@ -9,7 +9,7 @@ import numpy as np
 
 from streamtopology.contract.phases import Phase
 from streamtopology.contract.reasons import SOURCE, EpochCause, EpochReason, RemedyKind, StageReason
-from streamtopology.jobs.observe.history import History, Reconfiguration, SlotInfo
+from streamtopology.jobs.observe.history import History, Rerouting, SlotInfo
 from streamtopology.jobs.observe.outcome import BatchOutcome
 from streamtopology.routing.load.load_report import LoadReport, Onward, SourceReport
 
@@ -137,7 +137,7 @@ def run(
     return history
 
 
-def reconfiguration(epoch: int = 2, batch: int = 8, operator: str = "tail", **changed: object) -> Reconfiguration:
+def reconfiguration(epoch: int = 2, batch: int = 8, operator: str = "tail", **changed: object) -> Rerouting:
     figures: dict[str, object] = {
         "epoch": epoch,
         "batch": batch,
@@ -149,10 +149,10 @@ def reconfiguration(epoch: int = 2, batch: int = 8, operator: str = "tail", **ch
         "published_to_active_seconds": 0.9,
         "predicted_gain": 0.38,
     }
-    return Reconfiguration(**{**figures, **changed})  # pyright: ignore[reportArgumentType]
+    return Rerouting(**{**figures, **changed})  # pyright: ignore[reportArgumentType]
 
 
-def source_shares(epoch: int = 2, batch: int = 8) -> Reconfiguration:
+def source_shares(epoch: int = 2, batch: int = 8) -> Rerouting:
     """A re-routing that only divides the source's rows differently."""
     reason = EpochReason(EpochCause.REBALANCED, (StageReason(RemedyKind.SHARES, SOURCE, 0.487),))
     return reconfiguration(epoch, batch, SOURCE, reason=reason, keys_moved=0, bytes_moved=0, predicted_gain=0.0)

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from streamtopology.contract.phases import Activity
 from streamtopology.contract.reasons import Binding
-from streamtopology.contract.stats import Batch, Executor, Reconfiguration, Refusal, Slot, Stats
+from streamtopology.contract.stats import Batch, DriverRefusal, LiveExecutor, Reconfiguration, Slot, Stats
 from streamtopology.k8s import failpoints, names
 from streamtopology.k8s.decide.answers import Answer, Gain, Judgement, Scaling, Silence
 from streamtopology.k8s.decide.attempts import Aim, Attempts, Place, aim_of, noted
@@ -82,7 +82,7 @@ class World:
     silence: Silence | None = None
     judgement: Judgement | None = None
     scaling: Scaling | None = None
-    refused: Refusal | None = None
+    refused: DriverRefusal | None = None
     reroutings: tuple[Reconfiguration, ...] = ()
     gains: tuple[Gain, ...] = ()
     imbalance: float = 0.01
@@ -239,7 +239,7 @@ class World:
             epoch=driver.epoch, newest_epoch=driver.newest, batch=None if driver.epoch is None else 5, rows_per_second=1000.0,
             slots=tuple(Slot(n, f"{one.name}-{ordinal}", one.name, one.cpu) for n, (one, ordinal) in enumerate(places)),
             executors=tuple(
-                Executor(str(n), one.name, None, n, admitted=ordinal < one.replicas - self.joining)
+                LiveExecutor(str(n), one.name, None, n, admitted=ordinal < one.replicas - self.joining)
                 for n, (one, ordinal) in enumerate(places)
             ),
             replicas={one.name: one.replicas for one in driver.topology.executors},

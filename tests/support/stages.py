@@ -20,11 +20,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamtopology.jobs.checkpoint import Checkpoint, CommitRecord, Lease, SourceEnd
-from streamtopology.jobs.connectors.sinks.base import Sink, staged_table
+from streamtopology.jobs.connectors.sinks.base import BatchSink, staged_table
 from streamtopology.jobs.connectors.sinks.dead_letters import DEAD_LETTERS
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor
 from streamtopology.jobs.driver.attempt_runner import Executor, ExecutorLost, ShuffleLost
-from streamtopology.jobs.driver.batch_loop import Driver
+from streamtopology.jobs.driver.batch_loop import BatchLoop
 from streamtopology.jobs.driver.compaction import Compaction
 from streamtopology.jobs.driver.progress import BatchInput
 from streamtopology.jobs.driver.publisher import Publisher
@@ -195,7 +195,7 @@ class Flow:
         base_dir: Path | None = None,
         router: Callable[[ExecutionPlan, Checkpoint], Router] = Routes,
         clock: Callable[[], float] = lambda: 0.0,
-        sink: Callable[[str, Checkpoint], Sink] = lambda name, checkpoint: Kept(),
+        sink: Callable[[str, Checkpoint], BatchSink] = lambda name, checkpoint: Kept(),
         checkpoint: str | None = None,
         compaction: Callable[[Checkpoint], Compaction] = Compaction,
         wall_clock: Callable[[], float] = time.time,
@@ -215,7 +215,7 @@ class Flow:
         self._runs = itertools.count()
         self.reported: list[str] = []
         self.end = SourceEnd()
-        self.sinks: dict[str, Sink] = {}
+        self.sinks: dict[str, BatchSink] = {}
         self._compaction: Compaction | None = None
         self.checkpoint = Checkpoint.open(checkpoint or str(folder / "checkpoint"), "flow")
         self.start(manifest)
@@ -239,7 +239,7 @@ class Flow:
         planned_on = max(self.checkpoint.commits(), default=None)
         plan = first_plan(self.topology, schemas, self._base_dir, self.checkpoint, self.reported.append)
         self.router = self._router_of(plan, self.checkpoint)
-        self.driver = Driver(
+        self.driver = BatchLoop(
             runner=OneProcess(self),
             checkpoint=self.checkpoint,
             router=self.router,
@@ -326,7 +326,7 @@ class Flow:
                 rows += state.snapshot().to_pylist()
         return rows
 
-    def _sink(self, name: str) -> Sink:
+    def _sink(self, name: str) -> BatchSink:
         if name not in self.sinks:
             self.sinks[name] = self._sink_of(name, self.checkpoint)
         return self.sinks[name]

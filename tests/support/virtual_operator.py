@@ -15,10 +15,10 @@ from streamtopology.k8s.io.api import ApiError
 from streamtopology.k8s.io.apply import Applier
 from streamtopology.k8s.io.cache import Cache
 from streamtopology.k8s.io.health import Health
-from streamtopology.k8s.io.metrics import Metrics
+from streamtopology.k8s.io.metrics import OperatorMetrics
 from streamtopology.k8s.io.not_created import NotCreated
-from streamtopology.k8s.io.ownership import Ownership
-from streamtopology.k8s.io.queue import Key, Queue
+from streamtopology.k8s.io.ownership import TopologyClaims
+from streamtopology.k8s.io.queue import Queue, TopologyKey
 from streamtopology.k8s.io.reconcile_spans import ReconcileSpans, TracedApplier
 from streamtopology.k8s.io.reconciler import Reconciler
 from streamtopology.k8s.io.snapshot_reconciler import SnapshotReconciler
@@ -38,13 +38,13 @@ class PlayedScraper:
     def __init__(self, cluster: FakeCluster, queue: Queue) -> None:
         self._cluster = cluster
         self._queue = queue
-        self._targets: dict[Key, Target] = {}
-        self._answers: dict[Key, Answer] = {}
+        self._targets: dict[TopologyKey, Target] = {}
+        self._answers: dict[TopologyKey, Answer] = {}
 
-    def answer(self, key: Key) -> Answer | None:
+    def answer(self, key: TopologyKey) -> Answer | None:
         return self._answers.get(key)
 
-    def want(self, key: Key, target: Target | None) -> None:
+    def want(self, key: TopologyKey, target: Target | None) -> None:
         known = self._targets.get(key)
         if target is None:
             self._targets.pop(key, None)
@@ -54,7 +54,7 @@ class PlayedScraper:
             self._answers[key] = Answer(target.pod)
         self._targets[key] = target
 
-    async def forget(self, key: Key) -> None:
+    async def forget(self, key: TopologyKey) -> None:
         self.want(key, None)
 
     async def run(self) -> None:
@@ -80,7 +80,7 @@ class VirtualRelease:
         self._namespaces = namespaces
         self._cluster = cluster
         self._release = release
-        self.metrics = Metrics()
+        self.metrics = OperatorMetrics()
         self.health = Health()
         self._task: asyncio.Task[None] | None = None
 
@@ -120,7 +120,7 @@ class VirtualRelease:
         queue, snapshots = Queue(loop.time), SnapshotWatch(Queue(loop.time))
         cache = Cache(queue.add)
         scraper: Any = PlayedScraper(self._cluster, queue)
-        ownership = Ownership(api, settings, now)
+        ownership = TopologyClaims(api, settings, now)
         spans = ReconcileSpans(self.metrics, now, self._emit)
         applier = Applier(api, cache) if self._emit is None else TracedApplier(api, cache, spans)
         reconciler = Reconciler(

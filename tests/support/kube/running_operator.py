@@ -20,7 +20,7 @@ from kubernetes.aio.client import Configuration
 from streamtopology.contract.stats_question import Question
 from streamtopology.k8s.app import operate
 from streamtopology.k8s.decide.answers import FIRST_QUESTION, Judged, PlanningRequest
-from streamtopology.k8s.io.metrics import Metrics
+from streamtopology.k8s.io.metrics import OperatorMetrics
 from streamtopology.k8s.planning.judge import Judge
 from streamtopology.k8s.settings import Settings
 from support.kube.cluster import Cluster
@@ -92,7 +92,7 @@ class OperatorThread:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="operator", daemon=True)
         self._is_stopping = False
-        self.metrics = Metrics()
+        self.metrics = OperatorMetrics()
 
     def __enter__(self) -> Self:
         self._task = self._loop.create_task(self._operate())

@@ -19,11 +19,11 @@ from streamtopology.k8s.io.api import Api, always
 from streamtopology.k8s.io.apply import Applier
 from streamtopology.k8s.io.cache import Cache
 from streamtopology.k8s.io.health import Health
-from streamtopology.k8s.io.metrics import Metrics
+from streamtopology.k8s.io.metrics import OperatorMetrics
 from streamtopology.k8s.io.not_created import NotCreated
-from streamtopology.k8s.io.ownership import Ownership
+from streamtopology.k8s.io.ownership import TopologyClaims
 from streamtopology.k8s.io.page_app import Listed
-from streamtopology.k8s.io.queue import Key, Queue
+from streamtopology.k8s.io.queue import Queue, TopologyKey
 from streamtopology.k8s.io.reconcile_spans import ReconcileSpans, TracedApplier
 from streamtopology.k8s.io.reconciler import Reconciler
 from streamtopology.k8s.io.scrape import Scraper
@@ -44,7 +44,7 @@ WATCHED = (*(kind for kind in names.OWNED if kind != names.SECRET), names.POD)
 
 async def run(access: Configuration, settings: Settings, emit: Emit | None = None) -> None:
     """Run until SIGTERM or SIGINT. `emit` gets the spans of each reconciliation. LeaseLostError: another replica leads now."""
-    metrics, health, listed = Metrics(), Health(), Listed(time.time)
+    metrics, health, listed = OperatorMetrics(), Health(), Listed(time.time)
     async with serving(metrics, settings, health, listed):
         if not settings.leader_election:
             await _operate_and_plan(access, settings, metrics, health, listed, always, emit)
@@ -63,7 +63,7 @@ async def run(access: Configuration, settings: Settings, emit: Emit | None = Non
 async def _operate_and_plan(
     access: Configuration,
     settings: Settings,
-    metrics: Metrics,
+    metrics: OperatorMetrics,
     health: Health,
     listed: Listed,
     leads: Callable[[], bool],
@@ -76,7 +76,7 @@ async def _operate_and_plan(
 async def operate(
     access: Configuration,
     settings: Settings,
-    metrics: Metrics,
+    metrics: OperatorMetrics,
     planner: Planner,
     clock: Callable[[], float],
     leads: Callable[[], bool] = always,
@@ -92,7 +92,7 @@ async def operate(
     queue, snapshots = Queue(time.monotonic), SnapshotWatch(Queue(time.monotonic))
     metrics.snapshots.follow(snapshots.bodies)
 
-    def changed(topology: Key) -> None:
+    def changed(topology: TopologyKey) -> None:
         queue.add(topology)
         snapshots.wake(topology)
 
@@ -107,7 +107,7 @@ async def operate(
     ):
         api, watched = Api(client, may_write=leads), Api(watching)
         scraper = Scraper(session, planner, queue.add, clock)
-        not_created, ownership = NotCreated(api, clock), Ownership(api, settings, clock)
+        not_created, ownership = NotCreated(api, clock), TopologyClaims(api, settings, clock)
         spans = ReconcileSpans(metrics, clock, emit)
         applier = Applier(api, cache) if emit is None else TracedApplier(api, cache, spans)
         reconciler = Reconciler(applier, cache, not_created, ownership, scraper, queue, settings, metrics, clock, spans)

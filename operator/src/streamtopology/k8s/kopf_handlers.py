@@ -18,7 +18,7 @@ from streamtopology.k8s import names
 from streamtopology.k8s.io.api import ApiError
 from streamtopology.k8s.io.bodies import without_nulls
 from streamtopology.k8s.io.kopf_tasks import OthersTasks
-from streamtopology.k8s.io.queue import Key
+from streamtopology.k8s.io.queue import TopologyKey
 from streamtopology.k8s.io.reconciler import Reconciler
 from streamtopology.k8s.io.topology_body import key_of
 from streamtopology.k8s.io.watchdog import WatchBroken
@@ -30,7 +30,11 @@ BACKOFFS = (1, 1, 2, 3, 5, 8, 13, 21, *[30] * 18)
 
 
 async def watch_topologies(
-    reconciler: Reconciler, access: Configuration, settings: Settings, changed: Callable[[Key], None], stopped: asyncio.Event
+    reconciler: Reconciler,
+    access: Configuration,
+    settings: Settings,
+    changed: Callable[[TopologyKey], None],
+    stopped: asyncio.Event,
 ) -> None:
     """Watch until `stopped`; `changed` hears of each event. ApiError: refused, WatchBroken: it may begin again.
 
@@ -58,7 +62,7 @@ async def watch_topologies(
         raise WatchBroken("the watch of StreamTopologies has ended by itself")
 
 
-def registry(reconciler: Reconciler, access: Configuration, changed: Callable[[Key], None]) -> kopf.OperatorRegistry:
+def registry(reconciler: Reconciler, access: Configuration, changed: Callable[[TopologyKey], None]) -> kopf.OperatorRegistry:
     """The registry whose events go to `reconciler`, then to `changed`; kopf reaches the API server as our own client does.
 
     `on.event` alone, which keeps no state in annotations and adds no finalizer: the reconciler is level-triggered, retries

@@ -66,7 +66,7 @@ class LastBatch:
 
 
 @dataclass(frozen=True)
-class ExecutorClass:
+class PageExecutorClass:
     """The executors of one class that take part. `cpu`: cores of each."""
 
     name: str
@@ -84,7 +84,7 @@ class HeaviestKey:
 
 
 @dataclass(frozen=True)
-class Executor:
+class PageExecutor:
     """An executor that takes part. `cpu`: cores; `speed`: against the fastest, over all operators.
 
     `busy`: seconds a batch by stage, `loads`: load by stage, `load`: over all stages; medians of the newest batches.
@@ -118,7 +118,7 @@ class Distribution:
 
 
 @dataclass(frozen=True)
-class Node:
+class PageNode:
     """A source, operator or sink. What only operators have is None or 0 elsewhere. `lag_rows`: waiting, of a Kafka source.
 
     `imbalance`: the highest load minus 1; `busy_share`: of all busy seconds; `limits`: most of them are here. `entries`: keys
@@ -142,7 +142,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Edge:
+class PageEdge:
     """A connection of two nodes. `key`: the columns that route its rows; `stays`: the share that stays on its executor."""
 
     from_node: str
@@ -153,7 +153,7 @@ class Edge:
 
 
 @dataclass(frozen=True)
-class Batch:
+class PageBatch:
     """One committed batch of the timeline. `bound`: rows/s that no routing can beat with the capacities measured then.
 
     `loads`: by slot number, or, of many executors, `spread`: least, 10 %, median, 90 %, most.
@@ -194,7 +194,7 @@ class Rerouting:
 
 
 @dataclass(frozen=True)
-class Owner:
+class KeyOwner:
     """An executor that has rows of a key. `share`: of the key's rows."""
 
     slot: int
@@ -203,7 +203,7 @@ class Owner:
 
 
 @dataclass(frozen=True)
-class Key:
+class PageKey:
     """A heavy key in the newest batch. `share`: of the operator's rows. `owned_by`: executors, of which `owners` has the first.
 
     `entry`: it has a place of its own in the routing table. `label`: at most 256 characters; `state_bytes`: an estimate.
@@ -214,7 +214,7 @@ class Key:
     label: str
     share: float
     rows_per_second: float | None
-    owners: tuple[Owner, ...]
+    owners: tuple[KeyOwner, ...]
     owned_by: int
     entry: bool
     state_bytes: int
@@ -231,7 +231,7 @@ class KeySummary:
 
 
 @dataclass(frozen=True)
-class Event:
+class PageEvent:
     """Something a person should read. `at`: seconds since 1970."""
 
     at: float
@@ -240,7 +240,7 @@ class Event:
 
 
 @dataclass(frozen=True)
-class Condition:
+class PageCondition:
     """A condition of the resource, as `kubectl describe` shows it. `since`: seconds since 1970."""
 
     type: str
@@ -283,19 +283,19 @@ class Page:
     watermark: float | None = None
     last_batch: LastBatch | None = None
     stages: tuple[str, ...] = ()
-    classes: tuple[ExecutorClass, ...] = ()
-    executors: tuple[Executor, ...] = ()
+    classes: tuple[PageExecutorClass, ...] = ()
+    executors: tuple[PageExecutor, ...] = ()
     distribution: Distribution | None = None
-    nodes: tuple[Node, ...] = ()
-    edges: tuple[Edge, ...] = ()
-    keys: tuple[Key, ...] = ()
+    nodes: tuple[PageNode, ...] = ()
+    edges: tuple[PageEdge, ...] = ()
+    keys: tuple[PageKey, ...] = ()
     keys_of: tuple[KeySummary, ...] = ()
     reroutings: tuple[Rerouting, ...] = ()
     reroutings_before: int = 0
-    events: tuple[Event, ...] = ()
+    events: tuple[PageEvent, ...] = ()
     namespace: str | None = None
-    conditions: tuple[Condition, ...] = ()
-    batches: tuple[Batch, ...] = ()
+    conditions: tuple[PageCondition, ...] = ()
+    batches: tuple[PageBatch, ...] = ()
 
     def to_wire(self) -> dict[str, Any]:
         """The JSON value."""

@@ -66,18 +66,18 @@ class EpochCause(Documented):
     UNKNOWN = "unknown", "written by another program, with a text alone"
 
     @property
-    def trigger(self) -> Trigger:
+    def trigger(self) -> ReroutingTrigger:
         """The requester of the epoch, as metrics label it."""
         match self:
             case EpochCause.REBALANCED | EpochCause.TAKEN_BACK:
-                return Trigger.IMBALANCE
+                return ReroutingTrigger.IMBALANCE
             case EpochCause.UNKNOWN:
-                return Trigger.UNKNOWN
+                return ReroutingTrigger.UNKNOWN
             case _:
-                return Trigger.APPLIED
+                return ReroutingTrigger.APPLIED
 
 
-class Trigger(Documented):
+class ReroutingTrigger(Documented):
     """The label `reason` of the metrics that count re-routings."""
 
     IMBALANCE = "imbalance", "by the controller"

@@ -47,7 +47,7 @@ def ordinal_of(slot: Slot) -> int:
 
 
 @dataclass(frozen=True)
-class Executor:
+class LiveExecutor:
     """A live executor. `executor`: Spark's id; `slot`: the slot it fills, None if none of this topology.
 
     `admitted`: it is warm and gets work.
@@ -61,7 +61,7 @@ class Executor:
 
 
 @dataclass(frozen=True)
-class Refusal:
+class DriverRefusal:
     """The epoch, or the generation of the topology, that the driver was given and did not take; the other is None."""
 
     epoch: int | None
@@ -178,9 +178,9 @@ class Stats:
     newest_epoch: int | None = None
     bound_rows_per_second: float | None = None
     checkpoint: str | None = None
-    refused: Refusal | None = None
+    refused: DriverRefusal | None = None
     routing: Wire | None = None
-    executors: tuple[Executor, ...] = ()
+    executors: tuple[LiveExecutor, ...] = ()
     reconfigurations: tuple[Reconfiguration, ...] = ()
     batches: tuple[Batch, ...] = ()
     observed: Wire | None = None
@@ -330,8 +330,8 @@ def _slot(wire: Wire) -> Slot:
     )
 
 
-def _executor(wire: Wire) -> Executor:
-    return Executor(
+def _executor(wire: Wire) -> LiveExecutor:
+    return LiveExecutor(
         class_name=str(wire["class"]),
         executor=str(wire["executor"]),
         pod=optional(str, wire["pod"]),
@@ -340,8 +340,8 @@ def _executor(wire: Wire) -> Executor:
     )
 
 
-def _refusal(wire: Wire) -> Refusal:
-    return Refusal(optional(int, wire["epoch"]), optional(int, wire["generation"]), str(wire["why"]))
+def _refusal(wire: Wire) -> DriverRefusal:
+    return DriverRefusal(optional(int, wire["epoch"]), optional(int, wire["generation"]), str(wire["why"]))
 
 
 def _reconfiguration(wire: Wire) -> Reconfiguration:
@@ -398,6 +398,6 @@ def _batch_to_wire(batch: Batch) -> dict[str, Any]:
     }
 
 
-def _with_class(value: Slot | Executor) -> dict[str, Any]:
+def _with_class(value: Slot | LiveExecutor) -> dict[str, Any]:
     """All fields; `class` is a word of Python's, but not of JSON's."""
     return {("class" if name == "class_name" else name): given for name, given in vars(value).items()}

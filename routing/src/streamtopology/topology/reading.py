@@ -35,7 +35,7 @@ def is_list(value: object) -> TypeGuard[Sequence[object]]:
     return isinstance(value, list | tuple)
 
 
-class Written(dict[object, object]):
+class WrittenMapping(dict[object, object]):
     """A mapping from a file. `texts`: by name, values that YAML reads as numbers, true, false or null of another text."""
 
     def __init__(self, texts: Mapping[str, str]) -> None:
@@ -185,7 +185,7 @@ class Place:
     def string_options(self) -> dict[str, str]:
         """A flat mapping whose values become texts, as Spark's options are."""
         options: dict[str, str] = {}
-        written: Mapping[str, str] = self.value.texts if isinstance(self.value, Written) else {}
+        written: Mapping[str, str] = self.value.texts if isinstance(self.value, WrittenMapping) else {}
         for name, place in self._named_places("options, each a text, number, true or false").items():
             text = option_text(place.value)
             if name in written:

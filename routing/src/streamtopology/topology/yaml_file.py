@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from streamtopology.topology.problems import ManifestError, Problem
-from streamtopology.topology.reading import Written, is_mapping, option_text
+from streamtopology.topology.reading import WrittenMapping, is_mapping, option_text
 from streamtopology.topology.values import KIND
 
 _TAG = "tag:yaml.org,2002:"
@@ -59,7 +59,7 @@ class _Loader(yaml.SafeLoader):
         self.flatten_mapping(node)
         scalars = [(key.value, value) for key, value in node.value if value.tag in _SCALARS and key.id == "scalar"]
         texts = {name: value.value for name, value in scalars if value.value != self._option_text(value)}
-        mapping: dict[Any, Any] = Written(texts) if texts else {}
+        mapping: dict[Any, Any] = WrittenMapping(texts) if texts else {}
         yield mapping
         mapping.update(self.construct_mapping(node))
 

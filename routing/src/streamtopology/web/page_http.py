@@ -40,7 +40,7 @@ class PageFile(NamedTuple):
     body: bytes
 
 
-class Refused(NamedTuple):
+class RefusedRequest(NamedTuple):
     """A request that is not answered, and the reason for people."""
 
     status: HTTPStatus
@@ -61,21 +61,21 @@ def page_files(package: str) -> Mapping[str, PageFile]:
     return found
 
 
-def refusal(hosts: Sequence[str], origins: Sequence[str], names: Collection[str]) -> Refused | None:
+def refusal(hosts: Sequence[str], origins: Sequence[str], names: Collection[str]) -> RefusedRequest | None:
     """Return why a request for the page is refused, None if it is not.
 
     `hosts`, `origins`: the values of its headers Host and Origin; `names`: hosts that the user gave.
     """
     if len(hosts) != 1 or not _is_own(hosts[0], names):
         asked = ", ".join(hosts)[:_LONGEST_NAME] or "no host"
-        return Refused(
+        return RefusedRequest(
             HTTPStatus.MISDIRECTED_REQUEST,
             f"the page answers to an address, to localhost and to the names in {PAGE_HOSTS}, not to {asked!r}: "
             "open it by one of these",
         )
     own = {f"{scheme}://{hosts[0]}".lower() for scheme in ("http", "https")}
     if any(origin.lower() not in own for origin in origins):
-        return Refused(HTTPStatus.FORBIDDEN, "the page answers to no other site")
+        return RefusedRequest(HTTPStatus.FORBIDDEN, "the page answers to no other site")
     return None
 
 

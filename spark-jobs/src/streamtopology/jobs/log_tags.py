@@ -32,13 +32,13 @@ _instance: ContextVar[str | None] = ContextVar("instance", default=None)
 
 
 @dataclass
-class RunningBatch:
+class TaggedBatch:
     """The driver's running batch, for the lines of threads that have no batch of their own."""
 
     batch: int | None = None
 
 
-_running = RunningBatch()
+_running = TaggedBatch()
 
 
 @contextmanager
@@ -117,7 +117,7 @@ def _let_pass(kept: int, passing: threading.Thread) -> None:
 class TaggedLines(io.TextIOBase):
     """Passes whole lines on to `stream`, each with its tag; the rest of a line waits for its end or for `flush`."""
 
-    def __init__(self, stream: TextIO, running: RunningBatch = _running) -> None:
+    def __init__(self, stream: TextIO, running: TaggedBatch = _running) -> None:
         super().__init__()
         self._stream = stream
         self._running = running
@@ -144,7 +144,7 @@ class TaggedLines(io.TextIOBase):
         return True
 
 
-def _tag(running: RunningBatch) -> str:
+def _tag(running: TaggedBatch) -> str:
     now = time.time()
     stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now))
     batch = _batch.get()

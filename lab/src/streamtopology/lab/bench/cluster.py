@@ -19,7 +19,7 @@ from streamtopology.jobs.errors import WrongUse
 from streamtopology.jobs.local.embedded_cluster import EmbeddedCluster
 from streamtopology.jobs.local.run import open_run, process
 from streamtopology.jobs.local.start_steps import StartSteps
-from streamtopology.jobs.observe.history import History, Reconfiguration
+from streamtopology.jobs.observe.history import History, Rerouting
 from streamtopology.jobs.observe.outcome import BatchOutcome
 from streamtopology.jobs.runtime.streaming_query import Until
 from streamtopology.jobs.runtime.topology_run import RunOptions, TopologyRun, new_history
@@ -100,7 +100,7 @@ class Ran:
     """One finished run of a topology; `bound` in source rows/s, by the capacities measured in it."""
 
     batches: tuple[BatchOutcome, ...]
-    reconfigurations: tuple[Reconfiguration, ...]
+    reconfigurations: tuple[Rerouting, ...]
     bound: float
 
 

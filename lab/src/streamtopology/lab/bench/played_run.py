@@ -10,7 +10,7 @@ import numpy as np
 
 from streamtopology.contract.phases import Phase
 from streamtopology.contract.reasons import EpochCause, EpochReason
-from streamtopology.contract.stats import Executor
+from streamtopology.contract.stats import LiveExecutor
 from streamtopology.contract.stats_question import Question
 from streamtopology.jobs.observe.history import BatchOutcome, History, SlotInfo
 from streamtopology.jobs.observe.stats import Standing, build_stats
@@ -54,7 +54,7 @@ class PlayedRun:
             standing = Standing(self._epoch, newest_epoch=1, checkpoint="/checkpoint")
             self._answers[newest, asked] = build_stats(self._history, standing, asked)
         executors = [
-            vars(Executor(str(slot.index), slot.class_name, f"{topology}-{slot.executor}", slot.index, admitted=True))
+            vars(LiveExecutor(str(slot.index), slot.class_name, f"{topology}-{slot.executor}", slot.index, admitted=True))
             for slot in SLOTS
         ]
         there = [{**{"class" if name == "class_name" else name: value for name, value in one.items()}} for one in executors]

@@ -28,7 +28,7 @@ from streamtopology.jobs.checkpoint import Checkpoint, SourceEnd
 from streamtopology.jobs.connectors.sources.descriptors import SourceSpec
 from streamtopology.jobs.connectors.sources.files.file_log import FileLog
 from streamtopology.jobs.connectors.sources.files.stream import FileStream
-from streamtopology.jobs.driver.batch_loop import Driver
+from streamtopology.jobs.driver.batch_loop import BatchLoop
 from streamtopology.jobs.driver.compaction import Compaction
 from streamtopology.jobs.driver.progress import BatchInput
 from streamtopology.jobs.driver.publisher import Publisher
@@ -176,7 +176,7 @@ class _Soak:
             undo.callback(publisher.close)
             compaction = Compaction(checkpoint, notify=self._notify)
             undo.callback(compaction.close)
-            self._driver = Driver(
+            self._driver = BatchLoop(
                 runner=self._runner,
                 checkpoint=checkpoint,
                 router=self._router,

@@ -15,10 +15,10 @@ from typing import Any, cast
 
 from streamtopology.contract.errors import StreamTopologyError
 from streamtopology.jobs.checkpoint import Checkpoint
-from streamtopology.jobs.connectors.sinks import Sink, Writer, open_sink
+from streamtopology.jobs.connectors.sinks import BatchSink, Writer, open_sink
 from streamtopology.jobs.connectors.sinks.dead_letters import DEAD_LETTERS, DeadLetters
 from streamtopology.jobs.connectors.sinks.kafka import KafkaSink
-from streamtopology.jobs.driver.batch_loop import Driver
+from streamtopology.jobs.driver.batch_loop import BatchLoop
 from streamtopology.jobs.driver.compaction import Compaction
 from streamtopology.jobs.driver.progress import Progress
 from streamtopology.jobs.driver.publisher import Publisher
@@ -46,8 +46,8 @@ from streamtopology.routing.control.controller import Controller
 from streamtopology.routing.epochs.placement import Placement
 from streamtopology.routing.epochs.rescaling import slot_names, with_replicas
 from streamtopology.routing.table.pouring import Pace
+from streamtopology.topology import BatchSink as SinkSpec
 from streamtopology.topology import Level, Topology, difference, parse
-from streamtopology.topology import Sink as SinkSpec
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class Life:
         sinks = {sink.name: opened(sink) for sink in topology.sinks}
         publisher = Publisher(checkpoint, {**sinks, DEAD_LETTERS: DeadLetters(checkpoint.keep)}, opened)
         compaction = Compaction(checkpoint, ports.most_deltas, ports.commits_per_sweep, notify=_nothing)
-        driver = Driver(
+        driver = BatchLoop(
             runner=SimulatedRunner(self.cluster, ports.loses_shuffle, ports.repeats_task, ports.is_too_busy),
             checkpoint=checkpoint,
             router=router,
@@ -185,7 +185,7 @@ class Life:
 
     # --- its surroundings ---
 
-    def _sink(self, spec: SinkSpec, writer: Writer) -> Sink:
+    def _sink(self, spec: SinkSpec, writer: Writer) -> BatchSink:
         if spec.format != "kafka":
             return open_sink(spec, writer)
         broker: Any = self._ports.broker
@@ -259,7 +259,7 @@ class Copier:
             self._why = str(error)
 
 
-def _resume(driver: Driver, planned_on: int | None) -> None:
+def _resume(driver: BatchLoop, planned_on: int | None) -> None:
     driver.resume(planned_on)
 
 

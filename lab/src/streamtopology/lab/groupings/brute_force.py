@@ -11,7 +11,7 @@ from streamtopology.routing.planners.llfd import Owners
 from streamtopology.routing.planners.mixed import by_migration_priority, rebalanced, smallest_state_first
 from streamtopology.routing.planners.order import descending
 from streamtopology.routing.planners.plan import Plan, PlanInput
-from streamtopology.routing.planners.problem import Problem
+from streamtopology.routing.planners.problem import PlanningProblem
 
 
 def mixed_brute_force(given: PlanInput) -> Plan:
@@ -19,7 +19,7 @@ def mixed_brute_force(given: PlanInput) -> Plan:
 
     Where none keeps to both, a table that fits comes before balance, and balance before the state moved.
     """
-    problem = Problem.of(given)
+    problem = PlanningProblem.of(given)
     by_load, by_priority = descending(problem.loads), by_migration_priority(problem)
     entries, limits = smallest_state_first(problem), problem.limits()
     best: tuple[tuple[int, float, float], Owners] | None = None

@@ -20,7 +20,7 @@ from streamtopology.routing.planners.llfd import CANDIDATE, Floats, Ints, Owners
 from streamtopology.routing.planners.mixed import migration_priority, mixed, until_it_fits
 from streamtopology.routing.planners.order import descending
 from streamtopology.routing.planners.plan import Plan, PlanInput
-from streamtopology.routing.planners.problem import Problem, totals
+from streamtopology.routing.planners.problem import PlanningProblem, totals
 
 _SLOT_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
@@ -44,7 +44,7 @@ class Records:
     of_key: npt.NDArray[np.int32]
 
     @staticmethod
-    def of(problem: Problem, degree: int, error_per_instance: bool = True) -> Records:
+    def of(problem: PlanningProblem, degree: int, error_per_instance: bool = True) -> Records:
         """Every key of a problem without buckets; `error_per_instance` is explained in `discretise`."""
         k = len(problem.given.instances)
         groups = problem.owner + np.int32(1) if error_per_instance else np.zeros(problem.n_keys, np.int32)
@@ -81,11 +81,11 @@ def mixed_compact(given: PlanInput, degree: int = DEFAULT_DEGREE) -> Plan:
     """
     if len(given.bucket_loads):
         return mixed(given)
-    problem = Problem.of(given)
+    problem = PlanningProblem.of(given)
     return plan_records(problem, Records.of(problem, degree))
 
 
-def plan_records(problem: Problem, records: Records) -> Plan:
+def plan_records(problem: PlanningProblem, records: Records) -> Plan:
     """The plan that the records of a problem lead to: the controller's part where instances report records.
 
     Which keys of a record move is open to it. The paper takes them by the selection criteria, which would move the
@@ -132,7 +132,7 @@ def _planned(records: Records, given: PlanInput, limits: Floats) -> _Moves:
     return until_it_fits(attempt, int(back_counts.sum()), given.max_entries)
 
 
-def _realised(records: Records, moves: _Moves, problem: Problem) -> Owners:
+def _realised(records: Records, moves: _Moves, problem: PlanningProblem) -> Owners:
     """The owner of every key: as many keys of each record go to each instance as its moves say."""
     by_record = np.argsort(moves.records, kind="stable")
     starts = np.searchsorted(moves.records[by_record], np.arange(len(records.load) + 1))

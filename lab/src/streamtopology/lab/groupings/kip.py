@@ -19,7 +19,7 @@ from streamtopology.routing.planners.balance import balanced_loads, balanced_sec
 from streamtopology.routing.planners.llfd import CANDIDATE, Floats, Ints, Owners
 from streamtopology.routing.planners.order import descending
 from streamtopology.routing.planners.plan import Plan, PlanInput
-from streamtopology.routing.planners.problem import Problem
+from streamtopology.routing.planners.problem import PlanningProblem
 
 # Heavy keys that are placed one by one, over the number of instances: lambda, 2 in the authors' library.
 KEYS_PER_INSTANCE = 2.0
@@ -34,7 +34,7 @@ def kip(given: PlanInput) -> Plan:
     Buckets count as equal parts of the light load, as in the paper, whatever they have. Without bucket loads the keys given
     are all there are, and buckets are moved all the same. Costs a sort of the keys, and heavy keys x instances.
     """
-    problem = Problem.of(given.with_buckets())
+    problem = PlanningProblem.of(given.with_buckets())
     heavy = _heavy_keys(problem)
     totals = np.zeros(len(given.instances))
     placed = _isolated(
@@ -52,14 +52,14 @@ def kip(given: PlanInput) -> Plan:
     return problem.plan(np.concatenate([keys, hosts]), "kip")
 
 
-def _heavy_keys(problem: Problem) -> Ints:
+def _heavy_keys(problem: PlanningProblem) -> Ints:
     """The heaviest keys, by load."""
     most = min(round(KEYS_PER_INSTANCE * len(problem.given.instances)), problem.given.max_entries)
     heaviest_first = descending(problem.loads[: problem.n_keys])[:most]
     return heaviest_first[problem.loads[heaviest_first] > 0]
 
 
-def _limits(problem: Problem) -> Floats:
+def _limits(problem: PlanningProblem) -> Floats:
     """Load that heavy keys may make up on each instance, float64[k]: the ideal one or the heaviest key's, and a little more."""
     given, total = problem.given, float(problem.loads.sum())
     heaviest = float(problem.loads[: problem.n_keys].max(initial=0.0))
@@ -89,7 +89,7 @@ def _isolated(
     return placed
 
 
-def _filled_up(problem: Problem, totals: Floats) -> Owners:
+def _filled_up(problem: PlanningProblem, totals: Floats) -> Owners:
     """The instance of each bucket, int32[B]: as many as fill every instance up, and no bucket moves that need not."""
     given, hosts = problem.given, problem.buckets
     light = max(float(problem.loads.sum() - totals.sum()), 0.0)

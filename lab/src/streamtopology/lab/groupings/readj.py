@@ -16,7 +16,7 @@ from numba import njit
 
 from streamtopology.routing.planners.llfd import CANDIDATE, Floats, Ints, Owners
 from streamtopology.routing.planners.plan import Plan, PlanInput
-from streamtopology.routing.planners.problem import Problem
+from streamtopology.routing.planners.problem import PlanningProblem
 
 # `readj` halves sigma from the one to the other.
 LARGEST_SIGMA = 0.5
@@ -39,7 +39,7 @@ def readj(given: PlanInput) -> Plan:
 
 def readj_at(given: PlanInput, sigma: float) -> Plan:
     """Readj over the keys whose load is at least `sigma` times an instance's mean load."""
-    problem = Problem.of(given)
+    problem = PlanningProblem.of(given)
     owner = _moved_back(problem)
     mean_load = float(problem.loads.sum()) / len(given.instances)
     candidates = np.flatnonzero((problem.loads >= sigma * mean_load) & (problem.loads > 0))
@@ -50,7 +50,7 @@ def readj_at(given: PlanInput, sigma: float) -> Plan:
     return problem.plan(problem.cut_to_bound(owner), "readj")
 
 
-def _moved_back(problem: Problem) -> Owners:
+def _moved_back(problem: PlanningProblem) -> Owners:
     """The owners after every entry has gone to its hash destination that can without overloading it."""
     owner = problem.owner.copy()
     homes = np.concatenate([problem.fixed_home, problem.buckets]) if problem.given.bucket_loads.size else problem.fixed_home

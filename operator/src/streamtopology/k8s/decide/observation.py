@@ -14,7 +14,7 @@ from streamtopology.contract.stats import Stats
 from streamtopology.k8s import names
 from streamtopology.k8s.decide.answers import Answer, Reading, Silence
 from streamtopology.k8s.decide.attempts import Aim, Attempts, Known, Place
-from streamtopology.k8s.decide.owned_objects import Job, OwnedObject, Pod, RoutingMap, Workload
+from streamtopology.k8s.decide.owned_objects import Job, ObservedRoutingMap, OwnedObject, Pod, Workload
 from streamtopology.k8s.decide.transition import Transition, recorded
 from streamtopology.k8s.instants import parse_time
 from streamtopology.k8s.resources.objects import Owner
@@ -116,8 +116,8 @@ class Observation:
         return value is not None and value.lower() not in ("false", "no", "0", "")
 
     @cached_property
-    def routing(self) -> RoutingMap | None:
-        return cast("RoutingMap | None", self.objects.get(("ConfigMap", routing_map_name(self.owner.name))))
+    def routing(self) -> ObservedRoutingMap | None:
+        return cast("ObservedRoutingMap | None", self.objects.get(("ConfigMap", routing_map_name(self.owner.name))))
 
     @property
     def driver(self) -> Workload | None:

@@ -65,7 +65,7 @@ class Workload(OwnedObject):
 
 
 @dataclass(frozen=True)
-class RoutingMap(Outline, OwnedObject):
+class ObservedRoutingMap(Outline, OwnedObject):
     """The ConfigMap between operator and driver, without the epoch itself."""
 
 
@@ -179,7 +179,7 @@ def owned_object(body: Mapping[str, Any]) -> OwnedObject:
                 restarted_at=noted.get(names.RESTARTED_AT, ""),
             )
         case "ConfigMap":
-            return RoutingMap(**common, **vars(Outline.from_data(body.get("data") or {}, body.get("binaryData") or {})))
+            return ObservedRoutingMap(**common, **vars(Outline.from_data(body.get("data") or {}, body.get("binaryData") or {})))
         case "Pod":
             return _pod(common, body)
         case "Job":

@@ -14,7 +14,7 @@ from streamtopology.k8s.decide.answers import Judgement
 from streamtopology.k8s.decide.conditions import precopy_obstacle
 from streamtopology.k8s.decide.evictions import sentence
 from streamtopology.k8s.decide.observation import Observation
-from streamtopology.k8s.decide.owned_objects import Job, RoutingMap
+from streamtopology.k8s.decide.owned_objects import Job, ObservedRoutingMap
 from streamtopology.k8s.decide.steps import Apply, Delete, Event, Object, Patch, Step
 from streamtopology.k8s.resources.routing import RoutingTooLargeError, config_map
 from streamtopology.topology import Level, Topology, difference
@@ -84,7 +84,7 @@ def is_pending(seen: Observation) -> bool:
     return stats.generation != current.generation or not stats.settled
 
 
-def _other_topology(seen: Observation, current: RoutingMap, topology: Topology, why: str) -> Rollout:
+def _other_topology(seen: Observation, current: ObservedRoutingMap, topology: Topology, why: str) -> Rollout:
     """Publish another topology, or only another generation, without the epoch planned for the old one."""
     if seen.running is None:
         level, what = Level.RESTART, ("the topology in the ConfigMap could not be read",)
@@ -100,7 +100,7 @@ def _other_topology(seen: Observation, current: RoutingMap, topology: Topology, 
     return Rollout(restart, steps, events, begun=reason)
 
 
-def _without_epoch(current: RoutingMap, body: Object) -> tuple[Step, ...]:
+def _without_epoch(current: ObservedRoutingMap, body: Object) -> tuple[Step, ...]:
     """The steps to a ConfigMap that has no epoch.
 
     Others that have written to it hold the fields of the epoch, too, which the API server then keeps when we leave them out.
@@ -117,7 +117,7 @@ def _begins_otherwise(seen: Observation, topology: Topology) -> bool:
     return is_changed and pod is not None and not pod.ready
 
 
-def _pending(seen: Observation, current: RoutingMap, topology: Topology, job_of: JobOf) -> Rollout | None:
+def _pending(seen: Observation, current: ObservedRoutingMap, topology: Topology, job_of: JobOf) -> Rollout | None:
     """The steps that a published epoch needs; None once it is active."""
     assert current.epoch is not None
     stats = seen.stats
@@ -163,7 +163,7 @@ def _not_started(seen: Observation, job: Job) -> str:
 
 
 def _withdrawn(
-    seen: Observation, current: RoutingMap, topology: Topology, reason: str, why: str, failed_migrations: int
+    seen: Observation, current: ObservedRoutingMap, topology: Topology, reason: str, why: str, failed_migrations: int
 ) -> Rollout:
     """Publish the ConfigMap without the epoch, under which no batch has run; the controller judges again later."""
     assert current.epoch is not None
@@ -172,7 +172,7 @@ def _withdrawn(
     return Rollout(current.restart_generation, steps, (Event("Warning", reason, text),), problem=(reason, text))
 
 
-def _stale_jobs(seen: Observation, current: RoutingMap) -> list[Step]:
+def _stale_jobs(seen: Observation, current: ObservedRoutingMap) -> list[Step]:
     """Delete pre-copy Jobs whose epoch is no longer published: they would keep copying, and their result would count for the
     next epoch of that number. Jobs whose epoch was active stay until they expire.
 
@@ -187,7 +187,7 @@ def _stale_jobs(seen: Observation, current: RoutingMap) -> list[Step]:
     ]
 
 
-def _judged(seen: Observation, current: RoutingMap, topology: Topology, job_of: JobOf) -> Rollout:
+def _judged(seen: Observation, current: ObservedRoutingMap, topology: Topology, job_of: JobOf) -> Rollout:
     """Publish the controller's proposal, if it is for the running topology and epoch."""
     keep = Rollout(current.restart_generation, epoch=current.epoch)
     judgement, stats = seen.answer.judgement if seen.answer else None, seen.stats

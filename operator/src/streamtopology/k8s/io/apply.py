@@ -15,7 +15,7 @@ from streamtopology.k8s.instants import format_time
 from streamtopology.k8s.io.api import Api, ApiAway, ApiError
 from streamtopology.k8s.io.bodies import Object
 from streamtopology.k8s.io.cache import Cache
-from streamtopology.k8s.io.queue import Key
+from streamtopology.k8s.io.queue import TopologyKey
 from streamtopology.k8s.names import Kind
 from streamtopology.k8s.resources.access import spark_secret
 from streamtopology.k8s.resources.objects import Owner, digest, limits
@@ -185,7 +185,7 @@ class Applier:
         body = {"status": changes}
         return await self._api.patch(names.TOPOLOGY, metadata["namespace"], metadata["name"], body, "status")
 
-    async def post(self, body: Object, key: Key, event: Event, now: float, kind: Kind = names.TOPOLOGY) -> bool:
+    async def post(self, body: Object, key: TopologyKey, event: Event, now: float, kind: Kind = names.TOPOLOGY) -> bool:
         """Post an event of the object `body`, or increase its count if it exists. A failure is logged: it changes nothing.
 
         Returns False if the API server did not answer within `EVENT_SECONDS`.
@@ -229,8 +229,8 @@ class Applier:
         return True
 
 
-def key_of(owner: Owner) -> Key:
-    return Key(owner.namespace, owner.name)
+def key_of(owner: Owner) -> TopologyKey:
+    return TopologyKey(owner.namespace, owner.name)
 
 
 def is_owned(body: Object, owner: Owner) -> bool:

@@ -18,7 +18,7 @@ from streamtopology.k8s import names
 from streamtopology.k8s.decide.owned_objects import OwnedObject, Pod, owned_object
 from streamtopology.k8s.io.api import Api, ApiAway, ApiError
 from streamtopology.k8s.io.bodies import Object, version_number
-from streamtopology.k8s.io.queue import Key
+from streamtopology.k8s.io.queue import TopologyKey
 from streamtopology.k8s.names import Kind
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ LEAST_SECONDS = 0.5
 # Evicted pods that are remembered of each topology.
 KEPT_EVICTIONS = 32
 
-Changed = Callable[[Key], None]
+Changed = Callable[[TopologyKey], None]
 
 
 @asynccontextmanager
@@ -51,16 +51,16 @@ class Cache:
     """Owned objects by topology. `changed` is called with the topology of each object that appears, changes or goes."""
 
     changed: Changed
-    _evicted: dict[Key, dict[str, Pod]] = field(default_factory=lambda: defaultdict(dict))
-    _objects: dict[Key, dict[tuple[str, str], OwnedObject]] = field(default_factory=lambda: defaultdict(dict))
+    _evicted: dict[TopologyKey, dict[str, Pod]] = field(default_factory=lambda: defaultdict(dict))
+    _objects: dict[TopologyKey, dict[tuple[str, str], OwnedObject]] = field(default_factory=lambda: defaultdict(dict))
     _listed: dict[tuple[str, str | None], asyncio.Event] = field(default_factory=lambda: defaultdict(asyncio.Event))
     _listing: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LISTS_AT_ONCE))
 
-    def of(self, key: Key) -> Mapping[tuple[str, str], OwnedObject]:
+    def of(self, key: TopologyKey) -> Mapping[tuple[str, str], OwnedObject]:
         """(kind, name) -> object, of one topology."""
         return self._objects.get(key, {})
 
-    def evicted(self, key: Key) -> tuple[Pod, ...]:
+    def evicted(self, key: TopologyKey) -> tuple[Pod, ...]:
         """The last pods that a kubelet has evicted. An executor's may be gone before anybody looks at the topology."""
         return tuple(self._evicted.get(key, {}).values())
 
@@ -94,7 +94,7 @@ class Cache:
             self._objects.pop(key, None)
             self._evicted.pop(key, None)
 
-    def forget(self, key: Key, kind: Kind) -> None:
+    def forget(self, key: TopologyKey, kind: Kind) -> None:
         """Remove a topology's objects of a kind that is not watched: the topology is gone."""
         of_topology = self._objects.get(key, {})
         for known in [one for one in of_topology if one[0] == kind.kind]:
@@ -130,7 +130,7 @@ class Cache:
                 await asyncio.sleep(pause)
 
     async def _list(self, api: Api, kind: Kind, namespace: str | None, selector: str) -> str:
-        present: set[tuple[Key, str]] = set()
+        present: set[tuple[TopologyKey, str]] = set()
         version = ""
         async for page in api.pages(kind, namespace, selector):
             for item in page.items:
@@ -142,7 +142,7 @@ class Cache:
         self._listed[kind.kind, namespace].set()
         return version
 
-    def _drop_absent(self, kind: Kind, namespace: str | None, present: set[tuple[Key, str]], version: int) -> None:
+    def _drop_absent(self, kind: Kind, namespace: str | None, present: set[tuple[TopologyKey, str]], version: int) -> None:
         """Remove objects deleted while there was no watch. The list is of one version and lacks newer objects."""
         for key, objects in list(self._objects.items()):
             if namespace is not None and key.namespace != namespace:
@@ -165,7 +165,7 @@ class Cache:
             self.note(body)
 
 
-def _key_of(body: Object) -> Key | None:
+def _key_of(body: Object) -> TopologyKey | None:
     metadata = body["metadata"]
     topology = (metadata.get("labels") or {}).get(names.INSTANCE)
-    return Key(metadata["namespace"], topology) if topology else None
+    return TopologyKey(metadata["namespace"], topology) if topology else None

@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 
 from streamtopology.k8s.decide.steps import Event
-from streamtopology.k8s.io.queue import Key
+from streamtopology.k8s.io.queue import TopologyKey
 
 # Events of one reason that a topology, or a snapshot, may post at once.
 BURST = 25
@@ -26,9 +26,9 @@ class EventLimit:
     """Decides which events are posted. Times are in seconds."""
 
     def __init__(self) -> None:
-        self._allowances: defaultdict[Key, dict[str, _Allowance]] = defaultdict(dict)
+        self._allowances: defaultdict[TopologyKey, dict[str, _Allowance]] = defaultdict(dict)
 
-    def admits(self, key: Key, reason: str, now: float) -> int | None:
+    def admits(self, key: TopologyKey, reason: str, now: float) -> int | None:
         """The number of events of this reason withheld since the last one posted; None if this one is withheld, too."""
         known = self._allowances[key].setdefault(reason, _Allowance(BURST, now))
         known.left = min(known.left + max(now - known.at, 0.0) / REFILL_SECONDS, BURST)
@@ -40,13 +40,13 @@ class EventLimit:
         withheld, known.withheld = known.withheld, 0
         return withheld
 
-    def admitted(self, key: Key, event: Event, now: float) -> Event | None:
+    def admitted(self, key: TopologyKey, event: Event, now: float) -> Event | None:
         """The event to post, which says how many like it were withheld; None if this one is withheld, too."""
         withheld = self.admits(key, event.reason, now)
         if not withheld:
             return None if withheld is None else event
         return replace(event, message=f"{event.message} ({withheld} more like it were only logged)")
 
-    def forget(self, key: Key) -> None:
+    def forget(self, key: TopologyKey) -> None:
         """Its topology or snapshot is gone."""
         self._allowances.pop(key, None)

@@ -41,7 +41,7 @@ class LeaseLostError(StreamTopologyError):
     """The lease could not be renewed in time: another replica may lead from now on."""
 
 
-class Lease(BaseLock):
+class LeaderLock(BaseLock):
     """The lock of the library's election: a Lease, by our own client, whose calls have timeouts.
 
     Every error counts as a failed try. (The library's own LeaseLock lets connection errors through, and in 37.0 cannot
@@ -122,7 +122,7 @@ def _micro_time(text: str | None) -> str | None:
 async def lead(client: ApiClient, namespace: str, identity: str, lease_seconds: float, work: Work) -> None:
     """Wait for the Lease, do `work` to its end, then release the Lease. LeaseLostError: it was lost."""
     working: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    lock = Lease(Api(client, lease_seconds * CALL_SHARE), namespace, identity, lease_seconds)
+    lock = LeaderLock(Api(client, lease_seconds * CALL_SHARE), namespace, identity, lease_seconds)
 
     async def started() -> None:
         try:

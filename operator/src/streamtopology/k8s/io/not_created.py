@@ -16,7 +16,7 @@ from streamtopology.k8s.decide.owned_objects import Job, OwnedObject, Pod, Workl
 from streamtopology.k8s.instants import parse_time
 from streamtopology.k8s.io.api import Api, ApiAway, ApiError
 from streamtopology.k8s.io.bodies import Object
-from streamtopology.k8s.io.queue import Key
+from streamtopology.k8s.io.queue import TopologyKey
 
 log = logging.getLogger(__name__)
 
@@ -43,9 +43,9 @@ class NotCreated:
     def __init__(self, api: Api, clock: Callable[[], float]) -> None:
         self._api = api
         self._clock = clock
-        self._missing: dict[Key, _Missing] = {}
+        self._missing: dict[TopologyKey, _Missing] = {}
 
-    async def ask(self, key: Key, lacking: Mapping[Place, OwnedObject]) -> None:
+    async def ask(self, key: TopologyKey, lacking: Mapping[Place, OwnedObject]) -> None:
         """Look at the events, if it is time for it. `lacking`: the StatefulSets and Jobs that lack pods."""
         if not lacking:
             self.forget(key)
@@ -56,15 +56,15 @@ class NotCreated:
             known.asked = now
             known.found = await self._ask(key, lacking, now)
 
-    def reasons(self, key: Key) -> Mapping[Place, str]:
+    def reasons(self, key: TopologyKey) -> Mapping[Place, str]:
         """Workload -> why the cluster does not create its next pod."""
         known = self._missing.get(key)
         return known.found if known is not None else {}
 
-    def forget(self, key: Key) -> None:
+    def forget(self, key: TopologyKey) -> None:
         self._missing.pop(key, None)
 
-    async def _ask(self, key: Key, lacking: Mapping[Place, OwnedObject], now: float) -> dict[Place, str]:
+    async def _ask(self, key: TopologyKey, lacking: Mapping[Place, OwnedObject], now: float) -> dict[Place, str]:
         events: list[Object] = []
         try:
             for kind in sorted({kind for kind, _ in lacking}):

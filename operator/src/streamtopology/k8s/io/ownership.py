@@ -11,7 +11,7 @@ from streamtopology.k8s.instants import parse_time
 from streamtopology.k8s.io.api import Api, ApiError
 from streamtopology.k8s.io.bodies import Object
 from streamtopology.k8s.io.leader import LEASE_NAME
-from streamtopology.k8s.io.queue import Key
+from streamtopology.k8s.io.queue import TopologyKey
 from streamtopology.k8s.settings import Settings
 
 # A release whose Lease was not renewed for so long is gone: the namespace of one that is uninstalled keeps the Lease.
@@ -21,7 +21,7 @@ GONE_SECONDS = 600.0
 LOOK_SECONDS = 60.0
 
 
-class Ownership:
+class TopologyClaims:
     """Claims topologies for this release, unless another one serves them. `clock`: seconds since 1970."""
 
     def __init__(self, api: Api, settings: Settings, clock: Callable[[], float]) -> None:
@@ -29,9 +29,9 @@ class Ownership:
         self._release = settings.namespace
         self._has_lease = settings.leader_election
         self._clock = clock
-        self._others: dict[Key, str] = {}
+        self._others: dict[TopologyKey, str] = {}
 
-    async def claim(self, key: Key, manifest: Object) -> Object | str:
+    async def claim(self, key: TopologyKey, manifest: Object) -> Object | str:
         """The topology, from now on served by this release; else the release that serves it.
 
         Two that claim at once: the API server takes the first claim only, by the resource version. One that others have
@@ -51,7 +51,7 @@ class Ownership:
         """True if the topology names this release."""
         return (manifest["metadata"].get("annotations") or {}).get(names.SERVED_BY) == self._release
 
-    def stepped_back(self, key: Key, release: str) -> Event | None:
+    def stepped_back(self, key: TopologyKey, release: str) -> Event | None:
         """The event for a topology that another release serves, the first time."""
         if self._others.get(key) == release:
             return None
@@ -63,7 +63,7 @@ class Ownership:
         )
         return Event("Warning", EventReason.SERVED_BY_ANOTHER, text)
 
-    def forget(self, key: Key) -> None:
+    def forget(self, key: TopologyKey) -> None:
         """A topology is gone."""
         self._others.pop(key, None)
 

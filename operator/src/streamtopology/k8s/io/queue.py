@@ -15,7 +15,7 @@ LONGEST_DELAY = 60.0
 
 
 @dataclass(frozen=True, order=True)
-class Key:
+class TopologyKey:
     """One topology of the cluster."""
 
     namespace: str
@@ -31,12 +31,12 @@ class Queue:
     def __init__(self, clock: Callable[[], float]) -> None:
         """`clock`: monotonic seconds, as the event loop's."""
         self._clock = clock
-        self._ready: dict[Key, None] = {}  # in order of arrival
-        self._working: set[Key] = set()
-        self._again: set[Key] = set()
-        self._later: list[tuple[float, int, Key]] = []
-        self._due: dict[Key, float] = {}
-        self._failures: dict[Key, int] = {}
+        self._ready: dict[TopologyKey, None] = {}  # in order of arrival
+        self._working: set[TopologyKey] = set()
+        self._again: set[TopologyKey] = set()
+        self._later: list[tuple[float, int, TopologyKey]] = []
+        self._due: dict[TopologyKey, float] = {}
+        self._failures: dict[TopologyKey, int] = {}
         self._order = itertools.count()
         self._moved_at = clock()
         self._wake = asyncio.Event()
@@ -50,7 +50,7 @@ class Queue:
         """For how long no key was handed out and no look has ended, while keys wait; 0 without any."""
         return self._clock() - self._moved_at if self._ready else 0.0
 
-    def add(self, key: Key) -> None:
+    def add(self, key: TopologyKey) -> None:
         """Look at it as soon as a worker is free."""
         if key in self._working:
             self._again.add(key)
@@ -60,7 +60,7 @@ class Queue:
             self._ready[key] = None
             self._wake.set()
 
-    def add_after(self, key: Key, seconds: float) -> None:
+    def add_after(self, key: TopologyKey, seconds: float) -> None:
         """Look at it in `seconds`; an earlier time that is already set stays."""
         due = self._clock() + seconds
         if due >= self._due.get(key, float("inf")):
@@ -69,12 +69,12 @@ class Queue:
         heapq.heappush(self._later, (due, next(self._order), key))
         self._wake.set()
 
-    def done(self, key: Key) -> None:
+    def done(self, key: TopologyKey) -> None:
         """End a look that succeeded."""
         self._failures.pop(key, None)
         self._release(key)
 
-    def failed(self, key: Key) -> float:
+    def failed(self, key: TopologyKey) -> float:
         """End a look that failed: it is retried after the returned delay, longer each time."""
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         delay = min(FIRST_DELAY * 2 ** (failures - 1), LONGEST_DELAY)
@@ -82,18 +82,18 @@ class Queue:
         self.add_after(key, delay)
         return delay
 
-    def failures(self, key: Key) -> int:
+    def failures(self, key: TopologyKey) -> int:
         """The number of looks in a row that have failed."""
         return self._failures.get(key, 0)
 
-    def forget(self, key: Key) -> None:
+    def forget(self, key: TopologyKey) -> None:
         """Remove a topology that is gone."""
         self._ready.pop(key, None)
         self._again.discard(key)
         self._due.pop(key, None)
         self._failures.pop(key, None)
 
-    async def take(self) -> Key:
+    async def take(self) -> TopologyKey:
         """The next key; it is the caller's until `done` or `failed`."""
         while True:
             self._move_due()
@@ -109,7 +109,7 @@ class Queue:
                 async with asyncio.timeout(pause):  # Python 3.11's wait_for swallows a cancellation that comes with the event
                     await self._wake.wait()
 
-    def _release(self, key: Key) -> None:
+    def _release(self, key: TopologyKey) -> None:
         self._moved_at = self._clock()
         self._working.discard(key)
         if key in self._again:

@@ -14,8 +14,8 @@ from streamtopology.k8s.io.api import Api, ApiError
 from streamtopology.k8s.io.apply import Applier
 from streamtopology.k8s.io.bodies import Object
 from streamtopology.k8s.io.cache import Cache
-from streamtopology.k8s.io.metrics import Metrics
-from streamtopology.k8s.io.queue import Key
+from streamtopology.k8s.io.metrics import OperatorMetrics
+from streamtopology.k8s.io.queue import TopologyKey
 from streamtopology.k8s.names import Kind
 from streamtopology.k8s.resources.objects import Owner
 from streamtopology.tracing.span import Emit, TraceSpan, Value
@@ -42,7 +42,7 @@ class Reconciliation:
 class ReconcileSpans:
     """Measures the reconciliations of all workers. `clock`: seconds since 1970; `emit`: None while traces are off."""
 
-    def __init__(self, metrics: Metrics, clock: Callable[[], float], emit: Emit | None = None) -> None:
+    def __init__(self, metrics: OperatorMetrics, clock: Callable[[], float], emit: Emit | None = None) -> None:
         self._metrics = metrics
         self._clock = clock
         self._emit = emit
@@ -51,7 +51,7 @@ class ReconcileSpans:
         )  # each worker is a task, with its own
 
     @contextmanager
-    def at(self, key: Key) -> Generator[Reconciliation]:
+    def at(self, key: TopologyKey) -> Generator[Reconciliation]:
         """Measure the reconciliation in the block, which sets its outcome."""
         current, started, began_at = Reconciliation(), time.perf_counter(), self._clock()
         self._current.set(current)
@@ -98,12 +98,12 @@ class TracedApplier(Applier):
         with self._spans.part("look for the Secret", {}):
             await super().recall_secret(owner)
 
-    async def post(self, body: Object, key: Key, event: Event, now: float, kind: Kind = names.TOPOLOGY) -> bool:
+    async def post(self, body: Object, key: TopologyKey, event: Event, now: float, kind: Kind = names.TOPOLOGY) -> bool:
         with self._spans.part("post event", {"streamtopology.reason": event.reason}):
             return await super().post(body, key, event, now, kind)
 
 
-def _span(key: Key, current: Reconciliation, began_at: float, ended_at: float) -> TraceSpan:
+def _span(key: TopologyKey, current: Reconciliation, began_at: float, ended_at: float) -> TraceSpan:
     attributes: dict[str, Value] = {
         "k8s.namespace.name": key.namespace,
         "streamtopology.topology": key.name,

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from streamtopology.contract.conditions import DegradedReason, EventReason, ReconfiguringReason
 from streamtopology.contract.pods import routing_map_name
-from streamtopology.contract.reasons import Trigger
+from streamtopology.contract.reasons import ReroutingTrigger
 from streamtopology.k8s import failpoints, names
 from streamtopology.k8s.decide import events, status
 from streamtopology.k8s.decide.answers import Reading
 from streamtopology.k8s.decide.attempts import Aim, Attempts, Refusal, aim_of, kept, noted
 from streamtopology.k8s.decide.decision import Decision, decide
 from streamtopology.k8s.decide.observation import Observation, manifest_text, read_topology
-from streamtopology.k8s.decide.owned_objects import Pod, RoutingMap
+from streamtopology.k8s.decide.owned_objects import ObservedRoutingMap, Pod
 from streamtopology.k8s.decide.rivals import rival_of
 from streamtopology.k8s.decide.steps import Event, Finalizer
 from streamtopology.k8s.io.api import ApiAway, ApiError
@@ -23,10 +23,10 @@ from streamtopology.k8s.io.apply import Applier, NameTakenError, ResizeRefusedEr
 from streamtopology.k8s.io.bodies import Object
 from streamtopology.k8s.io.cache import Cache
 from streamtopology.k8s.io.event_limit import EventLimit
-from streamtopology.k8s.io.metrics import Metrics, tuples_stalled
+from streamtopology.k8s.io.metrics import OperatorMetrics, tuples_stalled
 from streamtopology.k8s.io.not_created import NotCreated, lacking
-from streamtopology.k8s.io.ownership import LOOK_SECONDS, Ownership
-from streamtopology.k8s.io.queue import Key, Queue
+from streamtopology.k8s.io.ownership import LOOK_SECONDS, TopologyClaims
+from streamtopology.k8s.io.queue import Queue, TopologyKey
 from streamtopology.k8s.io.reconcile_spans import ReconcileSpans
 from streamtopology.k8s.io.refusals import is_busy, report_of, unwritten
 from streamtopology.k8s.io.scrape import Scraper
@@ -55,11 +55,11 @@ class Reconciler:
         applier: Applier,
         cache: Cache,
         not_created: NotCreated,
-        ownership: Ownership,
+        ownership: TopologyClaims,
         scraper: Scraper,
         queue: Queue,
         settings: Settings,
-        metrics: Metrics,
+        metrics: OperatorMetrics,
         clock: Callable[[], float],
         spans: ReconcileSpans,
     ) -> None:
@@ -68,7 +68,7 @@ class Reconciler:
         self._not_created = not_created
         self._ownership = ownership
         self._scraper = scraper
-        self._read: dict[Key, dict[str, Reading]] = {}
+        self._read: dict[TopologyKey, dict[str, Reading]] = {}
         self._queue = queue
         self._settings = settings
         self._metrics = metrics
@@ -77,10 +77,10 @@ class Reconciler:
         metrics.outdated_topologies.set_function(lambda: len(self._upgrade_turns))
         self._clock = clock
         self._spans = spans
-        self._manifests: dict[Key, Object] = {}
-        self._attempts: dict[Key, dict[Aim, Attempts]] = {}
-        self._written_at: dict[Key, float] = {}
-        self._secret_asked: dict[Key, float] = {}
+        self._manifests: dict[TopologyKey, Object] = {}
+        self._attempts: dict[TopologyKey, dict[Aim, Attempts]] = {}
+        self._written_at: dict[TopologyKey, float] = {}
+        self._secret_asked: dict[TopologyKey, float] = {}
         self._event_limit = EventLimit()
         self._write_limit = WriteLimit(clock)
         self._begun: set[str | None] = set()
@@ -93,7 +93,7 @@ class Reconciler:
             if self._has_begun(key):
                 self._queue.add(key)
 
-    def _has_begun(self, key: Key) -> bool:
+    def _has_begun(self, key: TopologyKey) -> bool:
         return None in self._begun or key.namespace in self._begun
 
     def saw(self, body: Object) -> None:
@@ -117,7 +117,7 @@ class Reconciler:
             self._drop(key)
             self._queue.add(key)
 
-    def _drop(self, key: Key) -> None:
+    def _drop(self, key: TopologyKey) -> None:
         """Drop all knowledge of a topology at once: it must not be taken for its namesake's."""
         del self._manifests[key]
         self._attempts.pop(key, None)
@@ -131,18 +131,18 @@ class Reconciler:
         self._write_limit.forget(key)
         self._cache.forget(key, names.SECRET)
 
-    def known(self) -> Mapping[Key, int]:
+    def known(self) -> Mapping[TopologyKey, int]:
         """The version of each topology."""
         return {key: version(body) for key, body in self._manifests.items()}
 
-    def manifest(self, key: Key) -> Object | None:
+    def manifest(self, key: TopologyKey) -> Object | None:
         return self._manifests.get(key)
 
     def manifests(self) -> Iterable[Object]:
         """All topologies that are known, with their status."""
         return self._manifests.values()
 
-    def _with_turn(self) -> Iterator[Key]:
+    def _with_turn(self) -> Iterator[TopologyKey]:
         """The topologies whose stored status says that they have the turn of a roll-out."""
         return (key for key, body in self._manifests.items() if has_turn(body.get("status") or {}))
 
@@ -159,7 +159,7 @@ class Reconciler:
             with self._spans.at(key) as reconciliation:
                 reconciliation.outcome = await self._attempt(key)
 
-    async def _attempt(self, key: Key) -> str:
+    async def _attempt(self, key: TopologyKey) -> str:
         try:
             await self.reconcile(key)
         except ApiAway as error:
@@ -179,7 +179,7 @@ class Reconciler:
         self._queue.done(key)
         return "done"
 
-    async def reconcile(self, key: Key) -> None:
+    async def reconcile(self, key: TopologyKey) -> None:
         """Observe one topology, decide, and carry the decision out."""
         manifest = self._manifests.get(key)
         if manifest is None:
@@ -196,7 +196,7 @@ class Reconciler:
                 return
             raise
 
-    async def _serve(self, key: Key, manifest: Object) -> None:
+    async def _serve(self, key: TopologyKey, manifest: Object) -> None:
         if not self._ownership.holds(manifest):
             self._write_limit.spend(key, len(self._cache.of(key)))
         claimed = await self._ownership.claim(key, manifest)
@@ -222,7 +222,7 @@ class Reconciler:
         if refused is not None:
             raise refused
 
-    async def _step_back(self, key: Key, manifest: Object, release: str) -> None:
+    async def _step_back(self, key: TopologyKey, manifest: Object, release: str) -> None:
         """Leave a topology to the release that serves it, and look again in a while whether that is still there."""
         event = self._ownership.stepped_back(key, release)
         if event is not None:
@@ -233,26 +233,26 @@ class Reconciler:
             await self._applier.post(manifest, key, event, self._clock())
         self._queue.add_after(key, LOOK_SECONDS)
 
-    async def _pause(self, key: Key, error: WritesLimitedError) -> None:
+    async def _pause(self, key: TopologyKey, error: WritesLimitedError) -> None:
         log.error("%s", error)
         self._queue.done(key)
         self._queue.add_after(key, error.seconds)
         await self._post_one(key, Event("Warning", EventReason.WRITES_LIMITED, str(error)))
 
-    async def _post_one(self, key: Key, event: Event | None) -> None:
+    async def _post_one(self, key: TopologyKey, event: Event | None) -> None:
         """Post the event of a look that has failed, if there is one, and there are not too many."""
         manifest, now = self._manifests.get(key), self._clock()
         if event is not None and manifest is not None and self._event_limit.admits(key, event.reason, now) is not None:
             await self._applier.post(manifest, key, event, now)
 
-    async def _recall(self, key: Key, manifest: Object) -> None:
+    async def _recall(self, key: TopologyKey, manifest: Object) -> None:
         """Ask the API server for what no watch shows: Spark's Secret, and why pods are not created."""
         uid = manifest["metadata"]["uid"]
         if self._may_lack_secret(key):
             await self._applier.recall_secret(Owner(key.name, key.namespace, uid))
         await self._not_created.ask(key, lacking(owned_by(uid, self._cache.of(key))))
 
-    def _may_lack_secret(self, key: Key) -> bool:
+    def _may_lack_secret(self, key: TopologyKey) -> bool:
         """True if Spark's Secret is to be looked for: none is known, or a pod that does not start may wait for it."""
         objects = self._cache.of(key)
         if (names.SECRET.kind, names.spark_secret(key.name)) not in objects:
@@ -263,12 +263,12 @@ class Reconciler:
         self._secret_asked[key] = self._clock()
         return True
 
-    def _look(self, key: Key, manifest: Object) -> Observation:
+    def _look(self, key: TopologyKey, manifest: Object) -> Observation:
         text = manifest_text(manifest)
         objects = owned_by(manifest["metadata"]["uid"], self._cache.of(key))
         routing = objects.get(("ConfigMap", routing_map_name(key.name)))
-        read = self._readings(key, {text, routing.topology} if isinstance(routing, RoutingMap) else {text})
-        running = read[routing.topology] if isinstance(routing, RoutingMap) else None
+        read = self._readings(key, {text, routing.topology} if isinstance(routing, ObservedRoutingMap) else {text})
+        running = read[routing.topology] if isinstance(routing, ObservedRoutingMap) else None
         return Observation(
             manifest,
             read[text],
@@ -283,20 +283,20 @@ class Reconciler:
             self._cache.evicted(key),
         )
 
-    def _rival(self, key: Key, manifest: Object) -> str:
+    def _rival(self, key: TopologyKey, manifest: Object) -> str:
         def has(topology: Object, stateful_set: str) -> bool:
             objects = owned_by(topology["metadata"]["uid"], self._cache.of(key_of(topology)))
             return (names.STATEFUL_SET.kind, stateful_set) in objects
 
-        return rival_of(manifest, lambda name: self._manifests.get(Key(key.namespace, name)), has)
+        return rival_of(manifest, lambda name: self._manifests.get(TopologyKey(key.namespace, name)), has)
 
-    def _readings(self, key: Key, texts: set[str]) -> Mapping[str, Reading]:
+    def _readings(self, key: TopologyKey, texts: set[str]) -> Mapping[str, Reading]:
         """The topologies in these manifests of one topology. Each is parsed once for as long as it is one of them."""
         known = self._read.get(key, {})
         self._read[key] = {text: known[text] if text in known else read_topology(text) for text in texts}
         return self._read[key]
 
-    async def _carry_out(self, key: Key, seen: Observation, decision: Decision) -> ApiError | NameTakenError | None:
+    async def _carry_out(self, key: TopologyKey, seen: Observation, decision: Decision) -> ApiError | NameTakenError | None:
         """Record the steps, then take them. Afterwards the topology is looked at again, as the steps have changed it.
 
         What the cluster refuses stops no other step but that of the finalizer, without which nothing is made. Returns the
@@ -338,7 +338,7 @@ class Reconciler:
         self._queue.add(key)
         return None
 
-    async def _write(self, key: Key, seen: Observation, reported: Object) -> None:
+    async def _write(self, key: TopologyKey, seen: Observation, reported: Object) -> None:
         """Write the status if more than its figures has changed, or if only they have and some time has passed."""
         if reported == seen.status:
             return
@@ -349,12 +349,12 @@ class Reconciler:
             await self._write_now(key, seen.manifest, reported)
             failpoints.point("after-status")
 
-    async def _write_now(self, key: Key, manifest: Object, reported: Object) -> None:
+    async def _write_now(self, key: TopologyKey, manifest: Object, reported: Object) -> None:
         self._write_limit.spend(key, len(self._cache.of(key)))
         self._took(key, await self._applier.write_status(manifest, reported))
         self._written_at[key] = self._clock()
 
-    def _took(self, key: Key, body: Object) -> None:
+    def _took(self, key: TopologyKey, body: Object) -> None:
         """Take in the topology as one of our own writes left it. If someone changed it just before, it is looked at again: the
         event of that change is yet to come and will be ignored as older."""
         known = self._manifests.get(key)
@@ -365,7 +365,7 @@ class Reconciler:
         if asked(known) != asked(body):
             self._queue.add(key)
 
-    async def _post(self, key: Key, seen: Observation, decision: Decision) -> None:
+    async def _post(self, key: TopologyKey, seen: Observation, decision: Decision) -> None:
         """Log the events and post those that are not too many; without an answer to one of them no other is tried, as each
         would wait as long."""
         is_there = True
@@ -377,18 +377,18 @@ class Reconciler:
             if is_there and admitted is not None:
                 is_there = await self._applier.post(seen.manifest, key, admitted, seen.now)
 
-    async def _forget(self, key: Key) -> None:
+    async def _forget(self, key: TopologyKey) -> None:
         self._queue.forget(key)  # before the first pause, in which a namesake may come
         self._metrics.forget(key.namespace, key.name)
         await self._scraper.forget(key)
 
-    def _measure(self, key: Key, seen: Observation, decision: Decision) -> None:
+    def _measure(self, key: TopologyKey, seen: Observation, decision: Decision) -> None:
         metrics = self._metrics
         metrics.show_conditions(key.namespace, key.name, decision.status.get("conditions") or ())
         for event in decision.events:
             if event.reason in (ReconfiguringReason.REROUTING, ReconfiguringReason.ROUTING):
                 ours = event.reason == ReconfiguringReason.REROUTING
-                metrics.reroutings.labels((Trigger.IMBALANCE if ours else Trigger.APPLIED).value).inc()
+                metrics.reroutings.labels((ReroutingTrigger.IMBALANCE if ours else ReroutingTrigger.APPLIED).value).inc()
         if (took := events.reconfigured_seconds(seen, decision.status)) is not None:
             metrics.time_to_reconfigure_seconds.labels(seen.status["intent"]["action"]).observe(took)
         stats = seen.stats

@@ -14,7 +14,7 @@ import aiohttp
 from streamtopology.contract.stats import StatsFormatError
 from streamtopology.contract.stats_question import Question
 from streamtopology.k8s.decide.answers import Answer, Judged, Silence, Target
-from streamtopology.k8s.io.queue import Key
+from streamtopology.k8s.io.queue import TopologyKey
 from streamtopology.k8s.planning.process import Planner, PlannerDied
 
 log = logging.getLogger(__name__)
@@ -47,21 +47,25 @@ class Scraper:
     """One asking task for each topology. `answered` is called with the topology after each answer or failure."""
 
     def __init__(
-        self, session: aiohttp.ClientSession, planner: Planner, answered: Callable[[Key], None], clock: Callable[[], float]
+        self,
+        session: aiohttp.ClientSession,
+        planner: Planner,
+        answered: Callable[[TopologyKey], None],
+        clock: Callable[[], float],
     ) -> None:
         """`clock`: seconds since 1970."""
         self._session = session
         self._planner = planner
         self._answered = answered
         self._clock = clock
-        self._asking: dict[Key, _Asking] = {}
-        self._answers: dict[Key, Answer] = {}
+        self._asking: dict[TopologyKey, _Asking] = {}
+        self._answers: dict[TopologyKey, Answer] = {}
         self._large = asyncio.Semaphore(LARGE_AT_ONCE)
 
-    def answer(self, key: Key) -> Answer | None:
+    def answer(self, key: TopologyKey) -> Answer | None:
         return self._answers.get(key)
 
-    def want(self, key: Key, target: Target | None) -> None:
+    def want(self, key: TopologyKey, target: Target | None) -> None:
         """Ask this driver from now on; with None ask none."""
         asking = self._asking.get(key)
         if target is None:
@@ -80,7 +84,7 @@ class Scraper:
             if sooner:
                 asking.changed.set()
 
-    async def forget(self, key: Key) -> None:
+    async def forget(self, key: TopologyKey) -> None:
         """Stop asking for a topology that is gone."""
         asking = self._asking.get(key)
         self._stop(key)
@@ -95,13 +99,13 @@ class Scraper:
         for key in list(self._asking):
             self._stop(key)
 
-    def _stop(self, key: Key) -> None:
+    def _stop(self, key: TopologyKey) -> None:
         asking = self._asking.pop(key, None)
         if asking is not None:
             asking.task.cancel()
         self._answers.pop(key, None)
 
-    async def _ask(self, key: Key) -> None:
+    async def _ask(self, key: TopologyKey) -> None:
         while True:
             asking = self._asking[key]
             target = asking.target

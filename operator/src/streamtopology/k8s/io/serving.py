@@ -9,13 +9,13 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from streamtopology.k8s.io.health import Health
-from streamtopology.k8s.io.metrics import Metrics
+from streamtopology.k8s.io.metrics import OperatorMetrics
 from streamtopology.k8s.io.page_app import Listed, page_app
 from streamtopology.k8s.settings import Settings
 
 
 @asynccontextmanager
-async def serving(metrics: Metrics, settings: Settings, health: Health, listed: Listed) -> AsyncIterator[None]:
+async def serving(metrics: OperatorMetrics, settings: Settings, health: Health, listed: Listed) -> AsyncIterator[None]:
     """Serve while the block runs. Any answer shows that the event loop runs; `health` knows the rest."""
 
     async def healthy(_: web.Request) -> web.Response:

@@ -25,8 +25,8 @@ from streamtopology.k8s.io.bodies import Object
 from streamtopology.k8s.io.cache import Cache
 from streamtopology.k8s.io.event_limit import EventLimit
 from streamtopology.k8s.io.not_created import NotCreated, lacking
-from streamtopology.k8s.io.ownership import Ownership
-from streamtopology.k8s.io.queue import Key
+from streamtopology.k8s.io.ownership import TopologyClaims
+from streamtopology.k8s.io.queue import TopologyKey
 from streamtopology.k8s.io.refusals import LASTING, LEFT_OVER_TRIES, TRIES
 from streamtopology.k8s.io.snapshot_watch import SnapshotWatch, topology_of
 from streamtopology.k8s.resources.objects import Owner
@@ -51,8 +51,8 @@ class SnapshotReconciler:
         applier: Applier,
         cache: Cache,
         watch: SnapshotWatch,
-        topology: Callable[[Key], Object | None],
-        ownership: Ownership,
+        topology: Callable[[TopologyKey], Object | None],
+        ownership: TopologyClaims,
         settings: Settings,
         clock: Callable[[], float],
     ) -> None:
@@ -91,7 +91,7 @@ class SnapshotReconciler:
             else:
                 self._queue.done(key)
 
-    async def reconcile(self, key: Key) -> None:
+    async def reconcile(self, key: TopologyKey) -> None:
         """One look at one snapshot, and the Job or the status that it leads to."""
         body = self._watch.get(key)
         if body is None or is_ended(body) or "deletionTimestamp" in body["metadata"]:
@@ -106,7 +106,7 @@ class SnapshotReconciler:
             return
         await self._advance(key, await self._look(key, body, topology))
 
-    async def _advance(self, key: Key, seen: SnapshotView) -> None:
+    async def _advance(self, key: TopologyKey, seen: SnapshotView) -> None:
         decision = decide_snapshot(seen, self._settings.pod_user)
         status, refused = decision.status, None
         if decision.withdrawn is not None:
@@ -123,7 +123,7 @@ class SnapshotReconciler:
         if refused is not None:
             raise refused
 
-    async def _look(self, key: Key, body: Object, topology: Object | None) -> SnapshotView:
+    async def _look(self, key: TopologyKey, body: Object, topology: Object | None) -> SnapshotView:
         job, pods = self._job(key, body), ()
         if job is not None:
             pods = await self._pods(body, job)
@@ -143,7 +143,7 @@ class SnapshotReconciler:
             self._clock(),
         )
 
-    def _job(self, key: Key, body: Object) -> Job | None:
+    def _job(self, key: TopologyKey, body: Object) -> Job | None:
         found = self._cache.of(topology_of(body)).get((names.JOB.kind, names.snapshot(key.name)))
         return found if isinstance(found, Job) and found.owner == body["metadata"]["uid"] else None
 
@@ -176,7 +176,7 @@ class SnapshotReconciler:
             made = found
         self._cache.note(made)
 
-    async def _withdraw(self, key: Key, job: Job) -> None:
+    async def _withdraw(self, key: TopologyKey, job: Job) -> None:
         """Delete a Job that has no pod: a later topology of that name must not start it. One that is gone already is fine."""
         log.info("snapshot %s: delete Job %s", key, job.name)
         try:
@@ -185,7 +185,7 @@ class SnapshotReconciler:
             if error.status != 409:  # another uid
                 raise
 
-    def _reported(self, key: Key, seen: SnapshotView, refused: ApiError | NameTakenError) -> Object:
+    def _reported(self, key: TopologyKey, seen: SnapshotView, refused: ApiError | NameTakenError) -> Object:
         """The status with the refusal, or the present one while it may be over the next time."""
         if isinstance(refused, NameTakenError):
             reason, text, patience = SnapshotReason.NAME_TAKEN, str(refused), LEFT_OVER_TRIES if refused.is_left_over else 1
@@ -194,7 +194,7 @@ class SnapshotReconciler:
             reason, patience = SnapshotReason.JOB_REFUSED, 1 if refused.status in LASTING else TRIES
         return without_job(seen, reason, text) if self._queue.failures(key) + 1 >= patience else seen.status
 
-    async def _write(self, key: Key, body: Object, status: Object) -> None:
+    async def _write(self, key: TopologyKey, body: Object, status: Object) -> None:
         """Write the whole status and post its event. With the uid: a namesake that has come since has a status of its own."""
         change = {"metadata": {"uid": body["metadata"]["uid"]}, "status": merge_patch(body.get("status") or {}, status)}
         try:

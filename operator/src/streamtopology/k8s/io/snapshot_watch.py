@@ -16,7 +16,7 @@ from streamtopology.k8s.decide.snapshots import is_ended
 from streamtopology.k8s.io.api import Api, ApiAway, ApiError
 from streamtopology.k8s.io.bodies import Object, version_number
 from streamtopology.k8s.io.cache import RETRY_SECONDS, no_sooner
-from streamtopology.k8s.io.queue import Key, Queue
+from streamtopology.k8s.io.queue import Queue, TopologyKey
 from streamtopology.k8s.io.topology_body import is_same, key_of, version
 
 log = logging.getLogger(__name__)
@@ -33,11 +33,13 @@ class SnapshotWatch:
     """
 
     queue: Queue
-    _bodies: dict[Key, Object] = field(default_factory=dict[Key, Object])
-    _open: defaultdict[Key, set[Key]] = field(default_factory=lambda: defaultdict[Key, set[Key]](set))
+    _bodies: dict[TopologyKey, Object] = field(default_factory=dict[TopologyKey, Object])
+    _open: defaultdict[TopologyKey, set[TopologyKey]] = field(
+        default_factory=lambda: defaultdict[TopologyKey, set[TopologyKey]](set)
+    )
     _without: set[str | None] = field(default_factory=set[str | None])
 
-    def get(self, key: Key) -> Object | None:
+    def get(self, key: TopologyKey) -> Object | None:
         return self._bodies.get(key)
 
     def bodies(self) -> Iterable[Object]:
@@ -47,24 +49,24 @@ class SnapshotWatch:
     def in_namespace(self, namespace: str) -> Iterable[Object]:
         return [body for key, body in self._bodies.items() if key.namespace == namespace]
 
-    def wake(self, topology: Key) -> None:
+    def wake(self, topology: TopologyKey) -> None:
         """Look at the snapshots of a topology that has changed, or one of whose objects has."""
         for key in self._open.get(topology, ()):
             self.queue.add(key)
 
-    def took(self, key: Key, body: Object) -> None:
+    def took(self, key: TopologyKey, body: Object) -> None:
         """Take in a snapshot as our own write left it: its event will be ignored."""
         known = self._bodies.get(key)
         if known is not None and is_same(known, body) and version(known) <= version(body):
             self._keep(key, body)
 
-    def lost(self, key: Key, known: Object) -> None:
+    def lost(self, key: TopologyKey, known: Object) -> None:
         """Take in that a snapshot is gone; one of its name that has come since stays."""
         if key in self._bodies and is_same(self._bodies[key], known):
             self._close(key, self._bodies.pop(key))
             self.queue.add(key)
 
-    def _keep(self, key: Key, body: Object) -> None:
+    def _keep(self, key: TopologyKey, body: Object) -> None:
         body["metadata"].pop("managedFields", None)
         self._bodies[key] = body
         if is_ended(body):
@@ -72,7 +74,7 @@ class SnapshotWatch:
         else:
             self._open[topology_of(body)].add(key)
 
-    def _close(self, key: Key, body: Object) -> None:
+    def _close(self, key: TopologyKey, body: Object) -> None:
         of = topology_of(body)
         self._open[of].discard(key)
         if not self._open[of]:
@@ -94,7 +96,7 @@ class SnapshotWatch:
                 failures += 1
 
     async def _list(self, api: Api, namespace: str | None) -> str:
-        since, present = "", set[Key]()
+        since, present = "", set[TopologyKey]()
         async for page in api.pages(names.SNAPSHOT, namespace):
             for body in page.items:
                 self._saw(body)
@@ -140,9 +142,9 @@ class SnapshotWatch:
                 log.info("snapshots are made: %s are served", names.SNAPSHOT.plural)
 
 
-def topology_of(body: Object) -> Key:
+def topology_of(body: Object) -> TopologyKey:
     """The topology that a snapshot is of."""
-    return Key(body["metadata"]["namespace"], body["spec"]["topology"])
+    return TopologyKey(body["metadata"]["namespace"], body["spec"]["topology"])
 
 
 def _why(error: ApiError) -> str:

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from streamtopology.k8s import names
 from streamtopology.k8s.decide.owned_objects import OwnedObject
 from streamtopology.k8s.io.bodies import Object
-from streamtopology.k8s.io.queue import Key
+from streamtopology.k8s.io.queue import TopologyKey
 
 
-def key_of(body: Object) -> Key:
-    return Key(body["metadata"]["namespace"], body["metadata"]["name"])
+def key_of(body: Object) -> TopologyKey:
+    return TopologyKey(body["metadata"]["namespace"], body["metadata"]["name"])
 
 
 def owned_by(uid: str, objects: Mapping[tuple[str, str], OwnedObject]) -> dict[tuple[str, str], OwnedObject]:

@@ -10,7 +10,7 @@ from streamtopology.k8s import names
 from streamtopology.k8s.decide.steps import Event
 from streamtopology.k8s.io.api import Api, ApiAway, ApiError
 from streamtopology.k8s.io.apply import Applier
-from streamtopology.k8s.io.queue import Key
+from streamtopology.k8s.io.queue import TopologyKey
 from streamtopology.k8s.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ async def report_unwatched(api: Api, applier: Applier, settings: Settings, clock
                 metadata = topology["metadata"]
                 release = (metadata.get("annotations") or {}).get(names.SERVED_BY)
                 if release == settings.namespace and metadata["namespace"] not in settings.namespaces:
-                    key = Key(metadata["namespace"], metadata["name"])
+                    key = TopologyKey(metadata["namespace"], metadata["name"])
                     event = _event(key, settings.namespace)
                     log.warning("%s: %s: %s", key, event.reason, event.message)
                     await applier.post(topology, key, event, clock())
@@ -34,7 +34,7 @@ async def report_unwatched(api: Api, applier: Applier, settings: Settings, clock
         log.info("whether topologies of other namespaces are without an operator is not known: %s", error)
 
 
-def _event(key: Key, release: str) -> Event:
+def _event(key: TopologyKey, release: str) -> Event:
     text = (
         f"the operator in namespace {release} has served this topology and does not watch namespace {key.namespace} any more: "
         f"it runs as it is, changes have no effect, and a deletion does not end. Add {key.namespace} to watchNamespaces again, "

@@ -9,7 +9,7 @@ from typing import Any
 
 from streamtopology.contract.conditions import ConditionType, ReconfiguringReason
 from streamtopology.k8s.decide.decision import Decision
-from streamtopology.k8s.io.queue import Key
+from streamtopology.k8s.io.queue import TopologyKey
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +21,9 @@ class UpgradeTurns:
     the operator restarts: status has the turn. Those that are not ready come after all others: they may never settle.
     """
 
-    def __init__(self, seconds: float, reach: Callable[[Key], None], begun: Callable[[], Iterable[Key]]) -> None:
+    def __init__(
+        self, seconds: float, reach: Callable[[TopologyKey], None], begun: Callable[[], Iterable[TopologyKey]]
+    ) -> None:
         """`seconds`: the least time between the beginnings of two turns; 0 for none at all.
 
         `begun`: the topologies whose stored status says that they have a turn. An operator that has just started waits until it
@@ -30,18 +32,18 @@ class UpgradeTurns:
         self._seconds = seconds
         self._reach = reach
         self._begun = begun
-        self._seen: set[Key] = set()
-        self._waiting: dict[Key, bool] = {}
-        self._turn: Key | None = None
+        self._seen: set[TopologyKey] = set()
+        self._waiting: dict[TopologyKey, bool] = {}
+        self._turn: TopologyKey | None = None
 
     def __len__(self) -> int:
         """The number of topologies that wait."""
         return len(self._waiting)
 
-    def has_reached(self, key: Key) -> bool:
+    def has_reached(self, key: TopologyKey) -> bool:
         return self._turn == key
 
-    def saw(self, key: Key, decision: Decision) -> None:
+    def saw(self, key: TopologyKey, decision: Decision) -> None:
         """Take in the newest decision on a topology."""
         self._seen.add(key)
         changes = decision.status.get("intent") is not None
@@ -57,12 +59,12 @@ class UpgradeTurns:
         if self._turn == key and not changes and not decision.waits:
             self._turn = None
 
-    def leave(self, key: Key) -> None:
+    def leave(self, key: TopologyKey) -> None:
         """A topology is another release's: its turn is not ours to wait for."""
         self.forget(key)
         self._seen.add(key)
 
-    def forget(self, key: Key) -> None:
+    def forget(self, key: TopologyKey) -> None:
         """A topology is gone."""
         self._seen.discard(key)
         self._waiting.pop(key, None)

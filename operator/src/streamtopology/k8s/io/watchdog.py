@@ -16,7 +16,7 @@ from streamtopology.contract.errors import Unavailable
 from streamtopology.k8s import names
 from streamtopology.k8s.io.api import Api, ApiAway, ApiError
 from streamtopology.k8s.io.health import Health
-from streamtopology.k8s.io.queue import Key
+from streamtopology.k8s.io.queue import TopologyKey
 from streamtopology.k8s.io.reconciler import Reconciler
 
 log = logging.getLogger(__name__)
@@ -126,17 +126,17 @@ class Watchdog:
                 self._health.heard()
         return is_current
 
-    async def _missed(self, namespace: str | None) -> set[Key]:
+    async def _missed(self, namespace: str | None) -> set[TopologyKey]:
         """Topologies that are newer than known, or gone."""
         before = self._reconciler.known()
         listed, version = await self._api.versions(names.TOPOLOGY, namespace)
-        there = {Key(one["namespace"], one["name"]): int(one["resourceVersion"]) for one in listed}
+        there = {TopologyKey(one["namespace"], one["name"]): int(one["resourceVersion"]) for one in listed}
         known = self._reconciler.known()
         newer = {key for key, at in there.items() if key not in known or known[key] < at}
         here = {key for key in before.keys() & known.keys() if namespace in (None, key.namespace)}
         return newer | {key for key in here - there.keys() if known[key] <= version}
 
-    async def _catch_up(self, key: Key) -> None:
+    async def _catch_up(self, key: TopologyKey) -> None:
         log.warning("%s: the watch has missed a change of it", key)
         found, known = await self._api.get(names.TOPOLOGY, key.namespace, key.name), self._reconciler.manifest(key)
         if found is not None:

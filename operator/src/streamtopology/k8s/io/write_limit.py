@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from streamtopology.contract.errors import Unavailable
-from streamtopology.k8s.io.queue import Key
+from streamtopology.k8s.io.queue import TopologyKey
 
 # Writes at once: a topology of the most classes is made by a hundred, with the records of it.
 LEAST_BURST = 200
@@ -21,7 +21,7 @@ REFILL_SECONDS = 60.0
 class WritesLimitedError(Unavailable):
     """A topology has used its writes up; the next one is due in `seconds`."""
 
-    def __init__(self, key: Key, seconds: float) -> None:
+    def __init__(self, key: TopologyKey, seconds: float) -> None:
         self.seconds = seconds
         super().__init__(f"{key}: no write for {seconds:.0f} s, as too many were made; please report this")
 
@@ -37,9 +37,9 @@ class WriteLimit:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._allowances: dict[Key, _Allowance] = {}
+        self._allowances: dict[TopologyKey, _Allowance] = {}
 
-    def spend(self, key: Key, objects: int) -> None:
+    def spend(self, key: TopologyKey, objects: int) -> None:
         """Count one more write of a topology with this number of objects. WritesLimitedError: it may not be made now."""
         burst, now = LEAST_BURST + PER_OBJECT * objects, self._clock()
         known = self._allowances.setdefault(key, _Allowance(0.0, now))
@@ -49,6 +49,6 @@ class WriteLimit:
             raise WritesLimitedError(key, REFILL_SECONDS / 2)
         known.used += 1
 
-    def forget(self, key: Key) -> None:
+    def forget(self, key: TopologyKey) -> None:
         """A topology is gone."""
         self._allowances.pop(key, None)

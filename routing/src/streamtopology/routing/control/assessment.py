@@ -16,7 +16,7 @@ from streamtopology.routing.control.one_more import one_more
 from streamtopology.routing.control.slot_model import SlotModel, estimate
 from streamtopology.routing.control.stages import JointStage, Remedy, ShareStage, Stage
 from streamtopology.routing.control.stages_in_window import operators_of, stages_in_window
-from streamtopology.routing.control.window import Span, WindowBatch
+from streamtopology.routing.control.window import LoadSpan, WindowBatch
 from streamtopology.routing.epochs.epoch import Epoch
 from streamtopology.routing.planners.switch_costs import FEWEST_BATCHES, SwitchCosts
 
@@ -38,7 +38,7 @@ class Assessment:
     """
 
     window: tuple[WindowBatch, ...]
-    spans: tuple[Span, ...]
+    spans: tuple[LoadSpan, ...]
     current: Epoch
     facts: TopologyFacts
     tolerance: float

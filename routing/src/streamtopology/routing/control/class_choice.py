@@ -22,7 +22,7 @@ Counts = Mapping[str, int]
 
 
 @dataclass(frozen=True)
-class Option:
+class ScalableClass:
     """A class that may be scaled, within its bounds. `wanted`: its executors that were last asked for.
 
     `capacity`: of one, in the same unit for all; `price`: of one, in any.
@@ -51,7 +51,7 @@ class ClassDecision:
 
 def options_of(
     settings: Autoscale, executors: Sequence[ExecutorClass], loads: Mapping[str, ClassLoad]
-) -> tuple[tuple[Option, ...], bool]:
+) -> tuple[tuple[ScalableClass, ...], bool]:
     """The scaled classes in the manifest's order, and True if they are priced: otherwise the price of one is its CPU.
 
     executors: with the replicas that were last asked for.
@@ -61,7 +61,7 @@ def options_of(
     prices = [one.cost_per_hour for _, one in scaled if one.cost_per_hour is not None]
     priced = len(prices) == len(scaled)
     options = [
-        Option(
+        ScalableClass(
             name=bounds.name,
             wanted=bounds.within(one.replicas),
             fewest=bounds.min_replicas,
@@ -74,7 +74,7 @@ def options_of(
     return tuple(options), priced
 
 
-def choose(options: Sequence[Option], needed: float) -> Counts:
+def choose(options: Sequence[ScalableClass], needed: float) -> Counts:
     """Return the executors of each class that have at least the `needed` capacity, as far as the bounds allow."""
     missing = needed - _capacity(options)
     if missing > ROUNDING * min(option.capacity for option in options):
@@ -83,7 +83,7 @@ def choose(options: Sequence[Option], needed: float) -> Counts:
 
 
 def decide_classes(
-    given: ScalingInput, options: Sequence[Option], settings: Autoscale, history: ClassHistory = (), priced: bool = True
+    given: ScalingInput, options: Sequence[ScalableClass], settings: Autoscale, history: ClassHistory = (), priced: bool = True
 ) -> ClassDecision:
     """Return the executors that each class should have from now on, always within the bounds.
 
@@ -116,16 +116,16 @@ def decide_classes(
     return ClassDecision(counts, _sizing(figures, options, counts, priced), remembered)
 
 
-def _capacity(options: Sequence[Option]) -> float:
+def _capacity(options: Sequence[ScalableClass]) -> float:
     return sum(option.wanted * option.capacity for option in options)
 
 
-def _by_price(options: Sequence[Option]) -> list[Option]:
+def _by_price(options: Sequence[ScalableClass]) -> list[ScalableClass]:
     """Those that bring the most for their price first; among equal ones, as the manifest has them."""
     return sorted(options, key=lambda option: -option.for_its_price)
 
 
-def _more(options: Sequence[Option], missing: float) -> Counts:
+def _more(options: Sequence[ScalableClass], missing: float) -> Counts:
     counts = {option.name: option.wanted for option in options}
     for best in _by_price(options):
         room = best.most - best.wanted
@@ -139,13 +139,13 @@ def _more(options: Sequence[Option], missing: float) -> Counts:
     return counts
 
 
-def _cheapest(options: Sequence[Option], missing: float) -> Option:
+def _cheapest(options: Sequence[ScalableClass], missing: float) -> ScalableClass:
     """The cheapest of which one is enough; among equal ones, the one that brings the most."""
     enough = [option for option in options if option.capacity * (1 + ROUNDING) >= missing]
     return min(enough, key=lambda option: (option.price, -option.capacity))
 
 
-def _fewer(options: Sequence[Option], spare: float) -> Counts:
+def _fewer(options: Sequence[ScalableClass], spare: float) -> Counts:
     counts = {option.name: option.wanted for option in options}
     for dearest in reversed(_by_price(options)):
         missed = min(dearest.wanted - dearest.fewest, math.floor(spare / dearest.capacity + ROUNDING))
@@ -154,7 +154,7 @@ def _fewer(options: Sequence[Option], spare: float) -> Counts:
     return counts
 
 
-def _bound(options: Sequence[Option], counts: Counts, needed: float) -> ScalingReason:
+def _bound(options: Sequence[ScalableClass], counts: Counts, needed: float) -> ScalingReason:
     """The reason for the number of executors: the load, or the bounds of all classes, which hold it."""
     capacity = sum(counts[option.name] * option.capacity for option in options)
     if needed - capacity > ROUNDING * capacity:
@@ -165,13 +165,13 @@ def _bound(options: Sequence[Option], counts: Counts, needed: float) -> ScalingR
     return ScalingReason.LOAD
 
 
-def _sizing(figures: Sizing, options: Sequence[Option], counts: Counts, priced: bool) -> Sizing:
+def _sizing(figures: Sizing, options: Sequence[ScalableClass], counts: Counts, priced: bool) -> Sizing:
     replicas = tuple((option.name, counts[option.name]) for option in options)
     choice = replace(_choice(options, counts), replicas=replicas, priced=priced)
     return replace(figures, replicas=sum(counts.values()), choice=choice)
 
 
-def _choice(options: Sequence[Option], counts: Counts) -> Choice:
+def _choice(options: Sequence[ScalableClass], counts: Counts) -> Choice:
     """The reason for this class and not another; none where nothing changes, or where there is no other."""
     ranked = _by_price(options)
     added = [option for option in ranked if counts[option.name] > option.wanted]
@@ -186,7 +186,7 @@ def _choice(options: Sequence[Option], counts: Counts) -> Choice:
     return Choice((), ChoiceReason.CAN_BE_MISSED, dearest.name)
 
 
-def _choice_of_more(ranked: Sequence[Option], added: Option, counts: Counts) -> Choice:
+def _choice_of_more(ranked: Sequence[ScalableClass], added: ScalableClass, counts: Counts) -> Choice:
     better = ranked[: ranked.index(added)]
     if not better:
         return _compared(added, ranked[1])
@@ -194,5 +194,5 @@ def _choice_of_more(ranked: Sequence[Option], added: Option, counts: Counts) -> 
     return Choice((), ChoiceReason.OTHERS_AT_MAXIMUM if full else ChoiceReason.CHEAPEST_ENOUGH, added.name)
 
 
-def _compared(best: Option, other: Option) -> Choice:
+def _compared(best: ScalableClass, other: ScalableClass) -> Choice:
     return Choice((), ChoiceReason.MOST_FOR_PRICE, best.name, other.name, best.for_its_price / other.for_its_price)

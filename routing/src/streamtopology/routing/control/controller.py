@@ -28,7 +28,7 @@ from streamtopology.routing.control.slot_model import SlotModel, estimate, settl
 from streamtopology.routing.control.stages import Remedy
 from streamtopology.routing.control.trials import Trial, Trials
 from streamtopology.routing.control.weighing import Scales, contradicted
-from streamtopology.routing.control.window import FEW_BATCHES, MIN_BATCHES, Span, Window, WindowBatch
+from streamtopology.routing.control.window import FEW_BATCHES, MIN_BATCHES, LoadSpan, Window, WindowBatch
 from streamtopology.routing.epochs.epoch import Epoch
 
 # An imbalance beyond this is answered after `FEW_BATCHES`: no noise looks like it, and every batch under it is dear.
@@ -86,7 +86,7 @@ class Controller:
             return
         self._window.add(WindowBatch.of(batch, self._clock(), self._settings.tolerance))
         if batch.batches:
-            self._window.add_loads(Span(batch.number, batch.epoch, batch.batches, batch.loads), self._span_seconds)
+            self._window.add_loads(LoadSpan(batch.number, batch.epoch, batch.batches, batch.loads), self._span_seconds)
         self._trials.measure(self._window)
 
     def model(self, facts: TopologyFacts) -> SlotModel | None:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from streamtopology.contract.reasons import SOURCE
 from streamtopology.routing.control.decisions import TopologyFacts
 from streamtopology.routing.control.stages import JointStage, ShareStage, Stage, TableStage
-from streamtopology.routing.control.window import FEW_BATCHES, Span, WindowBatch
+from streamtopology.routing.control.window import FEW_BATCHES, LoadSpan, WindowBatch
 from streamtopology.routing.epochs.epoch import Epoch, Route
 from streamtopology.topology import groupings
 
@@ -23,7 +23,9 @@ NEWEST = 4
 LEAST_AWAY = 0.05
 
 
-def stages_in_window(window: Sequence[WindowBatch], spans: Sequence[Span], current: Epoch, facts: TopologyFacts) -> list[Stage]:
+def stages_in_window(
+    window: Sequence[WindowBatch], spans: Sequence[LoadSpan], current: Epoch, facts: TopologyFacts
+) -> list[Stage]:
     """The source and the operators that may be re-routed; those that one planner plans together are one stage."""
     tables = [
         stage
@@ -114,7 +116,7 @@ def _link_seconds(window: Sequence[WindowBatch], present: Sequence[int], fed: Co
     return remote_seconds * np.maximum(1 - stays, LEAST_AWAY)
 
 
-def _table_stage(name: str, route: Route, spans: Sequence[Span], current: Epoch, facts: TopologyFacts) -> TableStage | None:
+def _table_stage(name: str, route: Route, spans: Sequence[LoadSpan], current: Epoch, facts: TopologyFacts) -> TableStage | None:
     """An operator whose table a planner may change; None where it is none, or has not reported.
 
     One of whose instances some have not been heard of under the current epoch is left alone, too: these would seem to have

@@ -67,7 +67,7 @@ class WindowBatch:
 
 
 @dataclass(frozen=True)
-class Span:
+class LoadSpan:
     """The loads of the keys of `batches` batches of one epoch, up to number `last`, by operator."""
 
     last: int
@@ -79,11 +79,11 @@ class Span:
         """The operator's loads, one report for each instance on each slot."""
         return self.loads[operator].reports() if operator in self.loads else []
 
-    def plus(self, later: Span) -> Span:
+    def plus(self, later: LoadSpan) -> LoadSpan:
         """Both as one."""
         names = dict.fromkeys((*self.loads, *later.loads))
         loads = {name: LoadSum.of([*self.reports_of(name), *later.reports_of(name)]) for name in names}
-        return Span(later.last, later.epoch, self.batches + later.batches, loads)
+        return LoadSpan(later.last, later.epoch, self.batches + later.batches, loads)
 
 
 class Window:
@@ -91,12 +91,12 @@ class Window:
 
     def __init__(self) -> None:
         self._batches: deque[WindowBatch] = deque(maxlen=MAX_BATCHES)
-        self._spans: list[Span] = []
+        self._spans: list[LoadSpan] = []
 
     def add(self, batch: WindowBatch) -> None:
         self._batches.append(batch)
 
-    def add_loads(self, span: Span, span_seconds: float) -> None:
+    def add_loads(self, span: LoadSpan, span_seconds: float) -> None:
         """Take note of the loads of keys up to the newest batch; those of batches beyond `span_seconds` are forgotten."""
         self._spans = [*self.spans(self.recent(span_seconds)), span]
         if len(self._spans) > MAX_SPANS:
@@ -118,7 +118,7 @@ class Window:
         least = len(self._batches) - MIN_BATCHES
         return [batch for i, batch in enumerate(self._batches) if newest - batch.at < span_seconds or i >= least]
 
-    def spans(self, batches: Sequence[WindowBatch]) -> list[Span]:
+    def spans(self, batches: Sequence[WindowBatch]) -> list[LoadSpan]:
         """The loads of keys in these batches, of the newest ones, and in those that are summed up with the first of them."""
         return [span for span in self._spans if batches and span.last >= batches[0].number]
 

@@ -30,16 +30,16 @@ _UNKNOWN = np.array([-1], np.int32)
 
 
 @dataclass(frozen=True)
-class Pace:
+class LearntPace:
     """The speed of an instance: `tuples` of known keys took `seconds`, on an average instance `expected_seconds`."""
 
     tuples: float = 0.0
     seconds: float = 0.0
     expected_seconds: float = 0.0
 
-    def after(self, tuples: float, seconds: float, expected_seconds: float) -> Pace:
+    def after(self, tuples: float, seconds: float, expected_seconds: float) -> LearntPace:
         weight = min(1.0, max(SPEED_MEMORY - tuples, 0.0) / self.tuples) if self.tuples else 0.0
-        return Pace(
+        return LearntPace(
             self.tuples * weight + tuples,
             self.seconds * weight + seconds,
             self.expected_seconds * weight + expected_seconds,
@@ -66,11 +66,11 @@ class CostKnowledge(Knowledge[CostReport]):
     """`costs` in seconds of an average instance; `paces` by instance."""
 
     costs: KeyCosts
-    paces: Mapping[int, Pace] = field(default_factory=dict[int, Pace])
+    paces: Mapping[int, LearntPace] = field(default_factory=dict[int, LearntPace])
 
     def slowness(self, instance: int) -> float:
         """Return the time this instance takes relative to an average one; 1 if it is unknown."""
-        mine = self.paces.get(instance, Pace())
+        mine = self.paces.get(instance, LearntPace())
         if not (mine.seconds > 0 and mine.expected_seconds > 0):
             return 1.0
         ratios = [pace.seconds / pace.expected_seconds for pace in self.paces.values() if pace.expected_seconds > 0]
@@ -88,12 +88,12 @@ class CostKnowledge(Knowledge[CostReport]):
             costs.merge(report.costs, learnt.slowness(report.instance))
         return learnt
 
-    def _pace_after(self, report: CostReport) -> Pace:
+    def _pace_after(self, report: CostReport) -> LearntPace:
         """Measure the instance's speed by keys whose cost was known before; other keys only give their cost."""
         positions, known = self.costs.find(report.costs.hashes)
         tuples = report.costs.tuples[known]
         expected = float(tuples @ self.costs.costs[positions[known]])
-        pace = self.paces.get(report.instance, Pace())
+        pace = self.paces.get(report.instance, LearntPace())
         return pace.after(float(tuples.sum()), float(report.costs.seconds[known].sum()), expected)
 
     def to_wire(self) -> dict[str, Any]:
@@ -102,7 +102,7 @@ class CostKnowledge(Knowledge[CostReport]):
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> CostKnowledge:
-        paces = {int(instance): Pace(*(float(number) for number in pace)) for instance, pace in wire["paces"].items()}
+        paces = {int(instance): LearntPace(*(float(number) for number in pace)) for instance, pace in wire["paces"].items()}
         return cls(KeyCosts.from_wire(wire["costs"]), paces)
 
 

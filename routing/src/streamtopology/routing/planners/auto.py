@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from streamtopology.routing.planners.balance import imbalance
 from streamtopology.routing.planners.mixed import reassigned, repaired
 from streamtopology.routing.planners.plan import Plan, PlanInput
-from streamtopology.routing.planners.problem import ROUNDING, Problem
+from streamtopology.routing.planners.problem import ROUNDING, PlanningProblem
 from streamtopology.routing.planners.split import (
-    Placement,
+    ItemPlacement,
     as_dealt,
     keys_to_split,
     line_of,
@@ -33,7 +33,7 @@ class Alternative:
     """A placement and what a batch takes with it, in seconds; `move`: what changing to it costs, spread over the horizon."""
 
     name: str
-    placement: Placement
+    placement: ItemPlacement
     work: float
     merge: float
     move: float
@@ -50,14 +50,14 @@ class Alternative:
 
 def auto(given: PlanInput) -> Plan:
     """The alternative of least seconds, the cost of the change included; of equals the first."""
-    problem = Problem.of(given)
+    problem = PlanningProblem.of(given)
     weighed = list(alternatives(problem))
     balanced = (1 + given.tolerance / 2) * line_of(given, problem.loads)
     best = min(weighed, key=lambda one: one.expected_seconds(balanced) + one.move)
     return realised(problem, best, weighed[0] if weighed[0].name == KEEP else None)
 
 
-def realised(problem: Problem, best: Alternative, keeping: Alternative | None) -> Plan:
+def realised(problem: PlanningProblem, best: Alternative, keeping: Alternative | None) -> Plan:
     """The plan of the alternative `best`, compared with `keeping` the table where that can be kept."""
     given, plan = problem.given, problem.plan(best.placement.owner, "auto")
     off = _imbalance(best.placement, problem)
@@ -72,7 +72,7 @@ def realised(problem: Problem, best: Alternative, keeping: Alternative | None) -
     )
 
 
-def alternatives(problem: Problem) -> Iterator[Alternative]:
+def alternatives(problem: PlanningProblem) -> Iterator[Alternative]:
     """All that is worth weighing. Keeping comes first, taken as routers deal by it, unless an instance is gone or the table
     is too large."""
     given, splitting = problem.given, problem.given.splitting
@@ -80,8 +80,8 @@ def alternatives(problem: Problem) -> Iterator[Alternative]:
     keeping = None if present is None else _weighed(KEEP, present, problem, None)
     if keeping is not None:
         yield keeping
-    yield _weighed("repair", Placement.whole(repaired(problem)), problem, keeping)
-    yield _weighed("fresh", Placement.whole(reassigned(problem)), problem, keeping)
+    yield _weighed("repair", ItemPlacement.whole(repaired(problem)), problem, keeping)
+    yield _weighed("fresh", ItemPlacement.whole(reassigned(problem)), problem, keeping)
     if splitting is None:
         return
     items = keys_to_split(problem, splitting)[: given.max_entries]
@@ -91,7 +91,7 @@ def alternatives(problem: Problem) -> Iterator[Alternative]:
         yield _weighed("fresh, split", split_over_fewest(problem, reassigned(rest), items), problem, keeping)
 
 
-def kept(problem: Problem) -> Placement | None:
+def kept(problem: PlanningProblem) -> ItemPlacement | None:
     """The present table as routers deal by it; None if an instance is gone or the table is too large."""
     given, splitting = problem.given, problem.given.splitting
     all_active = set(given.current.instances()) <= set(given.instances)
@@ -104,7 +104,7 @@ def kept(problem: Problem) -> Placement | None:
     return scouted(problem, present, beyond)
 
 
-def _weighed(name: str, placement: Placement, problem: Problem, keeping: Alternative | None) -> Alternative:
+def _weighed(name: str, placement: ItemPlacement, problem: PlanningProblem, keeping: Alternative | None) -> Alternative:
     """The placement's seconds; where no table can be kept, there is no gain that comes late."""
     splitting = problem.given.splitting
     work = placement.work_seconds(problem)
@@ -115,6 +115,6 @@ def _weighed(name: str, placement: Placement, problem: Problem, keeping: Alterna
     return Alternative(name, placement, work, merge, problem.given.switch.a_batch(problem.moved_state(placement.owner), gain))
 
 
-def _imbalance(placement: Placement, problem: Problem) -> float:
+def _imbalance(placement: ItemPlacement, problem: PlanningProblem) -> float:
     given = problem.given
     return imbalance(placement.work(problem), given.capacities, given.fixed_seconds)

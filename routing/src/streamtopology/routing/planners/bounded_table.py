@@ -10,13 +10,13 @@ import numpy as np
 
 from streamtopology.routing.planners.llfd import Ints, Owners, assign, relieve_by_fewest
 from streamtopology.routing.planners.order import descending
-from streamtopology.routing.planners.problem import Problem
+from streamtopology.routing.planners.problem import PlanningProblem
 
 # Tables tried between L_max and the finish time that the first plan has: 0.1 % of their difference is left.
 BISECTIONS = 10
 
 
-def within_bound(problem: Problem, owner: Owners) -> Owners:
+def within_bound(problem: PlanningProblem, owner: Owners) -> Owners:
     """The assignment itself if it needs at most `max_entries` entries, else one that does, balanced as far as that goes."""
     best = problem.cut_to_bound(owner)
     if best is owner:
@@ -36,7 +36,7 @@ def within_bound(problem: Problem, owner: Owners) -> Owners:
     return best
 
 
-def _smallest_table(problem: Problem, seconds: float, by_load: Ints) -> Owners:
+def _smallest_table(problem: PlanningProblem, seconds: float, by_load: Ints) -> Owners:
     """MinTable (algorithm 2) with `seconds` as the latest finish, in which as few keys as possible leave each instance."""
     given, loads, owner, ones = problem.given, problem.loads, problem.owner.copy(), np.ones(len(problem.loads), np.int64)
     owner[problem.entries] = problem.fixed_home[problem.entries]

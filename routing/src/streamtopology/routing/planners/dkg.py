@@ -22,7 +22,7 @@ from streamtopology.routing.planners.balance import finish_seconds
 from streamtopology.routing.planners.llfd import CANDIDATE, Floats, Ints, Owners, assign
 from streamtopology.routing.planners.order import descending
 from streamtopology.routing.planners.plan import Plan, PlanError, PlanInput
-from streamtopology.routing.planners.problem import ROUNDING, Problem
+from streamtopology.routing.planners.problem import ROUNDING, PlanningProblem
 from streamtopology.routing.table.table import RoutingTable
 
 # Share of the tolerance that may be given away so that state stays where it is.
@@ -90,13 +90,13 @@ def drift(given: PlanInput) -> str:
 
 def build(given: PlanInput) -> Plan:
     """The paper's BUILD, in which every key given is a heavy hitter and `bucket_loads` are the others'."""
-    problem = Problem.of(given.with_buckets())
+    problem = PlanningProblem.of(given.with_buckets())
     return _built(problem, np.arange(len(given.key_hashes))).plan(problem)
 
 
 def without_sparse_items(given: PlanInput) -> Plan:
     """DKG WOSIM (section 6): as `build`, but buckets stay where they are and the schedule takes no notice of them."""
-    problem = Problem.of(given.with_buckets())
+    problem = PlanningProblem.of(given.with_buckets())
     heavy = np.arange(len(given.key_hashes))
     nothing = np.full(len(given.current.buckets), CANDIDATE, np.int32)
     entries = schedule(problem.loads[heavy], given.capacities, given.fixed_seconds)
@@ -108,7 +108,7 @@ def two_choices(given: PlanInput) -> tuple[RoutingTable, RoutingTable]:
 
     The tables differ in the entries alone. The halves may meet on one instance, where that is best.
     """
-    problem = Problem.of(given.with_buckets())
+    problem = PlanningProblem.of(given.with_buckets())
     heavy = np.arange(len(given.key_hashes))
     grouping = _Grouping.of(problem, heavy)
     halves = problem.loads[heavy] / 2
@@ -137,12 +137,12 @@ def schedule(loads: Floats, capacities: Floats, fixed_seconds: Floats) -> Owners
 
 @dataclass(frozen=True, eq=False)
 class _Built:
-    """A mapping: `heavy` int64[h], the keys with an entry; `owner` as in `Problem`, of all keys and buckets."""
+    """A mapping: `heavy` int64[h], the keys with an entry; `owner` as in `PlanningProblem`, of all keys and buckets."""
 
     heavy: Ints
     owner: Owners
 
-    def plan(self, problem: Problem, algorithm: str = "dkg") -> Plan:
+    def plan(self, problem: PlanningProblem, algorithm: str = "dkg") -> Plan:
         """Every heavy hitter has its entry, like the paper's HH, even if its bucket is at the same instance now."""
         plan = problem.plan(self.owner, algorithm)
         entries = np.array(problem.given.instances, np.int32)[self.owner[self.heavy]]
@@ -157,7 +157,7 @@ class _Grouping:
     loads: Floats
 
     @staticmethod
-    def of(problem: Problem, heavy: Ints) -> _Grouping:
+    def of(problem: PlanningProblem, heavy: Ints) -> _Grouping:
         n_buckets = len(problem.given.current.buckets)
         groups = min(len(problem.given.instances) * DkgSettings.of(problem.given.options).mu, n_buckets)
         of_bucket = np.arange(n_buckets) * groups // n_buckets
@@ -166,7 +166,7 @@ class _Grouping:
         buckets = np.concatenate([problem.key_buckets, np.arange(n_buckets)])
         return _Grouping(of_bucket, np.bincount(of_bucket[buckets], light, groups).astype(np.float64))
 
-    def owners(self, problem: Problem, heavy: Ints, entries: Owners, groups: Owners) -> Owners:
+    def owners(self, problem: PlanningProblem, heavy: Ints, entries: Owners, groups: Owners) -> Owners:
         """Owners of all keys and buckets. entries int32[h]: of the heavy hitters; groups int32[k * mu].
 
         What nothing is known of (CANDIDATE) stays where it is, or goes where its hash says; all of a bucket of the paper where
@@ -179,12 +179,12 @@ class _Grouping:
         return np.concatenate([keys, buckets])
 
 
-def _learnt(given: PlanInput) -> tuple[Problem, _Built]:
-    problem = Problem.of(given.with_buckets())
+def _learnt(given: PlanInput) -> tuple[PlanningProblem, _Built]:
+    problem = PlanningProblem.of(given.with_buckets())
     return problem, _built(problem, _heavy_hitters(problem))
 
 
-def _heavy_hitters(problem: Problem) -> Ints:
+def _heavy_hitters(problem: PlanningProblem) -> Ints:
     settings = DkgSettings.of(problem.given.options)
     total = float(problem.loads.sum())
     least = np.full(problem.n_keys, settings.theta)
@@ -195,7 +195,7 @@ def _heavy_hitters(problem: Problem) -> Ints:
     return np.sort(heaviest_first[: problem.given.max_entries])
 
 
-def _built(problem: Problem, heavy: Ints) -> _Built:
+def _built(problem: PlanningProblem, heavy: Ints) -> _Built:
     given = problem.given
     grouping = _Grouping.of(problem, heavy)
     loads = np.concatenate([problem.loads[heavy], grouping.loads])
@@ -206,7 +206,7 @@ def _built(problem: Problem, heavy: Ints) -> _Built:
     return _Built(heavy, grouping.owners(problem, heavy, entries, groups))
 
 
-def _near_home(problem: Problem, heavy: Ints, grouping: _Grouping, loads: Floats, placed: Owners) -> Owners:
+def _near_home(problem: PlanningProblem, heavy: Ints, grouping: _Grouping, loads: Floats, placed: Owners) -> Owners:
     """The schedule with instances swapped so that less state moves; none finishes notably later than the last did."""
     given, k = problem.given, len(problem.given.instances)
     item = len(heavy) + grouping.of_bucket[np.concatenate([problem.key_buckets, np.arange(len(grouping.of_bucket))])]
@@ -245,7 +245,7 @@ def _swap(
                     swapped = True
 
 
-def _drift(problem: Problem, built: _Built) -> str:
+def _drift(problem: PlanningProblem, built: _Built) -> str:
     given = problem.given
     strangers = sorted(set(given.current.instances()) - set(given.instances))
     if strangers:

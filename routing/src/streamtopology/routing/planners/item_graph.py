@@ -18,8 +18,8 @@ from streamtopology.routing.planners.joint import JointPlanInput
 from streamtopology.routing.planners.key_graph import KeyGraph
 from streamtopology.routing.planners.pair_keys import with_keys_of_pairs
 from streamtopology.routing.planners.plan import PlanInput
-from streamtopology.routing.planners.problem import Problem
-from streamtopology.routing.planners.split import Placement
+from streamtopology.routing.planners.problem import PlanningProblem
+from streamtopology.routing.planners.split import ItemPlacement
 from streamtopology.routing.table.table import bucket_of
 
 Floats = npt.NDArray[np.float64]
@@ -36,7 +36,7 @@ class ItemGraph:
     (float64[edges]) fall by chance.
     """
 
-    problems: Sequence[Problem]
+    problems: Sequence[PlanningProblem]
     starts: Ints
     sources: Ints
     targets: Ints
@@ -48,13 +48,13 @@ class ItemGraph:
     @staticmethod
     def of(given: JointPlanInput, keys: KeyGraph) -> ItemGraph:
         """Keys of pairs become items as far as tables have room for them; the others count with their buckets."""
-        problems: list[Problem] = []
+        problems: list[PlanningProblem] = []
         vertex, starts = np.full(len(keys), -1, np.int64), [0]
         for position, operator in enumerate(given.operators.values()):
             part, numbers = keys.of_operator(position), keys.numbers[position]
             room = max(operator.max_entries - len(operator.key_hashes), 0)
             complete, items = with_keys_of_pairs(operator, numbers, keys.busiest[part] / given.batches, room)
-            problems.append(Problem.of(complete))
+            problems.append(PlanningProblem.of(complete))
             items = _with_buckets(items, numbers.hashes, problems[-1], complete)
             vertex[part] = np.where(items >= 0, items + starts[-1], -1)
             starts.append(starts[-1] + len(problems[-1].loads))
@@ -81,7 +81,7 @@ class ItemGraph:
         """The vertices of the operator at this position."""
         return slice(int(self.starts[position]), int(self.starts[position + 1]))
 
-    def link_rows(self, placements: Sequence[Placement]) -> tuple[Floats, Floats]:
+    def link_rows(self, placements: Sequence[ItemPlacement]) -> tuple[Floats, Floats]:
         """Rows a batch that each server sends to others along each edge, and receives: float64[edges, k] twice."""
         shape = len(self.ends), len(self.problems[0].given.instances)
         sent, received = np.zeros(shape), np.zeros(shape)
@@ -93,13 +93,13 @@ class ItemGraph:
         by_chance = self.chance[:, None]
         return sent + by_chance * up * (1 - down), received + by_chance * down * (1 - up)
 
-    def busiest_rows(self, placements: Sequence[Placement]) -> float:
+    def busiest_rows(self, placements: Sequence[ItemPlacement]) -> float:
         """Rows a batch of the busiest link of each edge, sent or received, summed over the edges."""
         sent, received = self.link_rows(placements)
         return float(np.maximum(sent.max(axis=1), received.max(axis=1)).sum())
 
 
-def _with_buckets(items: Ints, hashes: npt.NDArray[np.uint64], problem: Problem, given: PlanInput) -> Ints:
+def _with_buckets(items: Ints, hashes: npt.NDArray[np.uint64], problem: PlanningProblem, given: PlanInput) -> Ints:
     """The items of keys; of one that is none the bucket's, where buckets are items."""
     if not len(given.bucket_loads):
         return items

@@ -19,7 +19,7 @@ from streamtopology.routing.planners.key_graph import KeyGraph
 from streamtopology.routing.planners.llfd import CANDIDATE, Floats, Ints, Owners
 from streamtopology.routing.planners.pair_keys import with_keys_of_pairs
 from streamtopology.routing.planners.plan import Plan
-from streamtopology.routing.planners.problem import Problem
+from streamtopology.routing.planners.problem import PlanningProblem
 
 # Largest load of a server over its share: METIS's default, and the paper's (section 4.3).
 ALPHA = 1.03
@@ -73,7 +73,7 @@ class _Layout:
 
     given: JointPlanInput
     graph: KeyGraph
-    problems: Mapping[str, Problem]
+    problems: Mapping[str, PlanningProblem]
     items: Mapping[str, Ints]
     load: Floats
     state: Floats
@@ -82,14 +82,14 @@ class _Layout:
     @staticmethod
     def of(given: JointPlanInput) -> _Layout:
         graph = KeyGraph.of(tuple(given.operators), given.pairs)
-        problems: dict[str, Problem] = {}
+        problems: dict[str, PlanningProblem] = {}
         items: dict[str, Ints] = {}
         load, state, owner = np.zeros(len(graph)), np.zeros(len(graph)), np.zeros(len(graph), np.int32)
         for position, (name, operator) in enumerate(given.operators.items()):
             part, numbers = graph.of_operator(position), graph.numbers[position]
             rows = graph.busiest[part] / given.batches
             complete, items[name] = with_keys_of_pairs(operator, numbers, rows)
-            problem = problems[name] = Problem.of(complete)
+            problem = problems[name] = PlanningProblem.of(complete)
             load[part] = problem.loads[items[name]] / float(operator.capacities.mean())
             state[part] = problem.state[items[name]]
             owner[part] = problem.owner[items[name]]

@@ -16,7 +16,7 @@ from streamtopology.routing.planners.bounded_table import within_bound
 from streamtopology.routing.planners.llfd import CANDIDATE, Floats, Ints, Owners, assign, relieve
 from streamtopology.routing.planners.order import descending
 from streamtopology.routing.planners.plan import Plan, PlanInput
-from streamtopology.routing.planners.problem import Problem
+from streamtopology.routing.planners.problem import PlanningProblem
 
 # Trials of Mixed that move back just as many more entries as the last had too many; then the number doubles.
 LITERAL_TRIALS = 16
@@ -30,7 +30,7 @@ Result = TypeVar("Result")
 
 def mintable(given: PlanInput) -> Plan:
     """Fewest entries (algorithm 2): every entry is moved back, then the heaviest keys leave overloaded instances."""
-    problem = Problem.of(given)
+    problem = PlanningProblem.of(given)
     heaviest_first = descending(problem.loads)
     owner = rebalanced(problem, problem.entries, heaviest_first, heaviest_first)
     return problem.plan(within_bound(problem, owner), "mintable")
@@ -38,18 +38,18 @@ def mintable(given: PlanInput) -> Plan:
 
 def minmig(given: PlanInput) -> Plan:
     """Least state moved (algorithm 3): no entry is moved back, keys with most load for their state leave first."""
-    problem = Problem.of(given)
+    problem = PlanningProblem.of(given)
     owner = rebalanced(problem, problem.entries[:0], descending(problem.loads), by_migration_priority(problem))
     return problem.plan(within_bound(problem, owner), "minmig")
 
 
 def mixed(given: PlanInput) -> Plan:
     """MinMig within a bounded table (algorithm 4): entries with the least state are moved back until the table fits."""
-    problem = Problem.of(given)
+    problem = PlanningProblem.of(given)
     return problem.plan(repaired(problem), "mixed")
 
 
-def repaired(problem: Problem) -> Owners:
+def repaired(problem: PlanningProblem) -> Owners:
     """The owners by Mixed: overloaded instances are relieved, most work for the least state first."""
     by_load, by_priority = descending(problem.loads), by_migration_priority(problem)
     entries = smallest_state_first(problem)
@@ -61,7 +61,7 @@ def repaired(problem: Problem) -> Owners:
     return within_bound(problem, until_it_fits(attempt, len(entries), problem.given.max_entries))
 
 
-def reassigned(problem: Problem) -> Owners:
+def reassigned(problem: PlanningProblem) -> Owners:
     """The owners by Simple (algorithm 5): every item with load from the start, the heaviest first."""
     owner = np.where(problem.loads > 0, np.int32(CANDIDATE), problem.owner).astype(np.int32)
     heaviest_first = descending(problem.loads)
@@ -81,7 +81,7 @@ def until_it_fits(attempt: Callable[[int], tuple[Result, int]], n_entries: int, 
         trial += 1
 
 
-def rebalanced(problem: Problem, moved_back: Ints, by_load: Ints, by_priority: Ints) -> Owners:
+def rebalanced(problem: PlanningProblem, moved_back: Ints, by_load: Ints, by_priority: Ints) -> Owners:
     """Phases I to III: the owners after these entries are moved back and overloaded instances are relieved by LLFD."""
     owner = problem.owner.copy()
     owner[moved_back] = problem.fixed_home[moved_back]
@@ -89,13 +89,13 @@ def rebalanced(problem: Problem, moved_back: Ints, by_load: Ints, by_priority: I
     return owner
 
 
-def smallest_state_first(problem: Problem) -> Ints:
+def smallest_state_first(problem: PlanningProblem) -> Ints:
     """Keys in the order in which they are moved back: those that must move anyway, then by the size of their state."""
     must_move = problem.owner[problem.entries] == CANDIDATE
     return problem.entries[np.argsort(np.where(must_move, -1.0, problem.state[problem.entries]), kind="stable")]
 
 
-def by_migration_priority(problem: Problem) -> Ints:
+def by_migration_priority(problem: PlanningProblem) -> Ints:
     """Items by their migration priority, largest first."""
     return descending(migration_priority(problem.loads, problem.state, problem.given.beta))
 
@@ -105,7 +105,7 @@ def migration_priority(loads: Floats, state: Floats, beta: float) -> Floats:
     return loads**beta / np.maximum(state, SMALLEST_STATE)
 
 
-def _phases_two_and_three(problem: Problem, owner: Owners, by_load: Ints, by_priority: Ints, limits: Floats) -> None:
+def _phases_two_and_three(problem: PlanningProblem, owner: Owners, by_load: Ints, by_priority: Ints, limits: Floats) -> None:
     """Every item is one key here; `owner` is changed in place."""
     given, ones, totals = problem.given, np.ones(len(owner), np.int64), problem.totals(owner)
     free = relieve(problem.loads, ones, owner, by_priority, totals, limits)

@@ -18,7 +18,7 @@ ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class PlanningProblem:
     """Items 0..n_keys-1 are keys (those given, then entries of the table that were not), the others are buckets.
 
     `owner_before` int32[n]: position of the instance that owns the item now, CANDIDATE where that is not active;
@@ -39,7 +39,7 @@ class Problem:
     entries: Ints
 
     @staticmethod
-    def of(given: PlanInput) -> Problem:
+    def of(given: PlanInput) -> PlanningProblem:
         """Lays the items out; buckets of instances that are not active are dealt out by capacity first."""
         current = given.current
         position = _positions(given, current)
@@ -65,7 +65,7 @@ class Problem:
         can_move_back[: len(explicit)] |= explicit
         can_move_back[len(explicit) :] = True
         entries = np.flatnonzero(can_move_back)
-        return Problem(given, hashes, key_buckets, loads, state, before, owner, home, buckets, entries)
+        return PlanningProblem(given, hashes, key_buckets, loads, state, before, owner, home, buckets, entries)
 
     @property
     def n_keys(self) -> int:

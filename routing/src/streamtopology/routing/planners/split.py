@@ -13,7 +13,7 @@ from streamtopology.routing.planners.balance import balanced_seconds, finish_sec
 from streamtopology.routing.planners.llfd import CANDIDATE
 from streamtopology.routing.planners.order import descending
 from streamtopology.routing.planners.plan import PlanInput, Splitting
-from streamtopology.routing.planners.problem import Problem
+from streamtopology.routing.planners.problem import PlanningProblem
 from streamtopology.routing.table.pouring import MOST_SCOUTED, SAMPLE, SEEN
 from streamtopology.routing.table.splits import Splits
 from streamtopology.routing.table.table import RoutingTable
@@ -31,7 +31,7 @@ SLOW_HOME = 1.5
 
 
 @dataclass(frozen=True, eq=False)
-class Placement:
+class ItemPlacement:
     """The owner of each item, int32[n] positions of instances: of a split key its home.
 
     Split key i is item items[i] (int64[s]), and its owners and their rows are owners[first[i]:first[i + 1]] (int32[o]) and
@@ -45,28 +45,28 @@ class Placement:
     parts: Floats
 
     @staticmethod
-    def whole(owner: Owners) -> Placement:
+    def whole(owner: Owners) -> ItemPlacement:
         """No key is split."""
-        return Placement(owner, np.empty(0, np.int64), np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0))
+        return ItemPlacement(owner, np.empty(0, np.int64), np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0))
 
     @property
     def homes(self) -> Owners:
         """int32[o]: the home of the key that each owner is of."""
         return np.repeat(self.owner[self.items], np.diff(self.first))
 
-    def work(self, problem: Problem) -> Floats:
+    def work(self, problem: PlanningProblem) -> Floats:
         """float64[k]: rows of each instance."""
         totals = problem.totals(self.owner)
         at_home = np.bincount(self.owner[self.items], problem.loads[self.items], len(totals))
         dealt = np.bincount(self.owners, self.parts, len(totals))
         return np.maximum(totals - at_home + dealt, 0.0).astype(np.float64)
 
-    def work_seconds(self, problem: Problem) -> float:
+    def work_seconds(self, problem: PlanningProblem) -> float:
         """Seconds until the last instance is done with its rows."""
         given = problem.given
         return float(finish_seconds(self.work(problem), given.capacities, given.fixed_seconds).max())
 
-    def merge_seconds(self, problem: Problem, splitting: Splitting) -> float:
+    def merge_seconds(self, problem: PlanningProblem, splitting: Splitting) -> float:
         """Seconds until the last home has merged the parts of its keys; 0 without any."""
         given = problem.given
         away = (self.owners != self.homes) & (self.parts > 0)
@@ -75,7 +75,7 @@ class Placement:
         merged = finish_seconds(parts * splitting.part_rows, given.capacities, fixed)
         return float(merged[parts > 0].max(initial=0.0))
 
-    def splits(self, problem: Problem) -> Splits:
+    def splits(self, problem: PlanningProblem) -> Splits:
         """As they stand in a table: a home that gets no rows is an owner without turns."""
         instances = np.array(problem.given.instances, np.int32)
         homes, first, owners, parts = self.owner[self.items], [0], list[Owners](), list[Floats]()
@@ -98,7 +98,7 @@ def line_of(given: PlanInput, loads: Floats) -> float:
     return balanced_seconds(float(loads.sum()), given.capacities, given.fixed_seconds)
 
 
-def keys_to_split(problem: Problem, splitting: Splitting) -> Ints:
+def keys_to_split(problem: PlanningProblem, splitting: Splitting) -> Ints:
     """The keys that pay for being split, heaviest first: int64[s].
 
     Keys are placed longest first, each on the instance b that is done first with it. One of w rows that would be done later
@@ -117,7 +117,7 @@ def keys_to_split(problem: Problem, splitting: Splitting) -> Ints:
     return _set_aside(order, loads, given.capacities, given.fixed_seconds.copy(), line, np.cumsum(room), once, each)
 
 
-def split_over_fewest(problem: Problem, rest: Owners, items: Ints) -> Placement:
+def split_over_fewest(problem: PlanningProblem, rest: Owners, items: Ints) -> ItemPlacement:
     """Pour the split keys `items` over the instances as `rest` (int32[n] positions) has left them, the lightest first.
 
     Each goes to as few instances as hold it below the perfect division; the heaviest to all that have room, as it levels what
@@ -144,15 +144,15 @@ def split_over_fewest(problem: Problem, rest: Owners, items: Ints) -> Placement:
             owner[item] = mine[got][np.argmin(fixed[mine[got]])]
     first = np.concatenate([[0], np.cumsum([len(mine) for mine, _ in of_key])]).astype(np.int64)
     owners = np.concatenate([*(mine for mine, _ in of_key), np.empty(0, np.int32)])
-    return Placement(owner, lightest_first, first, owners, np.concatenate([*(parts for _, parts in of_key), np.empty(0)]))
+    return ItemPlacement(owner, lightest_first, first, owners, np.concatenate([*(parts for _, parts in of_key), np.empty(0)]))
 
 
-def as_dealt(problem: Problem) -> Placement:
+def as_dealt(problem: PlanningProblem) -> ItemPlacement:
     """The placement of the present table, its split keys poured as routers do; the instances of all items are active."""
     return dealt_by(problem, problem.given.current, problem.owner_before)
 
 
-def dealt_by(problem: Problem, table: RoutingTable, owner: Owners) -> Placement:
+def dealt_by(problem: PlanningProblem, table: RoutingTable, owner: Owners) -> ItemPlacement:
     """The placement of `table`, by which the items have these owners (int32[n] positions), its split keys poured."""
     given, splits = problem.given, table.splits
     position = {instance: place for place, instance in enumerate(given.instances)}
@@ -163,7 +163,7 @@ def dealt_by(problem: Problem, table: RoutingTable, owner: Owners) -> Placement:
     return repoured(problem, owner, items, active.first, owners)
 
 
-def scouted(problem: Problem, placement: Placement, beyond: float) -> Placement:
+def scouted(problem: PlanningProblem, placement: ItemPlacement, beyond: float) -> ItemPlacement:
     """The placement as routers make it that split the heaviest keys of instances beyond this many perfect divisions.
 
     As many as they split in one batch at most, and only those that they see in their samples.
@@ -197,7 +197,7 @@ def scouts_beyond(rows: float, capacities: Floats, fixed_seconds: Floats, splitt
     return max(SCOUT_BEYOND, 1 + (float(fixed_seconds.min()) * splitting.apart + parts) / max(line, 1e-9))
 
 
-def without(problem: Problem, items: Ints) -> Problem:
+def without(problem: PlanningProblem, items: Ints) -> PlanningProblem:
     """The problem of all items but these, whose entries the table keeps; up to the perfect division of all of them.
 
     Items whose instance is not active are at their hash destination.
@@ -213,14 +213,14 @@ def without(problem: Problem, items: Ints) -> Problem:
     return replace(problem, loads=loads, owner=owner, given=replace(given, tolerance=tolerance, max_entries=bound))
 
 
-def repoured(problem: Problem, owner: Owners, items: Ints, first: Ints, owners: Owners) -> Placement:
+def repoured(problem: PlanningProblem, owner: Owners, items: Ints, first: Ints, owners: Owners) -> ItemPlacement:
     """The placement whose split keys level what all others give to the instances."""
     given = problem.given
     whole = problem.loads.copy()
     whole[items] = 0.0
     filled = given.fixed_seconds * given.capacities + np.bincount(owner, whole, len(given.capacities))
     parts = poured(filled, given.capacities, problem.loads[items], first, owners)
-    return Placement(owner, items, first, owners, parts)
+    return ItemPlacement(owner, items, first, owners, parts)
 
 
 @njit(cache=True, nogil=True)

@@ -24,8 +24,8 @@ from streamtopology.routing.planners.llfd import CANDIDATE
 from streamtopology.routing.planners.locality import LEAST_SHARE, SEED, least_moved
 from streamtopology.routing.planners.order import descending
 from streamtopology.routing.planners.plan import Plan
-from streamtopology.routing.planners.problem import Problem
-from streamtopology.routing.planners.split import Placement, dealt_by, line_of, repoured
+from streamtopology.routing.planners.problem import PlanningProblem
+from streamtopology.routing.planners.split import ItemPlacement, dealt_by, line_of, repoured
 from streamtopology.routing.planners.switch_costs import MOVED_BYTES_PER_SECOND, switch_seconds
 
 # The share of a batch's seconds that another plan must save to be preferred to each operator alone.
@@ -57,7 +57,7 @@ class Combined:
     move: float
 
     @property
-    def placements(self) -> list[Placement]:
+    def placements(self) -> list[ItemPlacement]:
         return [part.placement for part in self.parts]
 
     @property
@@ -103,15 +103,15 @@ class _Scene:
 
     given: JointPlanInput
     graph: ItemGraph
-    kept: Sequence[Placement] | None
-    alone: Sequence[Placement]
+    kept: Sequence[ItemPlacement] | None
+    alone: Sequence[ItemPlacement]
     split: np.ndarray
 
     @staticmethod
     def of(given: JointPlanInput, keys: KeyGraph, plans: Mapping[str, Plan]) -> _Scene:
         graph = ItemGraph.of(given, keys)
         present = [kept(problem) for problem in graph.problems]
-        alone: list[Placement] = []
+        alone: list[ItemPlacement] = []
         split = np.zeros(int(graph.starts[-1]), np.bool_)
         for position, (name, problem) in enumerate(zip(given.operators, graph.problems, strict=True)):
             table, here = plans[name].table, present[position]
@@ -143,7 +143,7 @@ class _Scene:
         return dict(zip(self.given.operators, (realised(*one) for one in each), strict=True))
 
     def _searched(
-        self, name: str, start: Sequence[Placement], splits: Sequence[Placement], slacks: Sequence[float]
+        self, name: str, start: Sequence[ItemPlacement], splits: Sequence[ItemPlacement], slacks: Sequence[float]
     ) -> Iterator[Combined]:
         """Placements found from `start`, with the split keys as they are in `splits`."""
         sent, received = self.graph.link_rows(start)
@@ -157,9 +157,9 @@ class _Scene:
             found = self._search.improved(owner, done, limits, price)
             yield self._weighed(f"{name}, {slack:.0%} slack", self._placed(found, splits))
 
-    def _placed(self, owner: Owners, splits: Sequence[Placement]) -> list[Placement]:
+    def _placed(self, owner: Owners, splits: Sequence[ItemPlacement]) -> list[ItemPlacement]:
         """The items with these owners, as far as tables may grow; split keys are those of `splits`, poured for the rest."""
-        placements: list[Placement] = []
+        placements: list[ItemPlacement] = []
         for position, (problem, split) in enumerate(zip(self.graph.problems, splits, strict=True)):
             mine = owner[self.graph.part(position)].copy()
             mine[split.items] = split.owner[split.items]
@@ -167,7 +167,7 @@ class _Scene:
             placements.append(repoured(problem, bounded, split.items, split.first, split.owners))
         return placements
 
-    def _weighed(self, name: str, placements: Sequence[Placement]) -> Combined:
+    def _weighed(self, name: str, placements: Sequence[ItemPlacement]) -> Combined:
         parts: list[Alternative] = []
         moved, changed = 0.0, False
         for problem, placement in zip(self.graph.problems, placements, strict=True):
@@ -263,6 +263,6 @@ class _Scene:
         return next(iter(self.given.operators.values())).switch.batches
 
 
-def _done(problem: Problem, placement: Placement) -> Floats:
+def _done(problem: PlanningProblem, placement: ItemPlacement) -> Floats:
     given = problem.given
     return finish_seconds(placement.work(problem), given.capacities, given.fixed_seconds)

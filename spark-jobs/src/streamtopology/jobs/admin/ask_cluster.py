@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from streamtopology.contract.errors import Unavailable
-from streamtopology.contract.page import Condition
+from streamtopology.contract.page import PageCondition
 from streamtopology.contract.pods import HTTP_PORT, HTTP_PORT_NAME, driver_name
 from streamtopology.jobs.errors import WrongUse
 from streamtopology.topology.crd import GROUP, PLURAL, VERSION
@@ -79,7 +79,7 @@ class ClusterDriver:
         self.forwards = True
         return answer
 
-    def conditions(self) -> Sequence[Condition]:
+    def conditions(self) -> Sequence[PageCondition]:
         """The conditions of the resource now; none where this user may not read it."""
         return [_condition(each) for each in self._status().get("conditions") or ()]
 
@@ -191,9 +191,9 @@ def _runs(pod: Mapping[str, Any]) -> bool:
     return (pod.get("status") or {}).get("phase") == "Running" and not pod["metadata"].get("deletionTimestamp")
 
 
-def _condition(given: Mapping[str, Any]) -> Condition:
+def _condition(given: Mapping[str, Any]) -> PageCondition:
     since = given.get("lastTransitionTime")
-    return Condition(
+    return PageCondition(
         given["type"],
         given["status"],
         given.get("reason", ""),

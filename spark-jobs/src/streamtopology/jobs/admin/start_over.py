@@ -13,7 +13,7 @@ from streamtopology.jobs.checkpoint import Checkpoint, layout
 from streamtopology.jobs.checkpoint.location import checkpoint_uri, local_folder
 from streamtopology.jobs.checkpoint.open_store import open_store
 from streamtopology.jobs.checkpoint.retention import HEADER
-from streamtopology.jobs.connectors.sinks import Writer, Written, destination, written
+from streamtopology.jobs.connectors.sinks import Writer, WrittenOutput, destination, written
 from streamtopology.jobs.errors import WrongUse
 from streamtopology.topology import Topology
 
@@ -26,7 +26,7 @@ class Leftovers:
     """
 
     checkpoint: Checkpoint
-    outputs: Sequence[Written]
+    outputs: Sequence[WrittenOutput]
     kept: Sequence[str]
     others: Sequence[str]
     is_linked: bool

@@ -19,7 +19,7 @@ from streamtopology.jobs.admin.ask_cluster import Unreachable
 from streamtopology.jobs.admin.find_run import AskDriver, Where, find_run
 from streamtopology.jobs.errors import WrongUse
 from streamtopology.jobs.local.control_socket import the_running
-from streamtopology.jobs.observe.history import History, Reconfiguration, SlotInfo
+from streamtopology.jobs.observe.history import History, Rerouting, SlotInfo
 from streamtopology.jobs.observe.outcome import BatchOutcome
 from streamtopology.jobs.view.live_view import View
 from streamtopology.routing.load.load_report import LoadReport, SourceReport
@@ -71,7 +71,7 @@ def take(answer: Mapping[str, Any], history: History) -> None:
     shown = {(change.epoch, change.operator) for change in history.reconfigurations}
     for change in stats.reconfigurations:
         if (change.epoch, change.operator) not in shown:
-            history.rerouted(Reconfiguration.from_stats(change))
+            history.rerouted(Rerouting.from_stats(change))
     history.binding = stats.binding
     text = f"not taken: {stats.refused.why}" if stats.refused else ""
     if text and (not history.events or history.events[-1].text != text):

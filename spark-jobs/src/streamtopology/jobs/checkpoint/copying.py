@@ -15,7 +15,7 @@ from pathlib import Path
 from streamtopology.jobs.checkpoint import layout, records
 from streamtopology.jobs.checkpoint.checkpoint import KEPT_COMMITS, Checkpoint
 from streamtopology.jobs.checkpoint.errors import CheckpointError
-from streamtopology.jobs.checkpoint.records import CommitRecord, Header, Hold, Origin
+from streamtopology.jobs.checkpoint.records import CommitRecord, CopyHold, Header, Origin
 from streamtopology.jobs.checkpoint.retention import HEADER, ORIGIN, is_partial, number_of
 from streamtopology.jobs.checkpoint.spark_log import SPARK_FOLDERS
 from streamtopology.jobs.checkpoint.store import Store
@@ -117,7 +117,7 @@ def _held(source: Checkpoint, target: str, mode: RestoreMode) -> CommitRecord:
         if hold is not None and hold.batch in commits and (mode == "Clone" or hold.batch == commits[-1]):
             return source.read_commit(hold.batch)
         source.holds.release(target)
-        hold = Hold(target, commits[-1])
+        hold = CopyHold(target, commits[-1])
         source.holds.take(hold)
         if hold.batch not in source.commits()[-KEPT_COMMITS:]:
             hold = None  # a sweep that began before may delete it

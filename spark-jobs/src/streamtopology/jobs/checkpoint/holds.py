@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 
 from streamtopology.jobs.checkpoint import layout, records
-from streamtopology.jobs.checkpoint.records import Hold
+from streamtopology.jobs.checkpoint.records import CopyHold
 from streamtopology.jobs.checkpoint.store import PARTIAL, Store
 
 FOLDER = "copies"
@@ -23,11 +23,11 @@ class Holds:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def of(self, target: str) -> Hold | None:
+    def of(self, target: str) -> CopyHold | None:
         """The hold of a copy to `target`, if any."""
         return self._read(_path(target))
 
-    def take(self, hold: Hold) -> None:
+    def take(self, hold: CopyHold) -> None:
         """Hold a version for a copy that holds none."""
         self._store.create(_path(hold.target), records.to_bytes(hold))
 
@@ -46,7 +46,7 @@ class Holds:
                 self._store.delete(file.path)
         return {hold.batch for path in paths if (hold := self._read(path)) is not None}
 
-    def _read(self, path: str) -> Hold | None:
+    def _read(self, path: str) -> CopyHold | None:
         data = self._store.find(path)
         return None if data is None else records.hold_from(data, self._store.where(path))
 

@@ -189,7 +189,7 @@ class Copied:
 
 
 @dataclass(frozen=True)
-class Hold:
+class CopyHold:
     """A copy of the whole version of `batch` to the URI `target` is being made: what that version names is kept."""
 
     target: str
@@ -205,7 +205,7 @@ class Origin:
     mode: RestoreMode
 
 
-def to_bytes(record: Header | BatchRecord | CommitRecord | Lease | CopiedPart | Copied | Hold | Origin) -> bytes:
+def to_bytes(record: Header | BatchRecord | CommitRecord | Lease | CopiedPart | Copied | CopyHold | Origin) -> bytes:
     """The record as the content of one file."""
     body = json.dumps(asdict(record))
     what = {FORMAT: RECORD_FORMAT, _KIND: type(record).__name__, "crc32": zlib.crc32(body.encode())}
@@ -238,8 +238,8 @@ def lease_from(data: bytes, path: str) -> Lease:
     return _read(data, path, Lease, lambda wire: Lease(**wire))
 
 
-def hold_from(data: bytes, path: str) -> Hold:
-    return _read(data, path, Hold, lambda wire: Hold(**wire))
+def hold_from(data: bytes, path: str) -> CopyHold:
+    return _read(data, path, CopyHold, lambda wire: CopyHold(**wire))
 
 
 def origin_from(data: bytes, path: str) -> Origin:

@@ -45,7 +45,7 @@ RETRY_PAUSES = (0.0, 0.0, 0.5, 1.0, 2.0, 5.0)
 
 
 @dataclass(frozen=True)
-class Driver:
+class BatchLoop:
     """Runs one batch after the other.
 
     `run`: id of this start of the topology, part of the keys of worker caches. `iterations_per_second`: calibration of

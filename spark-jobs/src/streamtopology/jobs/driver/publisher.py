@@ -8,10 +8,10 @@ from contextlib import closing, contextmanager, suppress
 import pyarrow as pa
 
 from streamtopology.jobs.checkpoint import Checkpoint, CheckpointError, CommitRecord
-from streamtopology.jobs.connectors.sinks import Sink, SinkError, Writer, open_sink, written_batch
+from streamtopology.jobs.connectors.sinks import BatchSink, SinkError, Writer, open_sink, written_batch
 from streamtopology.jobs.connectors.sinks.dead_letters import DEAD_LETTERS, DeadLetters
 from streamtopology.jobs.failpoints import passing
-from streamtopology.topology import Sink as SinkSpec
+from streamtopology.topology import BatchSink as SinkSpec
 from streamtopology.topology import Topology
 
 _CANNOT_TAKE = (SinkError, OSError, pa.ArrowException, ValueError, TypeError, LookupError)
@@ -20,7 +20,7 @@ _CANNOT_TAKE = (SinkError, OSError, pa.ArrowException, ValueError, TypeError, Lo
 class Publisher:
     """Publishes the files that a commit names. Each sink makes a batch visible once, however often it is published."""
 
-    def __init__(self, checkpoint: Checkpoint, sinks: Mapping[str, Sink], opened: Callable[[SinkSpec], Sink]) -> None:
+    def __init__(self, checkpoint: Checkpoint, sinks: Mapping[str, BatchSink], opened: Callable[[SinkSpec], BatchSink]) -> None:
         self._checkpoint = checkpoint
         self._sinks = dict(sinks)
         self._opened = opened
@@ -32,7 +32,7 @@ class Publisher:
         """The publisher to the sinks of `topology`, and to the dead letters. Raises SinkError."""
         writer = Writer(topology.name, checkpoint.run)
 
-        def opened(sink: SinkSpec) -> Sink:
+        def opened(sink: SinkSpec) -> BatchSink:
             with _named(sink.name, "cannot be opened"):
                 return open_sink(sink, writer)
 
@@ -101,7 +101,7 @@ class Publisher:
                 f"MANIFEST --sink {spec.name} --to FOLDER`"
             ) from error
 
-    def _publish(self, commit: CommitRecord, name: str, sink: Sink) -> None:
+    def _publish(self, commit: CommitRecord, name: str, sink: BatchSink) -> None:
         publications = self._checkpoint.publications
         if self._has_notes and publications.exported_to(name, commit.batch) is not None:
             return

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from streamtopology.jobs.exchange.envelope import Kind, sections
+from streamtopology.jobs.exchange.envelope import EnvelopeKind, sections
 from streamtopology.jobs.exchange.reports import Report, decode
 from streamtopology.jobs.plan.results import InstanceResult, MovedState, Results, SourceResult
 
@@ -17,7 +17,7 @@ def collect(blobs: Iterable[bytes]) -> Results:
     results = Results()
     for blob in blobs:
         for section in sections(pa.py_buffer(blob)):
-            if section.kind is Kind.REPORT:
+            if section.kind is EnvelopeKind.REPORT:
                 _add(results, decode(section.payload.to_pybytes()))
     results.instances.sort(key=_operator_and_instance)
     return results

@@ -23,7 +23,7 @@ _ALIGNMENT = 64
 SECTION_BYTES = 16 << 20
 
 
-class Kind(IntEnum):
+class EnvelopeKind(IntEnum):
     """ROWS: tuples of an edge. MOVED: state that changes its owner. REPORT: a report to the driver."""
 
     ROWS = 1
@@ -37,7 +37,7 @@ class Section:
     those that it sent to the partition, so that receivers can sort.
     """
 
-    kind: Kind
+    kind: EnvelopeKind
     target: str
     instance: int
     order: int
@@ -77,7 +77,7 @@ class Envelope:
     size: int = 0
     _sections: list[_Written] = field(default_factory=list)
 
-    def add_batch(self, kind: Kind, target: str, instance: int, order: int, batch: pa.RecordBatch) -> None:
+    def add_batch(self, kind: EnvelopeKind, target: str, instance: int, order: int, batch: pa.RecordBatch) -> None:
         """Add a batch, halved until its parts are small."""
         size = stream_size(batch)
         if size <= SECTION_BYTES or batch.num_rows < 2:
@@ -87,7 +87,7 @@ class Envelope:
         for part in (batch.slice(0, half), batch.slice(half)):
             self.add_batch(kind, target, instance, order, part)
 
-    def add_bytes(self, kind: Kind, target: str, instance: int, order: int, payload: bytes | pa.Buffer) -> None:
+    def add_bytes(self, kind: EnvelopeKind, target: str, instance: int, order: int, payload: bytes | pa.Buffer) -> None:
         self._add(kind, target, instance, order, payload, memoryview(payload).nbytes, len(self._sections))
 
     def forward(self, section: Section) -> None:
@@ -106,7 +106,9 @@ class Envelope:
             at += section.total
         return [_buffer(part, sum(section.total for section in part)) for part in shared]
 
-    def _add(self, kind: Kind, target: str, instance: int, order: int, content: _Content, size: int, sequence: int) -> None:
+    def _add(
+        self, kind: EnvelopeKind, target: str, instance: int, order: int, content: _Content, size: int, sequence: int
+    ) -> None:
         name = target.encode()
         head = _HEADER.pack(kind, len(name), instance, order, size, sequence) + name + _padding(len(name))
         self._sections.append(_Written(head, content, size))
@@ -139,5 +141,5 @@ def sections(buffer: pa.Buffer) -> Iterator[Section]:
         at += _HEADER.size
         target = buffer.slice(at, name_size).to_pybytes().decode()
         at += name_size + -name_size % _ALIGNMENT
-        yield Section(Kind(kind), target, instance, order, buffer.slice(at, size), sequence)
+        yield Section(EnvelopeKind(kind), target, instance, order, buffer.slice(at, size), sequence)
         at += size + -size % _ALIGNMENT

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from streamtopology.jobs.columnar.keys import KeyColumns
-from streamtopology.jobs.exchange.envelope import Kind, Section
+from streamtopology.jobs.exchange.envelope import EnvelopeKind, Section
 from streamtopology.jobs.operators.base import Rows
 from streamtopology.jobs.plan.dag import Dag, Node
 
@@ -26,9 +26,9 @@ class Inbox:
     def take(self, section: Section) -> bool:
         """Keep `section` if it is for this level; returns whether it is."""
         node = section.target.partition("/")[0]
-        if section.kind is Kind.REPORT or node not in self._nodes:
+        if section.kind is EnvelopeKind.REPORT or node not in self._nodes:
             return False
-        kept = self._rows if section.kind is Kind.ROWS else self._moved
+        kept = self._rows if section.kind is EnvelopeKind.ROWS else self._moved
         kept.setdefault((node, section.instance), []).append(section)
         return True
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from streamtopology.jobs.columnar.keys import KeyColumns
 from streamtopology.jobs.exchange.downstream_counts import DownstreamCounts
-from streamtopology.jobs.exchange.envelope import Envelope, Kind, Section
+from streamtopology.jobs.exchange.envelope import Envelope, EnvelopeKind, Section
 from streamtopology.jobs.exchange.learning import apply_knowledge, rehearse_learning
 from streamtopology.jobs.exchange.reports import Report, encode
 from streamtopology.jobs.plan.attempt import Attempt
@@ -56,11 +56,11 @@ class Outbox:
     def send_state(self, node: str, instance: int, batch: pa.RecordBatch) -> None:
         """Hand state over to `instance`, its new owner."""
         partition = self._attempt.partition_of(instance)
-        self._envelopes[partition].add_batch(Kind.MOVED, node, instance, self._order, batch)
+        self._envelopes[partition].add_batch(EnvelopeKind.MOVED, node, instance, self._order, batch)
 
     def report(self, report: Report) -> None:
         """Send a report to the driver; it stays at the partition of this task until the last stage."""
-        self._envelopes[self._own_partition].add_bytes(Kind.REPORT, "", 0, self._order, encode(report))
+        self._envelopes[self._own_partition].add_bytes(EnvelopeKind.REPORT, "", 0, self._order, encode(report))
 
     def forward(self, section: Section) -> None:
         """Pass a section for a later stage on at the partition of this task."""
@@ -92,7 +92,7 @@ class Outbox:
             piece = take(batch, order[bounds[instance] : bounds[instance + 1]])
             receiver = self._attempt.partition_of(instance)
             target = f"{edge.consumer}/{edge.alias}"
-            self._envelopes[receiver].add_batch(Kind.ROWS, target, instance, self._order, piece)
+            self._envelopes[receiver].add_batch(EnvelopeKind.ROWS, target, instance, self._order, piece)
 
     def _targets(self, node: Node, hashes: np.ndarray | None, n: int) -> np.ndarray:
         """int32[n]: the instance of every row; `hashes` uint64[n] are those of their keys."""

@@ -6,17 +6,17 @@ from collections.abc import Mapping, Sequence
 
 from streamtopology.contract.epoch_story import EpochStory
 from streamtopology.contract.reasons import EpochCause
-from streamtopology.jobs.observe.history import History, Reconfiguration
+from streamtopology.jobs.observe.history import History, Rerouting
 from streamtopology.routing.epochs.epoch import Epoch
 from streamtopology.routing.load.key_label import with_labels
 
 # All re-routings of one epoch.
-Change = Sequence[Reconfiguration]
+Change = Sequence[Rerouting]
 
 
-def by_epoch(changes: Sequence[Reconfiguration]) -> Mapping[int, Change]:
+def by_epoch(changes: Sequence[Rerouting]) -> Mapping[int, Change]:
     """Epoch -> its re-routings, oldest first."""
-    grouped: dict[int, list[Reconfiguration]] = {}
+    grouped: dict[int, list[Rerouting]] = {}
     for change in changes:
         grouped.setdefault(change.epoch, []).append(change)
     return grouped

@@ -35,7 +35,7 @@ class SlotInfo:
 
 
 @dataclass(frozen=True)
-class Reconfiguration:
+class Rerouting:
     """One re-routing of one operator, as `report.json` lists it (seconds, bytes; gains as shares of batch time).
 
     `batch` is the first under the new epoch; state moved with that and the following, `batches` in all.
@@ -64,13 +64,13 @@ class Reconfiguration:
         return stats.Reconfiguration(**{**vars(self), "reason": describe(self.reason)})
 
     @staticmethod
-    def from_stats(change: stats.Reconfiguration) -> Reconfiguration:
+    def from_stats(change: stats.Reconfiguration) -> Rerouting:
         """The re-routing in an answer of `/stats`; of its reason only the text is known."""
-        return Reconfiguration(**{**vars(change), "reason": EpochReason.of_text(change.reason)})
+        return Rerouting(**{**vars(change), "reason": EpochReason.of_text(change.reason)})
 
 
 @dataclass(frozen=True)
-class Event:
+class RunEvent:
     """Something a person should read: an executor lost, a plan not executed and why, a bad tuple set aside."""
 
     at: float
@@ -148,8 +148,8 @@ class History:
         self.was_rerouted = False
         """True if a re-routing moved keys or shares of rows; an epoch may change neither."""
         self._batches: Recent[BatchOutcome] = Recent(KEPT_BATCHES)
-        self._reconfigurations: Recent[Reconfiguration] = Recent(KEPT_CHANGES)
-        self._events: Recent[Event] = Recent(KEPT_EVENTS)
+        self._reconfigurations: Recent[Rerouting] = Recent(KEPT_CHANGES)
+        self._events: Recent[RunEvent] = Recent(KEPT_EVENTS)
         self._listeners: list[Listener] = []
 
     def listen(self, listener: Listener) -> None:
@@ -185,7 +185,7 @@ class History:
         return -1 if last is None else last.number
 
     @property
-    def reconfigurations(self) -> tuple[Reconfiguration, ...]:
+    def reconfigurations(self) -> tuple[Rerouting, ...]:
         """The newest re-routings, oldest first."""
         return self._reconfigurations.kept()
 
@@ -195,7 +195,7 @@ class History:
         return self._reconfigurations.appended
 
     @property
-    def events(self) -> tuple[Event, ...]:
+    def events(self) -> tuple[RunEvent, ...]:
         """The newest events, oldest first."""
         return self._events.kept()
 
@@ -203,11 +203,11 @@ class History:
         """The number of all batches, and those after the first `seen` as far as they are kept."""
         return self._batches.since(seen)
 
-    def reconfigurations_since(self, seen: int) -> tuple[int, tuple[Reconfiguration, ...]]:
+    def reconfigurations_since(self, seen: int) -> tuple[int, tuple[Rerouting, ...]]:
         """The number of all re-routings, and those after the first `seen` as far as they are kept."""
         return self._reconfigurations.since(seen)
 
-    def events_since(self, seen: int) -> tuple[int, tuple[Event, ...]]:
+    def events_since(self, seen: int) -> tuple[int, tuple[RunEvent, ...]]:
         """The number of all events, and those after the first `seen` as far as they are kept."""
         return self._events.since(seen)
 
@@ -253,7 +253,7 @@ class History:
         self._batches.change(KEPT_WHOLE, BatchOutcome.without_keys)
         self._changed()
 
-    def rerouted(self, change: Reconfiguration) -> None:
+    def rerouted(self, change: Rerouting) -> None:
         if self.first_change is None:
             self.first_change = change.batch
         self.was_rerouted |= bool(change.keys_moved or change.predicted_gain or change.changes_shares)
@@ -290,7 +290,7 @@ class History:
         self._changed()
 
     def event(self, at: float, batch: int, text: str) -> None:
-        self._events.append(Event(at, batch, text))
+        self._events.append(RunEvent(at, batch, text))
         self._changed()
 
     def _changed(self) -> None:

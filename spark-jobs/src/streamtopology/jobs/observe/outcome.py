@@ -14,14 +14,14 @@ WARMUP_BATCHES = 3
 
 
 @dataclass(frozen=True)
-class Messages:
+class LearningMessages:
     """Reports that an operator's instances sent to choosers that learn, and their size on the wire."""
 
     count: int = 0
     bytes: int = 0
 
-    def __add__(self, other: Messages) -> Messages:
-        return Messages(self.count + other.count, self.bytes + other.bytes)
+    def __add__(self, other: LearningMessages) -> LearningMessages:
+        return LearningMessages(self.count + other.count, self.bytes + other.bytes)
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class BatchOutcome:
     reports: tuple[LoadReport, ...]
     source_reports: tuple[SourceReport, ...]
     capacities: dict[tuple[str, int], float] = field(default_factory=dict)
-    messages: dict[str, Messages] = field(default_factory=dict)
+    messages: dict[str, LearningMessages] = field(default_factory=dict)
     rows_out: dict[str, int] = field(default_factory=dict)
     moving: bool = False
     bound: float = 0.0
@@ -117,7 +117,7 @@ class RunTotals:
     skipped_rows: Mapping[str, int] = field(default_factory=dict)
     filtered_rows: Mapping[str, int] = field(default_factory=dict)
     rows_out: Mapping[str, int] = field(default_factory=dict)
-    messages: Mapping[str, Messages] = field(default_factory=dict)
+    messages: Mapping[str, LearningMessages] = field(default_factory=dict)
 
     def plus(self, batch: BatchOutcome) -> RunTotals:
         """The sums with one more batch. The cost grows with the instances, not with the batches."""
@@ -144,7 +144,10 @@ class RunTotals:
             skipped_rows=_added(self.skipped_rows, (given for report in sources for given in report.skipped_rows.items())),
             filtered_rows=_added(self.filtered_rows, (given for report in sources for given in report.filtered_rows.items())),
             rows_out=_added(self.rows_out, batch.rows_out.items()),
-            messages={**self.messages, **{name: self.messages.get(name, Messages()) + m for name, m in batch.messages.items()}},
+            messages={
+                **self.messages,
+                **{name: self.messages.get(name, LearningMessages()) + m for name, m in batch.messages.items()},
+            },
         )
 
 

@@ -9,10 +9,10 @@ from typing import Any
 from streamtopology.contract.stats import (
     Batch,
     Capacity,
-    Executor,
+    DriverRefusal,
+    LiveExecutor,
     Locality,
     Messages,
-    Refusal,
     Slot,
     Stats,
 )
@@ -53,10 +53,10 @@ class Standing:
     routing: Epoch | None = None
     newest_epoch: int | None = None
     generation: int | None = None
-    refused: Refusal | None = None
+    refused: DriverRefusal | None = None
     bound: float = 0.0
     checkpoint: str | None = None
-    executors: Sequence[Executor] = ()
+    executors: Sequence[LiveExecutor] = ()
     lag: Mapping[str, int | None] = field(default_factory=dict[str, int | None])
     replicas: Mapping[str, int] | None = None
     watermark: float | None = None

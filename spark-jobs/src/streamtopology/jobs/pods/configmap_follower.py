@@ -11,7 +11,7 @@ from queue import Empty, SimpleQueue
 
 from streamtopology.contract.reason_text import describe
 from streamtopology.contract.routing_configmap import RoutingMapError
-from streamtopology.contract.stats import Refusal
+from streamtopology.contract.stats import DriverRefusal
 from streamtopology.jobs.checkpoint import CheckpointError
 from streamtopology.jobs.plan.execution_plan import ExecutionPlan
 from streamtopology.jobs.pods.configmap_watch import ConfigMapContent
@@ -38,7 +38,7 @@ class Follower:
         self._run = run
         self._name = name
         self.taken = Taken(first.topology, first.generation)
-        self.refused: Refusal | None = None
+        self.refused: DriverRefusal | None = None
         self._take_epoch(first)
 
     @property
@@ -118,7 +118,7 @@ class Follower:
         self._refuse(None, None, f"{type(fault).__name__}: {fault}; please report this")
 
     def _refuse(self, epoch: int | None, generation: int | None, why: str) -> None:
-        self.refused = Refusal(epoch, generation, why)
+        self.refused = DriverRefusal(epoch, generation, why)
         self._run.notify(f"not taken from ConfigMap {self._name}: {why}")
 
 

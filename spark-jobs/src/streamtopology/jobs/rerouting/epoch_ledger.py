@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from streamtopology.contract.reasons import SOURCE, EpochReason
-from streamtopology.jobs.observe.history import History, Reconfiguration
+from streamtopology.jobs.observe.history import History, Rerouting
 from streamtopology.jobs.plan.results import Results
 from streamtopology.jobs.rerouting.port import CommittedAttempt
 from streamtopology.routing.control.decisions import Outcome
@@ -91,7 +91,7 @@ class EpochLedger:
         changed = set(published.predicted_gain) | {node for node, keys in moved.keys.items() if keys} or {SOURCE}
         for operator in sorted(changed):
             self._history.rerouted(
-                Reconfiguration(
+                Rerouting(
                     epoch=moved.epoch,
                     batch=moved.first_batch,
                     operator=operator,

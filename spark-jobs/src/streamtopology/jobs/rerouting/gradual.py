@@ -44,7 +44,7 @@ def portion_bytes(topology: Topology, executors: int) -> float:
 
 
 @dataclass
-class Pace:
+class SwitchPace:
     """The portions of the next batch, by the duration of earlier ones. All seconds are of whole batches."""
 
     portions: int = 1
@@ -74,7 +74,7 @@ class GradualSwitching:
 
     checkpoint: Checkpoint
     notify: Callable[[str], None]
-    pace: Pace = field(default_factory=Pace)
+    pace: SwitchPace = field(default_factory=SwitchPace)
     _answered: tuple[tuple[int, GradualSwitch | None, int], GradualSwitch | None] | None = None
 
     def of_batch(self, last: CommitRecord | None, before: ExecutionPlan | None, plan: ExecutionPlan) -> GradualSwitch | None:

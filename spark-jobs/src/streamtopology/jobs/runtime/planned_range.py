@@ -8,7 +8,7 @@ from streamtopology.jobs.checkpoint import SourceEnd
 from streamtopology.jobs.checkpoint.spark_offsets import SparkOffsets
 from streamtopology.jobs.connectors.sources.descriptor_stream import DescriptorLog, Planned, Positions
 from streamtopology.jobs.driver.attempt_runner import ForeignRows
-from streamtopology.jobs.driver.batch_loop import Driver
+from streamtopology.jobs.driver.batch_loop import BatchLoop
 from streamtopology.jobs.driver.progress import BatchInput
 from streamtopology.jobs.driver.watermarks import Poll
 from streamtopology.jobs.errors import BatchTooLarge
@@ -21,7 +21,7 @@ class RangeReader:
     within it. `planned` is the newest part.
     """
 
-    def __init__(self, driver: Driver, descriptors: DescriptorLog | None, offsets: SparkOffsets) -> None:
+    def __init__(self, driver: BatchLoop, descriptors: DescriptorLog | None, offsets: SparkOffsets) -> None:
         self._driver = driver
         self._descriptors = descriptors
         self._offsets = offsets

@@ -29,7 +29,7 @@ from streamtopology.jobs.connectors.sources.group_offsets import GroupOffsets
 from streamtopology.jobs.connectors.sources.lag import SourceLag
 from streamtopology.jobs.connectors.sources.spark import native as spark_native
 from streamtopology.jobs.connectors.sources.spark.options import without_secrets
-from streamtopology.jobs.driver.batch_loop import Driver
+from streamtopology.jobs.driver.batch_loop import BatchLoop
 from streamtopology.jobs.driver.watermarks import Poll
 from streamtopology.jobs.errors import TopologyFailed
 from streamtopology.jobs.runtime.part_prefetch import PartPrefetch
@@ -77,7 +77,7 @@ class TopologyQuery:
     """
 
     def __init__(
-        self, spark: SparkSession, topology: Topology, frames: Mapping[str, DataFrame], folder: SparkFolder, driver: Driver
+        self, spark: SparkSession, topology: Topology, frames: Mapping[str, DataFrame], folder: SparkFolder, driver: BatchLoop
     ) -> None:
         self._spark = spark
         self._trigger = topology.trigger

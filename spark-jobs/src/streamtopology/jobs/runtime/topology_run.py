@@ -13,10 +13,10 @@ from pathlib import Path
 
 from streamtopology.contract import formatting
 from streamtopology.contract.phases import Phase
-from streamtopology.contract.stats import Executor
+from streamtopology.contract.stats import LiveExecutor
 from streamtopology.jobs.checkpoint.location import checkpoint_uri
 from streamtopology.jobs.connectors.sources.descriptors import SourceError
-from streamtopology.jobs.driver.batch_loop import Driver
+from streamtopology.jobs.driver.batch_loop import BatchLoop
 from streamtopology.jobs.driver.compaction import Compaction
 from streamtopology.jobs.driver.publisher import Publisher
 from streamtopology.jobs.driver.watermarks import Watermarks
@@ -125,7 +125,7 @@ class TopologyRun:
         self._start_missing(topology)
         self._publisher = Publisher.of(self.checkpoint, topology)
         self._runner = SparkAttemptRunner(spark, cluster.watch, cluster.slot_of)
-        self._driver = Driver(
+        self._driver = BatchLoop(
             runner=self._runner,
             checkpoint=self.checkpoint,
             router=self._router,
@@ -169,12 +169,12 @@ class TopologyRun:
             watermark=self._driver.watermarks.current(),
         )
 
-    def _executor(self, executor: ExecutorInfo, admitted: bool) -> Executor:
+    def _executor(self, executor: ExecutorInfo, admitted: bool) -> LiveExecutor:
         name = self._cluster.slot_of(executor)
         slot = next((slot for slot in self._history.slots if slot.present and slot.executor == name), None)
         class_name = executor.attributes.get("CLASS", "") if slot is None else slot.class_name
         number = None if slot is None else slot.index
-        return Executor(executor.id, class_name, executor.attributes.get("POD_NAME"), number, admitted)
+        return LiveExecutor(executor.id, class_name, executor.attributes.get("POD_NAME"), number, admitted)
 
     def _prepare(self) -> None:
         self._history.enter(Phase.WARMING_UP, self._options.warming_up)

@@ -62,14 +62,14 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Choice:
+class ManifestChoice:
     key: Candidate | None
     candidates: tuple[Candidate, ...]
     time: EventTime | None
     measures: tuple[str, ...]
 
 
-def choose(table: pa.Table, instances: int, key: str | None = None) -> Choice:
+def choose(table: pa.Table, instances: int, key: str | None = None) -> ManifestChoice:
     """The choice for the rows of `table`, of which `instances` share the work; `key` is one that the user wants."""
     time = event_time(table)
     candidates = tuple(candidate(table, name, instances) for name in table.column_names)
@@ -77,7 +77,7 @@ def choose(table: pa.Table, instances: int, key: str | None = None) -> Choice:
     taken = {chosen.column if chosen else "", time.column if time else ""}
     numbers = [one for one in candidates if one.column not in taken and _is_measure(table, one)]
     floats_first = sorted(numbers, key=lambda one: one.fitness is not Fitness.FLOAT)
-    return Choice(chosen, candidates, time, tuple(one.column for one in floats_first[:MOST_MEASURES]))
+    return ManifestChoice(chosen, candidates, time, tuple(one.column for one in floats_first[:MOST_MEASURES]))
 
 
 def best(candidates: Iterable[Candidate]) -> Candidate | None:

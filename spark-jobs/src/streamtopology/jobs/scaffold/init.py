@@ -10,7 +10,7 @@ from pathlib import Path
 from streamtopology.jobs.connectors.folder_overlap import relation_of
 from streamtopology.jobs.errors import WrongUse
 from streamtopology.jobs.runtime.preflight.checks import check_before_start
-from streamtopology.jobs.scaffold.choice import Choice, choose
+from streamtopology.jobs.scaffold.choice import ManifestChoice, choose
 from streamtopology.jobs.scaffold.column_names import plain_names
 from streamtopology.jobs.scaffold.file_sample import sample_files
 from streamtopology.jobs.scaffold.files import find_files
@@ -85,7 +85,7 @@ def _write(target: Path, name: str, sample: Sample, key: str | None, machine: Ma
     return "\n".join([*found, f"{time}; {_measured(choice.measures)}", f"wrote {target}; next:", "", f"  {command}"])
 
 
-def _columns_made(sample: Sample, choice: Choice, plain: Mapping[str, str]) -> list[str]:
+def _columns_made(sample: Sample, choice: ManifestChoice, plain: Mapping[str, str]) -> list[str]:
     """The columns that the manifest has under other names than the data, and as other types, a line each."""
     used = used_columns(sample, choice)
     renamed = [f"{name} for {given!r}" for given, name in plain.items() if name in used]

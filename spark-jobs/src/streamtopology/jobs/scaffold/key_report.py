@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from streamtopology.jobs.scaffold.choice import Candidate, Choice, Fitness
+from streamtopology.jobs.scaffold.choice import Candidate, Fitness, ManifestChoice
 from streamtopology.jobs.scaffold.sample import joined
 
 # Columns of the table; the best are listed.
@@ -12,7 +12,7 @@ MOST_LINES = 12
 _LONGEST_NAME = 32
 
 
-def why_key(choice: Choice) -> str:
+def why_key(choice: ManifestChoice) -> str:
     """A sentence on the chosen key, or on why there is none."""
     if choice.key is None:
         return "no column can be a key: each is unique, constant, a time, long text or floating point"
@@ -20,7 +20,7 @@ def why_key(choice: Choice) -> str:
     return f"key {choice.key.column!r}: {choice.key.fitness.value}{', the most skewed of those' if rivals else ''}"
 
 
-def key_comment(choice: Choice) -> list[str]:
+def key_comment(choice: ManifestChoice) -> list[str]:
     """The chosen key with its figures, and the next best columns, a line each."""
     if choice.key is None:
         return [f"{why_key(choice)}. So nothing is gathered."]
@@ -31,7 +31,7 @@ def key_comment(choice: Choice) -> list[str]:
     return lines
 
 
-def key_table(choice: Choice, instances: int, rows: int) -> list[str]:
+def key_table(choice: ManifestChoice, instances: int, rows: int) -> list[str]:
     """A line for each column of the sample: its values, its heaviest one, the fullest executor under a hash.
 
     `rows`: those of the sample. The key is marked.

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import yaml
 
 from streamtopology.jobs.documentation import address
-from streamtopology.jobs.scaffold.choice import Choice
+from streamtopology.jobs.scaffold.choice import ManifestChoice
 from streamtopology.jobs.scaffold.column_names import in_ascii, plain_names
 from streamtopology.jobs.scaffold.event_time import EventTime
 from streamtopology.jobs.scaffold.key_report import key_comment
@@ -51,12 +51,16 @@ def topology_name(place: str) -> str:
     return label[: LONGEST_TOPOLOGY_NAME - 10].rstrip("-")
 
 
-def manifest_text(name: str, sample: Sample, choice: Choice, executors: Executors, command: str, sink_path: str = "") -> str:
+def manifest_text(
+    name: str, sample: Sample, choice: ManifestChoice, executors: Executors, command: str, sink_path: str = ""
+) -> str:
     """The manifest, ready to run with `command`; its sink is `sink_path`, or else `out/name`."""
     return "\n".join(_lines(name, sample, choice, executors, command, sink_path)) + "\n"
 
 
-def _lines(name: str, sample: Sample, choice: Choice, executors: Executors, command: str, sink_path: str) -> Iterator[str]:
+def _lines(
+    name: str, sample: Sample, choice: ManifestChoice, executors: Executors, command: str, sink_path: str
+) -> Iterator[str]:
     yield from _head(sample, command)
     yield from ["apiVersion: streamtopology.dev/v1alpha1", "kind: StreamTopology", f"metadata: {{name: {name}}}", "spec:"]
     yield from _source(sample, choice)
@@ -89,7 +93,7 @@ def _head(sample: Sample, command: str) -> Iterator[str]:
     yield f"# Paths are relative to the folder in which you run it. Each field: {address('guide/manifest')}"
 
 
-def _source(sample: Sample, choice: Choice) -> Iterator[str]:
+def _source(sample: Sample, choice: ManifestChoice) -> Iterator[str]:
     yield "  sources:"
     yield "    - name: rows"
     yield f"      format: {sample.format}"
@@ -155,21 +159,21 @@ def _options(sample: Sample) -> dict[str, str | int | bool]:
     return {**sample.options, "maxFilesPerTrigger": max(1, min(by_rows, sample.parts // LEAST_BATCHES))}
 
 
-def used_columns(sample: Sample, choice: Choice) -> list[str]:
+def used_columns(sample: Sample, choice: ManifestChoice) -> list[str]:
     """The columns that the operator uses, under their plain names."""
     used: list[str] = [choice.key.column] if choice.key else sample.table.column_names[:MOST_COLUMNS]
     used += [choice.time.column] if choice.time else []
     return list(dict.fromkeys([*used, *choice.measures]))
 
 
-def _select(sample: Sample, choice: Choice) -> dict[str, str]:
+def _select(sample: Sample, choice: ManifestChoice) -> dict[str, str]:
     """The expression of each used column; empty if all are declared under their names."""
     used = used_columns(sample, choice)
     expressions = {column: _expression(sample, choice, column) for column in used}
     return expressions if any(expressions[column] != quoted(column) for column in used) else {}
 
 
-def _expression(sample: Sample, choice: Choice, column: str) -> str:
+def _expression(sample: Sample, choice: ManifestChoice, column: str) -> str:
     given = sample.expressions.get(column) or quoted(column)
     if choice.time is None or choice.time.column != column:
         return given
@@ -178,7 +182,7 @@ def _expression(sample: Sample, choice: Choice, column: str) -> str:
     return given if converted == inner else f"{converted} AS {column}"
 
 
-def _operator(sample: Sample, choice: Choice, executors: Executors) -> Iterator[str]:
+def _operator(sample: Sample, choice: ManifestChoice, executors: Executors) -> Iterator[str]:
     if choice.key is None:
         yield from _without_key(sample, choice)
         return
@@ -207,7 +211,7 @@ def _window(time: EventTime, calls: list[tuple[str, str]]) -> Iterator[str]:
     yield f"    #   with: {{time: {time.column}, size: 1h, aggregates: {{{inner}}}}}"
 
 
-def _without_key(sample: Sample, choice: Choice) -> Iterator[str]:
+def _without_key(sample: Sample, choice: ManifestChoice) -> Iterator[str]:
     yield "  operators:"
     yield from (f"    # {_one_line(line)}" for line in key_comment(choice))
     yield "    - name: rows-as-they-are"
@@ -222,11 +226,11 @@ def _without_key(sample: Sample, choice: Choice) -> Iterator[str]:
         yield f"          # {more:,} more columns: add those that you need, here and in the source's select"
 
 
-def _operator_name(choice: Choice) -> str:
+def _operator_name(choice: ManifestChoice) -> str:
     return "totals" if choice.key else "rows-as-they-are"
 
 
-def _calls(choice: Choice) -> list[tuple[str, str]]:
+def _calls(choice: ManifestChoice) -> list[tuple[str, str]]:
     """(result column, call) of the aggregates; no two results alike, none like the key."""
     if not choice.measures and choice.time is None:
         return []

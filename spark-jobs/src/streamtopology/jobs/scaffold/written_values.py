@@ -25,7 +25,7 @@ _TIMES = (
 
 
 @dataclass(frozen=True)
-class Written:
+class TextForm:
     """A form that the texts of a column have.
 
     what: in words. share: of the texts that have it. sql: an expression that makes values of them, NULL of the others, with {}
@@ -43,7 +43,7 @@ class Written:
         return self.share == 1.0
 
 
-def written(texts: pa.ChunkedArray) -> Written | None:
+def written(texts: pa.ChunkedArray) -> TextForm | None:
     """The form of the texts of a column, words for missing values apart; None if fewer than half of them have one."""
     present = texts.filter(pc.invert(pc.is_in(texts, pa.array(["", *NULL_WORDS])))).drop_null()
     if not len(present):
@@ -52,7 +52,7 @@ def written(texts: pa.ChunkedArray) -> Written | None:
     share, form = max(shares, key=lambda found: found[0], default=(0.0, None))
     if form is None or share < _MOSTLY:
         return None
-    return Written(form.what, share, form.sql, form.read(texts))
+    return TextForm(form.what, share, form.sql, form.read(texts))
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from streamtopology.jobs.observe.figures import (
     recent_rate,
     warm_throughput,
 )
-from streamtopology.jobs.observe.history import Event, History, Reconfiguration
+from streamtopology.jobs.observe.history import History, Rerouting, RunEvent
 from streamtopology.jobs.observe.outcome import BatchOutcome
 
 _LONG_SECONDS = 3.0
@@ -64,11 +64,11 @@ def late_text(history: History) -> str:
     return f"{counted(late, 'row', 'rows')} late" if late else ""
 
 
-def event_line(event: Event) -> str:
+def event_line(event: RunEvent) -> str:
     return f"batch {event.batch}: {event.text}" if event.batch >= 0 else event.text
 
 
-def changed(change: Reconfiguration) -> str:
+def changed(change: Rerouting) -> str:
     """The effect of a re-routing: `tail moved 412 keys, 1.20 MB`. Before any state, tables move shares of rows only."""
     if change.operator == SOURCE:
         if change.changes_shares:
@@ -82,7 +82,7 @@ def changed(change: Reconfiguration) -> str:
     return f"{shown_name(change.operator)} moved {count(change.keys_moved)} keys, {size(change.bytes_moved)}"
 
 
-def rerouting(change: Reconfiguration) -> str:
+def rerouting(change: Rerouting) -> str:
     """One line on a re-routing: `epoch 3 at batch 14: tail moved 412 keys, 1.20 MB, predicted gain 38 %`.
 
     A re-routing that was applied, or decided by the operator on Kubernetes, has no predicted gain here.

@@ -24,7 +24,7 @@ from prometheus_client.exposition import choose_encoder
 
 from streamtopology.contract.errors import Unavailable
 from streamtopology.contract.stats_question import Question
-from streamtopology.web.page_http import HEADERS, PageFile, Refused, asks_as_browser, page_files, refusal
+from streamtopology.web.page_http import HEADERS, PageFile, RefusedRequest, asks_as_browser, page_files, refusal
 
 # The path of the value behind the page.
 PAGE = "/page.json"
@@ -155,7 +155,7 @@ class _PageHandler(BaseHTTPRequestHandler):
             file = driver_page()[path]
             self._answer(HTTPStatus.OK, file.content_type, file.body, HEADERS)
 
-    def _refusal(self) -> Refused | None:
+    def _refusal(self) -> RefusedRequest | None:
         hosts, origins = (self.headers.get_all(name, []) for name in ("Host", "Origin"))
         return refusal(hosts, origins, self._names)
 

@@ -27,7 +27,7 @@ from streamtopology.jobs.observe.figures import (
     reports_of,
     warm_throughput,
 )
-from streamtopology.jobs.observe.history import History, Reconfiguration
+from streamtopology.jobs.observe.history import History, Rerouting
 from streamtopology.jobs.observe.outcome import WARMUP_BATCHES, BatchOutcome
 from streamtopology.jobs.view.formatting import changed, shown_name, verdict
 from streamtopology.jobs.view.plot_labels import separate
@@ -127,7 +127,7 @@ def _draw_busy(panel: Axes, history: History, operator: str) -> list[Text]:
     return _mark_reroutings(panel, changes)
 
 
-def _mark_reroutings(panel: Axes, changes: Sequence[Reconfiguration]) -> list[Text]:
+def _mark_reroutings(panel: Axes, changes: Sequence[Rerouting]) -> list[Text]:
     """A line before the first batch of each epoch. Returns the labels, one on the other, for `separate`.
 
     An arrow points from each to its own line, as a row may be crossed by lines of other epochs.

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from streamtopology.jobs.observe.fair_share import RECENT_BATCHES, MeasuredBatch, measure, recent_loads
 from streamtopology.jobs.observe.figures import imbalance, locality
-from streamtopology.jobs.observe.history import History, Reconfiguration
+from streamtopology.jobs.observe.history import History, Rerouting
 from streamtopology.jobs.observe.outcome import BatchOutcome
 
 _INSTANCE = ("operator", "instance")
@@ -185,7 +185,7 @@ class Metrics:
         for executor, load in loads.items():
             self._load.labels(executor).set(load)
 
-    def _count_change(self, change: Reconfiguration) -> None:
+    def _count_change(self, change: Rerouting) -> None:
         self._reroutings.labels(change.operator, change.reason.cause.trigger.value).inc()
         self._keys_moved.labels(change.operator).inc(change.keys_moved)
         self._bytes_moved.labels(change.operator).inc(change.bytes_moved)

@@ -20,7 +20,7 @@ from streamtopology.jobs.observe.figures import (
     working_seconds,
 )
 from streamtopology.jobs.observe.history import History
-from streamtopology.jobs.observe.outcome import WARMUP_BATCHES, Messages
+from streamtopology.jobs.observe.outcome import WARMUP_BATCHES, LearningMessages
 from streamtopology.jobs.view.formatting import imbalance_change, shown_name
 
 # The two runs of a comparison, as `report.json` names them.
@@ -143,7 +143,7 @@ def _locality(history: History) -> list[dict[str, Any]]:
 
 def _messages(history: History, operator: str) -> dict[str, int]:
     """Reports to the operator's choosers over the whole run; none where these do not learn."""
-    return asdict(history.totals.messages.get(operator, Messages()))
+    return asdict(history.totals.messages.get(operator, LearningMessages()))
 
 
 def _instances(history: History, operator: str) -> list[dict[str, Any]]:

@@ -1,14 +1,14 @@
 """Sinks of a topology's rows: `check` a sink of the manifest, `open_sink` it, `publish` a committed batch."""
 
-from streamtopology.jobs.connectors.sinks.base import Sink, SinkError, Writer, Written
+from streamtopology.jobs.connectors.sinks.base import BatchSink, SinkError, Writer, WrittenOutput
 from streamtopology.jobs.connectors.sinks.memory import memory_rows
 from streamtopology.jobs.connectors.sinks.registry import check, destination, open_sink, written, written_batch
 
 __all__ = [
-    "Sink",
+    "BatchSink",
     "SinkError",
     "Writer",
-    "Written",
+    "WrittenOutput",
     "check",
     "destination",
     "memory_rows",

@@ -33,7 +33,7 @@ class Writer:
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenOutput:
     """The output of one writer at a sink's place. `delete` deletes it, and the manifest; what else is there stays."""
 
     place: str
@@ -41,7 +41,7 @@ class Written:
     delete: Callable[[], None]
 
 
-class Sink(Protocol):
+class BatchSink(Protocol):
     def publish(self, batch: int, files: Sequence[Path], end: str | None = None) -> None:
         """Make the rows of the staged `files` visible, once per `batch`: again is allowed and changes nothing.
 

@@ -15,7 +15,7 @@ from typing import IO
 import pyarrow as pa
 
 from streamtopology.jobs.bucket import PATIENCE_SECONDS, Bucket, Use
-from streamtopology.jobs.connectors.sinks.base import SinkError, Writer, Written, another_batch, staged_table
+from streamtopology.jobs.connectors.sinks.base import SinkError, Writer, WrittenOutput, another_batch, staged_table
 from streamtopology.jobs.connectors.sinks.manifest import (
     KEPT_ENTRIES,
     MANIFEST,
@@ -159,7 +159,7 @@ def entry_in(bucket: Bucket, batch: int, end: str | None) -> str | None:
     return None if entry is None or is_another(bucket.uri, batch, entry, end) else bucket.where(entry_name(batch))
 
 
-def written_to(bucket: Bucket, writer: Writer) -> Written | None:
+def written_to(bucket: Bucket, writer: Writer) -> WrittenOutput | None:
     """The output of `writer` in a bucket, and the manifest; None if it is another's."""
     owner = bucket.find(OWNER)
     if owner is None or not is_by(bucket.uri, owner, writer):
@@ -172,7 +172,7 @@ def written_to(bucket: Bucket, writer: Writer) -> Written | None:
         bucket.delete_all([*batches, *entries])
         bucket.delete(OWNER)  # last, in a request of its own: what is cut short is still its writer's, and can be repeated
 
-    return Written(bucket.uri, len(batches), delete)
+    return WrittenOutput(bucket.uri, len(batches), delete)
 
 
 def _entered(paths: Iterable[str]) -> Iterable[int]:

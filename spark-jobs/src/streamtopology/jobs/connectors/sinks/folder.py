@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamtopology.jobs.columnar.dictionaries import decoded_rows, decoded_type
-from streamtopology.jobs.connectors.sinks.base import Writer, Written, another_batch, staged_table
+from streamtopology.jobs.connectors.sinks.base import Writer, WrittenOutput, another_batch, staged_table
 from streamtopology.jobs.connectors.sinks.json_rows import json_rows, slices
 from streamtopology.jobs.connectors.sinks.manifest import (
     KEPT_ENTRIES,
@@ -206,7 +206,7 @@ def entry_of(folder: Path, batch: int, end: str | None) -> str | None:
     return str(entry) if entry.exists() and not is_another(f"folder {folder}", batch, _content(entry), end) else None
 
 
-def written_by(folder: Path, writer: Writer) -> Written | None:
+def written_by(folder: Path, writer: Writer) -> WrittenOutput | None:
     """The output of `writer` in `folder`, and the manifest; None if it is another's."""
     owner = _content(folder / OWNER)
     if owner is None or not is_by(f"folder {folder}", owner, writer):
@@ -222,7 +222,7 @@ def written_by(folder: Path, writer: Writer) -> Written | None:
                 path.unlink()
         _remove_empty(manifest)
 
-    return Written(str(folder), len(batches), delete)
+    return WrittenOutput(str(folder), len(batches), delete)
 
 
 def _content(file: Path) -> bytes | None:

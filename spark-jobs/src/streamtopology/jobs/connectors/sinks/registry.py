@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from streamtopology.jobs.connectors.kafka_settings import PREFIX as KAFKA_PREFIX
 from streamtopology.jobs.connectors.kafka_settings import kafka_settings
-from streamtopology.jobs.connectors.sinks.base import Sink, SinkError, Writer, Written
+from streamtopology.jobs.connectors.sinks.base import BatchSink, SinkError, Writer, WrittenOutput
 from streamtopology.jobs.connectors.sinks.console import ConsoleSink
 from streamtopology.jobs.connectors.sinks.folder import (
     FolderSink,
@@ -41,7 +41,7 @@ class _Format:
 
     options: Mapping[str, Callable[[str], str | None]]
     required: tuple[str, ...]
-    open: Callable[[topology.Sink, Writer, TextIO], Sink]
+    open: Callable[[topology.Sink, Writer, TextIO], BatchSink]
     passes_kafka_settings: bool = False
 
 
@@ -72,7 +72,7 @@ def check(sink: topology.Sink) -> list[Problem]:
     return problems
 
 
-def open_sink(sink: topology.Sink, writer: Writer, out: TextIO = sys.stdout) -> Sink:
+def open_sink(sink: topology.Sink, writer: Writer, out: TextIO = sys.stdout) -> BatchSink:
     """The sink of a manifest, ready to publish for `writer`. Call `check` first. Raises `SinkError`."""
     return _FORMATS[sink.format].open(sink, writer, out)
 
@@ -103,7 +103,7 @@ def destination(sink: topology.Sink) -> str:
     return {"console": "printed above"}.get(sink.format, sink.format)
 
 
-def written(sink: topology.Sink, writer: Writer) -> Written | None:
+def written(sink: topology.Sink, writer: Writer) -> WrittenOutput | None:
     """The output of `writer` at a sink of files; None for other sinks, and if it is another's. Raises SinkError."""
     if is_in_bucket(sink):
         from streamtopology.jobs.connectors.sinks.bucket import open_bucket, written_to
@@ -153,8 +153,8 @@ def _is_true(sink: topology.Sink, option: str) -> bool:
     return sink.options.get(option, "false").lower() == "true"
 
 
-def _open_files(suffix: str, write: Callable) -> Callable[[topology.Sink, Writer, TextIO], Sink]:
-    def open_(sink: topology.Sink, writer: Writer, out: TextIO) -> Sink:
+def _open_files(suffix: str, write: Callable) -> Callable[[topology.Sink, Writer, TextIO], BatchSink]:
+    def open_(sink: topology.Sink, writer: Writer, out: TextIO) -> BatchSink:
         if is_in_bucket(sink):
             from streamtopology.jobs.connectors.sinks.bucket import BucketSink, open_bucket  # loads obstore only for buckets
 
@@ -165,16 +165,16 @@ def _open_files(suffix: str, write: Callable) -> Callable[[topology.Sink, Writer
     return open_
 
 
-def _open_console(sink: topology.Sink, writer: Writer, out: TextIO) -> Sink:
+def _open_console(sink: topology.Sink, writer: Writer, out: TextIO) -> BatchSink:
     truncate = sink.options.get("truncate", "true").lower() == "true"
     return ConsoleSink(sink.name, out, int(sink.options.get("numRows", "20")), truncate)
 
 
-def _open_memory(sink: topology.Sink, writer: Writer, out: TextIO) -> Sink:
+def _open_memory(sink: topology.Sink, writer: Writer, out: TextIO) -> BatchSink:
     return MemorySink(sink.name)
 
 
-def _open_kafka(sink: topology.Sink, writer: Writer, out: TextIO) -> Sink:
+def _open_kafka(sink: topology.Sink, writer: Writer, out: TextIO) -> BatchSink:
     from streamtopology.jobs.connectors.sinks.kafka import KafkaSink  # keeps librdkafka out of topologies without Kafka
 
     settings = kafka_settings(sink.options, lambda why: SinkError(f"sink {sink.name!r}: {why}"))

@@ -35,28 +35,28 @@ _READING = {f"options.{name}" for name in ("path", *known_options("csv")) if nam
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckedSource:
     """The findings about a source, with paths below it, and its rows after select; None if these are not certain."""
 
     findings: tuple[Problem, ...]
     rows: pa.Schema | None
 
 
-def check(source: Source) -> Checked:
+def check(source: Source) -> CheckedSource:
     """Check a source's schema, options, expressions, and one of its files.
 
     Of a source that Spark reads itself, all but its variables is checked by Spark when it is loaded.
     """
     if not source.reads_descriptors:
-        return Checked((*_format_slip(source), *missing_variables(source)), None)
+        return CheckedSource((*_format_slip(source), *missing_variables(source)), None)
     try:
         spec = SourceSpec.of(source)
     except SourceError as error:
-        return Checked((Problem("options.path", f"source {source.name!r}: {error}"),), _rows_alone(source))
+        return CheckedSource((Problem("options.path", f"source {source.name!r}: {error}"),), _rows_alone(source))
     findings = [*_option_problems(spec), *_folder_problems(spec)]
     declared = _declared(spec, findings)
     if declared is None:
-        return Checked(tuple(findings), None)
+        return CheckedSource(tuple(findings), None)
     rows = _rows(spec, declared, findings)
     if rows is not None and source.watermark is not None:
         findings += watermark_problems(source.name, source.watermark, rows)
@@ -71,7 +71,7 @@ def check(source: Source) -> Checked:
         readable = all(isinstance(finding, Doubt) and finding.path == "schema" for finding in findings)
         if readable and rows is not None and source.watermark is not None:
             findings += _unread_times(spec, source.watermark.column, rows)
-    return Checked(tuple(findings), rows)
+    return CheckedSource(tuple(findings), rows)
 
 
 def _format_slip(source: Source) -> Iterator[Problem]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from streamtopology.contract.page import Edge, Node, NodeKind
+from streamtopology.contract.page import NodeKind, PageEdge, PageNode
 from streamtopology.contract.reasons import PARTIAL, SOURCE
 from streamtopology.jobs.observe.fair_share import Loads
 from streamtopology.jobs.observe.figures import locality, recent_rate
@@ -17,31 +17,31 @@ from streamtopology.routing.epochs.epoch import Epoch
 from streamtopology.topology import OperatorSpec, Topology
 
 
-def nodes_of(topology: Topology, history: History, loads: Loads, standing: Standing) -> tuple[Node, ...]:
+def nodes_of(topology: Topology, history: History, loads: Loads, standing: Standing) -> tuple[PageNode, ...]:
     """Sources, operators and sinks, each kind in the order of the flow."""
     limit = limiting_stage(loads)
     busy = {stage: sum(done.seconds for done in work.values()) for stage, work in loads.work.items()}
     sources = [
-        Node(one.name, NodeKind.SOURCE, one.format, limits=limit == SOURCE, lag_rows=standing.lag.get(one.name))
+        PageNode(one.name, NodeKind.SOURCE, one.format, limits=limit == SOURCE, lag_rows=standing.lag.get(one.name))
         for one in topology.sources
     ]
     operators = [_operator(one, history, loads, busy, limit, standing.routing) for one in topology.operators]
-    sinks = [Node(one.name, NodeKind.SINK, one.format) for one in topology.sinks]
+    sinks = [PageNode(one.name, NodeKind.SINK, one.format) for one in topology.sinks]
     return (*sources, *operators, *sinks)
 
 
-def edges_of(topology: Topology, history: History) -> tuple[Edge, ...]:
+def edges_of(topology: Topology, history: History) -> tuple[PageEdge, ...]:
     """The connections, with the columns that route and the rows/s of the newest batch where they are known."""
     last, rate = history.last, recent_rate(history.batches)
     stays = locality(last) if last is not None else {}
     rows = _rows_by_edge(topology, last) if last is not None else {}
     per_row = rate / last.rows if last is not None and last.rows and rate is not None else None
 
-    def edge(start: str, end: str, key: Sequence[str] = ()) -> Edge:
+    def edge(start: str, end: str, key: Sequence[str] = ()) -> PageEdge:
         sent = rows.get((start, end))
         flow = None if sent is None or per_row is None else rounded(sent * per_row)
         share = next((stays[pair] for pair in _stage_pairs(start, end) if pair in stays), None)
-        return Edge(start, end, tuple(key), flow, rounded(share))
+        return PageEdge(start, end, tuple(key), flow, rounded(share))
 
     into = [
         edge(one.source, operator.name, operator.key_of(one.alias))
@@ -58,14 +58,14 @@ def _operator(
     busy: Mapping[str, float],
     limit: str | None,
     routing: Epoch | None,
-) -> Node:
+) -> PageNode:
     """An operator whose keys are split is two stages: its rows go to the first, its keys are at the second."""
     stages = [stage for stage in (operator.name + PARTIAL, operator.name) if stage in loads.work]
     reports = [report for report in (history.last.reports if history.last else ()) if report.operator in stages]
     highest = [load for stage in stages if stage in loads.stages for load in loads.stages[stage].loads.values()]
     whole = sum(busy.values())
     routes = [routing.routes[stage] for stage in stages if routing is not None and stage in routing.routes]
-    return Node(
+    return PageNode(
         name=operator.name,
         kind=NodeKind.OPERATOR,
         policy=operator.grouping.policy,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from streamtopology.contract.formatting import clipped
-from streamtopology.contract.page import MOST_LABEL, MOST_SHORT_LABEL, HeaviestKey, Key, KeySummary, Owner
+from streamtopology.contract.page import MOST_LABEL, MOST_SHORT_LABEL, HeaviestKey, KeyOwner, KeySummary, PageKey
 from streamtopology.contract.reasons import PARTIAL
 from streamtopology.jobs.observe.fair_share import Loads
 from streamtopology.jobs.observe.outcome import BatchOutcome
@@ -22,7 +22,7 @@ MOST_OWNERS = 4
 
 
 @dataclass(frozen=True)
-class Weighed:
+class ShownKey:
     """A heavy key of one stage: `rows` of `of_rows`, and by slot; `seconds` of busy time, by the stage's mean cost."""
 
     stage: str
@@ -35,9 +35,9 @@ class Weighed:
     by_slot: Mapping[int, int]
 
 
-def heavy_keys(batch: BatchOutcome, loads: Loads) -> Sequence[Weighed]:
+def heavy_keys(batch: BatchOutcome, loads: Loads) -> Sequence[ShownKey]:
     """The heaviest keys over all stages by busy time, and at least as many of each that routes by key."""
-    weighed: list[Weighed] = []
+    weighed: list[ShownKey] = []
     for stage, reports in _routing_stages(batch).items():
         busy = sum(done.seconds for done in loads.work.get(stage, {}).values())
         weighed += _heaviest(stage, reports, busy)
@@ -45,8 +45,8 @@ def heavy_keys(batch: BatchOutcome, loads: Loads) -> Sequence[Weighed]:
 
 
 def page_keys(
-    weighed: Sequence[Weighed], batch: BatchOutcome, names: Mapping[int, str], routing: Epoch | None
-) -> tuple[tuple[Key, ...], tuple[KeySummary, ...]]:
+    weighed: Sequence[ShownKey], batch: BatchOutcome, names: Mapping[int, str], routing: Epoch | None
+) -> tuple[tuple[PageKey, ...], tuple[KeySummary, ...]]:
     """The heaviest of them with their owners, and the weight of each operator's."""
     return tuple(_key(key, batch, names, routing) for key in weighed[:MOST_KEYS]), tuple(_summaries(weighed, batch))
 
@@ -75,7 +75,7 @@ def _routing_stages(batch: BatchOutcome) -> Mapping[str, Sequence[LoadReport]]:
     return {stage: reports for stage, reports in stages.items() if stage + PARTIAL not in stages}
 
 
-def _heaviest(stage: str, reports: Sequence[LoadReport], busy: float) -> Sequence[Weighed]:
+def _heaviest(stage: str, reports: Sequence[LoadReport], busy: float) -> Sequence[ShownKey]:
     hashes = np.concatenate([report.heavy_hashes for report in reports])
     if not len(hashes):
         return ()
@@ -84,14 +84,14 @@ def _heaviest(stage: str, reports: Sequence[LoadReport], busy: float) -> Sequenc
     unique, inverse = np.unique(hashes, return_inverse=True)
     sums = np.bincount(inverse, weights=rows, minlength=len(unique))
     of_rows = sum(report.rows for report in reports)
-    weighed: list[Weighed] = []
+    weighed: list[ShownKey] = []
     for chosen in np.argsort(-sums, kind="stable")[:MOST_KEYS]:
         holders = [reports[at] for at in of[inverse == chosen]]
         key, total = int(unique[chosen]), int(sums[chosen])
         if total > 0:
             seconds = busy * total / of_rows if of_rows else 0.0
             weighed.append(
-                Weighed(stage, key, *_label_and_state(key, holders), total, of_rows, seconds, _by_slot(key, holders))
+                ShownKey(stage, key, *_label_and_state(key, holders), total, of_rows, seconds, _by_slot(key, holders))
             )
     return weighed
 
@@ -113,25 +113,25 @@ def _by_slot(key: int, holders: Sequence[LoadReport]) -> Mapping[int, int]:
     return rows
 
 
-def _key(key: Weighed, batch: BatchOutcome, names: Mapping[int, str], routing: Epoch | None) -> Key:
+def _key(key: ShownKey, batch: BatchOutcome, names: Mapping[int, str], routing: Epoch | None) -> PageKey:
     route = routing.routes.get(key.stage) if routing is not None else None
     table = route.table if route is not None else None
     has_entry = table is not None and bool(table.has_entry(np.array([key.hash], np.uint64))[0])
     first = sorted(key.by_slot, key=lambda slot: (-key.by_slot[slot], slot))[:MOST_OWNERS]
-    return Key(
+    return PageKey(
         operator=key.stage.removesuffix(PARTIAL),
         hash=f"{key.hash:016x}",
         label=clipped(key.label, MOST_LABEL),
         share=rounded(key.rows / key.of_rows),
         rows_per_second=rounded(key.rows / batch.seconds) if batch.seconds > 0 else None,
-        owners=tuple(Owner(slot, names.get(slot, f"slot {slot}"), rounded(key.by_slot[slot] / key.rows)) for slot in first),
+        owners=tuple(KeyOwner(slot, names.get(slot, f"slot {slot}"), rounded(key.by_slot[slot] / key.rows)) for slot in first),
         owned_by=len(key.by_slot),
         entry=has_entry,
         state_bytes=key.state_bytes,
     )
 
 
-def _summaries(weighed: Sequence[Weighed], batch: BatchOutcome) -> Sequence[KeySummary]:
+def _summaries(weighed: Sequence[ShownKey], batch: BatchOutcome) -> Sequence[KeySummary]:
     summaries: list[KeySummary] = []
     for stage in dict.fromkeys(key.stage for key in weighed):
         mine = [key for key in weighed if key.stage == stage]

@@ -7,13 +7,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from streamtopology.contract.page import Batch
+from streamtopology.contract.page import PageBatch
 from streamtopology.jobs.observe.epoch_stories import by_epoch
 from streamtopology.jobs.observe.fair_share import RECENT_BATCHES, MeasuredBatch, measure, recent_loads
-from streamtopology.jobs.observe.history import History, Reconfiguration
+from streamtopology.jobs.observe.history import History, Rerouting
 from streamtopology.jobs.observe.outcome import BatchOutcome
 from streamtopology.jobs.observe.stats import Standing
-from streamtopology.jobs.view.page.keys import Weighed, heavy_keys
+from streamtopology.jobs.view.page.keys import ShownKey, heavy_keys
 from streamtopology.jobs.view.page.reroutings import why
 from streamtopology.jobs.view.page.state import MOST_BATCHES, Recorded, build_page, timeline_batch
 from streamtopology.jobs.view.verdict import Balance, judge
@@ -38,10 +38,10 @@ class PageRecord:
         self._seen = 0
         self._seen_changes = 0
         self._recent: deque[MeasuredBatch] = deque(maxlen=RECENT_BATCHES)
-        self._batches: deque[Batch] = deque(maxlen=MOST_BATCHES)
+        self._batches: deque[PageBatch] = deque(maxlen=MOST_BATCHES)
         self._balance: Balance | None = None
         self._reasons: dict[int, str] = {}
-        self._keys: Sequence[Weighed] = ()
+        self._keys: Sequence[ShownKey] = ()
         self._keys_of: int | None = None
         history.listen(self._take)
         self._take(history)
@@ -55,7 +55,7 @@ class PageRecord:
         page = build_page(self._history, standing, recorded, self._topology(), self._run, self._clock(), since)
         return page.to_wire()
 
-    def _heavy_keys(self, recent: Sequence[MeasuredBatch]) -> Sequence[Weighed]:
+    def _heavy_keys(self, recent: Sequence[MeasuredBatch]) -> Sequence[ShownKey]:
         """The heaviest keys of the newest batch, found once for all who ask: that takes long with many executors."""
         last = self._history.last
         if last is not None and last.number != self._keys_of:
@@ -88,6 +88,6 @@ class PageRecord:
         self._reasons = {epoch: reason for epoch, reason in self._reasons.items() if epoch in grouped}
 
 
-def _before(history: History, change: Reconfiguration) -> list[BatchOutcome]:
+def _before(history: History, change: Rerouting) -> list[BatchOutcome]:
     """The newest batches ahead of a re-routing."""
     return [batch for batch in history.batches if batch.number < change.batch][-_BATCHES_BEFORE:]

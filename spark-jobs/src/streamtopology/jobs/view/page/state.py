@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 from streamtopology.contract.formatting import clipped
 from streamtopology.contract.page import (
-    Batch,
     Distribution,
-    Event,
-    Executor,
-    ExecutorClass,
     LastBatch,
     Page,
+    PageBatch,
+    PageEvent,
+    PageExecutor,
+    PageExecutorClass,
 )
 from streamtopology.contract.reason_text import describe
 from streamtopology.contract.reasons import PARTIAL, SOURCE
@@ -28,7 +28,7 @@ from streamtopology.jobs.observe.speeds import speeds
 from streamtopology.jobs.observe.stats import Standing
 from streamtopology.jobs.view.page.figures import rounded, spread
 from streamtopology.jobs.view.page.graph import edges_of, nodes_of
-from streamtopology.jobs.view.page.keys import Weighed, heaviest_of, page_keys
+from streamtopology.jobs.view.page.keys import ShownKey, heaviest_of, page_keys
 from streamtopology.jobs.view.page.reroutings import reroutings
 from streamtopology.jobs.view.verdict import Balance, verdict
 from streamtopology.topology import Rebalance, Topology
@@ -61,18 +61,18 @@ class Recorded:
     `keys`: the heaviest of the newest batch.
     """
 
-    batches: Sequence[Batch] = ()
+    batches: Sequence[PageBatch] = ()
     balance: Balance | None = None
     recent: Sequence[MeasuredBatch] = ()
-    keys: Sequence[Weighed] = ()
+    keys: Sequence[ShownKey] = ()
     reasons: Mapping[int, str] | None = None
 
 
-def timeline_batch(batch: BatchOutcome, measured: MeasuredBatch) -> Batch:
+def timeline_batch(batch: BatchOutcome, measured: MeasuredBatch) -> PageBatch:
     """The batch as the timeline draws it."""
     loads = {slot: rounded(load) for slot, load in sorted(batch_loads(measured).by_slot.items())}
     many = len(loads) > ONE_BY_ONE
-    return Batch(
+    return PageBatch(
         number=batch.number,
         epoch=batch.epoch,
         rows=batch.rows,
@@ -134,10 +134,10 @@ def build_page(
     )
 
 
-def _events(history: History) -> tuple[Event, ...]:
+def _events(history: History) -> tuple[PageEvent, ...]:
     """The newest, oldest first: one may have been noted later than others that happened after it."""
     newest = sorted(history.events, key=lambda event: event.at)[-MOST_EVENTS:]
-    return tuple(Event(one.at, one.batch, clipped(one.text, _MOST_EVENT)) for one in newest)
+    return tuple(PageEvent(one.at, one.batch, clipped(one.text, _MOST_EVENT)) for one in newest)
 
 
 def _last_batch(batch: BatchOutcome) -> LastBatch:
@@ -155,16 +155,16 @@ def _stages(work: Mapping[str, StageWork], operators: Iterable[str]) -> tuple[st
     return tuple(sorted((stage for stage in work if stage not in unplaced), key=lambda stage: place.get(stage, len(order))))
 
 
-def _classes(present: Iterable[SlotInfo]) -> tuple[ExecutorClass, ...]:
+def _classes(present: Iterable[SlotInfo]) -> tuple[PageExecutorClass, ...]:
     slots: dict[str, list[SlotInfo]] = {}
     for slot in present:
         slots.setdefault(slot.class_name, []).append(slot)
-    return tuple(ExecutorClass(name, of_class[-1].cpu, len(of_class)) for name, of_class in slots.items())
+    return tuple(PageExecutorClass(name, of_class[-1].cpu, len(of_class)) for name, of_class in slots.items())
 
 
 def _executors(
     present: Mapping[int, SlotInfo], by_slot: Mapping[int, float], loads: Loads, last: BatchOutcome | None, many: bool
-) -> tuple[Executor, ...]:
+) -> tuple[PageExecutor, ...]:
     """All by their number, or, of many, the most loaded first."""
     chosen = sorted(present)
     if many:
@@ -175,7 +175,7 @@ def _executors(
         size, keys = held.get(report.slot, (0, 0))
         held[report.slot] = size + report.state_bytes, keys + report.state_keys
     return tuple(
-        Executor(
+        PageExecutor(
             slot=slot,
             name=present[slot].executor,
             class_name=present[slot].class_name,
@@ -203,7 +203,7 @@ def _distribution(present: Mapping[int, SlotInfo], by_slot: Mapping[int, float],
     return Distribution(edges, counts, spread(list(by_slot.values())), over, len(by_slot))
 
 
-def _batches(batches: Sequence[Batch], since: int) -> tuple[Batch, ...]:
+def _batches(batches: Sequence[PageBatch], since: int) -> tuple[PageBatch, ...]:
     """Those after `since`; all, if it is a number of the future: of another run."""
     newest = batches[-1].number if batches else -1
     new = [batch for batch in batches if since > newest or batch.number > since]

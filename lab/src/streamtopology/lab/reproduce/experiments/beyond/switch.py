@@ -14,7 +14,7 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 
-from streamtopology.jobs.rerouting.gradual import MOST_PORTIONS, Pace
+from streamtopology.jobs.rerouting.gradual import MOST_PORTIONS, SwitchPace
 from streamtopology.lab.reproduce.experiment import Claim, Experiment, Measured, Parameters, Plot, Progress, Row
 from streamtopology.lab.simulate.streams import zipf_probabilities
 from streamtopology.routing import planners
@@ -116,7 +116,7 @@ def waited(operator: Operator, parameters: Parameters, way: str) -> Waited:
     """Batches before and after a plan that is published at time 0."""
     cost = float(parameters["utilisation"]) / operator.fullest(operator.before)
     portions = 1 if way == AT_ONCE else _portions(operator, parameters)
-    portion, pace, owners = operator.portions_of(way, portions), Pace(), operator.before
+    portion, pace, owners = operator.portions_of(way, portions), SwitchPace(), operator.before
     done, until = portions if way == NEVER else 0, 0.0
     now, last = -float(parameters["before"]), -float(parameters["before"]) - float(parameters["fixed"])
     waits: list[Floats] = []

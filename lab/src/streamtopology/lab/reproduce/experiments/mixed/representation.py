@@ -15,7 +15,7 @@ from streamtopology.lab.reproduce.experiments.mixed.adaptation import Setting, a
 from streamtopology.lab.reproduce.experiments.mixed.grid import DEFAULTS, column, only, ratio
 from streamtopology.routing import planners
 from streamtopology.routing.planners import Plan, PlanInput, Planner
-from streamtopology.routing.planners.problem import Problem
+from streamtopology.routing.planners.problem import PlanningProblem
 
 # Stands for the full key space where a degree of discretisation is asked for.
 ORIGINAL = 0
@@ -78,7 +78,7 @@ def _figures(given: PlanInput, exact: Planner, degree: int) -> dict[str, float]:
     }
     if degree == ORIGINAL:
         return found
-    problem = Problem.of(given)
+    problem = PlanningProblem.of(given)
     records = Records.of(problem, degree)
     return {
         **found,
@@ -94,7 +94,7 @@ def _timed(plan: Callable[[], Plan]) -> tuple[Plan, float]:
     return plan(), 1e3 * (time.thread_time() - start)
 
 
-def _error(problem: Problem, records: Records) -> float:
+def _error(problem: PlanningProblem, records: Records) -> float:
     """Largest divergence of an instance's estimated load from its real one, in percent of the real one."""
     real = problem.totals(problem.owner)
     return 100 * float((np.abs(records.estimated_totals(len(real)) - real) / real).max())
