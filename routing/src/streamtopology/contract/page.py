@@ -172,7 +172,7 @@ class PageBatch:
 
 
 @dataclass(frozen=True)
-class Rerouting:
+class PageRerouting:
     """A new epoch. `at`: seconds since 1970; `batches`: those that moved state. Gains: shares of a batch's time.
 
     `why`, `helped`, `cost`: sentences. `story`: as `streamtopology explain` prints it, line by line.
@@ -290,7 +290,7 @@ class Page:
     edges: tuple[PageEdge, ...] = ()
     keys: tuple[PageKey, ...] = ()
     keys_of: tuple[KeySummary, ...] = ()
-    reroutings: tuple[Rerouting, ...] = ()
+    reroutings: tuple[PageRerouting, ...] = ()
     reroutings_before: int = 0
     events: tuple[PageEvent, ...] = ()
     namespace: str | None = None

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from streamtopology.contract.epoch_story import EpochStory, helped, story_lines
 from streamtopology.contract.formatting import counted, duration, percent, size
-from streamtopology.contract.page import Rerouting
+from streamtopology.contract.page import PageRerouting
 from streamtopology.contract.reason_text import describe
 from streamtopology.contract.reasons import SOURCE, EpochCause
 from streamtopology.jobs.observe.epoch_stories import Change, by_epoch, epoch_stories
@@ -39,7 +39,7 @@ def why(change: Change, before: Sequence[BatchOutcome], names: Mapping[int, str]
     return f"{cause or 'Loads had drifted apart'}; so {_effect(change)}."
 
 
-def reroutings(history: History, reasons: Mapping[int, str]) -> tuple[tuple[Rerouting, ...], int]:
+def reroutings(history: History, reasons: Mapping[int, str]) -> tuple[tuple[PageRerouting, ...], int]:
     """The newest epochs with their `reasons`, oldest first, and the number of those before."""
     grouped = by_epoch(history.reconfigurations)
     listed = list(grouped.values())[-MOST_REROUTINGS:]
@@ -52,10 +52,10 @@ def reroutings(history: History, reasons: Mapping[int, str]) -> tuple[tuple[Rero
     return shown, len(grouped) - len(listed)
 
 
-def _rerouting(change: Change, reason: str | None, at: float | None, story: EpochStory | None) -> Rerouting:
+def _rerouting(change: Change, reason: str | None, at: float | None, story: EpochStory | None) -> PageRerouting:
     first = change[0]
     predicted = sum(one.predicted_gain for one in change)
-    return Rerouting(
+    return PageRerouting(
         epoch=first.epoch,
         batch=first.batch,
         batches=max(one.batches for one in change),
