@@ -10,9 +10,9 @@ from streamtopology.k8s.decide.attempts import Place
 from streamtopology.k8s.decide.owned_objects import Job, OwnedObject, Pod, Workload
 from streamtopology.k8s.instants import format_time
 from streamtopology.k8s.io.api import Api, ApiError
-from streamtopology.k8s.io.bodies import Object
 from streamtopology.k8s.io.not_created import INTERVAL_SECONDS, PATIENCE_SECONDS, RECENT_SECONDS, NotCreated, lacking
 from streamtopology.k8s.io.queue import TopologyKey
+from streamtopology.k8s.resources.objects import Object
 
 FLOW = TopologyKey("space", "flow")
 LARGE = ("StatefulSet", "flow-large")

@@ -16,9 +16,10 @@ from typing import Any
 from streamtopology.k8s import names
 from streamtopology.k8s.instants import format_time
 from streamtopology.k8s.io.api import Api, ApiError
-from streamtopology.k8s.io.bodies import ListPart, Object, decoded, part_of, version_number
+from streamtopology.k8s.io.bodies import ListPart, decoded, part_of, version_number
 from streamtopology.k8s.io.leader import LEASE_NAME
 from streamtopology.k8s.names import Kind
+from streamtopology.k8s.resources.objects import Object
 from support.operator_world import World, manifest, strategically_merged, written_by_us
 from support.virtual_time import now
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from streamtopology.contract.reason_text import describe
 from streamtopology.contract.reasons import ScalingReason, Sizing
+from streamtopology.k8s.decide.fields import items_at, mapping_at
 from streamtopology.k8s.decide.observation import Observation
 from streamtopology.topology import Autoscale, Topology
 
@@ -48,15 +49,15 @@ def why_scaled(seen: Observation, scaled: Scaled) -> str:
     running = seen.running.executors if seen.running is not None else ()
     if all(scaled.replicas.get(one.name, one.replicas) == one.replicas for one in running):
         return ""
-    known = seen.status.get("autoscale") or {}
+    known = mapping_at(seen.status, "autoscale")
     return scaled.why or (known.get("reason", "") if recorded(seen, scaled.class_name) == scaled.replicas else "")
 
 
 def recorded(seen: Observation, class_name: str) -> Mapping[str, int]:
     """The replicas in `status.autoscale`, as far as it has any: of this class, or of several where the name is empty."""
-    known = seen.status.get("autoscale") or {}
+    known = mapping_at(seen.status, "autoscale")
     if not class_name:
-        return {one["name"]: one["desired"] for one in known.get("classes") or () if {"name", "desired"} <= one.keys()}
+        return {one["name"]: one["desired"] for one in items_at(known, "classes") if {"name", "desired"} <= one.keys()}
     return {class_name: known["desired"]} if isinstance(known.get("desired"), int) else {}
 
 

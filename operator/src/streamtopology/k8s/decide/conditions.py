@@ -3,6 +3,9 @@
 docs/run/operations.md lists every reason and what to do about it.
 """
 
+# pyright takes the members of enums with a meaning for tuples.
+# pyright: reportUnnecessaryComparison=false
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator

@@ -35,10 +35,11 @@ from streamtopology.k8s.decide.revisions import (
 from streamtopology.k8s.decide.rollout import Rollout, is_pending, roll_out
 from streamtopology.k8s.decide.scaling import Patience, executor_pods, is_drained, replicas_now
 from streamtopology.k8s.decide.sleeping import asleep, still_asleep, wake
-from streamtopology.k8s.decide.steps import Apply, Delete, Event, Finalizer, Object, Patch, Step
+from streamtopology.k8s.decide.steps import Apply, Delete, Event, Finalizer, Patch, Step
 from streamtopology.k8s.decide.transition import target_of, waited
 from streamtopology.k8s.instants import parse_time
 from streamtopology.k8s.resources import access, driver, executors, migration
+from streamtopology.k8s.resources.objects import Object
 from streamtopology.k8s.settings import Settings
 from streamtopology.topology import ExecutorClass, Topology
 

@@ -1,5 +1,8 @@
 """Events that a new status calls for: conditions that became bad or good, re-routings, measured gains. Pure."""
 
+# pyright takes the members of enums with a meaning for tuples.
+# pyright: reportUnnecessaryComparison=false
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -9,19 +12,21 @@ from streamtopology.contract.conditions import BalancedReason, ConditionType, Ev
 from streamtopology.contract.formatting import count, duration, percent, size
 from streamtopology.k8s.decide import conditions
 from streamtopology.k8s.decide.conditions import Condition
+from streamtopology.k8s.decide.fields import items_at, mapping_at
 from streamtopology.k8s.decide.observation import Observation
-from streamtopology.k8s.decide.steps import Event, Object
+from streamtopology.k8s.decide.steps import Event
+from streamtopology.k8s.resources.objects import Object
 
 
 def events_of(seen: Observation, reported: Object) -> tuple[Event, ...]:
     """Events for conditions that became bad or good, re-routings that became active, and measured gains."""
-    before = {one["type"]: one for one in seen.status.get("conditions") or ()}
+    before = {one["type"]: one for one in items_at(seen.status, "conditions")}
     posted: list[Event] = []
     for one in reported["conditions"]:
         posted += _condition_events(before.get(one["type"]), one)
-    for one in reversed(reported.get("reroutings") or ()):
+    for one in reversed(items_at(reported, "reroutings")):
         posted += _rerouting_events(seen.reroutings.get((one["epoch"], one["operator"])), one)
-    recommended, earlier = reported.get("recommendation", {}), seen.status.get("recommendation") or {}
+    recommended, earlier = reported.get("recommendation", {}), mapping_at(seen.status, "recommendation")
     if recommended.get("stages") and earlier.get("stages") != recommended["stages"]:
         posted.append(Event("Normal", BalancedReason.RECOMMENDED, recommended["text"]))
     if (took := reconfigured_seconds(seen, reported)) is not None:

@@ -9,8 +9,9 @@ from streamtopology.contract.conditions import ConditionType
 from streamtopology.contract.formatting import clipped, counted
 from streamtopology.contract.page import VerdictState
 from streamtopology.contract.pods import driver_name
-from streamtopology.k8s.decide.steps import Object
+from streamtopology.k8s.decide.fields import items_at, mapping_at
 from streamtopology.k8s.instants import parse_time
+from streamtopology.k8s.resources.objects import Object
 
 LISTING_VERSION = 1
 
@@ -34,8 +35,8 @@ def listing(topologies: Iterable[Object], now: float) -> dict[str, Any]:
 
 
 def _row(topology: Object) -> dict[str, Any]:
-    metadata, status = topology["metadata"], topology.get("status") or {}
-    conditions = {one["type"]: one for one in status.get("conditions") or ()}
+    metadata, status = topology["metadata"], mapping_at(topology, "status")
+    conditions = {one["type"]: one for one in items_at(status, "conditions")}
     phase = status.get("phase", "New")
     state, text = _state(phase, conditions)
     rerouting = _complete(status.get("lastRerouting"))
@@ -46,7 +47,7 @@ def _row(topology: Object) -> dict[str, Any]:
         "phase": phase,
         "state": state,
         "text": clipped(text, _MOST_TEXT),
-        "executors": (status.get("executors") or {}).get("summary"),
+        "executors": mapping_at(status, "executors").get("summary"),
         "rows_per_second": status.get("throughput") if phase in _RUNS else None,
         "imbalance": status.get("imbalance") if phase in _RUNS else None,
         "rerouted_at": parse_time(rerouting["at"]) if rerouting else None,

@@ -14,13 +14,12 @@ from streamtopology.contract.stats import Stats
 from streamtopology.k8s import names
 from streamtopology.k8s.decide.answers import Answer, Reading, Silence
 from streamtopology.k8s.decide.attempts import Aim, Attempts, Known, Place
+from streamtopology.k8s.decide.fields import items_at, mapping_at
 from streamtopology.k8s.decide.owned_objects import Job, ObservedRoutingMap, OwnedObject, Pod, Workload
 from streamtopology.k8s.decide.transition import Transition, recorded
 from streamtopology.k8s.instants import parse_time
-from streamtopology.k8s.resources.objects import Owner
+from streamtopology.k8s.resources.objects import Object, Owner
 from streamtopology.topology import API_VERSION, KIND, ManifestError, Topology, parse, problems_in_pods
-
-Object = dict[str, Any]
 
 # Answers missed in a row before a driver counts as silent: one may be lost in a switch or a long batch.
 SILENT_TIMES = 3
@@ -84,12 +83,12 @@ class Observation:
 
     @property
     def status(self) -> Object:
-        return self.manifest.get("status") or {}
+        return mapping_at(self.manifest, "status")
 
     @property
     def reroutings(self) -> Mapping[tuple[int, str], Object]:
         """The re-routings in status by epoch and operator. One that lacks either was edited by somebody."""
-        noted = self.status.get("reroutings") or ()
+        noted = items_at(self.status, "reroutings")
         return {(one["epoch"], one["operator"]): one for one in noted if {"epoch", "operator"} <= one.keys()}
 
     @cached_property
@@ -112,7 +111,7 @@ class Observation:
 
     @property
     def paused(self) -> bool:
-        value = (self.manifest["metadata"].get("annotations") or {}).get(names.PAUSE)
+        value = mapping_at(self.manifest["metadata"], "annotations").get(names.PAUSE)
         return value is not None and value.lower() not in ("false", "no", "0", "")
 
     @cached_property

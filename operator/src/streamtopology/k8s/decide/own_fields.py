@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from streamtopology.k8s import names
+from streamtopology.k8s.decide.fields import items_at, mapping_at
+from streamtopology.k8s.resources.objects import Object
 from streamtopology.topology import parse_quantity
 
 Json = Any
@@ -36,9 +38,9 @@ class Differences:
 def own_values(body: Mapping[str, Any]) -> str:
     """The values of our fields as JSON. Lists of named things become objects by their keys, as managedFields has them."""
     fields: Fields = {}
-    for entry in body["metadata"].get("managedFields") or ():
+    for entry in items_at(body["metadata"], "managedFields"):
         if entry.get("manager") == names.MANAGER and entry.get("subresource") != "status":
-            _unite(fields, entry.get("fieldsV1") or {})
+            _unite(fields, mapping_at(entry, "fieldsV1"))
     return json.dumps(_values(body, fields), separators=(",", ":")) if fields else "{}"
 
 
@@ -104,7 +106,7 @@ def _items_differ(wanted: list[Json], ours: dict[str, Json], place: Place) -> It
     known = {name: (name[0], json.loads(name[2:])) for name in ours}
     for number, item in enumerate(wanted):
         name = next((name for name, (kind, key) in known.items() if _is_called(item, number, kind, key)), None)
-        title = str(item.get("name", number)) if isinstance(item, dict) else str(item)
+        title = str(cast("Object", item).get("name", number)) if isinstance(item, dict) else str(item)
         if name is None:
             yield (*place, title), None
         else:
@@ -114,16 +116,21 @@ def _items_differ(wanted: list[Json], ours: dict[str, Json], place: Place) -> It
 def _is_called(item: Json, number: int, kind: str, key: Json) -> bool:
     """True if this is the name of `item`. A part of a key that the item does not have is the API server's default."""
     if kind == "k":
-        return isinstance(item, dict) and all(item.get(part, given) == given for part, given in key.items())
+        parts = cast("Object", item) if isinstance(item, dict) else None
+        return parts is not None and all(parts.get(part, given) == given for part, given in key.items())
     return (number if kind == "i" else item) == key
 
 
 def _covers(live: Json, wanted: Json) -> bool:
     """True if `live` is `wanted`, but for defaults that the API server has added and other forms of quantities."""
     if isinstance(wanted, dict) and isinstance(live, dict):
-        return all(_covers(live.get(name), value) for name, value in wanted.items() if value not in ({}, [], None))
+        there = cast("Object", live)
+        return all(
+            _covers(there.get(name), value) for name, value in cast("Object", wanted).items() if value not in ({}, [], None)
+        )
     if isinstance(wanted, list) and isinstance(live, list):
-        return len(live) == len(wanted) and all(map(_covers, live, wanted))
+        here, there = cast("list[Json]", wanted), cast("list[Json]", live)
+        return len(there) == len(here) and all(map(_covers, there, here))
     if live is None:
         return wanted in ("", 0, False)  # the API server leaves these out
     return live == wanted or _amount(live) == _amount(wanted) is not None

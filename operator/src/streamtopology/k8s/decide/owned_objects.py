@@ -10,6 +10,7 @@ from typing import Any
 from streamtopology.contract.pods import HTTP_PORT, HTTP_PORT_NAME
 from streamtopology.contract.routing_configmap import Outline
 from streamtopology.k8s import names
+from streamtopology.k8s.decide.fields import items_at, mapping_at
 from streamtopology.k8s.decide.own_fields import Differences, own_values
 from streamtopology.k8s.instants import parse_time
 from streamtopology.topology import QuantityError, parse_cpu, parse_memory
@@ -148,13 +149,13 @@ class Job(OwnedObject):
 def owned_object(body: Mapping[str, Any]) -> OwnedObject:
     """The part of an object (with `apiVersion` and `kind`) that decisions read."""
     metadata = body["metadata"]
-    annotations = metadata.get("annotations") or {}
+    annotations = mapping_at(metadata, "annotations")
     common: dict[str, Any] = {
         "kind": body["kind"],
         "name": metadata["name"],
         "uid": metadata.get("uid", ""),
         "version": int(metadata.get("resourceVersion") or 0),
-        "owner": next((each["uid"] for each in metadata.get("ownerReferences") or () if each.get("controller")), ""),
+        "owner": next((each["uid"] for each in items_at(metadata, "ownerReferences") if each.get("controller")), ""),
         "content": annotations.get(names.CONTENT, ""),
         "values": own_values(body) if body["kind"] in COMPARED else "{}",
         "deleting": "deletionTimestamp" in metadata,
@@ -162,13 +163,13 @@ def owned_object(body: Mapping[str, Any]) -> OwnedObject:
     match body["kind"]:
         case "Deployment" | "StatefulSet":
             template = body["spec"]["template"]
-            noted = (template.get("metadata") or {}).get("annotations") or {}
+            noted = mapping_at(template, "metadata", "annotations")
             restart, completed = noted.get(names.RESTART_GENERATION), annotations.get(names.COMPLETED)
             container = _own_container(_containers(template))
             return Workload(
                 **common,
                 replicas=int(body["spec"].get("replicas", 1)),
-                failure=_failure(body.get("status") or {}),
+                failure=_failure(mapping_at(body, "status")),
                 restart_generation=_number(restart) if restart else None,
                 completed=_number(completed) if completed else None,
                 pod_content=noted.get(names.POD_CONTENT, ""),
@@ -179,7 +180,9 @@ def owned_object(body: Mapping[str, Any]) -> OwnedObject:
                 restarted_at=noted.get(names.RESTARTED_AT, ""),
             )
         case "ConfigMap":
-            return ObservedRoutingMap(**common, **vars(Outline.from_data(body.get("data") or {}, body.get("binaryData") or {})))
+            return ObservedRoutingMap(
+                **common, **vars(Outline.from_data(mapping_at(body, "data"), mapping_at(body, "binaryData")))
+            )
         case "Pod":
             return _pod(common, body)
         case "Job":
@@ -194,7 +197,7 @@ def _failure(status: Mapping[str, Any]) -> str:
 
 
 def _present_revision(body: Mapping[str, Any]) -> str:
-    status = body.get("status") or {}
+    status = mapping_at(body, "status")
     is_seen = status.get("observedGeneration") == body["metadata"].get("generation")
     return status.get("updateRevision", "") if is_seen else ""
 
@@ -205,7 +208,7 @@ def resources_of(pod: Mapping[str, Any]) -> Resources:
 
 
 def _resources(container: Mapping[str, Any]) -> Resources:
-    limits = (container.get("resources") or {}).get("limits") or {}
+    limits = mapping_at(container, "resources", "limits")
     try:
         return (parse_cpu(limits["cpu"]) if "cpu" in limits else 0.0, parse_memory(limits.get("memory", 0)))
     except QuantityError:  # someone else wrote a form that we never write: unequal to anything of ours
@@ -220,13 +223,13 @@ def _number(text: object) -> int:
 
 
 def _pod(common: Mapping[str, Any], body: Mapping[str, Any]) -> Pod:
-    metadata, status = body["metadata"], body.get("status") or {}
-    labels = metadata.get("labels") or {}
+    metadata, status = body["metadata"], mapping_at(body, "status")
+    labels = mapping_at(metadata, "labels")
     container = _own_container(_containers(body))
     reported = _own_container(status.get("containerStatuses") or [{}], container.get("name"))
     conditions = _conditions(status)
     scheduled = conditions.get("PodScheduled", {})
-    waiting = (reported.get("state") or {}).get("waiting")
+    waiting = mapping_at(reported, "state").get("waiting")
     evicted = _eviction(status)
     return Pod(
         **common,
@@ -240,9 +243,9 @@ def _pod(common: Mapping[str, Any], body: Mapping[str, Any]) -> Pod:
         ready=conditions.get("Ready", {}).get("status") == "True",
         node_lost=_is_evicted(conditions.get("DisruptionTarget", {})),
         resources=_resources(container),
-        pod_content=(metadata.get("annotations") or {}).get(names.POD_CONTENT, ""),
+        pod_content=mapping_at(metadata, "annotations").get(names.POD_CONTENT, ""),
         revision=labels.get(names.POD_REVISION, ""),
-        restarted_at=(metadata.get("annotations") or {}).get(names.RESTARTED_AT, ""),
+        restarted_at=mapping_at(metadata, "annotations").get(names.RESTARTED_AT, ""),
         unschedulable=scheduled.get("message", "") if scheduled.get("status") == "False" else "",
         waiting=(waiting.get("reason", ""), waiting.get("message", "")) if waiting else None,
         ended=_ended(reported, evicted),
@@ -253,9 +256,9 @@ def _pod(common: Mapping[str, Any], body: Mapping[str, Any]) -> Pod:
 
 def _ended(reported: Mapping[str, Any], evicted: Eviction | None) -> Ended | None:
     """The end of the container's last run; that of an evicted pod has the kubelet's reason, as the container has none."""
-    ended = (reported.get("state") or {}).get("terminated") or (reported.get("lastState") or {}).get("terminated")
+    ended = mapping_at(reported, "state", "terminated") or mapping_at(reported, "lastState", "terminated")
     if evicted is not None:
-        return Ended((ended or {}).get("exitCode") or KILLED, EVICTED, evicted.message)
+        return Ended(ended.get("exitCode") or KILLED, EVICTED, evicted.message)
     return Ended(ended.get("exitCode", KILLED), ended.get("reason", ""), ended.get("message", "").strip()) if ended else None
 
 
@@ -263,7 +266,7 @@ def _eviction(status: Mapping[str, Any]) -> Eviction | None:
     """The kubelet's own: an eviction through the API deletes the pod. Only that of a node's shortage is a disruption."""
     if status.get("phase") != "Failed" or status.get("reason") != EVICTED:
         return None
-    conditions = status.get("conditions") or ()
+    conditions = items_at(status, "conditions")
     times = [parse_time(one["lastTransitionTime"]) for one in conditions if one.get("lastTransitionTime")]
     by_limit = _conditions(status).get("DisruptionTarget", {}).get("status") != "True"
     message = " ".join(status.get("message", "").split()).rstrip(".")
@@ -282,12 +285,12 @@ def _since(metadata: Mapping[str, Any]) -> float:
 
 def _containers(of: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     """Those of a pod or a pod template; at least one, which may say nothing."""
-    return (of.get("spec") or {}).get("containers") or [{}]
+    return mapping_at(of, "spec").get("containers") or [{}]
 
 
 def _conditions(status: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
     """By their type."""
-    return {one.get("type", ""): one for one in status.get("conditions") or ()}
+    return {one.get("type", ""): one for one in items_at(status, "conditions")}
 
 
 def _own_container(containers: Sequence[Mapping[str, Any]], name: str | None = None) -> Mapping[str, Any]:
@@ -302,7 +305,7 @@ def _ordinal(pod: str) -> int:
 
 
 def _http_port(container: Mapping[str, Any]) -> int:
-    named = (port for port in container.get("ports") or () if port.get("name") == HTTP_PORT_NAME)
+    named = (port for port in items_at(container, "ports") if port.get("name") == HTTP_PORT_NAME)
     return next((int(port.get("containerPort") or HTTP_PORT) for port in named), HTTP_PORT)
 
 
@@ -316,7 +319,7 @@ def _resizing(conditions: Mapping[str, Mapping[str, Any]]) -> Resizing | None:
 
 
 def _job(common: Mapping[str, Any], body: Mapping[str, Any]) -> Job:
-    found = _conditions(body.get("status") or {})
+    found = _conditions(mapping_at(body, "status"))
     conditions = {kind: one for kind, one in found.items() if one.get("status") == "True"}
     failed = conditions.get("Failed")
     return Job(
@@ -325,5 +328,5 @@ def _job(common: Mapping[str, Any], body: Mapping[str, Any]) -> Job:
         since=_since(body["metadata"]),
         done="Complete" in conditions,
         failed=f"{failed.get('reason', '')}: {failed.get('message', '')}" if failed else "",
-        suspended=bool((body.get("spec") or {}).get("suspend")),
+        suspended=bool(mapping_at(body, "spec").get("suspend")),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from streamtopology.k8s import names
+from streamtopology.k8s.decide.fields import items_at
 from streamtopology.k8s.decide.observation import Observation
 from streamtopology.k8s.decide.owned_objects import Pod, Resources
 from streamtopology.k8s.decide.scaling import ready_of_class, runs_nothing
@@ -24,7 +25,7 @@ def target(executor: ExecutorClass) -> Resources:
 
 def refusal(seen: Observation, executor: ExecutorClass) -> str | None:
     """The API server's reason not to resize this class's pods to these resources, from status; None without a refusal."""
-    for known in seen.status.get("classes") or ():
+    for known in items_at(seen.status, "classes"):
         if known.get("name") == executor.name and known.get("refusedFor") == written(target(executor)):
             return str(known.get("refused") or "refused")
     return None

@@ -4,6 +4,9 @@ What differs between a workload that runs and the one that this version makes of
 another template, or another default image. Pure.
 """
 
+# pyright takes the members of enums with a meaning for tuples.
+# pyright: reportUnnecessaryComparison=false
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -15,8 +18,9 @@ from streamtopology.k8s import names
 from streamtopology.k8s.decide.observation import Observation
 from streamtopology.k8s.decide.owned_objects import Workload, owned_object
 from streamtopology.k8s.decide.rollout import Rollout
-from streamtopology.k8s.decide.steps import Event, Object, Patch
+from streamtopology.k8s.decide.steps import Event, Patch
 from streamtopology.k8s.resources import objects
+from streamtopology.k8s.resources.objects import Object
 from streamtopology.topology import Topology
 
 

@@ -7,11 +7,10 @@ the operator's.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from streamtopology.k8s import names
-
-Object = dict[str, Any]
+from streamtopology.k8s.decide.fields import items_at
+from streamtopology.k8s.resources.objects import Object
 
 
 def rival_of(manifest: Object, named: Callable[[str], Object | None], has: Callable[[Object, str], bool]) -> str:
@@ -43,7 +42,7 @@ def _splits(made: str) -> Iterator[tuple[str, str]]:
 
 
 def _classes(manifest: Object) -> tuple[str, ...]:
-    return tuple(str(each.get("name")) for each in (manifest.get("spec") or {}).get("executors") or ())
+    return tuple(str(each.get("name")) for each in items_at(manifest, "spec", "executors"))
 
 
 def _age(manifest: Object) -> tuple[str, str]:

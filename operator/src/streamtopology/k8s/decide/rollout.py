@@ -15,7 +15,8 @@ from streamtopology.k8s.decide.conditions import precopy_obstacle
 from streamtopology.k8s.decide.evictions import sentence
 from streamtopology.k8s.decide.observation import Observation
 from streamtopology.k8s.decide.owned_objects import Job, ObservedRoutingMap
-from streamtopology.k8s.decide.steps import Apply, Delete, Event, Object, Patch, Step
+from streamtopology.k8s.decide.steps import Apply, Delete, Event, Patch, Step
+from streamtopology.k8s.resources.objects import Object
 from streamtopology.k8s.resources.routing import RoutingTooLargeError, config_map
 from streamtopology.topology import Level, Topology, difference
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from streamtopology.contract.conditions import ConditionType
+from streamtopology.k8s.decide.fields import items_at
 from streamtopology.k8s.decide.snapshots import SnapshotReason
 from streamtopology.k8s.decide.steps import Event
 from streamtopology.k8s.resources.objects import Object
@@ -23,4 +24,4 @@ def events_of_snapshot(before: Object, after: Object) -> tuple[Event, ...]:
 
 
 def _ready(status: Object) -> Object | None:
-    return next((one for one in status.get("conditions") or () if one["type"] == ConditionType.READY), None)
+    return next((one for one in items_at(status, "conditions") if one["type"] == ConditionType.READY), None)

@@ -1,11 +1,15 @@
 """Figures of the snapshots that exist, for the metrics. Pure."""
 
+# pyright takes the members of enums with a meaning for tuples.
+# pyright: reportUnnecessaryComparison=false
+
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
 
 from streamtopology.contract.conditions import ConditionType
+from streamtopology.k8s.decide.fields import items_at, mapping_at
 from streamtopology.k8s.decide.snapshots import SnapshotPhase
 from streamtopology.k8s.instants import parse_time
 from streamtopology.k8s.resources.objects import Object
@@ -33,9 +37,9 @@ def _of(body: Object) -> Of:
 
 
 def _phase(body: Object) -> str:
-    return str((body.get("status") or {}).get("phase", ""))
+    return str(mapping_at(body, "status").get("phase", ""))
 
 
 def _ready_since(body: Object) -> float:
-    since = (one["lastTransitionTime"] for one in body["status"].get("conditions") or () if one["type"] == ConditionType.READY)
+    since = (one["lastTransitionTime"] for one in items_at(body["status"], "conditions") if one["type"] == ConditionType.READY)
     return max(map(parse_time, since), default=0.0)

@@ -13,6 +13,7 @@ from streamtopology.contract.reasons import Documented
 from streamtopology.k8s import names
 from streamtopology.k8s.decide.conditions import Condition, job_obstacle
 from streamtopology.k8s.decide.evictions import sentence
+from streamtopology.k8s.decide.fields import items_at, mapping_at
 from streamtopology.k8s.decide.owned_objects import Job, Pod
 from streamtopology.k8s.instants import format_time
 from streamtopology.k8s.resources import snapshot
@@ -79,7 +80,7 @@ class SnapshotView:
 
     @property
     def status(self) -> Object:
-        return self.body.get("status") or {}
+        return mapping_at(self.body, "status")
 
     @property
     def owner(self) -> Owner:
@@ -120,7 +121,7 @@ def without_job(seen: SnapshotView, reason: SnapshotReason, problem: str) -> Obj
 
 def is_ended(body: Object) -> bool:
     """True if the snapshot has completed or failed: it stays so."""
-    return (body.get("status") or {}).get("phase") in (SnapshotPhase.COMPLETED, SnapshotPhase.FAILED)
+    return mapping_at(body, "status").get("phase") in (SnapshotPhase.COMPLETED, SnapshotPhase.FAILED)
 
 
 def rival_of(body: Object, others: Iterable[Object]) -> str:
@@ -130,7 +131,7 @@ def rival_of(body: Object, others: Iterable[Object]) -> str:
         for other in others
         if other["spec"]["topology"] == body["spec"]["topology"]
         and _age(other) < _age(body)
-        and (other.get("status") or {}).get("phase") != SnapshotPhase.FAILED
+        and mapping_at(other, "status").get("phase") != SnapshotPhase.FAILED
         and overlap(other["spec"]["to"], body["spec"]["to"])
     )
     return str(next((other["metadata"]["name"] for other in rivals), ""))
@@ -266,7 +267,7 @@ def _status(seen: SnapshotView, phase: SnapshotPhase, reason: SnapshotReason, me
 
 
 def _written(seen: SnapshotView, condition: Condition) -> Object:
-    known = {one["type"]: one for one in seen.status.get("conditions") or ()}.get(condition.type)
+    known = {one["type"]: one for one in items_at(seen.status, "conditions")}.get(condition.type)
     same = known is not None and known["status"] == condition.status
     return {
         "type": str(condition.type),

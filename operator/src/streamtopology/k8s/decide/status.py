@@ -4,6 +4,9 @@ Status says what we decided and see; nothing is read back from it that the clust
 autoscaling and the checkpoint of the last batch.
 """
 
+# pyright takes the members of enums with a meaning for tuples.
+# pyright: reportUnnecessaryComparison=false
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
@@ -18,15 +21,17 @@ from streamtopology.k8s.decide import conditions
 from streamtopology.k8s.decide.answers import Gain
 from streamtopology.k8s.decide.autoscaling import Scaled, recorded
 from streamtopology.k8s.decide.conditions import Condition
+from streamtopology.k8s.decide.fields import items_at, mapping_at
 from streamtopology.k8s.decide.kstatus import kstatus
 from streamtopology.k8s.decide.observation import Observation
 from streamtopology.k8s.decide.resizing import refusal, target, written
 from streamtopology.k8s.decide.rollout import Rollout, figures
 from streamtopology.k8s.decide.scaling import ready_executors
-from streamtopology.k8s.decide.steps import Object, Step
+from streamtopology.k8s.decide.steps import Step
 from streamtopology.k8s.decide.transition import present, target_of
 from streamtopology.k8s.decide.under_way import change_under_way, intent
 from streamtopology.k8s.instants import format_time
+from streamtopology.k8s.resources.objects import Object
 from streamtopology.topology import Topology, format_cpu, format_memory
 
 _UNAPPLIED = f"the manifest waits until the annotation {names.PAUSE} is gone"
@@ -59,7 +64,7 @@ def deleting(seen: Observation, message: str, steps: tuple[Step, ...]) -> Object
 
 def _with(seen: Observation, phase: str, changed: list[Condition]) -> Object:
     """The former status with another phase and these conditions."""
-    known = {one["type"]: one for one in seen.status.get("conditions") or ()}
+    known = {one["type"]: one for one in items_at(seen.status, "conditions")}
     known |= {one["type"]: one for one in _dated(seen, changed)}
     return {**_lasting(seen.status), "observedGeneration": seen.generation, "phase": phase, "conditions": list(known.values())}
 
@@ -180,7 +185,7 @@ def _class(seen: Observation, topology: Topology, index: int) -> Object:
 
 def _autoscale(seen: Observation, scaled: Scaled) -> Object:
     """The decided number, `desired`, reached once executors are drained; of one class with the scale subresource."""
-    known = seen.status.get("autoscale") or {}
+    known = mapping_at(seen.status, "autoscale")
     report = _scale_subresource(seen, scaled) if scaled.class_name else _desired(scaled)
     if recorded(seen, scaled.class_name) != scaled.replicas:
         return {**report, "at": format_time(seen.now), **({"reason": scaled.why} if scaled.why else {})}
@@ -263,7 +268,7 @@ def _gain(gain: Gain | None) -> Object:
 
 
 def _dated(seen: Observation, judged: Iterable[Condition]) -> list[Object]:
-    before = {one["type"]: one for one in seen.status.get("conditions") or ()}
+    before = {one["type"]: one for one in items_at(seen.status, "conditions")}
     dated: list[Object] = []
     for one in judged:
         was = before.get(one.type)
@@ -310,13 +315,13 @@ def is_noticeable(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
 
 def _sentences(status: Mapping[str, Any]) -> dict[str, str]:
     """Those of conditions, but for the one that has figures of every batch."""
-    found = status.get("conditions") or ()
+    found = items_at(status, "conditions")
     return {one["type"]: one["message"] for one in found if one["type"] != ConditionType.BALANCED}
 
 
 def _gist(status: Mapping[str, Any]) -> Object:
     gist = {name: value for name, value in status.items() if name not in (*_FIGURES, "boundBy")}
-    gist["conditions"] = [(one["type"], one["status"], one["reason"]) for one in status.get("conditions") or ()]
-    gist["intent"] = {name: value for name, value in (status.get("intent") or {}).items() if name != "reason"}
-    gist["recommendation"] = (status.get("recommendation") or {}).get("stages")
+    gist["conditions"] = [(one["type"], one["status"], one["reason"]) for one in items_at(status, "conditions")]
+    gist["intent"] = {name: value for name, value in mapping_at(status, "intent").items() if name != "reason"}
+    gist["recommendation"] = mapping_at(status, "recommendation").get("stages")
     return gist

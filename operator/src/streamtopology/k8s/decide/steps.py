@@ -10,9 +10,8 @@ from typing import Any, Literal
 from streamtopology.k8s import names
 from streamtopology.k8s.decide.owned_objects import Resources
 from streamtopology.k8s.names import Kind
+from streamtopology.k8s.resources.objects import Object
 from streamtopology.topology import format_cpu, format_memory
-
-Object = dict[str, Any]
 
 
 class _Step:

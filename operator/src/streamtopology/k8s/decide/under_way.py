@@ -7,8 +7,9 @@ from streamtopology.k8s.decide.conditions import first_trouble, is_completed
 from streamtopology.k8s.decide.observation import Observation
 from streamtopology.k8s.decide.rollout import Rollout, is_pending
 from streamtopology.k8s.decide.scaling import ready_executors
-from streamtopology.k8s.decide.steps import Object, Resize, Step
+from streamtopology.k8s.decide.steps import Resize, Step
 from streamtopology.k8s.decide.transition import STOPPING, Transition
+from streamtopology.k8s.resources.objects import Object
 from streamtopology.topology import Topology
 
 # Steps that a sentence names, and that status records: a class of a thousand executors has as many.

@@ -15,8 +15,9 @@ from kubernetes.aio.client import ApiClient
 
 from streamtopology.contract.errors import StreamTopologyError, Unavailable
 from streamtopology.k8s import names
-from streamtopology.k8s.io.bodies import ListPart, Object, decoded, part_of, version_number, yaml_of
+from streamtopology.k8s.io.bodies import ListPart, decoded, part_of, version_number, yaml_of
 from streamtopology.k8s.names import Kind
+from streamtopology.k8s.resources.objects import Object
 
 # The timeout of one call; a watch lives longer, see `WATCH_SECONDS`.
 REQUEST_SECONDS = 20.0

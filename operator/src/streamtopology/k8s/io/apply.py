@@ -13,12 +13,11 @@ from streamtopology.k8s.decide.resizing import written
 from streamtopology.k8s.decide.steps import Apply, Delete, Event, Finalizer, MakeSecret, Patch, Resize, Step
 from streamtopology.k8s.instants import format_time
 from streamtopology.k8s.io.api import Api, ApiAway, ApiError
-from streamtopology.k8s.io.bodies import Object
 from streamtopology.k8s.io.cache import Cache
 from streamtopology.k8s.io.queue import TopologyKey
 from streamtopology.k8s.names import Kind
 from streamtopology.k8s.resources.access import spark_secret
-from streamtopology.k8s.resources.objects import Owner, digest, limits
+from streamtopology.k8s.resources.objects import Object, Owner, digest, limits
 from streamtopology.topology import format_cpu, format_memory
 
 log = logging.getLogger(__name__)

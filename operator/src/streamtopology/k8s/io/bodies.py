@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from streamtopology.k8s.names import Kind
+from streamtopology.k8s.resources.objects import Object
 from streamtopology.topology import API_VERSION
-
-Object = dict[str, Any]
 
 # Control characters, line separators and marks, which JSON takes as they are.
 _UNSAFE_IN_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")

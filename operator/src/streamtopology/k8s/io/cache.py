@@ -17,9 +17,10 @@ from dataclasses import dataclass, field
 from streamtopology.k8s import names
 from streamtopology.k8s.decide.owned_objects import OwnedObject, Pod, owned_object
 from streamtopology.k8s.io.api import Api, ApiAway, ApiError
-from streamtopology.k8s.io.bodies import Object, version_number
+from streamtopology.k8s.io.bodies import version_number
 from streamtopology.k8s.io.queue import TopologyKey
 from streamtopology.k8s.names import Kind
+from streamtopology.k8s.resources.objects import Object
 
 log = logging.getLogger(__name__)
 

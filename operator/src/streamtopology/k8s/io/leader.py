@@ -23,7 +23,7 @@ from kubernetes.aio.leaderelection.resourcelock.baselock import BaseLock
 from streamtopology.contract.errors import StreamTopologyError
 from streamtopology.k8s import names
 from streamtopology.k8s.io.api import Api, ApiAway, ApiError
-from streamtopology.k8s.io.bodies import Object
+from streamtopology.k8s.resources.objects import Object
 
 log = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from streamtopology.k8s.decide.attempts import Place
 from streamtopology.k8s.decide.owned_objects import Job, OwnedObject, Pod, Workload
 from streamtopology.k8s.instants import parse_time
 from streamtopology.k8s.io.api import Api, ApiAway, ApiError
-from streamtopology.k8s.io.bodies import Object
 from streamtopology.k8s.io.queue import TopologyKey
+from streamtopology.k8s.resources.objects import Object
 
 log = logging.getLogger(__name__)
 

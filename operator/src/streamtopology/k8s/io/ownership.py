@@ -9,9 +9,9 @@ from streamtopology.k8s import names
 from streamtopology.k8s.decide.steps import Event
 from streamtopology.k8s.instants import parse_time
 from streamtopology.k8s.io.api import Api, ApiError
-from streamtopology.k8s.io.bodies import Object
 from streamtopology.k8s.io.leader import LEASE_NAME
 from streamtopology.k8s.io.queue import TopologyKey
+from streamtopology.k8s.resources.objects import Object
 from streamtopology.k8s.settings import Settings
 
 # A release whose Lease was not renewed for so long is gone: the namespace of one that is uninstalled keeps the Lease.

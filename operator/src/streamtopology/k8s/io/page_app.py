@@ -9,7 +9,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from streamtopology.k8s.decide.listing import listing
-from streamtopology.k8s.decide.steps import Object
+from streamtopology.k8s.resources.objects import Object
 from streamtopology.web.page_http import HEADERS, PageFile, page_files, refusal
 
 # The path of the value behind the page.

@@ -12,12 +12,11 @@ from streamtopology.k8s import names
 from streamtopology.k8s.decide.steps import Event, Step
 from streamtopology.k8s.io.api import Api, ApiError
 from streamtopology.k8s.io.apply import Applier
-from streamtopology.k8s.io.bodies import Object
 from streamtopology.k8s.io.cache import Cache
 from streamtopology.k8s.io.metrics import OperatorMetrics
 from streamtopology.k8s.io.queue import TopologyKey
 from streamtopology.k8s.names import Kind
-from streamtopology.k8s.resources.objects import Owner
+from streamtopology.k8s.resources.objects import Object, Owner
 from streamtopology.tracing.span import Emit, TraceSpan, Value
 
 # Characters of an error that a span has.

@@ -20,7 +20,6 @@ from streamtopology.k8s.decide.rivals import rival_of
 from streamtopology.k8s.decide.steps import Event, Finalizer
 from streamtopology.k8s.io.api import ApiAway, ApiError
 from streamtopology.k8s.io.apply import Applier, NameTakenError, ResizeRefusedError, refused_in
-from streamtopology.k8s.io.bodies import Object
 from streamtopology.k8s.io.cache import Cache
 from streamtopology.k8s.io.event_limit import EventLimit
 from streamtopology.k8s.io.metrics import OperatorMetrics, tuples_stalled
@@ -33,7 +32,7 @@ from streamtopology.k8s.io.scrape import Scraper
 from streamtopology.k8s.io.topology_body import asked, is_same, key_of, owned_by, version
 from streamtopology.k8s.io.upgrade_turns import UpgradeTurns, has_turn
 from streamtopology.k8s.io.write_limit import WriteLimit, WritesLimitedError
-from streamtopology.k8s.resources.objects import Owner
+from streamtopology.k8s.resources.objects import Object, Owner
 from streamtopology.k8s.settings import Settings
 from streamtopology.topology import Topology
 

@@ -21,7 +21,6 @@ from streamtopology.k8s.decide.snapshots import (
 )
 from streamtopology.k8s.io.api import Api, ApiAway, ApiError
 from streamtopology.k8s.io.apply import Applier, NameTakenError, is_owned, merge_patch
-from streamtopology.k8s.io.bodies import Object
 from streamtopology.k8s.io.cache import Cache
 from streamtopology.k8s.io.event_limit import EventLimit
 from streamtopology.k8s.io.not_created import NotCreated, lacking
@@ -29,7 +28,7 @@ from streamtopology.k8s.io.ownership import TopologyClaims
 from streamtopology.k8s.io.queue import TopologyKey
 from streamtopology.k8s.io.refusals import LASTING, LEFT_OVER_TRIES, TRIES
 from streamtopology.k8s.io.snapshot_watch import SnapshotWatch, topology_of
-from streamtopology.k8s.resources.objects import Owner
+from streamtopology.k8s.resources.objects import Object, Owner
 from streamtopology.k8s.settings import Settings
 from streamtopology.topology import Topology
 

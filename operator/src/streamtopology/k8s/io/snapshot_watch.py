@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from streamtopology.k8s import names
 from streamtopology.k8s.decide.snapshots import is_ended
 from streamtopology.k8s.io.api import Api, ApiAway, ApiError
-from streamtopology.k8s.io.bodies import Object, version_number
+from streamtopology.k8s.io.bodies import version_number
 from streamtopology.k8s.io.cache import RETRY_SECONDS, no_sooner
 from streamtopology.k8s.io.queue import Queue, TopologyKey
 from streamtopology.k8s.io.topology_body import is_same, key_of, version
+from streamtopology.k8s.resources.objects import Object
 
 log = logging.getLogger(__name__)
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from streamtopology.k8s import names
 from streamtopology.k8s.decide.owned_objects import OwnedObject
-from streamtopology.k8s.io.bodies import Object
 from streamtopology.k8s.io.queue import TopologyKey
+from streamtopology.k8s.resources.objects import Object
 
 
 def key_of(body: Object) -> TopologyKey:

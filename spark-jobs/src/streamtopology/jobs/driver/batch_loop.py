@@ -375,7 +375,7 @@ class BatchLoop:
         """Return the executors of the plan's slots, at least one, and of slots that only hand over their state."""
         now = set(plan.placement.names)
         before = self.progress.placement_before(plan)
-        leaving = set(before.names) - now if before else set()
+        leaving = set(before.names if before else ()) - now
         executors = self.runner.await_executors(lambda executor: executor.slot in now)
         return executors + [executor for executor in self.runner.executors() if executor.slot in leaving]
 

@@ -1,5 +1,8 @@
 """From the results of an attempt to what its commit record names: state files and staged outputs."""
 
+# pyarrow has no types.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence

@@ -23,7 +23,9 @@ from streamtopology.topology import groupings
 class LearnedKnowledge:
     """By node, what its instances reported in committed batches."""
 
-    _known: dict[str, tuple[tuple[str, str], Knowledge[Any]]] = field(default_factory=dict)
+    _known: dict[str, tuple[tuple[str, str], Knowledge[Any]]] = field(
+        default_factory=dict[str, tuple[tuple[str, str], Knowledge[Any]]]
+    )
 
     def learn(self, epoch: Epoch, reports: Sequence[LearningReport]) -> None:
         """Add the reports of a batch that ran under `epoch`; under a new policy or new options learning starts over."""
@@ -49,7 +51,7 @@ class LearnedKnowledge:
 class ChooserKnowledge:
     """Rows by node and instance (`loads`, float64[instances]), and the reports of instances (`learned`)."""
 
-    loads: dict[str, np.ndarray] = field(default_factory=dict)
+    loads: dict[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
     learned: LearnedKnowledge = field(default_factory=LearnedKnowledge)
 
     def restore(self, loads: Mapping[str, Sequence[float]]) -> None:
@@ -62,7 +64,7 @@ class ChooserKnowledge:
         Counts say who is ahead only by the shares that they came about by: by others an instance would get no tuples, or all
         of them, until the others had caught up.
         """
-        routes = {} if before is None else before.epoch.routes
+        routes = before.epoch.routes if before is not None else dict[str, Route]()
         same = {node for node, route in plan.epoch.routes.items() if node in routes and _divides_alike(routes[node], route)}
         self.loads = {node: loads for node, loads in self.loads.items() if node in same}
 

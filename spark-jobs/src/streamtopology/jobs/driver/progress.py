@@ -54,8 +54,7 @@ class BatchInput:
     @property
     def to_read(self) -> dict[str, object]:
         """The content of its records about its sources."""
-        end = {} if self.end is None else dict(self.end.positions)
-        return {"descriptors": len(self.descriptors), "end": end}
+        return {"descriptors": len(self.descriptors), "end": dict(self.end.positions)}
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,11 @@
 """Publication of committed outputs to the sinks: only after the commit record, and again after each restart."""
 
+# pyarrow has no types.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import closing, contextmanager, suppress
 
 import pyarrow as pa
@@ -126,7 +129,7 @@ class Publisher:
 
 
 @contextmanager
-def _named(sink: str, what: str) -> Iterator[None]:
+def _named(sink: str, what: str) -> Generator[None]:
     """Raise whatever a sink cannot go past as a SinkError that names it."""
     try:
         yield

@@ -30,7 +30,7 @@ class ReadSizes:
     """
 
     share_of_memory: float = SHARE_OF_MEMORY
-    _ratios: dict[str, float] = field(default_factory=dict)
+    _ratios: dict[str, float] = field(default_factory=dict[str, float])
     _fewest_blobs: int = 1
 
     def most_of_task(self, plan: ExecutionPlan) -> int:
