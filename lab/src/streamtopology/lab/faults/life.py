@@ -46,7 +46,7 @@ from streamtopology.routing.control.controller import Controller
 from streamtopology.routing.epochs.placement import Placement
 from streamtopology.routing.epochs.rescaling import slot_names, with_replicas
 from streamtopology.routing.table.pouring import Pace
-from streamtopology.topology import BatchSink as SinkSpec
+from streamtopology.topology import Sink as SinkSpec
 from streamtopology.topology import Level, Topology, difference, parse
 
 

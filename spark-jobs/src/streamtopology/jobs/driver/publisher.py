@@ -11,7 +11,7 @@ from streamtopology.jobs.checkpoint import Checkpoint, CheckpointError, CommitRe
 from streamtopology.jobs.connectors.sinks import BatchSink, SinkError, Writer, open_sink, written_batch
 from streamtopology.jobs.connectors.sinks.dead_letters import DEAD_LETTERS, DeadLetters
 from streamtopology.jobs.failpoints import passing
-from streamtopology.topology import BatchSink as SinkSpec
+from streamtopology.topology import Sink as SinkSpec
 from streamtopology.topology import Topology
 
 _CANNOT_TAKE = (SinkError, OSError, pa.ArrowException, ValueError, TypeError, LookupError)
