@@ -1,6 +1,8 @@
 # Two commands are enough: `make demo` and `make test`. Both install what is missing (scripts/setup.sh).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
+# Python keeps what it compiles, also where the machine's settings forbid it: each of the tests' processes would compile all again.
+unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help setup demo first test test-all test-clusters test-kubernetes test-node test-long test-unstable steady mended machine kube-api kube-node s3-server kafka-broker crds lint docs reference papers bench bench-operator bench-chaos bench-node clean
 
 BIN := .venv/bin
