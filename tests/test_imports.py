@@ -10,7 +10,7 @@ from graphlib import CycleError, TopologicalSorter
 import grimp
 import pytest
 
-PACKAGES = ("api", "contract", "jobs", "k8s", "lab", "routing", "topology", "tracing")
+PACKAGES = ("api", "contract", "jobs", "k8s", "lab", "routing", "topology", "tracing", "web")
 # Room -> the packages that it may import; a module takes the entry of the smallest room around it, or may import none.
 THIRD_PARTY = {
     "jobs.admin": "kubernetes numpy pyarrow rich urllib3 yaml",
@@ -18,13 +18,18 @@ THIRD_PARTY = {
     "jobs.checkpoint": "pyarrow",
     "jobs.cli": "click",
     "jobs.columnar": "duckdb numba numpy pyarrow",
-    "jobs.connectors": "confluent_kafka numpy py4j pyarrow pyspark",
+    "jobs.connectors": "numpy pyarrow",
+    "jobs.connectors.kafka_retry": "confluent_kafka",
+    "jobs.connectors.sinks.kafka": "confluent_kafka pyarrow",
+    "jobs.connectors.sources.descriptor_stream": "pyspark",
+    "jobs.connectors.sources.kafka": "confluent_kafka numpy pyarrow",
+    "jobs.connectors.sources.spark": "py4j pyarrow pyspark",
     "jobs.driver": "numpy pyarrow",
     "jobs.exchange": "numpy pyarrow",
     "jobs.local": "pyspark rich",
     "jobs.local.cleanup": "",
     "jobs.local.supervisor": "",
-    "jobs.observe": "matplotlib numpy prometheus_client rich",
+    "jobs.observe": "numpy",
     "jobs.operators": "numba numpy pyarrow",
     "jobs.plan": "numpy pyarrow",
     "jobs.pods": "kubernetes urllib3",
@@ -34,6 +39,7 @@ THIRD_PARTY = {
     "jobs.scaffold": "numpy pyarrow yaml",
     "jobs.spark": "numpy py4j pyarrow pyspark",
     "jobs.state": "numba numpy pyarrow",
+    "jobs.view": "matplotlib numpy prometheus_client rich",
     "jobs.worker": "numpy pyarrow",
     "k8s.__main__": "kubernetes yaml",
     "k8s.app": "aiohttp kubernetes",
