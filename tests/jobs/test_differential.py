@@ -15,10 +15,8 @@ from support.differential.shrink import shrunk
 from support.seeds import seed_of_commit
 
 FOLDER = Path("build/differential")
-# Cases of a test: a few seconds.
-EACH = 5
-FIXED = range(8)
-GATING = (0, 1, 4, 5)
+# Cases of a test: about eight seconds.
+EACH = 10
 MANY = 60
 
 
@@ -34,7 +32,7 @@ def play(seed: int) -> None:
     raise AssertionError(f"seed {seed} differs, in short:\n  {text}\nStory, manifest and rows: {where}; replay: --seed {seed}")
 
 
-@pytest.mark.parametrize("part", [part if part in GATING else pytest.param(part, marks=pytest.mark.long) for part in FIXED])
+@pytest.mark.parametrize("part", range(4))
 def test_sinks_hold_what_sql_gives_over_the_whole_input(part: int, request: pytest.FixtureRequest) -> None:
     given = request.config.getoption("--seed")
     for seed in range(part * EACH, (part + 1) * EACH) if given is None else [given]:
