@@ -1,6 +1,8 @@
 # Two commands are enough: `make demo` and `make test`. Both install what is missing (scripts/setup.sh).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
+# Python keeps what it compiles, also where the machine's settings forbid it: each of the tests' processes would compile all again.
+unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help setup demo first test test-all test-clusters test-kubernetes test-node test-long test-unstable steady mended machine kube-api kube-node s3-server kafka-broker crds lint docs reference papers bench bench-operator bench-chaos bench-node clean
 
 BIN := .venv/bin
@@ -33,6 +35,8 @@ endif
 
 # What fails most, for a reason that half a minute shows: it comes before the rest in .ci/run.
 FIRST := tests/test_shape.py tests/test_imports.py tests/jobs/test_errors.py tests/lab/test_mutant_texts.py tests/test_docs.py tests/routing/test_crd.py
+# While lint has the other core, they compile the planners' kernels, which both processes of the gate would compile at once.
+FIRST += tests/routing/test_mixed_planner.py tests/routing/test_auto_planner.py
 first: $(READY) # shape, imports, the tree of errors, texts that quote code, derived files
 	$(PYTEST) --exitfirst $(FIRST)
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).parent))  # `from support.histories import ...`
+from support import depth
 from support.levels import Level, level_of
 
 # One profile on every machine; nothing in it goes by a clock. With the seed that pyproject.toml gives, a test draws the same
@@ -58,13 +59,14 @@ def _level(item: pytest.Item) -> Level:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the tests of one level, or the unstable ones, where they are asked for."""
+    """Keep the tests of one level, or the unstable ones, where they are asked for. The long level plays deep ones again."""
     asked, unstable = config.getoption("--level"), config.getoption("--unstable")
     if asked is not None or unstable:
         kept = [
             item
             for item in items
-            if (asked is None or _level(item).mark == asked) and (item.get_closest_marker("unstable") is not None) == unstable
+            if (asked in (None, _level(item).mark) or (depth.is_long and item.get_closest_marker(depth.DEEP)))
+            and (item.get_closest_marker("unstable") is not None) == unstable
         ]
         config.hook.pytest_deselected(items=list(set(items) - set(kept)))
         items[:] = kept
@@ -97,6 +99,7 @@ class RerunLog:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    depth.is_long = config.getoption("--level") == Level.LONG.mark
     file = config.getoption("--rerun-log")
     if file is not None and not hasattr(config, "workerinput"):  # parallel processes send their reports to one
         config.pluginmanager.register(RerunLog(file))

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support import depth
 from support.levels import Level, level_of
 
 
@@ -25,3 +28,19 @@ def test_level_is_the_highest_that_folder_fixtures_and_marks_ask_for(
     folder: str, fixtures: tuple[str, ...], marks: tuple[str, ...], level: Level
 ) -> None:
     assert level_of(folder, fixtures, marks) is level
+
+
+@pytest.mark.parametrize(("is_long", "played"), [(False, 2), (True, 5)])
+def test_deep_property_plays_all_its_examples_in_the_long_level(
+    monkeypatch: pytest.MonkeyPatch, is_long: bool, played: int
+) -> None:
+    monkeypatch.setattr(depth, "is_long", is_long)
+    seen: list[int] = []
+
+    @depth.deep(gate=2, long=5)
+    @given(st.integers())
+    def any_property(number: int) -> None:
+        seen.append(number)
+
+    any_property()
+    assert len(seen) == played

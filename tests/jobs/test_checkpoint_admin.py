@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
-from support.stages import Flow, manifest
+from support.stages import Flow, counted, counting, counts, manifest
 
 from streamtopology.jobs.admin.checkpoints import check, clone, findings_text, rollback
 from streamtopology.jobs.checkpoint import Checkpoint, CheckpointError
@@ -19,25 +17,12 @@ from streamtopology.jobs.cli.main import main
 BATCHES = [[1, 2, 3], [1, 1], [2, 5], [7, 7, 1]]
 
 
-def counting(**spec: Any) -> dict[str, Any]:
-    operator = {"name": "n", "inputs": ["s"], "grouping": {"policy": "mixed", "key": "k"}, "run": "count"}
-    return manifest([operator], {"s": "k BIGINT"}, **spec)
-
-
 @pytest.fixture
 def flow(tmp_path: Path) -> Flow:
     flow = Flow(tmp_path, counting())
     for keys in BATCHES:
         flow.batch(s=pa.table({"k": keys}))
     return flow
-
-
-def counts(flow: Flow) -> dict[int, int]:
-    return {row["k"]: row["count"] for row in flow.state("n")}
-
-
-def counted(batches: list[list[int]]) -> Counter[int]:
-    return sum((Counter(keys) for keys in batches), Counter[int]())
 
 
 def test_going_back_reads_the_later_batches_again(flow: Flow) -> None:

@@ -6,16 +6,15 @@ import itertools
 import json
 import os
 import threading
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
-from support.stages import Flow, manifest
+from support.stages import Flow, counted, counting, counts
 
 from streamtopology.jobs.checkpoint import Checkpoint, CheckpointError, LocalStore, SourceEnd
 from streamtopology.jobs.checkpoint.copying import copy_checkpoint
@@ -33,11 +32,6 @@ pytest_plugins = ("support.s3",)
 BATCHES = [[1, 2, 3], [1, 1], [2, 5], [7, 7, 1]]
 
 
-def counting() -> dict[str, Any]:
-    operator = {"name": "n", "inputs": ["s"], "grouping": {"policy": "mixed", "key": "k"}, "run": "count"}
-    return manifest([operator], {"s": "k BIGINT"})
-
-
 def sweeping_often(checkpoint: Checkpoint) -> Compaction:
     return Compaction(checkpoint, most_deltas=2, commits_per_sweep=1)
 
@@ -52,14 +46,6 @@ def flow(tmp_path: Path) -> Flow:
     for keys in BATCHES:
         flow.batch(s=pa.table({"k": keys}))
     return flow
-
-
-def counts(flow: Flow) -> dict[int, int]:
-    return {row["k"]: row["count"] for row in flow.state("n")}
-
-
-def counted(batches: list[list[int]]) -> Counter[int]:
-    return sum((Counter(keys) for keys in batches), Counter[int]())
 
 
 class Dying(Exception):

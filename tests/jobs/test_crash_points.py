@@ -15,8 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, given
 from hypothesis import strategies as st
+from support.depth import deep
 from support.processes import killed_in
 from support.stages import SLOTS, Flow, manifest, random_table
 
@@ -142,7 +143,7 @@ def test_deaths_cost_nothing_where_the_checkpoint_is_in_a_bucket(
     assert not killed_in(lambda: check(tmp_path, uri))  # in a fork, too: the s3 library's threads would not let us fork again
 
 
-@settings(max_examples=8, phases=[Phase.explicit, Phase.reuse, Phase.generate])  # lives are too long to shrink
+@deep(gate=4, long=8, phases=[Phase.explicit, Phase.reuse, Phase.generate])  # lives are too long to shrink
 @given(deaths=st.lists(st.tuples(st.sampled_from(IN_A_LIFE), st.integers(1, 12)), min_size=2, max_size=6))
 def test_deaths_in_any_order_cost_nothing(tmp_path_factory: pytest.TempPathFactory, deaths: list[tuple[str, int]]) -> None:
     folder = tmp_path_factory.mktemp("lives")

@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.depth import deep
 from support.stages import SLOTS, Flow, manifest, random_table
 
 from streamtopology.jobs.admin.watermark import set_watermark
@@ -353,7 +354,7 @@ STREAMS = st.lists(
 )
 
 
-@settings(max_examples=30)
+@deep(gate=12, long=30)
 @given(STREAMS, st.integers(1, 20), st.integers(1, 20), st.sampled_from([0, 5]), st.sampled_from([0, 0, 15]))
 def test_windows_and_late_rows_are_those_of_the_reference(
     steps: Sequence[tuple[Sequence[tuple[int, int | None]], str]], size: int, slide: int, delay: int, lateness: int

@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.depth import deep
 from support.stages import SLOTS, Flow, Loss, manifest, random_table
 
 from streamtopology.jobs.admin.checkpoints import clone
@@ -87,7 +88,7 @@ happenings = st.lists(
 )
 
 
-@settings(max_examples=60)
+@deep(gate=20, long=60)
 @given(happenings, st.integers(0, 1_000), st.sampled_from([500, 2_000, 6_000]))
 def test_every_key_counts_whatever_happens_while_state_moves(
     tmp_path_factory: pytest.TempPathFactory, story: Sequence[str], seed: int, portion: int

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.depth import deep
 from support.stages import SLOTS, Flow, Loss, manifest, random_table
 
 from streamtopology.jobs.rerouting.movement import moving_bytes
@@ -50,7 +51,7 @@ def quietly(text: str) -> None:
     """Progress that nobody reads."""
 
 
-@settings(max_examples=25)
+@deep(gate=10, long=25)
 @given(
     between=st.integers(0, 3),
     after=st.integers(0, 2),

@@ -11,8 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.depth import deep
 from support.spark_stream import run_query
 from support.stages import SLOTS, Flow, manifest
 
@@ -92,7 +93,7 @@ def test_batches_within_a_latency_begin_small_and_grow(tmp_path: Path) -> None:
     assert len(flow.state("n")) == 20_000
 
 
-@settings(max_examples=10, deadline=None)
+@deep(gate=5, long=10)
 @given(
     files=st.lists(st.integers(1, 6_000), min_size=1, max_size=4),
     latencies=st.lists(st.sampled_from(["1ms", "30ms", "1h", None]), min_size=1, max_size=4),

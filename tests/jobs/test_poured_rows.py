@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.depth import deep
 from support.spark_stream import run_query
 from support.stages import SLOTS, Flow, Loss, manifest, random_table
 
@@ -127,7 +128,7 @@ ACTS = st.lists(
 )
 
 
-@settings(max_examples=25)
+@deep(gate=10, long=25)
 @given(st.integers(0, 2**32), ACTS)
 def test_nothing_is_lost_or_counted_twice_whatever_happens_between(seed: int, acts: Sequence[str]) -> None:
     random, tables = np.random.default_rng(seed), list[pa.Table]()

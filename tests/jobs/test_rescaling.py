@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, given
 from hypothesis import strategies as st
+from support.depth import deep
 from support.reasons import BY_TEST
 from support.stages import Flow, Loss, manifest
 
@@ -31,7 +32,6 @@ from streamtopology.routing.epochs.epoch import Epoch
 from streamtopology.routing.epochs.placement import Placement
 from streamtopology.topology import ManifestError, parse
 
-FEW = settings(max_examples=8, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 MOST = 5
 
 
@@ -153,7 +153,7 @@ steps = st.fixed_dictionaries(
 )
 
 
-@FEW
+@deep(gate=4, long=8, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(st.booleans(), st.sampled_from([1, 3]), st.integers(0, 1000), st.lists(steps, min_size=4, max_size=7))
 def test_counts_and_sums_are_those_of_a_group_by_however_it_is_scaled(
     copies: bool, every: int, seed: int, story: Sequence[Mapping[str, Any]]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from support.stages import Flow, manifest
+from support.stages import Flow, counted, counting, counts, manifest
 
 from streamtopology.jobs.admin.checkpoints import clone
 from streamtopology.jobs.checkpoint import Checkpoint, CheckpointError, open_store
@@ -21,10 +20,6 @@ from streamtopology.topology import parse
 
 BATCHES = [[1, 2, 3], [1, 1], [2, 5]]
 COUNT = {"name": "n", "inputs": ["s"], "grouping": {"policy": "mixed", "key": "k"}, "run": "count"}
-
-
-def counting(**spec: Any) -> dict[str, Any]:
-    return manifest([COUNT], {"s": "k BIGINT"}, **spec)
 
 
 def begun(given: dict[str, Any], uri: Path, former: str = "") -> tuple[Checkpoint, list[str]]:
@@ -45,14 +40,6 @@ def flow(tmp_path: Path) -> Flow:
     for keys in BATCHES:
         flow.batch(s=pa.table({"k": keys}))
     return flow
-
-
-def counts(flow: Flow) -> dict[int, int]:
-    return {row["k"]: row["count"] for row in flow.state("n")}
-
-
-def counted(batches: list[list[int]]) -> Counter[int]:
-    return sum((Counter(keys) for keys in batches), Counter[int]())
 
 
 def test_empty_checkpoint_begins_with_the_state_of_another_once(flow: Flow, tmp_path: Path) -> None:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import datetime as dt
 import json
 import math
-import re
 import signal
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -20,7 +18,7 @@ from support.stages import Flow, manifest
 
 from streamtopology.jobs.connectors.sinks.dead_letters import DEAD_LETTERS
 from streamtopology.jobs.errors import TopologyFailed
-from streamtopology.jobs.operators.returned import WrongOutput, WrongValue, as_declared, from_dicts
+from streamtopology.jobs.operators.returned import WrongOutput, WrongValue, as_declared
 
 OWN = """
 import sys
@@ -217,6 +215,8 @@ def test_real_interrupt_in_the_code_of_a_class_ends_the_run(tmp_path: Path, monk
     assert flow.checkpoint.commits() == []
 
 
+PAIR = pa.struct({"a": pa.int64(), "b": pa.string()})
+COUNTS = pa.map_(pa.string(), pa.int64())
 CASTS = [
     (pa.int32(), pa.int64(), [1, None], [1, None]),
     (pa.int64(), pa.int32(), [2**31 - 1], [2**31 - 1]),
@@ -251,6 +251,33 @@ CASTS = [
     (pa.list_(pa.int64()), pa.list_(pa.string()), [[1]], None),
     (pa.struct({"a": pa.int32()}), pa.struct({"a": pa.int64()}), [{"a": 1}], [{"a": 1}]),
     (pa.struct({"a": pa.int32()}), pa.struct({"b": pa.int64()}), [{"a": 1}], None),
+    (pa.list_(pa.null()), pa.list_(pa.int64()), [[], None, [None]], [[], None, [None]]),
+    (pa.list_(pa.null()), pa.list_(PAIR), [[], None], [[], None]),
+    (pa.struct({"a": pa.null(), "b": pa.null()}), PAIR, [{"a": None, "b": None}, None], [{"a": None, "b": None}, None]),
+    (pa.list_(pa.struct({"a": pa.int8(), "b": pa.null()})), pa.list_(PAIR), [[{"a": 1, "b": None}]], [[{"a": 1, "b": None}]]),
+    (pa.map_(pa.string(), pa.null()), COUNTS, [[], None], [[], None]),
+    (pa.map_(pa.string(), pa.int8()), COUNTS, [[("a", 1)]], [[("a", 1)]]),
+    (pa.int64(), pa.decimal128(10, 2), [5, None, -99_999_999], [5, None, -99_999_999]),
+    (pa.uint64(), pa.decimal128(38, 18), [5, 2**64 - 1], [5, 2**64 - 1]),
+    (pa.list_(pa.int64()), pa.list_(pa.decimal128(10, 2)), [[5], None], [[5], None]),
+    (pa.int64(), pa.decimal32(5, 2), [5], [5]),
+    (pa.decimal128(10, 2), pa.int64(), [Decimal(5)], [Decimal(5)]),
+    (pa.decimal128(38, 2), pa.int64(), [Decimal(2**63 - 1), Decimal(-(2**63))], [Decimal(2**63 - 1), Decimal(-(2**63))]),
+    (pa.float64(), pa.decimal128(10, 2), [0.5, None], [0.5, None]),
+    (pa.list_(pa.float64()), pa.list_(pa.float32()), [[math.inf, None]], [[math.inf, None]]),
+    (pa.string(), pa.dictionary(pa.int8(), pa.string()), ["x", None], ["x", None]),
+    (pa.time32("s"), pa.time64("us"), [dt.time(1)], [dt.time(1)]),
+    (pa.int64(), pa.decimal128(10, 2), [10**8], None),
+    (pa.list_(pa.int64()), pa.list_(pa.decimal128(10, 2)), [[10**8]], None),
+    (pa.decimal128(10, 2), pa.int64(), [Decimal("5.5")], None),
+    (pa.decimal128(38, 2), pa.int64(), [Decimal(2**63)], None),
+    (pa.float64(), pa.decimal128(10, 2), [0.1234], None),
+    (pa.list_(pa.float64()), pa.list_(pa.int64()), [[2.0**53 + 2]], None),
+    (pa.list_(pa.float64()), pa.list_(pa.float32()), [[0.1]], None),
+    (pa.map_(pa.string(), pa.int64()), pa.map_(pa.string(), pa.string()), [[("a", 1)]], None),
+    (pa.list_(pa.int64()), pa.list_(pa.int64(), 2), [[1, 2], [3]], None),
+    (pa.struct({"a": pa.int64()}), pa.struct({"a": pa.int8()}), [{"a": 300}], None),
+    (pa.time64("us"), pa.time32("ms"), [dt.time(1, microsecond=1)], None),
 ]
 
 
@@ -266,9 +293,9 @@ def test_cast_keeps_every_value_or_is_refused(
         return
     (fitted,) = as_declared(rows, schema, "Own")
     assert fitted.schema == schema
-    assert repr(
-        fitted.column("v").cast(pa.int64()).to_pylist() if pa.types.is_timestamp(declared) else fitted["v"].to_pylist()
-    ) == repr(right)
+    column = fitted["v"].cast(pa.int64()) if pa.types.is_timestamp(declared) else fitted["v"]
+    kept = column.to_pylist()
+    assert kept == right or repr(kept) == repr(right)  # NaN equals nothing
 
 
 LABELS = st.lists(st.sampled_from(["a", "b", "c", None]), min_size=1, max_size=4)
@@ -288,44 +315,6 @@ def test_dictionary_arrives_by_its_values_whatever_its_labels(
     ]:
         (fitted,) = as_declared(pa.record_batch({"v": rows}), pa.schema([("v", kind)]), "Own")
         assert (fitted["v"].type, fitted["v"].to_pylist()) == (kind, right)
-
-
-LOST = [
-    (pa.int64(), 3.5),
-    (pa.int64(), Decimal("3.5")),
-    (pa.int64(), "3"),
-    (pa.int32(), 2**40),
-    (pa.float64(), 2**53 + 1),
-    (pa.string(), 1),
-    (pa.date32(), dt.datetime(2020, 1, 1, 12)),
-    (pa.timestamp("us"), 1.5),
-    (pa.timestamp("us"), 1),
-    (pa.date32(), -719_163),
-    (pa.timestamp("ms"), dt.datetime(2020, 1, 1, microsecond=1500)),
-    (pa.list_(pa.int64()), [1, 1.5]),
-    (pa.struct({"a": pa.list_(pa.int64())}), {"a": [1.5]}),
-]
-KEPT = [
-    (pa.int64(), 3.0, 3),
-    (pa.int64(), np.int32(3), 3),
-    (pa.date32(), dt.datetime(2020, 1, 1), dt.date(2020, 1, 1)),
-    (pa.timestamp("ms"), dt.datetime(2020, 1, 1, microsecond=1000), dt.datetime(2020, 1, 1, microsecond=1000)),
-    (pa.struct({"a": pa.list_(pa.int64())}), {"a": [1.0, None], "b": 1}, {"a": [1, None]}),
-    (pa.list_(pa.int64()), None, None),
-]
-
-
-@pytest.mark.parametrize(("declared", "value"), LOST, ids=str)
-def test_value_of_a_dict_that_would_lose_is_refused_by_name(declared: pa.DataType, value: object) -> None:
-    with pytest.raises(
-        WrongValue, match=rf"^Own emits {re.escape(repr(value))} of type .* as 'v', which its `output` declares"
-    ):
-        from_dicts([{"v": None}, {"v": value}], pa.schema([("v", declared)]), "Own")
-
-
-@pytest.mark.parametrize(("declared", "value", "right"), KEPT, ids=str)
-def test_value_of_a_dict_is_kept(declared: pa.DataType, value: object, right: object) -> None:
-    assert from_dicts([{"v": value}], pa.schema([("v", declared)]), "Own").to_pylist() == [{"v": right}]
 
 
 @given(
@@ -376,20 +365,6 @@ def test_any_column_arrives_as_it_was_or_not_at_all(column: tuple[pa.DataType, l
     else:
         assert fitted["v"].type == declared
         assert fitted["v"].to_pylist() == rows["v"].to_pylist()
-
-
-@given(COLUMN, st.sampled_from(list(ANY)))
-def test_any_value_of_a_dict_arrives_as_it_was_or_not_at_all(
-    column: tuple[pa.DataType, list[Any]], declared: pa.DataType
-) -> None:
-    found, values = column
-    try:
-        fitted = from_dicts([{"v": value} for value in values], pa.schema([("v", declared)]), "Own")
-    except WrongValue:
-        assert found != declared
-    else:
-        kept = [each if each is None or declared != pa.binary() else each.decode() for each in fitted["v"].to_pylist()]
-        assert values in (kept, fitted["v"].to_pylist()) or declared == pa.float32() or found == pa.timestamp("us", "UTC")
 
 
 def _holds(kind: pa.DataType, value: int) -> bool:

@@ -10,8 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.depth import deep
 from support.spark_stream import run_query
 from support.stages import Flow, manifest
 
@@ -99,7 +100,7 @@ def test_source_that_comes_back_continues_though_sparks_log_is_lost(tmp_path: Pa
 steps = st.tuples(st.sampled_from([("a",), ("b",), ("a", "b"), ("b", "a")]), st.integers(0, 2), st.integers(0, 2))
 
 
-@settings(max_examples=12)
+@deep(gate=6, long=12)
 @given(st.lists(steps, min_size=2, max_size=6))
 def test_rows_count_once_through_any_removals(
     tmp_path_factory: pytest.TempPathFactory, story: list[tuple[tuple[str, ...], int, int]]

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
-from support.stages import Flow, manifest
+from support.stages import Flow, counting, manifest
 
 from streamtopology.jobs.admin.checkpoints import rollback
 from streamtopology.jobs.admin.export_batch import export_batch
@@ -30,11 +29,6 @@ class Steps(TupleOperator):
     def process_tuple(self, row, state):
         state["n"] += {step}
 """
-
-
-def counting(policy: str = "mixed") -> dict[str, Any]:
-    operator = {"name": "n", "inputs": ["s"], "grouping": {"policy": policy, "key": "k"}, "run": "count"}
-    return manifest([operator], {"s": "k BIGINT"})
 
 
 def flow_of(folder: Path, batches: int) -> Flow:

@@ -13,8 +13,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.depth import deep
 from support.spark_stream import run_query
 from support.stages import Flow, Kept, manifest
 
@@ -144,8 +145,10 @@ DAMAGES: list[Callable[[Life], None]] = [
 
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
-@pytest.mark.parametrize("files_a_batch", [2, 100])
-@pytest.mark.parametrize("task_bytes", [WHOLE, IN_PARTS])
+@pytest.mark.parametrize(
+    ("files_a_batch", "task_bytes"),
+    [(2, WHOLE), (100, IN_PARTS), *(pytest.param(*one, marks=pytest.mark.long) for one in ((2, IN_PARTS), (100, WHOLE)))],
+)
 def test_run_continues_after_the_newest_commit_whatever_spark_knows(
     tmp_path: Path, damage: Callable[[Life], None], files_a_batch: int, task_bytes: int
 ) -> None:
@@ -171,7 +174,7 @@ def test_nothing_is_left_out_if_of_several_planned_batches_none_was_committed(tm
     life.check()
 
 
-@settings(max_examples=8)
+@deep(gate=4, long=8)
 @given(
     files_a_batch=st.sampled_from([1, 2, 100]),
     task_bytes=st.sampled_from([WHOLE, 200, IN_PARTS]),

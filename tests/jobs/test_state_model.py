@@ -19,9 +19,11 @@ from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+from support.depth import examples
 from support.dying import DyingDisk
 from support.reasons import BY_TEST
 from support.stages import manifest, random_table
@@ -479,10 +481,13 @@ class StateAgainstADictionary(RuleBasedStateMachine):
         assert state <= needed
 
 
+@pytest.mark.deep
 def test_state_against_a_dictionary(tmp_path_factory: Any) -> None:
     global DAG
     DAG = compiled(tmp_path_factory.mktemp("operator"))
-    run_state_machine_as_test(StateAgainstADictionary, settings=settings(max_examples=900, stateful_step_count=10))
+    run_state_machine_as_test(
+        StateAgainstADictionary, settings=settings(max_examples=examples(gate=350, long=900), stateful_step_count=10)
+    )
     print(dict(HISTORIES))
 
 

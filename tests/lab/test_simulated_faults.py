@@ -19,13 +19,13 @@ from streamtopology.lab.faults.shrink import shrunk
 from streamtopology.lab.faults.story import Story
 from streamtopology.lab.faults.verdict import play
 
-# About a minute of CPU.
-HISTORIES = 30
+# Half a minute of CPU.
+HISTORIES = 15
 
 TRACES = """
 from streamtopology.lab.faults.story import Story
 from streamtopology.lab.faults.verdict import play
-print([play(Story.draw(seed))[0].trace for seed in (0, 9)])
+print([play(Story.draw(seed))[0].trace for seed in (9,)])
 """
 
 

@@ -7,8 +7,9 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.depth import deep
 from support.observed import BASE, SLOTS, Stream
 from support.rerouted import FACTS, Run
 
@@ -23,7 +24,7 @@ from streamtopology.routing.planners.balance import imbalance
 from streamtopology.topology import Rebalance
 
 
-@settings(max_examples=8)
+@deep(gate=4, long=8)
 @given(seed=st.integers(0, 10**6), zipf=st.sampled_from([0.6, 0.85, 1.0]))
 def test_from_plain_hashing_it_converges_within_three_reroutings_and_is_quiet_then(seed, zipf):
     run = Run(Stream(seed, zipf))
@@ -34,14 +35,14 @@ def test_from_plain_hashing_it_converges_within_three_reroutings_and_is_quiet_th
     assert 1 <= len(run.reroutes) <= 3
 
 
-@settings(max_examples=6)
+@deep(gate=3, long=6)
 @given(seed=st.integers(0, 10**6))
 def test_a_balanced_noisy_stream_is_left_alone(seed):
     run = Run(Stream(seed, zipf=0.3, speeds=np.ones(SLOTS))).go(200)
     assert len(run.reroutes) <= 2
 
 
-@settings(max_examples=6)
+@deep(gate=3, long=6)
 @given(seed=st.integers(0, 10**6), slot=st.integers(0, 2), factor=st.sampled_from([0.3, 0.5]))
 def test_a_change_of_capacity_is_answered_once(seed, slot, factor):
     run = Run(Stream(seed, zipf=0.85)).go(100)

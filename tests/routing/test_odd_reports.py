@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.depth import deep
 from support.observed import SLOTS, Stream
 from support.rerouted import Run
 
@@ -146,7 +147,7 @@ def seconds_of(stream: Stream, interval: float, mode: str) -> tuple[float, Run]:
 
 
 @pytest.mark.parametrize("make", ODD, ids=lambda make: make.__name__)
-@settings(max_examples=4)
+@deep(gate=2, long=4)
 @given(seed=st.integers(0, 10**6), interval=st.sampled_from([0.1, 2.0, 10.0]))
 def test_odd_streams_never_cost_much_more_than_they_would_left_alone(make, seed, interval):
     left_alone, _ = seconds_of(make(seed), interval, "Off")

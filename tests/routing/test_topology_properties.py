@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.depth import deep
 
 from streamtopology.topology import (
     BUILTINS,
@@ -184,7 +185,7 @@ def topologies(draw: st.DrawFn) -> Topology:
     )
 
 
-@settings(max_examples=60)
+@deep(gate=20, long=60)
 @given(topologies())
 def test_any_topology_comes_back_from_its_manifest(topology: Topology) -> None:
     manifest = to_manifest(topology)
@@ -192,7 +193,7 @@ def test_any_topology_comes_back_from_its_manifest(topology: Topology) -> None:
     assert parse(yaml.load(yaml.safe_dump(manifest), Loader=yaml.SafeLoader)) == topology
 
 
-@settings(max_examples=60)
+@deep(gate=20, long=60)
 @given(topologies(), st.integers(0, 2000))
 def test_replicas_of_an_autoscaler_survive_the_running_manifest(topology: Topology, replicas: int) -> None:
     running = topology.resolved({one.name: replicas for one in topology.executors})

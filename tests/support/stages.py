@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -74,6 +74,22 @@ def manifest(operators: Sequence[Mapping[str, Any]], sources: Mapping[str, str],
             **spec,
         },
     }
+
+
+def counting(policy: str = "mixed", **spec: Any) -> dict[str, Any]:
+    """A manifest whose operator `n` counts the rows of each `k`."""
+    operator = {"name": "n", "inputs": ["s"], "grouping": {"policy": policy, "key": "k"}, "run": "count"}
+    return manifest([operator], {"s": "k BIGINT"}, **spec)
+
+
+def counts(flow: Flow) -> dict[int, int]:
+    """Those in the state of `counting`."""
+    return {row["k"]: row["count"] for row in flow.state("n")}
+
+
+def counted(batches: Iterable[Sequence[int]]) -> Counter[int]:
+    """The right counts."""
+    return Counter(key for keys in batches for key in keys)
 
 
 @dataclass(frozen=True)
