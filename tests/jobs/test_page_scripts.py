@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from streamtopology.contract import page
 from streamtopology.contract.page import PAGE_FORMAT, Page, VerdictState
 from streamtopology.contract.wire_values import wire_name
 from streamtopology.jobs.driver.watermarks import END_OF_TIME
 from streamtopology.jobs.view import http_server
 from streamtopology.jobs.view.page.state import MOST_BATCHES
+from streamtopology.web import page_http
 
 FOLDER = Path(http_server.__file__).parent / "page"
-LOOK = Path(page.__file__).parent / "look"
+LOOK = Path(page_http.__file__).parent / "look"
 SCRIPTS = {file.name: file.read_text() for folder in (FOLDER, LOOK) for file in folder.glob("*.js")}
 MARKUP = (FOLDER / "index.html").read_text()
 STYLE = (FOLDER / "page.css").read_text() + (LOOK / "look.css").read_text()

@@ -157,9 +157,11 @@ def test_output_of_pandas_is_cast_as_declared(runner: Runner) -> None:
     assert rows("select distinct type from parquet_schema('out/*.parquet') where name = 'v'") == [("INT64",)]
 
 
-def test_csv_is_read_as_spark_writes_it(runner: Runner) -> None:
+def test_csv_as_spark_writes_it_is_read_by_its_escape_and_refused_without(runner: Runner) -> None:
     put("in/a.csv", 'k,v\n"say \\"hi\\"",1\n"5\\" pipe",2\n')
-    runner.run(case(source("csv", header=True)))
+    with pytest.raises(ManifestError, match="escape"):
+        runner.run(case(source("csv", header=True)))
+    runner.run(case(source("csv", header=True, escape="\\")))
     assert set(counts()) == {'5" pipe', 'say "hi"'}
 
 

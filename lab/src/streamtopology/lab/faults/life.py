@@ -46,8 +46,7 @@ from streamtopology.routing.control.controller import Controller
 from streamtopology.routing.epochs.placement import Placement
 from streamtopology.routing.epochs.rescaling import slot_names, with_replicas
 from streamtopology.routing.table.pouring import Pace
-from streamtopology.topology import BatchSink as SinkSpec
-from streamtopology.topology import Level, Topology, difference, parse
+from streamtopology.topology import Level, Sink, Topology, difference, parse
 
 
 @dataclass(frozen=True)
@@ -185,7 +184,7 @@ class Life:
 
     # --- its surroundings ---
 
-    def _sink(self, spec: SinkSpec, writer: Writer) -> BatchSink:
+    def _sink(self, spec: Sink, writer: Writer) -> BatchSink:
         if spec.format != "kafka":
             return open_sink(spec, writer)
         broker: Any = self._ports.broker

@@ -11,8 +11,7 @@ from streamtopology.jobs.checkpoint import Checkpoint, CheckpointError, CommitRe
 from streamtopology.jobs.connectors.sinks import BatchSink, SinkError, Writer, open_sink, written_batch
 from streamtopology.jobs.connectors.sinks.dead_letters import DEAD_LETTERS, DeadLetters
 from streamtopology.jobs.failpoints import passing
-from streamtopology.topology import BatchSink as SinkSpec
-from streamtopology.topology import Topology
+from streamtopology.topology import Sink, Topology
 
 _CANNOT_TAKE = (SinkError, OSError, pa.ArrowException, ValueError, TypeError, LookupError)
 
@@ -20,7 +19,7 @@ _CANNOT_TAKE = (SinkError, OSError, pa.ArrowException, ValueError, TypeError, Lo
 class Publisher:
     """Publishes the files that a commit names. Each sink makes a batch visible once, however often it is published."""
 
-    def __init__(self, checkpoint: Checkpoint, sinks: Mapping[str, BatchSink], opened: Callable[[SinkSpec], BatchSink]) -> None:
+    def __init__(self, checkpoint: Checkpoint, sinks: Mapping[str, BatchSink], opened: Callable[[Sink], BatchSink]) -> None:
         self._checkpoint = checkpoint
         self._sinks = dict(sinks)
         self._opened = opened
@@ -32,7 +31,7 @@ class Publisher:
         """The publisher to the sinks of `topology`, and to the dead letters. Raises SinkError."""
         writer = Writer(topology.name, checkpoint.run)
 
-        def opened(sink: SinkSpec) -> BatchSink:
+        def opened(sink: Sink) -> BatchSink:
             with _named(sink.name, "cannot be opened"):
                 return open_sink(sink, writer)
 
@@ -70,7 +69,7 @@ class Publisher:
             name, error = next(iter(failures.items()))
             raise SinkError(_with_ways_out(error, name, commit.batch)) from error
 
-    def _has_batch(self, sink: SinkSpec, commit: CommitRecord, is_complete: bool) -> bool:
+    def _has_batch(self, sink: Sink, commit: CommitRecord, is_complete: bool) -> bool:
         """True if the place that a sink had is known to have the batch, or it was exported. Raises SinkError if none can."""
         publications = self._checkpoint.publications
         if self._has_notes and publications.exported_to(sink.name, commit.batch) is not None:
@@ -90,7 +89,7 @@ class Publisher:
                 "batch to a folder instead"
             ) from error
 
-    def _publish_to_lost(self, commit: CommitRecord, spec: SinkSpec) -> None:
+    def _publish_to_lost(self, commit: CommitRecord, spec: Sink) -> None:
         try:
             with closing(self._opened(spec)) as sink:
                 self._publish(commit, spec.name, sink)

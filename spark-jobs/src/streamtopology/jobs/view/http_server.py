@@ -47,7 +47,7 @@ _NO_HEADERS: Mapping[str, str] = {}
 
 def driver_page() -> Mapping[str, PageFile]:
     """Path -> file of the page of a running topology."""
-    return page_files("streamtopology.jobs.observe")
+    return page_files("streamtopology.jobs.view")
 
 
 class AddressError(Unavailable):
