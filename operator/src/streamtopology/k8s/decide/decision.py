@@ -1,7 +1,11 @@
 """From what was observed to what is to be done: one pure, level-triggered function.
 
-It looks at what is, never at what it did: killed at any step and started again, it continues from there. Deciding again
-after every step of a decision has been carried out gives no step (a property that is tested).
+An operator dies between two writes, misses events, and sees changes in any order. A memory of what it did would then be
+wrong. So this function looks at what is, never at what was done: killed at any step and started again, the operator
+continues from there.
+
+It returns steps, events and a status, and carries out none. So every case is a test of a value, without a cluster. Deciding
+again after every step of a decision has been carried out gives no step (a property that is tested).
 """
 
 from __future__ import annotations

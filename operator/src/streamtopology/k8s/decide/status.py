@@ -1,7 +1,8 @@
 """The status of a topology: phase, columns, conditions, the intent, past re-routings. Pure.
 
-Status says what we decided and see; nothing is read back from it that the cluster does not say as well, but
-autoscaling and the checkpoint of the last batch.
+Status is for people and tools. Everybody with the right to do so may change or lose it (a backup restores without it), so
+decisions do not rely on it: nothing is read back from it that the cluster does not say as well, except autoscaling and the
+checkpoint of the last batch.
 """
 
 from __future__ import annotations

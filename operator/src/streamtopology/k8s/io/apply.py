@@ -1,4 +1,9 @@
-"""Carry out steps at the API server, write status, post events. Returned objects go into the cache at once."""
+"""Carry out steps at the API server, write status, post events. Returned objects go into the cache at once.
+
+The watch shows our own write only later. Without the returned object the next decision would see the old one, and repeat
+the step. The cache keeps whichever version is newer, since the reply to our own write can be older than what the watch
+already showed.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,11 @@
 """The real capacity of each slot, estimated from its stage timings; the CPU limit is only the first guess.
 
-The model: a slot's part in a stage (an operator, or the source) lasts fixed seconds + rows / rate, and the rate is
-about the stage's base rate times the slot's speed, which all stages share. So a slot that a stage has hardly used yet
-is judged by how fast it is at the others. Pure functions of a window of batches.
+A declared CPU says little: machines differ, neighbours disturb, and part of a task's time does not depend on its rows. The
+model separates the two: a slot's part in a stage (an operator, or the source) lasts fixed seconds + rows / rate. Without
+the fixed part, small batches would make every slot look equally slow.
+
+The rate is about the stage's base rate times the slot's speed, which all stages share. So a slot that a stage has hardly
+used yet is judged by its speed at the others. Pure functions of a window of batches.
 """
 
 from __future__ import annotations

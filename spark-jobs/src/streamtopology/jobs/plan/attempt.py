@@ -1,4 +1,8 @@
-"""One attempt at a batch, as the driver hands it to its tasks."""
+"""One attempt at a batch, as the driver hands it to its tasks.
+
+It holds what tasks have to agree on: epoch, placement, commit, descriptors. A task that looked these up by itself could
+find newer ones than its neighbours.
+"""
 
 from __future__ import annotations
 

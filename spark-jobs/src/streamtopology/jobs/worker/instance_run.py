@@ -1,7 +1,12 @@
 """One instance's run in a batch: state at the last commit, moved keys in, tuples through the operator, delta out.
 
-A run changes nothing that others can see: its files carry the attempt in their names and count only when the commit
-record names them.
+A run changes nothing that others can see. Its files carry the attempt in their names and count only when the commit record
+names them. In memory it changes state with before-images, so that a lost attempt can be undone.
+
+The order matters: moved keys come in before the first tuple, or an old key would be taken for a new one; keys that leave
+are dropped in the same run; the load report comes last, because it measures all of it.
+
+An error of user code or data is reported and not raised. A failed Spark task would take the worker and its state with it.
 """
 
 from __future__ import annotations
