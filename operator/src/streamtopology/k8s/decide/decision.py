@@ -64,7 +64,7 @@ LONGEST_INTERVAL_SECONDS = 10.0
 class Decision:
     """Steps in their order, events, the status, the driver to ask, the latest time of the next look.
 
-    `waits`: the topology has pods of a former version of the operator.
+    `waits`: the topology has pods of an old version of the operator.
     """
 
     steps: tuple[Step, ...]
@@ -187,7 +187,7 @@ def _stops(seen: Observation, topology: Topology) -> bool:
 
 
 def _workloads(seen: Observation, revision: Revision, wanted: list[Object]) -> list[Step]:
-    """Apply steps as for any other object, or small patches where a former version's pods are kept; the driver's comes last."""
+    """Apply steps as for any other object, or small patches where an old version's pods are kept; the driver's comes last."""
     steps: list[Step] = []
     for body in wanted:
         known = kept(seen, revision, body)

@@ -59,7 +59,7 @@ def deleting(seen: Observation, message: str, steps: tuple[Step, ...]) -> Object
 
 
 def _with(seen: Observation, phase: str, changed: list[Condition]) -> Object:
-    """The former status with another phase and these conditions."""
+    """The previous status with another phase and these conditions."""
     known = {one["type"]: one for one in seen.status.get("conditions") or ()}
     known |= {one["type"]: one for one in _dated(seen, changed)}
     return {**_lasting(seen.status), "observedGeneration": seen.generation, "phase": phase, "conditions": list(known.values())}
@@ -85,7 +85,7 @@ def build(
 ) -> Object:
     """The status of a decision: `topology` is resolved, `steps` will be taken, `outdated` pods replaced.
 
-    `waits`: its pods are of a former version of the operator. `unapplied`: it is paused, with a manifest that waits.
+    `waits`: its pods are of an old version of the operator. `unapplied`: it is paused, with a manifest that waits.
     `problem`: (reason, sentence) of what hinders the steps; `mutated`: a sentence for each field that admission has changed.
     """
     stats = seen.stats

@@ -48,7 +48,7 @@ class ResizeRefusedError(StreamTopologyError):
 
 
 class NameTakenError(StreamTopologyError):
-    """An object of this name exists and is not the owner's. `is_left_over`: it was of a former owner of the same name."""
+    """An object of this name exists and is not the owner's. `is_left_over`: it was of an old owner of the same name."""
 
     def __init__(self, kind: Kind, found: Object, owner: Owner) -> None:
         owners = found["metadata"].get("ownerReferences") or ()
@@ -120,7 +120,7 @@ class Applier:
             self._cache.forget(key_of(owner), names.SECRET)
 
     async def _make_secret(self, step: MakeSecret, owner: Owner) -> None:
-        """Create it unless it is there; before that delete the pods that know a former one.
+        """Create it unless it is there; before that delete the pods that know a previous one.
 
         An orphan is adopted as it is: running executors know it.
         """

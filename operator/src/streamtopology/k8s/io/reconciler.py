@@ -106,7 +106,7 @@ class Reconciler:
 
     def saw(self, body: Object) -> None:
         """Take in a topology that is new or has changed. Versions older than the known one, our own writes included, are
-        ignored, and so are late events of a former topology of this name: kopf orders events for each uid only."""
+        ignored, and so are late events of a previous topology of this name: kopf orders events for each uid only."""
         key = key_of(body)
         known = self._manifests.get(key)
         if known is not None and version(known) >= version(body):

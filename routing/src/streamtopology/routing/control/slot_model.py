@@ -271,7 +271,7 @@ def _fixed_seconds(cells: Mapping[tuple[str, int], list[StageTiming]], stage: st
     """Median of task - busy seconds per slot; a slot without timings needs what the others do, at its own speed.
 
     The source's are taken from the operators, where there are any: Spark takes as long for its tasks, but these come after
-    a pause, in which a slot saves up CPU, or during the former batch.
+    a pause, in which a slot saves up CPU, or during the previous batch.
     """
     fixed = np.full(len(speeds), np.nan)
     for slot, seconds in _overheads(cells, stage).items():

@@ -90,7 +90,7 @@ class _Stretches:
 
 @dataclass(eq=False)
 class Pourer:
-    """One router's batch at one `pace`, dealt piece after piece: the next one levels what the former have given.
+    """One router's batch at one `pace`, dealt chunk by chunk: each chunk evens out the load of the earlier chunks.
 
     start: as for `RoutingTable.deal`.
     """

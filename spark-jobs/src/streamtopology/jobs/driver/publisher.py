@@ -47,7 +47,7 @@ class Publisher:
         return Publisher(checkpoint, {**sinks, DEAD_LETTERS: DeadLetters(checkpoint.keep)}, opened)
 
     def publish_again(self, commit: CommitRecord, former: Topology) -> None:
-        """Publish the newest commit of a former run, made under `former`, which may have been killed before it did.
+        """Publish the newest commit of a previous run, made under `former`, which may have been killed before it did.
 
         Sinks that the manifest has lost since get it, too: no later run knows of them. Those whose place has it do not, also if
         the manifest has given them another one, or if the folder was moved away. Raises SinkError.

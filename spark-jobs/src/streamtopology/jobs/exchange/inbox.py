@@ -55,7 +55,7 @@ class Inbox:
         return result
 
     def moved_state(self, node: Node, instance: int) -> list[pa.RecordBatch]:
-        """State that former owners handed over to the instance."""
+        """State that old owners handed over to the instance."""
         return [section.batch() for section in sorted(self._moved.get((node.name, instance), []), key=_place)]
 
 

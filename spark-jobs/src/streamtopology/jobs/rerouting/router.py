@@ -369,7 +369,7 @@ def _batch(done: CommittedAttempt) -> CommittedBatch:
 
 
 def _taking_part(topology: Topology, placement: Placement, arrived: Collection[str]) -> tuple[str, ...]:
-    """Return the slots of the topology whose executors take part or have arrived; if there are none, the former slots."""
+    """Return the slots of the topology whose executors take part or have arrived; if there are none, the old slots."""
     known = {*placement.names, *arrived}
     return tuple(name for name in slot_names(topology) if name in known) or placement.names
 

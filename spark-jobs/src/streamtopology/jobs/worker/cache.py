@@ -89,7 +89,7 @@ class WorkerCache:
         return self._plans[key]
 
     def dag_of(self, attempt: Attempt, epoch: int) -> Dag:
-        """The DAG of `epoch`, compiled once. That of a former epoch may be gone: its operators' code, too, can be removed."""
+        """The DAG of `epoch`, compiled once. That of a previous epoch may be gone: its operators' code, too, can be removed."""
         key = (attempt.run, epoch)
         if key not in self._dags:
             dag = self.plan_of(attempt, epoch).compile()

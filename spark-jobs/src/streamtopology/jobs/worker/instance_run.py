@@ -60,7 +60,7 @@ MOST_BAD_TUPLES = 100
 
 @dataclass
 class InstanceRun:
-    """`arrivals` are the instance's tuples in routing order; `moved_in` is state handed over by former owners.
+    """`arrivals` are the instance's tuples in routing order; `moved_in` is state handed over by old owners.
 
     `late_sink` takes the rows that the operator leaves out as late; `sinks` take what it emits.
     `route_on` sends a batch that the operator emitted along the node's edges, and `downstream` counts it. `wait_seconds` is
@@ -188,7 +188,7 @@ class InstanceRun:
         return rows
 
     def _move_keys(self, state: State | None) -> None:
-        """Evict the keys that belong to others in this batch; insert those that former owners handed over."""
+        """Evict the keys that belong to others in this batch; insert those that old owners handed over."""
         if state is None or not self.attempt.hands_over:
             return
         table = self.context.route.table
