@@ -1,7 +1,11 @@
 """From what was observed to what is to be done: one pure, level-triggered function.
 
-It looks at what is, never at what it did: killed at any step and started again, it continues from there. Deciding again
-after every step of a decision has been carried out gives no step (a property that is tested).
+An operator dies between two writes, misses events, and sees changes in any order. A memory of what it did would then be
+wrong. So this function looks at what is, never at what was done: killed at any step and started again, the operator
+continues from there.
+
+It returns steps, events and a status, and carries out none. So every case is a test of a value, without a cluster. Deciding
+again after every step of a decision has been carried out gives no step (a property that is tested).
 """
 
 from __future__ import annotations
@@ -61,7 +65,7 @@ LONGEST_INTERVAL_SECONDS = 10.0
 class Decision:
     """Steps in their order, events, the status, the driver to ask, the latest time of the next look.
 
-    `waits`: the topology has pods of a former version of the operator.
+    `waits`: the topology has pods of an old version of the operator.
     """
 
     steps: tuple[Step, ...]
@@ -184,7 +188,7 @@ def _stops(seen: Observation, topology: Topology) -> bool:
 
 
 def _workloads(seen: Observation, revision: Revision, wanted: list[Object]) -> list[Step]:
-    """Apply steps as for any other object, or small patches where a former version's pods are kept; the driver's comes last."""
+    """Apply steps as for any other object, or small patches where an old version's pods are kept; the driver's comes last."""
     steps: list[Step] = []
     for body in wanted:
         known = kept(seen, revision, body)

@@ -1,4 +1,7 @@
-"""The input of a decision as one value: the resource, its owned objects, its driver's last answer, the time."""
+"""The input of a decision as one value: the resource, its owned objects, its driver's last answer, the time.
+
+A decision that asked the cluster on its way would mix several moments, and could not be repeated in a test.
+"""
 
 from __future__ import annotations
 

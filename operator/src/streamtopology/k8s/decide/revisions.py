@@ -1,4 +1,4 @@
-"""Pods of a former version of the operator: kept as they are until the manifest restarts them or a roll-out reaches them.
+"""Pods of an old version of the operator: kept as they are until the manifest restarts them or a roll-out reaches them.
 
 What differs between a workload that runs and the one that this version makes of the same manifest is this version's doing:
 another template, or another default image. Pure.
@@ -64,7 +64,7 @@ def upgrade(rollout: Rollout, image: str) -> Rollout:
 
 
 def kept(seen: Observation, revision: Revision, wanted: Object) -> Workload | None:
-    """The workload that keeps the template a former version has made of the same manifest; None if `wanted` is applied."""
+    """The workload that keeps the template an old version has made of the same manifest; None if `wanted` is applied."""
     known = seen.objects.get((wanted["kind"], wanted["metadata"]["name"]))
     if not isinstance(known, Workload) or known.deleting or revision.is_present:
         return None

@@ -1,4 +1,8 @@
-"""The driver's input: the topology and the newest epoch in the ConfigMap NAME-routing, and pre-copy Jobs. Pure."""
+"""The driver's input: the topology and the newest epoch in the ConfigMap NAME-routing, and pre-copy Jobs. Pure.
+
+Topology and epoch travel in one object, because a driver that saw one without the other would run a routing for other
+executors.
+"""
 
 from __future__ import annotations
 

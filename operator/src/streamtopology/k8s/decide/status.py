@@ -1,7 +1,8 @@
 """The status of a topology: phase, columns, conditions, the intent, past re-routings. Pure.
 
-Status says what we decided and see; nothing is read back from it that the cluster does not say as well, but
-autoscaling and the checkpoint of the last batch.
+Status is for people and tools. Everybody with the right to do so may change or lose it (a backup restores without it), so
+decisions do not rely on it: nothing is read back from it that the cluster does not say as well, except autoscaling and the
+checkpoint of the last batch.
 """
 
 # pyright takes the members of enums with a meaning for tuples.
@@ -63,7 +64,7 @@ def deleting(seen: Observation, message: str, steps: tuple[Step, ...]) -> Object
 
 
 def _with(seen: Observation, phase: str, changed: list[Condition]) -> Object:
-    """The former status with another phase and these conditions."""
+    """The previous status with another phase and these conditions."""
     known = {one["type"]: one for one in items_at(seen.status, "conditions")}
     known |= {one["type"]: one for one in _dated(seen, changed)}
     return {**_lasting(seen.status), "observedGeneration": seen.generation, "phase": phase, "conditions": list(known.values())}
@@ -89,7 +90,7 @@ def build(
 ) -> Object:
     """The status of a decision: `topology` is resolved, `steps` will be taken, `outdated` pods replaced.
 
-    `waits`: its pods are of a former version of the operator. `unapplied`: it is paused, with a manifest that waits.
+    `waits`: its pods are of an old version of the operator. `unapplied`: it is paused, with a manifest that waits.
     `problem`: (reason, sentence) of what hinders the steps; `mutated`: a sentence for each field that admission has changed.
     """
     stats = seen.stats

@@ -141,7 +141,7 @@ class Delete(_Step):
 class MakeSecret(_Step):
     """Create Spark's secret, of new random text, where there is none.
 
-    `restarts`: pods that know a former one, which nobody can make again. They are deleted first, so that an operator killed
+    `restarts`: pods that know a previous one, which nobody can make again. They are deleted first, so that an operator killed
     in between finds the secret missing, and continues.
     """
 

@@ -1,4 +1,9 @@
-"""Carry out steps at the API server, write status, post events. Returned objects go into the cache at once."""
+"""Carry out steps at the API server, write status, post events. Returned objects go into the cache at once.
+
+The watch shows our own write only later. Without the returned object the next decision would see the old one, and repeat
+the step. The cache keeps whichever version is newer, since the reply to our own write can be older than what the watch
+already showed.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +47,7 @@ class ResizeRefusedError(StreamTopologyError):
 
 
 class NameTakenError(StreamTopologyError):
-    """An object of this name exists and is not the owner's. `is_left_over`: it was of a former owner of the same name."""
+    """An object of this name exists and is not the owner's. `is_left_over`: it was of an old owner of the same name."""
 
     def __init__(self, kind: Kind, found: Object, owner: Owner) -> None:
         owners = found["metadata"].get("ownerReferences") or ()
@@ -114,7 +119,7 @@ class Applier:
             self._cache.forget(key_of(owner), names.SECRET)
 
     async def _make_secret(self, step: MakeSecret, owner: Owner) -> None:
-        """Create it unless it is there; before that delete the pods that know a former one.
+        """Create it unless it is there; before that delete the pods that know a previous one.
 
         An orphan is adopted as it is: running executors know it.
         """

@@ -1,4 +1,8 @@
-"""The queue of topologies to look at: each at most once at a time, now or later, again after a failure."""
+"""The queue of topologies to reconcile: each at most once at a time, now or later, again after a failure.
+
+Events come in bursts, one for each pod of a topology. The queue holds names and not events, so a burst costs one pass. A
+name that is added while its topology is being reconciled is handed out again afterwards, so no change is missed.
+"""
 
 from __future__ import annotations
 

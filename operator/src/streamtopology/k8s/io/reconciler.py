@@ -1,4 +1,12 @@
-"""The loop: take a topology from the queue, observe it, decide, record the intent, carry it out, write the status."""
+"""The loop: take a topology from the queue, observe it, decide, record the intent, carry it out, write the status.
+
+All effects of the operator on topologies pass through here, never two passes of one topology at once, so no two writers of ours
+meet. What triggers a pass does not matter: a changed resource, an owned object, a driver's answer, a timer. Each pass looks at
+everything and may find nothing to do.
+
+The intent is written before the first step. So whoever looks at a half-done change, also after a kill, sees what was meant
+and since when. A failed pass is repeated later and later (`queue`); it delays no other topology.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +105,7 @@ class Reconciler:
 
     def saw(self, body: Object) -> None:
         """Take in a topology that is new or has changed. Versions older than the known one, our own writes included, are
-        ignored, and so are late events of a former topology of this name: kopf orders events for each uid only."""
+        ignored, and so are late events of a previous topology of this name: kopf orders events for each uid only."""
         key = key_of(body)
         known = self._manifests.get(key)
         if known is not None and version(known) >= version(body):

@@ -1,4 +1,9 @@
-"""Ask each driver for its `/stats` at its own interval and keep the last answer; a slow or missing driver delays no other."""
+"""Poll each driver's `/stats` at its own interval and keep the last answer; a slow or missing driver delays no other.
+
+Polls run beside the reconciliations, which read the last answer and never wait for a driver. A change that is under way is
+polled more often, so that its next step comes soon. An answer is bounded in size, because a driver is not trusted to be
+small.
+"""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ def key_of(body: Object) -> TopologyKey:
 
 
 def owned_by(uid: str, objects: Mapping[tuple[str, str], OwnedObject]) -> dict[tuple[str, str], OwnedObject]:
-    """Without what only has our labels, or is left of a former topology. The owner of a pod is its workload."""
+    """Without what only has our labels, or is left of a previous topology. The owner of a pod is its workload."""
     return {place: each for place, each in objects.items() if each.owner == uid or each.kind == names.POD.kind}
 
 

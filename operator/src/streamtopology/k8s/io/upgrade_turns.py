@@ -1,4 +1,9 @@
-"""The roll-out of this version's pods over the topologies that run those of a former one: one after the other."""
+"""The roll-out of this version's pods over the topologies that run those of an old one: one after the other.
+
+A new version of the operator makes other pod templates. If it applied them at once, every topology would restart in the same
+minute, and a bad image would break all of them. So topologies keep their pods until their turn, and the next turn comes
+only once the previous topology has settled.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,10 @@
 """Judge drivers' answers: what each controller proposes, how many executors each autoscaler wants. Pure but for the clocks.
 
-The one module of the operator that loads numba and METIS; `process` runs it in processes of their own: in one, answers are
-read and windows kept; in others, plans are made.
+The controller here is the one that runs in the driver on one machine (`routing.control`), fed from `/stats` instead of from
+memory. So a topology is balanced alike in both places.
+
+This is the one module of the operator that loads numba and METIS. `process` runs it apart from the event loop: one process
+reads answers and keeps windows, others make plans.
 """
 
 from __future__ import annotations

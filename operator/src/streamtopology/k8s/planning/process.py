@@ -1,9 +1,11 @@
 """The planning processes, apart from the event loop: a reader of drivers' answers, and planners.
 
-Processes of their own, because plans take up to seconds of CPU and because numba and METIS take memory that the event loop's
-process does not need. They are forked from one that has loaded both, so that each is there at once and shares its pages. The
-reader keeps all windows and does what takes milliseconds; what takes longer is done by the planners, one topology's plan at
-a time each. A call that takes too long ends its process, and its topology is left alone for a while: no topology can take
+Plans take up to seconds of CPU, in which an event loop would miss its Lease and its watches. numba and METIS also take
+memory that the event loop's process does not need. So planning has processes of its own. They are forked from one that has
+loaded both, so that each is there at once and shares its pages.
+
+The reader keeps all windows and does what takes milliseconds. The planners do what takes longer, one topology's plan at a
+time each. A call that takes too long ends its process, and its topology is left alone for a while: no topology can take
 planning from the others. A reader that dies is started again and fills its windows from the drivers' answers.
 """
 

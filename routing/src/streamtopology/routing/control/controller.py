@@ -1,10 +1,18 @@
 """The control loop: observe batches, judge now and then, and re-route when that pays. Pure; the clock is passed in.
 
-Stages (the source and each operator) are barriers, so each is balanced on its own. Quiet at balance by four rules: a
-judgement only every interval and over enough batches of the current epoch (few where it is glaringly out of balance);
-nothing within the tolerance; after a re-routing an imbalance must be clear or last; and the seconds saved over the
-horizon must outweigh the cost. A re-routing that made batches slower is taken back, and after predictions that did not
-hold the next ones count for less.
+Measurements are noisy and every move costs, so a controller that follows each batch makes a stream slower. This one is
+quiet at balance by four rules:
+
+- It judges only every interval and over enough batches of the current epoch (few where it is glaringly out of balance).
+- It does nothing within the tolerance.
+- After a re-routing an imbalance must be clear, or last.
+- The seconds saved over the horizon must outweigh the cost.
+
+It also checks itself. A re-routing that made batches slower is taken back. After predictions that failed, the next ones
+count for less.
+
+Stages (the source and each operator) are barriers: a batch waits for the slowest instance of each. So each stage is
+balanced on its own, except for operators that are planned together.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The input of the control loop: committed batches, read in one place for every runner.
 
-The driver's own process, the operator's planning process, plan previews and simulations all feed a controller here.
+The driver's own process, the operator's planning process, plan previews and simulations all feed a controller here. If each
+read batches in its own way, a preview would show another plan than the run makes.
 """
 
 from __future__ import annotations

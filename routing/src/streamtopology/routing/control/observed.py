@@ -24,7 +24,7 @@ class ObservedBatch:
     """A committed batch without its reports.
 
     `epoch`: the one that it ran under. `committed_at`: seconds since 1970, 0 where nobody needs it. `source_rows`: rows of
-    source tasks that we placed, else of operators. `read_ahead`: of these some were read while the former batch ran;
+    source tasks that we placed, else of operators. `read_ahead`: of these some were read while the previous batch ran;
     `source_seconds`: what operators waited for them. `remote_seconds`: how long a row between two executors kept a link busy,
     0 where that is not known.
 

@@ -1,8 +1,11 @@
 """The real capacity of each slot, estimated from its stage timings; the CPU limit is only the first guess.
 
-The model: a slot's part in a stage (an operator, or the source) lasts fixed seconds + rows / rate, and the rate is
-about the stage's base rate times the slot's speed, which all stages share. So a slot that a stage has hardly used yet
-is judged by how fast it is at the others. Pure functions of a window of batches.
+A declared CPU says little: machines differ, neighbours disturb, and part of a task's time does not depend on its rows. The
+model separates the two: a slot's part in a stage (an operator, or the source) lasts fixed seconds + rows / rate. Without
+the fixed part, small batches would make every slot look equally slow.
+
+The rate is about the stage's base rate times the slot's speed, which all stages share. So a slot that a stage has hardly
+used yet is judged by its speed at the others. Pure functions of a window of batches.
 """
 
 from __future__ import annotations
@@ -268,7 +271,7 @@ def _fixed_seconds(cells: Mapping[tuple[str, int], list[StageTiming]], stage: st
     """Median of task - busy seconds per slot; a slot without timings needs what the others do, at its own speed.
 
     The source's are taken from the operators, where there are any: Spark takes as long for its tasks, but these come after
-    a pause, in which a slot saves up CPU, or during the former batch.
+    a pause, in which a slot saves up CPU, or during the previous batch.
     """
     fixed = np.full(len(speeds), np.nan)
     for slot, seconds in _overheads(cells, stage).items():

@@ -1,4 +1,8 @@
-"""The stages of a topology as the controller judges them: how far from balance, and what could be done about it."""
+"""The stages of a topology as the controller judges them: how far from balance, and what could be done about it.
+
+A stage is the source or an operator. It proposes a remedy (shares, or a table by its policy's planner); whether the remedy
+is worth its cost is decided for all stages together (`weighing`), since they pay for one switch.
+"""
 
 from __future__ import annotations
 

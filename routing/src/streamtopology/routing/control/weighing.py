@@ -1,4 +1,8 @@
-"""The decision whether remedies of stages are worthwhile: tolerance, hysteresis, and gain against cost."""
+"""The decision whether remedies of stages are worthwhile: tolerance, hysteresis, and gain against cost.
+
+A better table is always to be had; that is no reason to move state. Gains come with every batch of the horizon, the cost
+comes once, and both are in seconds, so they can be compared. A gain within the noise of the measurements counts as none.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""The window of batches that a judgement is made from."""
+"""The window of batches that a judgement is made from.
+
+One batch is too noisy to judge by: a garbage collection looks like a slow executor. Medians over a window are not. Only
+batches of the current epoch show how its routing does. The loads of keys do not depend on the epoch, so the window keeps
+older batches for them.
+"""
 
 from __future__ import annotations
 

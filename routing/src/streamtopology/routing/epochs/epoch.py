@@ -1,4 +1,8 @@
-"""Route and Epoch: all routing of a topology under one number. A micro-batch runs under exactly one epoch."""
+"""Route and Epoch: all routing of a topology under one number. A micro-batch runs under exactly one epoch.
+
+Tables, source shares and placement only make sense together. So they are one immutable value with one number, and a batch
+record that names the number names all of them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""The chooser: picks an instance per tuple and balances by what it has picked so far."""
+"""The chooser: picks an instance per tuple and balances by what it has picked so far.
+
+It is the other kind of grouping beside tables. It follows the load tuple by tuple and needs no plan, but one key may go to
+several instances, so it is allowed only where that does no harm. Each router has a chooser of its own and balances its own
+tuples: if every router is balanced, their sum is.
+"""
 
 from __future__ import annotations
 

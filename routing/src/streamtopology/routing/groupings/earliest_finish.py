@@ -160,7 +160,7 @@ class EarliestFinishChooser(LearningChooser):
         self._light = np.zeros((0, 0, 0), np.int64)
 
     def learn(self, knowledge: CostKnowledge, schedulers: int = 1) -> None:
-        """Use these costs and speeds from now on; work given so far keeps its former estimate."""
+        """Use these costs and speeds from now on; work given so far keeps its old estimate."""
         costs = knowledge.costs
         if not len(costs.hashes):
             return

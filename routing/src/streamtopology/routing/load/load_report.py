@@ -1,6 +1,8 @@
 """Load reports: the work of one instance or source task in one batch, all that the controller learns of the data plane.
 
-Reports are bounded whatever the stream does: `heavy_*` for the keys that weigh, one total per bucket for all the rest.
+A stream may have millions of keys, and reports travel with every batch. So a report is bounded whatever the stream does:
+`heavy_*` for the keys that weigh, one total per bucket for all the rest. That is also how a table routes, so a planner needs
+no more.
 """
 
 from __future__ import annotations

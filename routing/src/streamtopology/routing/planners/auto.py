@@ -1,8 +1,11 @@
 """`auto`: of keeping, repairing and replacing the table, each with whole and with split keys, what takes least time in all.
 
-Seconds a batch: until the last instance has worked, and the last home has merged, and what the switch costs, spread over the
-batches of a horizon. Mixed repairs, Simple replaces; with split keys they place all others, and these level what they leave.
-Keys are split only where their state can be combined.
+No single algorithm is best for every stream: repairing moves little, replacing balances better, and splitting helps only
+where one key is too heavy. All of them are therefore tried, and compared by seconds a batch: until the last instance has
+worked, and the last home has merged, and what the switch costs, spread over the batches of a horizon.
+
+Mixed repairs, Simple replaces. With split keys they place all others, and the split keys even out what is left. Keys are
+split only where their state can be combined.
 """
 
 from __future__ import annotations

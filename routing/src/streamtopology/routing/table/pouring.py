@@ -1,10 +1,12 @@
-"""Pouring: a router deals the rows of split keys so that its own batch is level, whatever has moved since they were planned.
+"""Pouring: a router deals the rows of split keys so that its own batch is level, whatever has changed since they were planned.
 
-It counts the rows that all other keys give to each instance, and then fills up with those of split keys. Where an instance
-would still finish long after the others, it scouts: it looks for heavy keys in a sample of the rows and splits these over all
-instances, for this batch alone. Every router may do so by itself, where state can be combined: rows that come to another
-instance than the home of their key are merged into it, and no state moves. All are pure functions of the rows, so that a batch
-that is tried again is dealt as at first.
+A plan is as old as its window. A key that becomes hot now would overload an instance until the next plan. A router sees the
+rows of this very batch, so it can do better: it counts the rows that all other keys give to each instance, and then fills
+up with those of split keys. If an instance would still finish long after the others, the router scouts: it looks for heavy
+keys in a sample of the rows and splits these over all instances, for this batch alone.
+
+Routers need not agree. Where state can be combined, rows that come to another instance than the home of their key are merged
+into it, and no state moves. All are pure functions of the rows, so a retried batch is dealt as at first.
 """
 
 from __future__ import annotations
@@ -88,7 +90,7 @@ class _Stretches:
 
 @dataclass(eq=False)
 class Pourer:
-    """One router's batch at one `pace`, dealt piece after piece: the next one levels what the former have given.
+    """One router's batch at one `pace`, dealt chunk by chunk: each chunk evens out the load of the earlier chunks.
 
     start: as for `RoutingTable.deal`.
     """

@@ -1,7 +1,10 @@
 """The routing table: explicit entries (key hash -> instance) and a bucket array (hash -> bucket -> instance).
 
-Every table-driven grouping is this one structure, so there is one lookup kernel, one wire format and one way to find
-the keys that move between two tables.
+Most keys are light, and an entry for each would cost memory and time. A few keys are heavy, and no hash places them well.
+So heavy keys have entries and all others share buckets, which also bounds what a plan has to decide.
+
+Every table-driven grouping is this one structure, so there is one lookup kernel, one wire format and one way to find the
+keys that move between two tables.
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ def damage(checkpoint: Checkpoint, commit: CommitRecord, schemas: Schemas = NONE
 
 
 def written_before(uri: str, schemas: Schemas) -> list[str]:
-    """The state files of the newest commit that a former version of their operator wrote, to be upgraded when they are read."""
+    """The state files of the newest commit that an old version of their operator wrote, to be upgraded when they are read."""
     checkpoint = Checkpoint.attach(uri)
     files = [(node, path) for node, path in _state_files(_newest(checkpoint)) if node in schemas]
     return [path for node, path in files if not all(map(schemas[node].fits, checkpoint.read_parts(path)))]

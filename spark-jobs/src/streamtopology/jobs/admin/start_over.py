@@ -20,7 +20,7 @@ from streamtopology.topology import Topology
 
 @dataclass(frozen=True)
 class Leftovers:
-    """The checkpoint and the outputs of former runs of a topology. `kept`: sinks whose rows cannot be taken back.
+    """The checkpoint and the outputs of earlier runs of a topology. `kept`: sinks whose rows cannot be taken back.
 
     `others`: files in the checkpoint's folder that no run has made; they stay. `is_linked`: a link leads to that folder.
     """
@@ -63,7 +63,7 @@ class Leftovers:
 
 
 def find_leftovers(topology: Topology, work_dir: Path) -> Leftovers | None:
-    """Return what former runs of `topology` have left; None if there is no checkpoint. Refuses that of another topology."""
+    """Return what earlier runs of `topology` have left; None if there is no checkpoint. Refuses that of another topology."""
     uri = checkpoint_uri(topology, work_dir)
     if not open_store(uri).exists(HEADER):
         return None

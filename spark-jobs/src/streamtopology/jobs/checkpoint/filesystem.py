@@ -12,7 +12,7 @@ Content = bytes | memoryview
 # The content of a file, piece after piece.
 Pieces = Iterable[Content]
 
-# Folders at the root of a volume: one that none but root may list, and former versions of all files.
+# Folders at the root of a volume: one that none but root may list, and old versions of all files.
 _OF_THE_FILE_SYSTEM = ("lost+found", ".snapshot")
 
 

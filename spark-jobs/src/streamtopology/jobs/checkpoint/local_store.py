@@ -1,4 +1,9 @@
-"""A checkpoint in a folder of a local or shared file system."""
+"""A checkpoint in a folder of a local or shared file system.
+
+A file system has no "create with this content". So a record is written under another name, synced, and linked to its name:
+the link fails if the name exists, and nobody sees half a record. The folder is synced, too, or a power loss could take the
+name back. Files that only a later record names are written directly: until then nobody reads them.
+"""
 
 from __future__ import annotations
 

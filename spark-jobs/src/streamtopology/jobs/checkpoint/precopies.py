@@ -2,9 +2,9 @@
 
 migrations/<epoch>/lease.json               the version that is copied; while it is there, that version and all
                                             deltas after it are kept
-migrations/<epoch>/<node>/<instance>.json   one former owner's part is copied
+migrations/<epoch>/<node>/<instance>.json   one old owner's part is copied
 migrations/<epoch>/copied.json              every part is
-state/<node>/<new owner>/<batch>-e<epoch>-<former owner>-<portion>.delta   keys that move between two instances, as of <batch>
+state/<node>/<new owner>/<batch>-e<epoch>-<old owner>-<portion>.delta   keys that move between two instances, as of <batch>
 
 A copy is a delta that a commit has yet to name: when the epoch's first batch names it, it is part of its new owner's
 state; when the epoch is given up, it is a file that no record names.
@@ -79,7 +79,7 @@ class Precopies:
         return CopiedFile(target, portion, path, rows.num_rows, len(data))
 
     def part(self, epoch: int, node: str, instance: int) -> CopiedPart | None:
-        """The pre-copy of a former owner's part, None until it is finished."""
+        """The pre-copy of an old owner's part, None until it is finished."""
         path = f"{FOLDER}/{epoch}/{node}/{instance}.json"
         data = self._store.find(path)
         return None if data is None else records.copied_part_from(data, self._store.where(path))
@@ -89,7 +89,7 @@ class Precopies:
         passing("copy.noted")
 
     def parts_done(self, epoch: int) -> int:
-        """The number of former owners' parts that are copied, for progress."""
+        """The number of old owners' parts that are copied, for progress."""
         folder = f"{FOLDER}/{epoch}"
         return sum(len(PurePosixPath(path).parts) == 4 and path.endswith(".json") for path in self._store.list(folder))
 

@@ -1,4 +1,8 @@
-"""The records of a checkpoint and how they are written: two lines of JSON, what it is and then what it says."""
+"""The records of a checkpoint and how they are written: two lines of JSON, what it is and then what it says.
+
+The first line has the kind, the format number and a checksum, so that a damaged record, or one of another version, is
+refused with a sentence before anything in it is believed.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Choose the files of a checkpoint that may be deleted: a pure function of their names and of the kept commits."""
+"""Choose the files of a checkpoint that may be deleted: a pure function of their names and of the kept commits.
+
+Deleting is the one act that cannot be undone, so it is decided from names alone and tested without a disk. A file stays
+if a kept commit names it, if it is newer than these, or if a lease or hold needs it. Names that are not ours stay, too.
+"""
 
 from __future__ import annotations
 

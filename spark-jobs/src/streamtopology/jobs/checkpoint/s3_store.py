@@ -1,4 +1,8 @@
-"""A checkpoint in a bucket."""
+"""A checkpoint in a bucket.
+
+An object appears whole, and `If-None-Match: *` lets only one writer create it: this is the port's promise, so there is
+little to do here.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The port of a checkpoint's storage. A file is complete or absent, and never changes once it exists."""
+"""The port of a checkpoint's storage. A file is complete or absent, and never changes once it exists.
+
+This is the least that commit records need, and a folder and a bucket can both give it. From it follows that readers need
+no lock, that a copy may run beside the writer, and that of two drivers only one can create the commit record of a batch.
+"""
 
 from __future__ import annotations
 

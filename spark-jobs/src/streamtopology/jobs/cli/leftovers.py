@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def delete_leftovers(
     topology: Topology, work_dir: Path, question: str, otherwise: str, *, yes: bool, starts: bool = False
 ) -> Leftovers | None:
-    """Delete what former runs have left, once the user agrees, and return it; None: there is nothing.
+    """Delete what earlier runs have left, once the user agrees, and return it; None: there is nothing.
 
     `starts`: a run starts afterwards. Raises WrongUse if nobody agrees, or that run could not begin.
     """

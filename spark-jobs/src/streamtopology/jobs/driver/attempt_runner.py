@@ -1,6 +1,7 @@
 """The port through which the driver runs attempts.
 
-Spark implements it in `streamtopology.jobs.spark.attempt_runner`; the tests implement it in one process.
+Spark implements it in `streamtopology.jobs.spark.attempt_runner`. Tests implement it in one process, and so run the whole
+data plane, with its failures, without a cluster.
 """
 
 from __future__ import annotations

@@ -1,7 +1,19 @@
 """The micro-batch loop: from the source's offsets to the commit record.
 
-The batch is the unit of retry. The driver records an attempt before any work, runs it as one action, and commits the batch
-with one record, written last. Files that no commit record names do not exist.
+Executors die, tasks are retried, and an abandoned attempt may still be running while the next one writes. A batch must
+count exactly once all the same. Two rules give that:
+
+- An attempt is recorded before any work, and every file that it writes carries the attempt in its name.
+- One commit record, written last and create-if-absent, names the attempt that counts and all of its files. Files that no
+  commit record names do not exist.
+
+So a failure is handled in one way only: forget the attempt and begin another. There is no partial progress to repair,
+and no need to know whether the old tasks have stopped.
+
+Re-routing needs no protocol of its own either. The loop takes the newest ready epoch at each batch boundary, so all
+instances switch at the same row, and moved state is part of what the commit covers.
+
+The loop knows no Spark. It runs attempts through `AttemptRunner`, which tests implement in one process.
 """
 
 from __future__ import annotations

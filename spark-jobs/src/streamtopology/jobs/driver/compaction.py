@@ -1,8 +1,11 @@
-"""Compaction of the checkpoint: long chains of deltas become snapshots, files without a name are deleted.
+"""Compaction of the checkpoint: long chains of deltas become snapshots, and a sweep deletes files that no kept commit names.
 
-Executors make the snapshots of the state that they hold, in the background; the driver asks for them, with each attempt until
-they are there. No running batch needs the files that are read or deleted, so nothing waits for it, and no batch fails with it.
-A snapshot takes effect with the next commit, which names it. Now and then a sweep gives the driver's idle memory back, too.
+A batch writes only what it changed, so that its cost follows the changes and not the state. Without compaction a restart
+would read every delta since the first batch.
+
+The executor that holds the state makes the snapshot, in the background. The driver asks for it with each attempt until it
+is there, and the next commit names it. No running batch needs the files that are read or deleted, so no batch waits for a
+compaction or fails with it. Now and then the sweep also gives the driver's idle memory back.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The source stage of the next batch, run while the current batch ends.
 
-Reading and routing change nothing, so the driver uses a prefetch when the next batch turns out as foreseen, and discards it
-otherwise. The record of a batch still precedes all work that could leave a trace.
+The executors that finish first would otherwise wait for the slowest one, which is the very time that this project is
+about. Reading and routing change nothing, so the driver uses a prefetch when the next batch turns out as foreseen, and
+discards it otherwise. The record of a batch still precedes all work that could leave a trace.
 """
 
 from __future__ import annotations

@@ -1,4 +1,12 @@
-"""Publication of committed outputs to the sinks: only after the commit record, and again after each restart."""
+"""Publication of committed outputs to the sinks: only after the commit record, and again after each restart.
+
+A sink and the checkpoint cannot commit together. If the sink came first, a lost attempt would leave rows that nobody
+can take back. So the commit record comes first, and the driver may die before it publishes. The next start therefore
+publishes the last commit again, and each sink makes a batch visible once, by its number, however often it gets it.
+
+After the commit nothing can be refused any more. So rows are proved against the sink's format before it, and a sink that
+still fails leaves a note (`checkpoint.publications`), from which the user decides.
+"""
 
 # pyarrow has no types.
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -42,7 +50,7 @@ class Publisher:
         return Publisher(checkpoint, {**sinks, DEAD_LETTERS: DeadLetters(checkpoint.keep)}, opened)
 
     def publish_again(self, commit: CommitRecord, former: Topology) -> None:
-        """Publish the newest commit of a former run, made under `former`, which may have been killed before it did.
+        """Publish the newest commit of a previous run, made under `former`, which may have been killed before it did.
 
         Sinks that the manifest has lost since get it, too: no later run knows of them. Those whose place has it do not, also if
         the manifest has given them another one, or if the folder was moved away. Raises SinkError.

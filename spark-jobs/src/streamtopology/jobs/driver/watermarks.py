@@ -1,8 +1,11 @@
 """Watermarks: the event time that each source has reached, and so the windows that can close.
 
 The watermark of a batch is the minimum over the partitions of all sources of (newest event time - delay), as of the commit
-of the batch before. A partition is Kafka's; any other source is one as a whole. One in which polls have found nothing for
-its source's idle timeout no longer holds the others back.
+of the previous batch. It is fixed before the batch, so that a retried batch closes the same windows.
+
+Each partition of a Kafka source has its own watermark, because its partitions are read at different speeds. Any other
+source has one. A partition in which polls find nothing for its source's idle timeout no longer holds the others back:
+one silent partition would otherwise keep every window open.
 """
 
 from __future__ import annotations

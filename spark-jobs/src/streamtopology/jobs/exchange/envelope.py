@@ -1,5 +1,8 @@
 """Envelopes, all that a task of one stage sends to one partition of the next: rows, state that moves, reports.
 
+One envelope, and not one message for each instance or key, so that a shuffle moves *executors x executors* blobs however
+many tuples and instances there are. Spark passes them as opaque bytes.
+
 Pinning zips a stage's shuffled blobs with its anchors, so every task must send the same number of blobs to every partition:
 one, or several of an attempt whose envelopes are large. A blob is a list of sections. Their payloads start at multiples of 64
 bytes, so that the receiver maps them aligned, without a copy.

@@ -1,4 +1,8 @@
-"""The receiving side of a stage: sections of arrived envelopes, by node and instance."""
+"""The receiving side of a stage: sections of arrived envelopes, by node and instance.
+
+Blobs arrive in whatever order Spark fetches them. The inbox sorts the sections by the task that sent them, so that a
+retried batch processes its rows in the same order.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +55,7 @@ class Inbox:
         return result
 
     def moved_state(self, node: Node, instance: int) -> list[pa.RecordBatch]:
-        """State that former owners handed over to the instance."""
+        """State that old owners handed over to the instance."""
         return [section.batch() for section in sorted(self._moved.get((node.name, instance), []), key=_place)]
 
 

@@ -1,7 +1,10 @@
 """Routing of a task's output: hash -> lookup or choose -> one envelope per partition.
 
-An outbox belongs to one task of one attempt. Choosers live as long as it does: each task is a scheduler of its own
-that starts from the loads the driver merged after the last batch.
+This is where a row meets the routing table, once per edge. It works on whole Arrow batches: hash all keys, look up all
+instances, take each instance's rows. A loop over rows in Python would cost more than the operators.
+
+An outbox belongs to one task of one attempt. Choosers live as long as it does: each task is a scheduler of its own that
+starts from the loads that the driver merged after the last batch. So routers need not talk to each other.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ def run_manifest(
 
 
 def _report(folder: Path, ran: Ran, before: Ran | None) -> None:
-    """Write the report, unless the run had no rows and a former one's would be lost."""
+    """Write the report, unless the run had no rows and a previous one's would be lost."""
     if (folder / "report.json").exists() and not ran.history.totals.rows:
         print(f"report: no rows came, so {folder} keeps the one that is there")
     else:

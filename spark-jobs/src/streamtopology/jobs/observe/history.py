@@ -1,7 +1,7 @@
 """The record of a run: one value per committed batch and per re-routing, as far as memory allows, and sums over all.
 
-The driver appends; the live view, the metrics, the report and the picture only read. Nothing here decides anything. A run
-of a year takes the memory of a run of an hour.
+The driver appends. The live view, the metrics, the report and the picture only read, and nothing here decides anything.
+It keeps the newest batches, the first few, and sums over all, so a run of a year takes the memory of a run of an hour.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from statistics import median
 from streamtopology.contract.reasons import SOURCE
 from streamtopology.jobs.observe.fair_share import Loads
 
-# A speed between these times of the former one has not changed: who else is busy on a machine moves it as much.
+# A speed between these times of the previous one has not changed: who else is busy on a machine moves it as much.
 NOTICEABLE = (0.75, 1.33)
 
 

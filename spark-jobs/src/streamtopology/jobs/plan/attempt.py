@@ -1,4 +1,8 @@
-"""One attempt at a batch, as the driver hands it to its tasks."""
+"""One attempt at a batch, as the driver hands it to its tasks.
+
+It holds what tasks have to agree on: epoch, placement, commit, descriptors. A task that looked these up by itself could
+find newer ones than its neighbours.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +31,7 @@ class Attempt:
     `previous`: (number, attempt) of the newest commit, the version that all state must have.
     `switch`: how far this batch is switched to `epoch`, `previous_switch`: how far the batch before was switched to
     `previous_epoch`; None: completely. `precopied_at`: the batch as of which the epoch's state was pre-copied, if it was.
-    `watermark`: windows up to it close in this batch, `closed_until`: those up to it were closed by former batches; epoch
+    `watermark`: windows up to it close in this batch, `closed_until`: those up to it were closed by earlier batches; epoch
     seconds, as is `recorded_at`, the driver's clock.
     `knowledge`: by node, in wire form, what its choosers have learnt from their instances. `counts_pairs`: whether instances
     count which keys follow each other, also where that is of use only with a slow network.

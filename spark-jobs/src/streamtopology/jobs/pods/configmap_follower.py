@@ -1,4 +1,9 @@
-"""Follower of the routing ConfigMap: applies its contents to the running topology, or refuses them with a reason."""
+"""Follower of the routing ConfigMap: applies its contents to the running topology, or refuses them with a reason.
+
+On Kubernetes the operator decides and the driver obeys, but the operator may be older, newer or behind. So the driver
+accepts only an epoch that is newer, ready and of its own generation, and a topology that needs no restart. Anything else
+leaves the routing as it is, and the reason goes to `/stats`, where the operator reads it.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """`streamtopology executor`: keeps one Spark executor running in its container while drivers come and go.
 
-It restarts the JVM instead of ending the container because of Kubernetes' back-off, which soon exceeds the time of a
-restart. It imports neither Spark nor numpy: the executor lacks all memory that the launcher uses.
+An executor ends with its driver. If the container ended, too, Kubernetes' back-off would soon exceed the time of a restart.
+So the launcher starts the JVM again. It imports neither Spark nor numpy, because the executor lacks all memory that the
+launcher uses.
 """
 
 from __future__ import annotations

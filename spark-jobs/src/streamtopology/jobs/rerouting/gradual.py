@@ -1,8 +1,11 @@
 """The gradual switch: the number of portions in which state moves to its new owners, and how many each batch takes.
 
-If all state moves with one batch, that batch grows with the state. In portions every batch is a little longer instead,
-and the switch takes several batches. A run starts with one portion a batch and takes more as long as batches stay close
-to their usual duration.
+If all state moved with one batch, that batch would grow with the state, and every row in it would wait. In portions each
+batch is a little longer instead, and the switch takes several batches. A portion is a set of buckets, so a key has one
+owner in every batch, and no row is forwarded or buffered.
+
+A switch starts with one portion a batch. It takes more as long as batches stay close to their usual duration, because the
+gain of the new tables comes only with the last portions. The commit record has the progress, so a restart resumes it.
 """
 
 from __future__ import annotations

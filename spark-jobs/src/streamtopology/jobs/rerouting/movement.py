@@ -1,4 +1,8 @@
-"""The state that a plan moves: the instances that it leaves, and about how many bytes."""
+"""Estimates what a plan moves: the instances that state leaves, and about how many bytes.
+
+It moves nothing. The estimate decides whether a switch is gradual and whether its state is pre-copied; `worker.handover`
+moves the state.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The port between the driver and the source of its epochs: a controller in this process, or a ConfigMap."""
+"""The port between the driver and the source of its epochs: a controller in this process, or a ConfigMap.
+
+The driver asks the same questions in both cases, so the batch loop does not know where plans are made.
+"""
 
 from __future__ import annotations
 

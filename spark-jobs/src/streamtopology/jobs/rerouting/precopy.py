@@ -1,8 +1,11 @@
 """Pre-copy: an epoch that moves much state is prepared, then another process copies the state, then the epoch is ready.
 
-While an epoch is prepared, batches keep running under the one before. Whatever happens to the copying process, the epoch
-runs in the end: with its pre-copy, or, if that failed, with batches that move all state themselves. Only the operator, whose
-Job copies on Kubernetes, may withdraw it.
+Beyond some size even portions would slow many batches. State files are immutable, so another process can copy them as of
+one commit while batches continue. The epoch's first batch then hands over only what changed since that commit.
+
+While an epoch is prepared, batches run under the previous one. Whatever happens to the copying process, the epoch runs in
+the end: with its pre-copy or, if that failed, with batches that move all state themselves. Only the operator, whose Job
+copies on Kubernetes, may withdraw it.
 """
 
 from __future__ import annotations

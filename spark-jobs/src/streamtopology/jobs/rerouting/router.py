@@ -1,7 +1,11 @@
 """The control loop in the driver's process: watches committed batches, publishes epochs, keeps their history.
 
-An epoch is *ready* when its plan is in the checkpoint, and *active* from the first batch record that names it. The
-driver takes the newest ready one at each batch boundary; nothing waits for it.
+Planning must not delay a batch, and a plan must not take effect in the middle of one. So an epoch has two steps. It is
+*ready* when its whole plan is in the checkpoint. It is *active* from the first batch record that names it. The driver
+takes the newest ready epoch at each batch boundary, and nothing waits for an epoch.
+
+A crash between the two steps is harmless: the next start finds the plan complete, or not at all. On Kubernetes the operator
+plans and `pods.configmap_follower` takes this module's place.
 """
 
 from __future__ import annotations
@@ -365,7 +369,7 @@ def _batch(done: CommittedAttempt) -> CommittedBatch:
 
 
 def _taking_part(topology: Topology, placement: Placement, arrived: Collection[str]) -> tuple[str, ...]:
-    """Return the slots of the topology whose executors take part or have arrived; if there are none, the former slots."""
+    """Return the slots of the topology whose executors take part or have arrived; if there are none, the old slots."""
     known = {*placement.names, *arrived}
     return tuple(name for name in slot_names(topology) if name in known) or placement.names
 

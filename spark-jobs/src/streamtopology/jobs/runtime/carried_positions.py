@@ -34,7 +34,7 @@ def refuse_other_sources(before: Topology, topology: Topology, last: CommitRecor
 
 
 def returns(before: Topology, topology: Topology, last: CommitRecord) -> Iterator[str]:
-    """Return a sentence for each source of `topology` that `before` did not have and that a former run has read."""
+    """Return a sentence for each source of `topology` that `before` did not have and that a previous run has read."""
     known = {source.name for source in before.sources}
     for source in topology.sources:
         if source.name not in known and source.name in _positions(last):

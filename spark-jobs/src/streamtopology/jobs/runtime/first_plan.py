@@ -1,4 +1,8 @@
-"""The plan that a run starts with."""
+"""The plan that a run starts with.
+
+A new checkpoint has no measurements: instances are placed by the CPU limits of their executors, the first guess of their
+capacity. An old checkpoint continues with its newest epoch, adapted to a manifest that changed meanwhile.
+"""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ _WITH_WINDOWS = ("window-aggregate", "window-join")
 def forgotten_until(before: ExecutionPlan, topology: Topology, closed_until: float | None) -> dict[str, float]:
     """Return, by operator of `topology`, the event time (epoch seconds) up to which it forgot its windows under `before`.
 
-    Only where `topology`, now or in a former run, allows rows to be later than that. `closed_until`: the watermark by which
+    Only where `topology`, now or in a previous run, allows rows to be later than that. `closed_until`: the watermark by which
     windows were closed last.
     """
     former, found = {operator.name: operator for operator in before.topology.operators}, dict[str, float]()

@@ -1,4 +1,9 @@
-"""The streaming query of a topology: Structured Streaming provides offsets, replay and the trigger; the driver runs batches."""
+"""The streaming query of a topology: Structured Streaming provides offsets, replay and the trigger; the driver runs batches.
+
+Spark solves the hard part of sources: which offsets a batch has, and the same offsets again after a crash. We leave it to
+Spark and take over from `foreachBatch` on. For files and Kafka the query carries descriptors instead of rows, so that our
+pinned tasks, and not Spark's scheduler, decide where rows are read.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""A topology that runs on a cluster: all that a driver needs, assembled and closed again."""
+"""A topology that runs on a cluster: all that a driver needs, assembled and closed again.
+
+The parts know each other only by the values and ports that they are given. This module is the one place that chooses them:
+a cluster of processes or of pods, a router that decides or one that follows, a checkpoint in a folder or a bucket. What
+can be refused is refused here, before the first batch.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,10 @@
 """Attempts as Spark actions: read, then one pinned stage per level, and the reports come back.
 
-Between two stages the envelopes of each task are exchanged by partition, and the partition is pinned to its executor.
+Between two stages the envelopes of each task are exchanged by partition, and the partition is pinned to its executor. One
+action for all stages, because each action costs a fixed time on the driver, which short batches would feel.
+
+Spark would retry a lost task on another executor, where the state is not. So a watch cancels the action as soon as an
+executor is lost, and the driver begins a new attempt with a new placement.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Pinning of partition i to executor i, and exchange of blobs between all partitions: all use of Spark's private API.
+"""Pinning of partition i to executor i, and exchange of blobs between all partitions, by Spark's private API.
 
-Each stage's RDD holds blobs (byte strings), which Python and the JVM pass to each other as they are. It is zipped, inside
-the JVM, with a tiny RDD of *anchors* whose partitions prefer one executor each; a zipped partition inherits the
-preference, and with a long `spark.locality.wait` a preference is a decision. The zip wants as many anchors as blobs in
-each partition, hence the contract of `exchanged`.
+State lives in an executor's memory, so its partition must run there, in every batch. Spark has only preferences. Each
+stage's RDD holds blobs (byte strings), which Python and the JVM pass to each other as they are. It is zipped, inside the
+JVM, with a tiny RDD of *anchors* whose partitions prefer one executor each; a zipped partition inherits the preference,
+and with a long `spark.locality.wait` a preference is a decision. The zip wants as many anchors as blobs in each partition,
+hence the contract of `exchanged`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The keyed state of one instance, with the changes of the batch that is not yet committed kept apart.
 
-The first touch of a slot in a batch copies its values (the before-image); so a batch is undone, or written as a delta,
-in time proportional to the keys it touched.
+The first touch of a slot in a batch copies its values (the before-image). So a batch is undone, or written as a delta, in
+time proportional to the keys it touched, and never to the size of the state.
 """
 
 from __future__ import annotations

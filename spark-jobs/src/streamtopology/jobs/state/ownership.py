@@ -1,4 +1,8 @@
-"""The keys that an instance owns under a routing table; all others were dropped."""
+"""The keys that an instance owns under a routing table; all others were dropped.
+
+After a re-routing the files of an old owner still have the keys that left. A delta that named each of them would be as
+large as the move. So the delta carries the table instead, and a reader drops what the table gives to others.
+"""
 
 from __future__ import annotations
 

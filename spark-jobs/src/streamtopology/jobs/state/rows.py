@@ -1,7 +1,7 @@
 """Rows that an instance keeps for a while, input by input, as a windowed join does.
 
-Rows are kept in chunks, each the Arrow stream that goes into a delta or snapshot as it is. Chunks are never changed,
-so that a rollback only has to remember which ones there were. The batch's changes are a journal, and that is the delta.
+Rows are kept in chunks, each the Arrow stream that goes into a delta or snapshot as it is. Chunks are never changed, so a
+rollback only has to remember which chunks there were. The batch's changes are a journal, and the journal is the delta.
 """
 
 from __future__ import annotations

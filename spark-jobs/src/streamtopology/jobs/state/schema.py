@@ -1,6 +1,6 @@
 """Schemas of state: fixed-size fields a key, or rows kept until they expire.
 
-An operator that is changed finds state that its former version wrote. `KeyedStateSchema.fitted` makes one of the other, file
+An operator that is changed finds state that its old version wrote. `KeyedStateSchema.fitted` makes one of the other, file
 by file as they are read, or says why it will not.
 """
 
@@ -87,7 +87,7 @@ class Field:
         return flat.to_numpy(zero_copy_only=False).reshape(len(array), *self.shape)
 
     def widened(self, array: pa.Array) -> pa.Array | None:
-        """The values of a former version's field as this one's; None when the types do not promise that all survive."""
+        """The values of an old version's field as this one's; None when the types do not promise that all survive."""
         held = array.type
         if held == self.arrow_type:
             return array
@@ -294,7 +294,7 @@ class RowStateSchema:
         return True
 
     def fitted(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """As they are: kept rows are short-lived, so those of a former version are refused."""
+        """As they are: kept rows are short-lived, so those of an old version are refused."""
         return rows
 
 

@@ -1,4 +1,7 @@
-"""The view of one task on its attempt: plan, DAG, checkpoint, commit, and one handle for each instance it runs."""
+"""The view of one task on its attempt: plan, DAG, checkpoint, commit, and one handle for each instance it runs.
+
+Tasks read these from here alone, so that all tasks of an attempt see one commit and one plan, whatever was published since.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The memory of a worker process between its tasks: compiled plans, operators, and the state of the instances it runs.
 
-All of it can be lost at any time (a worker can be killed) and is then read from the checkpoint again. Cached state
-carries the version it is at; an attempt builds only on the version that the newest commit names.
+Reading state from the checkpoint for each batch would cost more than most batches. But a worker can be killed at any time,
+and may still hold what a lost attempt did. So all of it can be lost and read again, and cached state carries the version
+it is at: an attempt builds only on the version that the newest commit names.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class WorkerCache:
         return self._plans[key]
 
     def dag_of(self, attempt: Attempt, epoch: int) -> Dag:
-        """The DAG of `epoch`, compiled once. That of a former epoch may be gone: its operators' code, too, can be removed."""
+        """The DAG of `epoch`, compiled once. That of a previous epoch may be gone: its operators' code, too, can be removed."""
         key = (attempt.run, epoch)
         if key not in self._dags:
             dag = self.plan_of(attempt, epoch).compile()

@@ -1,6 +1,7 @@
 """Compaction in the background: a worker writes snapshots of the state of its instances, one after the other.
 
-It reads and writes files of the checkpoint only, so that it shares nothing with the batches but the worker's time.
+It reads and writes only files of the checkpoint. So it shares nothing with the batches but the worker's time, and needs no
+lock.
 """
 
 from __future__ import annotations

@@ -1,7 +1,11 @@
-"""The hand-over of state: keys that a batch gives to other instances leave their former owners in its first stage.
+"""The hand-over of state: keys that a batch gives to other instances leave their old owners in its first stage.
 
-Nothing is changed here: the former owner drops and the new owner inserts in its own run of the same batch. An instance
-that the epoch no longer has sends all its state and does not run: the next commit record does not name it.
+The state of a moved key must be at its new owner before the key's first row. The rows of the batch are shuffled anyway,
+so the state travels with them: no second channel, no pause, and one commit for both.
+
+Nothing is changed here. The old owner sends the state as of the last commit; in its own run of the same batch it drops the
+keys, and the new owner inserts them. So a lost attempt leaves both as they were. An instance that the epoch no longer has
+sends all its state and does not run: the next commit record does not name it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,12 @@
 """One instance's run in a batch: state at the last commit, moved keys in, tuples through the operator, delta out.
 
-A run changes nothing that others can see: its files carry the attempt in their names and count only when the commit
-record names them.
+A run changes nothing that others can see. Its files carry the attempt in their names and count only when the commit record
+names them. In memory it changes state with before-images, so that a lost attempt can be undone.
+
+The order matters: moved keys come in before the first tuple, or an old key would be taken for a new one; keys that leave
+are dropped in the same run; the load report comes last, because it measures all of it.
+
+An error of user code or data is reported and not raised. A failed Spark task would take the worker and its state with it.
 """
 
 from __future__ import annotations
@@ -55,7 +60,7 @@ MOST_BAD_TUPLES = 100
 
 @dataclass
 class InstanceRun:
-    """`arrivals` are the instance's tuples in routing order; `moved_in` is state handed over by former owners.
+    """`arrivals` are the instance's tuples in routing order; `moved_in` is state handed over by old owners.
 
     `late_sink` takes the rows that the operator leaves out as late; `sinks` take what it emits.
     `route_on` sends a batch that the operator emitted along the node's edges, and `downstream` counts it. `wait_seconds` is
@@ -183,7 +188,7 @@ class InstanceRun:
         return rows
 
     def _move_keys(self, state: State | None) -> None:
-        """Evict the keys that belong to others in this batch; insert those that former owners handed over."""
+        """Evict the keys that belong to others in this batch; insert those that old owners handed over."""
         if state is None or not self.attempt.hands_over:
             return
         table = self.context.route.table

@@ -1,7 +1,8 @@
 """The load of one instance's run: exact rows per heavy key and per bucket.
 
-Candidates for heavy keys come from a strided sample; then every row is counted against them with one table lookup, so
-the counts are exact and cost a few nanoseconds a row.
+Planners place heavy keys one by one and all others by bucket, so this is all that they need. Candidates for heavy keys
+come from a strided sample. Then every row is counted against them with one table lookup, so the counts are exact and cost
+a few nanoseconds a row.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""The source side of a first-stage task: rows by descriptor or from Spark, counted, timed, event times noted."""
+"""The source side of a first-stage task: rows by descriptor or from Spark, counted, timed, event times noted.
+
+Reading is load: an executor with a third of the CPU should read less. So our pinned tasks read files and Kafka by
+descriptor, as the plan divides them, and the seconds measured here are the source's load in the next plan.
+"""
 
 from __future__ import annotations
 

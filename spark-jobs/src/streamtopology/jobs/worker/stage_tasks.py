@@ -1,8 +1,11 @@
-"""The Python side of each Spark stage: one task per partition.
+"""The Python side of each Spark stage: one task per partition, and one partition per executor.
 
-The first stage reads the source's share and hands over state that moves; each further stage runs the instances of one
-level. Every task takes envelopes (or descriptors) and returns one envelope per partition of the next stage, as `Attempt.blobs`
-blobs each.
+One task for each executor, instead of many small ones, because state lives in the memory of one Python worker, and because
+the plan already divides the work. Spark's scheduler would undo that division.
+
+The first stage reads the source's share and hands over state that moves. Each further stage runs the instances of one
+level. Every task takes envelopes (or descriptors) and returns one envelope per partition of the next stage, as
+`Attempt.blobs` blobs each.
 """
 
 from __future__ import annotations
