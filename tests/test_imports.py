@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
 
 import grimp
 import pytest
 
+ROOT = Path(__file__).parents[1]
 PACKAGES = ("api", "contract", "jobs", "k8s", "lab", "routing", "topology", "tracing", "web")
 # Room -> the packages that it may import; a module takes the entry of the smallest room around it, or may import none.
 THIRD_PARTY = {
@@ -126,6 +130,34 @@ def _allowed(module: str) -> Iterable[str]:
     return next((THIRD_PARTY[room].split() for room in around if room in THIRD_PARTY), ())
 
 
+def missing_imports(text: str) -> Iterator[str]:
+    """What a module of this text imports of ours, by name, that is not there. No module is loaded for it."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("streamtopology."):
+            names = _names_of(node.module or "")
+            yield from (f"{node.module} has no {alias.name}" for alias in node.names if alias.name not in names)
+
+
+@cache
+def _names_of(module: str) -> Container[str]:
+    """What can be imported from a module: what its text binds, and modules below it."""
+    names: set[str] = set()
+    for found in ROOT.glob(f"*/src/{module.replace('.', '/')}"):
+        names |= {path.stem for path in found.iterdir()}
+    for found in (
+        *ROOT.glob(f"*/src/{module.replace('.', '/')}.py"),
+        *ROOT.glob(f"*/src/{module.replace('.', '/')}/__init__.py"),
+    ):
+        for node in ast.walk(ast.parse(found.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.alias):
+                names.add(node.asname or node.name)
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                names.add(node.name)
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                names.add(node.id)
+    return names
+
+
 def test_no_module_imports_itself_through_others(imports: Graph) -> None:
     assert circle({module: set(filter(_is_ours, imported)) for module, imported in imports.items()}) == []
 
@@ -146,6 +178,25 @@ def test_rooms_of_the_list_exist(imports: Graph) -> None:
 def test_decisions_of_the_operator_use_only_what_values_are_made_with(imports: Graph) -> None:
     used = {other for module, imported in imports.items() if module.startswith(PURE) for other in imported}
     assert {module for module in used if not _is_ours(module)} <= STANDARD_OF_PURE
+
+
+def test_tests_and_scripts_import_what_exists() -> None:
+    """A moved module fails here in seconds, not when its test is collected."""
+    files = [path for folder in ("tests", "scripts", "lab") for path in (ROOT / folder).rglob("*.py")]
+    assert [fault for path in files for fault in missing_imports(path.read_text(encoding="utf-8"))] == []
+
+
+def test_missing_import_is_found() -> None:
+    wrong = (
+        "from streamtopology.jobs.connectors.sources.kafka.stream import nothing\nfrom streamtopology.jobs.nowhere import x\n"
+    )
+    right = (
+        "from streamtopology.jobs.connectors.sources.kafka import stream\nfrom streamtopology.topology import Topology, parse\n"
+    )
+    assert list(missing_imports(wrong + right)) == [
+        "streamtopology.jobs.connectors.sources.kafka.stream has no nothing",
+        "streamtopology.jobs.nowhere has no x",
+    ]
 
 
 def test_circles_and_packages_are_found() -> None:

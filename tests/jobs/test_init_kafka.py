@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from streamtopology.jobs.cli.main import main
-from streamtopology.jobs.connectors.sources.kafka.stream import stream as kafka
+from streamtopology.jobs.connectors.sources.kafka import stream as kafka
 from streamtopology.jobs.runtime.preflight.checks import check_before_start
 from streamtopology.topology import load
 

@@ -25,7 +25,7 @@ from streamtopology.jobs.connectors.sinks.kafka import BATCH_HEADER, KEPT_ENDS, 
 from streamtopology.jobs.connectors.sources.descriptor_stream import DescriptorLog, DescriptorStreamReader
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceError, SourceSpec, Tally
 from streamtopology.jobs.connectors.sources.group_offsets import GroupOffsets
-from streamtopology.jobs.connectors.sources.kafka.stream import stream as kafka
+from streamtopology.jobs.connectors.sources.kafka import stream as kafka
 from streamtopology.jobs.connectors.sources.lag import SourceLag
 from streamtopology.jobs.connectors.sources.schema.declared import KAFKA_SCHEMA
 from streamtopology.jobs.driver.progress import BatchInput
