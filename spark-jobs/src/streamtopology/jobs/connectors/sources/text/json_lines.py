@@ -103,10 +103,11 @@ def _by_python(block: bytes, declared: pa.Schema, times: Times, place: str, firs
     rows = [_parsed(line, where) for line, where in zip(lines.values(), places, strict=True)]
     columns: list[pa.Array] = []
     for field in declared:
-        texts: list[Any] = []
+        texts, leaf = list[Any](), _leaf_types(field.type)
         for row, where in zip(rows, places, strict=True):
+            value = row.get(field.name)
             try:
-                texts.append(_as_text(row.get(field.name), field.type))
+                texts.append(value if type(value) in leaf else _as_text(value, field.type))
             except _MisfitError as error:
                 sentence = f"{where}: column {field.name!r} is declared {field.type} but holds {error}"
                 raise SchemaMismatchError(sentence, field.name, fitting="") from error
@@ -135,7 +136,7 @@ def _parsed(line: bytes, where: str) -> dict[str, Any]:
 def _as_text(value: Any, kind: pa.DataType) -> Any:
     """The value with the texts of all but booleans. Raises _MisfitError, which spells what is of another type."""
     found = type(value)
-    if value is None or (found is bool and pa.types.is_boolean(kind)):
+    if value is None or found in _leaf_types(kind):
         return value
     if found is list and pa.types.is_list(kind):
         return [_as_text(item, kind.value_type) for item in value]
@@ -143,11 +144,17 @@ def _as_text(value: Any, kind: pa.DataType) -> Any:
         return {field.name: _as_text(value.get(field.name), field.type) for field in kind}
     if found is dict and pa.types.is_map(kind):
         return [(name, _as_text(item, kind.item_type)) for name, item in value.items()]
-    is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-    is_text = pa.types.is_string(kind) or pa.types.is_decimal(kind) or _is_written_as_text(kind)
-    if is_number if found is _Number else found is str and (is_text or (pa.types.is_floating(kind) and value in NO_NUMBERS)):
+    if found is str and pa.types.is_floating(kind) and value in NO_NUMBERS:
         return value
     raise _MisfitError(_spelt(value))
+
+
+def _leaf_types(kind: pa.DataType) -> tuple[type, ...]:
+    if pa.types.is_boolean(kind):
+        return (bool,)
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        return (_Number,)
+    return (_Number, str) if pa.types.is_decimal(kind) else () if pa.types.is_nested(kind) else (str,)
 
 
 def _spelt(value: Any) -> str:
