@@ -4,7 +4,7 @@
     .venv/bin/python scripts/measure_text_readers.py cases
 
 Each reading is a process of its own. Its CPU seconds are those of the process and its children while it reads: without
-starts and imports. ROOT is a work tree of another commit, whose reader is measured, too. Decision 91 has the figures.
+starts and imports. ROOT is a work tree of another commit, whose reader is measured, too. Decision 92 has the figures.
 """
 
 from __future__ import annotations

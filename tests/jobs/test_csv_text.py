@@ -36,26 +36,19 @@ def rows(tmp_path: Path, data: str | bytes, schema: str = TWO_TEXTS, name: str =
 
 SPARK = [
     (r'"say \"hi\"",1', {"escape": "\\"}, [('say "hi"', "1")]),
-    (r'"\"",1', {"escape": "\\"}, [('"', "1")]),
     (r"a\b,1", {}, [(r"a\b", "1")]),
     (r'"a\b",1', {}, [(r"a\b", "1")]),
-    (r'"x\ny",1', {}, [(r"x\ny", "1")]),
-    (r'"a\\",1', {"escape": "\\"}, [("a\\", "1")]),
     (r'"a\\b",1', {"escape": "\\"}, [(r"a\b", "1")]),
-    (r'"a\\\"b",1', {"escape": "\\"}, [(r"a\"b", "1")]),
     (r"a\\b,1", {}, [(r"a\\b", "1")]),
     (r"a\"b,1", {"escape": '"'}, [(r"a\"b", "1")]),
     ('a"b,1', {}, [('a"b', "1")]),
     (r"a\,b", {}, [("a\\", "b")]),
-    (r'"a,b\\",1', {"escape": "\\"}, [("a,b\\", "1")]),
     (' "x",1', {}, [(' "x"', "1")]),
     ("\n a,b\n\n", {}, [(" a", "b")]),
     ("#c,1\na,2\n", {}, [("#c", "1"), ("a", "2")]),
     ("a,b\r\nc,d\r\n", {}, [("a", "b"), ("c", "d")]),
     ("a,b\rc,d\r", {}, [("a", "b"), ("c", "d")]),
-    ('"say ""hi""",1', {"escape": '"'}, [('say "hi"', "1")]),
     (r'"C:\dir\",1', {"escape": '"'}, [("C:\\dir\\", "1")]),
-    (r'"a\\",1', {"escape": '"'}, [(r"a\\", "1")]),
     ('"a^"b^^",1', {"escape": "^"}, [('a"b^', "1")]),
     ('"NA",y\nx,y', {"nullValue": "NA"}, [(None, "y"), ("x", "y")]),
     ('x,""\n,y', {}, [("x", None), (None, "y")]),
@@ -65,7 +58,7 @@ SPARK = [
     ("a\tb", {"delimiter": "\t"}, [("a", "b")]),
     (b"\xe9,1", {"encoding": "ISO-8859-1"}, [("\xe9", "1")]),
     (b"\xe9,1", {"charset": "iso-8859-1"}, [("\xe9", "1")]),
-    ("\xe9,1".encode("utf-16"), {"encoding": "UTF-16"}, [("\xe9", "1")]),
+    ("\ufeff\xe9,1".encode("utf-16-le"), {"encoding": "UTF-16LE"}, [("\xe9", "1")]),
     ('"two\nlines",1\nx,2', {"multiLine": "true"}, [("two\nlines", "1"), ("x", "2")]),
     ("k,v", {"header": "true"}, []),
     ("", {"header": "true"}, []),
@@ -122,7 +115,11 @@ def test_files_without_rows_have_no_rows(tmp_path: Path, name: str, data: bytes,
         ('x,y\n\n"a\\"b",1\n', {}, r"a\.csv: line 3: a backslash stands before a quote; set options\.escape to '\\\\'.*'\"'"),
         ('x,y\n"a\\b",1\n', {"escape": "\\"}, r"a\.csv: line 2: options\.escape is .* stands before another character"),
         ("a,b\n" + "x" * 5_000_000 + ",1", {}, r"a\.csv: a row has more than 2 MiB"),
-        (b"x,y\nM\xfcnchen,1\n", {}, r"a\.csv: line 2 is no text in UTF-8: byte 0xfc.*'M\xfcnchen,1'.*encoding.*ISO-8859-1"),
+        (
+            b"x,y\nM\xfcnchen,1\n",
+            {},
+            r"a\.csv: line 2 is no text in UTF-8: ISO-8859-1 reads it as 'M\xfcnchen,1'; set options",
+        ),
         (b"a,b\nM\xfcnchen,1\n", {"header": "true"}, r"a\.csv: line 2 is no text in UTF-8"),
         (b"\xff,b\n1,1\n", {"header": "true"}, r"a\.csv: line 1 is no text in UTF-8"),
     ],
@@ -138,7 +135,7 @@ def test_text_that_is_no_csv_is_named_by_its_line(
     ("options", "schema", "place", "sentence"),
     [
         ({"sep": "||"}, TWO_TEXTS, "options.sep", "option sep is '||', 2 characters; a separator is one character"),
-        ({"sep": "\xa7"}, TWO_TEXTS, "options.sep", "no character of ASCII"),
+        ({"sep": "\xa7"}, TWO_TEXTS, "options.sep", "is '\xa7'; a separator is one character of ASCII"),
         ({"sep": ""}, TWO_TEXTS, "options.sep", "is no character between values"),
         ({"quote": ","}, TWO_TEXTS, "options.quote", "is the separator ',', too"),
         ({"escape": "ab"}, TWO_TEXTS, "options.escape", "2 characters"),
@@ -229,7 +226,7 @@ def test_times_are_read_by_patterns_as_spark_reads_them(
 
 @pytest.mark.parametrize("text", ["1/2/2024", "31.12.2024", "2024-12-31", "31/12/2024 10:00"])
 def test_time_of_another_pattern_is_named(tmp_path: Path, text: str) -> None:
-    with pytest.raises(SchemaMismatchError, match=f"column 'a' is declared date32.*{text!r}, which is not of the form 'dd/MM"):
+    with pytest.raises(SchemaMismatchError, match=f"column 'a' is declared date32.*{text!r} is not of the form 'dd/MM"):
         rows(tmp_path, f"{text},x\n", "a DATE, b STRING", dateFormat="dd/MM/yyyy")
 
 
@@ -248,7 +245,13 @@ def test_validate_refuses_patterns_that_are_not_known(tmp_path: Path, pattern: s
         ("BOOLEAN", ["true", "TRUE", "1", "false"], [True, True, True, False]),
         ("INT", ["5", "005", "-5"], [5, 5, -5]),
         ("DOUBLE", ["1.5", "1.0E20", "-Infinity", "Inf"], [1.5, 1e20, float("-inf"), float("inf")]),
-        ("DECIMAL(5, 2)", ["1.50", "15e-1"], [Decimal("1.50"), Decimal("1.50")]),
+        ("DECIMAL(5, 2)", ["1.50", "15e-1", " 15e-1 "], [Decimal("1.50")] * 3),
+        (
+            "DECIMAL(30, 5)",
+            ["0e-44", "12345e-4", "1.20000000000000000000000000"],
+            [Decimal(0), Decimal("1.2345"), Decimal("1.2")],
+        ),
+        ("STRING", ["0x10", "1e-30"], ["0x10", "1e-30"]),
         ("BINARY", ["AAEC"], [b"AAEC"]),
     ],
 )
@@ -267,13 +270,18 @@ def test_csv_values_are_those_of_the_table_in_the_guide(
         ("INT", "5.0"),
         ("INT", "0x10"),
         ("TINYINT", "0XFF"),
+        ("BIGINT", "0xFFFFFFFFFFFFFFFF"),
+        ("DECIMAL(30, 5)", "1e-44"),
+        ("DECIMAL(30, 5)", "92425775e-74"),
+        ("DECIMAL(30, 5)", "0.000000000000000000000000000000000000000000001"),
+        ("DECIMAL(30, 5)", "9" * 256),
         ("DOUBLE", "1d"),
         ("DECIMAL(5, 2)", "1.234"),
         ("DATE", "2024-1-31"),
     ],
 )
 def test_csv_value_that_is_not_of_its_type_is_refused(tmp_path: Path, kind: str, text: str) -> None:
-    with pytest.raises(SchemaMismatchError, match=rf"a\.csv: row 2: column 'a' is declared .*{re.escape(text)}"):
+    with pytest.raises(SchemaMismatchError, match=rf"a\.csv: row 2: column 'a' is declared .*{re.escape(text[:50])}"):
         rows(tmp_path, f",y\n{text},x\n", f"a {kind}, b STRING")
 
 
@@ -292,14 +300,6 @@ def test_empty_lines_are_no_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(text_stream, "READ_BYTES", size)
         with pytest.raises(SchemaMismatchError, match="row 2: column 'b' is declared int32 but holds 'x'"):
             rows(tmp_path, data, "a INT, b INT", header="true")
-
-
-@pytest.mark.parametrize(("kind", "text"), [("INT", "0x10"), ("BIGINT", "0xFFFFFFFFFFFFFFFF"), ("TINYINT", '"0Xff"')])
-def test_hexadecimal_text_is_no_number(tmp_path: Path, kind: str, text: str) -> None:
-    """Spark gives NULL for it in its mode PERMISSIVE, and an error in FAILFAST."""
-    with pytest.raises(SchemaMismatchError, match=f"row 3: column 'a' is declared .*{text[:4]}".replace('"', "")):
-        rows(tmp_path, f"1,x\n2,0x10\n{text},x\n", f"a {kind}, b STRING")
-    assert rows(tmp_path, '1,0x10\n 2 ,"0x1"\n"",y\n', f"a {kind}, b STRING") == [(1, "0x10"), (2, "0x1"), (None, "y")]
 
 
 @pytest.mark.parametrize(
@@ -331,26 +331,3 @@ def test_open_quote_is_a_finding(tmp_path: Path) -> None:
     (found,) = check(Source("s", "csv", TWO_TEXTS, {"path": str(tmp_path)})).findings
     assert re.search(r"a\.csv: row 1: a quoted value has no end.*options\.quote", found.message)
     assert "correct the schema" not in found.message
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("0e-44", Decimal(0)),
-        ("12345e-4", Decimal("1.2345")),
-        ("1.20000000000000000000000000", Decimal("1.2")),
-        (" 15e-1 ", Decimal("1.5")),
-        ("", None),
-    ],
-)
-def test_decimal_with_a_small_exponent_has_all_its_digits(tmp_path: Path, text: str, expected: Decimal | None) -> None:
-    assert rows(tmp_path, f"{text},x\n0.5,1e-30\n", "a DECIMAL(30, 5), b STRING", quote="") == [
-        (expected, "x"),
-        (Decimal("0.5"), "1e-30"),
-    ]
-
-
-@pytest.mark.parametrize("text", ["1e-44", "92425775e-74", "0.000000000000000000000000000000000000000000001", "9" * 256])
-def test_decimal_that_would_become_zero_is_refused(tmp_path: Path, text: str) -> None:
-    with pytest.raises(SchemaMismatchError, match=r"row 2: column 'a' is declared decimal128"):
-        rows(tmp_path, f"1,x\n{text},y\n", "a DECIMAL(30, 5), b STRING")

@@ -34,7 +34,7 @@ def test_misfit_of_a_csv_without_header_is_one_finding(tmp_path: Path) -> None:
     (found,) = findings(tmp_path, "csv", "a INT, b STRING, c INT")
     assert "row 1: column 'a' is declared int32 but holds 'x'" in found[1]
     both = findings(tmp_path, "csv", "a INT, b INT, c INT")
-    assert [message.split("but holds ")[1].split(";")[0] for _, message in both] == ["'x'", "'z'"]
+    assert [message.split("but holds ")[1].split(":")[0] for _, message in both] == ["'x'", "'z'"]
 
 
 def test_header_of_a_file_in_a_partition_folder_is_one_finding(tmp_path: Path) -> None:
@@ -71,30 +71,20 @@ def test_null_that_is_refused_says_how_it_would_be_allowed(tmp_path: Path, forma
     assert (path, message.endswith("; write a value, or declare it without NOT NULL")) == ("schema", True)
 
 
-@pytest.mark.parametrize(
-    ("value", "declared", "fitting"),
-    [
-        ("Infinity", "INT", "DOUBLE"),
-        ("-Infinity", "DECIMAL(9, 2)", "DOUBLE"),
-        ("NaN", "STRING", "DOUBLE"),
-        ('"NaN"', "BIGINT", "DOUBLE"),
-        ("1.5", "STRING", "DOUBLE"),
-        ("99999999999", "INT", "BIGINT"),
-        ("99999999999999999999", "BIGINT", "DECIMAL(38, 0)"),
-        ("7", "STRING", "BIGINT"),
-        ("true", "INT", "BOOLEAN"),
-        ('"x"', "INT", "STRING"),
-    ],
-)
+@pytest.mark.parametrize(("value", "declared", "fitting"), [("Infinity", "INT", "DOUBLE"), ("x", "INT", "STRING")])
 def test_type_that_is_named_in_place_of_another_fits(tmp_path: Path, value: str, declared: str, fitting: str) -> None:
-    put(tmp_path / "json/a.json", f'{{"a": {value}}}\n')
-    ((_, message),) = findings(tmp_path / "json", "json", f"a {declared}")
+    put(tmp_path / "csv/a.csv", f"{value},1\n")
+    ((_, message),) = findings(tmp_path / "csv", "csv", f"a {declared}, b INT")
     assert message.endswith(f"; correct the schema, or name a type that it fits, such as {fitting}")
-    assert findings(tmp_path / "json", "json", f"a {fitting}") == []
-    if value == "Infinity":
-        put(tmp_path / "csv/a.csv", f"{value},1\n")
-        ((_, message),) = findings(tmp_path / "csv", "csv", f"a {declared}, b INT")
-        assert message.endswith("such as DOUBLE")
+    assert findings(tmp_path / "csv", "csv", f"a {fitting}, b INT") == []
+
+
+def test_json_that_does_not_fit_is_a_finding_of_the_schema(tmp_path: Path) -> None:
+    put(tmp_path / "json/a.json", '{"a": "x"}\n')
+    ((path, message),) = findings(tmp_path / "json", "json", "a INT")
+    assert (path, message.partition("a.json: ")[2]) == (
+        "schema", "line 1: column 'a' is declared int32 but holds the string 'x'; correct the schema"
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("null", ["a,b", 'N"A', "x\ny", "x\r\ny", '"', ","])

@@ -121,10 +121,19 @@ def _mapped(key: Typed, item: Typed) -> Typed:
     pairs = st.lists(st.tuples(key.values, st.none() | item.values), max_size=3, unique_by=lambda pair: repr(key.read(pair[0])))
     if pa.types.is_floating(key.kind):
         pairs = pairs.filter(lambda found: len({float(name) for name, _ in found}) == len(found))  # 0.0 is -0.0
-    ddl = f"MAP<{key.ddl}, {item.ddl}>"
     return Typed(
-        pa.map_(key.kind, item.kind), ddl, pairs, lambda value: [(key.read(name), _of(item, part)) for name, part in value]
+        pa.map_(key.kind, item.kind),
+        f"MAP<STRING, {item.ddl}>",
+        pairs,
+        lambda value: [(_name(key, name), _of(item, part)) for name, part in value],
     )
+
+
+def _name(key: Typed, value: Any) -> str:
+    """The key as the sink spells it."""
+    maps = pa.array([[(value, None)]], pa.map_(key.kind, pa.null()))
+    (name,) = json.loads(json_rows(pa.record_batch([maps], ["m"]))[0].as_py())["m"]
+    return str(name)
 
 
 def _structured(one: Typed, other: Typed) -> Typed:

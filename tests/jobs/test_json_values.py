@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 import tempfile
+from datetime import UTC, date, datetime
 from decimal import Decimal, localcontext
 from pathlib import Path
 from typing import Any
@@ -18,45 +19,83 @@ from support.streams import rows_of, spec
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceError
 from streamtopology.jobs.connectors.sources.schema.conform import SchemaMismatchError
 from streamtopology.jobs.connectors.sources.schema.declared import declared_schema
-from streamtopology.jobs.connectors.sources.text import json_lines
-from streamtopology.jobs.connectors.sources.text.json_names import names_in_json
+from streamtopology.jobs.connectors.sources.text import json_lines, text_stream
 
 
-def read(text: str, ddl: str) -> list[dict[str, Any]]:
+def read(text: str | bytes, ddl: str, **options: str) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a.json"
-        path.write_text(text, encoding="utf-8")
-        return rows_of([Descriptor("s", "json", str(path), 0, 0, path.stat().st_size, 1)], spec(path.parent, "json", ddl))
+        path.write_bytes(text if isinstance(text, bytes) else text.encode("utf-8"))
+        part = Descriptor("s", "json", str(path), 0, 0, path.stat().st_size, 1)
+        return rows_of([part], spec(path.parent, "json", ddl, **options))
 
 
-def by_both_readers(value: str, kind: str) -> list[Any]:
-    """The value alone, as Arrow's reader has it, and in a file with a map, which is read by Python's."""
-    (by_arrow,) = read(f'{{"v":{value}}}\n', f"v {kind}")
-    (by_python,) = read(f'{{"v":{value}}}\n', f"v {kind}, m MAP<STRING, INT>")
-    return [by_arrow["v"], by_python["v"]]
+def outcome(text: str, ddl: str) -> Any:
+    """The values of a column; of a refusal its text without the folder and the reason."""
+    try:
+        return [repr(row["v"]) for row in read(text, ddl)]
+    except SchemaMismatchError as error:
+        return str(error).partition("a.json: ")[2].partition(" but ")[0].partition(" in ")[0]
 
 
-@pytest.mark.parametrize("kind", ["FLOAT", "DOUBLE", "DECIMAL(10, 2)", "BIGINT"])
-@pytest.mark.parametrize("place", [0, 1, 2])
-@pytest.mark.parametrize("line", ["null", "  null", "5", "[]", '"x"', "true", '[{"v":1}]', '{"v":1}{"v":2}', '{"v":1} {"v":2}'])
-def test_line_that_is_no_object_is_refused(kind: str, place: int, line: str) -> None:
-    """Arrow's reader crashes on `null` in the first place, and reads it as a row of NULLs in others; Spark with FAILFAST
-    refuses it."""
-    lines = ['{"v":3}', '{"v":null}', "{}"]
-    lines.insert(place, line)
-    for text in ("\n".join(lines), "\n\n".join(lines) + "\n"):
-        number = text.split("\n").index(line) + 1
-        with pytest.raises(SchemaMismatchError, match=f"line {number}: JSON parse error") as refused:
-            read(text, f"v {kind}")
-        assert "jq -c" in str(refused.value)
+def by_either(text: str, kind: str) -> Any:
+    """The outcome of both readers: Arrow's, and Python's, which reads a file with a map."""
+    by_arrow, by_python = outcome(text, f"v {kind}"), outcome(text, f"v {kind}, m MAP<STRING, INT>")
+    assert by_arrow == by_python
+    return by_arrow
 
 
-@pytest.mark.parametrize("blocks", [1, 2])
-def test_object_over_several_lines_is_refused_whatever_its_size(blocks: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_lines, "_BLOCK_BYTES", 1000)
-    text = "".join(json.dumps({"v": number}, indent=1) + "\n" for number in range(blocks * 60))
-    with pytest.raises(SchemaMismatchError, match=r"line 1: JSON parse error.*each line is one object.*jq -c \. of"):
+# A row written by Spark 4.3, `df.write.json`.
+SPARK_LINE = (
+    '{"d":"2024-01-01","t":"2024-01-01T10:00:00.500Z","n":"2024-01-01T10:00:00.000","x":"NaN","y":"-Infinity","z":1.0E20,'
+    '"de":1.50,"b":true,"bi":"AAH/","m":{"k":1},"m2":{"1":"a"},"ad":["2024-01-01"],"st":{"b":"AA=="},"nu":{}}\n'
+)
+
+
+def test_source_reads_what_spark_writes() -> None:
+    ddl = (
+        "d DATE, t TIMESTAMP, n TIMESTAMP_NTZ, x DOUBLE, y DOUBLE, z DOUBLE, de DECIMAL(10, 2), b BOOLEAN, bi BINARY, "
+        "m MAP<STRING, INT>, m2 MAP<STRING, STRING>, ad ARRAY<DATE>, st STRUCT<b: BINARY>, nu STRUCT<x: INT>, i INT"
+    )
+    (row,) = read(SPARK_LINE, ddl)
+    at = datetime(2024, 1, 1, 10)
+    assert str(row.pop("x")) == "nan"
+    assert row == {
+        "d": date(2024, 1, 1), "t": at.replace(microsecond=500_000, tzinfo=UTC), "n": at, "y": float("-inf"), "z": 1e20,
+        "de": Decimal("1.50"), "b": True, "bi": b"\0\1\xff", "m": [("k", 1)], "m2": [("1", "a")], "ad": [date(2024, 1, 1)],
+        "st": {"b": b"\0"}, "nu": {"x": None}, "i": None,
+    }  # fmt: skip
+
+
+# --- lines
+
+
+OBJECTS = ['{"v":3}', '{"v":null}', "{}", '{"v":1,"w":[{},{}]}', "", "  ", '  {"v": 2}  ', '{"w":"\\nnull"}', '{"v":1,"v":2}']
+OTHERS = ["null", "5", "[]", '"x"', '{"v":1}{"v":2}', '{"v":1} {"v":2}', '{"v":\n1}', '{"v":1},', '{"v":1', '{"w":[{}\n{}]}']
+
+
+@given(st.lists(st.sampled_from(OBJECTS), max_size=4), st.none() | st.sampled_from(OTHERS), st.sampled_from(["\n", "\r\n"]))
+@example([], "null", "\n")
+@example(["{}"], "  null", "\n")
+def test_lines_are_rows_or_the_first_that_is_none_is_named(lines: list[str], other: str | None, end: str) -> None:
+    """Arrow's reader crashes on `null` in the first place, and takes it for a row in others; Spark with FAILFAST refuses it."""
+    rows = [repr(json.loads(line).get("v")) for line in lines if line.strip()]
+    if other is None:
+        assert by_either("".join(line + end for line in lines), "INT") == rows
+        assert by_either(end.join(lines), "INT") == rows
+        return
+    text = end.join([*lines, other, '{"v":4}'])
+    assert by_either(text, "INT").startswith(f"line {len(lines) + 1}: JSON parse error")
+    with pytest.raises(SchemaMismatchError, match=r"each line is one object; write an object a line \(jq -c"):
         read(text, "v INT")
+
+
+def test_encodings_and_marks_are_no_part_of_a_line() -> None:
+    assert read('\ufeff{"v":1}', "v INT") == [{"v": 1}]
+    assert read("\ufeff", "v INT") == read("", "v INT") == []
+    assert read('{"\xe9": 2}\n'.encode("latin-1"), "`\xe9` INT", encoding="ISO-8859-1") == [{"\xe9": 2}]
+    with pytest.raises(SchemaMismatchError, match=r"line 1 is no text in UTF-8.*options\.encoding"):
+        read(b'{"v":"\xe9"}\n', "v STRING")
 
 
 def test_long_line_is_a_row_and_the_longest_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,7 +103,9 @@ def test_long_line_is_a_row_and_the_longest_has_a_name(monkeypatch: pytest.Monke
     long = json.dumps({"v": 2, "s": "x" * (5 << 20)})
     rows = read('{"v":1}\n' + long + '\n{"v":3}\n', "v INT, s STRING")
     assert [(row["v"], len(row["s"] or "")) for row in rows] == [(1, 0), (2, 5 << 20), (3, 0)]
-    monkeypatch.setattr(json_lines, "_LONGEST_LINE", 4 << 20)
+    with pytest.raises(SchemaMismatchError, match="line 4: column 'v'"):
+        read('{"v":1}\n' + long + '\n{"v":3}\n{"v":"x"}', "v INT")
+    monkeypatch.setattr(text_stream, "_LONGEST_LINE", 4 << 20)
     with pytest.raises(SourceError, match="line 2 is longer than"):
         read('{"v":1}\n' + long, "v INT")
 
@@ -79,13 +120,48 @@ def test_deep_nesting_is_skipped_or_refused_by_name(with_map: str) -> None:
         read(text, f"v INT{with_map}")
 
 
-def test_names_are_those_of_the_first_lines_in_their_encoding(tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
-    path.write_text('{"K":1}\nnull\n{"x":' + "[" * 100_000 + "]" * 100_000 + '}\n{"\xe9":1}\n', encoding="utf-16")
-    assert names_in_json(str(path), spec(tmp_path, "json", "k INT", encoding="UTF-16")) == {"K", "\xe9"}
+def test_text_that_no_unicode_has_is_named_in_a_message_that_can_be_printed() -> None:
+    assert by_either('{"v":"\\ud800"}\n', "STRING") == "line 1: JSON parse error: half a character"
+    assert by_either('{"v":"\\ud83d\\ude00"}\n', "STRING") == [repr("\U0001f600")]
 
 
-# --- numbers
+# --- values
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "found"),
+    [
+        ('"1"', "BIGINT", "the string '1'"),
+        ("1.0", "BIGINT", "'1.0': '1.0' is no whole number"),
+        ("1e5", "BIGINT", "'1e5'"),
+        ("9" * 5000, "BIGINT", "'9999"),
+        ("300", "TINYINT", "'300'"),
+        ("true", "BIGINT", "the boolean 'True'"),
+        ('"0x10"', "INT", "the string '0x10'"),
+        ('"1.5"', "DOUBLE", "the string '1.5'"),
+        ("5", "STRING", "the number '5'"),
+        ('{"a":1}', "STRING", "the object"),
+        ("1", "BOOLEAN", "the number '1'"),
+        ("19723", "DATE", "the number '19723'"),
+        ('"1.1.2024"', "DATE", "'1.1.2024'"),
+        ('["2024-02-30"]', "ARRAY<DATE>", "'2024-02-30'"),
+        ('"AAE"', "BINARY", "'AAE': no base64"),
+        ('"AA=A"', "BINARY", "'AA=A': no base64"),
+        ('"AA\xe9="', "BINARY", "no base64"),
+        ("[1]", "MAP<STRING, INT>", "the array"),
+        ('{"a":"x"}', "MAP<STRING, INT>", "the string 'x'"),
+        ("1.239", "DECIMAL(5, 2)", "'1.239'"),
+        ("12345.6", "DECIMAL(5, 2)", "'12345.6'"),
+        *((json.dumps(text, ensure_ascii=False), "DECIMAL(9, 2)", "declared decimal")
+          for text in ("1_0", "\uff11\uff12", " 1 ", "abc", "", "NaN", "0x10", "1,000", "1.5d", "--1", "1e")),
+    ],
+)  # fmt: skip
+def test_value_of_another_type_is_named_by_its_line(value: str, kind: str, found: str) -> None:
+    text = f'{{"v":null}}\n\n{{"v":{value}}}\n'
+    assert str(by_either(text, kind)).startswith("line 3: column 'v' is declared")
+    with pytest.raises(SchemaMismatchError) as refused:
+        read(text, f"v {kind}")
+    assert found in str(refused.value)
 
 
 NUMBERS = st.from_regex(r"\A-?(0|[1-9][0-9]{0,20})(\.[0-9]{1,25})?([eE][+-]?[0-9]{1,3})?\Z")
@@ -110,17 +186,11 @@ def float32(text: str) -> float:
 @example("3.4028235677973366e38")
 @example("16777217")
 @example("1e400")
+@example("9" * 5000)
 @example("-0")
 def test_floating_numbers_are_the_nearest_by_both_readers(text: str) -> None:
-    assert str(by_both_readers(text, "FLOAT")) == str([float32(text)] * 2)
-    assert str(by_both_readers(text, "DOUBLE")) == str([float(text)] * 2)
-
-
-def test_value_of_a_float_is_the_same_whatever_its_block_holds() -> None:
-    numbers = ["0.1", "1.00000017881393432617187499", "1e-45", "3.4e38"]
-    lines = [f'{{"v":{number}}}' for number in numbers]
-    alone, mixed = (read("\n".join(lines + more), "v FLOAT")[:4] for more in ([], ['{"v":"NaN"}']))
-    assert alone == mixed
+    assert by_either(f'{{"v":{text}}}', "FLOAT") == [repr(float32(text))]
+    assert by_either(f'{{"v":{text}}}', "DOUBLE") == [repr(float(text))]
 
 
 @given(NUMBERS, st.booleans())
@@ -132,101 +202,39 @@ def test_value_of_a_float_is_the_same_whatever_its_block_holds() -> None:
 @example("1e-999999999", False)
 @example("1.5e-00000000038", False)
 @example("1.50000000", True)
+@example("-0", False)
 def test_decimals_have_all_their_digits_or_are_refused(text: str, quoted: bool) -> None:
     value = Decimal(text) if len(text) < 20 or "e99" not in text else Decimal("Infinity")
     with localcontext(prec=200):
         exact = Decimal("0.00000") if value.is_infinite() or value.adjusted() > 40 else value.quantize(Decimal("0.00001"))
         fits = exact == value and abs(exact) < Decimal(10) ** 25
-    json_text = f'"{text}"' if quoted else text
+    found = by_either(f'{{"v":"{text}"}}' if quoted else f'{{"v":{text}}}', "DECIMAL(30, 5)")
     if fits:
-        assert by_both_readers(json_text, "DECIMAL(30, 5)") == [exact, exact]
+        assert [Decimal(one[9:-2]) for one in found] == [exact]
     else:
-        for ddl in ("v DECIMAL(30, 5)", "v DECIMAL(30, 5), m MAP<STRING, INT>"):
-            with pytest.raises(SchemaMismatchError, match="line 1: column 'v' is declared decimal"):
-                read(f'{{"v":{json_text}}}\n', ddl)
+        assert found == "line 1: column 'v' is declared decimal128(30, 5)"
 
 
-@pytest.mark.parametrize("text", ["1_0", "\uff11\uff12", " 1 ", "abc", "", "NaN", "0x10", "1,000", "1.5d", "--1", "1e"])
-@pytest.mark.parametrize("with_map", ["", ", m MAP<STRING, INT>"])
-def test_decimal_text_that_is_no_number_is_refused(text: str, with_map: str) -> None:
-    with pytest.raises(SchemaMismatchError, match=r"line 2: column 'v' is declared decimal128\(10, 2\).*does not fit"):
-        read('{"v":"1.50"}\n' + json.dumps({"v": text}, ensure_ascii=False) + "\n", f"v DECIMAL(10, 2){with_map}")
+def test_value_is_the_same_whatever_its_block_holds() -> None:
+    numbers = ["0.1", "1.00000017881393432617187499", "1e-45", "3.4e38", "-0", "NaN", "-Infinity"]
+    lines = [f'{{"v":{number}}}' for number in numbers]
+    alone, mixed = (outcome("\n".join(lines + more), "v FLOAT")[:7] for more in ([], ['{"v":"NaN"}']))
+    assert alone == mixed
 
 
-@pytest.mark.parametrize("text", ["9" * 30, "1e5", "1.0", '"1"', '"0x10"', "true"])
-def test_integer_that_is_none_is_refused(text: str) -> None:
-    for ddl in ("v BIGINT", "v BIGINT, m MAP<STRING, INT>"):
-        with pytest.raises(SchemaMismatchError, match="line 1: column 'v' is declared int64"):
-            read(f'{{"v":{text}}}\n', ddl)
+# --- maps and NOT NULL
 
 
-def test_number_of_thousands_of_digits_is_infinite_or_refused() -> None:
-    assert by_both_readers("9" * 5000, "DOUBLE") == [float("inf")] * 2
-    for ddl in ("v BIGINT", "v BIGINT, m MAP<STRING, INT>"):
-        with pytest.raises(SchemaMismatchError, match="line 2: column 'v' is declared int64"):
-            read(f'{{"v":1}}\n{{"v":{"9" * 5000}}}\n', ddl)
-
-
-@pytest.mark.parametrize("kind", ["INT", "DECIMAL(3, 1)"])
-def test_minus_zero_is_zero_where_there_is_one_zero(kind: str) -> None:
-    assert by_both_readers("-0", kind) == [0, 0]
-
-
-# --- keys of maps
-
-
-@pytest.mark.parametrize(
-    ("kind", "text", "keys"),
-    [
-        ("STRING", '{"a":1,"a":2}', ["a"]),  # the last one counts, as in Spark
-        ("INT", '{"1":1,"-2":2}', [1, -2]),
-        ("DOUBLE", '{"1.5":1,"NaN":2,"-Infinity":3,"1e3":4}', [1.5, float("nan"), float("-inf"), 1000.0]),
-        ("BOOLEAN", '{"true":1,"false":2}', [True, False]),
-        ("DECIMAL(5, 2)", '{"1.50":1,"2":2}', [Decimal("1.50"), Decimal("2.00")]),
-        ("BINARY", '{"AA==":1}', [b"\0"]),
-    ],
-)
-def test_names_are_keys_of_the_declared_type(kind: str, text: str, keys: list[Any]) -> None:
-    (row,) = read(f'{{"m":{text}}}\n', f"m MAP<{kind}, INT>")
-    assert str([key for key, _ in row["m"]]) == str(keys)
-    assert row["m"][-1][1] == (2 if text == '{"a":1,"a":2}' else len(keys))
-
-
-@pytest.mark.parametrize(
-    ("kind", "text", "complaint"),
-    [
-        ("INT", '{"0x10":1}', "found string"),
-        ("INT", '{"1":1,"01":2}', "found string"),
-        ("INT", '{" 1":1}', "found string"),
-        ("INT", '{"1.0":1}', "found number with a fraction"),
-        ("INT", '{"3000000000":1}', "does not fit"),
-        ("BOOLEAN", '{"TRUE":1}', "found string"),
-        ("DOUBLE", '{"1.0":1,"1":2}', "has the key 1.0 twice"),
-        ("DOUBLE", '{"NaN":1,"x":2}', "found string"),
-        ("DECIMAL(5, 2)", '{"1.5":1,"1.50":2}', "has the key 1.50 twice"),
-        ("DATE", '{"2024-02-30":1}', "does not fit"),
-        ("TIMESTAMP", '{"2024-01-01T00:00:00Z":1,"2024-01-01T01:00:00+01:00":2}', "twice"),
-        ("BINARY", '{"AA==":1,"AB==":2}', "twice"),
-    ],
-)
-def test_names_that_are_no_keys_or_one_twice_are_refused(kind: str, text: str, complaint: str) -> None:
-    for shape, ddl in ((text, f"MAP<{kind}, INT>"), (f"[{text}]", f"ARRAY<MAP<{kind}, INT>>")):
-        with pytest.raises(SchemaMismatchError, match=f"line 2: column 'm' .*{complaint}"):
-            read(f'{{"m":null}}\n{{"m":{shape}}}\n', f"m {ddl}")
-
-
-@pytest.mark.parametrize("ddl", ["MAP<STRUCT<a: INT>, INT>", "ARRAY<MAP<ARRAY<INT>, INT>>"])
-def test_keys_that_no_name_can_be_are_refused_by_their_schema(ddl: str) -> None:
-    with pytest.raises(SourceError, match=r"column 'm': names of JSON objects, its keys, are no (struct|list)<"):
+@pytest.mark.parametrize("ddl", ["MAP<INT, INT>", "MAP<STRUCT<a: INT>, INT>", "ARRAY<MAP<ARRAY<INT>, INT>>"])
+def test_keys_that_are_no_texts_are_refused_by_their_schema(ddl: str) -> None:
+    with pytest.raises(SourceError, match=r"column 'm': names of JSON objects, its keys, are no .*; declare .*key of STRING"):
         declared_schema(spec(Path("/x"), "json", f"m {ddl}"))
 
 
-def test_same_key_in_two_rows_is_no_key_twice() -> None:
-    rows = read('{"m":{"1":1}}\n{"m":{}}\n{"m":{"1":2}}\n', "m MAP<INT, INT>")
-    assert [row["m"] for row in rows] == [[(1, 1)], [], [(1, 2)]]
-
-
-# --- NOT NULL
+def test_name_twice_is_the_last_as_in_spark() -> None:
+    assert read('{"m":{"a":1,"a":2}}\n{"m":{}}\n{"m":{"a":3}}\n', "m MAP<STRING, INT>") == [
+        {"m": [("a", 2)]}, {"m": []}, {"m": [("a", 3)]},
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -241,41 +249,5 @@ def test_same_key_in_two_rows_is_no_key_twice() -> None:
 def test_not_null_of_a_field_is_enforced(ddl: str, sound: str, bad: list[str]) -> None:
     assert len(read(f'{{"v":{sound}}}\n{{"v":null}}\n{{}}\n', f"v {ddl}")) == 3
     for value in bad:
-        with pytest.raises(SchemaMismatchError, match=r"line 3: column 'v' .*its field 'b' is declared NOT NULL"):
+        with pytest.raises(SchemaMismatchError, match=r"line 3: column 'v' has the field '(a\.)?b', declared NOT NULL"):
             read(f'{{"v":{sound}}}\n{{"v":null}}\n{{"v":{value}}}\n', f"v {ddl}")
-
-
-def test_text_that_no_unicode_has_is_named_in_a_message_that_can_be_printed() -> None:
-    with pytest.raises(SchemaMismatchError, match="column 'v'") as refused:
-        read('{"v":"\\ud800"}\n', "v STRING, m MAP<STRING, INT>")
-    str(refused.value).encode()
-
-
-def test_row_of_nulls_is_no_line_of_null() -> None:
-    assert read('{"w":"\\nnull"}\n{"v":1}\n', "v INT") == [{"v": None}, {"v": 1}]
-
-
-SPLIT = [
-    '{"a":1}{"a":2}\n{"a":\n3}',
-    '{"a":1} {"a":2}\n{"a":3\n}',
-    '{"a":1},{"a":2}\n{"a":1,"b":[{}\n{}]}',
-    '{"a":1},{"a":2}\n{"a":1\n"b":2}',
-]
-
-
-@pytest.mark.parametrize("text", SPLIT)
-@pytest.mark.parametrize("schema", ["a INT", "a INT, m MAP<STRING, INT>"])
-@pytest.mark.parametrize("before", ["", '{"a":0}\n', '\n{"a":0}\r\n  \n'])
-def test_objects_that_are_no_lines_are_refused_by_their_line(tmp_path: Path, text: str, schema: str, before: str) -> None:
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in/a.json").write_bytes((before + text + "\n").encode())
-    part = Descriptor("s", "json", str(tmp_path / "in/a.json"), 0, 0, 1, 1)
-    with pytest.raises(SchemaMismatchError, match=rf"a\.json: line {before.count(chr(10)) + 1}: .*each line is one object"):
-        rows_of([part], spec(tmp_path / "in", "json", schema))
-
-
-@pytest.mark.parametrize("end", ["\n", "\r\n", " \n\n"])
-def test_objects_with_any_ends_of_lines_are_rows(tmp_path: Path, end: str) -> None:
-    (tmp_path / "a.json").write_bytes("".join(f'{{"a":{n},"o":{{"x":[{{}},{{}}]}}}}{end}' for n in range(5)).encode())
-    part = Descriptor("s", "json", str(tmp_path / "a.json"), 0, 0, 1, 1)
-    assert rows_of([part], spec(tmp_path, "json", "a INT")) == [{"a": n} for n in range(5)]

@@ -21,7 +21,7 @@ from streamtopology.jobs.connectors.sources.text.csv_options import csv_problems
 from streamtopology.jobs.connectors.sources.text.csv_rows import csv_header, read_csv
 from streamtopology.jobs.connectors.sources.text.json_lines import read_json
 from streamtopology.jobs.connectors.sources.text.text_stream import encoding_of
-from streamtopology.jobs.connectors.sources.text.time_patterns import time_problems
+from streamtopology.jobs.connectors.sources.text.text_values import time_problems
 from streamtopology.jobs.operators.lookup_json import undeclared_json
 from streamtopology.jobs.operators.options import OptionError
 from streamtopology.topology import did_you_mean

@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.json
 
 from streamtopology.jobs.connectors.sources.descriptors import SourceError, SourceSpec
-from streamtopology.jobs.connectors.sources.text.json_lines import begins_with_object
-from streamtopology.jobs.connectors.sources.text.json_values import REMEDY, parsed_json
+from streamtopology.jobs.connectors.sources.text.json_lines import REMEDY
 from streamtopology.jobs.connectors.sources.text.text_stream import TextStream
 
 _LARGE = re.compile(rb"[0-9]{16}")
@@ -48,12 +47,12 @@ def _text(path: Path, spec: SourceSpec, place: str) -> bytes:
 
 def _refuse_unreadable(text: bytes, place: str) -> None:
     """Raise SourceError for what ends the process of Arrow's reader: `null` in the first place, and deep nesting."""
-    if not begins_with_object(text):
+    if not text.lstrip().startswith(b"{"):
         raise SourceError(f"{place}: each line is one object; {REMEDY}" if text.strip() else f"{place} has no rows")
     for number, line in enumerate(text.split(b"\n"), 1):
         if line.count(b"[") + line.count(b"{") > _DEEP:
             try:
-                parsed_json(line)
+                _DECODER.decode(line.decode())
             except RecursionError as error:
                 raise SourceError(f"{place}: line {number}: its arrays and objects are nested too deeply") from error
             except ValueError:

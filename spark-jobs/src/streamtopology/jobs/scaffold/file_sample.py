@@ -15,7 +15,7 @@ from streamtopology.jobs.connectors.sources.formats import read_all
 from streamtopology.jobs.connectors.sources.schema.conform import SchemaMismatchError, conform, widens
 from streamtopology.jobs.connectors.sources.schema.ddl import ddl_to_arrow
 from streamtopology.jobs.connectors.sources.schema.spark_types import spark_type
-from streamtopology.jobs.connectors.sources.text.compressed import open_decompressed
+from streamtopology.jobs.connectors.sources.text.text_stream import open_decompressed
 from streamtopology.jobs.errors import WrongUse
 from streamtopology.jobs.scaffold.delimited import csv_columns
 from streamtopology.jobs.scaffold.files import DataFiles

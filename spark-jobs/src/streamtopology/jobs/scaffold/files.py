@@ -14,7 +14,7 @@ from streamtopology.jobs.connectors.sources.descriptors import Kind, SourceError
 from streamtopology.jobs.connectors.sources.files.file_kinds import FORMATS, suffix_of, whole_suffix_of
 from streamtopology.jobs.connectors.sources.files.listing import list_files
 from streamtopology.jobs.connectors.sources.path_patterns import has_pattern, literal
-from streamtopology.jobs.connectors.sources.text.compressed import UnreadableFileError, open_decompressed
+from streamtopology.jobs.connectors.sources.text.text_stream import UnreadableFileError, open_decompressed
 from streamtopology.jobs.errors import WrongUse
 from streamtopology.jobs.scaffold.sample import Option, joined
 

@@ -24,8 +24,7 @@ from streamtopology.jobs.connectors.sources.schema.conform import conform
 from streamtopology.jobs.connectors.sources.schema.declared import declared_schema, needed_columns
 from streamtopology.jobs.connectors.sources.text.csv_rows import read_csv
 from streamtopology.jobs.connectors.sources.text.json_lines import read_json
-from streamtopology.jobs.connectors.sources.text.lines import lines
-from streamtopology.jobs.connectors.sources.text.text_stream import TextStream
+from streamtopology.jobs.connectors.sources.text.text_stream import TextStream, lines
 
 MAX_BATCH_ROWS = 1 << 18
 MAX_BATCH_BYTES = 32 << 20
@@ -227,9 +226,8 @@ def _read_json(descriptor: Descriptor, spec: SourceSpec, declared: pa.Schema, _t
 
 
 def _read_text(descriptor: Descriptor, spec: SourceSpec, declared: pa.Schema, _tally: Tally) -> Iterator[pa.Table]:
-    place = _place(descriptor, spec)
-    with closing(TextStream(descriptor.path, spec, place)) as stream:
-        for values in lines(iter(stream.next_bytes, b""), place):
+    with closing(TextStream(descriptor.path, spec, _place(descriptor, spec))) as stream:
+        for values in lines(stream):
             yield pa.table([values], names=declared.names or [""])
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import replace
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -31,11 +34,9 @@ from streamtopology.jobs.connectors.sources.schema.conform import (
     conform,
 )
 from streamtopology.jobs.connectors.sources.schema.declared import needed_columns
-from streamtopology.jobs.connectors.sources.text.compressed import UnreadableFileError
 from streamtopology.jobs.connectors.sources.text.csv_options import CsvOptions
 from streamtopology.jobs.connectors.sources.text.csv_rows import csv_header
-from streamtopology.jobs.connectors.sources.text.json_names import fields_of_another_case, names_in_json
-from streamtopology.jobs.connectors.sources.text.text_stream import EncodingError
+from streamtopology.jobs.connectors.sources.text.text_stream import EncodingError, TextStream, UnreadableFileError
 from streamtopology.topology import Doubt, Problem, columns_of
 from streamtopology.topology.schema import to_ddl
 
@@ -48,6 +49,8 @@ _YEAR_1980, _YEAR_2200 = 315_532_800.0, 7_258_118_400.0
 _MOST_FILES = 1000
 # Rows of a sample that a source's select and where are tried on.
 _ROWS = 1000
+# Objects of a JSON file whose names are looked at.
+_OBJECTS = 100
 
 
 def check_sample(spec: SourceSpec, declared: pa.Schema, expressions_hold: bool) -> list[Problem]:
@@ -139,16 +142,32 @@ def _without(name: str | None, columns: list[tuple[str, str]], is_by_place: bool
 
 def _names_of_another_case(spec: SourceSpec, rows: pa.RecordBatch, path: str) -> Iterator[Problem]:
     """Problems of columns and fields that a JSON file has by a name of another case: they read as NULL, as in Spark."""
-    absent = [name for name in rows.schema.names if rows.column(name).null_count == rows.num_rows]
-    found = names_in_json(path, spec) if absent else set[str]()
-    for name in absent:
-        alike = [other for other in sorted(found) if other.lower() == name.lower()]
-        if alike and name not in alike:
-            sentence = f"source {spec.name!r}: {path} has no column {name!r} but {alike[0]!r}; upper and lower case count"
-            yield Problem("schema", f"{sentence}: declare it so, and rename it in select")
-    for name, other in fields_of_another_case(path, spec, rows.schema):
-        sentence = f"source {spec.name!r}: {path} has no field {name!r} but {other!r}; upper and lower case count"
-        yield Problem("schema", f"{sentence}: declare it so")
+    objects: list[Any] = []
+    with closing(TextStream(path, spec, path)) as stream:
+        for line in stream.next_bytes().split(b"\n")[:_OBJECTS]:
+            with suppress(ValueError, RecursionError):
+                objects.append(json.loads(line))
+    for name, other in _misspelt("", pa.struct(list(rows.schema)), objects):
+        is_column = name in rows.schema.names
+        if is_column and rows.column(name).null_count < rows.num_rows:
+            continue  # a later object has it
+        kind, remedy = ("column", ", and rename it in select") if is_column else ("field", "")
+        sentence = f"source {spec.name!r}: {path} has no {kind} {name!r} but {other!r}; upper and lower case count"
+        yield Problem("schema", f"{sentence}: declare it so{remedy}")
+
+
+def _misspelt(place: str, kind: pa.DataType, values: Sequence[Any]) -> Iterator[tuple[str, str]]:
+    """Fields (`a.b`) that values have by a name that differs in case only, with that name."""
+    if pa.types.is_list(kind):
+        yield from _misspelt(place, kind.value_type, [item for value in values if isinstance(value, list) for item in value])
+    found = [value for value in values if isinstance(value, dict)]
+    if pa.types.is_map(kind):
+        yield from _misspelt(place, kind.item_type, [item for value in found for item in value.values()])
+    for field in kind if pa.types.is_struct(kind) else ():
+        alike = sorted({name for value in found for name in value if name.lower() == field.name.lower()})
+        if alike and field.name not in alike:
+            yield place + field.name, place + alike[0]
+        yield from _misspelt(f"{place}{field.name}.", field.type, [value.get(field.name) for value in found])
 
 
 def _expression_problems(spec: SourceSpec, rows: pa.RecordBatch, path: str) -> Iterator[Problem]:

@@ -23,7 +23,7 @@ from streamtopology.jobs.connectors.sources.schema.declared import declared_sche
 from streamtopology.jobs.connectors.sources.spark.options import missing_variables
 from streamtopology.jobs.connectors.sources.text.csv_options import csv_problems
 from streamtopology.jobs.connectors.sources.text.text_stream import encoding_of
-from streamtopology.jobs.connectors.sources.text.time_patterns import time_problems
+from streamtopology.jobs.connectors.sources.text.text_values import time_problems
 from streamtopology.topology import DESCRIPTOR_FORMATS, Doubt, Problem, Source, did_you_mean, nearest
 
 _REQUIRED = {"kafka": ("kafka.bootstrap.servers", "subscribe")}

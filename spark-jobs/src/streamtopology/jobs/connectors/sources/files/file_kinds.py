@@ -8,7 +8,7 @@ from itertools import islice
 
 from streamtopology.jobs.connectors.sources.descriptors import Kind, SourceSpec
 from streamtopology.jobs.connectors.sources.path_patterns import has_pattern
-from streamtopology.jobs.connectors.sources.text.compressed import SUFFIXES
+from streamtopology.jobs.connectors.sources.text.text_stream import SUFFIXES
 from streamtopology.topology import Doubt, Problem
 
 # Suffix of a file's name -> the format that it says.

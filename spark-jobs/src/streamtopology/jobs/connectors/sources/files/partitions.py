@@ -21,8 +21,7 @@ from streamtopology.jobs.connectors.sources.schema.conform import (
     SchemaMismatchError,
     parse_timestamps,
 )
-from streamtopology.jobs.connectors.sources.text.decimals import decimals
-from streamtopology.jobs.connectors.sources.text.text_values import integers
+from streamtopology.jobs.connectors.sources.text.text_values import decimals, integers
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPED = re.compile(r"%([0-9A-Fa-f]{2})")
@@ -101,7 +100,7 @@ def _parsed(text: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     if pa.types.is_timestamp(kind):
         return parse_timestamps(text, kind)
     if pa.types.is_decimal(kind):
-        return pa.chunked_array([decimals(text.to_pylist(), kind)])
+        return pa.chunked_array([decimals(text.combine_chunks(), kind)])
     return integers(text, kind) if pa.types.is_integer(kind) else text.cast(kind)
 
 

@@ -45,9 +45,9 @@ def declared_schema(spec: SourceSpec) -> pa.Schema:
         raise SourceError(f"source {spec.name!r}: column {nested[0]!r}: csv has no ARRAY, MAP or STRUCT; {remedy}")
     if spec.format == "json":
         for field in declared:
-            if key := _nested_key(field.type):
+            if key := _other_key(field.type):
                 sentence = f"source {spec.name!r}: column {field.name!r}: names of JSON objects, its keys, are no {key}"
-                raise SourceError(f"{sentence}; declare the MAP with a key of STRING")
+                raise SourceError(f"{sentence}; declare the MAP with a key of STRING, and cast it in select")
     return declared
 
 
@@ -74,11 +74,11 @@ def _check_fixed(spec: SourceSpec, declared: pa.Schema) -> None:
         raise SourceError(f"source {spec.name!r}: format kafka has the columns {', '.join(fixed.names)}; {remedy}")
 
 
-def _nested_key(kind: pa.DataType) -> pa.DataType | None:
-    """The first type of a map's keys that no name can stand for."""
-    if pa.types.is_map(kind) and pa.types.is_nested(kind.key_type):
+def _other_key(kind: pa.DataType) -> pa.DataType | None:
+    """The first type of a map's keys that is no text."""
+    if pa.types.is_map(kind) and not pa.types.is_string(kind.key_type):
         return kind.key_type
-    return next(filter(None, (_nested_key(kind.field(index).type) for index in range(kind.num_fields))), None)
+    return next(filter(None, (_other_key(kind.field(index).type) for index in range(kind.num_fields))), None)
 
 
 def needed_columns(declared: pa.Schema, spec: SourceSpec, columns: Sequence[str] | None) -> pa.Schema:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import re
+from dataclasses import dataclass
+
+import pyarrow.csv as pa_csv
 
 from streamtopology.jobs.connectors.sources.descriptors import SourceError, SourceSpec, unwritable
 
-_ESCAPED = {"\\t": "\t", "\\\\": "\\", '\\"': '"', "\\'": "'", "\\b": "\b", "\\f": "\f", "\\u0000": ""}
-_NONE = ("", "\0")
-_CUT = "string_split(value, '||')[1] AS a"
+_ESCAPED = {"\\t": "\t", "\\\\": "\\", '\\"': '"', "\\'": "'", "\\b": "\b", "\\f": "\f", "\\u0000": "", "\0": ""}
 
 
 @dataclass(frozen=True)
@@ -35,65 +35,74 @@ class CsvOptions:
         spark = "to '\\\\' if it is no part of the value, as in files of Spark"
         return f"a backslash stands before a quote; set options.escape {spark}, {other}"
 
+    @property
+    def refused(self) -> re.Pattern[bytes] | None:
+        r"""A text that would lose a character: `\"` if nothing says what it is, else an escape of other characters."""
+        quote, escape = re.escape(self.quote.encode()), re.escape(self.escape.encode())
+        if not quote or (self.is_escape_given and not escape):
+            return None
+        if not escape:
+            return re.compile(rb"\\" + quote)
+        return re.compile(rb"(?<!%s)(?:%s%s)*%s[^%s%s]" % (escape, escape, escape, escape, escape, quote))
+
+    def parsing(self) -> pa_csv.ParseOptions:
+        """The same to Arrow."""
+        return pa_csv.ParseOptions(
+            delimiter=self.separator,
+            quote_char=self.quote or False,
+            escape_char=self.escape or False,
+            newlines_in_values=bool(self.quote),
+        )
+
     @staticmethod
     def of(spec: SourceSpec) -> CsvOptions:
         """The options of a source. Raises SourceError for the first that cannot be read."""
-        reading = _Reading(spec)
-        options = reading.options()
-        for _, sentence in reading.problems:
+        options, problems = _read(spec)
+        for _, sentence in problems:
             raise SourceError(sentence)
         return options
 
 
-def csv_problems(spec: SourceSpec) -> Iterator[tuple[str, str]]:
+def csv_problems(spec: SourceSpec) -> list[tuple[str, str]]:
     """Each option of a csv source that cannot be read, with a sentence on the finding and the remedy."""
-    reading = _Reading(spec)
-    reading.options()
-    yield from reading.problems
+    return _read(spec)[1]
 
 
-@dataclass
-class _Reading:
-    spec: SourceSpec
-    problems: list[tuple[str, str]] = field(default_factory=list)
+def _read(spec: SourceSpec) -> tuple[CsvOptions, list[tuple[str, str]]]:
+    given, problems = spec.options, list[tuple[str, str]]()
 
-    def options(self) -> CsvOptions:
-        given = self.spec.options
-        separator = self._character("delimiter" if "sep" not in given and "delimiter" in given else "sep", ",", "a separator")
-        quote = self._character("quote", '"', "quotes", none="without quotes")
-        escape = self._character("escape", "", "an escape", none="without escapes")
-        if separator in ("", "\n", "\r"):
-            self._add("sep", "is no character between values", "name one, such as ';' or '\\t'")
-        for name, other in (("quote", quote), ("escape", escape)):
-            if other and other == separator:
-                self._add(name, f"is the separator {separator!r}, too", "name another, or none: ''")
-        if fault := unwritable(given.get("nullValue", "")):
-            self.problems.append(("nullValue", f"source {self.spec.name!r}: option nullValue {fault}"))
-        mode = given.get("mode", "FAILFAST")
-        if mode.upper() != "FAILFAST":
-            self._add(
-                "mode", f"is {mode!r}", "allowed: FAILFAST: a row that does not fit stops the run, which names it; leave it out"
-            )
-        return CsvOptions(
-            header=given.get("header", "false").lower() == "true",
-            separator=separator or ",",
-            quote=quote,
-            escape="" if escape == quote or not quote else escape,
-            is_escape_given="escape" in given,
-            null=given.get("nullValue", ""),
-        )
+    def add(name: str, finding: str) -> None:
+        problems.append((name, f"source {spec.name!r}: option {name} {finding}"))
 
-    def _character(self, name: str, default: str, what: str, none: str = "") -> str:
-        given = self.spec.options.get(name, default)
-        character = _ESCAPED.get(given, given) if len(given) > 1 else given
-        if character in _NONE:
-            return ""
-        if len(character) != 1 or ord(character) > 127:
-            found = f"{len(character)} characters" if len(character) > 1 else "no character of ASCII"
-            remedy = f"{what} is one character of ASCII{f', or empty: {none}' if none else ''}"
-            self._add(name, f"is {given!r}, {found}", f"{remedy}; or read the file as text and cut it in select: {_CUT}")
+    def character(name: str, default: str, what: str) -> str:
+        text = given.get(name, default)
+        found = _ESCAPED.get(text, text)
+        if len(found) > 1 or not found.isascii():
+            remedy = "or read the file as text and cut it in select: string_split(value, '||')[1] AS a"
+            add(name, f"is {text!r}, {len(found)} characters; {what}; {remedy}" if len(found) > 1 else f"is {text!r}; {what}")
             return default
-        return character
+        return found
 
-    def _add(self, name: str, finding: str, remedy: str) -> None:
-        self.problems.append((name, f"source {self.spec.name!r}: option {name} {finding}; {remedy}"))
+    by_name = "delimiter" if "sep" not in given and "delimiter" in given else "sep"
+    separator = character(by_name, ",", "a separator is one character of ASCII")
+    quote = character("quote", '"', "quotes are one character of ASCII, or empty: without quotes")
+    escape = character("escape", "", "an escape is one character of ASCII, or empty: without escapes")
+    if separator in ("", "\n", "\r"):
+        add("sep", "is no character between values; name one, such as ';' or '\\t'")
+    for name, other in (("quote", quote), ("escape", escape)):
+        if other and other == separator:
+            add(name, f"is the separator {separator!r}, too; name another, or none: ''")
+    if fault := unwritable(given.get("nullValue", "")):
+        add("nullValue", fault)
+    mode = given.get("mode", "FAILFAST")
+    if mode.upper() != "FAILFAST":
+        add("mode", f"is {mode!r}; allowed: FAILFAST: a row that does not fit stops the run, which names it; leave it out")
+    options = CsvOptions(
+        header=given.get("header", "false").lower() == "true",
+        separator=separator or ",",
+        quote=quote,
+        escape="" if escape == quote or not quote else escape,
+        is_escape_given="escape" in given,
+        null=given.get("nullValue", ""),
+    )
+    return options, problems

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+import re
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -15,16 +16,17 @@ import pyarrow.csv as pa_csv
 
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceSpec
 from streamtopology.jobs.connectors.sources.schema.conform import SchemaMismatchError, conform
-from streamtopology.jobs.connectors.sources.text.csv_bytes import CsvBytes
 from streamtopology.jobs.connectors.sources.text.csv_options import CsvOptions
-from streamtopology.jobs.connectors.sources.text.json_values import NO_NUMBERS
 from streamtopology.jobs.connectors.sources.text.text_stream import TextStream
-from streamtopology.jobs.connectors.sources.text.text_values import from_texts
-from streamtopology.jobs.connectors.sources.text.time_patterns import TimePatterns
+from streamtopology.jobs.connectors.sources.text.text_values import Times, from_texts, shown, time_patterns, values_of
 
 # The longest row. Arrow reads up to 32 blocks ahead.
 _BLOCK_BYTES = 2 << 20
-_MOST_SHOWN, _MOST_SENTENCE = 60, 200
+_MOST_SENTENCE = 200
+_MARK = "\ufeff".encode()
+_ENDS = b"\r\n"
+_LINE = re.compile(rb"[^\r\n]+")
+_WHOLE_LINE = re.compile(rb"[^\r\n]+[\r\n]")
 
 
 def read_csv(descriptor: Descriptor, spec: SourceSpec, declared: pa.Schema, names: list[str], place: str) -> Iterator[pa.Table]:
@@ -32,8 +34,8 @@ def read_csv(descriptor: Descriptor, spec: SourceSpec, declared: pa.Schema, name
 
     Of no declared column at all, a column of NULLs has as many rows as the file.
     """
-    options, times, row = CsvOptions.of(spec), TimePatterns.of(spec), 1
-    with closing(_bytes(descriptor.path, spec, options, place)) as text:
+    options, times, row = CsvOptions.of(spec), time_patterns(spec), 1
+    with closing(_CsvBytes(descriptor.path, spec, options, place)) as text:
         first = text.first_line()
         if not first:
             return
@@ -50,30 +52,111 @@ def read_csv(descriptor: Descriptor, spec: SourceSpec, declared: pa.Schema, name
 
 def csv_header(path: str, spec: SourceSpec) -> list[str]:
     """The cells of a file's first line. Raises OSError and SourceError."""
-    with closing(_bytes(path, spec, CsvOptions.of(spec), f"source {spec.name!r}, {path}")) as text:
+    with closing(_CsvBytes(path, spec, CsvOptions.of(spec), f"source {spec.name!r}, {path}")) as text:
         first = text.first_line()
         return text.cells(first) if first else []
 
 
-def _bytes(path: str, spec: SourceSpec, options: CsvOptions, place: str) -> CsvBytes:
-    return CsvBytes(TextStream(path, spec, place), options, place)
+class _CsvBytes:
+    """A file to Arrow, which reads it in a thread of its own: without the header, and with a row of nothing after the last row.
+
+    That row shows whether a quoted value is still open at the end of the file: Arrow would take all that follows for its text.
+    Raises SourceError for a text that Arrow would change.
+    """
+
+    def __init__(self, path: str, spec: SourceSpec, options: CsvOptions, place: str) -> None:
+        self._stream = TextStream(path, spec, place)
+        self._options = options
+        self._place = place
+        self._rest = self._tail = self._end = b""
+        self._line = 1
+        self._is_ended = False
+        self._lock = threading.Lock()
+        self.closed = False
+
+    def first_line(self) -> bytes:
+        """The first line that is not empty, which stays to be read; none in a file without rows."""
+        while not self._is_ended and not _WHOLE_LINE.match(self._rest):
+            self._read_more()
+            self._rest = self._rest.lstrip(_ENDS)
+        found = _LINE.match(self._rest)
+        return found[0] if found else b""
+
+    def cells(self, line: bytes) -> list[str]:
+        """Raises SchemaMismatchError for a quoted value that continues in the next line."""
+        try:
+            return pa_csv.read_csv(pa.BufferReader(line + b"\n"), parse_options=self._options.parsing()).column_names
+        except pa.ArrowInvalid as error:
+            sentence = f"{self._place}: the first line is no row: {shown(line.decode())}"
+            raise SchemaMismatchError(
+                f"{sentence}; write it in one line, or set options.quote as the file was written"
+            ) from error
+
+    def begin(self, columns: int, skipped: bytes) -> None:
+        """From here on Arrow reads: rows of `columns` columns, after `skipped`. It takes a byte order mark out of the begin."""
+        quote = self._options.quote.encode()
+        row = self._options.separator.encode() * (columns - 1) or 2 * quote
+        self._end = b"\n" + row + b"\n" if quote else b""
+        self._rest = _MARK + self._rest.removeprefix(skipped) + (self._end if self._is_ended else b"")
+
+    def read(self, size: int) -> bytes:
+        with self._lock:
+            while len(self._rest) < size and not self._is_ended and not self.closed:
+                self._read_more()
+            found, self._rest = self._rest[:size], self._rest[size:]
+            return found
+
+    def close(self) -> None:
+        with self._lock:
+            if not self.closed:
+                self._stream.close()
+            self.closed, self._rest = True, b""
+
+    def _read_more(self) -> None:
+        piece = self._stream.next_bytes()
+        self._check(piece)
+        self._is_ended = not piece
+        self._rest += piece or self._end
+
+    def _check(self, piece: bytes) -> None:
+        whole, refused = self._tail + piece, self._options.refused
+        if refused is not None and (found := refused.search(whole)):
+            line = self._line + whole.count(b"\n", 0, found.start())
+            begin = whole.rfind(b"\n", 0, found.start()) + 1
+            text = shown(whole[max(begin, found.start() - 20) :].split(b"\n")[0].decode(errors="replace"))
+            raise SchemaMismatchError(f"{self._place}: line {line}: {self._options.finding_of_escape}: {text}")
+        escape = (self._options.escape or "\\").encode()
+        self._tail = whole[len(whole.rstrip(escape)) :]
+        self._line += piece.count(b"\n")
 
 
-def _texts(text: CsvBytes, options: CsvOptions, columns: list[int], width: int, place: str) -> Iterator[pa.Table]:
-    """The texts of columns, by their places, in batches. Raises SchemaMismatchError."""
+def _texts(text: _CsvBytes, options: CsvOptions, columns: list[int], width: int, place: str) -> Iterator[pa.Table]:
+    """The texts of columns, by their places, in batches; what is empty is NULL, as to Spark. Raises SchemaMismatchError."""
     names = [str(column) for column in range(width)]
     wanted = [names[column] for column in columns]
+    read = list(dict.fromkeys([*wanted, names[-1]]))
     last: pa.RecordBatch | None = None
     rows = 0
+    reading = pa_csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES, column_names=names)
+    converting = pa_csv.ConvertOptions(
+        check_utf8=False,  # the stream has
+        column_types=dict.fromkeys(read, pa.string()),
+        include_columns=read,
+        null_values=["", options.null],
+        strings_can_be_null=True,
+    )
     try:
-        for batch in _reader(text, options, names, list(dict.fromkeys([*wanted, names[-1]]))):
+        for batch in pa_csv.open_csv(text, reading, options.parsing(), converting):
             if batch.num_rows and last is not None:
                 yield pa.Table.from_batches([last]).select(wanted)
             last = batch if batch.num_rows else last
             rows += batch.num_rows
     except pa.ArrowInvalid as error:
+        found = " ".join(str(error).split())[:_MOST_SENTENCE]
+        if "straddling" in found:
+            found = f"a row has more than {_BLOCK_BYTES >> 20} MiB, as may one in which a quoted value has no end"
         remedy = "correct the row, or set options.sep and options.quote as the file was written"
-        raise SchemaMismatchError(f"{place}: {_sentence(error)}; {remedy}") from error
+        raise SchemaMismatchError(f"{place}: {found}; {remedy}") from error
     if last is not None and options.quote:
         if any(column[-1].is_valid for column in last.columns):
             remedy = "correct it, or set options.quote and options.escape as the file was written"
@@ -83,76 +166,15 @@ def _texts(text: CsvBytes, options: CsvOptions, columns: list[int], width: int, 
         yield pa.Table.from_batches([last]).select(wanted)
 
 
-def _reader(text: CsvBytes, options: CsvOptions, names: list[str], wanted: list[str]) -> pa_csv.CSVStreamingReader:
-    """Values are texts, so that the first that does not fit is known by its row; what is empty is NULL, as to Spark."""
-    return pa_csv.open_csv(
-        text,
-        pa_csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES, column_names=names),
-        pa_csv.ParseOptions(
-            delimiter=options.separator,
-            quote_char=options.quote or False,
-            escape_char=options.escape or False,
-            newlines_in_values=bool(options.quote),
-        ),
-        pa_csv.ConvertOptions(
-            check_utf8=False,  # the stream has
-            column_types=dict.fromkeys(wanted, pa.string()),
-            include_columns=wanted,
-            null_values=["", options.null],
-            strings_can_be_null=True,
-        ),
-    )
-
-
-def _sentence(error: pa.ArrowInvalid) -> str:
-    if "straddling" in str(error):
-        return f"a row has more than {_BLOCK_BYTES >> 20} MiB, as may one in which a quoted value has no end"
-    sentence = " ".join(str(error).split())
-    return sentence if len(sentence) <= _MOST_SENTENCE else sentence[:_MOST_SENTENCE] + "..."
-
-
-def _values(texts: pa.Table, declared: pa.Schema, times: TimePatterns, place: str, row: int) -> pa.Table:
+def _values(texts: pa.Table, declared: pa.Schema, times: Times, place: str, row: int) -> pa.Table:
     """The values of texts of which the first has the number `row`. Raises SchemaMismatchError, which names the row."""
-    columns: list[pa.Array] = []
-    for column, field in zip(texts.columns, declared, strict=True):
-        values = column.combine_chunks()
-        if not field.nullable and values.null_count:
-            at = values.is_null().index(True).as_py()
-            conform(pa.table({field.name: values[at : at + 1]}), pa.schema([field]), f"{place}: row {row + at}")
+
+    def typed(values: pa.Array, kind: pa.DataType) -> pa.Array:
+        if pa.types.is_string(kind) or pa.types.is_binary(kind):
+            return values.cast(kind)
         try:
-            columns.append(_typed(values, field.type, times))
-        except pa.ArrowInvalid as error:
-            at = _first_misfit(values, field.type, times)
-            raise _refusal(values[at].as_py(), field, times, f"{place}: row {row + at}") from error
-    return conform(pa.table(columns, names=declared.names), declared, place)
-
-
-def _typed(texts: pa.Array, kind: pa.DataType, times: TimePatterns) -> pa.Array:
-    if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        return texts.cast(kind)
-    try:
-        return from_texts(texts, kind, times)
-    except pa.ArrowInvalid:
-        return from_texts(pc.ascii_trim(texts, " \t"), kind, times)
-
-
-def _first_misfit(texts: pa.Array, kind: pa.DataType, times: TimePatterns) -> int:
-    def fails(upto: int) -> bool:
-        try:
-            _typed(texts[: upto + 1], kind, times)
+            return from_texts(values, kind, times)
         except pa.ArrowInvalid:
-            return True
-        return False
+            return from_texts(pc.ascii_trim(values, " \t"), kind, times)
 
-    return bisect_left(range(len(texts)), True, key=fails)
-
-
-def _refusal(text: str, field: pa.Field, times: TimePatterns, where: str) -> SchemaMismatchError:
-    pattern = times.of_type(field.type)
-    form = "" if pattern is None else f", which is not of the form {pattern.text!r}"
-    sentence = f"{where}: column {field.name!r} is declared {field.type} but holds {_shown(text)}{form}"
-    return SchemaMismatchError(sentence, field.name, "DOUBLE" if text in NO_NUMBERS else "STRING")
-
-
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= _MOST_SHOWN else text[:_MOST_SHOWN] + "...")
+    return values_of(texts, declared, typed, lambda at: f"{place}: row {row + at}", fitting="STRING")

@@ -1,141 +1,181 @@
-"""Rows of files of JSON lines: by Arrow's reader where it can, else by Python's parser, a block at a time."""
+"""Rows of files of JSON lines: by Arrow's reader, and by Python's where Arrow refuses what Spark and our sink write.
+
+That is a MAP as an object, NaN and infinities as texts, a name twice, and a tiny DECIMAL, which Arrow would change. There
+the json module takes lines apart, and numbers stay texts: their values are made as those of csv are.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.json as pa_json
 
-from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceError, SourceSpec
-from streamtopology.jobs.connectors.sources.schema.conform import NullValueError, SchemaMismatchError, conform
-from streamtopology.jobs.connectors.sources.schema.required_fields import all_nullable
-from streamtopology.jobs.connectors.sources.text.decimals import has_tiny_number
-from streamtopology.jobs.connectors.sources.text.json_values import REMEDY, JsonLineError, columns_of_lines
+from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceSpec
+from streamtopology.jobs.connectors.sources.schema.conform import SchemaMismatchError, conform
 from streamtopology.jobs.connectors.sources.text.text_stream import TextStream
-from streamtopology.jobs.connectors.sources.text.text_values import parsed
-from streamtopology.jobs.connectors.sources.text.time_patterns import TimePatterns
+from streamtopology.jobs.connectors.sources.text.text_values import (
+    NO_NUMBERS,
+    Times,
+    from_texts,
+    shown,
+    time_patterns,
+    values_of,
+)
 
+REMEDY = "write an object a line (jq -c '.[]' of an array, jq -c . of objects over several lines)"
 _BLOCK_BYTES = 8 << 20
-# Bytes; Arrow's readers count in 32 bits.
-_LONGEST_LINE = 1 << 30
-_BEGIN = re.compile(rb"\s*\{")
-_NULL_LINE = re.compile(rb"(?m)^[ \t\r]*null")
 _ROWS_ALONE = pa.schema([("no name of a file", pa.string())])
+# Of a number with 39 digits more behind the point than its DECIMAL has Arrow makes 0; such a number has one of these.
+_TINY = (re.compile(rb"e-[0-9]*[1-9][0-9]"), re.compile(rb"E-[0-9]*[1-9][0-9]"), re.compile(rb"\.[0-9]{22}"))
+
+
+class _Number(str):
+    """The text of a number."""
+
+
+_DECODER = json.JSONDecoder(parse_int=_Number, parse_float=_Number, parse_constant=_Number)
+_KINDS = {_Number: "number", str: "string", bool: "boolean", list: "array", dict: "object"}
+
+
+class _MisfitError(ValueError):
+    """A value of another type of JSON than the declared one."""
 
 
 def read_json(descriptor: Descriptor, spec: SourceSpec, declared: pa.Schema, place: str) -> Iterator[pa.Table]:
     """The rows of a file; of no declared column, those of one that no object has. Raises SourceError."""
-    declared = declared if declared.names else _ROWS_ALONE
-    with_texts = pa.schema([pa.field(field.name, _as_text(all_nullable(field.type))) for field in declared])
-    times, number = TimePatterns.of(spec), 1
+    declared, times, number = declared if declared.names else _ROWS_ALONE, time_patterns(spec), 1
     with closing(TextStream(descriptor.path, spec, place)) as stream:
-        for block in _blocks(stream, place):
-            yield _rows(block, declared, with_texts, times, place, number)
+        for block in stream.blocks(_BLOCK_BYTES):
+            if block.strip():
+                rows = _by_arrow(block, declared, times, place)
+                yield _by_python(block, declared, times, place, number) if rows is None else rows
             number += block.count(b"\n")
 
 
-def _blocks(stream: TextStream, place: str) -> Iterator[bytes]:
-    """Whole lines, with text in them, of about `_BLOCK_BYTES`. Raises SourceError for a line of more than `_LONGEST_LINE`."""
-    gathered: list[bytes] = []
-    size = lines = 0
-    while data := stream.next_bytes():
-        gathered.append(data)
-        size += len(data)
-        if size >= _BLOCK_BYTES and b"\n" in data:
-            whole, newline, rest = b"".join(gathered).rpartition(b"\n")
-            yield whole + newline
-            lines += whole.count(newline) + 1
-            gathered, size = [rest], len(rest)
-        elif size > _LONGEST_LINE:
-            lines += sum(part.count(b"\n") for part in gathered)
-            raise SourceError(f"{place}: line {lines + 1} is longer than {_LONGEST_LINE >> 30} GiB; {REMEDY}")
-    if last := b"".join(gathered):
-        yield last
-
-
-def _rows(block: bytes, declared: pa.Schema, with_texts: pa.Schema, times: TimePatterns, place: str, number: int) -> pa.Table:
-    if not block.strip():
-        return declared.empty_table()
-    if _is_for_arrow(block, declared):
-        try:
-            table = _by_arrow(block, with_texts)
-            if _is_row_a_line(table, block):
-                return conform(parsed(table, declared, place, times), declared, place)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, SchemaMismatchError):
-            pass  # such as "NaN" among numbers; or the other parser says what is wrong, and in which line
-    try:
-        table = pa.table(
-            columns_of_lines(block, declared, times, number), schema=pa.schema([f.with_nullable(True) for f in declared])
-        )
-    except JsonLineError as error:
-        raise _mismatch(place, declared, error) from error
-    return conform(table, declared, place)
-
-
-def _is_for_arrow(block: bytes, declared: pa.Schema) -> bool:
-    if any(_holds(pa.types.is_map, kind) for kind in declared.types) or not begins_with_object(block):
-        return False
-    return not (any(_holds(pa.types.is_decimal, kind) for kind in declared.types) and has_tiny_number(block))
-
-
-def begins_with_object(block: bytes) -> bool:
-    """False for what Arrow's reader must not get: a `null` in the first place ends its process."""
-    return _BEGIN.match(block) is not None
-
-
-def _is_row_a_line(table: pa.Table, block: bytes) -> bool:
-    """True if each line is one object. Arrow takes several a line, one over several lines, and `null` for a row of NULLs."""
-    lines = block.count(b"\n") + (not block.endswith(b"\n"))
-    if table.num_rows != lines and table.num_rows != sum(1 for line in block.split(b"\n") if line.strip()):
-        return False
-    if not _are_lines_whole(block):
-        return False
-    may_be_null = all(column.null_count for column in table.columns)
-    return not may_be_null or _NULL_LINE.search(block) is None
-
-
-def _are_lines_whole(block: bytes) -> bool:
-    """True if no object is over several lines. JSON has no `{` right after a `}` within an object, so none has such an end of
-    line in it."""
-    data = np.frombuffer(block, np.uint8)
-    ends = np.flatnonzero(data == ord("\n"))
-    inner = ends[(ends > 0) & (ends + 1 < len(data))]
-    if np.all(data[inner - 1] == ord("}")) and np.all(data[inner + 1] == ord("{")):
-        return True
-    lines = (line.strip() for line in block.split(b"\n"))
-    return all(line.startswith(b"{") and line.endswith(b"}") for line in lines if line)
-
-
-def _by_arrow(block: bytes, schema: pa.Schema) -> pa.Table:
+def _by_arrow(block: bytes, declared: pa.Schema, times: Times, place: str) -> pa.Table | None:
+    """The rows of a block; None if Arrow does not read it, or not as we do."""
+    objects = _count_objects(block)
+    if objects == 0 or any(_holds(pa.types.is_map, kind) for kind in declared.types):
+        return None
+    if any(_holds(pa.types.is_decimal, kind) for kind in declared.types) and any(tiny.search(block) for tiny in _TINY):
+        return None
+    schema = pa.schema([(field.name, _read_as(field.type, _is_written_as_text)) for field in declared])
     options = pa_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
     whole = pa_json.ReadOptions(use_threads=False, block_size=len(block) + 1)
-    return pa_json.read_json(pa.BufferReader(block), whole, options)
+    try:
+        found = pa_json.read_json(pa.BufferReader(block), whole, options)
+        if found.num_rows != objects:
+            return None  # several objects a line
+        columns = [from_texts(found.column(field.name).combine_chunks(), field.type, times) for field in declared]
+        return conform(pa.table(columns, names=declared.names), declared, place)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, SchemaMismatchError):
+        return None  # Python's reader reads it, or names the line
 
 
-def _mismatch(place: str, declared: pa.Schema, error: JsonLineError) -> SchemaMismatchError:
-    where = f"{place}: line {error.line}" if error.line else place
-    if error.column is None:
-        return SchemaMismatchError(f"{where}: JSON parse error: {error}")
-    kind = declared.field(error.column).type
-    kind_of_error = NullValueError if error.is_null else SchemaMismatchError
-    return kind_of_error(f"{where}: column {error.column!r} is declared {kind}: {error}", error.column, error.fitting)
+def _count_objects(block: bytes) -> int:
+    """The lines that have text; 0 if one of them begins or ends unlike an object. None such may get to Arrow's reader.
+
+    It ends its process at a `null` in the first place, takes others for rows, and joins an object of several lines. JSON
+    has no `{` right after a `}` within an object: a line that ends in one and the next, that begins with one, are two.
+    """
+    text = block.strip()
+    ends = text.count(b"\n")
+    if text.count(b"}\n{") == ends:
+        return ends + 1 if text.startswith(b"{") and text.endswith(b"}") else 0
+    lines = _lines(block).values()
+    return len(lines) if all(line.startswith(b"{") and line.endswith(b"}") for line in lines) else 0
 
 
-def _as_text(kind: pa.DataType) -> pa.DataType:
-    """The type as which Arrow reads a column: what JSON writes as texts are texts at first."""
-    if pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_binary(kind):
-        return pa.string()
+def _lines(block: bytes) -> dict[int, bytes]:
+    """The lines that have text, by their places from 0 on."""
+    return {place: text for place, line in enumerate(block.split(b"\n")) if (text := line.strip())}
+
+
+def _by_python(block: bytes, declared: pa.Schema, times: Times, place: str, first: int) -> pa.Table:
+    """The rows of a block whose first line has the number `first`. Raises SchemaMismatchError, which names the line."""
+    lines = _lines(block)
+    places = [f"{place}: line {first + at}" for at in lines]
+    rows = [_parsed(line, where) for line, where in zip(lines.values(), places, strict=True)]
+    columns: list[pa.Array] = []
+    for field in declared:
+        texts, leaf = list[Any](), _leaf_types(field.type)
+        for row, where in zip(rows, places, strict=True):
+            value = row.get(field.name)
+            try:
+                texts.append(value if type(value) in leaf else _as_text(value, field.type))
+            except _MisfitError as error:
+                sentence = f"{where}: column {field.name!r} is declared {field.type} but holds {error}"
+                raise SchemaMismatchError(sentence, field.name, fitting="") from error
+        columns.append(pa.array(texts, _read_as(field.type, lambda kind: not pa.types.is_boolean(kind))))
+    table = pa.table(columns, names=declared.names)
+    return values_of(table, declared, lambda texts, kind: from_texts(texts, kind, times), places.__getitem__, fitting="")
+
+
+def _parsed(line: bytes, where: str) -> dict[str, Any]:
+    try:
+        row = _DECODER.decode(line.decode())
+        if b"\\u" in line:
+            json.dumps(row, ensure_ascii=False).encode()  # fails for half a character
+        if type(row) is dict:
+            return row
+        finding = f"this is {_spelt(row)}"
+    except json.JSONDecodeError as error:
+        finding = f"{error.msg} at character {error.colno} of {shown(line.decode())}"
+    except UnicodeEncodeError:
+        finding = f"half a character in {shown(line.decode())}"
+    except RecursionError:
+        finding = f"its arrays and objects are nested too deeply: {shown(line.decode())}"
+    raise SchemaMismatchError(f"{where}: JSON parse error: {finding}; each line is one object; {REMEDY}")
+
+
+def _as_text(value: Any, kind: pa.DataType) -> Any:
+    """The value with the texts of all but booleans. Raises _MisfitError, which spells what is of another type."""
+    found = type(value)
+    if value is None or found in _leaf_types(kind):
+        return value
+    if found is list and pa.types.is_list(kind):
+        return [_as_text(item, kind.value_type) for item in value]
+    if found is dict and pa.types.is_struct(kind):
+        return {field.name: _as_text(value.get(field.name), field.type) for field in kind}
+    if found is dict and pa.types.is_map(kind):
+        return [(name, _as_text(item, kind.item_type)) for name, item in value.items()]
+    if found is str and pa.types.is_floating(kind) and value in NO_NUMBERS:
+        return value
+    raise _MisfitError(_spelt(value))
+
+
+def _leaf_types(kind: pa.DataType) -> tuple[type, ...]:
+    if pa.types.is_boolean(kind):
+        return (bool,)
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        return (_Number,)
+    return (_Number, str) if pa.types.is_decimal(kind) else () if pa.types.is_nested(kind) else (str,)
+
+
+def _spelt(value: Any) -> str:
+    return f"the {_KINDS[type(value)]} {shown(str(value))}" if value is not None else "null"
+
+
+def _read_as(kind: pa.DataType, is_text: Callable[[pa.DataType], bool]) -> pa.DataType:
+    """The type as which a column is read at first, with texts in place of all that `is_text`, and without NOT NULL."""
     if pa.types.is_list(kind):
-        return pa.list_(_as_text(kind.value_type))
+        return pa.list_(_read_as(kind.value_type, is_text))
     if pa.types.is_struct(kind):
-        return pa.struct([kind.field(index).with_type(_as_text(kind.field(index).type)) for index in range(kind.num_fields)])
-    return kind
+        return pa.struct([(field.name, _read_as(field.type, is_text)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(pa.string(), _read_as(kind.item_type, is_text))
+    return pa.string() if is_text(kind) else kind
+
+
+def _is_written_as_text(kind: pa.DataType) -> bool:
+    return pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_binary(kind)
 
 
 def _holds(is_of: Callable[[pa.DataType], bool], kind: pa.DataType) -> bool:
-    """True if there is such a type in it. A map is one that Arrow reads from an array of pairs only."""
+    """True if there is such a type in it."""
     return is_of(kind) or any(_holds(is_of, kind.field(index).type) for index in range(kind.num_fields))

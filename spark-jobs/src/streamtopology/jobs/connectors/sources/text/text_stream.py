@@ -1,24 +1,67 @@
-"""Bytes of text files as UTF-8, whatever their encoding and compression; what is no text in it is an error."""
+"""Text files as UTF-8, whatever their encoding and compression, in blocks of whole lines; what is no text is an error."""
+
+# pyarrow.compute makes its functions when it is imported, unseen by the type checker.
+# pyright: reportAttributeAccessIssue=false
 
 from __future__ import annotations
 
 import codecs
+import os
+import re
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from streamtopology.jobs.connectors.sources.descriptors import SourceError, SourceSpec
 from streamtopology.jobs.connectors.sources.schema.conform import SchemaMismatchError
-from streamtopology.jobs.connectors.sources.text.compressed import UnreadableFileError, open_decompressed
 
 READ_BYTES = 1 << 20
-_UTF_8 = "utf-8"
+# Bytes; Arrow counts in 32 bits.
+_LONGEST_LINE = 1 << 30
 # Codecs of Python that write characters as other characters, and can make halves of characters of them.
 _NO_ENCODINGS = ("idna", "punycode", "raw-unicode-escape", "unicode-escape", "utf-7")
-_MARK = "\ufeff"
-# Without one, Java takes the text for big-endian, and Spark cuts its lines within characters.
-_MARKS = {"utf-16": (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE), "utf-32": (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)}
+# Without a mark Java takes such a text for big-endian, Python for little-endian.
+_NO_ORDER = ("utf-16", "utf-32")
+_UTF_8, _MARK = "utf-8", "\ufeff"
+_CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
+# Those of compressed files, also of such as are refused; lz4 and snappy as Hadoop writes them are forms that only it has.
+SUFFIXES = (*_CODECS, ".br", ".deflate", ".snappy", ".lzo", ".xz", ".zip")
+# The first bytes of compressed data, with which no text begins.
+_CONTENTS = {
+    ".gz": re.compile(rb"\x1f\x8b"),
+    ".bz2": re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"),
+    ".zst": re.compile(rb"\x28\xb5\x2f\xfd"),
+    ".lz4": re.compile(rb"\x04\x22\x4d\x18"),
+    ".xz": re.compile(rb"\xfd7zXZ\x00"),
+    ".zip": re.compile(rb"PK\x03\x04"),
+}
 
 
 class EncodingError(SchemaMismatchError):
     """A file has bytes that are no text in the encoding of its source; the message names the line."""
+
+
+class UnreadableFileError(SourceError):
+    """A compressed file cannot be read to its end, or is compressed by another codec than its name says."""
+
+
+def open_decompressed(path: str, place: str) -> pa.NativeFile:
+    """The content of a file; its `read` raises OSError for what cannot be decompressed.
+
+    Raises OSError, and UnreadableFileError, which names `place`, for a codec that is not read.
+    """
+    suffix = os.path.splitext(path)[1].lower()
+    with open(path, "rb") as file:
+        head = file.read(16)
+    said = suffix if suffix in SUFFIXES else ""
+    found = next((codec for codec, begin in _CONTENTS.items() if begin.match(head)), "")
+    if head and (said != found or said not in ("", *_CODECS)):
+        remedy = f"end its name in {found}" if found in _CODECS else "write it with .gz, .bz2 or .zst, or as text without"
+        names = f"its name says {said or 'no compression'}, its content {found or 'none that is read'}"
+        raise UnreadableFileError(f"{place}: {names}; {remedy}")
+    return pa.input_stream(path, compression=_CODECS[said] if head and said else None)
 
 
 def encoding_of(spec: SourceSpec) -> str:
@@ -30,8 +73,11 @@ def encoding_of(spec: SourceSpec) -> str:
         if encoding.replace("_", "-") in _NO_ENCODINGS:
             raise LookupError(encoding)
     except (LookupError, ValueError) as error:
-        known = "UTF-8, ISO-8859-1, windows-1252, UTF-16 and Python's other names of encodings"
+        known = "UTF-8, ISO-8859-1, windows-1252, UTF-16LE and Python's other names of encodings"
         raise SourceError(f"source {spec.name!r}: unknown encoding {given!r}; known are {known}") from error
+    if encoding in _NO_ORDER:
+        names = " or ".join(encoding.upper() + end for end in ("LE", "BE"))
+        raise SourceError(f"source {spec.name!r}: encoding {given!r} says no order of bytes; set {names}, of Windows the first")
     return encoding
 
 
@@ -48,6 +94,22 @@ class TextStream:
 
     def close(self) -> None:
         self._stream.close()
+
+    def blocks(self, size: int) -> Iterator[bytes]:
+        """Whole lines of about `size` bytes; the last may have no end. Raises SourceError for a line of more than 1 GiB."""
+        gathered: list[bytes] = []
+        while data := self.next_bytes():
+            gathered.append(data)
+            length = sum(map(len, gathered))
+            if length >= size and b"\n" in data:
+                whole, newline, rest = b"".join(gathered).rpartition(b"\n")
+                yield whole + newline
+                gathered = [rest]
+            elif length > _LONGEST_LINE:
+                sentence = f"line {self._lines + 1} is longer than {_LONGEST_LINE >> 30} GiB"
+                raise SourceError(f"{self._place}: {sentence}; write the file with shorter lines")
+        if rest := b"".join(gathered):
+            yield rest
 
     def next_bytes(self) -> bytes:
         """Some more of the text, of whole characters; empty at its end."""
@@ -71,13 +133,14 @@ class TextStream:
             return data
         try:
             text = self._decoder.decode(data, final)
-        except UnicodeError as error:
-            whole = bytes(pending) + data
-            if self._at_start and not whole.startswith(_MARKS.get(self._encoding, b"")):
-                raise EncodingError(f"{self._place} {self._unmarked(whole)}") from error
-            if isinstance(error, UnicodeDecodeError):
-                raise self._refusal(error, bytes(pending)) from error
-            raise
+        except UnicodeDecodeError as error:
+            line = self._lines + error.object[: error.start].count(b"\n") + 1
+            before, after = error.object[: error.start], error.object[error.start :]
+            around = (before.split(b"\n")[-1][-20:] + after.split(b"\n")[0][:10]).decode("latin-1")
+            raise EncodingError(
+                f"{self._place}: line {line} is no text in {self._encoding.upper()}: ISO-8859-1 reads it as {around!r}; "
+                "set options.encoding to that of the file"
+            ) from error
         if self._at_start and text:
             self._at_start = False
             text = text.removeprefix(_MARK)
@@ -85,21 +148,10 @@ class TextStream:
         self._lines += whole.count(b"\n")
         return whole
 
-    def _refusal(self, error: UnicodeDecodeError, pending: bytes) -> EncodingError:
-        before = error.object[: error.start]
-        line = self._lines + before.count(b"\n") + 1
-        end_of_line = min(place for place in (error.object.find(b"\n", error.start), len(error.object)) if place >= 0)
-        begin = before.rfind(b"\n") + 1
-        shown = error.object[max(begin, error.start - 20) : min(end_of_line, error.start + 10)].decode("latin-1")
-        other = "UTF-8" if self._encoding != _UTF_8 else "ISO-8859-1"
-        return EncodingError(
-            f"{self._place}: line {line} is no text in {self._encoding.upper()}: byte 0x{error.object[error.start]:02x}, which "
-            f"ISO-8859-1 reads as in {shown!r}; set options.encoding to that of the file, such as {other}"
-        )
 
-    def _unmarked(self, data: bytes) -> str:
-        """A clause on a file of UTF-16 or UTF-32 without a mark: the high bytes of most texts are zeros."""
-        little, big = (f"{self._encoding.upper()}{end}" for end in ("LE", "BE"))
-        likely = little if data[:1] != b"\0" else big
-        other = big if likely == little else little
-        return f"is {self._encoding.upper()} without a byte order mark; set options.encoding: {likely}, or {other}"
+def lines(stream: TextStream) -> Iterator[pa.StringArray]:
+    r"""The lines without their ends (`\n` or `\r\n`), a value each; a last line without an end counts. Raises SourceError."""
+    for block in stream.blocks(READ_BYTES):
+        text = block.removesuffix(b"\n").replace(b"\r\n", b"\n").removesuffix(b"\r")
+        whole = pa.LargeStringArray.from_buffers(1, pa.py_buffer(np.array([0, len(text)])), pa.py_buffer(text))
+        yield pc.list_flatten(pc.split_pattern(whole, "\n")).cast(pa.string())

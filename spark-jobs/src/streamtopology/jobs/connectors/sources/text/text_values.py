@@ -1,62 +1,159 @@
-"""Values that files and folders write as texts: whole numbers, times, dates, bytes."""
+"""Values that files and folders write as texts: numbers, bytes, dates and times, also of Spark's patterns (`dd/MM/yyyy`)."""
 
 # pyarrow.compute makes its functions when it is imported, unseen by the type checker.
 # pyright: reportAttributeAccessIssue=false
 
 from __future__ import annotations
 
+import re
+from binascii import a2b_base64
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamtopology.jobs.connectors.sources.schema.conform import SchemaMismatchError, parse_timestamps
-from streamtopology.jobs.connectors.sources.text.decimals import decimals
-from streamtopology.jobs.connectors.sources.text.time_patterns import TimePatterns
+from streamtopology.jobs.connectors.sources.descriptors import TIME_OPTIONS, SourceError, SourceSpec, unwritable
+from streamtopology.jobs.connectors.sources.schema.conform import SchemaMismatchError, conform, parse_timestamps
 
+# Texts that are values of DOUBLE and FLOAT to Spark, too.
+NO_NUMBERS = ("NaN", "Infinity", "+Infinity", "INF", "+INF", "-Infinity", "-INF")
 _INTEGER = "^-?[0-9]+$"
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?")
+# Of such texts Arrow may lose digits without a word: of 9242e-74 it makes 0, of 256 nines -1.
 _LOSSY = r"[eE]|\.[0-9]{22}|[0-9]{39}|^\s|\s$"
-_PADDING = 64
-_SIX_BITS = np.full(256, 255, np.uint8)
-_SIX_BITS[np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=", np.uint8)] = np.arange(65)
+_MOST_DIGITS = 38
+_MOST_SHOWN = 60
+_SHAPES = {"yyyy": "[0-9]{4}", **{letter * 2: "[0-9]{2}" for letter in "MdHms"}, **dict.fromkeys("MdHms", "[0-9]{1,2}")}
+_SHAPES |= dict.fromkeys(("X", "XX", "XXX"), "Z|[+-][0-9]{2}(?::?[0-9]{2})?")
+_SHAPES |= {"S" * digits: f"[0-9]{{{digits}}}" for digits in range(1, 7)}
+_PARTS = re.compile(r"('((?:[^']|'')*)'|([A-Za-z])\3*|.)", re.DOTALL)
 
 
-def parsed(table: pa.Table, declared: pa.Schema, place: str, times: TimePatterns) -> pa.Table:
-    """`table` with its texts as the values that `declared` says. Raises SchemaMismatchError."""
-    for field in declared:
-        index = table.schema.get_field_index(field.name)
-        if table.schema.field(index).type == field.type:
-            continue
+@dataclass(frozen=True)
+class TimePattern:
+    """A pattern, and the regular expression of the texts that are of it, with a group for each of its letters."""
+
+    text: str
+    shape: str
+    letters: tuple[str, ...]
+
+    @staticmethod
+    def of(text: str, has_time: bool) -> TimePattern:
+        """Raises ValueError, which says what of the pattern is not known."""
+        if fault := unwritable(text):
+            raise ValueError(fault)
+        shape, letters = "", list[str]()
+        for part in _PARTS.finditer(text):
+            token, quoted, letter = part.groups()
+            if quoted is not None or (letter is None and token != "'"):
+                shape += re.escape(token if quoted is None else quoted.replace("''", "'") or "'")
+            elif token not in _SHAPES or letter in letters:
+                raise ValueError(f"has {token!r}" + (" twice" if letter in letters else ""))
+            else:
+                letters.append(token[0])
+                shape += f"(?P<{letter}>{_SHAPES[token]})"
+        missing = [name for name in ("yyyy", "MM", "dd") if name[0] not in letters]
+        if missing or (not has_time and set(letters) & set("HmsSX")):
+            raise ValueError(f"has no {missing[0]}" if missing else "has a time, and a DATE has none")
+        return TimePattern(text, f"^{shape}$", tuple(letters))
+
+    def to_iso(self, texts: pa.Array) -> pa.Array:
+        """Raises `pa.ArrowInvalid`, which names the first text that is not of the pattern."""
+        _refuse_unlike(texts, self.shape, f"not of the form {self.text!r}")
+        parts = pc.extract_regex(texts, self.shape)
+        found = {letter: pc.struct_field(parts, letter) for letter in self.letters}
+        padded = {letter: pc.utf8_lpad(part, 2, "0") for letter, part in found.items() if letter not in "SX"}
+        year, month, day, hour, minute, second = (padded.get(letter, "00") for letter in "yMdHms")
+        iso = pc.binary_join_element_wise(year, month, day, "-")
+        if set(self.letters) - set("yMd"):
+            iso = pc.binary_join_element_wise(iso, pc.binary_join_element_wise(hour, minute, second, ":"), "T")
+        if "S" in found:
+            iso = pc.binary_join_element_wise(iso, found["S"], ".")
+        return pc.binary_join_element_wise(iso, found.get("X", ""), "")
+
+
+# By their options; without one ISO 8601.
+Times = Mapping[str, TimePattern]
+
+
+def time_patterns(spec: SourceSpec) -> Times:
+    """Raises SourceError for the first pattern that is not known."""
+    for _, sentence in time_problems(spec):
+        raise SourceError(sentence)
+    return {name: TimePattern.of(spec.options[name], name != "dateFormat") for name in TIME_OPTIONS if name in spec.options}
+
+
+def time_problems(spec: SourceSpec) -> Iterator[tuple[str, str]]:
+    """Each option that is no known pattern, with a sentence on the finding and the remedy."""
+    for name in TIME_OPTIONS:
         try:
-            values = from_texts(table.column(index).combine_chunks(), field.type, times)
-        except pa.ArrowInvalid as error:
-            message = f"{place}: column {field.name!r} is declared {field.type}: {error}"
-            raise SchemaMismatchError(message, field.name) from error
-        table = table.set_column(index, pa.field(field.name, field.type), values)
-    return table
+            TimePattern.of(spec.options.get(name, "yyyy-MM-dd"), name != "dateFormat")
+        except ValueError as error:
+            known = "known are yyyy, MM, dd, HH, mm, ss, SSS, XXX, and other characters, letters in quotes ('T')"
+            remedy = f"{known}; for all else declare the column STRING and use strptime in select"
+            yield name, f"source {spec.name!r}: option {name} is {spec.options[name]!r}, which {error}; {remedy}"
 
 
-def from_texts(values: pa.Array, declared: pa.DataType, times: TimePatterns) -> pa.Array:
-    """Whole numbers, times and dates of the patterns, and bytes of base64, at any depth. Raises `pa.ArrowInvalid`."""
+def values_of(
+    texts: pa.Table,
+    declared: pa.Schema,
+    make: Callable[[pa.Array, pa.DataType], pa.Array],
+    where: Callable[[int], str],
+    fitting: str,
+) -> pa.Table:
+    """The declared values of columns of texts, by `make`.
+
+    Raises SchemaMismatchError for the first row that does not fit, which is found by halves, and says `where` it is; `fitting`
+    is a type that each text fits.
+    """
+    columns: list[pa.Array] = []
+    try:
+        for column, field in zip(texts.columns, declared, strict=True):
+            try:
+                columns.append(make(column.combine_chunks(), field.type))
+            except pa.ArrowInvalid as error:
+                text = str(column[0].as_py())
+                sentence = f"{where(0)}: column {field.name!r} is declared {field.type} but holds {shown(text)}: {error}"
+                raise SchemaMismatchError(sentence, field.name, "DOUBLE" if text in NO_NUMBERS else fitting) from error
+        return conform(pa.table(columns, names=declared.names), declared, where(0))
+    except SchemaMismatchError:
+        half = texts.num_rows // 2
+        if half == 0:
+            raise
+        # `take` copies the parts of nested values, where a slice has those of all rows.
+        first, second = texts.take(np.arange(half)), texts.take(np.arange(half, texts.num_rows))
+        found = values_of(first, declared, make, where, fitting)
+        return pa.concat_tables([found, values_of(second, declared, make, lambda at: where(half + at), fitting)])
+
+
+def from_texts(values: pa.Array, declared: pa.DataType, times: Times) -> pa.Array:
+    """Numbers, times and dates of the patterns, and bytes of base64, at any depth. Raises `pa.ArrowInvalid`."""
     if values.type == declared:
         return values
-    pattern = times.of_type(declared)
-    if pattern is not None:
-        values = pattern.to_iso(values)
-    if pa.types.is_timestamp(declared):
-        return parse_timestamps(values, declared)
-    if pa.types.is_binary(declared):
-        return from_base64(values)
-    if pa.types.is_integer(declared):
-        return integers(values, declared)
-    if pa.types.is_decimal(declared):
-        return _decimals(values, declared)
     if pa.types.is_list(declared):
         items = from_texts(values.values, declared.value_type, times)
         return pa.ListArray.from_arrays(values.offsets, items, type=declared, mask=values.is_null())
+    if pa.types.is_map(declared):
+        items = from_texts(values.items, declared.item_type, times)
+        return pa.MapArray.from_arrays(values.offsets, values.keys, items, type=declared, mask=values.is_null())
     if pa.types.is_struct(declared):
-        fields = [declared.field(index) for index in range(declared.num_fields)]
-        parts = [from_texts(values.field(index), field.type, times) for index, field in enumerate(fields)]
-        return pa.StructArray.from_arrays(parts, fields=fields, mask=values.is_null())
+        # Flat parts are NULL where the struct is; under it there may be any texts.
+        parts = [from_texts(part, field.type, times) for part, field in zip(values.flatten(), declared, strict=True)]
+        return pa.StructArray.from_arrays(parts, fields=list(declared), mask=values.is_null())
+    if pa.types.is_timestamp(declared):
+        pattern = times.get("timestampFormat" if declared.tz else "timestampNTZFormat")
+        return parse_timestamps(values if pattern is None else pattern.to_iso(values), declared)
+    if pa.types.is_date(declared):
+        values = times["dateFormat"].to_iso(values) if "dateFormat" in times else values
+    if pa.types.is_binary(declared):
+        return _from_base64(values)
+    if pa.types.is_integer(declared):
+        return integers(values, declared)
+    if pa.types.is_decimal(declared):
+        return decimals(values, declared)
     return values.cast(declared)
 
 
@@ -65,55 +162,41 @@ def integers(texts: pa.Array | pa.ChunkedArray, declared: pa.DataType) -> pa.Arr
 
     Arrow also reads hexadecimal texts, as the bits of the declared type: 0xFF is -1 in a TINYINT.
     """
-    others = pc.invert(pc.match_substring_regex(texts, _INTEGER))
-    if pc.any(others).as_py():
-        raise pa.ArrowInvalid(f"{pc.filter(texts, others)[0].as_py()[:40]!r} is no whole number of decimal digits")
+    _refuse_unlike(texts, _INTEGER, "no whole number of decimal digits")
     return texts.cast(declared)
 
 
-def _decimals(texts: pa.Array, declared: pa.DataType) -> pa.Array:
-    """By Arrow, but for the texts of which it may lose digits without a word."""
+def decimals(texts: pa.Array, declared: pa.DataType) -> pa.Array:
+    """The numbers of decimal digits. Raises `pa.ArrowInvalid` for what is none or does not fit."""
     if not pc.any(pc.match_substring_regex(texts, _LOSSY)).as_py():
         return texts.cast(declared)
+    return pa.array([None if text is None else _decimal(text, declared.scale) for text in texts.to_pylist()], declared)
+
+
+def _decimal(text: str, scale: int) -> Decimal:
+    if not _NUMBER.fullmatch(text):
+        raise pa.ArrowInvalid("it is no decimal number")
+    number = Decimal(text)
+    if number and int(number.as_tuple().exponent) < -scale - _MOST_DIGITS:
+        raise pa.ArrowInvalid(f"it has more than {scale} digits after the point")
+    return number or Decimal(0)
+
+
+def _from_base64(texts: pa.Array) -> pa.Array:
+    """The bytes of base64 texts with padding (RFC 4648, section 4). Raises `pa.ArrowInvalid`."""
     try:
-        return decimals(texts.to_pylist(), declared)
+        found = [None if text is None else a2b_base64(text, strict_mode=True) for text in texts.to_pylist()]
     except ValueError as error:
-        raise pa.ArrowInvalid(str(error)) from error
+        raise pa.ArrowInvalid(f"no base64, as which JSON holds bytes: {error}") from error
+    return pa.array(found, pa.binary())
 
 
-def from_base64(texts: pa.Array) -> pa.Array:
-    """The bytes of base64 texts with padding (RFC 4648, section 4). Raises `pa.ArrowInvalid`, naming the first bad text."""
-    filled = pc.fill_null(texts, "")
-    offsets = np.frombuffer(filled.buffers()[1], np.int32)[filled.offset : filled.offset + len(filled) + 1]
-    start, end = (int(offsets[0]), int(offsets[-1])) if len(filled) else (0, 0)
-    if start == end:
-        return pc.if_else(texts.is_valid(), pa.scalar(b"", pa.binary()), None)
-    bits = _SIX_BITS[np.frombuffer(filled.buffers()[2], np.uint8)[start:end]]
-    ends = offsets[1:].astype(np.int64) - start
-    lengths = np.diff(ends, prepend=0)
-    filled_ends = ends[lengths > 0]
-    padded = bits == _PADDING
-    last, before = np.zeros(len(bits), np.bool_), np.zeros(len(bits), np.bool_)
-    last[filled_ends - 1] = True
-    before[np.maximum(filled_ends - 2, 0)] = True
-    before[:-1] &= ~before[:-1] | padded[1:]  # '=' before the last character only if that is one, too
-    is_bad = (bits == 255) | (padded & ~last & ~before)
-    bad = _any_within(is_bad, ends) | (lengths % 4 != 0)
-    if bad.any():
-        text = filled[int(bad.argmax())].as_py()
-        raise pa.ArrowInvalid(f"{text[:40]!r} is no base64, as which JSON holds bytes")
-    four = np.where(padded, 0, bits).reshape(-1, 4).astype(np.uint32)
-    three = (four[:, 0] << 18) | (four[:, 1] << 12) | (four[:, 2] << 6) | four[:, 3]
-    whole = np.stack([three >> 16, (three >> 8) & 255, three & 255], axis=1).astype(np.uint8)
-    is_kept = ~padded.reshape(-1, 4)[:, 1:]
-    kept_before = np.concatenate([[0], np.cumsum(is_kept.sum(axis=1))])
-    data_offsets = np.concatenate([[0], kept_before[ends // 4]]).astype(np.int32)
-    data = pa.py_buffer(np.ascontiguousarray(whole[is_kept]))
-    decoded = pa.BinaryArray.from_buffers(pa.binary(), len(filled), [None, pa.py_buffer(data_offsets), data])
-    return pc.if_else(texts.is_valid(), decoded, None)
+def _refuse_unlike(texts: pa.Array | pa.ChunkedArray, shape: str, what: str) -> None:
+    is_other = pc.invert(pc.match_substring_regex(texts, shape))
+    if pc.any(is_other).as_py():
+        raise pa.ArrowInvalid(f"{shown(pc.filter(texts, is_other)[0].as_py())} is {what}")
 
 
-def _any_within(marks: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """bool[n]: true if one of the marks between an end and the one before it is set."""
-    counted = np.concatenate([[0], np.cumsum(marks)])
-    return np.diff(counted[ends], prepend=0) > 0
+def shown(text: str) -> str:
+    """A text in a message."""
+    return repr(text if len(text) <= _MOST_SHOWN else text[:_MOST_SHOWN] + "...")
