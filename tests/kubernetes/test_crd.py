@@ -42,11 +42,16 @@ ONLY_THE_OPERATOR_REFUSES = (
     [{"name": "a", "type": "INT"}, {"name": "A", "type": "INT"}],
 )
 
+# Sentences of mistakes that are rare or hard to see in CEL: the operator refuses them when it reads the object.
+LEFT_TO_THE_OPERATOR = re.compile(
+    "form a cycle|found the alias|columns, grouping.key has|with emit: tuples|as late|expected a sink whose input"
+    "|the schema is empty|expected a column or `expression AS name`|takes 2 or more|found 1, expected columns|expected a text, number, true or false"
+)
+
 # Messages of the schema itself are the API server's own; the policy has one message for a whole list or mapping.
 IN_KUBERNETES_WORDS = (
     "Unsupported value: ", "Required value", "Duplicate value: ", "should be ", "should have at ", "must be of type ",
     "unknown field ", "must consist of lower case", "does not match the expected API version", "Object 'Kind' is missing",
-    "expected each option to be a text, number, true or false", "expected a key to be a column or a list of columns",
 )  # fmt: skip
 
 
@@ -135,7 +140,8 @@ def test_api_server_refuses_manifests_that_the_parser_refuses(
     with pytest.raises(ManifestError) as raised:
         parse(manifest)
     [problem] = raised.value.problems
-    if path.endswith((".schema", ".policy")) and value in ONLY_THE_OPERATOR_REFUSES:
+    is_other_language = path.endswith((".schema", ".policy")) and value in ONLY_THE_OPERATOR_REFUSES
+    if is_other_language or LEFT_TO_THE_OPERATOR.search(problem.message):
         assert answer.kept is not None
         return
     assert answer.status in (400, 422), answer
