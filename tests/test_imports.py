@@ -46,7 +46,7 @@ THIRD_PARTY = {
     "jobs.view": "matplotlib numpy prometheus_client rich",
     "jobs.worker": "numpy pyarrow",
     "k8s.__main__": "kubernetes yaml",
-    "k8s.app": "aiohttp kubernetes",
+    "k8s.app": "aiohttp kubernetes prometheus_client",
     "k8s.install_check": "kubernetes",
     "k8s.io": "aiohttp kubernetes prometheus_client",
     "k8s.io.kopf_tasks": "kopf",

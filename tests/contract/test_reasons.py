@@ -71,8 +71,7 @@ EPOCHS = [
 FOREIGN = {
     "spark-jobs/src/streamtopology/jobs/bucket.py": (2, "object_store's own text, shortened"),
     "spark-jobs/src/streamtopology/jobs/local/stderr_filter.py": (1, "Python's own traceback"),
-    "spark-jobs/src/streamtopology/jobs/runtime/query_failures.py": (2, "Spark's own text, which has no type"),
-    "spark-jobs/src/streamtopology/jobs/runtime/streaming_query.py": (1, "Spark's own text, which has no type"),
+    "spark-jobs/src/streamtopology/jobs/runtime/streaming_query.py": (3, "Spark's own text, which has no type"),
     "spark-jobs/src/streamtopology/jobs/spark/pinned_rdd.py": (1, "Spark's own text, which has no type"),
     "tests/routing/test_crd.py": (1, "the fields that the parser knows: it lists them in its message alone"),
 }

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamtopology.jobs.columnar.event_times import FIRST_SECOND, LAST_SECOND, event_micros
-from streamtopology.jobs.worker.event_times import EventTimes
+from streamtopology.jobs.worker.source_task import EventTimes
 from streamtopology.topology import Watermark
 
 DAY = 86_400

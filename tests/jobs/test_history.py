@@ -9,9 +9,8 @@ import pytest
 from support.histories import BY_CAPACITY, HASHED, SLOTS, outcome, reconfiguration, run
 
 from streamtopology.jobs.observe.figures import imbalance_before_and_after, rate_before_and_after
-from streamtopology.jobs.observe.history import KEPT_BATCHES, KEPT_EVENTS, KEPT_WHOLE, History
+from streamtopology.jobs.observe.history import KEPT_BATCHES, KEPT_EVENTS, KEPT_WHOLE, History, Recent
 from streamtopology.jobs.observe.outcome import BatchOutcome
-from streamtopology.jobs.observe.recent import Recent
 from streamtopology.jobs.observe.stats import MOST_RECONFIGURATIONS, build_stats
 from streamtopology.jobs.view.run_report import build_report, summary_text
 

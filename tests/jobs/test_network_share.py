@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from support.stages import Flow, manifest
 from support.stories import some_rows
 
-from streamtopology.jobs.driver.network_share import WORTH, NetworkShare
+from streamtopology.jobs.driver.progress import WORTH, NetworkShare
 from streamtopology.jobs.plan.results import InstanceResult, Results
 from streamtopology.jobs.plan.span import Span
 from streamtopology.jobs.spark.fetch_waits import FetchWaits

@@ -16,8 +16,7 @@ from support.manifests import counting, manifest, memory_sink
 from streamtopology.jobs.checkpoint.spark_log import SparkFolder
 from streamtopology.jobs.driver.progress import BatchInput
 from streamtopology.jobs.driver.watermarks import Poll
-from streamtopology.jobs.runtime.query_failures import plainly, unreadable
-from streamtopology.jobs.runtime.streaming_query import Drain, TopologyQuery, Until, unread_text
+from streamtopology.jobs.runtime.streaming_query import Drain, TopologyQuery, Until, plainly, unread_text, unreadable
 from streamtopology.topology import Source, parse
 
 _LONG_ENOUGH = 20.0

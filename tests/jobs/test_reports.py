@@ -21,7 +21,7 @@ from streamtopology.jobs.plan.results import (
     TaskFailure,
 )
 from streamtopology.jobs.plan.span import Span
-from streamtopology.jobs.worker.failure_report import kind_of
+from streamtopology.jobs.worker.stage_tasks import kind_of
 from streamtopology.routing.load.load_report import LoadReport, SourceReport
 
 INSTANCE = InstanceResult(

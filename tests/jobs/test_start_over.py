@@ -24,8 +24,8 @@ from streamtopology.jobs.cli.main import main
 from streamtopology.jobs.connectors.sinks import BatchSink, Writer, open_sink
 from streamtopology.jobs.connectors.sinks.writable import rows_of_others
 from streamtopology.jobs.errors import WrongUse
-from streamtopology.jobs.runtime.left_behind import newest_fed
 from streamtopology.jobs.runtime.preflight.checks import check_before_start
+from streamtopology.jobs.runtime.topology_run import newest_fed
 from streamtopology.lab.faults.bucket import ENVIRONMENT, Bucket
 from streamtopology.topology import ManifestError, Topology, parse
 

@@ -15,7 +15,7 @@ from support.manifests import counting, files, manifest, memory_sink
 
 from streamtopology.jobs.cli.main import main
 from streamtopology.jobs.connectors.sinks.writable import unwritable_folders
-from streamtopology.jobs.runtime.preflight.memory_doubts import memory_doubts
+from streamtopology.jobs.runtime.preflight.checks import memory_doubts
 from streamtopology.topology import Topology, parse
 
 

@@ -7,11 +7,11 @@ import socket
 
 import aiohttp
 
+from streamtopology.k8s.app import serving
 from streamtopology.k8s.io.health import HEARD_SECONDS, STUCK_SECONDS, Health
 from streamtopology.k8s.io.metrics import OperatorMetrics
 from streamtopology.k8s.io.page_app import Listed
 from streamtopology.k8s.io.queue import Queue, TopologyKey
-from streamtopology.k8s.io.serving import serving
 from streamtopology.k8s.settings import Settings
 
 KEY = TopologyKey("space", "flow")

@@ -6,7 +6,7 @@ import json
 import logging
 import sys
 
-from streamtopology.k8s.log_lines import JsonLines
+from streamtopology.k8s.__main__ import JsonLines
 
 
 def record(message: str, *arguments: object, **more: object) -> logging.LogRecord:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamtopology.k8s.io.queue import TopologyKey
-from streamtopology.k8s.io.write_limit import LEAST_BURST, REFILL_SECONDS, WriteLimit, WritesLimitedError
+from streamtopology.k8s.io.reconciler import LEAST_BURST, REFILL_SECONDS, WriteLimit, WritesLimitedError
 
 FLOW, OTHER = TopologyKey("space", "flow"), TopologyKey("space", "other")
 

@@ -45,7 +45,8 @@ ONLY_THE_OPERATOR_REFUSES = (
 # Sentences of mistakes that are rare or hard to see in CEL: the operator refuses them when it reads the object.
 LEFT_TO_THE_OPERATOR = re.compile(
     "form a cycle|found the alias|columns, grouping.key has|with emit: tuples|as late|expected a sink whose input"
-    "|the schema is empty|expected a column or `expression AS name`|takes 2 or more|found 1, expected columns|expected a text, number, true or false"
+    "|the schema is empty|expected a column or `expression AS name`|takes 2 or more"
+    "|found 1, expected columns|expected a text, number, true or false"
 )
 
 # Messages of the schema itself are the API server's own; the policy has one message for a whole list or mapping.

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from streamtopology.routing.load.load_report import KeyPairs
 from streamtopology.routing.planners import JOINT_PLANNERS, JointPlanInput, PlanError, PlanInput, get, get_joint
-from streamtopology.routing.planners.assignment import assigned
 from streamtopology.routing.planners.key_graph import KeyGraph
-from streamtopology.routing.planners.locality import ALPHA
+from streamtopology.routing.planners.locality import ALPHA, assigned
 from streamtopology.routing.table.table import RoutingTable, bucket_of, moved
 
 # The planners of the policies that are chosen for locality.

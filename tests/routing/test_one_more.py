@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support.four_instances import RATES, counting, model
 
 from streamtopology.contract.reasons import SOURCE
-from streamtopology.routing.control.one_more import one_more
+from streamtopology.routing.control.assessment import one_more
 from streamtopology.routing.control.slot_model import SlotModel
 from streamtopology.routing.control.stages import ShareStage
 

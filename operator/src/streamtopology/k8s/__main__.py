@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import sys
@@ -13,10 +14,10 @@ from yaml import YAMLError
 
 from streamtopology.contract.environment import exempt_api_server
 from streamtopology.k8s.app import run
+from streamtopology.k8s.instants import format_instant
 from streamtopology.k8s.io.api import NoCluster
 from streamtopology.k8s.io.leader import LeaseLostError
 from streamtopology.k8s.io.watchdog import NotServedError
-from streamtopology.k8s.log_lines import configure
 from streamtopology.k8s.settings import Settings, read_settings
 from streamtopology.tracing.opening import check_traces, traces
 from streamtopology.tracing.settings import TracesUnusable
@@ -70,3 +71,26 @@ async def configuration() -> Configuration:
 
 if __name__ == "__main__":
     main()
+
+
+class JsonLines(logging.Formatter):
+    """A record as a JSON object in one line: time, level, logger, message, and the traceback of an exception."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        shown = {
+            "time": format_instant(record.created),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            shown["exception"] = self.formatException(record.exc_info)
+        return json.dumps(shown, ensure_ascii=False)
+
+
+def configure(level: str, form: str) -> None:
+    """Log to the standard error from now on. `form`: text or json."""
+    handler = logging.StreamHandler()
+    text = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    handler.setFormatter(JsonLines() if form == "json" else text)
+    logging.basicConfig(level=level, handlers=[handler])

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from copy import deepcopy
 from functools import partial
 from typing import Any
 
 import aiohttp
+from aiohttp import web
 from kubernetes.aio.client import ApiClient, Configuration
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from streamtopology.k8s import kopf_handlers, names
 from streamtopology.k8s.io import leader
@@ -22,12 +25,11 @@ from streamtopology.k8s.io.health import Health
 from streamtopology.k8s.io.metrics import OperatorMetrics
 from streamtopology.k8s.io.not_created import NotCreated
 from streamtopology.k8s.io.ownership import TopologyClaims
-from streamtopology.k8s.io.page_app import Listed
+from streamtopology.k8s.io.page_app import Listed, page_app
 from streamtopology.k8s.io.queue import Queue, TopologyKey
 from streamtopology.k8s.io.reconcile_spans import ReconcileSpans, TracedApplier
 from streamtopology.k8s.io.reconciler import Reconciler
 from streamtopology.k8s.io.scrape import Scraper
-from streamtopology.k8s.io.serving import serving
 from streamtopology.k8s.io.snapshot_reconciler import SnapshotReconciler
 from streamtopology.k8s.io.snapshot_watch import SnapshotWatch
 from streamtopology.k8s.io.unwatched import report_unwatched
@@ -176,3 +178,39 @@ async def _until_first(main: Coroutine[Any, Any, None], others: list[asyncio.Tas
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+@asynccontextmanager
+async def serving(metrics: OperatorMetrics, settings: Settings, health: Health, listed: Listed) -> AsyncIterator[None]:
+    """Serve while the block runs. Any answer shows that the event loop runs; `health` knows the rest."""
+
+    async def healthy(_: web.Request) -> web.Response:
+        return _answer(health.problem)
+
+    async def ready(_: web.Request) -> web.Response:
+        waits_for = health.waits_for
+        return _answer(waits_for and f"not ready: waits for {waits_for}")
+
+    async def measured(_: web.Request) -> web.Response:
+        return web.Response(body=generate_latest(metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    probes, figures = web.Application(), web.Application()
+    probes.router.add_get("/healthz", healthy)
+    probes.router.add_get("/readyz", ready)
+    figures.router.add_get("/metrics", measured)
+    served = [(probes, settings.probe_port), (figures, settings.metrics_port)]
+    if settings.page_port is not None:
+        served.append((page_app(listed, settings.page_hosts), settings.page_port))
+    runners = [web.AppRunner(app, access_log=None, handle_signals=False) for app, _ in served]
+    try:
+        for runner, (_, port) in zip(runners, served, strict=True):
+            await runner.setup()
+            await web.TCPSite(runner, None, port).start()
+        yield
+    finally:
+        for runner in runners:
+            await runner.cleanup()
+
+
+def _answer(problem: str | None) -> web.Response:
+    return web.Response(text="ok\n") if problem is None else web.Response(status=503, text=f"{problem}\n")

@@ -13,8 +13,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from streamtopology.contract.conditions import DegradedReason, EventReason, ReconfiguringReason
+from streamtopology.contract.errors import Unavailable
 from streamtopology.contract.pods import routing_map_name
 from streamtopology.contract.reasons import ReroutingTrigger
 from streamtopology.k8s import failpoints, names
@@ -39,7 +41,6 @@ from streamtopology.k8s.io.refusals import is_busy, report_of, unwritten
 from streamtopology.k8s.io.scrape import Scraper
 from streamtopology.k8s.io.topology_body import asked, is_same, key_of, owned_by, version
 from streamtopology.k8s.io.upgrade_turns import UpgradeTurns, has_turn
-from streamtopology.k8s.io.write_limit import WriteLimit, WritesLimitedError
 from streamtopology.k8s.resources.objects import Object, Owner
 from streamtopology.k8s.settings import Settings
 from streamtopology.topology import Topology
@@ -405,3 +406,49 @@ class Reconciler:
             metrics.imbalance_ratio.labels(key.namespace, key.name).set(stats.imbalance)
         if (stalled := tuples_stalled(stats.batches)) is not None:
             metrics.tuples_stalled.labels(key.namespace, key.name).set(stalled)
+
+
+# Writes at once: a topology of the most classes is made by a hundred, with the records of it.
+LEAST_BURST = 200
+
+# Further ones for each object that it has: every pod of a thousand may be resized, replaced and resized again.
+PER_OBJECT = 4
+
+# The time after which the allowance is whole again.
+REFILL_SECONDS = 60.0
+
+
+class WritesLimitedError(Unavailable):
+    """A topology has used its writes up; the next one is due in `seconds`."""
+
+    def __init__(self, key: TopologyKey, seconds: float) -> None:
+        self.seconds = seconds
+        super().__init__(f"{key}: no write for {seconds:.0f} s, as too many were made; please report this")
+
+
+@dataclass
+class _Allowance:
+    used: float
+    at: float
+
+
+class WriteLimit:
+    """Counts the writes of each topology. `clock`: seconds since 1970."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._allowances: dict[TopologyKey, _Allowance] = {}
+
+    def spend(self, key: TopologyKey, objects: int) -> None:
+        """Count one more write of a topology with this number of objects. WritesLimitedError: it may not be made now."""
+        burst, now = LEAST_BURST + PER_OBJECT * objects, self._clock()
+        known = self._allowances.setdefault(key, _Allowance(0.0, now))
+        known.used = max(known.used - max(now - known.at, 0.0) * burst / REFILL_SECONDS, 0.0)
+        known.at = now
+        if known.used + 1 > burst:
+            raise WritesLimitedError(key, REFILL_SECONDS / 2)
+        known.used += 1
+
+    def forget(self, key: TopologyKey) -> None:
+        """A topology is gone."""
+        self._allowances.pop(key, None)

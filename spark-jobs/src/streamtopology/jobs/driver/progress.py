@@ -12,7 +12,6 @@ from streamtopology.jobs.driver.attempt_runner import Executor, ForeignRows
 from streamtopology.jobs.driver.batch_pace import BatchPace
 from streamtopology.jobs.driver.host_clocks import HostClocks
 from streamtopology.jobs.driver.knowledge import ChooserKnowledge
-from streamtopology.jobs.driver.network_share import NetworkShare
 from streamtopology.jobs.driver.prefetch import Prefetch
 from streamtopology.jobs.driver.read_sizes import ReadSizes
 from streamtopology.jobs.driver.timeline import Timeline
@@ -20,10 +19,27 @@ from streamtopology.jobs.driver.watermarks import Poll
 from streamtopology.jobs.plan.attempt import Attempt
 from streamtopology.jobs.plan.dag import Dag
 from streamtopology.jobs.plan.execution_plan import ExecutionPlan
+from streamtopology.jobs.plan.results import Results
 from streamtopology.jobs.plan.span import clock_of_this_host
 from streamtopology.routing.control.window import MIN_BATCHES
 from streamtopology.routing.epochs.gradual_switch import GradualSwitch
 from streamtopology.routing.epochs.placement import Placement
+
+# The share of a batch's seconds from which on it is counted which keys follow each other: that costs every row some time.
+WORTH = 0.05
+
+
+@dataclass
+class NetworkShare:
+    """`matters`: rows between executors have taken a noticeable part of some batch. It stays so: the plan that follows makes
+    that part smaller."""
+
+    matters: bool = False
+
+    def measured(self, results: Results, executors: int, seconds: float) -> None:
+        """Learn from a committed batch of `seconds` on that number of executors, whose links are busy at the same time."""
+        on_links = results.remote_seconds * results.remote_rows / max(executors, 1)
+        self.matters = self.matters or on_links > WORTH * seconds
 
 
 @dataclass(frozen=True)

@@ -15,26 +15,30 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from streamtopology.contract.reason_text import describe
 from streamtopology.contract.reasons import PARTIAL, SOURCE, EpochCause, EpochReason, Hold, HoldReason, RemedyKind
 from streamtopology.jobs.checkpoint import Checkpoint
+from streamtopology.jobs.exchange.learning import messages
 from streamtopology.jobs.observe.history import History, SlotInfo
+from streamtopology.jobs.observe.outcome import BatchOutcome
 from streamtopology.jobs.plan.execution_plan import ExecutionPlan
 from streamtopology.jobs.plan.initial_routes import first_routes, measured_routes
-from streamtopology.jobs.rerouting.batch_outcome import batch_outcome
 from streamtopology.jobs.rerouting.epoch_ledger import EpochLedger
 from streamtopology.jobs.rerouting.gradual import portion_bytes
-from streamtopology.jobs.rerouting.paces import paces
 from streamtopology.jobs.rerouting.port import CommittedAttempt
 from streamtopology.jobs.rerouting.precopy import Precopy
 from streamtopology.routing.control.controller import Controller
-from streamtopology.routing.control.decisions import Decision, Recommend, Reroute, TopologyFacts
+from streamtopology.routing.control.decisions import Decision, PartCosts, Recommend, Reroute, TopologyFacts
 from streamtopology.routing.control.feed import CommittedBatch, Feed
 from streamtopology.routing.control.part_seconds import PartSeconds
 from streamtopology.routing.control.slot_model import SlotModel, bound
 from streamtopology.routing.epochs.epoch import Epoch
 from streamtopology.routing.epochs.placement import Placement
 from streamtopology.routing.epochs.rescaling import class_of, instances_of, most_instances, rescaled_shares, slot_names
+from streamtopology.routing.planners.plan import Splitting
+from streamtopology.routing.planners.split import scouts_beyond
 from streamtopology.routing.table.pouring import Pace
 from streamtopology.topology import Topology
 
@@ -393,3 +397,64 @@ def _keeps_partials(before: ExecutionPlan, after: ExecutionPlan) -> bool:
     left = _instances(after.epoch)
     holding = [node.name for node in before.compile().nodes if node.is_partial and node.flush_every > 1]
     return all(set(before.epoch.routes[name].instances) <= set(left.get(name, ())) for name in holding)
+
+
+def batch_outcome(done: CommittedAttempt, model: SlotModel | None, bound: float = 0.0) -> BatchOutcome:
+    """Return the batch's outcome, with each instance's capacity where `model` knows it, and the capacity `bound`."""
+    reports = tuple(result.report for result in done.results.instances)
+    capacities: dict[tuple[str, int], float] = {}
+    for report in reports:
+        if model is not None and report.operator in model.rates:
+            capacities[report.operator, report.instance] = float(model.rates[report.operator][report.slot])
+    return BatchOutcome(
+        number=done.attempt.number,
+        attempt=done.attempt.attempt,
+        epoch=routing_epoch(done),
+        rows=done.rows,
+        seconds=done.seconds,
+        committed_at=done.started_at + done.seconds,
+        reports=reports,
+        source_reports=tuple(done.results.sources),
+        capacities=capacities,
+        messages=messages(done.results.learning_reports),
+        rows_out=_rows_out(done),
+        moving=done.attempt.switch is not None,
+        bound=bound,
+        remote_seconds=done.results.remote_seconds,
+    )
+
+
+def _rows_out(done: CommittedAttempt) -> dict[str, int]:
+    """Return the rows that the batch gave to each sink."""
+    rows: dict[str, int] = {}
+    for result in done.results.instances:
+        for sink, count in result.rows_out.items():
+            rows[sink] = rows.get(sink, 0) + count
+    return rows
+
+
+def routing_epoch(done: CommittedAttempt) -> int:
+    """Return the newest epoch that routed all keys of the batch."""
+    return done.attempt.epoch if done.attempt.switch is None else done.attempt.switch.follows
+
+
+def paces(
+    plan: ExecutionPlan, splitting: Mapping[str, PartCosts], model: SlotModel, rows: Mapping[str, float]
+) -> dict[str, Pace]:
+    """Return the paces of the nodes of `splitting` that `model` knows on all their slots; `rows`: of a batch, by node."""
+    known: dict[str, Pace] = {}
+    for node, costs in splitting.items():
+        instances = plan.epoch.routes[node].instances
+        slots = np.array([plan.placement.slot_of(instance) for instance in instances])
+        if node not in model.rates or slots.min() < 0 or slots.max() >= len(model.speeds):
+            continue
+        capacities, fixed = model.of_instances(node, slots)
+        if not (np.isfinite(capacities).all() and np.isfinite(fixed).all() and capacities.min() > 0):
+            continue
+        price = Splitting(costs.seconds * model.base_rates[node], costs.apart)
+        beyond = scouts_beyond(rows.get(node, 0.0), capacities, fixed, price)
+        at = list(instances)
+        of_instance, fixed_of = np.zeros(instances[-1] + 1), np.zeros(instances[-1] + 1)
+        of_instance[at], fixed_of[at] = capacities, np.maximum(fixed, 0.0)
+        known[node] = Pace(of_instance, fixed_of, scouts_beyond=beyond)
+    return known

@@ -19,21 +19,23 @@ from pathlib import Path
 from streamtopology.contract import formatting
 from streamtopology.contract.phases import Phase
 from streamtopology.contract.stats import LiveExecutor
+from streamtopology.jobs.checkpoint import Checkpoint, CommitRecord
 from streamtopology.jobs.checkpoint.location import checkpoint_uri
+from streamtopology.jobs.connectors.sinks.dead_letters import FOLDER as DEAD_LETTERS
 from streamtopology.jobs.connectors.sources.descriptors import SourceError
 from streamtopology.jobs.driver.batch_loop import BatchLoop
 from streamtopology.jobs.driver.compaction import Compaction
 from streamtopology.jobs.driver.publisher import Publisher
-from streamtopology.jobs.driver.watermarks import Watermarks
+from streamtopology.jobs.driver.watermarks import END_OF_TIME, Watermarks
 from streamtopology.jobs.observe.history import History, RunningBatch, SlotInfo
 from streamtopology.jobs.observe.stats import Standing
 from streamtopology.jobs.operators import declared_cost
+from streamtopology.jobs.operators import load as load_operator
 from streamtopology.jobs.rerouting.gradual import GradualSwitching
 from streamtopology.jobs.rerouting.precopy import Precopy, PrecopyProcess
 from streamtopology.jobs.rerouting.router import InProcessRouter
 from streamtopology.jobs.runtime.begun import begun_checkpoint
 from streamtopology.jobs.runtime.first_plan import first_plan
-from streamtopology.jobs.runtime.left_behind import left_behind
 from streamtopology.jobs.runtime.preflight.checks import check_before_start, source_schemas
 from streamtopology.jobs.runtime.preflight.cpu_doubts import cpu_warning, thousandths_meant
 from streamtopology.jobs.runtime.streaming_query import Drain, TopologyQuery, Until, source_frames, spark_schemas, unread_text
@@ -307,3 +309,36 @@ class TopologyRun:
 
     def notify(self, text: str) -> None:
         self._history.event(time.time(), self._history.newest, text)
+
+
+def left_behind(checkpoint: Checkpoint, topology: Topology, base_dir: Path, unread: Mapping[str, str]) -> LeftBehind:
+    """Return what `checkpoint` holds, and what sources hold `unread`."""
+    commit = checkpoint.last_commit()
+    stored = checkpoint.stored()
+    fed = newest_fed(checkpoint)
+    record = f"commits/{fed}.json"
+    return LeftBehind(
+        checkpoint=checkpoint.uri,
+        bytes=sum(file.bytes for file in stored),
+        batch=None if commit is None else commit.batch,
+        fed_batch=fed,
+        fed_at=next((file.written_at for file in stored if file.path == record), None),
+        open_windows={} if commit is None else open_windows(commit, topology, base_dir),
+        unread=unread,
+        closed=commit is not None and commit.watermark_after == END_OF_TIME,
+        dead_letters=checkpoint.where(DEAD_LETTERS),
+    )
+
+
+def newest_fed(checkpoint: Checkpoint) -> int | None:
+    """Return the newest kept batch that has read rows; the flush at the end of a run commits batches without any."""
+    return next((number for number in reversed(checkpoint.commits()) if checkpoint.read_commit(number).rows_in), None)
+
+
+def open_windows(commit: CommitRecord, topology: Topology, base_dir: Path) -> dict[str, int]:
+    """Return, by operator with windows, the keys in windows that `commit` leaves open; operators without any are left out."""
+    found: dict[str, int] = {}
+    for operator in topology.operators:
+        if load_operator(operator.run, base_dir).drops_late_rows:
+            found[operator.name] = sum(held.keys for held in commit.state.get(operator.name, {}).values())
+    return {name: keys for name, keys in found.items() if keys}

@@ -12,12 +12,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
 from streamtopology.jobs import log_tags
 from streamtopology.jobs.driver.attempt_runner import Executor
+from streamtopology.jobs.exchange.blobs import Blob, addressed
 from streamtopology.jobs.exchange.collect import collect
 from streamtopology.jobs.plan.attempt import Attempt
 from streamtopology.jobs.plan.results import Results
@@ -34,8 +39,7 @@ from streamtopology.jobs.spark.pinned_rdd import (
     placed,
     stage,
 )
-from streamtopology.jobs.spark.rows_stage import BLOB_DDL, rows_stage
-from streamtopology.jobs.worker.stage_tasks import node_stage, read_stage, state_stage
+from streamtopology.jobs.worker.stage_tasks import node_stage, read_stage, route_rows, state_stage
 
 
 class SparkAttemptRunner:
@@ -121,3 +125,25 @@ class SparkAttemptRunner:
 
 def _refs(executors: Sequence[Executor]) -> list[ExecutorRef]:
     return [ExecutorRef(executor.id, executor.host) for executor in executors]
+
+
+BLOB_DDL = "blob binary"
+_BLOB = pa.schema([("blob", pa.binary())])
+
+
+def rows_stage(attempt: Attempt) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """For `mapInArrow`: routes rows of the sources that Spark reads, and returns addressed blobs, one per row."""
+    return partial(_route_rows, attempt)
+
+
+def _route_rows(attempt: Attempt, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    context = TaskContext.get()
+    assert context is not None
+    for blob in addressed(route_rows(attempt, context.partitionId(), batches), attempt.blobs):
+        yield pa.RecordBatch.from_arrays([_as_one_row(blob)], schema=_BLOB)
+
+
+def _as_one_row(blob: Blob) -> pa.Array:
+    """A binary column around `blob`, without a copy."""
+    data = pa.py_buffer(blob)
+    return pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(np.array([0, data.size], np.int32)), data])

@@ -11,13 +11,17 @@ level. Every task takes envelopes (or descriptors) and returns one envelope per 
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
 
-from streamtopology.jobs.columnar.dummy_rows import dummy_rows
+from streamtopology.contract.errors import StreamTopologyError
+from streamtopology.jobs.checkpoint import AlreadyWritten
+from streamtopology.jobs.errors import BatchTooLarge, PrecopyUnusable
 from streamtopology.jobs.exchange.blobs import Blob, StageTask, addressed
 from streamtopology.jobs.exchange.downstream_counts import DownstreamCounts
 from streamtopology.jobs.exchange.envelope import sections
@@ -25,9 +29,9 @@ from streamtopology.jobs.exchange.inbox import Inbox
 from streamtopology.jobs.exchange.outbox import Outbox
 from streamtopology.jobs.log_tags import working_on
 from streamtopology.jobs.plan.attempt import Attempt
+from streamtopology.jobs.plan.results import FailureKind, TaskFailure
 from streamtopology.jobs.worker.attempt_context import AttemptContext, InstanceContext
 from streamtopology.jobs.worker.cache import PROCESS_CACHE, WorkerCache
-from streamtopology.jobs.worker.failure_report import reporting_failures
 from streamtopology.jobs.worker.handover import send_moving_state
 from streamtopology.jobs.worker.instance_run import InstanceRun
 from streamtopology.jobs.worker.source_task import SourceReader
@@ -195,3 +199,41 @@ def _run_instance(instance: InstanceContext, inbox: Inbox, outbox: Outbox, began
             task_began_at=began_at,
         )
         outbox.report(run.run())
+
+
+_ROWS = 16
+
+
+def dummy_rows(schema: pa.Schema) -> pa.RecordBatch:
+    """A few rows of `schema`: small numbers, short texts, NULL where a type knows neither."""
+    return pa.RecordBatch.from_arrays([_dummy_column(field.type) for field in schema], schema=schema)
+
+
+def _dummy_column(kind: pa.DataType) -> pa.Array:
+    numbers = pa.array(range(_ROWS), pa.int64())
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind):
+        return pa.array([f"dummy {number}" for number in range(_ROWS)]).cast(kind)
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_timestamp(kind):
+        return numbers.cast(kind)
+    return pa.nulls(_ROWS, kind)
+
+
+@contextmanager
+def reporting_failures(outbox: Outbox, where: str, dry: bool) -> Iterator[None]:
+    """Report an error raised inside as a TaskFailure. In a dry attempt it is ignored: user code may refuse dummy rows."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - the driver raises it again
+        if not dry:
+            outbox.report(TaskFailure(where, str(error) or repr(error), kind_of(error), traceback.format_exc()))
+
+
+def kind_of(error: Exception) -> FailureKind:
+    """The kind of failure that `error` is to the driver."""
+    if isinstance(error, PrecopyUnusable):
+        return FailureKind.PRECOPY_UNUSABLE
+    if isinstance(error, BatchTooLarge):
+        return FailureKind.TOO_LARGE
+    if isinstance(error, AlreadyWritten):
+        return FailureKind.RESUBMITTED
+    return FailureKind.EXPLAINED if isinstance(error, StreamTopologyError) else FailureKind.UNEXPECTED

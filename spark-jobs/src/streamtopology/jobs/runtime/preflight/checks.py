@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,13 +21,12 @@ from streamtopology.jobs.connectors.sinks import check as check_sink
 from streamtopology.jobs.connectors.sinks.writable import rows_of_others, unwritable_folders
 from streamtopology.jobs.connectors.sources.descriptors import SourceSpec
 from streamtopology.jobs.connectors.sources.files.survey import amount
+from streamtopology.jobs.connectors.sources.sample import check_event_times
 from streamtopology.jobs.connectors.sources.schema.declared import declared_schema
 from streamtopology.jobs.connectors.sources.validation import check as check_source
 from streamtopology.jobs.plan.dag import compile_dag
 from streamtopology.jobs.runtime.preflight.cpu_doubts import cpu_doubts
-from streamtopology.jobs.runtime.preflight.memory_doubts import memory_doubts
 from streamtopology.jobs.runtime.preflight.sink_columns import sink_columns
-from streamtopology.jobs.runtime.preflight.time_columns import time_problems
 from streamtopology.jobs.spark.user_settings import missing_variables
 from streamtopology.jobs.state import StateSchema
 from streamtopology.topology import (
@@ -36,6 +35,7 @@ from streamtopology.topology import (
     OperatorSpec,
     Problem,
     Reading,
+    Source,
     Topology,
     in_order,
     listed,
@@ -199,3 +199,63 @@ def declared_state(topology: Topology, base_dir: Path) -> dict[str, StateSchema]
         return {}
     nodes = compile_dag(topology, source_schemas(topology, {}), base_dir).nodes
     return {node.name: node.state for node in nodes if node.state is not None}
+
+
+_GIB = 2**30
+
+
+def memory_doubts(topology: Topology, machine: int) -> Iterator[Doubt]:
+    """Doubts about the memory of a topology's executors, on a machine of `machine` bytes; a cluster may have more."""
+    too_large = False
+    for index, executor in enumerate(topology.executors):
+        if executor.memory_bytes > machine:
+            too_large = True
+            found = f"found {_gib(executor.memory_bytes)} for each executor of class {executor.name!r}"
+            yield Doubt(f"spec.executors[{index}].memory", f"{found}, {_remedy(machine)}")
+    together = sum(executor.memory_bytes * executor.replicas for executor in topology.executors)
+    if together > machine and not too_large:
+        yield Doubt("spec.executors", f"found {_gib(together)} of memory in all, {_remedy(machine)}")
+
+
+def _remedy(machine: int) -> str:
+    return (
+        f"this machine has {_gib(machine)}: here executors that use it are ended by the system; give them less, or run on a "
+        "cluster"
+    )
+
+
+def _gib(amount: int) -> str:
+    return f"{amount / _GIB:.3g}Gi"
+
+
+_WINDOWED = ("window-aggregate", "window-join")
+
+
+def time_problems(topology: Topology, rows: Mapping[str, pa.Schema]) -> Iterator[Problem]:
+    """The findings about numbers in the option `time` of windowed operators that read sources of files.
+
+    `rows`: of each source. The column of a source's own watermark is not looked at again.
+    """
+    sources = {source.name: source for source in topology.sources if source.name in rows and "path" in source.options}
+    for operator in topology.operators:
+        for source, column in _times(operator, sources) if operator.run in _WINDOWED else ():
+            looked_at = source.watermark is not None and source.watermark.column == column
+            if not looked_at and _is_number(rows[source.name], column):
+                for finding in check_event_times(SourceSpec.of(source), column):
+                    yield replace(finding, path=f"{operator.path}.with.time")
+
+
+def _times(operator: OperatorSpec, sources: Mapping[str, Source]) -> Iterator[tuple[Source, str]]:
+    """The sources that the operator reads, each with its column of event time."""
+    time = operator.options.get("time")
+    for edge in operator.inputs:
+        column = time.get(edge.alias) if isinstance(time, Mapping) else time
+        if edge.source in sources and isinstance(column, str):
+            yield sources[edge.source], column
+
+
+def _is_number(schema: pa.Schema, column: str) -> bool:
+    if column not in schema.names:
+        return False
+    kind = schema.field(column).type
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind)
