@@ -18,14 +18,14 @@ from pathlib import Path
 
 from streamtopology.contract import formatting
 from streamtopology.contract.phases import Phase
-from streamtopology.contract.stats import LiveExecutor
+from streamtopology.contract.stats import LiveExecutor, Slot
 from streamtopology.jobs.checkpoint.location import checkpoint_uri
 from streamtopology.jobs.connectors.sources.descriptors import SourceError
 from streamtopology.jobs.driver.batch_loop import BatchLoop
 from streamtopology.jobs.driver.compaction import Compaction
 from streamtopology.jobs.driver.publisher import Publisher
 from streamtopology.jobs.driver.watermarks import Watermarks
-from streamtopology.jobs.observe.history import History, RunningBatch, SlotInfo
+from streamtopology.jobs.observe.history import History, RunningBatch
 from streamtopology.jobs.observe.stats import Standing
 from streamtopology.jobs.operators import declared_cost
 from streamtopology.jobs.rerouting.gradual import GradualSwitching
@@ -67,7 +67,7 @@ class RunOptions:
 def new_history(topology: Topology, hides_keys: bool = False) -> History:
     """Return the history of a future run; its slots get their numbers with its first plan."""
     slots = executor_slots(topology)
-    infos = tuple(SlotInfo(index, slot.name, slot.class_name, slot.cpu) for index, slot in enumerate(slots))
+    infos = tuple(Slot(index, slot.name, slot.class_name, slot.cpu) for index, slot in enumerate(slots))
     return History(topology.name, infos, policies_of(topology), hides_keys=hides_keys)
 
 
