@@ -24,7 +24,7 @@ from support.stages import SLOTS, Flow, Loss, manifest, random_table
 from streamtopology.jobs.admin.checkpoints import rollback
 from streamtopology.jobs.admin.inspect_key import describe_key
 from streamtopology.jobs.checkpoint import CommitRecord
-from streamtopology.jobs.checkpoint.records import commit_record_from, to_bytes
+from streamtopology.jobs.checkpoint.records import from_bytes, to_bytes
 from streamtopology.jobs.errors import TopologyFailed
 from streamtopology.jobs.operators.aggregate import Aggregate, Aggregates, narrow_sums, parse_calls
 from streamtopology.jobs.plan.as_of import node_state, plan_as_of
@@ -366,4 +366,4 @@ def test_record_comes_back_with_its_parts(tmp_path: Path, random: np.random.Gene
 
 
 def round_trip(record: CommitRecord) -> CommitRecord:
-    return commit_record_from(to_bytes(record), "commits/0.json")
+    return from_bytes(CommitRecord, to_bytes(record), "commits/0.json")
