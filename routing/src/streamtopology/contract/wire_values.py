@@ -121,9 +121,9 @@ def _record_writer(kind: Any) -> Write:
     sparse = [(one.name, name, _default(one)) for one, name, _ in _hints(kind) if "sparse" in one.metadata]
 
     def write(record: Any) -> dict[str, Any]:
-        values = vars(record)
+        values: dict[str, Any] = record.__dict__
         if is_alike and len(values) == len(every):
-            given = values.copy()
+            given = dict(values)
         else:
             given = {name: values[field] for field, name in zip(every, names, strict=True)}
         for name, make in steps:
@@ -182,7 +182,7 @@ def _record_reader(kind: Any) -> Read:
     is_exact, made = getattr(kind, "EXACT", False), _maker(kind)
 
     def read(wire: Any) -> Any:
-        found = wire if type(wire) is dict else _object(wire)
+        found = _object(wire)
         if is_exact and not known.issuperset(found):
             raise WireError(f"has the fields {sorted(found)}, it should have {sorted(known)}")
         given: dict[str, Any] = {}
@@ -269,7 +269,7 @@ def _form_reader(check: Read, take: Read) -> Read:
 
 def _list_reader(plain: frozenset[type], take: Read, kind: Callable[[Any], Any]) -> Read:
     def read(wire: Any) -> Any:
-        values = wire if type(wire) is list else _list(wire)
+        values = _list(wire)
         if plain.issuperset(map(type, values)):
             return kind(values)
         found: list[Any] = []
